@@ -2,8 +2,8 @@
 
 The temporary name, `NAME.1f2e3d4c.tmp`, is the writer's own: several processes may write one file at once, and the last to
 finish wins. The file is always newly created, never through a link, so nothing that somebody else put there is written to or
-read. Its writer holds a lock on it, which the system releases when the writer dies, however it dies. That distinguishes
-leftovers of killed runs from files being written; the next writer of the file removes them.
+read. Its writer holds a lock on it, which the OS releases when the writer dies, however it dies: that distinguishes leftovers
+of killed runs, which the next writer of the file removes, from files being written.
 
 A file of a store is written to an unnamed file of this machine, and its object then in one go, so a killed writer leaves
 nothing.
@@ -11,7 +11,6 @@ nothing.
 
 import errno
 import fcntl
-import filecmp
 import hashlib
 import mmap
 import os
@@ -30,28 +29,30 @@ from bertprep.files.places import ObjectPath
 
 TEMPORARY_SUFFIX = ".tmp"
 _TEMPORARY = re.compile(rf"(.+)\.[0-9a-f]{{8}}{re.escape(TEMPORARY_SUFFIX)}")
+_TRIES = 10
 
 
 def explain_write_error(path: Path, error: OSError) -> BertprepError:
-    """The error for a failed write: which file, why, how much space is free, and what to do."""
+    """Return the error for a failed write: which file, why, how much space is free, and what to do."""
+    why = error.strerror or str(error)
     if isinstance(path, ObjectPath):
-        return BertprepError(f"{path}: cannot be written: {error.strerror or error}")
+        return BertprepError(f"{path}: cannot be written: {why}")
     if in_the_way := _not_a_folder(path):
         return BertprepError(f"{path}: cannot be written: {in_the_way}")
-    folder = next((p for p in path.parents if p.is_dir()), Path("/"))
     advice = "fix that and run the same command again"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        folder = next(above for above in path.parents if above.is_dir())
         free_mb = shutil.disk_usage(folder).free // 1_000_000
         advice = f"{free_mb:,} MB are free in {folder}; free some space and run the same command again"
     elif error.errno == errno.EFBIG:
         advice = "a limit on the size of files is in force (ulimit -f); lift it and run the same command again"
     elif error.errno in (errno.EMFILE, errno.ENFILE):
         advice = "raise the limit on open files (ulimit -n), or take fewer --workers"
-    return BertprepError(f"{path}: cannot be written: {error.strerror or error}; {advice}")
+    return BertprepError(f"{path}: cannot be written: {why}; {advice}")
 
 
 def _not_a_folder(path: Path) -> str | None:
-    """What obstructs a folder above `path`, if anything does, and what to do."""
+    """Return what obstructs a folder above `path`, if anything does, and what to do."""
     for above in reversed(path.parents):
         if above.is_symlink() and not above.exists():
             return f"{above} is a link to {above.readlink()}, which does not exist; make that folder, or name another"
@@ -63,23 +64,18 @@ def _not_a_folder(path: Path) -> str | None:
 class AtomicFile:
     """A binary file being written; `write` takes any buffer and writes all of it.
 
-    A `direct` file bypasses the page cache if the system supports it, which takes a third of the CPU time. It should
-    be written in large blocks of whole pages from page-aligned memory; other writes, such as the end of a file, go through the
-    cache.
+    A `direct` file bypasses the page cache if the OS supports it, which takes a third of the CPU time. It should be written in
+    large blocks of whole pages from page-aligned memory; other writes, such as the end of a file, go through the cache.
     """
 
-    def __init__(
-        self, path: Path, *, direct: bool = False, mode: int = 0o666, keeps: bool = False, tidies: bool = True
-    ) -> None:
-        """`keeps` is that of `atomic_file`; `tidies` is for removing leftovers of this name, which takes a listing."""
+    def __init__(self, path: Path, *, direct: bool = False, mode: int = 0o666) -> None:
         self.path = path
         self.size_bytes = 0
-        self._keeps = keeps
-        self._temporary, self._descriptor = _make_temporary(path, partial(_make_file, mode=mode), tidies=tidies)
+        self._temporary, self._descriptor = _make_temporary(path, partial(_make_file, mode=mode))
         self._direct = direct and hasattr(os, "O_DIRECT") and self._set_direct(True)
 
     def _set_direct(self, direct: bool) -> bool:
-        """Bypass the page cache or not; False where the file system cannot."""
+        """Bypass the page cache or not; return False where the file system cannot."""
         flags = fcntl.fcntl(self._descriptor, fcntl.F_GETFL)
         try:
             fcntl.fcntl(self._descriptor, fcntl.F_SETFL, flags | os.O_DIRECT if direct else flags & ~os.O_DIRECT)
@@ -104,50 +100,30 @@ class AtomicFile:
     def commit(self) -> None:
         """Sync the bytes to the disk, then give the file its name."""
         os.fsync(self._descriptor)
-        if self._keeps and (self._link() or self._is_equal()):
-            self.discard()
-        else:
-            self._temporary.replace(self.path)
-        self._close()  # with the lock, so not before the file has its name
+        self._temporary.replace(self.path)
         sync_folder(self.path.parent)
+        self.discard()  # which ends the lock, so not before the file has its name
 
     def commit_new(self) -> bool:
-        """The same if there is no file of that name; returns whether there was none, else nothing is left.
+        """Give the file its name if there is none of that name; return whether there was none.
 
         A file system without hard links may replace one that another process has written in the same moment.
         """
         os.fsync(self._descriptor)
         try:
-            if not self._link():
-                if self.path.exists():
-                    return False
-                self._temporary.replace(self.path)
-        finally:
-            self.discard()
+            os.link(self._temporary, self.path)
+        except FileExistsError:
+            return False
+        except OSError:
+            if self.path.exists():
+                return False
+            self._temporary.replace(self.path)
         sync_folder(self.path.parent)
         return True
-
-    def _link(self) -> bool:
-        """Give the file its name too, if that is free; False also where the file system has no links."""
-        try:
-            os.link(self._temporary, self.path)
-        except OSError:
-            return False
-        return True
-
-    def _is_equal(self) -> bool:
-        """Whether the file that has the name has the same bytes."""
-        try:
-            return filecmp.cmp(self._temporary, self.path, shallow=False)
-        except OSError:
-            return False
 
     def discard(self) -> None:
         """Remove the unfinished file."""
         self._temporary.unlink(missing_ok=True)
-        self._close()
-
-    def _close(self) -> None:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -166,78 +142,72 @@ class ObjectFile(AtomicFile):
         self.size_bytes = 0
         self.is_new = False
         self._replace, self._digest = replace, hashlib.sha256()
-        self._unnamed = tempfile.TemporaryFile(dir=_disk_folder(), buffering=0)  # noqa: SIM115  # until commit or discard
+        self._unnamed = unnamed_file(path)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         view = memoryview(data).cast("B")
         self._digest.update(view)
-        self.size_bytes += len(view)
-        while len(view):
-            view = view[self._unnamed.write(view) :]
+        self.size_bytes += self._unnamed.write(view)
 
     def commit(self) -> None:
         """Put the bytes into the store; raises `BertprepError` if another object is there, unless that is to be replaced."""
         from bertprep.files import object_store
 
+        self._unnamed.flush()
         # not closed here: obstore may hold it for a moment longer, and it goes with the last who does
         data = mmap.mmap(self._unnamed.fileno(), 0, access=mmap.ACCESS_READ) if self.size_bytes else b""
-        try:
-            self.is_new = object_store.put(self.path, data, self._digest.hexdigest(), replace=self._replace)
-        finally:
-            self.discard()
+        self.is_new = object_store.put(self.path, data, self._digest.hexdigest(), replace=self._replace)
 
     def discard(self) -> None:
         self._unnamed.close()
 
 
 def unnamed_file(beside: Path) -> IO[bytes]:
-    """A file without a name that is gone when it is closed, on the disk of `beside`, or of this machine for an object."""
+    """Open a file without a name that is gone when it is closed, on the disk of `beside`, or of this machine for an object."""
     return tempfile.TemporaryFile(dir=_disk_folder() if isinstance(beside, ObjectPath) else beside.parent)
 
 
 def _disk_folder() -> str:
-    """Where large files without a name are written: /tmp may be memory."""
+    """Return where large files without a name are written: /tmp may be memory."""
     on_disk = "/var/tmp"
     return on_disk if "TMPDIR" not in os.environ and os.access(on_disk, os.W_OK) else tempfile.gettempdir()
 
 
 @contextmanager
 def atomic_file(
-    path: Path, *, direct: bool = False, mode: int = 0o666, replace: bool = False, keeps: bool = False, tidies: bool = True
+    path: Path, *, direct: bool = False, mode: int = 0o666, replace: bool = False, tidies: bool = True
 ) -> Iterator[AtomicFile]:
     """Write `path` atomically; a new file has the permissions `mode`, less the umask.
 
-    A local file replaces a previous one; with `keeps` one with the same bytes stays, with its inode and its time, so that a
-    second writer of a file does not disturb those who read it. An object of a store is replaced only with `replace`: without,
-    one with the same bytes is success, and another a `BertprepError`. With `tidies` leftovers of this name are removed, which
-    takes a listing of the folder: it may be large, and its journal may do so once. Raises `BertprepError` if a write fails or
-    the name is that of a device. On any exception nothing is left, and a previous file of that name is untouched.
+    A local file replaces a previous one. An object of a store is replaced only with `replace`: without, one with the same bytes
+    is success, and another a `BertprepError`. With `tidies` leftovers of this name are removed, which takes a listing of the
+    folder: it may be large, and its ledger may do so once. Raises `BertprepError` if a write fails or the name is that of a
+    device. On any exception nothing is left, and a previous file of that name is untouched.
     """
-    if isinstance(path, ObjectPath):
-        with _object_file(path, replace) as made:
-            yield made
-        return
+    written = Path(_disk_folder(), path.name) if isinstance(path, ObjectPath) else path
+    file: AtomicFile | None = None
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if path.exists() and not path.is_file():
-            found = "a folder" if path.is_dir() else "a device or a pipe"
-            raise BertprepError(f"{path}: cannot be written: it is {found}, expected a file; name another")
-        file = AtomicFile(path, direct=direct, mode=mode, keeps=keeps, tidies=tidies)
-    except OSError as error:
-        raise explain_write_error(path, error) from error
-    try:
+        if isinstance(path, ObjectPath):
+            file = ObjectFile(path, replace=replace)
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if path.exists() and not path.is_file():
+                found = "a folder" if path.is_dir() else "a device or a pipe"
+                raise BertprepError(f"{path}: cannot be written: it is {found}, expected a file; name another")
+            if tidies:
+                _remove_leftovers_of(path)
+            file = AtomicFile(path, direct=direct, mode=mode)
         yield file
         file.commit()
     except OSError as error:
-        file.discard()
-        raise explain_write_error(path, error) from error
-    except BaseException:
-        file.discard()
-        raise
+        raise explain_write_error(written, error) from error
+    finally:
+        if file is not None:
+            file.discard()
 
 
 def create_file(path: Path, data: bytes) -> bool:
-    """Write a small file whole if there is none of that name; returns whether there was none.
+    """Write a small file whole if there is none of that name; return whether there was none.
 
     Raises `BertprepError` if that fails. Other processes may remove the folder meanwhile; it is made again.
     """
@@ -248,64 +218,58 @@ def create_file(path: Path, data: bytes) -> bool:
             return object_store.put(path, data)
         except object_store.AnotherObjectError:
             return False
-    tries = 10
-    for tried in range(1, tries + 1):
+    for tried in range(1, _TRIES + 1):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            file = AtomicFile(path, tidies=False)
+            file = AtomicFile(path)
             try:
                 file.write(data)
                 return file.commit_new()
             finally:
                 file.discard()
-        except FileNotFoundError as error:
-            if tried == tries:
-                raise explain_write_error(path, error) from error
         except OSError as error:
-            raise explain_write_error(path, error) from error
+            if not isinstance(error, FileNotFoundError) or tried == _TRIES:
+                raise explain_write_error(path, error) from error
     raise AssertionError
 
 
 @contextmanager
-def _object_file(path: ObjectPath, replace: bool) -> Iterator[AtomicFile]:
-    try:
-        file = ObjectFile(path, replace=replace)
-    except OSError as error:
-        raise explain_write_error(Path(_disk_folder()) / path.name, error) from error
-    try:
-        yield file
-    except OSError as error:  # of the unnamed file
-        file.discard()
-        raise explain_write_error(Path(_disk_folder()) / path.name, error) from error
-    except BaseException:
-        file.discard()
-        raise
-    file.commit()
-
-
-@contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
-    """A new folder to fill, which appears as `path` when the block ends; if the block fails, nothing is left of it.
+    """Yield a new folder to fill, which appears as `path` when the block ends; if the block fails, nothing is left of it.
 
     Raises `BertprepError` if that fails, or something else has the name by then, and for a URL: a store has no folders that
     could appear at once.
     """
     if isinstance(path, ObjectPath):
         raise BertprepError(f"{path}: a whole folder appears at once, which no store can do; name a folder of this machine")
-    place = path.resolve()
+    target = path.resolve()
+    with temporary_folder(target) as unfinished:
+        try:
+            yield unfinished
+            unfinished.replace(target)
+            sync_folder(target.parent)
+        except OSError as error:
+            raise explain_write_error(path, error) from error
+
+
+@contextmanager
+def temporary_folder(path: Path) -> Iterator[Path]:
+    """Yield a new folder beside `path`, removed when the block ends; a leftover of a killed run is removed first.
+
+    It is always one of this machine: for a URL it is beside other temporary files.
+    """
+    if isinstance(path, ObjectPath):
+        path = Path(_disk_folder()) / f"bertprep-{os.geteuid()}-{path.name}"
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        unfinished, descriptor = _make_temporary(place, _make_folder)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _remove_leftovers_of(path)
+        folder, descriptor = _make_temporary(path, _make_folder)
     except OSError as error:
         raise explain_write_error(path, error) from error
     try:
-        yield unfinished
-        unfinished.replace(place)
-        sync_folder(place.parent)
-    except OSError as error:
-        raise explain_write_error(path, error) from error
+        yield folder
     finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
         os.close(descriptor)
 
 
@@ -319,25 +283,6 @@ def remove_folder(path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-@contextmanager
-def temporary_folder(path: Path) -> Iterator[Path]:
-    """A new folder beside `path`, removed when the block ends; a leftover of a killed run is removed first.
-
-    It is always one of this machine: for a URL it is beside other temporary files.
-    """
-    if isinstance(path, ObjectPath):
-        path = Path(_disk_folder()) / f"bertprep-{os.geteuid()}-{path.name}"
-    try:
-        folder, descriptor = _make_temporary(path, _make_folder)
-    except OSError as error:
-        raise explain_write_error(path, error) from error
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        os.close(descriptor)
-
-
 def sync_folder(folder: Path) -> None:
     """Make renames in `folder` survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY)
@@ -348,18 +293,12 @@ def sync_folder(folder: Path) -> None:
 
 
 def temporary_name(path: Path) -> Path:
-    """A unique name beside `path`."""
+    """Return a unique name beside `path`."""
     return path.with_name(f"{path.name}.{os.urandom(4).hex()}{TEMPORARY_SUFFIX}")
 
 
-def _make_temporary(path: Path, make: Callable[[Path], int], *, tidies: bool = True) -> tuple[Path, int]:
-    """A new file or folder beside `path`, and a descriptor that holds its lock."""
-    with suppress(OSError):  # a folder that can be written to but not listed
-        old_name = path.name + TEMPORARY_SUFFIX  # the name that bertprep 0.1.0 used
-        for beside in path.parent.iterdir() if tidies else ():
-            match = _TEMPORARY.fullmatch(beside.name)
-            if beside.name == old_name or (match and match[1] == path.name):
-                _remove_if_dead(beside)
+def _make_temporary(path: Path, make: Callable[[Path], int]) -> tuple[Path, int]:
+    """Return a new file or folder beside `path`, and a descriptor that holds its lock."""
     while True:
         temporary = temporary_name(path)
         try:
@@ -383,7 +322,7 @@ def _make_folder(path: Path) -> int:
 
 
 def is_still(path: Path, descriptor: int) -> bool:
-    """Whether the open file is the one at `path`."""
+    """Return whether the open file is the one at `path`."""
     try:
         return os.path.samestat(path.stat(follow_symlinks=False), os.fstat(descriptor))
     except FileNotFoundError:
@@ -395,11 +334,18 @@ def remove_leftovers(folder: Path) -> None:
 
     A store never has any.
     """
-    if isinstance(folder, ObjectPath):
-        return
-    for path in folder.rglob("*" + TEMPORARY_SUFFIX):
-        if _TEMPORARY.fullmatch(path.name):
-            _remove_if_dead(path)
+    if not isinstance(folder, ObjectPath):
+        for path in folder.rglob("*" + TEMPORARY_SUFFIX):
+            if _TEMPORARY.fullmatch(path.name):
+                _remove_if_dead(path)
+
+
+def _remove_leftovers_of(path: Path) -> None:
+    with suppress(OSError):  # a folder that can be written to but not listed
+        for beside in path.parent.iterdir():
+            match = _TEMPORARY.fullmatch(beside.name)
+            if match and match[1] == path.name:
+                _remove_if_dead(beside)
 
 
 def _remove_if_dead(path: Path) -> None:
@@ -408,15 +354,13 @@ def _remove_if_dead(path: Path) -> None:
         kind = path.lstat().st_mode
         if stat.S_ISLNK(kind):  # links are made under the lock of their folder, and exist only for a moment
             path.unlink()
-            return
-        if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
-            return
-        descriptor = os.open(path, (os.O_RDONLY if stat.S_ISDIR(kind) else os.O_RDWR) | os.O_NOFOLLOW)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # refused while the writer lives
-            if stat.S_ISDIR(kind):
-                shutil.rmtree(path)
-            else:
-                path.unlink()
-        finally:
-            os.close(descriptor)
+        elif stat.S_ISREG(kind) or stat.S_ISDIR(kind):
+            descriptor = os.open(path, (os.O_RDONLY if stat.S_ISDIR(kind) else os.O_RDWR) | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # refused while the writer lives
+                if stat.S_ISDIR(kind):
+                    shutil.rmtree(path)
+                else:
+                    path.unlink()
+            finally:
+                os.close(descriptor)

@@ -143,7 +143,7 @@ def write_token_shard(
     }  # fmt: skip
     written = {}
     with ExitStack() as stack:
-        files = {each: stack.enter_context(atomic_file(path, keeps=True)) for each, path in paths.items()}
+        files = {each: stack.enter_context(atomic_file(path)) for each, path in paths.items()}
         for each, file in files.items():
             digest = hashlib.sha256()
             for part in parts[each]:

@@ -62,9 +62,7 @@ def write_examples(
     records = 0
     with contextlib.ExitStack() as stack:
         files = {
-            RecordFormat(name): stack.enter_context(
-                atomic_file(path, direct=dialect.compress != GZIP, keeps=True, tidies=tidies)
-            )
+            RecordFormat(name): stack.enter_context(atomic_file(path, direct=dialect.compress != GZIP, tidies=tidies))
             for name, path in paths.items()
         }
         for block in blocks:

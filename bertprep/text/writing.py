@@ -51,7 +51,7 @@ class TextWriter:
 @contextmanager
 def text_file(path: Path) -> Iterator[TextWriter]:
     """Write `path` atomically, as `atomic_file` does; a file with the same bytes stays. The journal removes leftovers."""
-    with atomic_file(path, keeps=True, tidies=False) as file:
+    with atomic_file(path, tidies=False) as file:
         writer = TextWriter(file)
         yield writer
         writer.flush()

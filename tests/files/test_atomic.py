@@ -144,14 +144,6 @@ def test_the_next_writer_of_a_file_clears_what_a_killed_one_left(tmp_path: Path)
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_the_next_writer_of_a_file_clears_what_an_older_version_left(tmp_path: Path) -> None:
-    for name in ("file.tmp", "notes.tmp"):
-        (tmp_path / name).touch()
-    with atomic_file(tmp_path / "file") as file:
-        file.write(b"whole")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "notes.tmp"]
-
-
 def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     target = tmp_path / "made"
     leftover = tmp_path / "made.1f2e3d4c.tmp"
