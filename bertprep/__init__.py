@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from bertprep.commands.create import create as create
     from bertprep.commands.download import download as download
     from bertprep.commands.forecast import forecast as forecast
+    from bertprep.commands.load_dataset import load_dataset as load_dataset
     from bertprep.commands.push import push as push
     from bertprep.commands.shard import shard as shard
     from bertprep.commands.task_records import create_task as create_task
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from bertprep.errors import BertprepError as BertprepError
     from bertprep.errors import UsageError as UsageError
     from bertprep.instances import load_vocabulary as load_vocabulary
-    from bertprep.records.hugging_face import load_dataset as load_dataset
     from bertprep.records.live import LiveExamples as LiveExamples
     from bertprep.records.record_dataset import RecordDataset as RecordDataset
 
@@ -53,7 +53,7 @@ _HOME = {
     "create_task": "bertprep.commands.task_records",
     "download": "bertprep.commands.download",
     "forecast": "bertprep.commands.forecast",
-    "load_dataset": "bertprep.records.hugging_face",
+    "load_dataset": "bertprep.commands.load_dataset",
     "load_vocabulary": "bertprep.instances",
     "push": "bertprep.commands.push",
     "shard": "bertprep.commands.shard",

@@ -15,14 +15,17 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+from bertprep.errors import UsageError
 from bertprep.files.atomic import atomic_file
 from bertprep.records.columns import features_of
 from bertprep.records.examples import Shape
 from bertprep.workspace.layout import DATASET_DICT, DATASET_INFO, STATE, TRAIN, by_number
 
 _FINGERPRINT_DIGITS = 16
+_FILES_VERSION = 1  # raised when the same records would give other columns
 
 
 @dataclass(frozen=True)
@@ -98,3 +101,19 @@ def _write(path: Path, content: dict[str, Any]) -> None:
     if not (path.is_file() and path.stat().st_size == len(data) and path.read_bytes() == data):
         with atomic_file(path, replace=True) as file:
             file.write(data)
+
+
+def import_datasets() -> ModuleType:
+    """Return `datasets`; raises `UsageError` where it is not installed."""
+    try:
+        import datasets
+    except ImportError as error:
+        raise UsageError(f"datasets cannot be imported ({error}); pip install '.[datasets]' in a clone") from error
+    module: ModuleType = datasets
+    return module
+
+
+def identify_files(paths: Sequence[Path]) -> str:
+    """Return a checksum of the names, sizes and times of change of files."""
+    files = [(str(path.resolve()), (status := path.stat()).st_size, status.st_mtime_ns) for path in paths]
+    return hashlib.sha256(json.dumps([_FILES_VERSION, files]).encode()).hexdigest()[:32]

@@ -4,8 +4,7 @@ A mapped file needs no memory of its own: the system caches its pages and evicts
 program truncates a file that is mapped, the OS ends the process (SIGBUS), as with NumPy and pyarrow; bertprep's own files are
 never truncated, they are replaced whole. A gzip file is decompressed whole, since records are read in any order, and gzip
 cannot be entered in the middle; Parquet and foreign forms of Arrow become plain Arrow, see `records.arrow_reader`. What comes
-of it is held in memory where it is little, else in a file on disk that has no name and is gone when it is closed, however the
-process ends.
+of it is held in a file on disk that has no name and is gone when it is closed, however the process ends.
 """
 
 import contextlib
@@ -13,6 +12,7 @@ import io
 import mmap
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -28,7 +28,6 @@ from bertprep.records.examples import Examples
 from bertprep.records.formats import find_format
 
 _GZIP_MAGIC = b"\x1f\x8b"
-_IN_MEMORY_BYTES = 16 << 20  # decompressed
 _MOST_DECOMPRESSED_BYTES = 32 << 30
 _REWRITTEN = "rewritten as plain Arrow"
 _ON_DISK = Path("/var/tmp")  # /tmp may be memory
@@ -48,7 +47,7 @@ class FileBytes:
         self._mapping: mmap.mmap | None = None
         self.is_rewritten = False
         self.batches: Batches | None = None
-        content: bytes | bytearray | mmap.mmap = b""
+        content: bytes | mmap.mmap = b""
         try:
             if path.exists() and not path.is_file():
                 raise BertprepError(f"{path}: is not a plain file; name a record file")
@@ -90,7 +89,7 @@ class FileBytes:
             with contextlib.suppress(BufferError):  # an error on its way still holds the bytes; they go when it does
                 self._mapping.close()
 
-    def _take(self, content: bytes | bytearray | mmap.mmap) -> None:
+    def _take(self, content: bytes | mmap.mmap) -> None:
         self._mapping = content if isinstance(content, mmap.mmap) else None
         self.array = np.frombuffer(content, np.uint8)
 
@@ -109,63 +108,54 @@ class FileBytes:
 
 
 class _Held(io.RawIOBase):
-    """Bytes that are written for one reading: in memory while they are few, then in a file on disk that has no name."""
+    """A file without a name that is written for one reading, and is gone when it is closed."""
 
     def __init__(self, path: Path, done: str, advice: str) -> None:
         self._path, self._done, self._advice = path, done, advice
-        self._size = 0
-        self._memory = bytearray()
-        self._file: Any = None
-        self._folder = _ON_DISK
-        if "TMPDIR" in os.environ or not os.access(_ON_DISK, os.W_OK):
-            self._folder = Path(tempfile.gettempdir())
+        own = "TMPDIR" in os.environ or not os.access(_ON_DISK, os.W_OK)
+        self._folder, self._size = Path(tempfile.gettempdir()) if own else _ON_DISK, 0
+        with self._explained():
+            self._file = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115 - until `content`
 
     def writable(self) -> bool:
         return True
 
     def write(self, block: Any) -> int:
         """Raises `BertprepError` where that is more than is held for one reading, or the disk takes no more."""
-        block = memoryview(block).cast("B")
-        self._size += len(block)
-        if self._size > _MOST_DECOMPRESSED_BYTES:
+        size = memoryview(block).nbytes
+        if self._size + size > _MOST_DECOMPRESSED_BYTES:
             raise BertprepError(
                 f"{self._path}: holds more than {_MOST_DECOMPRESSED_BYTES >> 30} GiB, more than is {self._done} for one "
                 f"reading; {self._advice}, or give smaller files"
             )
-        if self._file is None and self._size < _IN_MEMORY_BYTES:
-            self._memory += block
-            return len(block)
+        with self._explained():
+            self._file.write(block)
+        self._size += size
+        return size
+
+    def content(self) -> bytes | mmap.mmap:
+        """What was written."""
+        with self._explained(), self._file as file:
+            file.flush()
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if self._size else b""
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
         try:
-            if self._file is None:
-                self._file = tempfile.TemporaryFile(dir=self._folder, buffering=0)  # noqa: SIM115 - until `content`
-                left = memoryview(self._memory)
-                while left:
-                    left = left[self._file.write(left) :]
-            left = block
-            while left:
-                left = left[self._file.write(left) :]
+            yield
         except OSError as error:
             raise BertprepError(
-                f"{self._path}: cannot be {self._done} to {self._folder} after {self._size - len(block):,} bytes: "
+                f"{self._path}: cannot be {self._done} to {self._folder} after {self._size:,} bytes: "
                 f"{error.strerror or error}; make space there, name another folder with TMPDIR, or {self._advice}"
             ) from error
-        return len(block)
-
-    def content(self) -> bytearray | mmap.mmap:
-        """What was written."""
-        if self._file is None:
-            return self._memory
-        with self._file:
-            return mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
-def _decompressed(path: Path, file: BinaryIO) -> bytes | bytearray | mmap.mmap:
+def _decompressed(path: Path, file: BinaryIO) -> bytes | mmap.mmap:
     """What a gzip file holds."""
     stream = decompress(file, GZIP)
-    block = stream.read(_IN_MEMORY_BYTES)
-    if len(block) < _IN_MEMORY_BYTES:
-        return block
-    find_format(path, np.frombuffer(block, np.uint8), is_whole=False)  # no disk is filled with what are no records
+    block = stream.read(BUFFER_BYTES)
+    if len(block) == BUFFER_BYTES:
+        find_format(path, np.frombuffer(block, np.uint8), is_whole=False)  # no disk is filled with what are no records
     held = _Held(path, "decompressed", "decompress it yourself")
     while block:
         held.write(block)

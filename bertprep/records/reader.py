@@ -20,23 +20,9 @@ from bertprep import kernels
 from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError
 from bertprep.files.places import place
-from bertprep.kernels.numbers import (
-    DOUBLE_LIST,
-    EXPECTED,
-    FEATURE,
-    FILE_DATA,
-    FILE_FORMAT,
-    FILE_OFFSETS,
-    FILE_SIZE,
-    FILE_WIDTH,
-    FLOAT_LIST,
-    FOUND,
-    KNOWN_FEATURES,
-    NOTES_SIZE,
-    NUMBER_OF_FEATURE,
-    ROW,
-    WRONG_COUNT,
-)
+from bertprep.kernels import numbers as n
+from bertprep.records.columns import NoColumnsError, record_batch, rows_in_batch, schema_of
+from bertprep.records.dataset_info import identify_files, import_datasets
 from bertprep.records.examples import MOST_VALUES, Examples, PretrainingExamples, Shape, kind_of
 from bertprep.records.faults import explain
 from bertprep.records.file_bytes import FileBytes
@@ -82,20 +68,20 @@ def describe_file(
     data: NDArray[np.uint8], record_format: RecordFormat, offsets: NDArray[np.int64], start: int = 0
 ) -> NDArray[np.int64]:
     """The file with these bytes, from `start` on, as kernels see it; holds as long as both arrays."""
-    row = np.zeros(FILE_WIDTH, np.int64)
-    row[[FILE_SIZE, FILE_FORMAT]] = data.size - start, record_format.number
-    row[[FILE_DATA, FILE_OFFSETS]] = data.ctypes.data + start, offsets.ctypes.data
+    row = np.zeros(n.FILE_WIDTH, np.int64)
+    row[[n.FILE_SIZE, n.FILE_FORMAT]] = data.size - start, record_format.number
+    row[[n.FILE_DATA, n.FILE_OFFSETS]] = data.ctypes.data + start, offsets.ctypes.data
     return row
 
 
 def measure_record(row: NDArray[np.int64], notes: NDArray[np.int64]) -> tuple[int, type[Examples], dict[str, int]]:
     """(0 or a fault, kind, values of each feature) of the first record of a file as kernels see it; `notes` tell of a fault."""
-    lists = np.zeros(len(KNOWN_FEATURES), np.int64)
+    lists = np.zeros(len(n.KNOWN_FEATURES), np.int64)
     fault = kernels.load().find_lists(row, lists, notes)
     if fault < 0:
         return fault, PretrainingExamples, {}
-    floats = (FLOAT_LIST, DOUBLE_LIST) if row[FILE_FORMAT] == RecordFormat.OFRECORD.number else (FLOAT_LIST,)
-    kind = kind_of({name: found in floats for name, found in zip(KNOWN_FEATURES, lists.tolist(), strict=True) if found >= 0})
+    floats = (n.FLOAT_LIST, n.DOUBLE_LIST) if row[n.FILE_FORMAT] == RecordFormat.OFRECORD.number else (n.FLOAT_LIST,)
+    kind = kind_of({name: found in floats for name, found in zip(n.KNOWN_FEATURES, lists.tolist(), strict=True) if found >= 0})
     counts = np.zeros(len(kind.features), np.int64)
     fault = kernels.load().measure(row, kind.empty(0, seq=0).addresses, counts, notes)
     return fault, kind, dict(zip([feature.name for feature in kind.features], counts.tolist(), strict=True))
@@ -117,7 +103,7 @@ class RecordFile:
         self._bytes = FileBytes(self.path, pred=pred)
         self.knows_pred = True
         self._is_open = True
-        self._notes = np.zeros(NOTES_SIZE, np.int64)
+        self._notes = np.zeros(n.NOTES_SIZE, np.int64)
         self._offsets = np.zeros(_FIRST_ROOM + 1, np.int64)  # (records found + 1,): where each begins, and the last one ends
         self._found = 0
         try:
@@ -195,7 +181,7 @@ class RecordFile:
             self._make_room(stop)
             count = kernels.load().decode(self._row, start, stop - start, examples.addresses, row, self._notes)
         if count < 0:
-            raise self._explain(count, start + int(self._notes[ROW]))
+            raise self._explain(count, start + int(self._notes[n.ROW]))
         self._found = max(self._found, start + count)
         return count
 
@@ -211,7 +197,7 @@ class RecordFile:
             files = np.zeros(len(numbers), np.int64)  # all are in the one
             fault = kernels.load().gather(self._row, files, numbers, len(numbers), examples.addresses, row, self._notes)
         if fault < 0:
-            raise self._explain(fault, int(numbers[self._notes[ROW]]))
+            raise self._explain(fault, int(numbers[self._notes[n.ROW]]))
 
     def to_dataset(self) -> datasets.Dataset:
         """All records as a `datasets.Dataset` in memory: 1.3 kB and 2 microseconds for each of 128 tokens.
@@ -219,9 +205,19 @@ class RecordFile:
         Its columns are those that transformers' models take (docs/hugging_face.md); `bertprep.load_dataset` maps those of whole
         folders into memory instead. Raises `UsageError` where `datasets` is not installed.
         """
-        from bertprep.records.hugging_face import to_dataset
+        import pyarrow as pa
 
-        return to_dataset(self)
+        library = import_datasets()
+        schema, batches, done = schema_of(self.shape), [], 0
+        for block in self.blocks(rows_in_batch(self.shape)):
+            try:
+                batches.append(record_batch(block, schema, copy=True))
+            except NoColumnsError as error:
+                raise BertprepError(f"{self.path}: record {done + error.row}: {error}") from None
+            done += len(block)
+        return library.Dataset(
+            pa.Table.from_batches(batches, schema), fingerprint=identify_files([self.path])
+        )  # its own is slow
 
     @property
     def offsets(self) -> NDArray[np.int64]:
@@ -257,8 +253,8 @@ class RecordFile:
                     "that are read; give a file of BERT pretraining records"
                 )
             if count != expected:
-                self._notes[[FEATURE, FOUND, EXPECTED]] = NUMBER_OF_FEATURE[name], count, expected
-                raise self._explain(WRONG_COUNT, 0)
+                self._notes[[n.FEATURE, n.FOUND, n.EXPECTED]] = n.NUMBER_OF_FEATURE[name], count, expected
+                raise self._explain(n.WRONG_COUNT, 0)
         return shape
 
     def _find_records(self, wanted: int | None) -> None:
@@ -276,7 +272,7 @@ class RecordFile:
             most = len(self._offsets) - 1 if wanted is None else wanted
             found = kernels.load().find_records(self._row, self._found, most, self._notes)
             if found < 0:
-                raise self._explain(found, int(self._notes[ROW]))
+                raise self._explain(found, int(self._notes[n.ROW]))
             self._found = found
 
     def _make_room(self, records: int) -> None:

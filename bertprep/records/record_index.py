@@ -19,9 +19,8 @@ import contextlib
 import json
 import mmap
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,9 +30,9 @@ from bertprep.errors import BertprepError
 from bertprep.files.atomic import atomic_file
 from bertprep.files.object_cache import kept_about
 from bertprep.files.places import ObjectPath
-from bertprep.records import KINDS, Examples, RecordFile
-from bertprep.records.examples import MOST_VALUES, Shape
+from bertprep.records.examples import KINDS, MOST_VALUES, Examples, Shape
 from bertprep.records.formats import masked_checksum
+from bertprep.records.reader import RecordFile
 from bertprep.untrusted import MOST_BYTES, parse_json
 from bertprep.workspace.layout import SPLIT_NAMES
 from bertprep.workspace.record_home import find_home
@@ -42,7 +41,7 @@ INDEX = ".record-index"
 _VERSION = 2
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class IndexedFile:
     """What the index says of a file; `data_bytes` are what its records are read from, where it `is_rewritten` elsewhere."""
 
@@ -57,74 +56,49 @@ class IndexedFile:
     kind: type[Examples]
     is_rewritten: bool
     knows_pred: bool  # whether it says for how many predictions its records have room; else `pred` is the most of one
-
-    @property
-    def entry_count(self) -> int:
-        return 0 if self.format.is_columnar else self.records + 1
-
-    @property
-    def is_held(self) -> bool:
-        """Whether its bytes are held in another form while it is open."""
-        return self.is_rewritten or self.data_bytes != self.size_bytes
+    offsets: NDArray[np.int64]  # as `RecordFile.offsets`
 
     @property
     def shape(self) -> Shape:
         return Shape(self.kind, self.seq, self.pred)
 
+    @property
+    def fits(self) -> bool:
+        """Whether the offsets lead nowhere but into the file: kernels read wherever they say."""
+        if not (0 < self.seq <= MOST_VALUES and 0 <= self.pred <= MOST_VALUES and self.records > 0):
+            return False
+        if self.format.is_columnar:
+            return True
+        begins, ends = self.offsets[:-1], self.offsets[1:]
+        return bool(len(begins) == self.records and begins[0] == 0 and ends[-1] == self.data_bytes and (begins < ends).all())
 
-@dataclass(frozen=True)
-class RecordIndex:
-    """Files of one folder; offsets[i] says where the records of file i begin, as `RecordFile.offsets` does."""
-
-    folder: Path
-    files: tuple[IndexedFile, ...]
-    offsets: tuple[NDArray[np.int64], ...]
-
-
-def index_records(paths: Sequence[Path], kept_at: Path) -> RecordIndex:
-    """The index of files of one folder, the kept one if still valid; raises `BertprepError` for a file without records."""
-    if kept := kept_index(paths, kept_at):
-        return kept
-    found = [_find_records(path) for path in paths]
-    files = tuple(file for file, _ in found)
-    offsets = np.concatenate([starts for _, starts in found])
-    del found
-    _write(kept_at, files, offsets)
-    return RecordIndex(paths[0].parent, files, _cut(offsets, files))
-
-
-def kept_index(paths: Sequence[Path], kept_at: Path) -> RecordIndex | None:
-    """The kept index of files of one folder; None where there is none, or it is of other files."""
-    kept = _read(kept_at, paths[0].parent)
-    if kept and [(file.name, file.size_bytes, file.changed_ns) for file in kept.files] == [_identity(path) for path in paths]:
-        return kept
-    return None
-
-
-def index_place(folder: Path) -> Path:
-    """Where the index of the files in a folder is kept; one that bertprep 0.1.0 left among them is moved there.
-
-    That of objects is among their copies.
-    """
-    if isinstance(folder, ObjectPath):
-        return kept_about(folder / INDEX)
-    if folder.name not in SPLIT_NAMES and not find_home(folder).prefix:
-        return folder / INDEX
-    place = folder.with_name(f"{INDEX}.{folder.name}")
-    with contextlib.suppress(OSError):  # there is none, or nothing can be written here
-        (folder / INDEX).replace(place)
-    return place
-
-
-def check_unchanged(path: Path, file: IndexedFile) -> None:
-    """Raise `BertprepError` if a file has changed since it was indexed."""
-    if _identity(path) != (file.name, file.size_bytes, file.changed_ns):
-        raise changed(path)
+    def check_unchanged(self, path: Path) -> None:
+        """Raise `BertprepError` if the file has changed since it was indexed."""
+        if _identity(path) != (self.name, self.size_bytes, self.changed_ns):
+            raise changed(path)
 
 
 def changed(path: Path) -> BertprepError:
     """The error for a file that has changed since it was indexed."""
     return BertprepError(f"{path}: was changed since its records were found; leave the data alone, and start again")
+
+
+def index_records(paths: Sequence[Path], kept_at: Path) -> list[IndexedFile]:
+    """The index of files of one folder, the kept one if still valid; raises `BertprepError` for a file without records."""
+    kept = _read(kept_at)
+    if kept and [(file.name, file.size_bytes, file.changed_ns) for file in kept] == [_identity(path) for path in paths]:
+        return kept
+    files = [_find_records(path) for path in paths]
+    _write(kept_at, files)
+    return files
+
+
+def index_place(folder: Path) -> Path:
+    """Where the index of the files in a folder is kept; that of objects is among their copies."""
+    if isinstance(folder, ObjectPath):
+        return kept_about(folder / INDEX)
+    is_split = folder.name in SPLIT_NAMES or find_home(folder).prefix
+    return folder.with_name(f"{INDEX}.{folder.name}") if is_split else folder / INDEX
 
 
 def _identity(path: Path) -> tuple[str, int, int]:
@@ -135,61 +109,43 @@ def _identity(path: Path) -> tuple[str, int, int]:
     return path.name, status.st_size, status.st_mtime_ns
 
 
-def _find_records(path: Path) -> tuple[IndexedFile, NDArray[np.int64]]:
-    """(the file, where its records begin)."""
+def _find_records(path: Path) -> IndexedFile:
     name, size_bytes, changed_ns = _identity(path)
     with RecordFile(path) as file:
-        of_file = name, size_bytes, changed_ns, file.data_bytes, file.format
-        found = IndexedFile(*of_file, file.seq, file.pred, len(file), file.kind, file.is_rewritten, file.knows_pred)
-        return found, file.offsets
+        return IndexedFile(
+            name, size_bytes, changed_ns, file.data_bytes, file.format, file.seq, file.pred, len(file), file.kind,
+            file.is_rewritten, file.knows_pred, file.offsets,
+        )  # fmt: skip
 
 
-def _cut(offsets: NDArray[np.int64], files: Sequence[IndexedFile]) -> tuple[NDArray[np.int64], ...]:
-    return tuple(np.split(offsets, np.cumsum([file.entry_count for file in files])[:-1]))
-
-
-def _read(path: Path, folder: Path) -> RecordIndex | None:
+def _read(path: Path) -> list[IndexedFile] | None:
     """The kept index, or None where there is none, or it is of another version or damaged."""
+    kinds = {kind.title: kind for kind in KINDS}
     try:
         with path.open("rb") as file:
             line = file.readline(MOST_BYTES)
-            mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            content = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.int64, offset=len(line))
         header = parse_json(line)
-        if header["version"] != _VERSION:
+        if header["version"] != _VERSION or header["checksum"] != masked_checksum(content.view(np.uint8)):
             return None
-        files = tuple(_file_of(entry) for entry in header["files"])
-        offsets = np.frombuffer(mapping, np.int64, offset=len(line))
-        index = RecordIndex(folder, files, _cut(offsets, files))
-        is_whole = masked_checksum(offsets.view(np.uint8)) == header["checksum"]
-        return index if is_whole and all(map(_fits, files, index.offsets)) else None
+        files = []
+        for entry in header["files"]:
+            record_format, kind = RecordFormat(entry["format"]), kinds[entry["kind"]]
+            offsets, content = np.split(content, [0 if record_format.is_columnar else entry["records"] + 1])
+            files.append(IndexedFile(**{**entry, "format": record_format, "kind": kind}, offsets=offsets))
+        return files if all(file.fits for file in files) and not content.size else None
     except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, MemoryError):
         return None
 
 
-def _fits(file: IndexedFile, offsets: NDArray[np.int64]) -> bool:
-    """Whether what is kept of a file leads nowhere but into its bytes: kernels read wherever it says."""
-    if len(offsets) != file.entry_count:
-        return False
-    if not (0 < file.seq <= MOST_VALUES and 0 <= file.pred <= MOST_VALUES and file.records > 0):
-        return False
-    if file.format.is_columnar:
-        return True
-    return bool(offsets[0] == 0 and offsets[-1] == file.data_bytes and (offsets[:-1] < offsets[1:]).all())
-
-
-def _file_of(entry: dict[str, Any]) -> IndexedFile:
-    kinds = {kind.title: kind for kind in KINDS}
-    return IndexedFile(**{**entry, "format": RecordFormat(entry["format"]), "kind": kinds[entry["kind"]]})
-
-
-def _entry_of(file: IndexedFile) -> dict[str, Any]:
-    return {**asdict(file), "kind": file.kind.title}
-
-
-def _write(path: Path, files: Sequence[IndexedFile], offsets: NDArray[np.int64]) -> None:
+def _write(path: Path, files: Sequence[IndexedFile]) -> None:
     """Keep an index; several processes may do so at once, and one that cannot goes without."""
-    checksum = masked_checksum(offsets.view(np.uint8))
-    line = json.dumps({"version": _VERSION, "checksum": checksum, "files": [_entry_of(file) for file in files]})
+    offsets = np.concatenate([file.offsets for file in files])
+    entries = [{**vars(file), "kind": file.kind.title} for file in files]
+    for entry in entries:
+        del entry["offsets"]
+    header = {"version": _VERSION, "checksum": masked_checksum(offsets.view(np.uint8)), "files": entries}
+    line = json.dumps(header).encode()
     with contextlib.suppress(BertprepError), atomic_file(path) as file:
-        file.write(line.encode() + b" " * (-len(line) % 8 + 7) + b"\n")
+        file.write(line + b" " * (-len(line) % 8 + 7) + b"\n")
         file.write(offsets.data)

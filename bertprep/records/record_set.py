@@ -1,8 +1,8 @@
 """All records of some data folders as one sequence, from which a batch is gathered in one call, whatever files it is in.
 
 Folders are concatenated, so that each has weight by its size. Files of a URL are fetched to this machine first. Files are
-mapped when a batch first needs them; where there are more than may be open at a time, the least recently used one is closed for
-the next.
+mapped when a batch first needs them; where there are more than may be open at a time, those are closed that the batch does not
+need.
 
 A gzip file cannot be entered in the middle: it is held decompressed, a large one on disk, as long as the set is open, up to a
 limit; so is what is rewritten, as Parquet.
@@ -29,36 +29,15 @@ from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.object_cache import fetch
 from bertprep.files.places import ObjectPath, place
-from bertprep.kernels.numbers import (
-    BEYOND_MODEL,
-    EXPECTED,
-    FEATURE,
-    FILE_DATA,
-    FILE_FORMAT,
-    FILE_OFFSETS,
-    FILE_SIZE,
-    FILE_WIDTH,
-    FOUND,
-    NOTES_SIZE,
-    NUMBER_OF_FEATURE,
-    ROW,
-)
-from bertprep.records import Examples
+from bertprep.kernels import numbers as n
 from bertprep.records.arrow_reader import read_rows
 from bertprep.records.columns import COLUMNS
 from bertprep.records.data_sets import DataSet, find_records
-from bertprep.records.examples import Shape
+from bertprep.records.examples import Examples, Shape
 from bertprep.records.faults import explain
 from bertprep.records.file_bytes import FileBytes
 from bertprep.records.reader import select_records
-from bertprep.records.record_index import (
-    IndexedFile,
-    RecordIndex,
-    changed,
-    check_unchanged,
-    index_place,
-    index_records,
-)
+from bertprep.records.record_index import IndexedFile, changed, index_place, index_records
 from bertprep.workspace.layout import TEST, TRAINING
 
 _MOST_FLOAT, _ONE, _MINUS_ZERO = 0x7F7FFFFF, 0x3F800000, 0x80000000  # the bits of the highest finite float32, 1 and -0
@@ -132,28 +111,10 @@ class RecordSet:
         """Of the files' sha256s in the order of their records, where manifests have those of all."""
         if None not in sums:
             self.files_sha256 = hashlib.sha256("\n".join(map(str, sums)).encode()).hexdigest()
-        fetch({path: sha256 for found in folders for path, sha256 in zip(found.paths, found.sums, strict=True)})
-        self._open_folders(folders, data, split, kind, most_open)
-        self._most: NDArray[np.int64] | None = None  # the highest value of each feature
-        if vocab_size is not None:
-            self.limit_ids(vocab_size, type_vocab_size, labels=labels)
-
-    def limit_ids(self, vocab_size: int, type_vocab_size: int, *, labels: int | None = None) -> None:
-        """Raise `BadRecordError` from now on for a record with a value beyond these sizes of a model."""
-        self._most = _highest_values(self.shape, vocab_size, type_vocab_size, labels)
-
-    def _open_folders(
-        self,
-        folders: Sequence[_Files],
-        data: Sequence[Path | str],
-        split: str,
-        kind: type[Examples] | None,
-        most_open: int | None,
-    ) -> None:
-        self._indexes = [index_records(of_folder.paths, of_folder.kept_at) for of_folder in folders]
+        fetch({path: sha256 for of_folder in folders for path, sha256 in zip(of_folder.paths, of_folder.sums, strict=True)})
         self._paths = [path for of_folder in folders for path in of_folder.paths]
-        self._files = _with_room([file for index in self._indexes for file in index.files], data, split)
-        self._is_held = np.array([file.is_held for file in self._files])
+        self._files = _with_room([file for each in folders for file in index_records(each.paths, each.kept_at)], data, split)
+        self._is_held = np.array([file.is_rewritten for file in self._files])
         self._is_columnar = np.array([file.format.is_columnar for file in self._files])
         self._check_alike(kind)
         self._check_held()
@@ -161,15 +122,20 @@ class RecordSet:
         records = np.array([file.records for file in self._files], np.int64)
         self._ends = np.cumsum(records)  # (files,): the number of the record after each file's last
         self._starts = self._ends - records
-        self._rows = np.zeros((len(self._files), FILE_WIDTH), np.int64)  # no data where a file is closed
-        self._rows[:, FILE_SIZE] = [file.data_bytes for file in self._files]
-        self._rows[:, FILE_FORMAT] = [file.format.number for file in self._files]
-        self._rows[:, FILE_OFFSETS] = [starts.ctypes.data for index in self._indexes for starts in index.offsets]
+        self._rows = np.zeros((len(self._files), n.FILE_WIDTH), np.int64)  # no data where a file is closed
+        self._rows[:, n.FILE_SIZE] = [file.data_bytes for file in self._files]
+        self._rows[:, n.FILE_FORMAT] = [file.format.number for file in self._files]
+        self._rows[:, n.FILE_OFFSETS] = [file.offsets.ctypes.data for file in self._files]
         self._opened: dict[int, FileBytes] = {}
-        self._used = np.zeros(len(self._files), np.int64)  # when a file was last asked for, counted in calls
-        self._calls = 0
         self._most_open = most_open or _most_open()
         self._lock = threading.Lock()
+        self._most: NDArray[np.int64] | None = None  # the highest value of each feature
+        if vocab_size is not None:
+            self.limit_ids(vocab_size, type_vocab_size, labels=labels)
+
+    def limit_ids(self, vocab_size: int, type_vocab_size: int, *, labels: int | None = None) -> None:
+        """Raise `BadRecordError` from now on for a record with a value beyond these sizes of a model."""
+        self._most = _highest_values(self.shape, vocab_size, type_vocab_size, labels)
 
     def __enter__(self) -> RecordSet:
         return self
@@ -233,12 +199,9 @@ class RecordSet:
         return bad
 
     def _gather(self, examples: Examples, files: NDArray[np.int64], records: NDArray[np.int64], row: int) -> None:
-        self._calls += 1
-        self._used[files] = self._calls
-        is_closed = self._rows[files, FILE_DATA] == 0
-        if is_closed.any():
-            self._open(np.unique(files[is_closed]))
-        notes, fault = np.zeros(NOTES_SIZE, np.int64), 0
+        if not self._rows[files, n.FILE_DATA].all():
+            self._open(set(files.tolist()))
+        notes, fault = np.zeros(n.NOTES_SIZE, np.int64), 0
         is_columnar = self._is_columnar[files]
         changes = np.flatnonzero(is_columnar[1:] != is_columnar[:-1]) + 1
         for start, stop in pairwise([0, *changes.tolist(), len(records)]):
@@ -248,13 +211,13 @@ class RecordSet:
             else:
                 fault = kernels.load().gather(self._rows, of_files, some, stop - start, examples.addresses, row + start, notes)
             if fault < 0:
-                notes[ROW] += start
+                notes[n.ROW] += start
                 break
         if self._most is not None:
-            read = int(notes[ROW]) if fault < 0 else len(records)
+            read = int(notes[n.ROW]) if fault < 0 else len(records)
             fault = _find_excess(examples[row : row + read], self._most, notes) or fault
         if fault < 0:
-            wrong = int(notes[ROW])
+            wrong = int(notes[n.ROW])
             file, record = int(files[wrong]), int(records[wrong])
             error = explain(self._paths[file], self._files[file].format, fault, record, notes, self.kind)
             raise BadRecordError(str(error), number=int(self._starts[file]) + record, row=row + wrong)
@@ -267,26 +230,27 @@ class RecordSet:
             addresses[rows] = self._opened[file].addresses(records[rows])
         return addresses
 
-    def _open(self, numbers: NDArray[np.int64]) -> None:
-        """Open files, and close as many as would be too many, the least recently used ones."""
-        mapped = np.flatnonzero((self._rows[:, FILE_DATA] != 0) & ~self._is_held)
-        excess = max(0, len(mapped) + len(numbers) - self._most_open)
-        for number in mapped[np.argsort(self._used[mapped])[:excess]].tolist():
-            self._close(number)
-        for number in numbers.tolist():
-            check_unchanged(self._paths[number], self._files[number])
-            file = self._files[number]
-            opened = FileBytes(self._paths[number], pred=file.pred or None)
+    def _open(self, wanted: set[int]) -> None:
+        """Open files; where these would be too many, close those that are not wanted and cost nothing to open again."""
+        if len(self._opened.keys() | wanted) > self._most_open:
+            for number in [each for each in self._opened if each not in wanted and not self._is_held[each]]:
+                self._close(number)
+        for number in sorted(wanted - self._opened.keys()):
+            path, file = self._paths[number], self._files[number]
+            file.check_unchanged(path)
+            opened = FileBytes(path, pred=file.pred or None)
+            if batches := opened.batches:
+                is_same = not batches.damage and (batches.records, batches.shape) == (file.records, file.shape)
+            else:
+                is_same = opened.array.size == file.data_bytes
+            if not is_same:  # changed since it was checked
+                opened.close()
+                raise changed(path)
             self._opened[number] = opened
-            if opened.batches:
-                if opened.batches.damage or (opened.batches.records, opened.batches.shape) != (file.records, file.shape):
-                    raise changed(self._paths[number])
-            elif opened.array.size != file.data_bytes:  # changed since it was checked
-                raise changed(self._paths[number])
-            self._rows[number, FILE_DATA] = opened.array.ctypes.data
+            self._rows[number, n.FILE_DATA] = opened.array.ctypes.data
 
     def _close(self, number: int) -> None:
-        self._rows[number, FILE_DATA] = 0
+        self._rows[number, n.FILE_DATA] = 0
         self._opened.pop(number).close()
 
     def _check_alike(self, expected: type[Examples] | None) -> None:
@@ -332,7 +296,7 @@ def _highest_values(shape: Shape, vocab_size: int, type_vocab_size: int, labels:
 
 
 def _find_excess(examples: Examples, most: NDArray[np.int64], notes: NDArray[np.int64]) -> int:
-    """Return BEYOND_MODEL where a value is above most[i] in array number i, with `notes` about the first record; else 0.
+    """Return n.BEYOND_MODEL where a value is above most[i] in array number i, with `notes` about the first record; else 0.
 
     Floats are compared by their bits, whose order is that of the numbers, with infinity and NaN after all of them.
     """
@@ -344,11 +308,11 @@ def _find_excess(examples: Examples, most: NDArray[np.int64], notes: NDArray[np.
         is_beyond = (values > highest) & ((array.dtype != np.float32) | (values != _MINUS_ZERO))
         if is_beyond.any():
             row, place = np.argwhere(is_beyond)[0].tolist()
-            found.append((row, NUMBER_OF_FEATURE[feature.name], int(values[row, place]), highest))
+            found.append((row, n.NUMBER_OF_FEATURE[feature.name], int(values[row, place]), highest))
     if not found:
         return 0
-    notes[[ROW, FEATURE, FOUND, EXPECTED]] = min(found, key=lambda each: each[0])
-    return BEYOND_MODEL
+    notes[[n.ROW, n.FEATURE, n.FOUND, n.EXPECTED]] = min(found, key=lambda each: each[0])
+    return n.BEYOND_MODEL
 
 
 def blank(examples: Examples) -> None:
@@ -396,11 +360,6 @@ def _listed(data_set: DataSet, files: list[Path]) -> list[Path]:
     return [there[file] for file in files]  # type: ignore[index]
 
 
-def _indexes(path: Path, split: str) -> list[RecordIndex]:
-    """The indexes of a split of a data set, one for each folder that has files of it."""
-    return [index_records(files.paths, files.kept_at) for files in _find_files(path, split)]
-
-
 def _with_room(files: list[IndexedFile], data: Sequence[Path | str], split: str) -> list[IndexedFile]:
     """The files, where those that do not say it have room for as many predictions as any has, so that all are alike.
 
@@ -414,7 +373,9 @@ def _with_room(files: list[IndexedFile], data: Sequence[Path | str], split: str)
         for other in found.splits if found.is_whole else []:
             if other not in ("", split):
                 with contextlib.suppress(BertprepError):  # is told when that split is opened
-                    preds += [file.pred for index in _indexes(path, other) for file in index.files]
+                    preds += [
+                        file.pred for each in _find_files(path, other) for file in index_records(each.paths, each.kept_at)
+                    ]
     return [file if file.knows_pred else replace(file, pred=max(preds)) for file in files]
 
 

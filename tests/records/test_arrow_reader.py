@@ -20,7 +20,7 @@ import bertprep
 from bertprep import records
 from bertprep.check.record_scan import RecordScan
 from bertprep.errors import BertprepError
-from bertprep.records import KINDS, Examples, PretrainingExamples, file_bytes, record_index
+from bertprep.records import KINDS, Examples, PretrainingExamples, record_index
 from bertprep.records.data_sets import find_records
 from bertprep.records.formats import masked_checksum
 from bertprep.records.record_set import BadRecordError, RecordSet
@@ -116,15 +116,13 @@ FOREIGN: dict[str, tuple[bool, Callable[[Path], None]]] = {  # whether it must b
 
 
 @pytest.mark.parametrize("form", FOREIGN)
-def test_what_other_tools_write_is_read(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_other_tools_write_is_read(form: str, tmp_path: Path) -> None:
     is_rewritten, write = FOREIGN[form]
     write(tmp_path / "a")
-    for most in (file_bytes._IN_MEMORY_BYTES, 1000):  # then on disk
-        monkeypatch.setattr(file_bytes, "_IN_MEMORY_BYTES", most)
-        with records.open(tmp_path / "a") as file:
-            assert (file.is_rewritten, file.shape, file.knows_pred) == (is_rewritten, EXAMPLES.shape, False)
-            assert_same(file[:], EXAMPLES)
-            assert_same(file[[22, 0, 9]], rows_of(EXAMPLES, [22, 0, 9]))
+    with records.open(tmp_path / "a") as file:
+        assert (file.is_rewritten, file.shape, file.knows_pred) == (is_rewritten, EXAMPLES.shape, False)
+        assert_same(file[:], EXAMPLES)
+        assert_same(file[[22, 0, 9]], rows_of(EXAMPLES, [22, 0, 9]))
     with RecordSet([tmp_path / "a"]) as found, RecordSet([tmp_path / "a"]) as kept:
         for each in (found, kept):
             room = PretrainingExamples.empty(23, seq=16, pred=3)
@@ -354,12 +352,12 @@ def test_a_forged_index_is_not_believed(forgery: str, tmp_path: Path) -> None:
     place = record_index.index_place(tmp_path)
     line, _, content = place.read_bytes().partition(b"\n")
     header, offsets = json.loads(line), np.frombuffer(content, np.int64).copy()
-    assert record_index._read(place, tmp_path) is not None
+    assert record_index._read(place) is not None
     FORGERIES[forgery](header["files"][1], offsets)
     header["checksum"] = masked_checksum(offsets.view(np.uint8))
     line = json.dumps(header).encode()
     place.write_bytes(line + b" " * (-len(line) % 8 + 7) + b"\n" + offsets.tobytes())
-    assert record_index._read(place, tmp_path) is None
+    assert record_index._read(place) is None
     with RecordSet([tmp_path]) as opened:
         room = PretrainingExamples.empty(46, seq=16, pred=3)
         opened.gather_into(room, np.arange(46))

@@ -1,7 +1,6 @@
 """Records and gzip files that ask for more memory than there is: read a few at a time, from disk, or refused in one line."""
 
 import gzip
-import math
 import os
 import tracemalloc
 import zlib
@@ -11,10 +10,8 @@ import numpy as np
 import pytest
 
 from bertprep import records
-from bertprep.check.records import RecordRules
 from bertprep.commands.validate import validate
 from bertprep.errors import BertprepError
-from bertprep.kernels.numbers import CHOICE
 from bertprep.records import file_bytes
 from bertprep.records.convert import RecordConverter, Span
 from tests.records.handmade import FIRST, Dialect, Record, field, file_of, frame, message
@@ -63,14 +60,6 @@ def test_long_records_are_looked_at_a_few_at_a_time(tmp_path: Path) -> None:
     converter.close()
 
 
-def test_the_rules_for_the_longest_records_are_made_at_once() -> None:
-    rules = RecordRules(seq=65_535, pred=65_535, tokens=10, cls=2, sep=3, mask=4, masked_lm_prob=0.15)
-    logarithms = rules.logarithms_of_factorials() / CHOICE  # by whole numbers for all lengths it would take hours
-    for n, k in ((10, 3), (86, 13), (400, 60)):
-        assert abs(logarithms[n] - logarithms[k] - logarithms[n - k] - math.log2(math.comb(n, k))) < 0.05
-    assert len(logarithms) == len(rules.rounded_up_by_length()) == 65_536
-
-
 def test_a_file_of_records_without_content_takes_no_memory_for_each(tmp_path: Path) -> None:
     path = tmp_path / "part-0"
     path.write_bytes(file_of(FIRST, dialect=OFRECORD) + bytes(8) * 100_000)
@@ -82,10 +71,10 @@ def test_a_file_of_records_without_content_takes_no_memory_for_each(tmp_path: Pa
 
 @pytest.fixture
 def on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder to which gzip files of more than 1,000 bytes are decompressed."""
+    """A folder to which gzip files are decompressed."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    monkeypatch.setattr(file_bytes, "_IN_MEMORY_BYTES", 1000)
+    monkeypatch.setattr(file_bytes, "BUFFER_BYTES", 1000)
     monkeypatch.setattr(file_bytes, "_ON_DISK", folder)
     monkeypatch.delenv("TMPDIR", raising=False)
     return folder

@@ -96,17 +96,6 @@ def test_an_index_is_made_once(tmp_path: Path, walks: list[Path]) -> None:
     assert sorted(path.name for path in (tmp_path / "a" / "training").iterdir()) == ["part-0", "part-1"]
 
 
-def test_an_index_that_lies_among_the_records_is_moved_out(tmp_path: Path, walks: list[Path]) -> None:
-    """Where bertprep 0.1.0 kept it, and NVIDIA's `*` took it for records."""
-    expected = write_folder(tmp_path / "a", (3, 4))
-    RecordSet([tmp_path / "a"]).close()
-    (tmp_path / "a" / f"{INDEX}.training").rename(tmp_path / "a" / "training" / INDEX)
-    with RecordSet([tmp_path / "a"]) as records:
-        assert_holds(gather(records, [6, 0]), [expected[6], expected[0]])
-    assert len(walks) == 2
-    assert sorted(path.name for path in (tmp_path / "a" / "training").iterdir()) == ["part-0", "part-1"]
-
-
 @pytest.mark.parametrize("what", ["size", "time", "name"])
 def test_a_changed_file_is_looked_through_again(tmp_path: Path, walks: list[Path], what: str) -> None:
     write_folder(tmp_path / "a", (3, 4))
@@ -147,12 +136,11 @@ def test_a_folder_that_cannot_be_written_to_does_as_well(
     tmp_path: Path, walks: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = write_folder(tmp_path / "a", (3,))
-    monkeypatch.setattr(record_index, "INDEX", "unused")
 
-    def refuse(*_: object) -> None:
-        raise PermissionError(13, "Permission denied")
+    def refuse(path: Path) -> None:
+        raise BertprepError(f"{path}: Permission denied")
 
-    monkeypatch.setattr(Path, "replace", refuse)
+    monkeypatch.setattr(record_index, "atomic_file", refuse)
     for _ in range(2):
         with RecordSet([tmp_path / "a"]) as records:
             assert_holds(gather(records, [2]), [expected[2]])

@@ -1,4 +1,4 @@
-"""Records as data sets of Hugging Face's `datasets`, which is imported here alone, when a function is called.
+"""Records as data sets of Hugging Face's `datasets`, which is imported when it is called for.
 
 Arrow folders are what `datasets.load_from_disk` opens: its files are mapped into memory, and nothing is copied. Records of any
 other form are converted once to such a folder in `datasets`' cache, under a name that is the checksum of their names, sizes and
@@ -7,30 +7,24 @@ times of change. It appears there whole or not at all.
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING
 
+from bertprep.commands.convert import convert_data_set
 from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError, UsageError, first_line
 from bertprep.files.atomic import atomic_folder
 from bertprep.files.lock import locked
 from bertprep.files.places import is_object, place
-from bertprep.records.columns import NoColumnsError, record_batch, rows_in_batch, schema_of
 from bertprep.records.data_sets import DataSet, find_records, find_split
+from bertprep.records.dataset_info import identify_files, import_datasets
 from bertprep.workspace.layout import MANIFEST, SPLIT_NAMES, TRAIN, TRAINING, is_saved
 from bertprep.workspace.record_home import find_vocabulary
 
 if TYPE_CHECKING:
     import datasets
 
-    from bertprep.records.reader import RecordFile
-
 _CACHE = "bertprep"
-_CACHE_VERSION = 1  # of what is kept there; raised when the same records would give other files
 
 
 def load_dataset(
@@ -48,7 +42,7 @@ def load_dataset(
     Splits are called as their folders are. Raises `UsageError` where `datasets` is not installed or there is no such split, and
     `BertprepError` for records that are damaged or that no columns can hold.
     """
-    library = _import_datasets()
+    library = import_datasets()
     path = place(data)
     found = find_records(path)
     if found.is_whole and found.format == RecordFormat.ARROW and not is_object(path) and is_saved(found.folder):
@@ -77,39 +71,13 @@ def load_dataset(
 
 def _load(folder: Path) -> datasets.DatasetDict | datasets.Dataset:
     try:
-        return _import_datasets().load_from_disk(str(folder))
+        return import_datasets().load_from_disk(str(folder))
     except Exception as error:  # whatever its reading of JSON and Arrow meets
         raise BertprepError(f"{folder}: datasets cannot open it: {first_line(error)}; make the folder again") from error
 
 
-def to_dataset(file: RecordFile) -> datasets.Dataset:
-    """All records of a file in memory; see `RecordFile.to_dataset`."""
-    library = _import_datasets()
-    import pyarrow as pa
-
-    schema, batches, done = schema_of(file.shape), [], 0
-    for block in file.blocks(rows_in_batch(file.shape)):
-        try:
-            batches.append(record_batch(block, schema, copy=True))
-        except NoColumnsError as error:
-            raise BertprepError(f"{file.path}: record {done + error.row}: {error}") from None
-        done += len(block)
-    return library.Dataset(pa.Table.from_batches(batches, schema), fingerprint=_identify([file.path]))  # its own takes long
-
-
-def _import_datasets() -> ModuleType:
-    try:
-        import datasets
-    except ImportError as error:
-        raise UsageError(f"datasets cannot be imported ({error}); pip install '.[datasets]' in a clone") from error
-    module: ModuleType = datasets
-    return module
-
-
 def _convert(path: Path, found: DataSet, cache: Path) -> Path:
     """The folder in the cache that has these records as Arrow; it is made if it is missing."""
-    from bertprep.commands.convert import convert_data_set  # which knows what of a manifest is kept
-
     name = _fingerprint(found)
     kept = cache / name
     with locked(cache, f"{name}.lock", wait=True):
@@ -124,9 +92,4 @@ def _fingerprint(found: DataSet) -> str:
     paths = [found.folder / name for name in found.files]
     beside = [found.home.folder / MANIFEST, find_vocabulary(found.folder)]
     paths += [path for path in beside if path and path.is_file()]
-    return _identify(paths)
-
-
-def _identify(paths: Sequence[Path]) -> str:
-    files = [(str(path.resolve()), (status := path.stat()).st_size, status.st_mtime_ns) for path in paths]
-    return hashlib.sha256(json.dumps([_CACHE_VERSION, files]).encode()).hexdigest()[:32]
+    return identify_files(paths)
