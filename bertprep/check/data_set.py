@@ -1,15 +1,16 @@
 """Checks any data set: the folder against its manifest and vocabulary, then its files in parallel, then all together.
 
-What is checked in a file, and what is judged over all, is that of the kind: `pretraining`, `tasks`, `tokens`, `text`. Every
+What is checked in a file, and what is judged over all, is that of the kind: `record_sets`, `shards`. Every
 file is compared with its entry in the manifest; the checksum is all that protects OFRecord files against changed bytes. One bad
 file or record never stops the others.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -17,17 +18,14 @@ from typing import Any
 
 from bertprep import pool
 from bertprep.check.outcome import ERROR, WARNING, Checks, FileReport, FileTask, Finding, Outcome
-from bertprep.check.pretraining import PretrainingRecords
 from bertprep.check.record_scan import read_first_records
-from bertprep.check.tasks import TaskRecords
-from bertprep.check.text import TextShards
-from bertprep.check.tokens import TokenShards, files_of_shard
+from bertprep.check.record_sets import Records
+from bertprep.check.shards import TextShards, TokenShards
 from bertprep.config import SQUAD
 from bertprep.errors import BertprepError
 from bertprep.instances import Vocabulary, load_vocabulary
 from bertprep.progress import Progress
 from bertprep.records.data_sets import DataSet
-from bertprep.records.examples import MaskedExamples
 from bertprep.terminal import counted
 from bertprep.workspace.layout import MANIFEST, QUESTIONS, RECEIPTS, VOCABULARY
 from bertprep.workspace.manifest import (
@@ -41,11 +39,6 @@ from bertprep.workspace.manifest import (
 )
 
 _NUMBERED = re.compile(r"(.*?)(\d+)(-of-\d+\D*|\D*)")  # the last number in a name, but not the total number of files
-_TASK_BYTES = 16_000_000
-_TASK_FILES = 256
-"""The most in a task of small files, so that progress is seen also where each of them is a request to a store."""
-_TASKS_PER_WORKER, _MAX_WORKERS = 4, 64
-"""Tasks per worker, counting at most 64 workers: a Ray cluster may have any number."""
 
 
 def check_data_set(
@@ -61,17 +54,14 @@ def check_data_set(
     if data_set.manifest and data_set.is_whole:
         findings += _check_names(data_set, data_set.manifest, set(checks.names))
     missing = {finding.file for finding in findings if finding.code == "file-missing"}
-    tasks = [] if sample and data_set.kind == TEXT_SHARDS else _make_tasks(data_set, checks, missing, workers)
+    tasks = [] if sample and data_set.kind == TEXT_SHARDS else list(_tasks(data_set, checks, missing))
     reports: dict[str, FileReport] = {}
-    with closing(pool.run(partial(_check_files, checks.check_file, sample is None), tasks, workers=workers)) as results:
-        for _, of_task in results:
-            for report in of_task:
-                checks.take(report)
-                reports[report.facts.name] = report
-            read = sum(report.read for report in of_task)
-            size_bytes = sum(report.facts.size_bytes for report in of_task)
-            expected = sum(report.facts.name in data_set.files for report in of_task)
-            shown.advance(expected, **({"records": read} if read else {}), MB=size_bytes / 1e6)
+    with closing(pool.run(partial(_check_file, checks.check_file, sample is None), tasks, workers=workers)) as results:
+        for _, report in results:
+            checks.take(report)
+            reports[report.facts.name] = report
+            read = {"records": report.read} if report.read else {}
+            shown.advance(report.facts.name in data_set.files, **read, MB=report.facts.size_bytes / 1e6)
     shown.advance(len(data_set.files.keys() - reports.keys()))
     in_order = [reports[name] for name in checks.files if name in reports]
     outcome = Outcome(
@@ -81,9 +71,10 @@ def check_data_set(
         vocabulary=vocabulary.path if vocabulary and data_set.kind != TEXT_SHARDS else None,
         sampled=sample is not None,
         files=[report.facts for report in in_order],
+        findings=findings,
     )
-    findings += checks.judge(in_order, outcome) + _check_formats(in_order)
-    outcome.findings = sorted(findings, key=lambda finding: finding.level != ERROR)
+    checks.judge(in_order, outcome)
+    outcome.findings = sorted(findings + _check_formats(in_order), key=lambda finding: finding.level != ERROR)
     return outcome
 
 
@@ -94,50 +85,29 @@ def _choose_checks(
         return TextShards(data_set)
     if data_set.kind == TOKEN_SHARDS:
         return TokenShards(data_set, vocabulary)
-    firsts = list(read_first_records(data_set))
-    if firsts and not isinstance(firsts[0].examples, MaskedExamples):
-        return TaskRecords(data_set, vocabulary, firsts, sample=sample)
-    return PretrainingRecords(data_set, vocabulary, firsts, masked_lm_prob=masked_lm_prob, sample=sample)
+    return Records(data_set, vocabulary, list(read_first_records(data_set)), masked_lm_prob=masked_lm_prob, sample=sample)
 
 
-def _make_tasks(data_set: DataSet, checks: Checks[Any], missing: set[str], workers: int) -> list[pool.Task[list[FileTask]]]:
-    """Return the files to check; neighbouring small ones are one task, as a pipe to a worker costs more than a tiny file."""
-    # text is compared as it is judged, since its sha256 is computed anyway
-    facts = data_set.manifest.files if data_set.manifest and data_set.kind != TEXT_SHARDS else {}
-    most = max(1, min(_TASK_FILES, len(checks.sizes) // (_TASKS_PER_WORKER * min(workers, _MAX_WORKERS))))
-    tasks: list[pool.Task[list[FileTask]]] = []
-    filled = 0
+def _tasks(data_set: DataSet, checks: Checks[Any], missing: set[str]) -> Iterator[pool.Task[FileTask]]:
+    """Yield the files to check that are there."""
+    entries = data_set.manifest.files if data_set.manifest else {}
     for name, split in checks.files.items():
-        parts = files_of_shard(name) if data_set.kind == TOKEN_SHARDS else [name]
-        if missing.intersection(parts):
-            continue
-        size_bytes = checks.sizes.get(name, _TASK_BYTES)
-        if not tasks or filled + size_bytes > _TASK_BYTES or len(tasks[-1][1]) == most:
-            tasks.append((str(data_set.folder / name), []))
-            filled = 0
-        facts_of = {part: facts[part] for part in parts if part in facts}
-        tasks[-1][1].append(FileTask(data_set.folder, name, split, facts_of, checks.sizes.get(name, 0)))
-        filled += size_bytes
-    return tasks
+        parts = checks.parts(name)
+        if not missing.intersection(parts):
+            task = FileTask(data_set.folder, name, split, {part: entries[part] for part in parts if part in entries})
+            yield str(data_set.folder / name), task
 
 
-def _check_files(
-    check_file: Callable[[FileTask], FileReport], compares_checksums: bool, tasks: Sequence[FileTask]
-) -> list[FileReport]:
-    """Check some files in a worker, each also against its entry in the manifest."""
-    reports = []
-    for task in tasks:
-        report = check_file(task)
-        facts = task.facts.get(task.name, {})
-        for what, found in report.totals.items():
-            if found != facts.get(what, found):
-                unit = "record" if what == "examples" else what.removesuffix("s")
-                expected = f"{counted(facts[what], unit)}, as {MANIFEST} says"
-                report.findings.append(Finding("manifest", task.name, expected, f"{found:,}"))
-        for name, facts in task.facts.items() if compares_checksums else ():
-            report.findings += _check_content(task.folder / name, name, facts)
-        reports.append(report)
-    return reports
+def _check_file(check_file: Callable[[FileTask], FileReport], compares_checksums: bool, task: FileTask) -> FileReport:
+    """Check a file in a worker, also against its entry in the manifest."""
+    report, entry = check_file(task), task.entries.get(task.name, {})
+    for what, found in report.totals.items():
+        if found != entry.get(what, found):
+            expected = counted(entry[what], "record" if what == "examples" else what.removesuffix("s"))
+            report.findings.append(Finding("manifest", task.name, f"{expected}, as {MANIFEST} says", f"{found:,}"))
+    for name, entry in task.entries.items() if compares_checksums else ():
+        report.findings += _check_content(task.folder / name, name, entry, report.sha256)
+    return report
 
 
 def _check_formats(reports: Sequence[FileReport]) -> list[Finding]:
@@ -201,19 +171,19 @@ def _check_names(data_set: DataSet, manifest: Manifest, names: set[str]) -> list
     return findings + _check_content(path, QUESTIONS, {"sha256": made_with})
 
 
-def _check_content(path: Path, name: str, facts: dict[str, Any]) -> list[Finding]:
-    """Return a finding if the size or checksum of a file differs from its entry; read the file if the size is right."""
+def _check_content(path: Path, name: str, entry: dict[str, Any], known: str | None = None) -> list[Finding]:
+    """Return a finding if the size or checksum of a file differs from its entry; unless `known`, the file is read for it."""
     try:
         size_bytes = path.stat().st_size
-        is_as_long = size_bytes == facts.get("bytes", size_bytes)
-        sha256 = sha256_of(path) if is_as_long else ""
+        is_as_long = size_bytes == entry.get("bytes", size_bytes)
+        sha256 = known or (sha256_of(path) if is_as_long else "")
     except OSError:  # an unreadable file is a separate finding
         return []
-    if sha256 == facts["sha256"]:
+    if sha256 == entry["sha256"]:
         return []
-    expected, found = f"sha256 {facts['sha256'][:16]}...", f"{sha256[:16]}..."
+    expected, found = f"sha256 {entry['sha256'][:16]}...", f"{sha256[:16]}..."
     if not is_as_long:
-        expected, found = f"{facts['bytes']:,} bytes", f"{size_bytes:,}"
+        expected, found = f"{entry['bytes']:,} bytes", f"{size_bytes:,}"
     return [Finding("file-changed", name, f"{expected}, as {MANIFEST} says", found)]
 
 
@@ -223,21 +193,20 @@ def find_gaps(data_set: DataSet) -> list[Finding]:
     Used without a manifest. A sequence starts at 0 or 1 and has at least half of its numbers, so names with a year or a length
     do not count as one; one that gives the total number of files must be complete.
     """
-    sequences: dict[tuple[str, str], list[str]] = {}
+    sequences: dict[tuple[str, str], dict[int, str]] = {}
     for name in data_set.files if data_set.manifest is None else ():
         if numbered := _NUMBERED.fullmatch(name):
             before, number, after = numbered.groups()
-            sequences.setdefault((before, after), []).append(number)
+            sequences.setdefault((before, after), {})[int(number)] = number
     findings = []
-    for (before, after), written in sequences.items():
-        numbers, total = set(map(int, written)), re.match(r"-of-(\d+)", after)
+    for (before, after), numbers in sequences.items():
+        total = re.match(r"-of-(\d+)", after)
         first, end = (0, int(total[1])) if total else (min(numbers), max(numbers) + 1)
         if first > 1 or (not total and end - first > 2 * len(numbers)):
             continue
-        width = max((len(number) for number in written if number.startswith("0")), default=0)
+        width = max((len(number) for number in numbers.values() if number.startswith("0")), default=0)
         names = (f"{before}{number:0{width}}{after}" for number in range(first, end) if number not in numbers)
-        paths = ((name, data_set.folder / name) for name in names)
-        if missing := next((name for name, path in paths if not (path.exists() or path.is_symlink())), None):
+        if missing := next((name for name in names if not os.path.lexists(data_set.folder / name)), None):
             found = f"{sum(first <= number < end for number in numbers):,} of them"
             findings.append(Finding("file-missing", missing, f"the files {first} to {end - 1}", found))
     return findings

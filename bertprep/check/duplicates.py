@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bertprep.check.expectations import minus_log_limit, minus_log_p
 from bertprep.check.outcome import ERROR, WARNING, Finding, Ints
+from bertprep.check.statistics import minus_log_limit, minus_log_p
 from bertprep.terminal import counted
 from bertprep.workspace.layout import TEST
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from bertprep.check.outcome import ERROR, Finding
 from bertprep.kernels import numbers as kernel
 
@@ -48,22 +50,24 @@ _WORDS = {
         "word-pieces", "## tokens after a part of their word only",
         "token {found} at position {at}, after punctuation or [UNK]",
     ),
-    kernel.HALF_TO_EVEN: ("prediction-count", "{expected} predictions of {at} tokens, a half rounded up", "{found}"),
-    kernel.HALF_UP: ("prediction-count", "{expected} predictions of {at} tokens, a half rounded to even", "{found}"),
     kernel.WRONG_NEXT_SENTENCE: ("next-sentence-label", "0 or 1", "{found}"),
     kernel.MASK_WITHOUT_LABEL: ("mask-without-label", "[MASK] at predicted positions only", "one at position {at}"),
 }  # fmt: skip
-_UNPAIRED_WORDS = {
-    kernel.EMPTY_SEGMENT: ("separators", "tokens before each [SEP]", "{found} of them at or after another special token"),
-    kernel.WRONG_SEGMENTS: ("segments", "segment_ids 0", "{found} at position {at}"),
+_WORDS_BY_SEGMENTS = {
+    kernel.FULL_SENTENCES: {
+        kernel.EMPTY_SEGMENT: ("separators", "tokens before each [SEP]", "{found} of them at or after another special token"),
+        kernel.WRONG_SEGMENTS: ("segments", "segment_ids 0", "{found} at position {at}"),
+    },
+    kernel.ONE_OR_TWO_SEGMENTS: {kernel.SEP_COUNT: ("separators", "one [SEP] or two", "{found}")},
 }
 
 
 def describe(
-    fault: int, file: str, record: int, *, count: int = 1, level: str = ERROR, pairs: bool = True, **noted: object
-) -> Finding:
+    fault: int, file: str, record: int, noted: Mapping[str, object], *,
+    count: int = 1, level: str = ERROR, segments: int = kernel.TWO_SEGMENTS,
+) -> Finding:  # fmt: skip
     """Return the finding of a fault, with what was `noted` about the first record that has it."""
-    code, expected, found = (_WORDS if pairs else _WORDS | _UNPAIRED_WORDS)[fault]
+    code, expected, found = (_WORDS | _WORDS_BY_SEGMENTS.get(segments, {}))[fault]
     return Finding(code, file, expected.format(**noted), found.format(**noted), record, count, level)
 
 

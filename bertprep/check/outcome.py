@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -132,31 +132,40 @@ class RecordCounts(Counts):
         return np.cumsum(self.position_steps)[:-1] / kernel.SCALE
 
 
+class Fraction(NamedTuple):
+    """A fraction of a split, with the range that is expected of it and the interval that the true one is in."""
+
+    name: str
+    of: str
+    hits: int
+    draws: int
+    expected: Range
+    interval: Range
+
+
 @dataclass(frozen=True)
 class Expected:
     """What is expected under H0 of the records of a split, from their settings, vocabulary and lengths.
 
-    The last three are None with whole-word masking, where predictions depend on where words begin.
+    With whole-word masking, predictions depend on where words begin, so their numbers are not known.
     """
 
-    shown: tuple[Range, Range, Range]  # of the predictions, as in `RecordCounts.shown`
-    random_next: Range  # of the records, if these are pairs
-    short: Range  # records shorter than seq, of the records
+    fractions: list[Fraction]
     streams: int  # files whose draws may be correlated, which widens intervals that many times
-    predictions: Ints | None  # (pred + 1,) records by number of predictions
-    positions: NDArray[np.float64] | None  # (seq,) predictions by position
-    labels: NDArray[np.float64] | None  # (v,) predictions by label
+    predictions: Ints  # (pred + 1,) records by number of predictions
+    positions: NDArray[np.float64]  # (seq,) predictions by position
+    labels: NDArray[np.float64]  # (v,) predictions by label
+    is_known: bool
 
 
 @dataclass(frozen=True)
 class FileTask:
-    """A file of a data set for a worker, or the .bin of a token shard; `facts` are the entries of its files in the manifest."""
+    """A file of a data set for a worker, or the .bin of a token shard, with the entries of its files in the manifest."""
 
     folder: Path
     name: str
     split: str
-    facts: Mapping[str, dict[str, Any]] = field(default_factory=dict)
-    size_bytes: int = 0  # where it is known
+    entries: Mapping[str, dict[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -178,6 +187,7 @@ class FileReport:
     format: str = ""  # of a record file that could be read
     read: int = 0  # records
     totals: dict[str, int] = field(default_factory=dict)  # as the manifest's entry has them: examples, documents, ...
+    sha256: str = ""  # where it was computed
 
 
 @dataclass
@@ -214,19 +224,22 @@ Report = TypeVar("Report", bound=FileReport)
 class Checks(Generic[Report]):
     """The checks of a kind of data: of each file, in workers, and of all together.
 
-    `files` are to be checked, with their splits and where known their `sizes`; `names` are all that a manifest may list.
+    `files` are to be checked, with their splits; `names` are all that a manifest may list.
     """
 
     def __init__(
-        self, files: Mapping[str, str], check_file: Callable[[FileTask], Report], *,
-        sizes: Mapping[str, int] | None = None, names: Collection[str] | None = None,
-    ) -> None:  # fmt: skip
-        self.files, self.check_file, self.sizes = files, check_file, sizes or {}
+        self, files: Mapping[str, str], check_file: Callable[[FileTask], Report], names: Collection[str] | None = None
+    ) -> None:
+        self.files, self.check_file = files, check_file
         self.names = files if names is None else names
+
+    def parts(self, name: str) -> list[str]:
+        """Return the names in the manifest of what is checked as one file."""
+        return [name]
 
     def take(self, report: Report) -> None:
         """Add what is counted of a file; reports arrive in any order."""
 
-    def judge(self, reports: Sequence[Report], outcome: Outcome) -> list[Finding]:
-        """Return the findings of all files, whose reports are in order; fills the counts of the outcome."""
-        raise NotImplementedError
+    def judge(self, reports: Sequence[Report], outcome: Outcome) -> None:
+        """Add the findings and counts of all files, whose reports are in order, to the outcome."""
+        outcome.findings += [finding for report in reports for finding in report.findings]

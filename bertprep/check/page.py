@@ -1,12 +1,12 @@
 """What `validate` found as one HTML page: how the data was made, how much there is, whether it is right, and examples.
 
 `page.html.j2` is the page, for screens of any size, light or dark, and for paper; it loads nothing. jinja2 escapes all data;
-control characters are shown as escapes. Charts are matplotlib's, which the extra `report` installs.
+control characters are shown as escapes. `charts` draws the histograms by matplotlib, which the extra `report` installs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from importlib.util import find_spec
@@ -18,11 +18,10 @@ from typing import Any
 import numpy as np
 
 from bertprep import records
-from bertprep.check import charts
-from bertprep.check.charts import percent
-from bertprep.check.expectations import MOST_LABELS, SHOWN, fraction_interval
-from bertprep.check.outcome import LEVELS, Expected, FileFacts, Outcome, Range, RecordCounts, TokenCounts
+from bertprep.check.charts import charts_of, percent
+from bertprep.check.outcome import LEVELS, FileFacts, Outcome, Range
 from bertprep.check.show import describe, example_words, text_length, token_text
+from bertprep.check.statistics import MOST_LABELS, fraction_interval
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import atomic_file
 from bertprep.instances.vocabulary import Vocabulary, load_vocabulary
@@ -34,6 +33,12 @@ EXAMPLES = 20
 MAX_TOKENS = 512
 """Tokens shown of one example; the rest are only counted."""
 _TOKENS_SHOWN = 20
+
+
+def check_installed() -> None:
+    """Raise `UsageError` where matplotlib is missing, with which the page is made."""
+    if find_spec("matplotlib") is None:
+        raise UsageError("--html: the page needs matplotlib: pip install '.[report]' in a clone")
 
 
 def write_page(outcomes: Sequence[Outcome], vocab: Path | None, path: Path) -> None:
@@ -61,8 +66,7 @@ def render(views: Sequence[dict[str, Any]]) -> str:
 
 def view(outcome: Outcome, drawn: Sequence[Example], vocabulary: Vocabulary | None) -> dict[str, Any]:
     """Return what the page shows of one data set."""
-    manifest, tallies = outcome.manifest, outcome.counts
-    has_records = any(tally.records for tally in tallies.values())
+    manifest, has_records = outcome.manifest, any(counts.records for counts in outcome.counts.values())
     levels = [finding.level for finding in outcome.findings]
     ordered = sorted(outcome.findings, key=lambda finding: (LEVELS.index(finding.level), finding.code))
     return {
@@ -76,7 +80,7 @@ def view(outcome: Outcome, drawn: Sequence[Example], vocabulary: Vocabulary | No
         "settings": _settings(manifest) if manifest else None,
         "counts": _counts(outcome),
         "fractions": _fractions(outcome) if has_records else [],
-        "charts": charts.charts_of(outcome),
+        "charts": charts_of(outcome),
         "tokens": _masked_tokens(outcome, vocabulary) if has_records else [],
         "duplicates": _duplicates(outcome),
         "examples": [_show(each, vocabulary) for each in drawn],
@@ -89,7 +93,7 @@ def _summary(outcome: Outcome) -> str:
     if outcome.kind in (TEXT_SHARDS, TOKEN_SHARDS):
         return f"{counted(items, 'document')} in {files:,} {outcome.kind}."
     kind = {"tfrecord": "TFRecord", "ofrecord": "OFRecord"}.get(outcome.kind, outcome.kind.capitalize())
-    checked = sum(tally.records for tally in outcome.counts.values())
+    checked = sum(counts.records for counts in outcome.counts.values())
     sampled = f" {counted(checked, 'record')} were checked, spread evenly over the files." if outcome.sampled else ""
     masked = f", each with up to {outcome.pred:,} of them to predict" if outcome.pred else ""
     return f"{counted(items, 'record')} of {outcome.seq:,} tokens{masked}, in {counted(files, f'{kind} file')}.{sampled}"
@@ -99,20 +103,11 @@ def _settings(manifest: Manifest) -> list[tuple[str, str]]:
     """Return the settings and versions of a manifest as pairs of a name and a value."""
     texts = [entry["text"]["bytes"] for name, entry in manifest.files.items() if "text" in entry and not name.endswith(".idx")]
     pairs = [("text", f"{megabytes(sum(texts))} MB in {len(texts):,} shards")] if texts else []
-    pairs += _flat(manifest.made_with)
+    for name, value in manifest.made_with.items():
+        for key, each in (value if isinstance(value, dict) else {"": value}).items():
+            words = {"True": "yes", "False": "no"}.get(str(each), str(each))
+            pairs.append((f"{name} {key}".strip().replace("_", " "), words))
     return pairs + [(f"version of {name}", version) for name, version in manifest.versions.items()]
-
-
-def _flat(settings: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
-    pairs = []
-    for name, value in settings.items():
-        if isinstance(value, dict):
-            pairs += _flat(value, f"{prefix}{name} ")
-        elif isinstance(value, bool):
-            pairs.append((prefix + name, "yes" if value else "no"))
-        else:
-            pairs.append((prefix + name, str(value)))
-    return [(name.replace("_", " "), value) for name, value in pairs]
 
 
 def _counts(outcome: Outcome) -> list[list[str]]:
@@ -120,95 +115,43 @@ def _counts(outcome: Outcome) -> list[list[str]]:
     splits = list(dict.fromkeys(file.split for file in outcome.files))
     columns = [[split] for split in splits] + ([splits] if len(splits) > 1 else [])
     files = [[file for file in outcome.files if file.split in some] for some in columns]
-    rows = [["", *(split or outcome.kind for split in splits), *(["all"] if len(splits) > 1 else [])]]
-
-    def add_row(name: str, numbers: Sequence[int]) -> None:
-        if any(numbers):
-            rows.append([name, *(f"{number:,}" for number in numbers)])
-
-    add_row("files", [len(some) for some in files])
+    rows, capacity = {"files": [len(some) for some in files]}, [0]
     if outcome.token_counts:
-        known = outcome.token_counts
-        tallies = [sum((known[split] for split in some if split in known), TokenCounts()) for some in columns]
         for name in ("documents", "sentences", "tokens", "unknown"):
-            add_row(name, [getattr(tally, name) for tally in tallies])
+            rows[name] = [sum(getattr(outcome.token_counts.get(of), name, 0) for of in some) for some in columns]
     else:
-        add_row(
-            "documents" if outcome.kind == TEXT_SHARDS else "records", [sum(file.records for file in some) for some in files]
-        )
+        items = "documents" if outcome.kind == TEXT_SHARDS else "records"
+        rows[items] = [sum(file.records for file in some) for some in files]
         entries = outcome.manifest.files if outcome.manifest else {}
-        if all("documents" in entries.get(file.name, {}) for file in outcome.files) and outcome.kind != TEXT_SHARDS:
-            add_row("documents", [sum(entries[file.name]["documents"] for file in some) for some in files])
+        if all("documents" in entries.get(file.name, {}) for file in outcome.files):
+            rows["documents"] = [sum(entries[file.name]["documents"] for file in some) for some in files]
         found = [[outcome.counts[split] for split in some if split in outcome.counts] for some in columns]
-        tokens = [sum(tally.text_tokens for tally in some) for some in found]
-        capacity = [sum(tally.records * (len(tally.lengths) - 1) for tally in some) for some in found]
-        add_row("tokens", tokens)
-        if all(capacity):
-            rows.append(["padding", *(percent(1 - text / most) for text, most in zip(tokens, capacity, strict=True))])
-    rows.append(["size, MB", *(megabytes(sum(file.size_bytes for file in some)) for some in files)])
-    return rows
-
-
-@dataclass(frozen=True)
-class Fraction:
-    """A fraction of a split; `tests` is how many divide its false-alarm probability among them, 0 if it is not random."""
-
-    name: str
-    of: str
-    part: Callable[[RecordCounts], tuple[int, int]]  # (hits, of how many)
-    expected: Callable[[Expected], Range]
-    tests: int = 1
-
-    def interval(self, tally: RecordCounts, expected: Expected) -> Range:
-        """Return the fractions that could have given the found one; some are in the expected range unless that is a finding."""
-        hits, of = self.part(tally)
-        return fraction_interval(hits, of, tests=self.tests, streams=expected.streams) if self.tests else (hits / of, hits / of)
-
-
-def _shown(kind: int) -> Callable[[RecordCounts], tuple[int, int]]:
-    return lambda tally: (int(tally.shown[kind]), int(tally.shown.sum()))
-
-
-def _random_next(tally: RecordCounts) -> tuple[int, int]:
-    return int(tally.next_sentence[1]), int(tally.next_sentence.sum())
-
-
-FRACTIONS = (
-    Fraction("shown as [MASK]", "of the predictions", _shown(0), lambda e: e.shown[0], len(SHOWN)),
-    Fraction("left as it was", "of the predictions", _shown(1), lambda e: e.shown[1], len(SHOWN)),
-    Fraction("another token", "of the predictions", _shown(2), lambda e: e.shown[2], len(SHOWN)),
-    Fraction("B is random", "of the records", _random_next, lambda e: e.random_next),
-    Fraction("shorter than seq", "of the records", lambda t: (t.records - int(t.lengths[-1]), t.records), lambda e: e.short),
-)
+        rows["tokens"] = [sum(counts.text_tokens for counts in some) for some in found]
+        capacity = [sum(counts.records for counts in some) * outcome.seq for some in found]
+    table = [["", *(split or outcome.kind for split in splits), *(["all"] if len(splits) > 1 else [])]]
+    table += [[name, *(f"{number:,}" for number in numbers)] for name, numbers in rows.items() if any(numbers)]
+    if capacity and all(capacity):
+        table.append(["padding", *(percent(1 - text / most) for text, most in zip(rows["tokens"], capacity, strict=True))])
+    return [*table, ["size, MB", *(megabytes(sum(file.size_bytes for file in some)) for some in files)]]
 
 
 def _fractions(outcome: Outcome) -> list[dict[str, Any]]:
     """Return each fraction by split, with its interval and the expected range, and where these are on a drawn axis."""
     rows = []
-    for fraction in FRACTIONS:
-        found = {split: fraction.part(tally) for split, tally in outcome.counts.items() if fraction.part(tally)[1]}
-        if not found:  # records without pairs have no B
-            continue
-        intervals = {split: fraction.interval(outcome.counts[split], outcome.expected[split]) for split in found}
-        ranges = [fraction.expected(outcome.expected[split]) for split in found]
-        low, high = min(low for low, _ in ranges), max(high for _, high in ranges)
-        ends = [end for interval in intervals.values() for end in interval]
+    for found in zip(*(expected.fractions for expected in outcome.expected.values()), strict=True):
+        low, high = min(each.expected[0] for each in found), max(each.expected[1] for each in found)
         is_any = (low, high) == (0.0, 1.0)  # then only the intervals must be visible
+        ends = [end for each in found for end in each.interval]
         axis = _axis(ends if is_any else [low, high, *ends])
+        shares = [(each.interval[0], each.hits / max(each.draws, 1), each.interval[1]) for each in found]
         rows.append(
             {
-                "name": fraction.name,
-                "of": fraction.of,
-                "expected": "any" if is_any else percent(low, 2) if low == high else f"{percent(low)} to {percent(high)}",
-                "found": [
-                    percent(hits / of, 2) + (f" ± {(end - start) * 50:.2f}" if fraction.tests else "")
-                    for (hits, of), (start, end) in zip(found.values(), intervals.values(), strict=True)
-                ],
-                "range": [_place(low, axis), _place(high, axis)],
-                "strips": [
-                    [_place(end, axis) for end in (intervals[split][0], hits / of, intervals[split][1])]
-                    for split, (hits, of) in found.items()
-                ],
+                "name": found[0].name,
+                "of": found[0].of,
+                "expected": "any" if is_any else f"{percent(low)} to {percent(high)}",
+                "found": [f"{percent(share, 2)} ± {(end - start) * 50:.2f}" for start, share, end in shares],
+                "range": [_position(low, axis), _position(high, axis)],
+                "strips": [[_position(end, axis) for end in ends] for ends in shares],
             }
         )
     return rows
@@ -219,7 +162,7 @@ def _axis(values: Sequence[float]) -> Range:
     return min(values) - margin, max(values) + margin
 
 
-def _place(value: float, axis: Range) -> float:
+def _position(value: float, axis: Range) -> float:
     """Return a position on an axis in percent."""
     return round(100 * min(max((value - axis[0]) / (axis[1] - axis[0]), 0.0), 1.0), 1)
 
@@ -229,40 +172,29 @@ def _masked_tokens(outcome: Outcome, vocabulary: Vocabulary | None) -> list[dict
 
     Without a vocabulary the validator counts no tokens. With whole words there is no expectation.
     """
-    total = reduce(add, outcome.counts.values())
+    total, expected = reduce(add, outcome.counts.values()), [*outcome.expected.values()]
     labels, text, draws = total.labels, total.tokens, int(total.labels.sum())
     most = [int(token) for token in np.argsort(-labels, kind="stable")[:_TOKENS_SHOWN] if labels[token] and text[token]]
-    rows: list[dict[str, Any]] = [
-        {
-            "token": token_text(token, vocabulary),
-            "in_text": percent(text[token] / text.sum(), 2),
-            "masked": percent(labels[token] / draws, 2),
-        }
-        for token in most
-    ]
-    expected = [of_split.labels for of_split in outcome.expected.values() if of_split.labels is not None]
-    if expected and rows:
-        streams = max(of_split.streams for of_split in outcome.expected.values())
-        wanted = np.sum(expected, axis=0)
+    rows: list[dict[str, Any]] = []
+    for token in most:
+        shares = {"in_text": percent(text[token] / text.sum(), 2), "masked": percent(labels[token] / draws, 2)}
+        rows.append({"token": token_text(token, vocabulary), **shares})
+    if expected[0].is_known and rows:
+        wanted, streams = reduce(add, [of.labels for of in expected]), max(of.streams for of in expected)
         ratios = []
         for token in most:
             low, high = fraction_interval(int(labels[token]), draws, tests=MOST_LABELS, streams=streams)
             ratios.append([each / wanted[token] for each in (low * draws, labels[token], high * draws)])
         axis = _axis([1.0, *np.ravel(ratios).tolist()])
         for row, ratio in zip(rows, ratios, strict=True):
-            row |= {"times": f"{ratio[1]:.3f}", "strip": [_place(end, axis) for end in ratio], "one": _place(1.0, axis)}
+            strip = [_position(end, axis) for end in ratio]
+            row |= {"times": f"{ratio[1]:.3f}", "strip": strip, "one": _position(1.0, axis)}
     return rows
-
-
-def check_installed() -> None:
-    """Raise `UsageError` where matplotlib is missing, with which the page is made."""
-    if find_spec("matplotlib") is None:
-        raise UsageError("--html: the page needs matplotlib: pip install '.[report]' in a clone")
 
 
 def _duplicates(outcome: Outcome) -> list[str]:
     """Return a line for each split with repeated records, and one for test records that are in training too."""
-    known = {split: tally.records for split, tally in outcome.counts.items()}
+    known = {split: counts.records for split, counts in outcome.counts.items()}
     known["across"] = known.get("test", 0)
     lines = []
     for split, repeated in outcome.duplicates.items():
@@ -287,9 +219,8 @@ def draw_examples(folder: Path, files: Sequence[FileFacts], number: int) -> list
     for name, chosen in groupby(choose(files, number), key=lambda pair: pair[0]):
         try:
             with records.open(folder / name) as file:
-                drawn += [
-                    Example(name, record, file[np.array([record], np.int64)]) for _, record in chosen if record < len(file)
-                ]
+                indices = [record for _, record in chosen if record < len(file)]
+                drawn += [Example(name, record, file[np.array([record], np.int64)]) for record in indices]
         except BertprepError:
             continue
     return drawn
@@ -301,15 +232,11 @@ def choose(files: Sequence[FileFacts], number: int) -> list[tuple[str, int]]:
     >>> choose([FileFacts("a", "", 100, 0), FileFacts("b", "", 50, 0)], 3)
     [('a', 25), ('a', 75), ('b', 25)]
     """
-    ends = np.cumsum([file.records for file in files], dtype=np.int64)
-    total = int(ends[-1]) if len(ends) else 0
-    number = min(number, total)
-    chosen = [(2 * index + 1) * total // (2 * number) for index in range(number)]
-    at = np.searchsorted(ends, chosen, side="right")
-    return [
-        (files[index].name, record - int(ends[index]) + files[index].records)
-        for index, record in zip(at.tolist(), chosen, strict=True)
-    ]
+    ends = np.cumsum([0, *(file.records for file in files)], dtype=np.int64)
+    total = int(ends[-1])
+    chosen = (2 * np.arange(min(number, total)) + 1) * total // (2 * max(min(number, total), 1))
+    at = np.searchsorted(ends, chosen, side="right") - 1
+    return [(files[index].name, record) for index, record in zip(at.tolist(), (chosen - ends[at]).tolist(), strict=True)]
 
 
 def _show(example: Example, vocabulary: Vocabulary | None) -> dict[str, Any]:

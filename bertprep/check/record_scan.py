@@ -149,13 +149,14 @@ class RecordScan:
     def _note(self, fault: int, record: int) -> None:
         feature = kernel.KNOWN_FEATURES[int(self._notes[kernel.FEATURE])]
         is_float = fault == kernel.WRONG_TYPE and self.kind.feature(feature).dtype == np.float32
-        self._add(
-            describe(
-                fault, self._name, record, feature=feature, values="floats" if is_float else "integers",
-                found=int(self._notes[kernel.FOUND]), expected=int(self._notes[kernel.EXPECTED]),
-                message="tf.train.Example" if self.format == RecordFormat.TFRECORD else "OFRecord",
-            )
-        )  # fmt: skip
+        noted = {
+            "found": int(self._notes[kernel.FOUND]),
+            "expected": int(self._notes[kernel.EXPECTED]),
+            "feature": feature,
+            "values": "floats" if is_float else "integers",
+            "message": "tf.train.Example" if self.format == RecordFormat.TFRECORD else "OFRecord",
+        }
+        self._add(describe(fault, self._name, record, noted))
 
     def _add(self, new: Finding) -> None:
         """Count a fault; the first record that has it is named."""

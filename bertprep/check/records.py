@@ -1,26 +1,28 @@
-"""Checks the records of one file of pretraining against the rules: findings, counts, and hashes of the records.
+"""Checks the records of one file against the rules: findings, counts, and hashes of the records.
 
 A worker runs `check_file` for each file. The loops are in `bertprep.kernels.record_checks`, for which this module prepares the
-tables.
+tables; what only records of fine-tuning have, `bertprep.check.tasks` checks.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from unicodedata import category
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bertprep import kernels
+from bertprep.check import tasks
 from bertprep.check.faults import describe, name_pad
 from bertprep.check.outcome import ERROR, WARNING, FileReport, FileTask, Finding, Ints, RecordCounts
 from bertprep.check.record_scan import RecordScan, scan_file
 from bertprep.instances import Vocabulary
 from bertprep.instances.generator import predictions_by_length
 from bertprep.kernels import numbers as kernel
-from bertprep.records.examples import Examples, MaskedExamples, PretrainingExamples
+from bertprep.records import Examples, MaskedExamples, PretrainingExamples, SquadEvalExamples, SquadExamples
+from bertprep.records.examples import Shape
 
 _HASH_SEED = 20181011  # arbitrary; changing it changes no result
 _MAX_PAIRS = 1024  # pairs of neighbours compared per file
@@ -28,12 +30,11 @@ _MAX_PAIRS = 1024  # pairs of neighbours compared per file
 
 @dataclass(frozen=True)
 class RecordRules:
-    """The rules for the records of a data set; `tokens` is 0 and `continues` empty if the vocabulary is unknown.
+    """The rules for the records of a split; `tokens` is 0 and `continues` empty if the vocabulary is unknown.
 
-    `pad` is what input_ids have after the text: the number of [PAD].
-
-    `continues` has a byte for each token, as `kinds_of_tokens` gives them. With `may_round_up` half a prediction may be rounded
-    up, as Google's script does under Python 2. With `by_manifest` bertprep made the records, so the generator's rules hold.
+    `pad` is what input_ids have after the text: the id of [PAD]. `continues` has a byte for each token, as `kinds_of_tokens`
+    gives them. With `may_round_up` half a prediction may be rounded up too, as Google's script does under Python 2. With
+    `by_manifest` bertprep made the records, so the generator's rules hold. The last two are for fine-tuning.
     """
 
     seq: int
@@ -47,22 +48,35 @@ class RecordRules:
     continues: bytes = b""
     may_round_up: bool = False
     pad: int = 0
-    kind: type[MaskedExamples] = PretrainingExamples
+    kind: type[Examples] = PretrainingExamples
     by_manifest: bool = False
+    labels: int | None = None  # classes, where they are known
+    may_be_impossible: bool = True  # SQuAD 2.0 has questions without an answer
+
+    @property
+    def shape(self) -> Shape:
+        return Shape(self.kind, self.seq, self.pred)
+
+    @property
+    def is_pretraining(self) -> bool:
+        return issubclass(self.kind, MaskedExamples)
 
     @property
     def has_pairs(self) -> bool:
         return self.kind is PretrainingExamples
 
     @property
+    def segments(self) -> int:
+        """Which segments a record has, by the names of `kernels.numbers`."""
+        if self.is_pretraining and not self.has_pairs:
+            return kernel.FULL_SENTENCES
+        has_two = issubclass(self.kind, (PretrainingExamples, SquadExamples, SquadEvalExamples))
+        return kernel.TWO_SEGMENTS if has_two else kernel.ONE_OR_TWO_SEGMENTS
+
+    @property
     def level_of_text(self) -> str:
         """The level of findings about text that bertprep's generator never makes, but another tool may have meant."""
         return ERROR if self.by_manifest else WARNING
-
-    @property
-    def special(self) -> int:
-        """[CLS] and the [SEP] that each record has."""
-        return 3 if self.has_pairs else 2
 
     @property
     def count_rule(self) -> int:
@@ -71,21 +85,13 @@ class RecordRules:
             return kernel.EXACT_COUNT
         return kernel.WHOLE_WORDS if self.continues else kernel.AT_MOST
 
-    def empty_counts(self) -> RecordCounts:
-        """Return zeros."""
-        whole_words = self.count_rule == kernel.WHOLE_WORDS
-        return RecordCounts.empty(seq=self.seq, pred=self.pred, vocabulary=self.tokens, whole_words=whole_words)
-
-    def predictions_by_length(self) -> Ints:
-        """Return the number of predictions of a record of n tokens, for n = 0 to seq."""
-        return predictions_by_length(self.seq, self.pred, self.masked_lm_prob, self.special)
-
-    def rounded_up_by_length(self) -> Ints:
-        """Return the same with halves rounded up, if they may be."""
-        table = self.predictions_by_length()
-        for n in range(self.seq + 1) if self.may_round_up else ():
+    def predictions_by_length(self, *, halves_up: bool = False) -> Ints:
+        """Return the number of predictions of a record of n tokens, for n = 0 to seq; halves are rounded to even, or up."""
+        special = 3 if self.has_pairs else 2
+        table = predictions_by_length(self.seq, self.pred, self.masked_lm_prob, special)
+        for n in range(self.seq + 1) if halves_up else ():
             if (n * self.masked_lm_prob) % 1 == 0.5:
-                table[n] = min(self.pred, math.ceil(n * self.masked_lm_prob), max(n - self.special, 1))
+                table[n] = min(self.pred, math.ceil(n * self.masked_lm_prob), max(n - special, 1))
         return table
 
 
@@ -93,22 +99,24 @@ class RecordChecker:
     """Checks blocks of `Examples` and accumulates findings and counts; for a file of `records`, also their order."""
 
     def __init__(self, rules: RecordRules, records: int = 0) -> None:
+        seq, pred, tokens = rules.seq, rules.pred, rules.tokens
         self.rules = rules
-        self.counts = counts = rules.empty_counts()
+        whole_words = rules.count_rule == kernel.WHOLE_WORDS
+        self.counts = counts = RecordCounts.empty(seq=seq, pred=pred, vocabulary=tokens, whole_words=whole_words)
         self._faults = np.zeros((kernel.VALUE_FAULTS, kernel.VALUE_FAULT_WIDTH), np.int64)
         step = 1 << max(1, math.ceil(math.log2(max(records, 1) / _MAX_PAIRS))) if records else 0
         self._pairs = records // step if records else 0
         self._sketches = np.zeros((2 * self._pairs + 2, kernel.SKETCH_WORDS), np.uint64)
         self._sketched_lengths = np.zeros((2 * self._pairs + 2, 2), np.int64)
-        sizes = [rules.seq, rules.pred, rules.tokens, rules.cls, rules.sep, rules.mask, rules.count_rule, step, rules.pad]
-        keys = rules.seq + 3 * rules.seq + 3 * rules.pred + 1  # hashes of the text and of all values
-        log2_of_factorials = [math.lgamma(n + 1) / math.log(2) * kernel.CHOICE for n in range(rules.seq + 1)]
+        sizes = [seq, pred, tokens, rules.cls, rules.sep, rules.mask, rules.count_rule, step, rules.pad, rules.segments]
+        keys = seq + sum(rules.shape.counts)  # hashes of the text and of all values
+        log2_of_factorials = [math.lgamma(n + 1) / math.log(2) * kernel.CHOICE for n in range(seq + 1)]
         self._tables = (
-            np.array([*sizes, rules.has_pairs], np.int64),
-            rules.predictions_by_length(), rules.rounded_up_by_length(), np.array(np.round(log2_of_factorials), np.int64),
+            np.array(sizes, np.int64), rules.predictions_by_length(), rules.predictions_by_length(halves_up=rules.may_round_up),
+            np.array(np.round(log2_of_factorials), np.int64),
             np.random.Generator(np.random.PCG64(_HASH_SEED)).integers(0, 2**64, keys, np.uint64) | np.uint64(1),
-            np.zeros(rules.seq + 1, np.int32), np.frombuffer(rules.continues or bytes(rules.tokens + 1), np.uint8),
-            np.zeros((kernel.WORD_ROWS, rules.seq + 1), np.int64), self._faults,
+            np.zeros(seq + 1, np.int32), np.frombuffer(rules.continues or bytes(tokens + 1), np.uint8),
+            np.zeros((kernel.WORD_ROWS, seq + 1), np.int64), self._faults,
             counts.lengths, counts.lengths_of_a, counts.predictions, counts.positions, counts.labels, counts.tokens,
             counts.shown, counts.next_sentence, counts.position_steps, counts.expected_labels,
             counts.word_positions, counts.word_labels, counts.replaced, counts.signs,
@@ -119,66 +127,75 @@ class RecordChecker:
     def check(self, examples: Examples, numbers: NDArray[np.int64]) -> NDArray[np.uint64]:
         """Check the records `numbers` of the file; return two hashes of each, of its text and of all values, (n, 2)."""
         hashes = np.empty((len(examples), 2), np.uint64)
-        numbers = np.ascontiguousarray(numbers, np.int64)
-        kernels.load().check_records(examples.addresses, len(examples), numbers, self._addresses, hashes)
+        numbers, arrays = np.ascontiguousarray(numbers, np.int64), examples.addresses
+        rows = arrays[kernel.ARRAY_FEATURE :].reshape(-1, kernel.ARRAY_WIDTH)
+        rows[:] = rows[np.argsort(rows[:, 0])]  # by the ids of features, the kernel has tokens first
+        kernels.load().check_records(arrays, len(examples), numbers, self._addresses, hashes)
         return hashes
 
     def compare_order(self) -> None:
         """Count how often neighbours are more alike than other records; called after the last record."""
         kernels.load().compare_neighbours(self._sketches, self._sketched_lengths, self._pairs, self.counts.wins)
 
-    def rounding(self, name: str) -> dict[str, Finding]:
-        """Return a finding each for halves that were rounded "up" and to "even"."""
-        ways = {"even": kernel.HALF_TO_EVEN, "up": kernel.HALF_UP}
-        return {way: self._finding(fault, name) for way, fault in ways.items() if self._faults[fault, kernel.FAULT_COUNT]}
-
     def findings(self, name: str) -> list[Finding]:
         """Return one finding for each kind of fault so far, in file `name`."""
-        return [self._finding(fault, name) for fault in range(kernel.HALF_TO_EVEN) if self._faults[fault, kernel.FAULT_COUNT]]
-
-    def _finding(self, fault: int, name: str) -> Finding:
-        count, record, at, expected, found = map(int, self._faults[fault])
         levels = {kernel.MASK_WITHOUT_LABEL: WARNING, kernel.PIECE_OF_NONE: self.rules.level_of_text}
-        return describe(
-            fault, name, record, count=count, level=levels.get(fault, ERROR), pairs=self.rules.has_pairs,
-            at=at, expected=expected, found=found, bound="at most " * self.rules.whole_word, pad=name_pad(self.rules.pad),
-        )  # fmt: skip
+        bound, pad = "at most " * self.rules.whole_word, name_pad(self.rules.pad)
+        findings = []
+        for fault, row in enumerate(self._faults):
+            count, record, at, expected, found = map(int, row)
+            if count:
+                noted = {"at": at, "expected": expected, "found": found, "bound": bound, "pad": pad}
+                level = levels.get(fault, ERROR)
+                findings.append(describe(fault, name, record, noted, count=count, level=level, segments=self.rules.segments))
+        return findings
 
 
 @dataclass
 class RecordReport(FileReport):
-    """With what is judged over all files; `rounding` holds faults only if the records were not all rounded alike."""
+    """With what is judged over all files; `first_unique_id` is -1 where the file has no windows of SQuAD."""
 
     counts: RecordCounts | None = None
     hashes: NDArray[np.uint64] = field(default_factory=lambda: np.empty((0, 2), np.uint64))  # none for a sample
-    rounding: dict[str, Finding] = field(default_factory=dict)
+    first_unique_id: int = -1
 
 
-def check_file(rules: RecordRules, sample: int | None, task: FileTask) -> RecordReport:
-    """Check one file."""
+def check_file(rules_of: dict[str, RecordRules], sample: int | None, task: FileTask) -> RecordReport:
+    """Check one file by the rules of its split."""
+    rules = rules_of[task.split]
 
     def check(report: RecordReport, scan: RecordScan) -> None:
-        if scan.shape != (rules.kind, rules.seq, rules.pred):
-            expected, found = f"{rules.kind.title} records", f"{scan.kind.title} records"
-            if scan.kind is rules.kind:
-                expected = f"records of {rules.seq} tokens and {rules.pred} predictions, as most have"
-                found = f"{scan.seq} tokens and {scan.pred} predictions"
-            else:
-                expected += ", by the manifest" if rules.by_manifest else ", as the first file has"
-            report.findings.append(Finding("mixed-shape", task.name, expected, found, 0))
+        if scan.shape != rules.shape:
+            why = "by the manifest" if rules.by_manifest else "as most have"
+            report.findings.append(Finding("mixed-shape", task.name, f"{_title(rules.shape)}, {why}", _title(scan.shape), 0))
             return
-        checker = RecordChecker(rules, scan.records if sample is None else 0)
-        hashes = []
+        checker = RecordChecker(rules, scan.records if sample is None and rules.is_pretraining else 0)
+        hashes, unique_ids = [], []
+        of_task: dict[str, Finding] = {}
         for examples, numbers in scan.blocks(sample):
-            hashes.append(checker.check(examples, numbers))
             report.read += len(numbers)
-        checker.compare_order()
-        if hashes and sample is None:
-            report.hashes = np.concatenate(hashes)
-        report.counts, report.rounding = checker.counts, checker.rounding(task.name)
-        report.findings += checker.findings(task.name)
+            hashes.append(checker.check(examples, numbers))
+            for new in tasks.find_faults(examples, numbers, task.name, labels=rules.labels, squad_2=rules.may_be_impossible):
+                first = of_task.get(new.expected)
+                of_task[new.expected] = replace(first, count=first.count + new.count) if first else new
+            if isinstance(examples, (SquadExamples, SquadEvalExamples)):
+                unique_ids.append(examples.unique_ids.astype(np.int64))
+        report.findings += [*checker.findings(task.name), *of_task.values()]
+        if unique_ids and sample is None:
+            report.first_unique_id, wrong = tasks.check_order(task.name, np.concatenate(unique_ids))
+            report.findings += wrong
+        if rules.is_pretraining:
+            checker.compare_order()
+            report.counts = checker.counts
+            if hashes and sample is None:
+                report.hashes = np.concatenate(hashes)
 
     return scan_file(RecordReport, task, check, rules.pred or None)
+
+
+def _title(shape: Shape) -> str:
+    predictions = f" and {shape.pred} predictions" if shape.pred else ""
+    return f"{shape.kind.title} records of {shape.seq} tokens{predictions}"
 
 
 def kinds_of_tokens(vocabulary: Vocabulary) -> bytes:

@@ -232,7 +232,7 @@ def _tally_as_json(tally: RecordCounts) -> dict[str, Any]:
     """The counts of a split; a share with the interval that misses the true one once in a million times."""
     import numpy as np
 
-    from bertprep.check.expectations import SHOWN, fraction_interval
+    from bertprep.check.statistics import SHOWN, fraction_interval
 
     def fraction(count: int, of: int) -> dict[str, Any]:
         return {"count": count, "share": count / max(of, 1), "interval": fraction_interval(count, of)}

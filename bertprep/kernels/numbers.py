@@ -162,33 +162,30 @@ WORD_LEFT_OUT, WORD_IN_PART = range(19, 21)
 """Of whole words: one that would still have fitted was not masked; one was masked in part."""
 PIECE_OF_NONE = 21
 """A token that continues a word stands after one that nothing continues."""
-HALF_TO_EVEN, HALF_UP = range(22, 24)
-"""No faults by themselves: a half number of predictions was rounded to the even neighbour, as Python 3 does, or up, as 2."""
-VALUE_FAULTS = 24
+VALUE_FAULTS = 22
 
 VALUE_FAULT_WIDTH = 5
 FAULT_COUNT, FAULT_RECORD, FAULT_POSITION, FAULT_EXPECTED, FAULT_FOUND = range(VALUE_FAULT_WIDTH)
 """A row for each: how many records have it; of the first, its number, the position in it, the value expected and found."""
 
 RULES_SIZE = 10
-RULE_SEQ, RULE_PRED, RULE_TOKENS, RULE_CLS, RULE_SEP, RULE_MASK, RULE_COUNT, RULE_STEP, RULE_PAD, RULE_PAIRS = range(RULES_SIZE)
+(
+    RULE_SEQ, RULE_PRED, RULE_TOKENS, RULE_CLS, RULE_SEP, RULE_MASK, RULE_COUNT, RULE_STEP, RULE_PAD, RULE_SEGMENTS,
+) = range(RULES_SIZE)  # fmt: skip
 """What records are checked against: sizes; the vocabulary's size and special tokens, 0 and -1 where unknown; a rule below; a
-power of two: of that many records the first two are sketched, or 0 for none; the token of padding; 1 for records of sentence
-pairs, 0 for those of full sentences."""
+power of two: of that many records the first two are sketched, or 0 for none; the token of padding; which segments
+there are. Records of fine-tuning have room for 0 predictions."""
+FULL_SENTENCES, TWO_SEGMENTS, ONE_OR_TWO_SEGMENTS = range(3)
+"""One segment, which may have [SEP] between documents; A and B; A, or A and B."""
 EXACT_COUNT, AT_MOST, WHOLE_WORDS = range(3)
 """The table of predictions by length holds; is a bound, of whole words where it is unknown which tokens begin one; is a bound
 that is reached unless no word fits any more."""
 
-SIGNS = 11
-(
-    RIGHT, LEFT, EXPECTED_RIGHT, EXPECTED_LEFT, OPEN_FOLLOWS, OPEN_RANDOM, ROUNDED_UP, ROUNDED_EVEN, UNAVAILABLE,
-    OWN_B, OTHER_B,
-) = range(SIGNS)  # fmt: skip
+SIGNS = 8
+RIGHT, LEFT, EXPECTED_RIGHT, EXPECTED_LEFT, OPEN_FOLLOWS, OPEN_RANDOM, OWN_B, OTHER_B = range(SIGNS)
 """Counts over records. Of predictions: the label is that of the token on the right, on the left; how many are expected, in
 units of 1 / SCALE. Of open records, whose A is too short to be a sentence of the target length: B follows, B is random. Of
-records with a half number of predictions: rounded up, rounded to the even neighbour. Predictions that a length would have, and
-[SEP] between documents leave no token for. Of two records with a random B each: the two As have more tokens in common with
-their own Bs than with each other's, fewer."""
+two records with a random B each: the two As have more tokens in common with their own Bs than with each other's, fewer."""
 
 (
     AT_RULES, AT_BY_LENGTH, AT_HALF_UP, AT_FACTORIALS, AT_KEYS, AT_TEXT, AT_CONTINUES, AT_WORDS, AT_FAULTS,

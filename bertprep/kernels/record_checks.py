@@ -71,11 +71,10 @@ from bertprep.kernels.numbers import (
     FAULT_FOUND,
     FAULT_POSITION,
     FAULT_RECORD,
-    HALF_TO_EVEN,
+    FULL_SENTENCES,
     ID_RANGE,
     INPUT_IDS,
     INPUT_MASK,
-    LABELS,
     LEFT,
     MASK_ON_SPECIAL,
     MASK_ORDER,
@@ -93,14 +92,12 @@ from bertprep.kernels.numbers import (
     POSITIONS,
     PREDICTION_COUNT,
     RIGHT,
-    ROUNDED_EVEN,
-    ROUNDED_UP,
     RULE_CLS,
     RULE_COUNT,
     RULE_MASK,
     RULE_PAD,
-    RULE_PAIRS,
     RULE_PRED,
+    RULE_SEGMENTS,
     RULE_SEP,
     RULE_SEQ,
     RULE_STEP,
@@ -110,11 +107,10 @@ from bertprep.kernels.numbers import (
     SEP_COUNT,
     SEP_LAST,
     SKETCH_WORDS,
-    UNAVAILABLE,
+    TWO_SEGMENTS,
     UNEVEN_MASK,
     UNEVEN_WEIGHTS,
     VALUE_FAULT_WIDTH,
-    WEIGHTS,
     WHOLE_WORDS,
     WORD_IN_PART,
     WORD_LEFT_OUT,
@@ -198,7 +194,7 @@ def _count_candidates(text, length, sep):
 
 
 @subroutine
-def _check_predictions(positions, labels, weights, segments, length, rules, by_length, half_up, text, record, signs, faults):
+def _check_predictions(positions, labels, weights, segments, length, rules, by_length, half_up, text, record, faults):
     """(number of predictions, 1 if there is a fault else 0); puts the labels back into the text."""
     pred, bad = rules[RULE_PRED], i64(0)
     count = i64(0)
@@ -231,23 +227,17 @@ def _check_predictions(positions, labels, weights, segments, length, rules, by_l
         if is_special and on_special == 0:
             on_special = _note(faults, i64(MASK_ON_SPECIAL), record, position, i64(0), label)
     wanted, rounded_up = by_length[length], half_up[length]
-    if count < wanted and rules[RULE_PAIRS] == 0:
+    if count < wanted and rules[RULE_SEGMENTS] == FULL_SENTENCES:
         candidates = _count_candidates(text, length, rules[RULE_SEP])
-        signs[UNAVAILABLE] += max(wanted - candidates, 0)
         wanted, rounded_up = min(wanted, candidates), min(rounded_up, candidates)
-    exact = rules[RULE_COUNT] == EXACT_COUNT
-    if exact and rounded_up != wanted and count in (wanted, rounded_up):
-        is_up = i64(count == rounded_up)
-        _note(faults, HALF_TO_EVEN + is_up, record, length, wanted if is_up else rounded_up, count)
-        signs[ROUNDED_EVEN if is_up == 0 else ROUNDED_UP] += 1
-    elif (exact and count != wanted) or count > max(wanted, rounded_up):
+    if count > max(wanted, rounded_up) or (rules[RULE_COUNT] == EXACT_COUNT and count not in (wanted, rounded_up)):
         _note(faults, i64(PREDICTION_COUNT), record, length, wanted, count)  # and is counted all the same
     return count, bad | outside | unordered | on_special
 
 
 @subroutine
 def _check_text(text, segments, length, rules, record, faults):
-    """Whether the text is [CLS] A [SEP] B [SEP] with its segments; without pairs it is [CLS] A [SEP], A may hold [SEP].
+    """Whether the text is [CLS] A [SEP] B [SEP] with its segments, or [CLS] A [SEP]; in full sentences A may hold [SEP].
 
     Returns the position of the first [SEP], how many there are before the last token, how many tokens are the same as the next
     one, and 1 if there is a fault, else 0.
@@ -269,7 +259,7 @@ def _check_text(text, segments, length, rules, record, faults):
     elif n_cls > 1:
         bad |= _note(faults, i64(CLS_IN_TEXT), record, _first(text, i64(1), length, cls), cls, n_cls)
     first_sep = i64(0)
-    if rules[RULE_PAIRS] == 0:
+    if rules[RULE_SEGMENTS] == FULL_SENTENCES:
         if length == 0 or text[length - 1] != sep:
             bad |= _note(faults, i64(SEP_LAST), record, length - 1, sep, i64(text[length - 1]) if length else i64(0))
         else:
@@ -281,13 +271,13 @@ def _check_text(text, segments, length, rules, record, faults):
         wrong = _first_other(segments, i64(0), length, 0)
         if wrong < length:
             bad |= _note(faults, i64(WRONG_SEGMENTS), record, wrong, i64(0), i64(segments[wrong]))
-    elif n_sep != 2:
+    elif n_sep != 2 and (n_sep != 1 or rules[RULE_SEGMENTS] == TWO_SEGMENTS):
         bad |= _note(faults, i64(SEP_COUNT), record, i64(0), i64(2), n_sep)
     elif text[length - 1] != sep:
         bad |= _note(faults, i64(SEP_LAST), record, length - 1, sep, i64(text[length - 1]))
     else:
-        first_sep = sep_positions - (length - 1)
-        if first_sep < 2 or first_sep == length - 2:
+        first_sep = sep_positions - (length - 1) if n_sep == 2 else length - 1
+        if rules[RULE_PRED] > 0 and (first_sep < 2 or first_sep == length - 2):
             bad |= _note(faults, i64(EMPTY_SEGMENT), record, first_sep, i64(0), i64(0))
         others = i64(0)
         for position in range(length):
@@ -514,8 +504,8 @@ def check_records(arrays: i64_p, count: i64, numbers: i64_p, tables: i64_p, hash
     """Check `count` records of the arrays, whose numbers in their file are `numbers`; returns how many have no fault.
 
     `tables` are the addresses of the arrays of a `RecordChecker`, in the order of the names AT_. Counts add to what these
-    hold: faults (VALUE_FAULTS, VALUE_FAULT_WIDTH); the counts of a `Tally`; what of its positions and labels fair draws make
-    expect, in units of 1 / SCALE: (seq + 1) differences from each position to the next, and one a token; random tokens shown.
+    hold: faults (VALUE_FAULTS, VALUE_FAULT_WIDTH); `RecordCounts`; what of its positions and labels fair draws make expect, in
+    units of 1 / SCALE: (seq + 1) differences from each position to the next, and one a token; random tokens shown.
     AT_BY_LENGTH, AT_HALF_UP and AT_FACTORIALS have seq + 1 numbers; AT_TEXT holds seq + 1 tokens, AT_WORDS for
     WORD_ROWS * (seq + 1) numbers, AT_SKETCHES and AT_SKETCHED_LENGTHS for two sketches in rules[RULE_STEP] records,
     `hashes` for two numbers a record: of its text, and of the whole.
@@ -531,15 +521,16 @@ def check_records(arrays: i64_p, count: i64, numbers: i64_p, tables: i64_p, hash
     sketches = pointer_at(u64_p, tables[AT_SKETCHES])
     sketched_lengths = pointer_at(i64_p, tables[AT_SKETCHED_LENGTHS])
     seq, pred, tokens, step = rules[RULE_SEQ], rules[RULE_PRED], rules[RULE_TOKENS], rules[RULE_STEP]
-    whole_words, has_pairs = rules[RULE_COUNT] == WHOLE_WORDS, rules[RULE_PAIRS] != 0
+    whole_words, has_pairs = rules[RULE_COUNT] == WHOLE_WORDS, pred > 0 and rules[RULE_SEGMENTS] != FULL_SENTENCES
+    first_of_masks = i64(POSITIONS) if pred > 0 else i64(0)  # fine-tuning has none, and these arrays are not looked at
     clean = i64(0)
     for row in range(count):
         ids = shifted(pointer_at(i32_p, _address(arrays, INPUT_IDS)), row * seq)
         mask = shifted(pointer_at(i32_p, _address(arrays, INPUT_MASK)), row * seq)
         segments = shifted(pointer_at(i32_p, _address(arrays, SEGMENT_IDS)), row * seq)
-        positions = shifted(pointer_at(i32_p, _address(arrays, POSITIONS)), row * pred)
-        labels = shifted(pointer_at(i32_p, _address(arrays, LABELS)), row * pred)
-        weights = shifted(pointer_at(f32_p, _address(arrays, WEIGHTS)), row * pred)
+        positions = shifted(pointer_at(i32_p, _address(arrays, first_of_masks)), row * pred)
+        labels = shifted(pointer_at(i32_p, _address(arrays, first_of_masks + 1)), row * pred)
+        weights = shifted(pointer_at(f32_p, _address(arrays, first_of_masks + 2)), row * pred)
         label = i64(pointer_at(i32_p, _address(arrays, NEXT_SENTENCE))[row]) if has_pairs else i64(0)
         record = numbers[row]
 
@@ -547,7 +538,7 @@ def check_records(arrays: i64_p, count: i64, numbers: i64_p, tables: i64_p, hash
         for position in range(length):
             text[position] = ids[position]
         n, wrong = _check_predictions(
-            positions, labels, weights, segments, length, rules, by_length, half_up, text, record, signs, faults
+            positions, labels, weights, segments, length, rules, by_length, half_up, text, record, faults
         )  # fmt: skip
         bad |= wrong
         hashes[2 * row] = _hash_text(ids, positions, labels, n, seq, keys)
@@ -561,6 +552,9 @@ def check_records(arrays: i64_p, count: i64, numbers: i64_p, tables: i64_p, hash
             bad |= wrong
         if label != 0 and label != 1:
             bad |= _note(faults, i64(WRONG_NEXT_SENTENCE), record, i64(0), i64(0), label)
+        if pred == 0:
+            clean += 1 - bad
+            continue
         choices = i64(0)
         if bad == 0 and whole_words:
             choices = _expect_words(text, rules[RULE_SEP], length, positions, n, by_length[length], seq, tables, record, faults)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from bertprep.check.expectations import expect
 from bertprep.check.outcome import FileFacts, Outcome
 from bertprep.check.records import RecordChecker, RecordRules
+from bertprep.check.statistics import expect
 from bertprep.instances import load_vocabulary
 from bertprep.records.examples import PretrainingExamples
 from bertprep.workspace.manifest import Manifest

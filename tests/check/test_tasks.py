@@ -99,7 +99,7 @@ def shorten(examples: Any) -> None:
 
 EVERY: list[tuple[Callable[[Any], None], str, str]] = [
     (plant("input_mask", 3, 2, 0), "padding", "input_mask 1 for the text, then 0 to the end"),
-    (plant("input_ids", 3, 2, 0), "padding", "no [PAD] within the text"),
+    (plant("input_ids", 3, 2, 0), "padding", "no [PAD] within the"),
     (plant("input_ids", 3, 0, FIRST_WORD), "no-cls", f"[CLS], token {CLS}, at position 0"),
     (plant("input_ids", 3, 1, CLS), "no-cls", "[CLS] at position 0 only"),
     (plant("segment_ids", 3, 0, 1), "segments", "segment_ids 0 to the first [SEP], then 1"),
@@ -148,7 +148,8 @@ def test_values_in_the_padding_are_found(tmp_path: Path, kind: type[Examples], n
     at_length(name, row, 0, 1)(first)
     (found,) = findings_of(write_set(tmp_path / "set", first, second))
     length = int(first.input_mask[row].sum())
-    assert (found.code, found.record, found.expected) == ("padding", row, f"{name} 0 after the text")
+    expected = f"{name} 0 after the {first.input_mask[row].sum()} tokens of text"
+    assert (found.code, found.record, found.expected) == ("padding", row, expected)
     assert found.found == f"1 at position {length}"
 
 

@@ -9,7 +9,7 @@ from bertprep.check.data_set import check_data_set
 from bertprep.check.outcome import Finding
 from bertprep.commands.validate import validate
 from bertprep.config import ShardSettings
-from bertprep.progress import Progress
+from bertprep.progress import SILENT
 from bertprep.records.data_sets import DataSet
 from bertprep.workspace.layout import Workspace
 from bertprep.workspace.manifest import TEXT_SHARDS
@@ -20,29 +20,15 @@ TEST = "test/tiny_test_00000.txt"
 TEXTS = {A: "One.\nTwo.\n\nThree.\n\n", B: "Four.\nFive.\n\nSix.\n\n", TEST: "Seven.\nEight.\n\nNine.\n\n"}
 
 
-class Shown(Progress):
-    """Progress that keeps how many shards were finished at a time."""
-
-    def __init__(self) -> None:
-        super().__init__("validate", None, "files", enabled=False)
-        self.steps: list[int] = []
-
-    def advance(self, count: int = 1, **amounts: float) -> None:
-        super().advance(count, **amounts)
-        self.steps.append(count)
-
-
-def check(folder: Path, changes: dict[str, str | bytes], *, workers: int = 1, shown: Shown | None = None) -> list[Finding]:
+def check(folder: Path, changes: dict[str, str | bytes]) -> list[Finding]:
     """The findings of valid shards with these changes, without a manifest."""
     texts = {**TEXTS, **changes}
     for name, content in texts.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     data_set = DataSet(folder, TEXT_SHARDS, dict.fromkeys(texts, ""), RecordHome(folder))
-    outcome = check_data_set(
-        data_set, None, masked_lm_prob=None, sample=None, workers=workers, shown=shown or Shown()
-    )  # fmt: skip
-    return outcome.findings
+    shown = SILENT.progress("validate", 1)
+    return check_data_set(data_set, None, masked_lm_prob=None, sample=None, workers=1, shown=shown).findings
 
 
 def short(finding: Finding) -> tuple[str, str, str, int, int]:
@@ -95,23 +81,6 @@ def test_each_file_with_repeated_documents_is_named(tmp_path: Path) -> None:
         (name, 3 if n == 0 else 1, 1 if n == 0 else 2) for n, name in enumerate(names)
     ]
     assert {finding.found for finding in found} == {f"the document of {A}, line 1"}
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_tiny_shards_are_read_some_at_a_time(tmp_path: Path, workers: int) -> None:
-    """Several tasks for each worker, and each is counted when it is read."""
-    texts: dict[str, str | bytes] = {f"training/tiny_training_{n:05d}.txt": f"Of {n}.\n\n" for n in range(80)}
-    shown = Shown()
-    assert check(tmp_path, texts, workers=workers, shown=shown) == []
-    assert sum(shown.steps) == 81
-    assert max(shown.steps) == 81 // (4 * workers)
-
-
-def test_large_shards_are_tasks_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bertprep.check.data_set._TASK_BYTES", len(TEXTS[A]))
-    shown = Shown()
-    check(tmp_path, {f"training/tiny_training_{n:05d}.txt": f"A document {n}.\n\n" for n in range(20)}, shown=shown)
-    assert shown.steps == [*[1] * 21, 0]
 
 
 def test_one_large_document_is_not_an_imbalance(tmp_path: Path) -> None:

@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import bertprep
-from bertprep.check.expectations import expect, minus_log_limit, minus_log_p
 from bertprep.check.records import RecordChecker, RecordRules
-from bertprep.check.statistics import judge_split
+from bertprep.check.statistics import expect, judge_split, minus_log_limit, minus_log_p
 from bertprep.config import InstanceSettings
 from bertprep.errors import BertprepError, UsageError
 from bertprep.instances import Tokenizer, Vocabulary, generate_instances, load_vocabulary, reference

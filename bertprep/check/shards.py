@@ -1,8 +1,8 @@
-"""Checks text shards: every document once, whole, in one split, in shards of equal size.
+"""Checks text shards: every document once, whole, in one split, in shards of equal size; and token shards.
 
-A worker reads one shard at a time into memory; hashing limits the speed. Shards are compared by 20 bytes a document, and 33
-more during the comparison. A document in both training and test makes the test worthless, so it is an error however the shards
-were made.
+A worker reads one shard at a time into memory; hashing limits the speed. Text shards are compared by 20 bytes a document, and
+33 more during the comparison. A document in both training and test makes the test worthless, so it is an error however the
+shards were made. Of a token shard its two files are checked against each other, and its tokens against the vocabulary.
 """
 
 from __future__ import annotations
@@ -12,19 +12,23 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bertprep import kernels
-from bertprep.check.outcome import ERROR, WARNING, Checks, FileFacts, FileReport, FileTask, Finding, Outcome
+from bertprep.check.outcome import ERROR, WARNING, Checks, FileFacts, FileReport, FileTask, Finding, Outcome, TokenCounts
 from bertprep.config import HASH
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import TEMPORARY_SUFFIX
 from bertprep.files.places import sizes_of
+from bertprep.instances import Vocabulary
 from bertprep.records.data_sets import DataSet
+from bertprep.records.token_shards import check_tokens, has_sentences, read_token_shard, token_files
 from bertprep.text.documents import repeated_rows
-from bertprep.workspace.layout import MANIFEST, SPLITS
+from bertprep.workspace.layout import SPLITS
 
 MAX_SENTENCE = 10_000  # characters
 MAX_ABOVE_MEAN = 0.02  # fraction of a shard's size, beyond one document
@@ -39,7 +43,6 @@ _ODD_LINE = re.compile(rb"\n(?=(\n\n)|[^!-~\n]+\n|[^\n]{%d,})" % (MAX_SENTENCE +
 class TextReport(FileReport):
     """With what is judged over all shards."""
 
-    sha256: str = hashlib.sha256().hexdigest()
     crc32c: str = ""
     digests: NDArray[np.uint64] = field(default_factory=lambda: np.empty((0, 2), np.uint64))  # of each document, of its sha256
     lines: NDArray[np.uint32] = field(default_factory=lambda: np.empty(0, np.uint32))  # where each document begins, from 1
@@ -47,7 +50,7 @@ class TextReport(FileReport):
 
 
 class TextShards(Checks[TextReport]):
-    """The checks of one data set; `check_file` runs in workers, the rest where their reports arrive.
+    """The checks of one data set; `check_text` runs in workers, the rest where their reports arrive.
 
     All files in the folders of the two splits are checked; unfinished ones of a killed run are left out.
     """
@@ -55,33 +58,25 @@ class TextShards(Checks[TextReport]):
     def __init__(self, data_set: DataSet) -> None:
         paths = (path for split in SPLITS for path in sorted((data_set.folder / split).glob("[!.]*")))
         names = [path.relative_to(data_set.folder).as_posix() for path in paths if path.suffix != TEMPORARY_SUFFIX]
-        sizes = sizes_of(data_set.folder, names)
-        super().__init__({name: name.partition("/")[0] for name in sizes}, check_shard, sizes=sizes)
+        super().__init__({name: name.partition("/")[0] for name in sizes_of(data_set.folder, names)}, check_text)
         self._data_set = data_set
 
-    def judge(self, reports: Sequence[TextReport], outcome: Outcome) -> list[Finding]:
+    def judge(self, reports: Sequence[TextReport], outcome: Outcome) -> None:
         manifest = self._data_set.manifest
-        made_with, facts = (manifest.made_with, manifest.files) if manifest else ({}, {})
-        outcome.files = [
-            FileFacts(name, split, facts.get(name, {}).get("documents", 0), self.sizes[name])
-            for name, split in self._data_set.files.items()
-            if name in self.sizes
-        ]
-        findings = [finding for report in reports for finding in report.findings]
+        made_with, entries = (manifest.made_with, manifest.files) if manifest else ({}, {})
         for report in reports:
-            name, facts_of = report.facts.name, facts.get(report.facts.name)
-            if facts_of and report.sha256 == facts_of["sha256"]:
-                outcome.texts[name.rpartition("/")[2]] = report.crc32c
-            elif facts_of:
-                expected = f"{facts_of['bytes']:,} bytes, sha256 {facts_of['sha256'][:16]}..., as {MANIFEST} says"
-                found = f"{report.facts.size_bytes:,} bytes, sha256 {report.sha256[:16]}..."
-                findings.append(Finding("file-changed", name, expected, found))
-        findings += _find_repeated(reports, WARNING if made_with.get("keep_duplicates") else ERROR)
-        findings += _check_balance(reports, by_hash=made_with.get("assign") == HASH)
-        return findings
+            if report.sha256 == entries.get(report.facts.name, {}).get("sha256"):
+                outcome.texts[report.facts.name.rpartition("/")[2]] = report.crc32c
+        if not reports:  # of a sample, of which text is no part
+            for name in [name for name in self.files if name in self._data_set.files]:
+                entry = entries.get(name, {})
+                outcome.files.append(FileFacts(name, self.files[name], entry.get("documents", 0), entry.get("bytes", 0)))
+        super().judge(reports, outcome)
+        outcome.findings += _find_repeated(reports, WARNING if made_with.get("keep_duplicates") else ERROR)
+        outcome.findings += _check_balance(reports, by_hash=made_with.get("assign") == HASH)
 
 
-def check_shard(task: FileTask) -> TextReport:
+def check_text(task: FileTask) -> TextReport:
     """Read one shard; faults are findings, nothing raises."""
     path, name = task.folder / task.name, task.name
     report = TextReport(FileFacts(name, task.split, 0, 0))
@@ -186,3 +181,56 @@ def _check_balance(shards: Sequence[TextReport], *, by_hash: bool) -> Iterator[F
             expected = f"at most {MAX_ABOVE_MEAN:.0%} {how} above the mean of {split}, {mean:,.0f} bytes"
             found = f"{largest.facts.size_bytes:,} bytes"
             yield Finding("shard-balance", largest.facts.name, expected, found, level=WARNING)
+
+
+@dataclass
+class TokenReport(FileReport):
+    """With the counts of a shard that can be read."""
+
+    counts: TokenCounts | None = None
+
+
+class TokenShards(Checks[TokenReport]):
+    """The checks of one data set; `check_file` runs in workers, the rest where their reports arrive."""
+
+    def __init__(self, data_set: DataSet, vocabulary: Vocabulary | None) -> None:
+        names = sizes_of(data_set.folder, [part for name in data_set.files for part in self.parts(name)])
+        super().__init__(data_set.files, partial(_check_tokens, vocabulary), names)
+
+    def parts(self, name: str) -> list[str]:
+        return [path.as_posix() for path in token_files(Path(name)).values()]
+
+    def judge(self, reports: Sequence[TokenReport], outcome: Outcome) -> None:
+        for report in reports:
+            if report.counts:
+                split = report.facts.split
+                outcome.token_counts[split] = outcome.token_counts.get(split, TokenCounts()) + report.counts
+        super().judge(reports, outcome)
+
+
+def _check_tokens(vocabulary: Vocabulary | None, task: FileTask) -> TokenReport:
+    name, path = task.name, task.folder / task.name
+    size_bytes = sum(part.stat().st_size for part in token_files(path).values() if part.is_file())
+    report = TokenReport(FileFacts(name, task.split, 0, size_bytes))
+    try:
+        shard = read_token_shard(path)
+    except BertprepError as error:
+        found = str(error).removeprefix(f"{task.folder}/")
+        report.findings.append(Finding("token-shard", name, "a .bin and an .idx that fit each other", found))
+        return report
+    report.facts = FileFacts(name, task.split, shard.documents, size_bytes)
+    lengths = np.minimum(np.diff(shard.sentence_starts), TokenCounts.LONGEST)
+    report.counts = TokenCounts(
+        shard.documents, shard.sentences, len(shard.tokens), np.bincount(lengths, minlength=TokenCounts.LONGEST + 1)
+    )
+    report.totals = {"documents": shard.documents, "sentences": shard.sentences, "tokens": len(shard.tokens)}
+    if vocabulary:
+        report.counts.unknown = int(np.count_nonzero(shard.tokens == vocabulary.unk))
+        try:
+            check_tokens(path, shard.tokens, vocabulary)
+        except BertprepError as error:
+            report.findings.append(Finding("id-range", name, "tokens that text gives", str(error).removeprefix(f"{path}: ")))
+    if not task.entries and not has_sentences(shard):
+        found = f"one in each of its {shard.documents:,} documents; only create --pairs none takes them"
+        report.findings.append(Finding("no-sentences", name, "a sequence for each sentence", found, level=WARNING))
+    return report
