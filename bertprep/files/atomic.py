@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import IO
 
 from bertprep.errors import BertprepError
-from bertprep.files.places import ObjectPath
+from bertprep.files import object_store
+from bertprep.files.places import ObjectPath, disk_folder
 
 TEMPORARY_SUFFIX = ".tmp"
 _TEMPORARY = re.compile(rf"(.+)\.[0-9a-f]{{8}}{re.escape(TEMPORARY_SUFFIX)}")
@@ -151,8 +152,6 @@ class ObjectFile(AtomicFile):
 
     def commit(self) -> None:
         """Put the bytes into the store; raises `BertprepError` if another object is there, unless that is to be replaced."""
-        from bertprep.files import object_store
-
         self._unnamed.flush()
         # not closed here: obstore may hold it for a moment longer, and it goes with the last who does
         data = mmap.mmap(self._unnamed.fileno(), 0, access=mmap.ACCESS_READ) if self.size_bytes else b""
@@ -164,13 +163,7 @@ class ObjectFile(AtomicFile):
 
 def unnamed_file(beside: Path) -> IO[bytes]:
     """Open a file without a name that is gone when it is closed, on the disk of `beside`, or of this machine for an object."""
-    return tempfile.TemporaryFile(dir=_disk_folder() if isinstance(beside, ObjectPath) else beside.parent)
-
-
-def _disk_folder() -> str:
-    """Return where large files without a name are written: /tmp may be memory."""
-    on_disk = "/var/tmp"
-    return on_disk if "TMPDIR" not in os.environ and os.access(on_disk, os.W_OK) else tempfile.gettempdir()
+    return tempfile.TemporaryFile(dir=disk_folder() if isinstance(beside, ObjectPath) else beside.parent)
 
 
 @contextmanager
@@ -184,7 +177,7 @@ def atomic_file(
     folder: it may be large, and its ledger may do so once. Raises `BertprepError` if a write fails or the name is that of a
     device. On any exception nothing is left, and a previous file of that name is untouched.
     """
-    written = Path(_disk_folder(), path.name) if isinstance(path, ObjectPath) else path
+    written = disk_folder() / path.name if isinstance(path, ObjectPath) else path
     file: AtomicFile | None = None
     try:
         if isinstance(path, ObjectPath):
@@ -212,8 +205,6 @@ def create_file(path: Path, data: bytes) -> bool:
     Raises `BertprepError` if that fails. Other processes may remove the folder meanwhile; it is made again.
     """
     if isinstance(path, ObjectPath):
-        from bertprep.files import object_store
-
         try:
             return object_store.put(path, data)
         except object_store.AnotherObjectError:
@@ -259,7 +250,7 @@ def temporary_folder(path: Path) -> Iterator[Path]:
     It is always one of this machine: for a URL it is beside other temporary files.
     """
     if isinstance(path, ObjectPath):
-        path = Path(_disk_folder()) / f"bertprep-{os.geteuid()}-{path.name}"
+        path = disk_folder() / f"bertprep-{os.geteuid()}-{path.name}"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         _remove_leftovers_of(path)
@@ -276,8 +267,6 @@ def temporary_folder(path: Path) -> Iterator[Path]:
 def remove_folder(path: Path) -> None:
     """Remove a folder and what is in it, as far as that is possible; a link is left alone."""
     if isinstance(path, ObjectPath):
-        from bertprep.files import object_store
-
         object_store.delete_all(path, object_store.tree(path))
     else:
         shutil.rmtree(path, ignore_errors=True)

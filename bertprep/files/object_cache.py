@@ -8,7 +8,6 @@ copies that nobody has used for a week go with the next download, and the whole 
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import shutil
@@ -21,13 +20,12 @@ from contextlib import suppress
 from io import BufferedReader
 from pathlib import Path
 from queue import SimpleQueue
-from typing import IO, cast
 
 from bertprep.errors import BertprepError
 from bertprep.files import object_store
-from bertprep.files.atomic import AtomicFile, atomic_file, explain_write_error, remove_leftovers, unnamed_file
+from bertprep.files.atomic import atomic_file, remove_leftovers
 from bertprep.files.lock import locked
-from bertprep.files.places import ObjectPath, still_there
+from bertprep.files.places import ObjectPath, open_download
 from bertprep.progress import Progress
 
 CACHE = "BERTPREP_OBJECT_CACHE"
@@ -90,19 +88,7 @@ def open_local(path: Path) -> BufferedReader:
     if not isinstance(path, ObjectPath):
         return path.open("rb")
     path = path.with_status()
-    if _is_here(path):
-        return _copy(path).open("rb")
-    file = unnamed_file(path)
-    try:
-        _download(path, file)
-        file.seek(0)
-    except OSError as error:
-        file.close()
-        raise explain_write_error(Path(tempfile.gettempdir()) / path.name, error) from error
-    except BaseException:
-        file.close()
-        raise
-    return cast(BufferedReader, file)
+    return _copy(path).open("rb") if _is_here(path) else open_download(path)
 
 
 def kept_about(path: Path) -> Path:
@@ -185,22 +171,9 @@ def _download_all(files: Mapping[ObjectPath, str | None]) -> Iterator[ObjectPath
 
 def _keep(path: ObjectPath, sha256: str | None) -> None:
     with atomic_file(_copy(path), mode=0o600, tidies=False) as file:
-        found = _download(path, file)
+        found = object_store.download(path, path.status(), file)
         if sha256 not in (None, found):
             raise BertprepError(
                 f"{path}: has sha256 {found[:16]}..., expected {str(sha256)[:16]}... by its manifest; it is damaged, make it "
                 "again"
             )
-
-
-def _download(path: ObjectPath, file: IO[bytes] | AtomicFile) -> str:
-    """Write an object, of the version that its path knows, to a file; return its sha256."""
-    status = path.status()
-    if status.is_folder:
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    digest = hashlib.sha256()
-    with still_there(path):
-        for block in object_store.blocks(path, status):
-            digest.update(block)
-            file.write(block)
-    return digest.hexdigest()

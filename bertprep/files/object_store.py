@@ -177,7 +177,10 @@ def read_range(path: ObjectPath, start: int, size_bytes: int) -> bytes:
 
 
 def blocks(path: ObjectPath, status: Status) -> Iterator[bytes]:
-    """Yield the bytes of the object that has this status, a request for each block; `BertprepError` where it is replaced."""
+    """Yield the bytes of the object that has this status, a request for each block.
+
+    Raises `BertprepError` where it was replaced or removed meanwhile.
+    """
     from obstore.exceptions import PreconditionError
 
     for start in range(0, status.size_bytes, BLOCK_BYTES):
@@ -190,11 +193,31 @@ def blocks(path: ObjectPath, status: Status) -> Iterator[bytes]:
 
         try:
             now, block = _call(path, get)
+        except FileNotFoundError as error:
+            raise lost(path) from error
         except PreconditionError:
             now, block = Status(), b""
         if len(block) != end - start or now.version != status.version:  # some stores do not check if_match
             raise BertprepError(f"{path}: was replaced while it was read; see that nothing else writes there, and run it again")
         yield block
+
+
+def download(path: ObjectPath, status: Status, file: Any) -> str:
+    """Write the object that has this status to a file; return its sha256."""
+    if status.is_folder:
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    digest = hashlib.sha256()
+    for block in blocks(path, status):
+        digest.update(block)
+        file.write(block)
+    return digest.hexdigest()
+
+
+def lost(path: ObjectPath) -> BertprepError:
+    """Return the error for an object that the store has named and no longer has."""
+    return BertprepError(
+        f"{path}: the store listed it, and no longer has it; see that nothing else removes objects there, and run it again"
+    )
 
 
 def put(path: ObjectPath, data: Any, sha256: str | None = None, *, replace: bool = False) -> bool:

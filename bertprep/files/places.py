@@ -12,19 +12,17 @@ import errno
 import io
 import os
 import stat
+import tempfile
 from collections.abc import Collection, Generator, Iterable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path, PosixPath, PurePath, PurePosixPath
-from typing import IO, TYPE_CHECKING, Any, BinaryIO, cast
+from typing import IO, Any, BinaryIO, cast
 
 from bertprep.errors import BertprepError, UsageError
+from bertprep.files import object_store
+from bertprep.files.object_store import SCHEMES, Status
 
-if TYPE_CHECKING:
-    from bertprep.files.object_store import Status
-
-SCHEMES = ("s3", "gs", "az", "memory")
-"""Of object stores; `file` is a scheme too, of local paths."""
 _FIRST_PARTS = tuple((f"{scheme}:",) for scheme in SCHEMES)
 _IN_BUCKET = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 _LONGEST_KEY = 1024  # bytes, of S3 and of Google
@@ -172,15 +170,13 @@ class ObjectPath(PosixPath):
 
     def status(self) -> Status:
         """What the store, or the listing that this path comes from, tells of the object; raises `FileNotFoundError`."""
-        from bertprep.files import object_store
-
         if self._status:
             return self._status
         if self.key:
             with suppress(FileNotFoundError):
                 return object_store.look(self)
         if object_store.is_folder(self):
-            return object_store.Status(is_folder=True)
+            return Status(is_folder=True)
         raise FileNotFoundError(errno.ENOENT, "there is no such object", str(self))
 
     def with_status(self) -> ObjectPath:
@@ -204,8 +200,6 @@ class ObjectPath(PosixPath):
             return False
 
     def is_file(self, *, follow_symlinks: bool = True) -> bool:
-        from bertprep.files import object_store
-
         if self._status:
             return not self._status.is_folder
         try:
@@ -214,8 +208,6 @@ class ObjectPath(PosixPath):
             return False
 
     def is_dir(self, *, follow_symlinks: bool = True) -> bool:
-        from bertprep.files import object_store
-
         return self._status.is_folder if self._status else object_store.is_folder(self)
 
     def is_symlink(self) -> bool:
@@ -225,8 +217,6 @@ class ObjectPath(PosixPath):
         """Nothing: a folder is there when an object is in it."""
 
     def unlink(self, missing_ok: bool = False) -> None:
-        from bertprep.files import object_store
-
         self._status = None
         try:
             object_store.delete(self)
@@ -241,8 +231,6 @@ class ObjectPath(PosixPath):
 
     def iterdir(self) -> Generator[ObjectPath, None, None]:
         """What is in a folder; raises `FileNotFoundError` where nothing is."""
-        from bertprep.files import object_store
-
         inside = object_store.inside(self)
         if not inside and self.key:
             raise FileNotFoundError(errno.ENOENT, "there is no such folder", str(self))
@@ -263,15 +251,13 @@ class ObjectPath(PosixPath):
 
     def _tree(self) -> dict[str, ObjectPath]:
         """Everything below, objects and folders, by relative name."""
-        from bertprep.files import object_store
-
         found = {}
         for name, status in object_store.tree(self).items():
             names = name.split("/")
             for end in range(1, len(names)):
                 above = "/".join(names[:end])
                 if above not in found:
-                    found[above] = self._with(above, object_store.Status(is_folder=True))
+                    found[above] = self._with(above, Status(is_folder=True))
             found.setdefault(name, self._with(name, status))
         return found
 
@@ -302,8 +288,6 @@ def _matches(names: list[str], patterns: list[str]) -> bool:
 def sizes_of(folder: Path, names: Iterable[str]) -> dict[str, int]:
     """The sizes in bytes of those of these files that are there, by their names in the folder: of a store one listing."""
     if isinstance(folder, ObjectPath):
-        from bertprep.files import object_store
-
         there = object_store.tree(folder)
         return {name: there[name].size_bytes for name in names if name in there}
     found = {}
@@ -322,8 +306,6 @@ def sizes_of(folder: Path, names: Iterable[str]) -> dict[str, int]:
 def remove_all(folder: Path, names: Collection[str]) -> None:
     """Remove those of these files of a folder that are there."""
     if isinstance(folder, ObjectPath):
-        from bertprep.files import object_store
-
         object_store.delete_all(folder, names)
     else:
         for name in names:
@@ -339,31 +321,44 @@ def open_head(path: Path) -> BinaryIO:
     """A file for reading its first bytes: of an object at most the first 64 KiB are there. Does not wait for a FIFO."""
     if not isinstance(path, ObjectPath):
         return open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
-    from bertprep.files import object_store
-
     return io.BytesIO(object_store.read_head(path, HEAD_BYTES))
 
 
 def _open(path: ObjectPath) -> BinaryIO:
-    from bertprep.files import object_cache, object_store
-
-    if path._status and path._status.is_folder:
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if not path._status or path._status.size_bytes <= object_store.BLOCK_BYTES:
-        with still_there(path) if path._status else nullcontext():
+        if path._status and path._status.is_folder:
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        try:
             status, content = object_store.read(path)
+        except FileNotFoundError as error:
+            if path._status:
+                raise object_store.lost(path) from error
+            raise
         if content is not None:
             return io.BytesIO(content)
         path = path.parent._with(path.name, status)
-    return object_cache.open_local(path)
+    return open_download(path)
 
 
-@contextmanager
-def still_there(path: ObjectPath) -> Iterator[None]:
-    """Read an object that the store has named: it must not be lost since."""
+def open_download(path: ObjectPath) -> io.BufferedReader:
+    """Open a file of this machine with the bytes of an object, which has no name and is gone when it is closed."""
+    folder = disk_folder()
+    file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - until its reader closes it
     try:
-        yield
-    except FileNotFoundError as error:
-        raise BertprepError(
-            f"{path}: the store listed it, and no longer has it; see that nothing else removes objects there, and run it again"
-        ) from error
+        object_store.download(path, path.status(), file)
+        file.seek(0)
+    except BaseException as error:
+        file.close()
+        if isinstance(error, OSError) and error.filename is None:
+            raise BertprepError(
+                f"{path}: cannot be downloaded to {folder}: {error.strerror or error}; make space there, or name another "
+                "folder with TMPDIR"
+            ) from error
+        raise
+    return cast(io.BufferedReader, file)
+
+
+def disk_folder() -> Path:
+    """Return where large files without a name are written: /tmp may be memory."""
+    on_disk = Path("/var/tmp")
+    return on_disk if "TMPDIR" not in os.environ and os.access(on_disk, os.W_OK) else Path(tempfile.gettempdir())
