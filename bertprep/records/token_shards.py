@@ -13,10 +13,8 @@ gaps; other pointers are refused. See docs/formats.md.
 from __future__ import annotations
 
 import hashlib
-import io
-import os
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -107,9 +105,8 @@ class TokenShard:
             return "".join(self.checksums[each] for each in TokenFile)
         found = ""
         for each, path in token_files(self.bin).items():
-            with _opened(path) as (file, size):
-                head = _read(path, file, size if each == TokenFile.IDX else min(size, _HEAD_BYTES))
-            found += hashlib.sha256(f"{size}\n".encode() + head).hexdigest()
+            head = _read(path, size=-1 if each == TokenFile.IDX else _HEAD_BYTES)
+            found += hashlib.sha256(f"{path.stat().st_size}\n".encode() + head).hexdigest()
         return found
 
 
@@ -163,16 +160,12 @@ def read_token_shard(
     that text can give, which whoever hands the shard to a kernel must ask for. Raises `BertprepError` where a file is missing
     or cannot be read, has not its sha256 of `checksums`, the two do not fit each other, or there is no document.
     """
-    files = token_files(path)
+    files, sha256 = token_files(path), checksums or {}
     bin_path, idx_path = files[TokenFile.BIN], files[TokenFile.IDX]
-    numbers, lengths, document_indices = _read_index(idx_path, checksums)
-    if (count := int(lengths.sum(dtype=np.int64))) >= MOST_TOKENS_IN_SHARD:
-        raise BertprepError(
-            f"{idx_path}: lists {count:,} tokens, and a shard has less than {MOST_TOKENS_IN_SHARD:,}; make more, smaller ones"
-        )
-    tokens = _read_tokens(bin_path, idx_path, numbers, count, checksums)
+    numbers, lengths, indices = _parse_index(idx_path, _read(idx_path, sha256.get(TokenFile.IDX)))
+    tokens = _parse_tokens(bin_path, _read(bin_path, sha256.get(TokenFile.BIN)), numbers, int(lengths.sum(dtype=np.int64)))
     held = lengths > 0
-    documents = np.concatenate([[0], np.cumsum(held)])[document_indices]
+    documents = np.concatenate([[0], np.cumsum(held)])[indices]
     documents = documents[np.diff(documents, prepend=-1) > 0]
     if len(documents) < 2:
         raise BertprepError(f"{bin_path}: holds no document; expected at least one with a token")
@@ -204,120 +197,87 @@ def check_sentences(path: Path, shard: TokenizedShard) -> None:
         )
 
 
-def _read_index(
-    path: Path, checksums: Mapping[TokenFile, str] | None
-) -> tuple[np.dtype[Any], NDArray[np.int32], NDArray[np.int64]]:
-    """(type of the numbers, lengths of the sequences in tokens, document indices) of an .idx, of which all is checked."""
-    with _opened(path) as (file, size):
-        head = _read(path, file, min(size, _HEADER.itemsize))
-        if size < _HEADER.itemsize or not head.startswith(MAGIC):
-            raise BertprepError(
-                f"{path}: is not the index of a token shard: it has {size:,} bytes and begins with {head[:9].hex(' ')}, "
-                f"expected MMIDIDX; {_MADE_AGAIN}"
-            )
-        header = np.frombuffer(head, _HEADER)[0]
-        version, code, n, m = (int(header[name]) for name in ("version", "code", "sequences", "indices"))
-        if version != _VERSION:
-            raise BertprepError(f"{path}: has version {version}, expected {_VERSION}: nothing is known of such a layout")
-        if code not in _CODES:
-            found = "floating-point numbers" if code in _FLOAT_CODES else f"numbers of the unknown type {code}"
-            raise BertprepError(f"{path}: says of its .bin that it has {found}, expected integers: it is no index of tokens")
-        expected = _HEADER.itemsize + 12 * n + 8 * m
-        if size not in (expected, expected + n):  # with a mode for each sequence
-            raise BertprepError(
-                f"{path}: has {size:,} bytes, expected {expected:,} for its {n:,} sequences and {m:,} document indices; it was "
-                f"cut short, or is damaged; {_MADE_AGAIN}"
-            )
-        rest = _read(path, file, size - _HEADER.itemsize)
-    _check_sha256(path, checksums[TokenFile.IDX] if checksums else None, head, rest)
-    numbers = np.dtype(_CODES[code])
-    lengths = np.frombuffer(rest, "<i4", n)
-    pointers = np.frombuffer(rest, "<i8", n, 4 * n)
-    indices = np.frombuffer(rest, "<i8", m, 12 * n)
-    if n and (shortest := int(lengths.min())) < 0:
-        raise BertprepError(f"{path}: sequence {int(np.argmin(lengths)):,} has {shortest:,} tokens; {_MADE_AGAIN}")
-    wrong = pointers != (np.cumsum(lengths, dtype=np.int64) - lengths) * numbers.itemsize
-    if wrong.any():
-        at = int(wrong.argmax(axis=0))
+def _parse_index(path: Path, data: bytes) -> tuple[np.dtype[Any], NDArray[np.int32], NDArray[np.int64]]:
+    """Return (type of the numbers, lengths of the sequences in tokens, document indices) of an .idx, and check all of it."""
+    if len(data) < _HEADER.itemsize or not data.startswith(MAGIC):
         raise BertprepError(
-            f"{path}: sequence {at:,} begins at byte {pointers[at]:,} of the .bin, expected it where the one before ends; "
-            f"{_MADE_AGAIN}"
+            f"{path}: is not the index of a token shard: it has {len(data):,} bytes and begins with {data[:9].hex(' ')}, "
+            f"expected MMIDIDX; {_MADE_AGAIN}"
+        )
+    _, version, code, n, m = np.frombuffer(data, _HEADER, 1)[0].tolist()
+    if version != _VERSION:
+        raise BertprepError(f"{path}: has version {version}, expected {_VERSION}: nothing is known of such a layout")
+    if code not in _CODES:
+        found = "floating-point numbers" if code in _FLOAT_CODES else f"numbers of the unknown type {code}"
+        raise BertprepError(f"{path}: says of its .bin that it has {found}, expected integers: it is no index of tokens")
+    expected = _HEADER.itemsize + 12 * n + 8 * m
+    if len(data) not in (expected, expected + n):  # with a mode for each sequence
+        raise BertprepError(
+            f"{path}: has {len(data):,} bytes, expected {expected:,} for its {n:,} sequences and {m:,} document indices; "
+            f"it was cut short, or is damaged; {_MADE_AGAIN}"
+        )
+    numbers, at = np.dtype(_CODES[code]), _HEADER.itemsize
+    lengths = np.frombuffer(data, "<i4", n, at)
+    pointers = np.frombuffer(data, "<i8", n, at + 4 * n)
+    indices = np.frombuffer(data, "<i8", m, at + 12 * n)
+    if (bad := np.flatnonzero(lengths < 0)).size:
+        raise BertprepError(f"{path}: sequence {bad[0]:,} has {lengths[bad[0]]:,} tokens; {_MADE_AGAIN}")
+    starts = (np.cumsum(lengths, dtype=np.int64) - lengths) * numbers.itemsize
+    if (bad := np.flatnonzero(pointers != starts)).size:
+        raise BertprepError(
+            f"{path}: sequence {bad[0]:,} begins at byte {pointers[bad[0]]:,} of the .bin, expected it where the one before "
+            f"ends; {_MADE_AGAIN}"
         )
     if m == 0 or indices[0] != 0 or indices[-1] != n or (indices[1:] < indices[:-1]).any():
         found = f"{m:,} from {indices[0]:,} to {indices[-1]:,}" if m else "none"
         raise BertprepError(
             f"{path}: its document indices must ascend from 0 to its {n:,} sequences, found {found}; {_MADE_AGAIN}"
         )
+    if (count := int(lengths.sum(dtype=np.int64))) >= MOST_TOKENS_IN_SHARD:
+        raise BertprepError(
+            f"{path}: lists {count:,} tokens, and a shard has less than {MOST_TOKENS_IN_SHARD:,}; make more, smaller ones"
+        )
     return numbers, lengths, indices
 
 
-def _read_tokens(
-    path: Path, index: Path, numbers: np.dtype[Any], count: int, checksums: Mapping[TokenFile, str] | None
-) -> NDArray[np.int32]:
-    """The `count` numbers of a .bin, none negative or beyond any vocabulary."""
-    with _opened(path) as (file, size):
-        if size != (expected := count * numbers.itemsize):
-            raise BertprepError(
-                f"{path}: has {size:,} bytes, expected {expected:,} for the tokens that {index.name} lists: the two do not fit "
-                f"each other, or one was cut short; {_MADE_AGAIN}"
-            )
-        data = _read(path, file, size)
-    _check_sha256(path, checksums[TokenFile.BIN] if checksums else None, data)
-    tokens = np.frombuffer(data, numbers)
-    if numbers not in (np.uint8, np.uint16) and count and not (tokens.min() >= 0 and tokens.max() < MOST_TOKENS):
-        at = int(((tokens < 0) | (tokens >= MOST_TOKENS)).argmax(axis=0))
+def _parse_tokens(path: Path, data: bytes, numbers: np.dtype[Any], count: int) -> NDArray[np.int32]:
+    """Return the `count` numbers of a .bin, none negative or beyond any vocabulary."""
+    index = path.with_suffix(".idx").name
+    if len(data) != (expected := count * numbers.itemsize):
         raise BertprepError(
-            f"{path}: token {at:,} is {tokens[at]:,}, expected 0 to {MOST_TOKENS - 1:,}; {index.name} is another's, or the "
+            f"{path}: has {len(data):,} bytes, expected {expected:,} for the tokens that {index} lists: the two do not fit "
+            f"each other, or one was cut short; {_MADE_AGAIN}"
+        )
+    tokens = np.frombuffer(data, numbers)
+    if numbers.kind == "i" and (bad := np.flatnonzero((tokens < 0) | (tokens >= MOST_TOKENS))).size:
+        raise BertprepError(
+            f"{path}: token {bad[0]:,} is {tokens[bad[0]]:,}, expected 0 to {MOST_TOKENS - 1:,}; {index} is another's, or the "
             f"file is damaged; {_MADE_AGAIN}"
         )
     return tokens.astype(np.int32, copy=False)
 
 
-@contextmanager
-def _opened(path: Path) -> Iterator[tuple[io.BufferedIOBase, int]]:
-    """A file and its size in bytes."""
+def _read(path: Path, sha256: str | None = None, size: int = -1) -> bytes:
+    """Return the bytes of a file, or its first `size`, which must have the sha256 that its manifest says."""
     try:
         if path.exists() and not path.is_file():
             raise BertprepError(f"{path}: is not a plain file; expected one of the two files of a token shard")
         with open_local(path) as file:
-            yield file, os.fstat(file.fileno()).st_size
+            data: bytes = file.read(size)
     except FileNotFoundError as error:
         raise BertprepError(
             f"{path}: does not exist; a token shard is two files, a .bin and an .idx of the same name"
         ) from error
     except OSError as error:
         raise BertprepError(f"{path}: cannot be read: {error.strerror or error}") from error
-
-
-def _read(path: Path, file: io.BufferedIOBase, count: int) -> bytearray:
-    """The next `count` bytes, which the file had when it was opened."""
-    try:
-        data, read = bytearray(count), 0
     except MemoryError as error:
-        raise BertprepError(f"{path}: has {count:,} bytes, and there is no memory for as many; make smaller shards") from error
-    with memoryview(data) as view:
-        while read < count:
-            more = file.readinto(view[read:])
-            if not more:
-                raise BertprepError(
-                    f"{path}: was cut short while it was read; see that nothing else writes there, make it again, and run the "
-                    "same command"
-                )
-            read += more
-    return data
-
-
-def _check_sha256(path: Path, expected: str | None, *parts: bytearray) -> None:
-    if expected is None:
-        return
-    digest = hashlib.sha256()
-    for part in parts:
-        digest.update(part)
-    if digest.hexdigest() != expected:
+        raise BertprepError(f"{path}: there is no memory for all of its bytes; make smaller shards") from error
+    if sha256 and (found := hashlib.sha256(data).hexdigest()) != sha256:
         raise BertprepError(
-            f"{path}: has sha256 {digest.hexdigest()[:16]}..., expected {expected[:16]}... by its manifest; bertprep tokenize "
-            "--verify makes it again"
+            f"{path}: has sha256 {found[:16]}..., expected {sha256[:16]}... by its manifest; "
+            "bertprep tokenize --verify makes it again"
         )
+    return data
 
 
 def check_tokens(path: Path, tokens: NDArray[np.int32], vocabulary: Vocabulary) -> None:
@@ -329,10 +289,8 @@ def check_tokens(path: Path, tokens: NDArray[np.int32], vocabulary: Vocabulary) 
         )
     is_special = np.zeros(len(vocabulary), np.bool_)
     is_special[[vocabulary.pad, vocabulary.cls, vocabulary.sep, vocabulary.mask]] = True
-    found = is_special[tokens]
-    if found.any():
-        at = int(found.argmax(axis=0))
+    if (bad := np.flatnonzero(is_special[tokens])).size:
         raise BertprepError(
-            f"{path}: token {at:,} is {vocabulary.tokens[tokens[at]]} of {vocabulary.path}, which no text gives; give the "
-            "vocabulary that it was made with, by --vocab, or make it without special tokens"
+            f"{path}: token {bad[0]:,} is {vocabulary.tokens[tokens[bad[0]]]} of {vocabulary.path}, which no text gives; "
+            "give the vocabulary that it was made with, by --vocab, or make it without special tokens"
         )
