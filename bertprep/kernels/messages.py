@@ -10,31 +10,11 @@ is used.
 
 import numpy as np
 
+from bertprep.kernels import numbers as n
 from bertprep.kernels.language import i64, load_f32, load_f64, load_u64, subroutine
-from bertprep.kernels.numbers import (
-    BEGIN,
-    DOUBLE_LIST,
-    END,
-    EXAMPLE_INT64_LIST,
-    FEATURE,
-    FLOAT_LIST,
-    FOUND,
-    INT32_LIST,
-    INT64_LIST,
-    KIND,
-    KNOWN_FEATURES,
-    MALFORMED,
-    MISSING,
-    OFRECORD,
-    SPAN_SIZE,
-    TF2_NAMES,
-    TWICE,
-    WRONG_COUNT,
-    WRONG_TYPE,
-)
 from bertprep.kernels.varints import count_numbers, read_number, read_varint, unpack
 
-_NAMES = {name: feature for feature, known in enumerate(KNOWN_FEATURES) for name in (known, TF2_NAMES.get(known, known))}
+_NAMES = {name: feature for feature, known in enumerate(n.KNOWN_FEATURES) for name in (known, n.TF2_NAMES.get(known, known))}
 _BY_SIZE = sorted(_NAMES, key=len)
 _SIZES = np.array([len(name) for name in _BY_SIZE])
 _LONGEST = len(_BY_SIZE[-1])
@@ -108,39 +88,39 @@ def _locate_in_entry(data, at, end, wanted, found, spans, problem):
         if tag == 0x0A or tag == 0x12:
             size, at = _read_size(data, at, end)
             if size < 0:
-                return i64(MALFORMED)
+                return i64(n.MALFORMED)
             if tag == 0x0A:
                 name, name_size = at, size
             elif value >= 0:
-                return i64(MALFORMED)
+                return i64(n.MALFORMED)
             else:
                 value, value_end = at, at + size
             at += size
         else:
             at = _skip(data, tag, at, end)
             if at < 0:
-                return i64(MALFORMED)
+                return i64(n.MALFORMED)
     feature = _feature_named(data, name, name_size)
     if feature < 0 or not (wanted >> feature) & 1:
         return found
-    problem[FEATURE] = feature
-    span = SPAN_SIZE * feature
+    problem[n.FEATURE] = feature
+    span = n.SPAN_SIZE * feature
     if (found >> feature) & 1:
-        return i64(TWICE)
-    spans[span + KIND], spans[span + BEGIN], spans[span + END] = i64(0), name, name
+        return i64(n.TWICE)
+    spans[span + n.KIND], spans[span + n.BEGIN], spans[span + n.END] = i64(0), name, name
     at, end = value, value_end
     while at < end:
         tag, at = read_varint(data, at, end)
-        if tag & 7 == 2 and 1 <= tag >> 3 <= INT64_LIST:
+        if tag & 7 == 2 and 1 <= tag >> 3 <= n.INT64_LIST:
             size, at = _read_size(data, at, end)
-            if size < 0 or spans[span + KIND]:
-                return i64(MALFORMED)
-            spans[span + KIND], spans[span + BEGIN], spans[span + END] = tag >> 3, at, at + size
+            if size < 0 or spans[span + n.KIND]:
+                return i64(n.MALFORMED)
+            spans[span + n.KIND], spans[span + n.BEGIN], spans[span + n.END] = tag >> 3, at, at + size
             at += size
         else:
             at = _skip(data, tag, at, end)
             if at < 0:
-                return i64(MALFORMED)
+                return i64(n.MALFORMED)
     return found | i64(1) << feature
 
 
@@ -151,7 +131,7 @@ def _locate_in_map(data, at, end, wanted, found, spans, problem):
         if tag == 0x0A:
             size, at = _read_size(data, at, end)
             if size < 0:
-                return i64(MALFORMED)
+                return i64(n.MALFORMED)
             found = _locate_in_entry(data, at, at + size, wanted, found, spans, problem)
             if found < 0:
                 return found
@@ -159,14 +139,14 @@ def _locate_in_map(data, at, end, wanted, found, spans, problem):
         else:
             at = _skip(data, tag, at, end)
             if at < 0:
-                return i64(MALFORMED)
+                return i64(n.MALFORMED)
     return found
 
 
 @subroutine
 def find_features(data, at, end, record_format, wanted, spans, problem):
     """Fill `spans` for the features that the record data[at:end] has of those wanted; returns which, as bits, or a fault."""
-    if record_format == OFRECORD:
+    if record_format == n.OFRECORD:
         return _locate_in_map(data, at, end, wanted, i64(0), spans, problem)
     found = i64(0)
     while at < end:
@@ -174,7 +154,7 @@ def find_features(data, at, end, record_format, wanted, spans, problem):
         if tag == 0x0A:
             size, at = _read_size(data, at, end)
             if size < 0:
-                return i64(MALFORMED)
+                return i64(n.MALFORMED)
             found = _locate_in_map(data, at, at + size, wanted, found, spans, problem)
             if found < 0:
                 return found
@@ -182,7 +162,7 @@ def find_features(data, at, end, record_format, wanted, spans, problem):
         else:
             at = _skip(data, tag, at, end)
             if at < 0:
-                return i64(MALFORMED)
+                return i64(n.MALFORMED)
     return found
 
 
@@ -194,26 +174,26 @@ def locate_features(data, at, end, record_format, wanted, spans, problem):
         return found
     if found == wanted:
         return i64(0)
-    problem[FEATURE] = 0
-    while (found >> problem[FEATURE]) & 1 == (wanted >> problem[FEATURE]) & 1:
-        problem[FEATURE] += 1
-    return i64(MISSING)
+    problem[n.FEATURE] = 0
+    while (found >> problem[n.FEATURE]) & 1 == (wanted >> problem[n.FEATURE]) & 1:
+        problem[n.FEATURE] += 1
+    return i64(n.MISSING)
 
 
 @subroutine
 def check_list(spans, feature, is_float, record_format, problem):
     """Whether a feature's list is of a fitting type; 0 or a fault."""
-    kind = spans[SPAN_SIZE * feature + KIND]
+    kind = spans[n.SPAN_SIZE * feature + n.KIND]
     if is_float:
-        fits = kind == FLOAT_LIST or (kind == DOUBLE_LIST and record_format == OFRECORD)
-    elif record_format == OFRECORD:
-        fits = kind in (INT32_LIST, INT64_LIST)
+        fits = kind == n.FLOAT_LIST or (kind == n.DOUBLE_LIST and record_format == n.OFRECORD)
+    elif record_format == n.OFRECORD:
+        fits = kind in (n.INT32_LIST, n.INT64_LIST)
     else:
-        fits = kind == EXAMPLE_INT64_LIST
+        fits = kind == n.EXAMPLE_INT64_LIST
     if fits:
         return i64(0)
-    problem[FEATURE], problem[FOUND] = feature, kind
-    return i64(WRONG_TYPE)
+    problem[n.FEATURE], problem[n.FOUND] = feature, kind
+    return i64(n.WRONG_TYPE)
 
 
 @subroutine
@@ -243,7 +223,7 @@ def count_values(data, at, end, width):
     while at < end:
         begin, at = _next_values(data, at, end, width)
         if begin < 0:
-            return i64(MALFORMED)
+            return i64(n.MALFORMED)
         count += (at - begin) // width if width else count_numbers(data, begin, at)
     return count
 
@@ -251,7 +231,7 @@ def count_values(data, at, end, width):
 @subroutine
 def take_numbers(data, spans, feature, limit, out, start, count):
     """The `count` numbers of a feature to out[start:]; the file ends at `limit`. 0 or a fault."""
-    at, end = spans[SPAN_SIZE * feature + BEGIN], spans[SPAN_SIZE * feature + END]
+    at, end = spans[n.SPAN_SIZE * feature + n.BEGIN], spans[n.SPAN_SIZE * feature + n.END]
     if at < end and data[at] == 0x0A:
         size, begin = _read_size(data, at + 1, end)
         if size == end - begin:
@@ -260,31 +240,31 @@ def take_numbers(data, spans, feature, limit, out, start, count):
     while at < end:
         begin, at = _next_values(data, at, end, i64(0))
         if begin < 0:
-            return i64(MALFORMED)
+            return i64(n.MALFORMED)
         while begin < at:
             value, begin = read_number(data, begin, at)
             if value < 0:
                 return value
             if start == stop:
-                return i64(WRONG_COUNT)
+                return i64(n.WRONG_COUNT)
             out[start] = value
             start += 1
-    return i64(0) if start == stop else i64(WRONG_COUNT)
+    return i64(0) if start == stop else i64(n.WRONG_COUNT)
 
 
 @subroutine
 def take_floats(data, spans, feature, out, start, count):
     """The same for floats, which are doubles in some OFRecords."""
-    at, end = spans[SPAN_SIZE * feature + BEGIN], spans[SPAN_SIZE * feature + END]
-    width = i64(4) if spans[SPAN_SIZE * feature + KIND] == FLOAT_LIST else i64(8)
+    at, end = spans[n.SPAN_SIZE * feature + n.BEGIN], spans[n.SPAN_SIZE * feature + n.END]
+    width = i64(4) if spans[n.SPAN_SIZE * feature + n.KIND] == n.FLOAT_LIST else i64(8)
     stop = start + count
     while at < end:
         begin, at = _next_values(data, at, end, width)
         if begin < 0:
-            return i64(MALFORMED)
+            return i64(n.MALFORMED)
         values = (at - begin) // width
         if values > stop - start:
-            return i64(WRONG_COUNT)
+            return i64(n.WRONG_COUNT)
         if width == 4:
             for i in range(values):
                 out[start + i] = load_f32(data, begin + 4 * i)
@@ -292,4 +272,4 @@ def take_floats(data, spans, feature, out, start, count):
             for i in range(values):
                 out[start + i] = load_f64(data, begin + 8 * i)
         start += values
-    return i64(0) if start == stop else i64(WRONG_COUNT)
+    return i64(0) if start == stop else i64(n.WRONG_COUNT)

@@ -2,7 +2,7 @@
 
 A block of 64 bytes is compared with 0x80 at once, which gives one bit for each byte that ends a number. Where 16 bytes in a
 row end one (masks, segments, positions, padding) they are widened as they are. The rest is taken apart bit by bit, 6 cycles
-a number; with AVX-512 all 16 numbers that may begin in 16 bytes are computed, and those that do are moved together, 1.5
+a number; with AVX-512 VBMI all 16 numbers that may begin in 16 bytes are computed, and those that do are moved together, 1.5
 cycles a number. Numbers of five bytes and more, and the last bytes of a file, go byte by byte.
 
 Nothing outside the file is read, whatever the bytes are, and nothing is written after `count` numbers.
@@ -12,6 +12,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from bertprep.kernels import numbers as n
 from bertprep.kernels.language import (
     CPU_FEATURES,
     count_bits,
@@ -27,7 +28,6 @@ from bertprep.kernels.language import (
     u8_p,
     u64,
 )
-from bertprep.kernels.numbers import MALFORMED, OUT_OF_RANGE, WRONG_COUNT
 
 _REACH = 80
 """Bytes of the file that must lie ahead for a block of 64: the last of four loads of 32 begins at byte 48."""
@@ -35,7 +35,7 @@ _LOW_16 = u64(0xFFFF)
 _ALL_BITS = u64(0xFFFFFFFFFFFFFFFF)
 _MOST = 0x7FFFFFFF
 _SEVENS = u64(0x7F7F7F7F)
-_HAS_COMPRESSION = all(CPU_FEATURES.get(name) for name in ("avx512f", "avx512bw", "avx512vl"))
+_HAS_COMPRESSION = all(CPU_FEATURES.get(name) for name in ("avx512f", "avx512bw", "avx512vl", "avx512vbmi"))
 
 
 @intrinsic
@@ -65,22 +65,9 @@ def widen_16(_context, _out, _index, _data, _at):
 
 def _windows(builder, data, at):
     """The 4 bytes from each of 16 on, as 64 bytes."""
-
-    def shuffled(source, lanes):
-        lanes = ir.Constant(ir.VectorType(ir.IntType(32), len(lanes)), lanes)
-        return builder.shuffle_vector(source, ir.Constant(source.type, ir.Undefined), lanes)
-
-    if CPU_FEATURES.get("avx512vbmi"):  # one instruction
-        return shuffled(
-            loaded(builder, data, at, ir.VectorType(ir.IntType(8), 32)), [k + b for k in range(16) for b in range(4)]
-        )
-    # bytes do not cross from one 16 to another: each takes the 4-byte words that it needs first
-    words = loaded(builder, data, at, ir.VectorType(ir.IntType(32), 8))
-    words = shuffled(words, [group + k for group in range(4) for k in (0, 1, 0, 1)])
-    return shuffled(
-        builder.bitcast(words, ir.VectorType(ir.IntType(8), 64)),
-        [16 * group + k + b for group in range(4) for k in range(4) for b in range(4)],
-    )
+    source = loaded(builder, data, at, ir.VectorType(ir.IntType(8), 32))
+    lanes = ir.Constant(ir.VectorType(ir.IntType(32), 64), [k + b for k in range(16) for b in range(4)])
+    return builder.shuffle_vector(source, ir.Constant(source.type, ir.Undefined), lanes)
 
 
 @intrinsic
@@ -141,8 +128,8 @@ def read_number(data, at, end):
     """A value from 0 to 2**31 - 1 and where it ends, or a fault."""
     value, after = read_varint(data, at, end)
     if value >= 0:
-        return (value if value <= _MOST else i64(OUT_OF_RANGE)), after
-    return i64(OUT_OF_RANGE) if after - at == 9 else i64(MALFORMED), after
+        return (value if value <= _MOST else i64(n.OUT_OF_RANGE)), after
+    return i64(n.OUT_OF_RANGE) if after - at == 9 else i64(n.MALFORMED), after
 
 
 @subroutine
@@ -150,13 +137,13 @@ def _unpack_bytes(data, at, end, out, done, count):
     """The slow way, one byte after the other."""
     while at < end:
         if done == count:
-            return i64(WRONG_COUNT)
+            return i64(n.WRONG_COUNT)
         value, at = read_number(data, at, end)
         if value < 0:
             return value
         out[done] = value
         done += 1
-    return i64(0) if done == count else i64(WRONG_COUNT)
+    return i64(0) if done == count else i64(n.WRONG_COUNT)
 
 
 @subroutine
@@ -179,7 +166,7 @@ def _put_block_by_bits(out, done, data, at, ends, _size):
 
 @subroutine
 def _put_block_by_lanes(out, done, data, at, ends, size):
-    """The same with AVX-512; a number begins where the one before has ended."""
+    """The same with AVX-512 VBMI; a number begins where the one before has ended."""
     starts = ((ends << u64(1)) | u64(1)) & (_ALL_BITS >> u64(64 - size))
     while starts:
         numbers = count_bits(starts & _LOW_16)
@@ -201,7 +188,7 @@ def _unpacker(put_block):
                 ends &= within
             numbers = count_bits(ends)
             if numbers > stop - done:
-                return i64(WRONG_COUNT)
+                return i64(n.WRONG_COUNT)
             if ends == _ALL_BITS:
                 for k in range(0, 64, 16):
                     widen_16(out, done + k, data, at + k)

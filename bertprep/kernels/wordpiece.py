@@ -8,6 +8,7 @@ to four ids. Everything else takes the general path: code point by code point th
 
 import numpy as np
 
+from bertprep.kernels import numbers as n
 from bertprep.kernels.language import (
     copy_16,
     i32_p,
@@ -23,22 +24,6 @@ from bertprep.kernels.language import (
     u64,
     u64_p,
     word_bytes,
-)
-from bertprep.kernels.numbers import (
-    ALONE,
-    BLANK,
-    CACHE_BITS,
-    CACHE_ENTRY,
-    CODE_POINT_KIND,
-    DOCUMENTS,
-    DROP,
-    LONGEST_WORD,
-    REPLACEMENT_SHIFT,
-    SENTENCES,
-    SPACE,
-    TOKENS,
-    TRIE_FREE,
-    TRIE_STEP,
 )
 from bertprep.kernels.text import decode_character
 
@@ -59,9 +44,9 @@ def _slot(trie, mask, node, byte):
     """Where the trie has the step from `node` by `byte`, or would get it."""
     key = (node << 8) | byte
     slot = ((key * 0x9E3779B97F4A7C15) >> 20) & mask
-    while trie[TRIE_STEP * slot] != key and trie[TRIE_STEP * slot] != TRIE_FREE:
+    while trie[n.TRIE_STEP * slot] != key and trie[n.TRIE_STEP * slot] != n.TRIE_FREE:
         slot = (slot + 1) & mask
-    return TRIE_STEP * slot
+    return n.TRIE_STEP * slot
 
 
 @kernel
@@ -81,7 +66,7 @@ def build_trie(text: u8_p, ends: i64_p, count: i64, trie: i32_p, mask: i64) -> i
         while at < end:
             byte = i64(text[at])
             slot = _slot(trie, mask, node, byte)
-            if trie[slot] == TRIE_FREE:
+            if trie[slot] == n.TRIE_FREE:
                 if 2 * nodes > mask:
                     return -1
                 trie[slot] = (node << 8) | byte
@@ -105,7 +90,7 @@ def _match(word, size, trie, mask, unknown, tokens, at):
         i = start
         while i < size:
             slot = _slot(trie, mask, node, i64(word[i]))
-            if trie[slot] == TRIE_FREE:
+            if trie[slot] == n.TRIE_FREE:
                 break
             node = i64(trie[slot + CHILD])
             i += 1
@@ -148,7 +133,7 @@ def _look_up(low, high, size, word, tables, tokens, at):
     """Write the ids of a word of at most 15 bytes, given as two numbers; returns how many. Spoils the buffer `word`."""
     cache = tables[3]
     hashed = low * u64(0x9E3779B97F4A7C15) + high * u64(0xC2B2AE3D27D4EB4F)
-    entry = i64(hashed >> u64(64 - CACHE_BITS)) * CACHE_ENTRY
+    entry = i64(hashed >> u64(64 - n.CACHE_BITS)) * n.CACHE_ENTRY
     kept = cache[entry + 1]
     if cache[entry] == low and (kept ^ high) << u64(64 - COUNT_SHIFT) == u64(0):
         copy_16(tokens, at, cache, entry + 2)
@@ -162,7 +147,7 @@ def _finish_word(word, size, length, tables, tokens, at):
     if size == 0:
         return i64(0)
     trie, mask, unknown, _ = tables
-    if length > LONGEST_WORD:
+    if length > n.LONGEST_WORD:
         tokens[at] = unknown
         return i64(1)
     if size > CACHED_BYTES:
@@ -186,28 +171,28 @@ def _tokenize_any(text, at, size, entries, replacements, tables, word, tokens, c
         if code_point == _NEWLINE:
             break
         entry = i64(entries[code_point])
-        kind = entry & CODE_POINT_KIND
+        kind = entry & n.CODE_POINT_KIND
         source, start, characters = text, at, i64(1)
         at += width
-        if not entry & BLANK:
+        if not entry & n.BLANK:
             is_blank = False
-        if kind == SPACE:
+        if kind == n.SPACE:
             break
-        if kind == DROP:
+        if kind == n.DROP:
             continue
-        if entry >> REPLACEMENT_SHIFT:
-            start = entry >> REPLACEMENT_SHIFT
+        if entry >> n.REPLACEMENT_SHIFT:
+            start = entry >> n.REPLACEMENT_SHIFT
             width, characters = i64(replacements[start]), i64(replacements[start + 1])
             source, start = replacements, start + 2
-        if kind == ALONE:
+        if kind == n.ALONE:
             count += _finish_word(word, word_size, length, tables, tokens, count)
             word_size, length = i64(0), i64(0)
-        if length <= LONGEST_WORD:
+        if length <= n.LONGEST_WORD:
             for i in range(width):
                 word[word_size + i] = source[start + i]
             word_size += width
         length += characters
-        if kind == ALONE:
+        if kind == n.ALONE:
             break
     count += _finish_word(word, word_size, length, tables, tokens, count)
     return at, count, is_blank
@@ -222,7 +207,7 @@ def _ascii_word(text, at, entries, lower, word, tables, tokens, count):
     run = word_bytes(text, at)
     if 0 < run <= CACHED_BYTES:
         after = i64(text[at + run])
-        if after < 0x80 and (i64(entries[after]) & CODE_POINT_KIND) != DROP:
+        if after < 0x80 and (i64(entries[after]) & n.CODE_POINT_KIND) != n.DROP:
             low = load_u64(text, at) & _LOW_BYTES[run]
             high = load_u64(text, at + 8) & _HIGH_BYTES[run]
             if lower:
@@ -246,7 +231,7 @@ def tokenize(
     Returns -1, or the offset of the first byte that is not UTF-8.
     """
     tables = (trie, mask, unknown, cache)
-    count, sentences, documents = state[TOKENS], state[SENTENCES], state[DOCUMENTS]
+    count, sentences, documents = state[n.TOKENS], state[n.SENTENCES], state[n.DOCUMENTS]
     sentence_start = count
     blank = True
     at = i64(0)
@@ -271,7 +256,7 @@ def tokenize(
                 documents += 1
             blank = True
             continue
-        if byte < 0x80 and (i64(entries[byte]) & CODE_POINT_KIND) == ALONE:
+        if byte < 0x80 and (i64(entries[byte]) & n.CODE_POINT_KIND) == n.ALONE:
             count += _look_up(u64(byte), u64(0), 1, word, tables, tokens, count)
             blank = False
             at += 1
@@ -281,7 +266,7 @@ def tokenize(
             return -1 - after_word
         at = after_word
         blank = blank and is_blank
-    state[TOKENS], state[SENTENCES], state[DOCUMENTS] = count, sentences, documents
+    state[n.TOKENS], state[n.SENTENCES], state[n.DOCUMENTS] = count, sentences, documents
     return -1
 
 
@@ -309,7 +294,7 @@ def tokenize_lines(
             line_ends[lines] = count
             lines += 1
             at += 1
-        elif byte < 0x80 and (i64(entries[byte]) & CODE_POINT_KIND) == ALONE:
+        elif byte < 0x80 and (i64(entries[byte]) & n.CODE_POINT_KIND) == n.ALONE:
             count += _look_up(u64(byte), u64(0), 1, word, tables, tokens, count)
             at += 1
         else:
