@@ -96,7 +96,8 @@ def test_neither_format(path: Path, content: bytes) -> None:
 def test_bad_gzip(path: Path) -> None:
     whole = gzip.compress(TWO)
     assert complaint(path, whole[:-20]) == (
-        "cannot be decompressed: Compressed file ended before the end-of-stream marker was reached; the file is damaged, make it again"
+        "cannot be decompressed: Compressed file ended before the end-of-stream marker was reached; the file is damaged, "
+        "make it again"
     )
     assert "the file is damaged, make it again" in complaint(path, changed(whole, len(whole) - 5, whole[-5] ^ 1))
 
