@@ -78,7 +78,7 @@ def batches(bench: Bench) -> None:
         return rows
 
     for phase, settings in PHASES.items():
-        made = bertprep.create(settings=replace(settings, dupe=bench.scaled(20)), workdir=bench.folder / "data").folders
+        made = bertprep.create(**vars(replace(settings, dupe=bench.scaled(20))), workdir=bench.folder / "data").folders
         for name, folder in made.items():
             compare_indexing(bench, f"{phase} {name}", folder)
             with ExitStack() as opened:
@@ -149,7 +149,7 @@ def datasets(bench: Bench) -> None:
     library.disable_progress_bars()
     for phase, settings in PHASES.items():
         settings = replace(settings, dupe=bench.scaled(20))
-        made = bertprep.create(settings=settings, workdir=bench.folder / "data", formats=("tfrecord", "arrow")).folders
+        made = bertprep.create(**vars(settings), workdir=bench.folder / "data", formats=("tfrecord", "arrow")).folders
         rows = bertprep.RecordDataset(made["arrow"])
         count = min(len(rows), bench.scaled(RECORDS_OF_DATASETS))
 
@@ -187,7 +187,7 @@ def live(bench: Bench) -> None:
     """on-the-fly examples, records in the same order, and a collator."""
     for phase, settings in PHASES.items():
         settings = replace(settings, dupe=5)
-        folder = bertprep.create(settings=settings, workdir=bench.folder / "data", formats="tfrecord").folders["tfrecord"]
+        folder = bertprep.create(**vars(settings), workdir=bench.folder / "data", formats="tfrecord").folders["tfrecord"]
         tokens = bertprep.tokenize(workdir=bench.folder / "data", vocab=folder / "vocab.txt").folders["tokens"]
         with (
             bertprep.LiveExamples(tokens, settings=settings, shuffle_shards=2) as examples,

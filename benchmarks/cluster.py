@@ -117,7 +117,7 @@ def main() -> None:
         texts = [folder / f"{index:05d}.txt" for index in range(max(options.shards))]
         for path in texts:
             path.write_text("\n".join(documents), encoding="utf-8")
-        vocab = bertprep.train_vocabulary_of(texts[:1], output=folder / "vocab.txt", size=500)
+        vocab = bertprep.train_vocabulary(texts[:1], output=folder / "vocab.txt", size=500)
         for shards in options.shards:
             made: dict[str, dict[str, str]] = {}
             for name, executor in EXECUTORS.items():
@@ -126,7 +126,7 @@ def main() -> None:
                     output = str(folder / name) if name != "store" else f"s3://made/{shards}-{run}"
                     remove(folder / name)
                     command = [*BERTPREP, "create", "--input", *map(str, texts[:shards]), "--output", output]
-                    of_runs.append(measure([*command, "--vocab", str(vocab), "--dupe", "1", "--engine", executor], store))
+                    of_runs.append(measure([*command, "--vocab", str(vocab), "--dupe", "1", "--executor", executor], store))
                 if name != "store":
                     made[name] = checksums(folder / name)
                 cpu, wall = (statistics.median(seconds) for seconds in zip(*of_runs, strict=True))

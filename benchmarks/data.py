@@ -23,7 +23,7 @@ import bertprep
 from benchmarks import batches, squad
 from benchmarks.harness import BERTPREP, Bench, Row, remove, run
 from bertprep import kernels
-from bertprep.config import Dialect, InstanceSettings
+from bertprep.config import InstanceSettings
 from bertprep.instances import Tokenizer, generate_instances, load_vocabulary
 from bertprep.records.data_sets import find_records
 from bertprep.sources.sample import one_paragraph_a_line, read_speeches
@@ -45,7 +45,7 @@ def texts(bench: Bench, *, shards: int = 1, megabytes: float = SPEECHES_MB) -> t
     if vocab is None:
         vocab = bench.folder / "vocab.txt"
         if not vocab.exists():
-            bertprep.train_vocabulary_of([text], output=vocab, size=30_522)
+            bertprep.train_vocabulary([text], output=vocab, size=30_522)
     size = bench.scaled(megabytes * 1e6)
     once = text.read_bytes()
     documents = (once * (size // len(once) + 1))[:size].strip(b"\n").split(b"\n\n")
@@ -62,10 +62,8 @@ def creating(
     """Rows that make records of texts: the function, and the command with one worker."""
     out = bench.folder / "out"
     clear = partial(remove, out)
-    dialect = Dialect(compress=compress)
-    make = partial(
-        bertprep.create, settings=settings, dialect=dialect, formats=formats, vocab=vocab, inputs=paths, output=out, workers=1
-    )
+    asked = {**vars(settings), "formats": formats, "compress": compress, "vocab": vocab}
+    make = partial(bertprep.create, **asked, inputs=paths, output=out, workers=1)
     clear()
     records = count_records(next(iter(make().folders.values())))
     return Row(f"{name}, warm", records, make, clear), Row(f"{name}, fresh", records, command(make, formats, 1), clear)
@@ -133,7 +131,7 @@ def tokenize(bench: Bench) -> None:
     for phase, settings in PHASES.items():
         rows = []
         for name, given in (("text", paths), ("tokens", [made])):
-            work = partial(bertprep.create, settings=settings, formats="tfrecord", vocab=vocab, inputs=given, workers=1)
+            work = partial(bertprep.create, **vars(settings), formats="tfrecord", vocab=vocab, inputs=given, workers=1)
             rows.append(Row(f"tfrecord {phase} of {name}, warm", megabytes, partial(work, output=out), partial(remove, out)))
         bench.compare("MB", rows)
 
@@ -148,7 +146,7 @@ def gzip(bench: Bench) -> None:
         for pair in zip(*made.values(), strict=True):
             bench.compare("records", pair)
         folder = bench.folder / phase[:3]
-        bertprep.create(settings=settings, formats="tfrecord", vocab=vocab, inputs=paths, output=folder, workers=1)
+        bertprep.create(**vars(settings), formats="tfrecord", vocab=vocab, inputs=paths, output=folder, workers=1)
         plain = b"".join(path.read_bytes() for path in folder.glob("*/*.tfrecord"))
         rows = []
         for name, compress, level in (("isal", isal_zlib.compress, 1), ("zlib", zlib.compress, 1), ("zlib", zlib.compress, 6)):
@@ -163,7 +161,7 @@ def workers(bench: Bench) -> None:
     for megabytes, shards, formats in ((100, 8, "tfrecord"), (100, 8, "tfrecord,ofrecord"), (400, 32, "tfrecord,ofrecord")):
         paths, vocab = texts(bench, shards=shards, megabytes=megabytes)
         out, size = bench.folder / "out", bench.scaled(megabytes * 1e6) / 1e6
-        make = partial(bertprep.create, settings=PHASES["128/20"], dialect=Dialect(), vocab=vocab, inputs=paths, output=out)
+        make = partial(bertprep.create, **vars(PHASES["128/20"]), vocab=vocab, inputs=paths, output=out)
         name = f"{megabytes} MB in {shards} shards, {formats}"
         bench.compare("MB", [
             Row(f"{name}, {count} workers", size, command(make, formats, count), partial(remove, out)) for count in (1, 2)
@@ -178,7 +176,7 @@ def memory(bench: Bench) -> None:
             paths, vocab = texts(bench, megabytes=megabytes)
             shard_of = bench.folder / f"{megabytes}_MB.txt"
             paths[0].replace(shard_of)
-            make = partial(bertprep.create, settings=settings, dialect=Dialect(), vocab=vocab, inputs=[shard_of])
+            make = partial(bertprep.create, **vars(settings), vocab=vocab, inputs=[shard_of])
             make = partial(make, output=bench.folder / "out")
             rows.append(Row(f"{phase}, shard of {megabytes} MB", shard_of.stat().st_size / 1e6,
                             command(make, "tfrecord,ofrecord", 1), partial(remove, bench.folder / "out")))  # fmt: skip
@@ -192,7 +190,7 @@ def record_sets(bench: Bench, formats: str = "tfrecord,ofrecord") -> dict[tuple[
     found = {}
     for phase, settings in PHASES.items():
         many = replace(settings, dupe=bench.scaled(20))
-        for name, folder in bertprep.create(settings=many, workdir=bench.folder / "data", formats=formats).folders.items():
+        for name, folder in bertprep.create(**vars(many), workdir=bench.folder / "data", formats=formats).folders.items():
             found[phase, name] = folder, count_records(folder)
     return found
 

@@ -16,20 +16,17 @@ if TYPE_CHECKING:
     from bertprep import records as records
     from bertprep.commands.convert import convert as convert
     from bertprep.commands.create import create as create
+    from bertprep.commands.create import forecast as forecast
     from bertprep.commands.download import download as download
-    from bertprep.commands.forecast import forecast as forecast
     from bertprep.commands.load_dataset import load_dataset as load_dataset
     from bertprep.commands.push import push as push
     from bertprep.commands.shard import shard as shard
-    from bertprep.commands.task_records import create_task as create_task
+    from bertprep.commands.task import create_glue as create_glue
+    from bertprep.commands.task import create_squad as create_squad
     from bertprep.commands.tokenize import tokenize as tokenize
     from bertprep.commands.validate import validate as validate
-    from bertprep.commands.vocab import train_vocabulary_of as train_vocabulary_of
-    from bertprep.config import Dialect as Dialect
-    from bertprep.config import GlueSettings as GlueSettings
+    from bertprep.commands.vocab import train_vocabulary as train_vocabulary
     from bertprep.config import InstanceSettings as InstanceSettings
-    from bertprep.config import ShardSettings as ShardSettings
-    from bertprep.config import SquadSettings as SquadSettings
     from bertprep.errors import BertprepError as BertprepError
     from bertprep.errors import UsageError as UsageError
     from bertprep.instances import load_vocabulary as load_vocabulary
@@ -40,25 +37,22 @@ __version__ = "0.2.0"
 
 _HOME = {
     "BertprepError": "bertprep.errors",
-    "Dialect": "bertprep.config",
-    "GlueSettings": "bertprep.config",
     "InstanceSettings": "bertprep.config",
     "LiveExamples": "bertprep.records.live",
     "RecordDataset": "bertprep.records.record_dataset",
-    "ShardSettings": "bertprep.config",
-    "SquadSettings": "bertprep.config",
     "UsageError": "bertprep.errors",
     "convert": "bertprep.commands.convert",
     "create": "bertprep.commands.create",
-    "create_task": "bertprep.commands.task_records",
+    "create_glue": "bertprep.commands.task",
+    "create_squad": "bertprep.commands.task",
     "download": "bertprep.commands.download",
-    "forecast": "bertprep.commands.forecast",
+    "forecast": "bertprep.commands.create",
     "load_dataset": "bertprep.commands.load_dataset",
     "load_vocabulary": "bertprep.instances",
     "push": "bertprep.commands.push",
     "shard": "bertprep.commands.shard",
     "tokenize": "bertprep.commands.tokenize",
-    "train_vocabulary_of": "bertprep.commands.vocab",
+    "train_vocabulary": "bertprep.commands.vocab",
     "validate": "bertprep.commands.validate",
 }
 __all__ = [*_HOME, "records"]

@@ -1,4 +1,4 @@
-"""The command line: find the command, parse its options, run it; an error becomes one line and an exit status."""
+"""The command line: find the command, read its request, run it; an error becomes one line and an exit status."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import argparse
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import NoReturn
 
 from bertprep import __version__
 from bertprep.errors import UsageError
-from bertprep.options import Parser
+from bertprep.options import Parser, add_options, read_options
 from bertprep.terminal import exit_status, run_program
 
 COMMANDS = {
@@ -19,15 +20,30 @@ COMMANDS = {
     "shard": "text -> text shards: one sentence per line, documents spread over shards, a test split",
     "vocab": "train a vocabulary",
     "tokenize": "text shards -> token shards: the tokens of each sentence, in the layout that Megatron reads",
-    "create": "text shards, or the files of SQuAD and GLUE -> TFRecord, OFRecord, Arrow or Parquet files",
+    "create": "text shards -> TFRecord, OFRecord, Arrow or Parquet files for pretraining",
+    "task": "the files of SQuAD or GLUE -> such files for fine-tuning",
     "convert": "records -> another format or dialect, or more or fewer files; lossless",
     "validate": "is this data right? findings, a table, exit status 0 or 1",
     "inspect": "show the examples of a record file in readable form",
     "push": "records -> a data set on the Hugging Face Hub, as Parquet with a card; resumes",
 }
 """Each command, which is the module of that name in `bertprep.commands`, with its summary."""
-_MOVED = {"plan": "bertprep create --dry-run", "report": "bertprep validate --html PAGE"}
-"""Former commands, and what does their work now."""
+FORMER_COMMANDS = {"plan": "bertprep create --dry-run", "report": "bertprep validate --html PAGE"}
+FORMER = {
+    "--engine": "is now --executor",
+    "--finish": "is now --part finish",
+    "--task": "is now a command, bertprep task squad or bertprep task glue",
+    "--name": "is the argument of bertprep task glue NAME",
+    "--vocab-size": "is now bertprep vocab --size, before this command",
+    # of Google's create_pretraining_data.py
+    "--input-file": "is --input here, followed by one or more files",
+    "--output-file": "is --output here, a folder",
+    "--do-lower-case": "is the default; --cased keeps upper case",
+    "--nodo-lower-case": "is --cased here",
+    "--do-whole-word-mask": "is --whole-word here",
+    "--nodo-whole-word-mask": "is the default; --whole-word masks whole words",
+}
+"""Commands and options of earlier versions and of other tools, and what takes their place."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -46,10 +62,37 @@ def run() -> NoReturn:
     os._exit(run_program(main, "bertprep"))
 
 
+def make_parser(
+    prog: str,
+    description: str,
+    commands: Mapping[str, str],
+    chosen: str | None,
+    add: Callable[[Parser], object],
+    former: Mapping[str, str],
+) -> Parser:
+    """Return a parser that knows all commands, but only the options of the chosen one, which `add` adds."""
+    parser = Parser(prog=prog, description=description)
+    parser.add_argument("--version", action="version", version=f"bertprep {__version__}", help="show the version")
+    subparsers = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    for name, summary in commands.items():
+        of_command = subparsers.add_parser(name, help=summary, description=summary, former=former)
+        if name == chosen:
+            add(of_command)
+    return parser
+
+
 def _run(arguments: Sequence[str]) -> None:
-    options = _parser(arguments).parse_args(arguments)
+    chosen = next((argument for argument in arguments if not argument.startswith("-")), None)
+    if chosen in FORMER_COMMANDS:
+        raise UsageError(f"{chosen}: is now {FORMER_COMMANDS[chosen]}")
+    if [*arguments[:2]] == ["vocab", "train"]:
+        raise UsageError("vocab train: is now bertprep vocab")
+    description = "Download, make, check and convert the data that BERT-type models are pretrained on."
+    add = partial(_add_requests, str(chosen))
+    parser = make_parser("bertprep", description, COMMANDS, chosen, add, FORMER)
+    options = parser.parse_args(arguments)
     try:
-        options.run(options)
+        options.run(read_options(options.request, options, progress=True))
     finally:
         if "bertprep.ray_pool" in sys.modules:  # which no other command needs to import
             from bertprep import ray_pool
@@ -57,21 +100,16 @@ def _run(arguments: Sequence[str]) -> None:
             ray_pool.close()
 
 
-def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
-    """A parser that knows all commands but only the options of the given one, so that no other is imported."""
-    asked = next((argument for argument in arguments if not argument.startswith("-")), None)
-    if asked in _MOVED:
-        raise UsageError(f"{asked}: is now {_MOVED[asked]}")
-    parser = Parser(
-        prog="bertprep",
-        description="Download, make, check and convert the data that BERT-type models are pretrained on.",
-    )
-    parser.add_argument("--version", action="version", version=f"bertprep {__version__}")
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for name, summary in COMMANDS.items():
-        of_command = commands.add_parser(name, help=summary, description=summary)
-        if name == asked:
-            command = importlib.import_module(f"bertprep.commands.{name}")
-            command.add_options(of_command)
-            of_command.set_defaults(run=command.run)
-    return parser
+def _add_requests(name: str, parser: argparse.ArgumentParser) -> None:
+    """Add the options of a command; one with several requests has a command below it for each."""
+    command = importlib.import_module(f"bertprep.commands.{name}")
+    if not isinstance(command.REQUEST, dict):
+        add_options(parser, command.REQUEST)
+        parser.set_defaults(run=command.run, request=command.REQUEST)
+        return
+    subparsers = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    for below, request in command.REQUEST.items():
+        summary = request.__doc__.partition("\n")[0].rstrip(".")
+        of_request = subparsers.add_parser(below, help=summary, description=summary, former=FORMER)
+        add_options(of_request, request)
+        of_request.set_defaults(run=command.run, request=request)

@@ -9,10 +9,10 @@ import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from enum import Enum
-from typing import Any
+from typing import Any, ClassVar
 
 from bertprep.errors import UsageError
-from bertprep.options import check_options, option
+from bertprep.options import MADE, Settings, option
 
 
 class RecordFormat(str, Enum):
@@ -61,9 +61,10 @@ SQUAD_VERSIONS = ("1.1", "2.0")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShardSettings:
+class ShardSettings(Settings):
     """How a corpus becomes text shards."""
 
+    group: ClassVar[str] = MADE
     shards: int | None = option(
         None, "number of training shards (default: one per 4 MB of text, at least 4, at most 1,024)", least=1
     )  # fmt: skip
@@ -80,30 +81,39 @@ class ShardSettings:
     keep_duplicates: bool = option(False, "keep documents with the same text as an earlier one")
 
     def __post_init__(self) -> None:
-        check_options(self)
+        super().__post_init__()
         if self.language is not None and not re.fullmatch("([a-z]{2,3}|simple)(-[a-z]+)*", self.language):
             raise UsageError(f"--language {self.language}: must be a code such as en, de or zh")
 
 
 @dataclass(frozen=True, kw_only=True)
-class InstanceSettings:
+class InstanceSettings(Settings):
     """How text shards become masked-LM instances: the flags of Google's `create_pretraining_data.py`, and `pairs`.
 
     Only `dupe` differs from Google's default (10): 5 is what NVIDIA's recipes for the two-phase pretraining use.
     """
 
-    seq: int = option(128, "sequence length in tokens, with [CLS] and each [SEP] (max_seq_length)", least=8, most=65_535)
-    pred: int = option(20, "maximum number of masked tokens in a sequence (max_predictions_per_seq)", least=1)
+    group: ClassVar[str] = MADE
+    seq: int = option(
+        128, "sequence length in tokens, with [CLS] and each [SEP] (max_seq_length)", least=8, most=65_535,
+        also=("--max-seq-length",),
+    )  # fmt: skip
+    pred: int = option(
+        20, "maximum number of masked tokens in a sequence (max_predictions_per_seq)", least=1,
+        also=("--max-predictions-per-seq",),
+    )  # fmt: skip
     # 5 and 10 are usual; the bound keeps the number of instances within its counters
     dupe: int = option(
-        5, "number of times each document is used, cut and masked differently each time (dupe_factor)", least=1, most=10_000
+        5, "number of times each document is used, cut and masked differently each time (dupe_factor)", least=1, most=10_000,
+        also=("--dupe-factor",),
     )  # fmt: skip
     masked_lm_prob: float = option(0.15, "fraction of the tokens that are masked", above=0, most=1)
     short_seq_prob: float = option(
-        0.1, "probability that a document is packed into shorter sequences, of a random target length", least=0, most=1
+        0.1, "probability that a document is packed into shorter sequences, of a random target length", least=0, most=1,
+        rare=True,
     )  # fmt: skip
-    seed: int = option(12345, "random seed; shard i uses seed + i (random_seed)", least=0)
-    one_seed: bool = option(False, "give every shard the same seed, as NVIDIA's tool does (default: off)")
+    seed: int = option(12345, "random seed; shard i uses seed + i (random_seed)", least=0, also=("--random-seed",))
+    one_seed: bool = option(False, "give every shard the same seed, as NVIDIA's tool does (default: off)", rare=True)
     whole_word: bool = option(False, "mask whole words, do_whole_word_mask (default: off)")
     cased: bool = option(False, "keep upper case and accents, for a cased vocabulary (do_lower_case=False)")
     pairs: str = option(
@@ -113,7 +123,7 @@ class InstanceSettings:
     )  # fmt: skip
 
     def __post_init__(self) -> None:
-        check_options(self)
+        super().__post_init__()
         if self.pred > self.longest:
             raise UsageError(
                 f"--pred {self.pred}: must be at least 1 and at most {self.longest}, "
@@ -146,16 +156,22 @@ class InstanceSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SquadSettings:
+class SquadSettings(Settings):
     """What decides the features of a file: the flags of Google's `run_squad.py`, with its defaults."""
 
-    seq: int = option(384, "sequence length in tokens, with [CLS] and two [SEP] (max_seq_length)", least=8, most=65_535)
+    group: ClassVar[str] = MADE
+    seq: int = option(
+        384, "sequence length in tokens, with [CLS] and two [SEP] (max_seq_length)", least=8, most=65_535,
+        also=("--max-seq-length",),
+    )  # fmt: skip
     doc_stride: int = option(128, "tokens from the start of a window to that of the next (doc_stride)", least=1)
-    max_query: int = option(64, "tokens of a question, of which the rest is cut off (max_query_length)", least=1)
+    max_query: int = option(
+        64, "tokens of a question, of which the rest is cut off (max_query_length)", least=1, also=("--max-query-length",)
+    )
     cased: bool = option(False, "keep upper case and accents, for a cased vocabulary (do_lower_case=False)")
 
     def __post_init__(self) -> None:
-        check_options(self)
+        super().__post_init__()
         if self.max_query > self.seq - 4:
             raise UsageError(
                 f"--max-query {self.max_query}: must be at most {self.seq - 4}, the {self.seq} tokens of a sequence less "
@@ -164,35 +180,34 @@ class SquadSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GlueSettings:
+class GlueSettings(Settings):
     """What decides the features of labelled texts: the flags of Google's `run_classifier.py`, with its defaults."""
 
-    seq: int = option(128, "sequence length in tokens, with [CLS] and two [SEP] (max_seq_length)", least=8, most=65_535)
+    group: ClassVar[str] = MADE
+    seq: int = option(
+        128, "sequence length in tokens, with [CLS] and two [SEP] (max_seq_length)", least=8, most=65_535,
+        also=("--max-seq-length",),
+    )  # fmt: skip
     cased: bool = option(False, "keep upper case and accents, for a cased vocabulary (do_lower_case=False)")
-
-    def __post_init__(self) -> None:
-        check_options(self)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dialect:
+class Dialect(Settings):
     """How TFRecords are written for readers that expect another form; the values in them are the same.
 
     Every reader of OFRecord looks for Google's names, and none decompresses, so OFRecord has only one form. So has Arrow, which
     is mapped into memory as it is, and Parquet is compressed in any case.
     """
 
+    group: ClassVar[str] = MADE
     feature_names: str = option(
         GOOGLE, "feature names: Google's, or TensorFlow 2's input_word_ids and input_type_ids, which the Model Garden reads "
-        "with use_v2_feature_names; TFRecord only", choices=FEATURE_NAMES,
+        "with use_v2_feature_names; TFRecord only", choices=FEATURE_NAMES, rare=True,
     )  # fmt: skip
     compress: str = option(
         NONE, "gzip writes .tfrecord.gz files of a little over a third of the size, which readers decompress only on request; "
-        "TFRecord only", choices=COMPRESSIONS,
+        "TFRecord only", choices=COMPRESSIONS, rare=True,
     )  # fmt: skip
-
-    def __post_init__(self) -> None:
-        check_options(self)
 
     @property
     def made_with(self) -> dict[str, str]:

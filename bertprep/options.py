@@ -1,42 +1,41 @@
 """Settings dataclasses as command-line options, both ways, and the parser that both command lines use.
 
     @dataclass(frozen=True, kw_only=True)
-    class Settings:
+    class Training(Settings):
         seed: int = option(12345, "random seed", least=0)
         sizes: tuple[int, ...] = option((), "sizes, one for each phase", metavar="N[,N...]", separator=",", also=("--sz",))
 
-        def __post_init__(self) -> None:
-            check_options(self)
-
-    add_options(parser, Settings)                      # --seed INT, --sizes/--sz N[,N...]
-    settings = read_options(Settings, parser.parse_args())
+    add_options(parser, Training)                      # --seed INT, --sizes N[,N...]
+    settings = read_options(Training, parser.parse_args())
     command_line(settings)                             # ["--seed", "7"], which parses to the same settings
 
-A field is written once; the option takes its type, default and range. Fields without `option` are not on the command line.
-`Parser` is argparse, except that a mistake is one line, which suggests the name that was probably meant.
+A field is written once: type, default, range and help. From it follow the option, the keyword in Python, the check of both, and
+the check of a manifest (`rules_of`). Fields without `option` are not on the command line.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
-import operator
+import functools
 import re
 import sys
 import types
 import typing
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields, replace
 from enum import Enum
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, ClassVar, NoReturn, TypeVar
 
 from bertprep.errors import UsageError
-from bertprep.files.places import ObjectPath, place
+from bertprep.rules import Rule
 from bertprep.terminal import say
 
-Settings = TypeVar("Settings")
-_IN_WORDS: dict[type, str] = {int: "a whole number", float: "a number", bool: "True or False", str: "text", Path: "a path"}
+AnySettings = TypeVar("AnySettings")
+
+
+GROUPS = OPTIONS, MADE, WHERE, HOW = "options", "what is made", "where", "how"
+"""Headings of options in --help: those of what is made decide the bytes of files, the others do not."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,61 +44,63 @@ class _Option:
     name: str = ""  # if it differs from the field's
     also: tuple[str, ...] = ()
     metavar: str | None = None
-    choices: tuple[str, ...] = ()
     parse: Callable[[str], Any] | None = None
     const: Any = None
     separator: str | None = None
-    least: float | None = None
-    above: float | None = None
-    most: float | None = None
-    below: float | None = None
-    urls: bool = False
-
-    def range_in_words(self) -> str:
-        bounds = {"at least": self.least, "above": self.above, "at most": self.most, "below": self.below}
-        return " and ".join(f"{words} {bound:,}" for words, bound in bounds.items() if bound is not None)
-
-    def is_in_range(self, value: float) -> bool:
-        return (
-            math.isfinite(value)
-            and (self.least is None or value >= self.least)
-            and (self.above is None or value > self.above)
-            and (self.most is None or value <= self.most)
-            and (self.below is None or value < self.below)
-        )
+    repeated: bool = False
+    positional: bool = False
+    rare: bool = False
 
 
 def option(default: Any, help: str, **more: Any) -> Any:  # noqa: A002 - argparse's name
-    """A field of a settings dataclass that is also a command-line option.
+    """Return a field of a settings dataclass that is also a command-line option.
 
-    `help` gets "(default: ...)" unless it contains that. Optional: `name`, if it differs from the field's, such as "--beta1";
-    `also`, other spellings; `metavar`; `choices`, for a str; `least`, `above`, `most`, `below`, the range of a number; `parse`,
-    a function of the argument's text; `const`, the value of an option given without one; `separator` of a tuple's values in one
-    argument (without it, each value is an argument); `urls`, for a path that may be in an object store.
+    `help` gets "(default: ...)" unless it contains that. Optional: the limits of `Rule` (`least`, `above`, `most`, `below`,
+    `choices`, `pattern`, `check`, `words`); `name`, if it differs from the field's, such as "--beta1"; `also`, other spellings,
+    not shown; `metavar`; `parse`, a function of the argument's text; `const`, the value of an option given without one;
+    `separator` of a tuple's values in one argument, or `repeated`, an option for each (without either, each value is an
+    argument); `positional`, an argument without a name; `rare`, shown by --help-all alone.
 
     A bool is a flag: --NAME, or --no-NAME if the default is True. The choices of an `Enum` are its values.
     """
-    return field(default=default, metadata={"option": _Option(help=help, **more)})
+    return field(default=default, metadata=described(help, **more))
+
+
+def described(help: str, **more: Any) -> dict[str, Any]:  # noqa: A002 - argparse's name
+    """Return the metadata of a field that is an option, for `dataclasses.field`."""
+    limits = {name: more.pop(name) for name in Rule.__dataclass_fields__ if name in more}
+    return {"option": _Option(help=help, **more), "limits": limits}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """A dataclass whose option fields are checked when it is built; `group` is the heading of its options in --help."""
+
+    group: ClassVar[str] = OPTIONS
+
+    def __post_init__(self) -> None:
+        check_options(self)
 
 
 @dataclass(frozen=True)
 class _Field:
-    """A field that is an option: its name and types in Python, and the description for the command line."""
+    """A field that is an option: its name and rule in Python, and the description for the command line."""
 
     name: str
     default: Any
-    kinds: tuple[type, ...]  # without None; for a tuple the types of its values
-    is_tuple: bool
+    rule: Rule
     option: _Option
+    group: str
+
+    @property
+    def kind(self) -> type:
+        return self.rule.kinds[0]
 
     @property
     def spelling(self) -> str:
+        if self.option.positional:
+            return self.option.metavar or self.name.upper()
         return self.option.name or "--" + self.name.replace("_", "-")
-
-    @property
-    def choices(self) -> tuple[str, ...]:
-        kind = self.kinds[0]
-        return tuple(str(member.value) for member in kind) if issubclass(kind, Enum) else self.option.choices
 
     @property
     def flag(self) -> str:
@@ -107,155 +108,179 @@ class _Field:
 
     @property
     def dest(self) -> str:
-        return self.spelling.removeprefix("--").replace("-", "_")
+        return self.name if self.option.positional else self.spelling.removeprefix("--").replace("-", "_")
 
+    def read(self, given: Any) -> Any:
+        """Return a value as the rule has it; one value, or a text with separators, will do for a list."""
+        if given is None and self.default is None:
+            return None
+        value = given
+        if self.rule.many and isinstance(given, str | Path):
+            value = given.split(self.option.separator) if isinstance(given, str) and self.option.separator else (given,)
+        try:
+            return self.rule.read(value)
+        except (TypeError, ValueError) as error:
+            wrong = self._at_fault(value)
+            if isinstance(error, TypeError):
+                why = f"{wrong!r}: must be {error}, found {type(wrong).__name__}"
+            elif str(error).startswith("one of"):
+                why = f"{_shown(wrong)}: unknown; choose {error}"
+            else:
+                why = f"{_shown(wrong)}: must be {error}"
+            raise UsageError(f"{self.spelling} {why}") from None
 
-def _fields(settings: Any) -> Iterator[_Field]:
-    """The fields of a settings dataclass, or of an instance, that are options."""
-    hints = typing.get_type_hints(settings if isinstance(settings, type) else type(settings))
-    for each in fields(settings):
-        if (described := each.metadata.get("option")) is None:
-            continue
-        hint = hints[each.name]
-        is_tuple = typing.get_origin(hint) is tuple
-        inner = typing.get_args(hint)[0] if is_tuple else hint
-        kinds = typing.get_args(inner) if isinstance(inner, types.UnionType) else (inner,)
-        yield _Field(each.name, each.default, tuple(kind for kind in kinds if kind is not types.NoneType), is_tuple, described)
+    @property
+    def parse(self) -> Callable[[str], Any]:
+        """The function from the text of an argument to a value, which `read` checks."""
+        parse, separator = self.option.parse or _PARSE.get(self.kind, str), self.option.separator
+        return (lambda text: tuple(map(parse, text.split(separator)))) if separator else parse
 
-
-def add_options(parser: Any, settings: type, *, without: Collection[str] = (), only_given: bool = False) -> None:
-    """Add an option for each option field of a settings dataclass, except those in `without`.
-
-    `parser` is an `argparse.ArgumentParser` or one of its groups. With `only_given` the parsed command line has only the
-    options that were given; `read_options` takes it too.
-    """
-    for each in _fields(settings):
-        described, kind = each.option, each.kinds[0]
-        if each.name in without:
-            continue
-        names = (each.flag, *described.also)
-        text = described.help.replace("%", "%%")
-        if kind is bool:
-            action = "store_false" if each.default else "store_true"
-            parser.add_argument(
-                *names, action=action, dest=each.dest, help=text, default=argparse.SUPPRESS if only_given else each.default
-            )
-            continue
-        if each.default not in (None, ()) and "(default" not in text:
-            text += f" (default: {_shown(each.default)})"
-        parse = described.parse or _PARSE.get(kind, str)
-        metavar = described.metavar or (None if each.choices else _METAVARS[kind])
-        more: dict[str, Any] = {}
-        if each.is_tuple and described.separator:
-            parse = _parse_separated(parse, described.separator)
-        elif each.is_tuple:
-            more["nargs"] = "+"
-        elif described.const is not None:
-            more.update(nargs="?", const=described.const)
-        parser.add_argument(
-            *names,
-            dest=each.dest,
-            type=parse,
-            default=argparse.SUPPRESS if only_given else each.default,
-            help=text,
-            choices=each.choices or None,
-            metavar=metavar,
-            **more,
+    def _at_fault(self, value: Any) -> Any:
+        """Return the value that is wrong, which may be one of a list."""
+        one = replace(self.rule, many=False)
+        return (
+            next((each for each in value if not one.holds(each)), value)
+            if self.rule.many and isinstance(value, tuple | list)
+            else value
         )
 
 
-def read_options(settings: type[Settings], namespace: argparse.Namespace, **more: Any) -> Settings:
-    """The settings given by a parsed command line; `more` are fields that are not options, or not of this command."""
-    found = {each.name: getattr(namespace, each.dest) for each in _fields(settings) if hasattr(namespace, each.dest)}
-    return settings(**{**found, **more})
+def _fields(settings: Any) -> tuple[_Field, ...]:
+    """Return the fields of a settings dataclass that are options."""
+    return _fields_of(settings)
 
 
-def command_line(*settings: Any) -> list[str]:
-    """The arguments that give these settings; defaults are left out."""
-    arguments: list[str] = []
-    for one in settings:
-        for each in _fields(one):
-            value = getattr(one, each.name)
-            if value == each.default:
-                continue
-            if each.kinds[0] is bool:
-                arguments.append(each.flag)
-            elif each.is_tuple and not each.option.separator:
-                arguments += [each.spelling, *map(_shown, value)]
-            else:
-                shown = (each.option.separator or "").join(map(_shown, value)) if each.is_tuple else _shown(value)
-                arguments += [f"{each.spelling}={shown}"] if shown.startswith("-") else [each.spelling, shown]
-    return arguments
+@functools.cache
+def _fields_of(settings: Any) -> tuple[_Field, ...]:
+    """Return the fields of a settings dataclass that are options, each group's together."""
+    hints = typing.get_type_hints(settings)
+    found = []
+    for each in fields(settings):
+        if (described := each.metadata.get("option")) is not None:
+            owner = next(base for base in settings.__mro__ if each.name in vars(base).get("__annotations__", ()))
+            rule, group = _rule(hints[each.name], each.metadata["limits"]), getattr(owner, "group", Settings.group)
+            found.append(_Field(each.name, each.default, rule, described, group))
+    return tuple(found)
+
+
+def _rule(hint: Any, limits: Mapping[str, Any]) -> Rule:
+    """Return the rule of a field: its annotation, without None, and what `option` was given."""
+    inner = [kind for kind in _members(hint) if kind is not types.NoneType]
+    lists = [kind for kind in inner if typing.get_origin(kind) in (tuple, Sequence)]
+    kinds = _members(typing.get_args(lists[0])[0]) if lists else inner
+    if any(kind is Any for kind in kinds):
+        kinds = [object]
+    if Path in kinds:  # which `check` makes of a text
+        limits = {"words": "a path", **limits}
+        kinds = [Path, str]
+    return Rule(kinds=tuple(kinds), many=bool(lists), **limits)
+
+
+def _members(hint: Any) -> list[Any]:
+    return list(typing.get_args(hint)) if typing.get_origin(hint) in (types.UnionType, typing.Union) else [hint]
+
+
+def rules_of(settings: type) -> dict[str, Rule]:
+    """Return the rules of a settings dataclass by field, for the same values in JSON."""
+    return {each.name: replace(each.rule, optional=each.default is None) for each in _fields(settings)}
 
 
 def check_options(settings: Any) -> None:
     """Check the option fields of a new settings dataclass, and convert them to their annotated types.
 
-    Integral values (NumPy's too) become int, other numbers float, str becomes Path, lists become tuples; a bool, a text or a
-    fraction is not a whole number. Raises `UsageError` with the option's name for a value of another type, not among the
-    choices, or out of range.
+    Integral values (NumPy's too) become int, other numbers float, lists become tuples; a bool, a text or a fraction is not a
+    whole number. Raises `UsageError` with the option's name for a value that its rule does not allow.
     """
-    for each in _fields(settings):
-        value = getattr(settings, each.name)
-        if value is None and each.default is None:
+    for each in _fields(type(settings)):
+        object.__setattr__(settings, each.name, each.read(getattr(settings, each.name)))
+
+
+def narrowed(settings: type[AnySettings], request: Any) -> AnySettings:
+    """Return the settings of one dataclass out of an instance of a subclass."""
+    return settings(**{each.name: getattr(request, each.name) for each in fields(settings)})  # type: ignore[arg-type]
+
+
+def add_options(parser: Any, settings: type, *, without: Collection[str] = ()) -> None:
+    """Add an option for each option field of a settings dataclass, except those in `without`.
+
+    `parser` is a `Parser`, where the options get the headings of their groups, or one of its groups.
+    """
+    groups: dict[str, Any] = {}
+    for each in sorted(_fields(settings), key=lambda each: GROUPS.index(each.group)):
+        if each.name in without:
             continue
-        checked = tuple(_checked(each, one) for one in value) if each.is_tuple else _checked(each, value)
-        object.__setattr__(settings, each.name, checked)
+        into = parser
+        if isinstance(parser, argparse.ArgumentParser) and each.group != Settings.group and not each.option.positional:
+            into = groups.get(each.group) or groups.setdefault(each.group, parser.add_argument_group(each.group))
+        _add_option(into, each)
 
 
-def _checked(each: _Field, given: Any) -> Any:
-    value, described = _converted(each, given), each.option
-    if described.choices and value not in described.choices:
-        raise _unknown(each, given)
-    if isinstance(value, ObjectPath) and not described.urls:
-        raise UsageError(f"{each.spelling} {value}: must be a path of this machine")
-    if isinstance(value, (int, float)) and (words := described.range_in_words()) and not described.is_in_range(value):
-        raise UsageError(f"{each.spelling} {_shown(value)}: must be {words}")
-    return value
+def _add_option(parser: Any, each: _Field) -> None:
+    described, kind = each.option, each.kind
+    text = described.help.replace("%", "%%")
+    has_default = each.default is not MISSING and each.default not in (None, ()) and kind is not bool
+    if has_default and "(default" not in text:
+        text += f" (default: {_shown(each.default)})"
+    settings: dict[str, Any] = {"default": each.default, "help": text}
+    names = (each.flag, *described.also)
+    if kind is bool:
+        settings["action"] = "store_false" if each.default else "store_true"
+    else:
+        choices = f"{{{','.join(each.rule.allowed)}}}" if each.rule.allowed else None
+        settings |= {"type": each.parse, "metavar": described.metavar or choices or _METAVARS.get(kind, "NAME")}
+        if described.repeated:
+            settings["action"] = "append"
+        elif each.rule.many and not described.separator:
+            settings["nargs"] = "*" if described.positional and each.default is not MISSING else "+"
+        elif described.const is not None:
+            settings |= {"nargs": "?", "const": described.const}
+        elif described.positional and each.default is not MISSING:
+            settings["nargs"] = "?"
+    if described.positional:
+        names, settings["default"] = (each.dest,), None if each.default is MISSING else each.default
+    else:
+        settings["dest"] = each.dest
+    if described.repeated:
+        settings["default"] = None  # to which argparse would append
+    action = parser.add_argument(*names, **settings)
+    if described.rare:
+        action.rare_help, action.help = text, argparse.SUPPRESS
 
 
-def _converted(each: _Field, given: Any) -> Any:
-    for kind in each.kinds:
-        try:
-            return _as_kind(given, kind)
-        except (TypeError, ValueError, OverflowError):
-            continue
-    if issubclass(each.kinds[0], Enum):
-        raise _unknown(each, given)
-    words = " or ".join(_IN_WORDS.get(kind, kind.__name__) for kind in each.kinds)
-    raise UsageError(f"{each.spelling} {given!r}: must be {words}, found {type(given).__name__}")
+def read_options(settings: type[AnySettings], namespace: argparse.Namespace, **more: Any) -> AnySettings:
+    """Return the settings given by a parsed command line; `more` are fields that are not options, or not of this command."""
+    found = {each.name: getattr(namespace, each.dest) for each in _fields(settings) if hasattr(namespace, each.dest)}
+    given = {each.name: found[each.name] for each in _fields(settings) if found.get(each.name) is not None}
+    return settings(**{**given, **more})
 
 
-def _unknown(each: _Field, given: Any) -> UsageError:
-    return UsageError(f"{each.spelling} {given}: unknown; choose one of {', '.join(each.choices)}")
-
-
-def _as_kind(value: Any, kind: type) -> Any:
-    """The value converted to this type; raises if that is impossible or loses information."""
-    if kind is int and not isinstance(value, bool):
-        return operator.index(value)
-    if kind is float and not isinstance(value, (bool, str, bytes)):
-        return float(value)
-    if issubclass(kind, Enum):
-        return kind(value)
-    if kind is Path and isinstance(value, str):
-        return place(value)
-    if not (isinstance(value, Path) if kind is Path else type(value) is kind):
-        raise TypeError
-    return value
+def command_line(*settings: Any) -> list[str]:
+    """Return the arguments that give these settings; defaults are left out."""
+    arguments: list[str] = []
+    for one in settings:
+        for each in _fields(type(one)):
+            value = getattr(one, each.name)
+            if value == each.default:
+                continue
+            if each.kind is bool:
+                arguments.append(each.flag)
+            elif each.rule.many and not each.option.separator:
+                arguments += [each.spelling, *map(_shown, value)]
+            else:
+                shown = (each.option.separator or "").join(map(_shown, value)) if each.rule.many else _shown(value)
+                arguments += [f"{each.spelling}={shown}"] if shown.startswith("-") else [each.spelling, shown]
+    return arguments
 
 
 def _shown(value: Any) -> str:
-    """A value as a user would type it: 0.1, 1e-06, 32768."""
+    """Return a value as a user would type it: 0.1, 1e-06, 32768."""
+    if isinstance(value, tuple):
+        return ",".join(map(_shown, value))
     if isinstance(value, Enum):
         return str(value.value)
     if isinstance(value, float):
         return f"{value:g}" if float(f"{value:g}") == value else repr(value)
     return str(value)
-
-
-def _parse_separated(parse: Callable[[str], Any], separator: str) -> Callable[[str], Any]:
-    return lambda text: tuple(parse(item) for item in text.split(separator))
 
 
 MOST = 10**12
@@ -265,17 +290,26 @@ _NEGATIVE_NUMBER = re.compile(r"-\.?\d")
 
 
 class Parser(argparse.ArgumentParser):
-    """An `argparse.ArgumentParser` whose errors are one line: `PROGRAM: error: ...; COMMAND --help lists the options`."""
+    """An `argparse.ArgumentParser` whose errors are one line: `PROGRAM: error: ...; COMMAND --help lists the options`.
 
-    def __init__(self, *arguments: Any, **settings: Any) -> None:
-        super().__init__(*arguments, **{"formatter_class": _HelpFormatter, "allow_abbrev": False, **settings})
+    An option may be spelled with underscores too. `former` maps options of earlier versions and of other tools to what takes
+    their place. --help-all lists the rare options as well.
+    """
+
+    def __init__(self, *arguments: Any, former: Mapping[str, str] | None = None, **settings: Any) -> None:
+        super().__init__(
+            *arguments, **{"formatter_class": _HelpFormatter, "allow_abbrev": False, "add_help": False, **settings}
+        )
+        self.former = former or {}
         self._negative_number_matcher = _NEGATIVE_NUMBER  # values; argparse recognizes only numbers without an exponent
+        self.add_argument("--help", "-h", action="help", help="show this help")
+        self.add_argument("--help-all", action=_HelpAll, nargs=0, help=argparse.SUPPRESS)
 
     def parse_known_args(  # type: ignore[override]  # argparse has two forms; this is the one it calls itself
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> tuple[argparse.Namespace, list[str]]:
         """Parse all of `args`; leftover arguments, which argparse would return, are an error."""
-        arguments = sys.argv[1:] if args is None else args
+        arguments = [self._respelled(each) for each in (sys.argv[1:] if args is None else args)]
         self._check_names(arguments)
         found, left = super().parse_known_args(arguments, namespace)
         if left:
@@ -285,10 +319,32 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Print the error as one line, and exit with status 2."""
         program = self.prog.removeprefix("python -m ").split()[0]
-        message = " ".join(message.removeprefix("argument ").split())
+        message = re.sub(r"^(-[^ /:]*)/[^ :]*", r"\1", " ".join(message.removeprefix("argument ").split()))
         listed = "commands" if self._has_commands() else "options"
-        say(f"{program}: error: {message}{'' if message[-1] == '?' else ';'} {self.prog} --help lists the {listed}")
+        advice = f"{self.prog} --help{'-all' if self._has_rare() else ''} lists the {listed}"
+        say(f"{program}: error: {message}{'' if message[-1] == '?' else ';'} {advice}")
         self.exit(2)
+
+    def format_help(self) -> str:
+        """Return the help, whose usage names only what has no option's name."""
+        if self.usage is None:
+            taken = ["COMMAND"] if self._has_commands() else [_usage(each) for each in self._get_positional_actions()]
+            self.usage = " ".join(["%(prog)s", *taken, "[OPTIONS]"])
+        if self._has_rare() and self.epilog is None:
+            self.epilog = f"{self.prog} --help-all lists {self._has_rare()} more options."
+        return super().format_help()
+
+    def show_rare(self) -> None:
+        """List all options in the help."""
+        for action in self._actions:
+            action.help = getattr(action, "rare_help", action.help)
+        self.epilog = ""
+
+    def _respelled(self, argument: str) -> str:
+        name, equals, value = argument.partition("=")
+        if not name.startswith("--") or name in self._option_string_actions:
+            return argument
+        return name.replace("_", "-") + equals + value
 
     def _check_names(self, arguments: Sequence[str]) -> None:
         """Reject unknown options first: argparse would complain about the arguments that it takes for their values."""
@@ -299,16 +355,22 @@ class Parser(argparse.ArgumentParser):
             if argument == "--" or (self._has_commands() and not is_option):  # the rest belongs to the command
                 return
             if is_option and (name := argument.partition("=")[0]) not in self._option_string_actions:
+                if now := self.former.get(name):
+                    raise UsageError(f"{name}: {now}")
                 self.error(f"{name}: unknown option{_near(name, self._option_string_actions)}")
 
     def _has_commands(self) -> bool:
         return any(isinstance(action, argparse._SubParsersAction) for action in self._actions)
 
+    def _has_rare(self) -> int:
+        return sum(hasattr(action, "rare_help") for action in self._actions)
+
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
         try:
-            return super()._get_value(action, arg_string)
-        except argparse.ArgumentError as error:
-            self.error(f"{_name(action)} {arg_string}: {error.message}")
+            parse: Callable[[str], Any] = self._registry_get("type", action.type, action.type)
+            return parse(arg_string)
+        except ValueError as error:
+            raise UsageError(f"{_name(action)} {arg_string}: {error}") from None
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is None or value in action.choices:
@@ -319,17 +381,39 @@ class Parser(argparse.ArgumentParser):
         self.error(f"{_name(action)} {value}: unknown; {choices}")
 
 
+class _HelpAll(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
+        """Print the help with rare options, and exit."""
+        if isinstance(parser, Parser):
+            parser.show_rare()
+        parser.print_help()
+        parser.exit()
+
+
 class _HelpFormatter(argparse.HelpFormatter):
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=32)
 
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        """Show one spelling of an option."""
+        if not action.option_strings:
+            return super()._format_action_invocation(action)
+        return " ".join(
+            [action.option_strings[0], self._format_args(action, "")] if action.nargs != 0 else action.option_strings[:1]
+        )
+
+
+def _usage(positional: argparse.Action) -> str:
+    name = str(positional.metavar or positional.dest)
+    return {"+": f"{name}...", "*": f"[{name}...]", "?": f"[{name}]"}.get(str(positional.nargs), name)
+
 
 def _name(action: argparse.Action) -> str:
-    return "/".join(action.option_strings) or str(action.metavar or action.dest)
+    return action.option_strings[0] if action.option_strings else str(action.metavar or action.dest)
 
 
 def _near(name: str, there: Iterable[str]) -> str:
-    """A suggestion of a similar name, if there is one.
+    """Return a suggestion of a similar name, if there is one.
 
     >>> _near("--sead", ["--seed", "--seq", "--workers"]), _near("--xyz", ["--seed"])
     (', did you mean --seed?', '')
@@ -342,71 +426,34 @@ def _near(name: str, there: Iterable[str]) -> str:
 
 
 def whole_number(text: str) -> int:
-    """The type of an option for a whole number."""
+    """Return the whole number that a text is."""
     try:
         return int(text)
     except ValueError:
-        raise argparse.ArgumentTypeError("must be a whole number") from None
+        raise ValueError("must be a whole number") from None
 
 
 def number(text: str) -> float:
-    """The type of an option for any number."""
+    """Return the number that a text is."""
     try:
         return float(text)
     except ValueError:
-        raise argparse.ArgumentTypeError("must be a number") from None
-
-
-_MISTYPED_URL = re.compile(r"(s3|gs|az)(//|:/)(?!/)|file:/(?!/)", re.IGNORECASE)
-
-
-def path_or_url(text: str) -> Path:
-    """The type of an option for a path, which may be in an object store; what is nearly a URL is no local path.
-
-    >>> path_or_url("s3//bucket/x")
-    Traceback (most recent call last):
-    bertprep.errors.UsageError: s3//bucket/x: is not a URL, expected s3://...; give a local path of that name as an absolute one
-    """
-    if matched := _MISTYPED_URL.match(text):
-        scheme = re.split("[:/]", matched[0])[0]
-        raise UsageError(f"{text}: is not a URL, expected {scheme}://...; give a local path of that name as an absolute one")
-    return place(text)
-
-
-def existing_path(text: str) -> Path:
-    """The type of an option for a file or folder to read."""
-    path = path_or_url(text)
-    if not path.exists():
-        raise argparse.ArgumentTypeError("does not exist")
-    return path
-
-
-def how_many(text: str, most: int = MOST) -> int:
-    """The type of an option for a count."""
-    found = whole_number(text)
-    if not 1 <= found <= most:
-        raise argparse.ArgumentTypeError(f"must be at least 1 and at most {most:,}")
-    return found
-
-
-def how_many_at_once(text: str) -> int:
-    """The type of an option for a number of processes or connections."""
-    return how_many(text, MOST_AT_ONCE)
+        raise ValueError("must be a number") from None
 
 
 _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,9})?) ?([KMGT]?)(I?)B?", re.IGNORECASE)
 
 
 def size_in_bytes(text: str) -> int:
-    """The type of an option for a size.
+    """Return the number of bytes that a text is.
 
     >>> size_in_bytes("200GB"), size_in_bytes("1.5 TB"), size_in_bytes("4096"), size_in_bytes("1gib")
     (200000000000, 1500000000000, 4096, 1073741824)
     """
     if not (matched := _SIZE.fullmatch(text.strip())):
-        raise argparse.ArgumentTypeError("must be a size, such as 200GB or 1.5TB")
+        raise ValueError("must be a size, such as 200GB or 1.5TB")
     return int(float(matched[1]) * (1024 if matched[3] else 1000) ** " KMGT".index(matched[2].upper() or " "))
 
 
-_PARSE: dict[type, Callable[[str], Any]] = {int: whole_number, float: number, Path: path_or_url}
-_METAVARS: dict[type, str] = {int: "INT", float: "FLOAT", Path: "PATH", str: "NAME"}
+_PARSE: dict[type, Callable[[str], Any]] = {int: whole_number, float: number}
+_METAVARS: dict[type, str] = {int: "INT", float: "FLOAT", Path: "PATH"}

@@ -30,7 +30,7 @@ Task = tuple[str, Argument]
 """A task's name, for messages, and the argument of the function."""
 
 LOCAL, RAY = "local", "ray"
-ENGINES = (LOCAL, RAY)
+EXECUTORS = (LOCAL, RAY)
 _MOST_IN_FLIGHT = 1 << 16
 _PR_SET_PDEATHSIG = 1
 
@@ -47,16 +47,16 @@ def default_workers() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def choose_workers(workers: int | None, engine: str = LOCAL, *, shared: Path | None = None, read: Iterable[Path] = ()) -> int:
+def choose_workers(workers: int | None, executor: str = LOCAL, *, shared: Path | None = None, read: Iterable[Path] = ()) -> int:
     """The workers to give to `run`: so many, by default one per CPU, of this machine or of a Ray cluster.
 
     What is written goes to `shared`: nodes of a cluster that have another folder of that name on their disks are refused, and
-    those that have not the paths that are `read`. Workers that are Ray's stay so when they are given where an engine is not.
-    Raises `UsageError` for an engine that is unknown or not installed.
+    those that have not the paths that are `read`. Workers that are Ray's stay so when they are given where an executor is not.
+    Raises `UsageError` for an executor that is unknown or not installed.
     """
-    if engine not in ENGINES:
-        raise UsageError(f"--engine {engine}: unknown; choose one of {', '.join(ENGINES)}")
-    if engine == LOCAL:
+    if executor not in EXECUTORS:
+        raise UsageError(f"--executor {executor}: unknown; choose one of {', '.join(EXECUTORS)}")
+    if executor == LOCAL:
         return workers or default_workers()
     from bertprep.ray_pool import check_installed
 

@@ -1,4 +1,4 @@
-"""The cluster engine of `pool.run`: each task is one Ray Core task, on any node, and again on another where its node was lost.
+"""The cluster executor of `pool.run`: each task is one Ray Core task, on any node, and again on another after a loss.
 
 A task is a pure function of its argument and may run any number of times, two at once too: its file appears whole, with the
 same bytes. So the tasks of lost nodes are run again, each up to `_MOST_LOSSES` times, since Ray says the same where what it
@@ -90,7 +90,7 @@ def run(
     if (first := next(tasks, None)) is None:
         return
     if object_store.is_in_memory():
-        raise UsageError("--engine ray: a memory:// store is in this process alone; give a store that all nodes reach")
+        raise UsageError("--executor ray: a memory:// store is in this process alone; give a store that all nodes reach")
     ray = _connect()
     from ray import cloudpickle
 
@@ -202,7 +202,7 @@ def check_installed() -> None:
     """Raise `UsageError` where Ray is not installed; does not import it, which takes a second."""
     found = find_spec("ray")
     if found is None or found.origin is None:  # any folder of that name is a package without an origin
-        raise UsageError("--engine ray: Ray is not installed; pip install '.[ray]' in a clone")
+        raise UsageError("--executor ray: Ray is not installed; pip install '.[ray]' in a clone")
 
 
 def _connect() -> Any:

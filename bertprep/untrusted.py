@@ -10,24 +10,21 @@ import math
 import os
 import re
 import stat
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bertprep.config import RECORD_FORMATS
-from bertprep.files.atomic import TEMPORARY_SUFFIX
-from bertprep.files.lock import LOCK
-from bertprep.files.places import ObjectPath
+from bertprep.rules import Rule
 from bertprep.terminal import printable
-from bertprep.workspace.layout import LEDGER, LISTING, MANIFEST, RECEIPTS, SPLITS, TASK_SPLITS, TRAIN
 
 MOST_BYTES = 64 << 20
 """The largest JSON file or response that is read: the size of a manifest of 200,000 files."""
 MOST_LEVELS = 64
 LONGEST_NAME, LONGEST_PATH = 255, 1024  # bytes; the first is the limit of file systems
 LARGEST_COUNT = (1 << 63) - 1
-_OUR_SUFFIXES = (TEMPORARY_SUFFIX, ".journal", ".part", ".part.json")
+_OUR_NAMES = ("listing.json", ".lock", ".receipts", ".ledger")
+_OUR_PREFIX, _OUR_SUFFIXES = "manifest.json", (".tmp", ".journal", ".part", ".part.json")
 _CORPUS = re.compile(r"\w[\w.-]*")
 
 
@@ -44,7 +41,7 @@ def check_name(name: object) -> str:
     if len(name.encode()) > LONGEST_NAME:
         raise ValueError(f"{_shown(name)} is longer than the {LONGEST_NAME} bytes that a name may have")
     folded = name.casefold()
-    if folded in (LEDGER, LISTING, LOCK, RECEIPTS) or folded.startswith(MANIFEST) or folded.endswith(_OUR_SUFFIXES):
+    if folded in _OUR_NAMES or folded.startswith(_OUR_PREFIX) or folded.endswith(_OUR_SUFFIXES):
         raise ValueError(f"{_shown(name)} is a name of bertprep's own files")
     return name
 
@@ -72,26 +69,10 @@ def check_corpus(name: object) -> str:
     return check_name(name)
 
 
-def check_splits_inside(folder: Path) -> None:
-    """Raise `ValueError` if the folder of a split or format in `folder` is a link to elsewhere, since nothing is written there.
-
-    The folder itself and the files may be links: files are read through them, and replaced rather than written to.
-    """
-    inside = folder.resolve()
-    splits = (*SPLITS, TRAIN, *TASK_SPLITS)
-    for below in (*splits, *RECORD_FORMATS, *(f"{each}/{split}" for each in RECORD_FORMATS for split in splits)):
-        if (found := (folder / below).resolve()) != inside / below:
-            raise ValueError(f"{below} is a link to {found}, and nothing is written there; link the whole folder instead")
-
-
 def read_bounded(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
     """The bytes of a regular file; raises `OSError` as `open` does, `ValueError` if it is something else or too large."""
-    if isinstance(path, ObjectPath):
-        from bertprep.files import object_store
-
-        there, content = object_store.read(path, most_bytes)
-        if content is None:
-            raise ValueError(f"it has {there.size_bytes:,} bytes, expected at most {most_bytes:,}")
+    if hasattr(path, "read_bounded"):  # of an object store
+        content: bytes = path.read_bounded(most_bytes)
         return content
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # does not wait for a FIFO
     try:
@@ -142,53 +123,36 @@ def _finite(text: str) -> float:
     raise ValueError(f"it has the number {text}, which JSON cannot hold")
 
 
-@dataclass(frozen=True)
-class Rule:
-    """A condition on a value, in words and as a test."""
-
-    words: str
-    holds: Callable[[Any], bool]
+def _is_text(value: str) -> str:
+    if re.search("[\ud800-\udfff]", value):
+        raise ValueError("text")
+    return value
 
 
-def _passes(check: Callable[[object], object]) -> Callable[[Any], bool]:
-    def holds(value: Any) -> bool:
-        try:
-            check(value)
-        except ValueError:
-            return False
-        return True
-
-    return holds
-
-
-def _is_number(value: Any) -> bool:
-    return type(value) in (int, float)
-
-
-COUNT = Rule("a whole number, at least 0", lambda value: type(value) is int and 0 <= value <= LARGEST_COUNT)
-POSITIVE = Rule("a whole number, at least 1", lambda value: type(value) is int and 1 <= value <= LARGEST_COUNT)
-SEED = Rule("a whole number, at least 0", lambda value: type(value) is int and value >= 0)  # of any length
-SHARE = Rule("a number from 0 to 1", lambda value: _is_number(value) and 0 <= value <= 1)
-FLAG = Rule("true or false", lambda value: type(value) is bool)
-TEXT = Rule("text", lambda value: isinstance(value, str) and not re.search("[\ud800-\udfff]", value))
-TEXTS = Rule("a list of texts", lambda value: isinstance(value, list) and all(map(TEXT.holds, value)))
-OBJECT = Rule("an object of names and values", lambda value: isinstance(value, dict))
-LIST = Rule("a list", lambda value: isinstance(value, list))
-SHA256 = Rule("a sha256 in hexadecimal", lambda value: isinstance(value, str) and bool(re.fullmatch("[0-9a-f]{64}", value)))
-SHA1 = Rule("a sha1 in hexadecimal", lambda value: isinstance(value, str) and bool(re.fullmatch("[0-9a-f]{40}", value)))
-NAME = Rule("the name of a file, and not one of bertprep's own", _passes(check_name))
-PATH = Rule("the path of a file below the folder, and none of bertprep's own", _passes(check_path))
-CORPUS = Rule("the name of a corpus", _passes(check_corpus))
+COUNT = Rule(kinds=(int,), least=0, most=LARGEST_COUNT)
+POSITIVE = Rule(kinds=(int,), least=1, most=LARGEST_COUNT)
+SEED = Rule(kinds=(int,), least=0)  # of any length
+FRACTION = Rule(kinds=(float,), least=0, most=1)
+FLAG = Rule(kinds=(bool,), words="true or false")
+TEXT = Rule(kinds=(str,), check=_is_text)
+TEXTS = replace(TEXT, many=True)
+OBJECT = Rule(kinds=(dict,))
+LIST = Rule(kinds=(list,))
+SHA256 = Rule(kinds=(str,), pattern="[0-9a-f]{64}", words="a sha256 in hexadecimal")
+SHA1 = Rule(kinds=(str,), pattern="[0-9a-f]{40}", words="a sha1 in hexadecimal")
+NAME = Rule(check=check_name, words="the name of a file, and not one of bertprep's own")
+PATH = Rule(check=check_path, words="the path of a file below the folder, and none of bertprep's own")
+CORPUS = Rule(check=check_corpus, words="the name of a corpus")
 
 
 def optional(rule: Rule) -> Rule:
-    """The rule for a value that may also be null."""
-    return Rule(f"{rule.words}, or null", lambda value: value is None or rule.holds(value))
+    """Return the rule for a value that may also be null."""
+    return replace(rule, optional=True)
 
 
 def one_of(*values: str) -> Rule:
-    """The rule for one of these strings."""
-    return Rule(" or ".join(values), lambda value: isinstance(value, str) and value in values)
+    """Return the rule for one of these strings."""
+    return Rule(kinds=(str,), choices=values)
 
 
 def check_values(
@@ -200,16 +164,21 @@ def check_values(
 
     >>> check_values({"bytes": -1}, {"bytes": COUNT}, place="files.a.")
     Traceback (most recent call last):
-    ValueError: files.a.bytes is -1, expected a whole number, at least 0
+    ValueError: files.a.bytes is -1, expected at least 0 and at most 9,223,372,036,854,775,807
     """
     if not isinstance(content, dict):
-        raise ValueError(f"{place.rstrip('.') or 'it'} is {_shown(content)}, expected {OBJECT.words}")
+        raise ValueError(f"{place.rstrip('.') or 'it'} is {_shown(content)}, expected {OBJECT.in_words}")
     for name in needed:
         if name not in content:
-            raise ValueError(f"{place}{name} is missing, expected {rules[name].words}")
+            raise ValueError(f"{place}{name} is missing, expected {rules[name].in_words}")
     for name, rule in rules.items():
-        if name in content and not rule.holds(content[name]):
-            raise ValueError(f"{place}{name} is {_shown(content[name])}, expected {rule.words}")
+        try:
+            if name in content:
+                rule.read(content[name])
+        except (TypeError, ValueError) as error:
+            each = "a list, each " if rule.many and isinstance(content[name], list) else ""
+            or_null = ", or null" if rule.optional else ""
+            raise ValueError(f"{place}{name} is {_shown(content[name])}, expected {each}{error}{or_null}") from None
     return content
 
 

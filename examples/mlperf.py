@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import bertprep
-from bertprep.commands import add_workers
+from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError, UsageError
 from bertprep.instances import load_vocabulary
 from bertprep.options import Parser, whole_number
@@ -96,7 +96,7 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="where everything goes; 393 GB for all parts")
     parser.add_argument("--data-only", action="store_true", help="make and compare the records alone: no checkpoint, no GPU")
     parser.add_argument("--parts", metavar="N,...", help="make these parts alone, such as 0,499 (default: all)")
-    add_workers(parser)
+    parser.add_argument("--workers", type=whole_number, metavar="INT", help="worker processes (default: one per CPU)")
     parser.add_argument("--devices", type=whole_number, default=1, metavar="INT", help="GPUs that train (default: 1)")
     parser.add_argument(
         "--batch-size", type=whole_number, default=16, metavar="INT", help="sequences of a GPU in a micro-batch (default: 16)"
@@ -185,7 +185,9 @@ def make_evaluation(options: argparse.Namespace, text: Path) -> dict[str, Path]:
     """The record files of eval.txt, all and those picked, by MLPerf's names for them."""
     folder, target = options.out / "eval_intermediate", options.out / "eval_10k"
     (made,) = create(options, [text], folder)
-    (name,) = bertprep.convert(folder, target, to="tfrecord", pick=PICKED, workers=options.workers, progress=True).files
+    (name,) = bertprep.convert(
+        folder, target, to=RecordFormat.TFRECORD, pick=PICKED, workers=options.workers, progress=True
+    ).files
     return {"eval_intermediate": made, "eval_10k": target / name}
 
 
@@ -198,7 +200,7 @@ def make_parts(options: argparse.Namespace, texts: list[Path]) -> dict[str, Path
 def create(options: argparse.Namespace, texts: list[Path], folder: Path) -> list[Path]:
     """The record file of each text."""
     created = bertprep.create(
-        settings=SETTINGS, formats="tfrecord", vocab=options.vocab, inputs=texts, output=folder, corpus=CORPUS,
+        **vars(SETTINGS), formats="tfrecord", vocab=options.vocab, inputs=texts, output=folder, corpus=CORPUS,
         workers=options.workers, progress=True,
     )  # fmt: skip
     return [created.folders["tfrecord"] / name for name in sorted(created.manifests["tfrecord"].files)]

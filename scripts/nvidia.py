@@ -167,7 +167,8 @@ def run_glue(given: list[str]) -> list[list[str]]:
 def finetune(values: dict[str, str], task: str, which: list[str], lengths: list[str], records: str) -> list[list[str]]:
     """Return the commands that make the records of a task, and train on them."""
     workdir, model = os.environ.get("WORKDIR", "data"), choose(values, "bert_model", MODELS)
-    make = ["bertprep", "create", "--workdir", workdir, "--task", task, *which, *lengths, "--vocab", model]
+    named = which[1:] if task == "glue" else which
+    make = ["bertprep", "task", task, *named, "--workdir", workdir, *lengths, "--vocab", model]
     train = ["trainer", task, "--workdir", workdir, *which, "--data", f"{workdir}/tfrecord/{records}"]
     train += ["--init", model if values["init_checkpoint"] == "-" else values["init_checkpoint"]]
     train += ["--batch-size", values["batch_size"], "--lr", per_host(values), "--epochs", values["epochs"]]

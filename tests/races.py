@@ -25,7 +25,7 @@ _TEXT, _VOCABULARY = "../text.txt", str(GOLDEN / "vocab.txt")
 _SMALL = ["--workdir", "data", "--corpus", "golden", "--workers", "1"]
 _SETTINGS = ["--dupe", "1", "--seq", "32", "--pred", "5"]
 _SHARD = ["shard", "--input", _TEXT, "--splitter", "lines", "--shards", "3", *_SMALL]
-_CREATE = ["create", *_SETTINGS, "--vocab-size", "400", *_SMALL]
+_CREATE = ["create", *_SETTINGS, *_SMALL]
 _RECORDS = ["create", *_SETTINGS, "--input", _TEXT, "--output", "records", "--vocab", _VOCABULARY, "--workers", "1"]
 
 
@@ -48,8 +48,8 @@ RACES = {
         Race("shard-json-lines", [*_SHARD, "--input", "../text.jsonl"]),
         Race("create", _CREATE, before=[_SHARD], may_be_refused=True),
         Race("create-of-files", _RECORDS, may_be_refused=True),
-        Race("vocabulary", ["vocab", "train", "--size", "400", "--workdir", "data", "--corpus", "golden"], before=[_SHARD]),
-        Race("vocabulary-to-a-file", ["vocab", "train", "--size", "400", "--input", _TEXT, "--output", "vocab.txt"]),
+        Race("vocabulary", ["vocab", "--size", "400", "--workdir", "data", "--corpus", "golden"], before=[_SHARD]),
+        Race("vocabulary-to-a-file", ["vocab", "--size", "400", "--input", _TEXT, "--output", "vocab.txt"]),
         Race(
             "forecast", ["create", "--dry-run", *_SETTINGS, *_SMALL, "--json", "f.json"], before=[_SHARD], leaves_the_same=False
         ),

@@ -170,7 +170,7 @@ def test_again_makes_nothing_again_and_some_parts_have_their_own_folder(made: An
 def test_mlperfs_own_scripts_leave_the_same_records(golden_corpus: Path, tmp_path: Path) -> None:
     """Sizes and sha256 of all values that create_pretraining_data.py and pick_eval_samples.py leave (aa344c7f)."""
     bertprep.create(
-        settings=SETTINGS, formats="tfrecord", vocab=VOCABULARY, inputs=[golden_corpus], output=tmp_path / "all", workers=1
+        **vars(SETTINGS), formats="tfrecord", vocab=VOCABULARY, inputs=[golden_corpus], output=tmp_path / "all", workers=1
     )
     bertprep.convert(tmp_path / "all", tmp_path / "picked", to="tfrecord", pick=1160, workers=1)
     for name, records, size, sha256 in (

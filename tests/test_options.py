@@ -1,7 +1,7 @@
 """Settings dataclasses as command-line options, and back."""
 
-import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from bertprep.config import Dialect, InstanceSettings, ShardSettings
 from bertprep.errors import UsageError
-from bertprep.options import Parser, add_options, check_options, command_line, option, path_or_url, read_options
+from bertprep.files.places import as_path
+from bertprep.options import Parser, Settings, add_options, command_line, described, narrowed, option, read_options, rules_of
 
 
 class Precision(Enum):
@@ -26,11 +27,11 @@ def batch_size(text: str) -> int | str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class Run(Settings):
     steps: int | None = option(None, "updates, 100 % of them", least=1)
     micro_batches: tuple[int, ...] = option((), "micro-batches", separator=",", also=("--grad-acc-steps",), metavar="N[,N...]")
-    data: tuple[Path, ...] = option((), "folders", metavar="DIR")
-    out: Path | None = option(None, "folder", metavar="DIR")
+    data: tuple[Path, ...] = option((), "folders", metavar="DIR", check=as_path)
+    out: Path | None = option(None, "folder", metavar="DIR", check=as_path, rare=True)
     beta_2: float = option(0.999, "decay", name="--beta2", above=0, below=1)
     xla: str = option("auto", "compile", choices=("auto", "on", "off"), const="on", metavar="on|off")
     precision: Precision = option(Precision.OFF, "of matrix products")
@@ -39,62 +40,59 @@ class Settings:
     eager: bool = option(False, "no graph")
     version: str = "not an option"
 
-    def __post_init__(self) -> None:
-        check_options(self)
-
 
 def parse(arguments: list[str], **how: Any) -> Any:
     parser = Parser(prog="test")
-    add_options(parser, Settings, **how)
-    return read_options(Settings, parser.parse_args(arguments))
+    add_options(parser, Run, **how)
+    return read_options(Run, parser.parse_args(arguments))
 
 
 def test_no_arguments_are_the_defaults():
-    assert parse([]) == Settings()
+    assert parse([]) == Run()
 
 
 @pytest.mark.parametrize(
     ("arguments", "settings"),
     [
-        ("--steps 10", Settings(steps=10)),
-        ("--micro-batches 1,2", Settings(micro_batches=(1, 2))),
-        ("--grad-acc-steps 3", Settings(micro_batches=(3,))),
-        ("--data a b", Settings(data=(Path("a"), Path("b")))),
-        ("--out a/b", Settings(out=Path("a/b"))),
-        ("--beta2 0.95", Settings(beta_2=0.95)),
-        ("--xla", Settings(xla="on")),
-        ("--xla off", Settings(xla="off")),
-        ("--precision bf16", Settings(precision=Precision.BF16)),
-        ("--batch-size largest", Settings(batch_size="largest")),
-        ("--batch-size 8", Settings(batch_size=8)),
-        ("--no-dropout --eager", Settings(dropout=False, eager=True)),
+        ("--steps 10", Run(steps=10)),
+        ("--micro-batches 1,2", Run(micro_batches=(1, 2))),
+        ("--grad-acc-steps 3", Run(micro_batches=(3,))),
+        ("--data a b", Run(data=(Path("a"), Path("b")))),
+        ("--out a/b", Run(out=Path("a/b"))),
+        ("--beta2 0.95", Run(beta_2=0.95)),
+        ("--xla", Run(xla="on")),
+        ("--xla off", Run(xla="off")),
+        ("--precision bf16", Run(precision=Precision.BF16)),
+        ("--batch-size largest", Run(batch_size="largest")),
+        ("--batch-size 8", Run(batch_size=8)),
+        ("--no-dropout --eager", Run(dropout=False, eager=True)),
     ],
 )
-def test_arguments_give_settings_and_settings_give_arguments(arguments: str, settings: Settings):
+def test_arguments_give_settings_and_settings_give_arguments(arguments: str, settings: Run):
     assert parse(arguments.split()) == settings
     assert parse(command_line(settings)) == settings
 
 
 def test_what_has_its_default_is_no_argument():
-    assert command_line(Settings(), Dialect()) == []
+    assert command_line(Run(), Dialect()) == []
     assert command_line(InstanceSettings(short_seq_prob=0.5), Dialect(compress="gzip")) == [
         "--short-seq-prob", "0.5", "--compress", "gzip",
     ]  # fmt: skip
 
 
 def test_a_value_that_begins_with_a_dash_is_not_an_option():
-    assert command_line(Settings(out=Path("-a"))) == ["--out=-a"]
+    assert command_line(Run(out=Path("-a"))) == ["--out=-a"]
     assert parse(["--out=-a"]).out == Path("-a")
 
 
 @given(st.floats(0, 1, exclude_min=True, exclude_max=True), st.integers(1), st.booleans())
 def test_every_number_survives_the_command_line(beta: float, steps: int, eager: bool):
-    settings = Settings(beta_2=beta, steps=steps, eager=eager)
+    settings = Run(beta_2=beta, steps=steps, eager=eager)
     assert parse(command_line(settings)) == settings
 
 
 def test_fields_that_are_left_out_have_their_defaults():
-    assert parse([], without={"steps", "out"}) == Settings()
+    assert parse([], without={"steps", "out"}) == Run()
     with pytest.raises(SystemExit):
         parse(["--steps", "10"], without={"steps"})
 
@@ -104,13 +102,58 @@ def test_help_says_defaults_and_choices(capsys: pytest.CaptureFixture[str]):
         parse(["--help"])
     shown = " ".join(capsys.readouterr().out.split())
     assert "--steps INT updates, 100 % of them --micro" in shown
-    assert re.search(
-        r"--micro-batches( N\[,N\.\.\.\])?, --grad-acc-steps N\[,N\.\.\.\] micro-batches", shown
-    )  # once since 3.13
+    assert "--micro-batches N[,N...] micro-batches --" in shown
+    assert "--out" not in shown
+    assert shown.endswith("test --help-all lists 1 more options.")
     assert "--beta2 FLOAT decay (default: 0.999)" in shown
     assert "--xla [on|off]" in shown
     assert "--precision {off,bf16} of matrix products (default: off)" in shown
     assert "version" not in shown
+
+
+def test_rare_options_are_in_help_all_alone(capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit, match=r"^0$"):
+        parse(["--help-all"])
+    assert "--out DIR folder" in " ".join(capsys.readouterr().out.split())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request(Settings):
+    group = "how"
+    source: Path | str = field(kw_only=False, metadata=described("what", metavar="SRC", check=as_path, positional=True))
+    names: Sequence[str] | str = option((), "names", name="--name", separator=",")
+    models: Sequence[str] = option((), "models", repeated=True)
+
+
+def test_a_request_is_positional_in_both_and_takes_one_for_a_list(capsys: pytest.CaptureFixture[str]):
+    parser = Parser(prog="test", former={"--model": "is now --models"})
+    add_options(parser, Request)
+    found = read_options(Request, parser.parse_args(["a", "--name", "x,y", "--models", "b", "--models", "c"]))
+    assert (
+        found == Request("a", names="x,y", models=["b", "c"]) == Request(source=Path("a"), names=("x", "y"), models=("b", "c"))
+    )
+    assert narrowed(Request, found) == found
+    with pytest.raises(UsageError, match=r"^--model: is now --models$"):
+        parser.parse_args(["a", "--model", "b"])
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--help"])
+    assert capsys.readouterr().out.startswith("usage: test SRC [OPTIONS]")
+
+
+def test_underscores_are_understood():
+    assert parse(["--grad_acc_steps=3", "--beta2", "0.5"]) == Run(micro_batches=(3,), beta_2=0.5)
+
+
+def test_the_rules_of_fields_check_json_too():
+    rules = rules_of(InstanceSettings)
+    assert all(
+        rules[name].holds(value) for name, value in {"seq": 128, "masked_lm_prob": 1, "cased": True, "seed": 2**70}.items()
+    )
+    assert not any(
+        rules[name].holds(value) for name, value in {"seq": 128.0, "dupe": True, "cased": 1, "pairs": "some"}.items()
+    )
+    assert rules_of(ShardSettings)["language"].holds(None)
+    assert not rules["seq"].holds(None)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +172,7 @@ def test_help_says_defaults_and_choices(capsys: pytest.CaptureFixture[str]):
 )
 def test_values_are_checked_where_settings_are_made(values: dict[str, Any], message: str):
     with pytest.raises(UsageError) as caught:
-        Settings(**values)
+        Run(**values)
     assert str(caught.value) == message
 
 
@@ -138,13 +181,13 @@ def test_values_are_checked_where_settings_are_made(values: dict[str, Any], mess
 )
 def test_what_is_nearly_a_url_is_no_local_path(text: str, meant: str):
     with pytest.raises(UsageError, match=rf"^{text}: is not a URL, expected {meant}://\.\.\.; give a local path"):
-        path_or_url(text)
-    assert [path_or_url(each) for each in ("./s3//b", "s3/x", "files//x")] == [Path("s3/b"), Path("s3/x"), Path("files/x")]
+        as_path(text)
+    assert [as_path(each) for each in ("./s3//b", "s3/x", "files//x")] == [Path("s3/b"), Path("s3/x"), Path("files/x")]
 
 
 def test_values_get_the_annotated_types():
-    settings = Settings(steps=np.int64(3), data=["a"], out="b", precision="bf16", beta_2=np.float32(0.5))  # type: ignore[arg-type]
-    assert settings == Settings(steps=3, data=(Path("a"),), out=Path("b"), precision=Precision.BF16, beta_2=0.5)
+    settings = Run(steps=np.int64(3), data=["a"], out="b", precision="bf16", beta_2=np.float32(0.5))  # type: ignore[arg-type]
+    assert settings == Run(steps=3, data=(Path("a"),), out=Path("b"), precision=Precision.BF16, beta_2=0.5)
     assert type(settings.steps) is int
 
 
@@ -155,3 +198,29 @@ def test_the_settings_of_the_commands_survive(settings: Any):
     parser = Parser(prog="test")
     add_options(parser, type(settings))
     assert read_options(type(settings), parser.parse_args(command_line(settings))) == settings
+
+
+@pytest.mark.parametrize(
+    ("settings", "name", "value", "expected"),
+    [
+        *((InstanceSettings, "seq", value, "a whole number") for value in (128.5, 8.0, True, "128", None, [8], np.float32(8))),
+        *((InstanceSettings, name, value, "a whole number") for name, value in (("seed", 1.5), ("pred", "9"), ("dupe", False))),
+        *((InstanceSettings, "masked_lm_prob", value, "a number") for value in ("0.15", True, None, b"1", [], 10**400, 1j)),
+        *((InstanceSettings, "cased", value, "True or False") for value in (1, 0, None, "yes")),
+        *((ShardSettings, "shards", value, "a whole number") for value in (1.5, True, "4")),
+        *((ShardSettings, name, value, "text") for name, value in (("splitter", None), ("splitter", 7), ("language", b"de"))),
+        (ShardSettings, "test_fraction", "0.1", "a number"),
+        (ShardSettings, "keep_duplicates", 1, "True or False"),
+    ],
+)  # fmt: skip
+def test_a_value_of_another_type_is_usage(settings: type, name: str, value: Any, expected: str) -> None:
+    with pytest.raises(UsageError, match=f"^--{name.replace('_', '-')} .*: must be {expected}, found {type(value).__name__}$"):
+        settings(**{name: value})
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    made = InstanceSettings(seq=np.int64(64), pred=np.uint8(9), masked_lm_prob=np.float64(0.15), short_seq_prob=0, seed=2**70)
+    assert made == InstanceSettings(seq=64, pred=9, short_seq_prob=0.0, seed=2**70)
+    assert (type(made.seq), type(made.masked_lm_prob), type(made.short_seq_prob)) == (int, float, float)
+    assert ShardSettings(shards=np.int32(4)).shards == 4
+    assert ShardSettings(shards=None, language=None).shards is None

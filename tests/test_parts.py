@@ -42,17 +42,15 @@ BY_HASH = [
     *("--assign", "hash", *WORKDIR),
 ]
 SETTINGS = ["--dupe", "1", "--seq", "32", "--pred", "5"]
-CREATE = ["create", *SETTINGS, "--vocab-size", "400", "--format", "tfrecord,arrow", *WORKDIR]
+CREATE = ["create", *SETTINGS, "--format", "tfrecord,arrow", *WORKDIR]
 TEXTS = [f"../text/text_{number}.txt" for number in range(10)]
-TOKENIZE = ["tokenize", "--vocab-size", "400", *WORKDIR]
+TOKENIZE = ["tokenize", *WORKDIR]
 FILES = ["create", *SETTINGS, "--input", *TEXTS, "--output", "records", "--vocab", str(GOLDEN / "vocab.txt"), "--workers", "1"]
 CONVERT = ["convert", "records/tfrecord", "converted", "--to", "arrow", "--shards", "11", "--workers", "1"]
 TASK = [
     *(
-        "create",
-        "--task",
+        "task",
         "glue",
-        "--name",
         "mine",
         "--input",
         "../labelled",
@@ -149,7 +147,7 @@ def test_parts_in_any_order_two_of_them_twice_leave_the_bytes_of_one_run(name: s
         run(folder, [part(command, number) for number in order[first : first + together]])
     expected = sums(course / f"{name}-alone")
     assert sums(folder) == expected  # whoever was last has finished it
-    run(folder, [[*command, "--finish"], part(command, 0, 1), command])
+    run(folder, [[*command, "--part", "finish"], part(command, 0, 1), command])
     assert sums(folder) == expected
     assert not list(folder.rglob(RECEIPTS))
 
@@ -166,7 +164,7 @@ def test_killed_parts_are_resumed(name: str, course: Path, monkeypatch: pytest.M
         rounds, deaths = rounds + 1, deaths + ended.count(-signal.SIGKILL)
     assert deaths > 2
     monkeypatch.delenv(FAIL_AFTER)
-    run(folder, [[*command, "--finish"]])
+    run(folder, [[*command, "--part", "finish"]])
     assert sums(folder) == sums(course / f"{name}-alone")
 
 
@@ -188,7 +186,7 @@ def test_a_run_without_parts_makes_the_rest(course: Path) -> None:
 
 def test_finish_names_what_is_missing_and_leaves_nothing(course: Path) -> None:
     folder, command = begin(course, "create-of-files")
-    (said,) = run(folder, [[*command, "--finish"]], status=1)
+    (said,) = run(folder, [[*command, "--part", "finish"]], status=1)
     assert sums(folder) == {}
     assert said.splitlines()[-1].startswith(
         "bertprep: error: records: 20 of 20 files are missing: tfrecord/corpus_training_00000"
@@ -197,7 +195,7 @@ def test_finish_names_what_is_missing_and_leaves_nothing(course: Path) -> None:
     assert "and 10 more; run the parts that make them" in said
     run(folder, [part(command, 1, 2)])
     next((folder / "records/tfrecord").iterdir()).unlink()
-    (said,) = run(folder, [[*command, "--finish"]], status=1)
+    (said,) = run(folder, [[*command, "--part", "finish"]], status=1)
     assert "11 of 20 files are missing" in said or "10 of 20 files are missing" in said
     assert not (folder / "records" / MANIFEST).exists()
 
@@ -206,7 +204,11 @@ def test_other_settings_are_told_the_first_difference(course: Path) -> None:
     folder, command = begin(course, "create-of-files")
     run(folder, [part(command, 1, 3)])
     before = sums(folder)
-    for other in (part([*command, "--seed", "7"], 0, 3), [*command, "--seed", "7"], [*command, "--seed", "7", "--finish"]):
+    for other in (
+        part([*command, "--seed", "7"], 0, 3),
+        [*command, "--seed", "7"],
+        [*command, "--seed", "7", "--part", "finish"],
+    ):
         (said,) = run(folder, [other], status=1)
         assert "records: was made with --seed 12345, asked for is --seed 7; choose another --output" in said
     assert sums(folder) == before
@@ -313,7 +315,6 @@ def test_what_cannot_be_asked_for(course: Path) -> None:
         (["--part", "7/7"], "--part 7/7: there is no part 7 of 7; parts are numbered from 0, 0/7 to 6/7"),
         (["--part", "0/0"], "--part 0/0: there must be at least 1 part"),
         (["--part", "1"], "--part 1: is not a part; expected I/N, such as 0/400"),
-        (["--part", "0/2", "--finish"], "not allowed with argument"),
         (["--part", "0/2", "--verify"], "--verify: checks the files of all parts"),
         (["--part", "slurm"], "SLURM_ARRAY_TASK_ID is not set"),
     ):
@@ -336,14 +337,14 @@ def test_parts_in_a_store_leave_the_bytes_of_a_disk(course: Path, store: Store) 
 
     killed = [begin_part(number, "2 SIGKILL") for number in (2, 0)]
     assert [each.wait() for each in killed] == [-signal.SIGKILL] * 2
-    assert main([*command, "--finish"]) == 1
+    assert main([*command, "--part", "finish"]) == 1
     again = [begin_part(number) for number in (0, 2, 2)]
     assert [each.communicate()[1].count("Traceback") + each.returncode for each in again] == [0] * 3
     assert find_home(store.place("tfrecord")).is_unfinished
     assert main(part(command, 1, 3)) == 0
     assert sums(store.place()) == sums(course / "create-of-files-alone" / "records")
     assert not find_home(store.place("tfrecord")).is_unfinished
-    assert main([*command, "--finish"]) == 0
+    assert main([*command, "--part", "finish"]) == 0
     assert sums(store.place()) == sums(course / "create-of-files-alone" / "records")
 
 
@@ -367,10 +368,10 @@ def test_parts_by_hash_in_a_store_that_fails_leave_the_bytes_of_a_disk(
 
     killed = begin_part(0, "4 SIGKILL")  # within the map, or after the fourth shard
     assert killed.wait() == -signal.SIGKILL
-    assert main([*command, "--finish"]) == 1
+    assert main([*command, "--part", "finish"]) == 1
     assert main(part(command, 1, 2)) == 0
     again = [begin_part(0), begin_part(0)]
     assert [each.communicate()[1].count("Traceback") + each.returncode for each in again] == [0, 0]
-    assert main([*command, "--finish"]) == 0
+    assert main([*command, "--part", "finish"]) == 0
     assert sums(store.place("sharded")) == sums(course / "shard-by-hash-alone" / "data" / "sharded")
     assert not any(fault.times for fault in store.faults)

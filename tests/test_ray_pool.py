@@ -29,9 +29,9 @@ from tests.corpora import sums
 from tests.object_store import Fault, Store, serve
 
 ROOT = Path(__file__).parents[1]
-ON_RAY = ("--engine", "ray")
-SETTINGS = ("--corpus", "own", "--seq", "64", "--pred", "10", "--vocab-size", "300")
-VOCABULARY = ("vocab", "train", "--corpus", "own", "--size", "300")
+ON_RAY = ("--executor", "ray")
+SETTINGS = ("--corpus", "own", "--seq", "64", "--pred", "10")
+VOCABULARY = ("vocab", "--corpus", "own", "--size", "300")
 CREATE = ("create", *SETTINGS, "--dupe", "20")
 LOST_AFTER = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500, "health_check_failure_threshold": 2}
 """Ray's settings with which a node that does not answer is lost after 1 s instead of 15."""
@@ -344,4 +344,4 @@ def test_what_cannot_be_joined_is_told_at_once(
     finally:
         object_store.forget()
     monkeypatch.setitem(sys.modules, "ray", None)
-    assert told(2) == "bertprep: error: --engine ray: Ray is not installed; pip install '.[ray]' in a clone"
+    assert told(2) == "bertprep: error: --executor ray: Ray is not installed; pip install '.[ray]' in a clone"

@@ -47,7 +47,7 @@ TOUR = {
     "pip install '.[cloud,ray]'": "# needs the network",
     "bertprep shard --workdir s3://bucket/data": "bertprep shard --workdir $BUCKET/data --input books --corpus books",
     "bertprep create --workdir s3://bucket/data --part slurm": "bertprep create --workdir $BUCKET/data --part 0/1",
-    "bertprep shard --input TEXT --assign hash --engine ray":
+    "bertprep shard --input TEXT --assign hash --executor ray":
         "bertprep shard --input books --assign hash  # on Ray: test_ray_pool.py",
     # Check it
     "bertprep validate data": "{}",
@@ -64,10 +64,10 @@ TOUR = {
     # Fine-tune and score
     "bertprep download squad glue weights": "{} --model $MODEL",
     "pip install '.[finetune]'": "# needs the network",
-    "bertprep create --task squad --version 1.1": "{} --vocab $MODEL",
+    "bertprep task squad --version 1.1": "{} --vocab $MODEL",
     "python -m trainer squad --init google-bert/bert-base-uncased":
         "python -m trainer squad --init $MODEL --batch-size 2 --epochs 1",
-    "bertprep create --task glue --name mrpc": "{} --vocab $MODEL",
+    "bertprep task glue mrpc": "{} --vocab $MODEL",
     "python -m trainer glue --name mrpc --init google-bert/bert-base-uncased":
         "python -m trainer glue --name mrpc --init $MODEL --batch-size 1 --epochs 1",
     "python -m trainer evaluate --init WEIGHTS --data RECORDS":

@@ -36,11 +36,12 @@ THINGS = {
 }
 
 BERTPREP = r"""
-{''|vocab|download|inspect|create create|vocab --size 5|--seq 128|-x|--nothing|create -seq 128|inspect a b|convert a}
-{creat|Create|help|vocab tran}
-{download|shard|vocab train|tokenize|create|convert|validate|inspect|push} --no-such-option
+{''|task|task glue|task qa|download|inspect|create create|--seq 128|-x|--nothing|create -seq 128|inspect a b|convert a}
+{creat|Create|help|vocab tran|vocab train|plan|plan --seq 512|report good.tfrecord}
+{download|shard|vocab|task squad|task glue mrpc|tokenize|create|convert|validate|inspect|push} --no-such-option
 {create --sead 1|create --voc v|create --seq|create --seq 1 2|create --whole-word=yes|create out|create --json f.json}
-{vocab train --siz 5|shard --splitter|shard --splitter words|shard --split|download squad --models x}
+{vocab --siz 5|task squad --name x|task glue mrpc --version 2.0}
+{shard --splitter|shard --splitter words|shard --split|download squad --models x}
 
 {CREATE} --{seq|pred|dupe|seed|workers} {NO_NUMBER}
 {CREATE} --{seq|pred|dupe|workers} {-1|0|TOO_MANY}
@@ -49,7 +50,9 @@ BERTPREP = r"""
 {CREATE} --format {hdf5|''|tfrecord,hdf5|,}
 {CREATE} --corpus {''|../x|/x}
 create {--input text.txt|--output out|--input|--corpus nothing --workdir w|--corpus wikipedia --workdir w}
-create --input text.txt --output out --workdir w --vocab-size {x|-1|0|4}
+{CREATE} --{engine ray|finish|task squad|vocab-size 400|executor|executor slurm|part 3|part 2/2|part x/2|part slurm}
+{CREATE} --{input_file a|output_file a|do_lower_case|do_lower_case=False|nodo_lower_case|do_whole_word_mask=True}
+{CREATE} --{max_seq_length 7|max_predictions_per_seq 0|dupe_factor x|random_seed -1|masked_lm_prob 2|short-seq-prob}
 create --input text.txt --output {text.txt|text.txt/x} --vocab vocab.txt
 create --output out --vocab vocab.txt --input {missing|folder|empty.txt|blank.txt|latin1.txt|binary.txt}
 create --output out --vocab vocab.txt --input {dangling|loop|fifo|text.txt/x|''}
@@ -76,14 +79,13 @@ shard --input text.txt --workdir sharded_is_a_file --corpus x
 shard {--corpus nothing --workdir w|--corpus bookcorpus --workdir w}
 shard {--corpus wikipedia --workdir half_download|--corpus bookcorpus --workdir half_books}
 
-vocab train --input text.txt --output v/vocab.txt --size {NO_NUMBER}
-vocab train --input text.txt --output v/vocab.txt --size {-1|0|4}
-vocab train --input {missing|folder|empty.txt|blank.txt|latin1.txt|fifo|loop} --output v/vocab.txt
-vocab train {--input text.txt --output folder|--input text.txt --output text.txt/x|--corpus nothing --workdir w}
+vocab --input text.txt --output v/vocab.txt --size {NO_NUMBER}
+vocab --input text.txt --output v/vocab.txt --size {-1|0|4}
+vocab --input {missing|folder|empty.txt|blank.txt|latin1.txt|fifo|loop} --output v/vocab.txt
+vocab {--input text.txt --output folder|--input text.txt --output text.txt/x|--corpus nothing --workdir w}
 
 create --dry-run --input text.txt --output out --vocab vocab.txt --json {folder|text.txt|text.txt/plan.json}
-create --dry-run {--corpus nothing --workdir w|--input missing|--input folder|--task squad}
-plan --seq 512
+create --dry-run {--corpus nothing --workdir w|--input missing|--input folder}
 
 inspect good.tfrecord {--record -1|--record 2|--record x|--record TOO_MANY|--records 0|--records x|--search ''|--search wor%d}
 inspect good.tfrecord --vocab {VOCABULARY}
@@ -96,7 +98,6 @@ validate good.tfrecord --masked-lm-prob {x|nan|2|-1}
 validate good.tfrecord --json {folder|text.txt|text.txt/x.json}
 {validate|validate missing|validate folder|validate a missing|inspect missing|inspect folder|inspect a|inspect ''}
 validate good.tfrecord --html {folder|text.txt|text.txt/x.html}
-report good.tfrecord
 {inspect|validate} {RECORDS}
 convert {RECORDS} made
 {inspect|validate} {dangling|loop|fifo|text.txt|text.txt/x}
@@ -258,33 +259,39 @@ def test_the_number_of_broken_inputs_is_large() -> None:
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("create --sead 1", "--sead: unknown option, did you mean --seed? bertprep create --help lists the options"),
-        ("create --seq=5 --voc=v", "--voc: unknown option, did you mean --vocab? bertprep create --help lists the options"),
-        ("create -seq 5", "-seq: unknown option, did you mean --seq? bertprep create --help lists the options"),
+        ("create --sead 1", "--sead: unknown option, did you mean --seed? bertprep create --help-all lists the options"),
+        ("create --seq=5 --voc=v", "--voc: unknown option, did you mean --vocab? bertprep create --help-all lists the options"),
+        ("create -seq 5", "-seq: unknown option, did you mean --seq? bertprep create --help-all lists the options"),
         ("inspect --recrods 5", "--recrods: unknown option, did you mean --records? bertprep inspect --help lists the options"),
-        ("create --xyzzy", "--xyzzy: unknown option; bertprep create --help lists the options"),
-        ("vocab train --siz 5", "--siz: unknown option, did you mean --size? bertprep vocab train --help lists the options"),
+        ("create --xyzzy", "--xyzzy: unknown option; bertprep create --help-all lists the options"),
+        ("vocab --siz 5", "--siz: unknown option, did you mean --size? bertprep vocab --help-all lists the options"),
         ("creat", "creat: unknown command, did you mean create? bertprep --help lists the commands"),
-        ("vocab trian", "trian: unknown command, did you mean train? bertprep vocab --help lists the commands"),
+        ("vocab train --size 5", "vocab train: is now bertprep vocab"),
+        ("plan --seq 512", "plan: is now bertprep create --dry-run"),
+        ("create --engine ray", "--engine: is now --executor"),
+        ("convert a b --finish", "--finish: is now --part finish"),
+        ("create --task squad", "--task: is now a command, bertprep task squad or bertprep task glue"),
+        ("tokenize --vocab-size 8000", "--vocab-size: is now bertprep vocab --size, before this command"),
+        ("create --do_lower_case=False", "--do-lower-case: is the default; --cased keeps upper case"),
+        ("create --input_file=a", "--input-file: is --input here, followed by one or more files"),
+        ("create --max_seq_length 7", "--seq 7: must be at least 8 and at most 65,535"),
+        ("task glue", "which task of GLUE? name it, as in bertprep task glue mrpc"),
+        ("task qa", "qa: unknown command; choose one of squad, glue; bertprep task --help lists the commands"),
         (
             "xyzzy",
-            "xyzzy: unknown command; choose one of download, shard, vocab, tokenize, create, convert, validate, inspect, "
+            "xyzzy: unknown command; choose one of download, shard, vocab, tokenize, create, task, convert, validate, inspect, "
             "push; bertprep --help lists the commands",
         ),
         ("", "the following arguments are required: COMMAND; bertprep --help lists the commands"),
-        ("create --seq abc", "--seq abc: must be a whole number; bertprep create --help lists the options"),
-        ("create --seq -1e3", "--seq -1e3: must be a whole number; bertprep create --help lists the options"),
-        ("create --dupe", "--dupe: expected one argument; bertprep create --help lists the options"),
-        ("create five", "five: not expected here; bertprep create --help lists the options"),
-        ("vocab train --workers 5000", "--workers 5000: must be at least 1 and at most 4,096; bertprep vocab train --help"),
-        ("shard --splitter words", "--splitter words: unknown; choose one of sentencex, lines; bertprep shard --help"),
+        ("create --seq abc", "--seq abc: must be a whole number"),
+        ("create --seq -1e3", "--seq -1e3: must be a whole number"),
+        ("create --dupe", "--dupe: expected one argument; bertprep create --help-all lists the options"),
+        ("create five", "five: not expected here; bertprep create --help-all lists the options"),
+        ("vocab --workers 5000", "--workers 5000: must be at least 1 and at most 4,096"),
+        ("shard --splitter words", "--splitter words: unknown; choose one of sentencex, lines"),
         ("create --corpus wikipedia --workdir w", "--corpus wikicorpus_en: is not in w/download/wikicorpus_en; "),
         ("create --input text.txt --output out --vocab ''", ".: is not a plain file; name a vocab.txt with --vocab"),
-        ("create --vocab-size 4 --input text.txt --output out", "a vocabulary of 4 tokens: must have at least the five"),
-        ("create --task squad --vocab-size 8000", "--vocab-size: is for pretraining, not for --task squad; leave it out"),
-        ("create --vocab v --vocab-size 8000", "--vocab-size: is for a vocabulary that is trained, and --vocab names one"),
-        ("tokenize --vocab v --vocab-size 8000", "--vocab-size: is for a vocabulary that is trained, and --vocab names one"),
-        ("vocab train --corpus c --input text.txt --output v", "--corpus: with --input and --output no corpus is read"),
+        ("vocab --corpus c --input text.txt --output v", "--corpus: with --input and --output no corpus is read"),
         ("convert loop made", "loop: does not exist; name a record file or a folder of them"),
     ],
 )  # fmt: skip

@@ -110,16 +110,19 @@ def test_what_is_no_file_or_too_large_is_not_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", [-1, 1.0, True, None, "7", [], {}, 10**30])
 def test_a_value_of_another_type_is_named(value: object) -> None:
-    with pytest.raises(ValueError, match=r"^files\.a\.bytes is .{1,40}, expected a whole number, at least 0$"):
+    with pytest.raises(
+        ValueError,
+        match=r"^files\.a\.bytes is .{1,40}, expected (a whole number|at least 0 and at most 9,223,372,036,854,775,807)$",
+    ):
         check_values({"bytes": value}, {"bytes": COUNT}, place="files.a.")
 
 
 def test_values_that_nobody_knows_are_passed_over_and_needed_ones_are_asked_for() -> None:
     rules = {"bytes": COUNT, "etag": optional(COUNT), "to": one_of("tfrecord", "ofrecord")}
     assert check_values({"bytes": 1, "etag": None, "more": HALF_A_PAIR}, rules, needed=("bytes",))["bytes"] == 1
-    with pytest.raises(ValueError, match=r"^bytes is missing, expected a whole number, at least 0$"):
+    with pytest.raises(ValueError, match=r"^bytes is missing, expected a whole number$"):
         check_values({}, rules, needed=("bytes",))
-    with pytest.raises(ValueError, match=r'^to is "hdf5", expected tfrecord or ofrecord$'):
+    with pytest.raises(ValueError, match=r'^to is "hdf5", expected one of tfrecord, ofrecord$'):
         check_values({"to": "hdf5"}, rules)
     with pytest.raises(ValueError, match=r"^it is a list of 0, expected an object"):
         check_values([], rules)

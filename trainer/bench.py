@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from bertprep.errors import UsageError
 from bertprep.files.atomic import atomic_file
+from bertprep.files.places import local_path
 from bertprep.options import add_options, check_options, command_line, option, read_options
 from bertprep.progress import say
 from bertprep.records import PretrainingExamples
@@ -64,7 +65,7 @@ class BenchOptions:
     steps: int = option(100, "steps that are timed", least=1)
     skip: int = option(20, "steps skipped before these", least=0)
     repeats: int = option(3, "repeats, for the median", least=1)
-    out: Path = option(Path("data/bench"), "folder for the results", metavar="DIR")
+    out: Path = option(Path("data/bench"), "folder for the results", metavar="DIR", check=local_path)
 
     def __post_init__(self) -> None:
         check_options(self)

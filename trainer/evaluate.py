@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertprep.errors import BertprepError, UsageError
+from bertprep.files.places import as_path, local_path
 from bertprep.options import add_options, check_options, option, read_options
 from bertprep.progress import Reporter, say
 from bertprep.records.data_sets import DataSet, find_records
@@ -45,8 +46,8 @@ class EvaluateOptions:
         "a download (needed)",
         metavar="PATH|ID",
     )  # fmt: skip
-    data: Path | None = option(None, "folder of records (needed)", metavar="DIR", urls=True)
-    workdir: Path = option(Path("data"), "workspace, for the ID of a download", metavar="DIR", urls=True)
+    data: Path | None = option(None, "folder of records (needed)", metavar="DIR", check=as_path)
+    workdir: Path = option(Path("data"), "workspace, for the ID of a download", metavar="DIR", check=as_path)
     model: str | None = option(None, "bert_config.json (default: that of the weights)", metavar="FILE")
     split: str = option(TEST, "pretraining records: split", choices=(TRAINING, TEST))
     sequences: int = option(0, "pretraining records: how many, the first of the split (default: all)", least=0)
@@ -57,7 +58,9 @@ class EvaluateOptions:
     )  # fmt: skip
     n_best_size: int = option(20, "SQuAD: answers to a question in nbest_predictions.json", least=1)
     max_answer_length: int = option(30, "SQuAD: tokens of the longest answer", least=1)
-    out: Path | None = option(None, "where predictions go (default: a folder next to the weights)", metavar="DIR")
+    out: Path | None = option(
+        None, "where predictions go (default: a folder next to the weights)", metavar="DIR", check=local_path
+    )
 
     def __post_init__(self) -> None:
         check_options(self)

@@ -19,8 +19,7 @@ from typing import Any
 
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import atomic_file, atomic_folder
-from bertprep.files.places import local_place, place
-from bertprep.options import path_or_url
+from bertprep.files.places import as_path, local_place, place
 from bertprep.progress import say
 from bertprep.sources.release import BERT_CONFIG, CONFIG
 from bertprep.weights import google_names
@@ -45,8 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--to", default=TRANSFORMERS, choices=TARGETS, help="what is to load it: transformers or google (default: %(default)s)"
     )
-    parser.add_argument("source", type=path_or_url, metavar="CHECKPOINT", help="a checkpoint, or the folder of a run (needed)")
-    parser.add_argument("target", type=path_or_url, metavar="DIR", help="the folder to be made, of this machine (needed)")
+    parser.add_argument("source", type=as_path, metavar="CHECKPOINT", help="a checkpoint, or the folder of a run (needed)")
+    parser.add_argument("target", type=as_path, metavar="DIR", help="the folder to be made, of this machine (needed)")
 
 
 def run(namespace: argparse.Namespace) -> int:

@@ -79,7 +79,7 @@ class SquadScorer:
         if manifest is None or vocabulary is None or not path.is_file():
             raise BertprepError(
                 f"{data}: lacks {path.name}, {VOCABULARY} or {MANIFEST}, which predictions are made of; make the records by "
-                "bertprep create --task squad"
+                "bertprep task squad"
             )
         if (found := sha256_of(path)) != (expected := sha256_of_questions(manifest)):
             raise BertprepError(

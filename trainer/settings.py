@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from bertprep.config import RECORD_FORMATS
 from bertprep.errors import UsageError
-from bertprep.files.places import is_object
+from bertprep.files.places import as_path, is_object
 from bertprep.options import check_options, command_line, option
 from bertprep.records.live import DEFAULT_GROUP
 from bertprep.tasks.glue import TASKS, find_task
@@ -116,9 +116,9 @@ class RunOptions:
     """What is requested of a training run besides its engine and optimizer; a subclass has the defaults of its command."""
 
     data: tuple[Path, ...] = option(
-        (), "folders of records; several are mixed (default: the newest of the workspace)", metavar="DIR", urls=True
+        (), "folders of records; several are mixed (default: the newest of the workspace)", metavar="DIR", check=as_path
     )
-    workdir: Path = option(Path("data"), "workspace", metavar="DIR", urls=True)
+    workdir: Path = option(Path("data"), "workspace", metavar="DIR", check=as_path)
     format: str | None = option(None, "record format (default: that of the newest records)", choices=RECORD_FORMATS)
     init: str | None = option(
         None, "weights to start from: a file, a folder with one, or the ID of a download (default: random)", metavar="PATH|ID"
@@ -131,7 +131,7 @@ class RunOptions:
         None, "dropout of attention weights; 0 allows fused attention (default: the model's)", metavar="FLOAT", least=0, below=1
     )
     out: Path | None = option(
-        None, "checkpoints, log and plot; a run there is resumed (default: WORKDIR/models/NAME)", metavar="DIR", urls=True
+        None, "checkpoints, log and plot; a run there is resumed (default: WORKDIR/models/NAME)", metavar="DIR", check=as_path
     )
     steps: int | None = option(None, "updates of the run (default: those of the epochs)", least=1, most=MAX_STEPS)
     epochs: float = option(1.0, "passes over the training records", above=0, most=MAX_EPOCHS)
@@ -182,7 +182,7 @@ class PretrainOptions(RunOptions):
     )  # fmt: skip
     seq: int | None = option(None, "length of a sequence in tokens (default: 128, or that of --data)", least=1)
     pred: int | None = option(None, "token shards: maximum number of masked tokens in a sequence (default: 20)", least=1)
-    vocab: Path | None = option(None, "vocabulary (default: the vocab.txt next to the records)", metavar="FILE", urls=True)
+    vocab: Path | None = option(None, "vocabulary (default: the vocab.txt next to the records)", metavar="FILE", check=as_path)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,7 +202,7 @@ class SquadOptions(RunOptions):
     @property
     def make(self) -> str:
         """The command that makes the records."""
-        return f"bertprep create --task squad --version {self.version}"
+        return f"bertprep task squad --version {self.version}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,7 +234,7 @@ class GlueOptions(RunOptions):
 
     @property
     def make(self) -> str:
-        return "bertprep create --task glue" + (f" --name {self.task_name}" if self.task_name else "")
+        return "bertprep task glue" + (f" {self.task_name}" if self.task_name else "")
 
 
 AnyOptions: TypeAlias = PretrainOptions | SquadOptions | GlueOptions

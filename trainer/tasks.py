@@ -5,7 +5,7 @@
     Classification    label of a sentence or a pair, as in GLUE; a regression where the task has no names of labels
 
 A head is a function of `trainer.model` with the task's name. Sums over a batch are those of losses, of correct predictions and
-of weights, for each output; means of these are the metrics. Tasks of `bertprep create --task` are also scored:
+of weights, for each output; means of these are the metrics. Tasks of `bertprep task` are also scored:
 `trainer.scores`.
 """
 
@@ -230,7 +230,7 @@ def task_of_records(data_set: DataSet) -> Task:
     if not issubclass(kind, MaskedExamples):
         raise UsageError(
             f"{data_set.folder}: has {kind.title} records without a {MANIFEST} that names their task; make them by "
-            "bertprep create --task"
+            "bertprep task"
         )
     return pretraining_on(kind)
 

@@ -6,22 +6,21 @@ the same sources. The bytes do not depend on the number of workers. The old mani
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertprep import pool
-from bertprep.commands import add_engine, add_part, add_workers, part_of, split_rows, tell_finished
-from bertprep.config import DEFAULT_DIALECT, DEFAULT_FORMATS, RECORD_FORMATS, SQUAD, Dialect, RecordFormat, check_format
+from bertprep.commands import split_rows, tell_finished
+from bertprep.commands.request import InParts, function_of
+from bertprep.config import DEFAULT_DIALECT, DEFAULT_FORMATS, RECORD_FORMATS, SQUAD, Dialect, RecordFormat
 from bertprep.errors import UsageError
-from bertprep.files.places import place, real_path
-from bertprep.options import add_options as add_settings
-from bertprep.options import path_or_url, read_options, whole_number
+from bertprep.files.places import as_path, place, real_path
+from bertprep.options import described, narrowed, option
 from bertprep.progress import SILENT, Reporter
 from bertprep.terminal import tell, tell_table
 from bertprep.workspace.layout import QUESTIONS
@@ -32,7 +31,7 @@ from bertprep.workspace.manifest import (
     sha256_of,
     versions_of,
 )
-from bertprep.workspace.parts import FINISH, Part, read_part
+from bertprep.workspace.parts import FINISH, Part
 from bertprep.workspace.receipts import find_finished, open_journal, unfinished
 from bertprep.workspace.record_home import (
     RecordHome,
@@ -54,46 +53,90 @@ if TYPE_CHECKING:
 _PART = re.compile(r"part-\d+")
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "source", type=path_or_url, metavar="SRC", help="a record file or a folder of them, written by any tool"
-    )
-    parser.add_argument("target", type=path_or_url, metavar="DST", help="file or folder to write")
-    parser.add_argument(
-        "--to",
-        metavar="FORMAT",
-        help="tfrecord, ofrecord, arrow or parquet (default: what the name of DST says, such as out.arrow, or else "
-        "ofrecord for tfrecord, tfrecord for any other)",
-    )
-    add_settings(parser, Dialect)
-    parser.add_argument(
-        "--shards", type=whole_number, metavar="INT",
-        help="number of files of each split, written to a folder (default: as many as the source has)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--pick", type=whole_number, metavar="N",
-        help="take N records of each split, evenly spaced and in order, into one file or --shards of them; not of SQuAD's "
-        "(default: all)",
-    )  # fmt: skip
-    add_part(parser)
-    add_workers(parser)
-    add_engine(parser)
+@dataclass(frozen=True)
+class Converted:
+    """The result of `convert`: a file, or a folder of files with the manifest's facts about each, and the seconds it took.
+
+    `made` is False if nothing was missing.
+    """
+
+    target: Path
+    format: str
+    files: dict[str, dict[str, Any]]
+    seconds: float
+    made: bool
 
 
-def run(options: argparse.Namespace) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Convert(Dialect, InParts):
+    """Which records become what, and where."""
+
+    source: Path | str = field(
+        kw_only=False,
+        metadata=described(
+            "a record file or a folder of them, written by any tool", metavar="SRC", check=as_path, positional=True
+        ),
+    )
+    target: Path | str = field(
+        kw_only=False, metadata=described("file or folder to write", metavar="DST", check=as_path, positional=True)
+    )
+    to: RecordFormat | None = option(
+        None, "tfrecord, ofrecord, arrow or parquet (default: what the name of DST says, such as out.arrow, or else ofrecord "
+        "for tfrecord, tfrecord for any other)", metavar="FORMAT",
+    )  # fmt: skip
+    shards: int | None = option(
+        None, "number of files of each split, written to a folder (default: as many as the source has)", least=1
+    )
+    pick: int | None = option(
+        None, "take N records of each split, evenly spaced and in order, into one file or --shards of them; not of SQuAD's "
+        "(default: all)", metavar="N", least=1,
+    )  # fmt: skip
+
+    def convert(self) -> Converted:
+        """Write the records of a file or a folder in the format `to`, by default the other one; no value changes.
+
+        TFRecords are written in `dialect`, whatever the source's; so `to="tfrecord"` also changes the dialect of TFRecords.
+
+        The name of `target` tells the format if `to` does not: .tfrecord, .ofrecord or part-0, .arrow, .parquet. A file becomes
+        the file `target`. A folder becomes the folder `target`, with training/ and test/ in it as in the source, or else with a
+        folder named for the format: file for file, or with `shards` dealt in order over that many files for each split, whose
+        sizes differ by at most one record. With `shards` a single file becomes a folder too. With `pick` only that many of the
+        n records of each split are taken, those numbered int(i * (n / pick)) from 0, into one file unless `shards` is given.
+        The vocabulary is copied beside the records. Other tools' records are read as well (docs/formats.md). Finished files are
+        kept. With `part`, such as "3/400", only that part of the files of a folder is made (docs/cluster.md).
+
+        Raises `UsageError` for a request that cannot be met, `BertprepError` for damaged records, files that differ from
+        their manifest, and a `target` that holds something else.
+
+            bertprep.convert("data/tfrecord/.../sample", "records/ofrecord", shards=8)
+        """
+        from bertprep.records.data_sets import find_records
+
+        reporter, started, part = self.reporter, time.monotonic(), self.read_part()
+        source, target, shards, pick = place(self.source), place(self.target), self.shards, self.pick
+        dialect = narrowed(Dialect, self)
+        workers = self.start_workers(shared=target)
+        to = _format_of_target(target, self.to)
+        _check_request(source, target, to, dialect, shards)
+        data_set = find_records(source)
+        for note in data_set.notes:
+            reporter.say(note)
+        if source.is_file() and shards is None:
+            if part:
+                raise UsageError(f"{source}: is one file, which has no parts; leave out --part, or give --shards")
+            (to, files), made = _convert_file(data_set, source, target, to, dialect, pick), True
+        else:
+            to, files, made = convert_data_set(data_set, target, to, dialect, shards, pick, part, workers, reporter)
+        return Converted(target, to, files, time.monotonic() - started, made)
+
+
+REQUEST = Convert
+convert = function_of(Convert, Convert.convert)
+
+
+def run(request: Convert) -> None:
     """Convert, and print a summary of each split."""
-    converted = convert(
-        options.source,
-        options.target,
-        to=options.to,
-        dialect=read_options(Dialect, options),
-        shards=options.shards,
-        pick=options.pick,
-        part=part_of(options),
-        workers=options.workers,
-        engine=options.engine,
-        progress=True,
-    )
+    converted = request.convert()
     tell_table(
         [
             ("format", "split", "files", "records", "MB"),
@@ -109,84 +152,13 @@ def run(options: argparse.Namespace) -> None:
         tell(f'datasets.load_from_disk("{opened}") opens them')
     how = f"made in {converted.seconds:.1f} s" if converted.made else "nothing was missing"
     tell(f"{how}: {converted.target}")
-    tell_finished(options)
+    tell_finished(request)
 
 
-@dataclass(frozen=True)
-class Converted:
-    """The result of `convert`: a file, or a folder of files with the manifest's facts about each, and the seconds it took.
-
-    `made` is False if nothing was missing.
-    """
-
-    target: Path
-    format: str
-    files: dict[str, dict[str, Any]]
-    seconds: float
-    made: bool
-
-
-def convert(
-    source: Path | str,
-    target: Path | str,
-    *,
-    to: str | None = None,
-    dialect: Dialect = DEFAULT_DIALECT,
-    shards: int | None = None,
-    pick: int | None = None,
-    part: Part | str | None = None,
-    workers: int | None = None,
-    engine: str = pool.LOCAL,
-    progress: bool = False,
-) -> Converted:
-    """Write the records of a file or a folder in the format `to`, by default the other one; no value changes.
-
-    TFRecords are written in `dialect`, whatever the source's; so `to="tfrecord"` also changes the dialect of TFRecords.
-
-    The name of `target` tells the format if `to` does not: .tfrecord, .ofrecord or part-0, .arrow, .parquet. A file becomes
-    the file `target`. A folder becomes the folder `target`, with training/ and test/ in it as in the source, or else with a
-    folder named for the format: file for file, or with `shards` dealt in order over that many files for each split, whose sizes
-    differ by at most one record. With `shards` a single file becomes a folder too. With `pick` only that many of the n records
-    of each split are taken, those numbered int(i * (n / pick)) from 0, into one file unless `shards` is given.
-    The vocabulary is copied beside the records. Other tools' records are read as well (docs/formats.md). Finished files are
-    kept. With `part`, such as "3/400", only that part of the files of a folder is made (docs/cluster.md).
-
-    Raises `UsageError` for a request that cannot be met, `BertprepError` for damaged records, files that differ from
-    their manifest, and a `target` that holds something else.
-
-        bertprep.convert("data/tfrecord/.../sample", "records/ofrecord", shards=8)
-    """
-    from bertprep.records.data_sets import find_records
-
-    reporter = Reporter(enabled=progress)
-    started = time.monotonic()
-    source, target, part = place(source), place(target), read_part(part)
-    workers = pool.choose_workers(workers, engine, shared=target)
-    to = None if to is None else check_format(to, "--to")
-    to = _format_of_target(target, to)
-    _check_request(source, target, to, dialect, shards, pick)
-    data_set = find_records(source)
-    for note in data_set.notes:
-        reporter.say(note)
-    if source.is_file() and shards is None:
-        if part:
-            raise UsageError(f"{source}: is one file, which has no parts; leave out --part and --finish, or give --shards")
-        (to, files), made = _convert_file(data_set, source, target, to, dialect, pick), True
-    else:
-        to, files, made = convert_data_set(data_set, target, to, dialect, shards, pick, part, workers, reporter)
-    return Converted(target, to, files, time.monotonic() - started, made)
-
-
-def _check_request(
-    source: Path, target: Path, to: RecordFormat | None, dialect: Dialect, shards: int | None, pick: int | None
-) -> None:
+def _check_request(source: Path, target: Path, to: RecordFormat | None, dialect: Dialect, shards: int | None) -> None:
     """Raise `UsageError` for a request that is impossible whatever the records."""
     if to is not None:
         dialect.check_fits((to,), "--to")
-    if shards is not None and shards < 1:
-        raise UsageError(f"--shards {shards}: there must be at least 1 file")
-    if pick is not None and pick < 1:
-        raise UsageError(f"--pick {pick}: there must be at least 1 record")
     real_source, real_target = map(real_path, (source, target))
     if real_source == real_target:
         raise UsageError(f"{target}: is the source itself; name another file or folder for the result")
@@ -224,7 +196,7 @@ def _check_pick(source: Path, pick: int | None, shape: Shape) -> None:
     if pick is not None and issubclass(shape.kind, SquadExamples | SquadEvalExamples):
         raise UsageError(
             f"--pick {pick}: {source} has windows of SQuAD's questions, which are numbered through and scored together; "
-            "convert all of them, or make records of fewer questions: bertprep create --task squad --input"
+            "convert all of them, or make records of fewer questions: bertprep task squad --input"
         )
 
 

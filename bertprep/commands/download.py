@@ -7,19 +7,16 @@ fetched again; if nothing is missing, no request is made.
 
 from __future__ import annotations
 
-import argparse
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-from bertprep.commands import add_workdir
-from bertprep.errors import UsageError
+from bertprep.commands.request import Where, function_of
 from bertprep.files.free_space import check_free_space, free_space
-from bertprep.files.places import local_place, place
-from bertprep.options import how_many_at_once, path_or_url
-from bertprep.progress import Reporter
+from bertprep.files.places import local_path, place
+from bertprep.options import MOST_AT_ONCE, OPTIONS, described, option
 from bertprep.sources.catalogue import WIKIPEDIA_DATE
 from bertprep.sources.corpora import language_of
 from bertprep.sources.listing import (
@@ -33,57 +30,11 @@ from bertprep.sources.listing import (
     save_listing,
 )
 from bertprep.terminal import megabytes, tell, tell_table
-from bertprep.workspace.layout import VOCABULARY, Workspace
+from bertprep.workspace.layout import VOCABULARY
 
 if TYPE_CHECKING:
-    from bertprep.sources.downloads import Download
+    from bertprep.sources.downloads import Download as Wanted
     from bertprep.sources.hub import Hub
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "names",
-        nargs="+",
-        metavar="NAME",
-        help="wikipedia, bookcorpus, squad, glue, weights, vocab, or all; dataset OWNER/NAME: records that were pushed",
-    )
-    parser.add_argument("--language", default="en", metavar="CODE", help="language of the Wikipedia (default: %(default)s)")
-    parser.add_argument("--date", default=WIKIPEDIA_DATE, metavar="DAY", help="day of the Wikipedia (default: %(default)s)")
-    parser.add_argument("--from-dump", metavar="FILE|URL", help="use this pages-articles dump as the Wikipedia instead")
-    parser.add_argument(
-        "--from-files", type=path_or_url, metavar="DIR", help="use this folder of .txt books as BookCorpus instead"
-    )
-    parser.add_argument(
-        "--model", action="append", default=[], metavar="ID", dest="models",
-        help="model of the weights or vocab; may be repeated (default: the two BERT models, and the smaller one's vocabulary)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--connections", type=how_many_at_once, default=4, metavar="INT", help="files fetched at once (default: %(default)s)"
-    )
-    parser.add_argument("--dry-run", action="store_true", help="show what would be fetched, and write nothing")
-    add_workdir(parser)
-
-
-def run(options: argparse.Namespace) -> None:
-    """Download, and print the contents of each folder and the command to run next."""
-    downloads = download(
-        options.names,
-        workdir=options.workdir,
-        language=options.language,
-        date=options.date,
-        from_dump=options.from_dump,
-        from_files=options.from_files,
-        models=options.models,
-        connections=options.connections,
-        dry_run=options.dry_run,
-        progress=True,
-    )
-    if options.dry_run:
-        tell_table(_plan_rows(downloads))
-        tell(*_space_lines(downloads))
-        return
-    tell_table(_result_rows(downloads))
-    tell(*(f"next: {command}" for command in _next_commands(downloads, options.workdir)))
 
 
 @dataclass(frozen=True)
@@ -103,55 +54,86 @@ class Downloaded:
         return self.missing_bytes + self.unmade_bytes
 
 
-def download(
-    names: Sequence[str],
-    *,
-    workdir: Path | str = "data",
-    language: str = "en",
-    date: str = WIKIPEDIA_DATE,
-    from_dump: Path | str | None = None,
-    from_files: Path | str | None = None,
-    models: Sequence[str] = (),
-    connections: int = 4,
-    dry_run: bool = False,
-    progress: bool = False,
-) -> list[Downloaded]:
-    """Download `names` of `catalogue.NAMES`, or "all", into the workspace; correct files are kept.
+@dataclass(frozen=True, kw_only=True)
+class Download(Where):
+    """What to bring into the workspace."""
 
-    OWNER/NAME after "dataset" is a data set of records that `push` brought to the Hub; it goes to download/datasets/OWNER/NAME.
-
-    `language` and `date` choose a Wikipedia, `from_dump` (a file or an http(s) address) or `from_files` (a folder) replace it
-    or BookCorpus; `models` are those of "weights" and "vocab". With `dry_run` nothing is written. Raises `UsageError` for an
-    impossible request, `BertprepError` if something cannot be fetched; the same call resumes.
-
-        bertprep.download(["vocab"], workdir="data")
-    """
-    from bertprep.sources.downloads import Request, find_downloads
-    from bertprep.sources.hub import Hub
-
-    if connections < 1:
-        raise UsageError(f"--connections {connections}: must be at least 1")
-    request = Request(
-        names=tuple(names),
-        language=language,
-        date=date,
-        from_dump=None if from_dump is None else str(from_dump),
-        from_files=None if from_files is None else local_place("--from-files", from_files),
-        models=tuple(models),
+    group: ClassVar[str] = OPTIONS
+    names: Sequence[str] = field(
+        kw_only=False,
+        metadata=described(
+            "wikipedia, bookcorpus, squad, glue, weights, vocab, or all; dataset OWNER/NAME: records that were pushed",
+            metavar="NAME",
+            positional=True,
+        ),
     )
-    check_on_disk(workspace := place(workdir))
-    hub = Hub(reporter=Reporter(enabled=progress))
-    wanted = find_downloads(request, Workspace(workspace))
-    found = [_look_at(each, _kept_listing(each) or each.list_files(hub)) for each in wanted]
-    if dry_run:
-        return found
-    check_free_space({each.folder: each.needed_bytes for each in found})
-    return [
-        _look_at(each, _provide(each, listed.listing, connections, hub)) for each, listed in zip(wanted, found, strict=True)
-    ]
+    language: str = option("en", "language of the Wikipedia", metavar="CODE")
+    date: str = option(WIKIPEDIA_DATE, "day of the Wikipedia", metavar="DAY")
+    from_dump: Path | str | None = option(
+        None, "use this pages-articles dump as the Wikipedia instead", metavar="FILE|URL", check=str
+    )
+    from_files: Path | str | None = option(
+        None, "use this folder of .txt books as BookCorpus instead", metavar="DIR", check=local_path
+    )
+    models: Sequence[str] = option(
+        (), "model of the weights or vocab; may be repeated (default: the two BERT models, and the smaller one's vocabulary)",
+        name="--model", metavar="ID", repeated=True,
+    )  # fmt: skip
+    connections: int = option(4, "files fetched at once", least=1, most=MOST_AT_ONCE, rare=True)
+    dry_run: bool = option(False, "show what would be fetched, and write nothing")
+
+    def download(self) -> list[Downloaded]:
+        """Download `names` of `catalogue.NAMES`, or "all", into the workspace; correct files are kept.
+
+        OWNER/NAME after "dataset" is a data set of records that `push` brought to the Hub; it goes to
+        download/datasets/OWNER/NAME.
+
+        `language` and `date` choose a Wikipedia, `from_dump` (a file or an http(s) address) or `from_files` (a folder) replace
+        it or BookCorpus; `models` are those of "weights" and "vocab". With `dry_run` nothing is written. Raises `UsageError`
+        for an impossible request, `BertprepError` if something cannot be fetched; the same call resumes.
+
+            bertprep.download(["vocab"], workdir="data")
+        """
+        from bertprep.sources.downloads import Request, find_downloads
+        from bertprep.sources.hub import Hub
+
+        request = Request(
+            names=tuple(self.names),
+            language=self.language,
+            date=self.date,
+            from_dump=None if self.from_dump is None else str(self.from_dump),
+            from_files=None if self.from_files is None else place(self.from_files),
+            models=tuple(self.models),
+        )
+        check_on_disk(self.workspace.root)
+        hub = Hub(reporter=self.reporter)
+        wanted = find_downloads(request, self.workspace)
+        found = [_look_at(each, _kept_listing(each) or each.list_files(hub)) for each in wanted]
+        if self.dry_run:
+            return found
+        check_free_space({each.folder: each.needed_bytes for each in found})
+        return [
+            _look_at(each, _provide(each, listed.listing, self.connections, hub))
+            for each, listed in zip(wanted, found, strict=True)
+        ]
 
 
-def _kept_listing(wanted: Download) -> Listing | None:
+REQUEST = Download
+download = function_of(Download, Download.download)
+
+
+def run(request: Download) -> None:
+    """Download, and print the contents of each folder and the command to run next."""
+    downloads = request.download()
+    if request.dry_run:
+        tell_table(_plan_rows(downloads))
+        tell(*_space_lines(downloads))
+        return
+    tell_table(_result_rows(downloads))
+    tell(*(f"next: {command}" for command in _next_commands(downloads, place(request.workdir))))
+
+
+def _kept_listing(wanted: Wanted) -> Listing | None:
     """Return the listing in a folder if it is still valid; one without checksums is only while its files exist."""
     listing = load_listing(wanted.folder)
     if listing is None:
@@ -160,7 +142,7 @@ def _kept_listing(wanted: Download) -> Listing | None:
     return listing if wanted.fixed or not listing.missing(wanted.folder) else None
 
 
-def _provide(wanted: Download, listing: Listing, connections: int, hub: Hub) -> Listing:
+def _provide(wanted: Wanted, listing: Listing, connections: int, hub: Hub) -> Listing:
     """Bring one folder into the workspace; returns its listing, which a concurrent run may have written."""
     from bertprep.files.lock import locked
     from bertprep.sources.web import fetch_url
@@ -181,7 +163,7 @@ def _provide(wanted: Download, listing: Listing, connections: int, hub: Hub) -> 
     return kept
 
 
-def _look_at(wanted: Download, listing: Listing) -> Downloaded:
+def _look_at(wanted: Wanted, listing: Listing) -> Downloaded:
     links = listing.links()
     if OWN_FILES in links:
         sizes = [path.stat().st_size for path in links[OWN_FILES].rglob("*.txt")]

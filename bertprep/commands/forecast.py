@@ -7,20 +7,17 @@ sample. Nothing is downloaded, and nothing is left behind.
 
 from __future__ import annotations
 
-import argparse
 import json
 import resource
 import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bertprep import kernels, pool
-from bertprep.commands import record_arguments
-from bertprep.commands.create import create
+from bertprep import pool
 from bertprep.commands.shard import check_text_files, choose_corpus, downloaded_sources, shard
 from bertprep.commands.vocab import find_vocabulary
 from bertprep.config import HASH, ShardSettings
@@ -28,12 +25,15 @@ from bertprep.errors import UsageError
 from bertprep.files.atomic import atomic_file, temporary_folder
 from bertprep.files.free_space import FreeSpace, free_space
 from bertprep.files.places import place
-from bertprep.progress import SILENT, Reporter
+from bertprep.progress import SILENT
 from bertprep.sources.corpora import parts_of
 from bertprep.sources.sample import SAMPLE
 from bertprep.terminal import duration, megabytes, tell, tell_table
 from bertprep.workspace.layout import TEST, TRAINING, VOCABULARY, Workspace
 from bertprep.workspace.manifest import Manifest, read_manifest
+
+if TYPE_CHECKING:
+    from bertprep.commands.create import Create
 
 SAMPLE_BYTES = 64_000_000
 _MIN_PIECES = 8
@@ -73,9 +73,8 @@ class Forecast:
         return {**asdict(self), "disks": [{**asdict(disk), "folder": str(disk.folder)} for disk in self.disks]}
 
 
-def run(options: argparse.Namespace) -> None:
-    """Print the forecast, and write it to --json."""
-    found = forecast(**record_arguments(options), progress=True)
+def show_forecast(found: Forecast, to_json: Path | None) -> None:
+    """Print a forecast, and write it to a file."""
     tell_table(
         [
             ("text, MB", megabytes(found.text_bytes)),
@@ -91,56 +90,46 @@ def run(options: argparse.Namespace) -> None:
     for disk in found.disks:
         room = "enough" if disk.enough else "NOT ENOUGH; free some, or choose another --workdir or --output"
         tell(f"disk of {disk.folder}: {megabytes(disk.needed_bytes)} of {megabytes(disk.free_bytes)} MB free: {room}")
-    if options.json:
-        with atomic_file(options.json, replace=True) as file:
+    if to_json:
+        with atomic_file(to_json, replace=True) as file:
             file.write((json.dumps(found.as_json(), indent=1) + "\n").encode())
 
 
-def forecast(
-    *,
-    inputs: Sequence[Path | str] = (),
-    output: Path | str | None = None,
-    workdir: Path | str = "data",
-    corpus: str | None = None,
-    vocab: Path | str | None = None,
-    workers: int | None = None,
-    lines_are_sentences: bool = False,
-    progress: bool = False,
-    **arguments: Any,
-) -> Forecast:
-    """Forecast `create` with these arguments of it, as if nothing were made yet; raises as `create` does.
+def forecast_of(request: Create) -> Forecast:
+    """Return the forecast of a request, as if nothing were made yet."""
+    from bertprep import kernels
 
-    bertprep.forecast(settings=bertprep.InstanceSettings(seq=512, pred=80), corpus="books")
-    """
-    reporter, workspace = Reporter(enabled=progress), Workspace(place(workdir))
-    workers = workers or pool.default_workers()
-    root = place(output or ".") if inputs else workspace.root
+    reporter, workspace, inputs = request.reporter, request.workspace, request.inputs
+    workers = request.workers or pool.default_workers()
+    root = place(request.output or workspace.root)
     existing = next(path for path in (root.absolute(), *root.absolute().parents) if path.is_dir())
     with temporary_folder(existing / "bertprep-forecast") as folder:
         if inputs:
             shards = [Shard(TRAINING, path.stat().st_size, path) for path in check_text_files(inputs)]
         else:
-            shards = _shards_of(workspace, choose_corpus(workspace, corpus, reporter), folder, workers)
+            shards = _shards_of(workspace, choose_corpus(workspace, request.corpus, reporter), folder, workers)
         workers = min(workers, len(shards))
         sample = _write_sample(shards, folder / "text", workers)
         total, made = sum(each.size_bytes for each in shards), sum(each.size_bytes for each in sample)
         reporter.say(f"create: making {made / 1e6:,.1f} of {total / 1e6:,.1f} MB of text, for a forecast")
-        vocabulary = None if vocab is None else find_vocabulary(workspace, vocab)
+        vocabulary = None if request.vocab is None else find_vocabulary(workspace, request.vocab)
         start = _used()
         kernels.load()
         loaded = _used()
         records, size_bytes = dict.fromkeys((TRAINING, TEST), 0.0), Counter[str]()
         for split in dict.fromkeys(each.split for each in sample):  # each by itself: its shards are numbered from 0
             some = [each for each in sample if each.split == split]
-            created = create(
+            created = replace(
+                request,
                 inputs=[each.path for each in some],
                 output=folder / split,
                 workdir=folder,
+                corpus=None,
                 vocab=vocabulary,
                 workers=workers,
-                lines_are_sentences=lines_are_sentences or not inputs,
-                **arguments,
-            )
+                lines_are_sentences=request.lines_are_sentences or not inputs,
+                progress=False,
+            ).create()
             vocabulary = folder / split / VOCABULARY  # the test split has that of the training split
             scale = sum(each.size_bytes for each in shards if each.split == split) / sum(each.size_bytes for each in some)
             for name, manifest in created.manifests.items():

@@ -6,19 +6,20 @@ example.
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-from bertprep.commands import add_vocab
+from bertprep.commands.request import WithVocabulary
 from bertprep.errors import BertprepError, UsageError
-from bertprep.options import how_many, path_or_url, whole_number
+from bertprep.files.places import as_path, place
+from bertprep.options import MOST, OPTIONS, described, option
 from bertprep.terminal import counted, tell
 from bertprep.workspace.manifest import TEXT_SHARDS, TOKEN_SHARDS
 
@@ -30,35 +31,34 @@ if TYPE_CHECKING:
 _SAMPLE = _BLOCK = 256  # records
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", type=path_or_url, help="a TFRecord, OFRecord, Arrow or Parquet file, or a token shard")
-    parser.add_argument(
-        "--record",
-        type=whole_number,
-        default=0,
-        metavar="INT",
-        help="first record, or document of a token shard, to show (default: %(default)s)",
+@dataclass(frozen=True, kw_only=True)
+class Inspect(WithVocabulary):
+    """Which examples of a file to show, from one on, or those with a word."""
+
+    group: ClassVar[str] = OPTIONS
+    file: Path | str = field(
+        kw_only=False,
+        metadata=described(
+            "a TFRecord, OFRecord, Arrow or Parquet file, or a token shard", metavar="FILE", check=as_path, positional=True
+        ),
     )
-    parser.add_argument("--records", type=how_many, default=3, metavar="INT", help="how many to show (default: %(default)s)")
-    parser.add_argument(
-        "--search", metavar="WORD", help="show records or documents with this whole word, and say how many there are"
+    record: int = option(0, "first record, or document of a token shard, to show")
+    records: int = option(3, "how many to show", least=1, most=MOST)
+    search: str | None = option(
+        None, "show records or documents with this whole word, and say how many there are", metavar="WORD"
     )
-    parser.add_argument("--pieces", action="store_true", help="show WordPiece tokens, not joined to words")
-    add_vocab(parser)
+    pieces: bool = option(False, "show WordPiece tokens, not joined to words")
 
 
-def run(options: argparse.Namespace) -> None:
+REQUEST = Inspect
+
+
+def run(request: Inspect) -> None:
     """Print the examples."""
-    if not options.file.exists():
-        raise UsageError(f"{options.file}: does not exist; name a record file")
-    show_examples(
-        options.file,
-        first=options.record,
-        count=options.records,
-        search=options.search,
-        vocab=options.vocab,
-        pieces=options.pieces,
-    )
+    if not (file := place(request.file)).exists():
+        raise UsageError(f"{file}: does not exist; name a record file")
+    vocab = None if request.vocab is None else place(request.vocab)
+    show_examples(file, first=request.record, count=request.records, search=request.search, vocab=vocab, pieces=request.pieces)
 
 
 def show_examples(

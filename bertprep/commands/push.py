@@ -6,20 +6,18 @@ workspace. With them go the manifest, vocabulary, tokenizer and a card. A reposi
 
 from __future__ import annotations
 
-import argparse
-import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from bertprep import pool
-from bertprep.commands import add_workdir, add_workers, split_rows
+from bertprep.commands import split_rows
+from bertprep.commands.request import How, Where, function_of
 from bertprep.config import RECORD_FORMATS, RecordFormat
 from bertprep.errors import BertprepError, UsageError
-from bertprep.files.places import is_object, local_place, place
-from bertprep.options import path_or_url
-from bertprep.progress import Reporter
+from bertprep.files.places import as_path, is_object, local_path, place
+from bertprep.options import OPTIONS, described, option
 from bertprep.terminal import counted, tell, tell_table
 from bertprep.untrusted import MOST_BYTES
 from bertprep.workspace.layout import MANIFEST, QUESTIONS, VOCABULARY, Workspace
@@ -40,38 +38,6 @@ _SAME = ("corpus", "seq", "task", "name", "version")
 """What two pushes to one repository have in common."""
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "folder", type=path_or_url, metavar="FOLDER", help="finished records of any format, with their manifest"
-    )
-    parser.add_argument("repository", metavar="OWNER/NAME", help="the data set on the Hub; it is made if there is none")
-    parser.add_argument("--private", action="store_true", help="make it a private one")
-    parser.add_argument(
-        "--license",
-        metavar="ID",
-        help="licence of the text, as the Hub names it, such as cc-by-4.0 (default: that of the corpus)",
-    )
-    add_workdir(parser)
-    add_workers(parser)
-
-
-def run(options: argparse.Namespace) -> None:
-    """Push, and print what the repository holds, what was sent, and its address."""
-    pushed = push(
-        options.folder,
-        options.repository,
-        private=options.private,
-        license=options.license,
-        workdir=options.workdir,
-        workers=options.workers,
-        progress=True,
-    )
-    tell_table([("split", "files", "records", "MB"), *split_rows(pushed.files, "examples")])
-    deleted = f", {len(pushed.deleted):,} deleted" if pushed.deleted else ""
-    how = f"{counted(len(pushed.changed), 'file')} changed{deleted}" if pushed.changed or deleted else "nothing has changed"
-    tell(f"{how}: {pushed.url}", f"next: bertprep download dataset {pushed.repository}")
-
-
 @dataclass(frozen=True)
 class Pushed:
     """The result of `push`: the repository and its address, the commit, the manifest's facts of the record files in it.
@@ -87,76 +53,102 @@ class Pushed:
     deleted: list[str]
 
 
-def push(
-    folder: Path | str,
-    repository: str,
-    *,
-    private: bool = False,
-    license: str | None = None,  # noqa: A002 - the Hub's name for it
-    workdir: Path | str = "data",
-    workers: int | None = None,
-    progress: bool = False,
-) -> Pushed:
-    """Bring the finished records of a folder to the dataset repository OWNER/NAME of the Hub, in one commit.
+@dataclass(frozen=True, kw_only=True)
+class Push(Where, How):
+    """Which records to bring to which data set of the Hub."""
 
-    Records of another format are converted first, into the workspace of `folder`, or else into `workdir`, and so are those at
-    URLs, since files of this machine are sent. `license` is that of the text, where bertprep does not know it. Only files that
-    differ are sent; the same call resumes. Needs a token that may write (HF_TOKEN, or `hf auth login`). Raises `UsageError` for
-    an impossible request, `BertprepError` for records that are unfinished or wrong, for a repository that holds something else,
-    and if the Hub refuses or cannot be reached.
+    group: ClassVar[str] = OPTIONS
+    folder: Path | str = field(
+        kw_only=False,
+        metadata=described(
+            "finished records of any format, with their manifest", metavar="FOLDER", check=as_path, positional=True
+        ),
+    )
+    repository: str = field(
+        kw_only=False,
+        metadata=described("the data set on the Hub; it is made if there is none", metavar="OWNER/NAME", positional=True),
+    )
+    private: bool = option(False, "make it a private one")
+    license: str | None = option(
+        None, "licence of the text, as the Hub names it (default: that of the corpus)", metavar="ID",
+        pattern="[a-z0-9][a-z0-9.-]*", words="a name of the Hub's, such as cc-by-4.0, mit or other",
+    )  # fmt: skip
+    workdir: Path | str = option(
+        Path("data"), "workspace, for records of another format or at a URL", metavar="DIR", check=local_path
+    )
 
-        bertprep.push("data/tfrecord/.../sample", "you/sample-bert-128")
-    """
-    from bertprep.records.data_sets import find_records
-    from bertprep.sources.catalogue import HubFiles
-    from bertprep.sources.downloads import NEXT_TO_MANIFEST, check_dataset_name
-    from bertprep.sources.hub import Hub, check_token, page_of, publish
-    from bertprep.sources.web import RequestError, retry
-    from bertprep.workspace.verification import check_undamaged
+    def push(self) -> Pushed:
+        """Bring the finished records of a folder to the dataset repository OWNER/NAME of the Hub, in one commit.
 
-    reporter = Reporter(enabled=progress)
-    workers = workers or pool.default_workers()
-    wanted = HubFiles(check_dataset_name(repository), keep_folders=True)
-    page = page_of(wanted)
-    if license is not None and not re.fullmatch("[a-z0-9][a-z0-9.-]*", license):
-        raise UsageError(f"--license {license}: must be a name of the Hub's, such as cc-by-4.0, mit or other")
-    data_set = find_records(place(folder), prefer=_PREFERRED)
-    if not data_set.is_whole:
-        raise UsageError(f"{folder}: is a part of a data set; name the whole, such as {data_set.home.folder}")
-    for note in data_set.notes:
-        reporter.say(note)
-    hub = Hub(reporter=reporter)
-    check_token(hub, page)
-    earlier: Manifest | None = None
-    try:
-        earlier = _earlier(hub, wanted, private)
-        exists = True
-    except RequestError as error:
-        if error.status not in (401, 404):
-            raise
-        exists = False
-    _check_same(page, earlier, data_set.manifest)
-    _vocabulary_of(data_set)  # before the work of converting
-    data_set = _as_parquet(data_set, local_place("--workdir", workdir), repository, workers, progress=progress)
-    if not data_set.manifest:
-        raise BertprepError(f"{data_set.folder}: has no {MANIFEST} of its Parquet files; name the folder it was made of")
-    _check_same(page, earlier, data_set.manifest)
-    advice = "make them again, or remove the folder if push made it"
-    check_undamaged(data_set.folder, data_set.manifest, label="records", advice=advice, workers=workers, reporter=reporter)
-    manifest = _manifest_on_hub(data_set, data_set.manifest)
-    pushed, vocabulary = _describe(data_set, manifest, repository, page, license, workers)
-    contents = _contents(data_set, pushed, vocabulary)
-    if not exists:
-        create = partial(hub.api.create_repo, repository, repo_type="dataset", private=private or None, exist_ok=True)
-        retry(page, create, reporter=reporter)
+        Records of another format are converted first, into the workspace of `folder`, or else into `workdir`, and so are those
+        at URLs, since files of this machine are sent. `license` is that of the text, where bertprep does not know it. Only
+        files that differ are sent; the same call resumes. Needs a token that may write (HF_TOKEN, or `hf auth login`). Raises
+        `UsageError` for an impossible request, `BertprepError` for records that are unfinished or wrong, for a repository that
+        holds something else, and if the Hub refuses or cannot be reached.
 
-    def removable(_: object) -> tuple[str, ...]:
-        there = _earlier(hub, wanted, private)
-        _check_same(page, there, manifest)
-        return (*there.files, *NEXT_TO_MANIFEST) if there else ()
+            bertprep.push("data/tfrecord/.../sample", "you/sample-bert-128")
+        """
+        from bertprep.records.data_sets import find_records
+        from bertprep.sources.catalogue import HubFiles
+        from bertprep.sources.downloads import NEXT_TO_MANIFEST, check_dataset_name
+        from bertprep.sources.hub import Hub, check_token, page_of, publish
+        from bertprep.sources.web import RequestError, retry
+        from bertprep.workspace.verification import check_undamaged
 
-    published = publish(hub, wanted, contents, removable, pushed.title)
-    return Pushed(repository, page, published.commit, manifest.files, sorted(published.changed), sorted(published.deleted))
+        reporter, repository = self.reporter, self.repository
+        workers = self.workers or pool.default_workers()
+        wanted = HubFiles(check_dataset_name(repository), keep_folders=True)
+        page = page_of(wanted)
+        data_set = find_records(place(self.folder), prefer=_PREFERRED)
+        if not data_set.is_whole:
+            raise UsageError(f"{self.folder}: is a part of a data set; name the whole, such as {data_set.home.folder}")
+        for note in data_set.notes:
+            reporter.say(note)
+        hub = Hub(reporter=reporter)
+        check_token(hub, page)
+        earlier: Manifest | None = None
+        try:
+            earlier = _earlier(hub, wanted, self.private)
+            exists = True
+        except RequestError as error:
+            if error.status not in (401, 404):
+                raise
+            exists = False
+        _check_same(page, earlier, data_set.manifest)
+        _vocabulary_of(data_set)  # before the work of converting
+        data_set = _as_parquet(data_set, place(self.workdir), repository, workers, progress=self.progress)
+        if not data_set.manifest:
+            raise BertprepError(f"{data_set.folder}: has no {MANIFEST} of its Parquet files; name the folder it was made of")
+        _check_same(page, earlier, data_set.manifest)
+        advice = "make them again, or remove the folder if push made it"
+        check_undamaged(data_set.folder, data_set.manifest, label="records", advice=advice, workers=workers, reporter=reporter)
+        manifest = _manifest_on_hub(data_set, data_set.manifest)
+        pushed, vocabulary = _describe(data_set, manifest, repository, page, self.license, workers)
+        contents = _contents(data_set, pushed, vocabulary)
+        if not exists:
+            create = partial(hub.api.create_repo, repository, repo_type="dataset", private=self.private or None, exist_ok=True)
+            retry(page, create, reporter=reporter)
+
+        def removable(_: object) -> tuple[str, ...]:
+            there = _earlier(hub, wanted, self.private)
+            _check_same(page, there, manifest)
+            return (*there.files, *NEXT_TO_MANIFEST) if there else ()
+
+        published = publish(hub, wanted, contents, removable, pushed.title)
+        return Pushed(repository, page, published.commit, manifest.files, sorted(published.changed), sorted(published.deleted))
+
+
+REQUEST = Push
+push = function_of(Push, Push.push)
+
+
+def run(request: Push) -> None:
+    """Push, and print what the repository holds, what was sent, and its address."""
+    pushed = request.push()
+    tell_table([("split", "files", "records", "MB"), *split_rows(pushed.files, "examples")])
+    deleted = f", {len(pushed.deleted):,} deleted" if pushed.deleted else ""
+    how = f"{counted(len(pushed.changed), 'file')} changed{deleted}" if pushed.changed or deleted else "nothing has changed"
+    tell(f"{how}: {pushed.url}", f"next: bertprep download dataset {pushed.repository}")
 
 
 def _earlier(hub: Hub, wanted: HubFiles, private: bool) -> Manifest | None:

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from bertprep import pool
-from bertprep.commands import DEFAULT_VOCABULARY_SIZE
 from bertprep.commands.shard import check_lines_are_sentences, check_text_files, choose_corpus, ensure_shards
-from bertprep.commands.vocab import find_vocabulary, trained_vocabulary
+from bertprep.commands.vocab import DEFAULT_VOCABULARY_SIZE, find_vocabulary, trained_vocabulary
 from bertprep.config import Dialect, InstanceSettings, RecordFormat, check_formats
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.places import place
@@ -84,7 +83,6 @@ def resolve(
     dialect: Dialect,
     formats: str | tuple[str, ...],
     vocab: Path | str | None,
-    vocab_size: int,
     inputs: Sequence[Path | str],
     output: Path | str | None,
     workdir: Path | str,
@@ -120,9 +118,7 @@ def resolve(
         homes = _homes_in_workspace(texts.workspace, texts.corpus, settings, dialect, texts.sharded, checked)
     else:
         homes = {name: home_for(place(output or "."), name) for name in checked}
-    vocabulary = vocabulary_of(
-        texts, vocab, size=vocab_size, cased=settings.cased, part=part, workers=workers, reporter=reporter
-    )
+    vocabulary = vocabulary_of(texts, vocab, cased=settings.cased, part=part, workers=workers, reporter=reporter)
     made_with = {
         "generator": GENERATOR,
         **settings.made_with,
@@ -140,7 +136,6 @@ def resolve_tokens(
     *,
     cased: bool,
     vocab: Path | str | None,
-    vocab_size: int,
     inputs: Sequence[Path | str],
     output: Path | str | None,
     workdir: Path | str,
@@ -157,7 +152,7 @@ def resolve_tokens(
     )
     if inputs and not lines_are_sentences:
         check_lines_are_sentences([path for _, _, path in texts.shards])
-    vocabulary = vocabulary_of(texts, vocab, size=vocab_size, cased=cased, part=part, workers=workers, reporter=reporter)
+    vocabulary = vocabulary_of(texts, vocab, cased=cased, part=part, workers=workers, reporter=reporter)
     made_with = _tokens_made_with(texts.corpus, texts.made_from, vocabulary, cased=cased)
     home = RecordHome(_tokens_folder(texts.workspace, made_with, vocabulary) if texts.sharded else place(output or "."))
     shards = [
@@ -215,7 +210,6 @@ def vocabulary_of(
     texts: Texts,
     vocab: Path | str | None,
     *,
-    size: int,
     cased: bool,
     part: Part | None,
     workers: int,
@@ -223,14 +217,19 @@ def vocabulary_of(
 ) -> Vocabulary:
     """The vocabulary that is named, or one trained on the training shards, and kept; for token shards the one beside them."""
     if texts.tokens:
-        if size != DEFAULT_VOCABULARY_SIZE:
-            raise UsageError(f"--vocab-size {size}: token shards have the vocabulary that they were made with; leave it out")
         return load_vocabulary_of(texts.tokens, None if vocab is None else find_vocabulary(texts.workspace, vocab))
     if vocab is not None:
         return load_vocabulary(find_vocabulary(texts.workspace, vocab))
     training = [path for split, _, path in texts.shards if split == TRAINING]
     path = trained_vocabulary(
-        texts.workspace, texts.corpus, training, size=size, cased=cased, part=part, workers=workers, reporter=reporter
+        texts.workspace,
+        texts.corpus,
+        training,
+        size=DEFAULT_VOCABULARY_SIZE,
+        cased=cased,
+        part=part,
+        workers=workers,
+        reporter=reporter,
     )
     return load_vocabulary(path)
 

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import re
 from codecs import getincrementaldecoder
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from bertprep.commands import add_corpus, add_engine, add_part, add_verify, add_workers, part_of, split_rows, tell_finished
+from bertprep.commands import split_rows, tell_finished
+from bertprep.commands.request import OfCorpus, Verified, function_of
 from bertprep.config import HASH, ShardSettings
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.places import HEAD_BYTES, is_object, open_head, place
-from bertprep.options import add_options as add_settings
-from bertprep.options import read_options
-from bertprep.pool import LOCAL, choose_workers
+from bertprep.options import WHERE, described, narrowed, option
 from bertprep.progress import Reporter, say
 from bertprep.sources.corpora import BOOKS, GIVEN, language_of, name_corpus, name_data_set, name_made_corpus, parts_of
 from bertprep.sources.listing import OWN_FILES, Listing, load_listing
@@ -26,7 +24,7 @@ from bertprep.sources.sample import SAMPLE, write_sample
 from bertprep.terminal import tell, tell_table
 from bertprep.workspace.layout import LISTING, Workspace
 from bertprep.workspace.manifest import TEXT_SHARDS, Manifest, read_manifest, sha256_of
-from bertprep.workspace.parts import Part, read_part
+from bertprep.workspace.parts import Part
 
 if TYPE_CHECKING:
     from bertprep.sources.formatting import FormattedText, SourceFile
@@ -40,162 +38,139 @@ _WHY_DROPPED = {
 }
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--input", nargs="+", default=[], metavar="PATH",
-        help="files, folders, patterns or URLs (hf:// too): text (a blank line ends a document), .jsonl, .csv, .tsv, .parquet, "
-        ".arrow, a Wikimedia dump .xml; also .gz, .bz2, .zst (default: what was downloaded, or else the sample)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--dataset", metavar="NAME[:CONFIG]|DIR",
-        help="instead of --input, a data set of the Hub, such as wikimedia/wikipedia:20231101.de, or a folder or URL that "
-        "save_to_disk of datasets wrote",
-    )  # fmt: skip
-    parser.add_argument("--split", metavar="NAME", help="the split of --dataset (default: train)")
-    parser.add_argument(
-        "--field", default="text", metavar="NAME", help="key or column of the text where there are several (default: text)"
+@dataclass(frozen=True, kw_only=True)
+class Shard(ShardSettings, OfCorpus, Verified):
+    """Which text becomes shards, and how."""
+
+    group: ClassVar[str] = WHERE
+    inputs: Sequence[Path | str] = field(
+        default=(),
+        kw_only=False,
+        metadata=described(
+            "files, folders, patterns or URLs (hf:// too): text (a blank line ends a document), .jsonl, .csv, .tsv, .parquet, "
+            ".arrow, a Wikimedia dump .xml; also .gz, .bz2, .zst (default: what was downloaded, or else the sample)",
+            name="--input",
+            metavar="PATH",
+        ),
     )
-    parser.add_argument("--one-document-per-file", action="store_true", help="blank lines in text files do not end documents")
-    add_settings(parser, ShardSettings)
-    add_corpus(parser)
-    add_verify(parser)
-    add_part(parser)
-    add_workers(parser)
-    add_engine(parser)
+    dataset: Any = option(
+        None, "instead of --input, a data set of the Hub, such as wikimedia/wikipedia:20231101.de, or a folder or URL that "
+        "save_to_disk of datasets wrote", metavar="NAME[:CONFIG]|DIR",
+    )  # fmt: skip
+    split: str | None = option(None, "the split of --dataset (default: train)")
+    field: str = option("text", "key or column of the text where there are several")
+    one_document: bool = option(
+        False, "blank lines in text files do not end documents", name="--one-document-per-file", rare=True
+    )
+
+    def shard(self) -> Manifest:
+        """Make the text shards of `corpus` from `inputs` or `dataset`, else from downloads, else from the sample corpus.
+
+        `inputs` are files, folders and URLs of text, JSON Lines, Parquet or Wikimedia dumps (`sources.inputs`), `field` the key
+        or column that holds their text; with `one_document` each text file is one. Instead of them `dataset` is a data set's
+        name on the Hub (OWNER/NAME or OWNER/NAME:CONFIG), a folder that `save_to_disk` wrote, or a data set in memory, and
+        `split` which of its splits is read, by default train. Text that is not plain is cleaned and written to the workspace
+        first. Existing files are kept if their size is right, or with `verify` their sha256. With `part`, such as "3/400", only
+        that part of the shards is made, and the manifest by the part that finds all there (docs/cluster.md).
+
+        Raises `UsageError` for a request that cannot be met, `BertprepError` for incomplete data.
+        """
+        from bertprep.sources.formatting import OWN_TEXT, format_corpus
+        from bertprep.sources.inputs import find_sources
+        from bertprep.text.documents import TextInput
+        from bertprep.text.shards import shard_corpus
+
+        reporter, part, workspace = self.reporter, self.read_part(), self.workspace
+        inputs, dataset, split, field, one_document = self.inputs, self.dataset, self.split, self.field, self.one_document
+        settings, corpus, verify = narrowed(ShardSettings, self), self.corpus, self.verify
+        workers = self.start_workers(shared=workspace.root)
+        if inputs and dataset is not None:
+            raise UsageError("--dataset and --input: give one of the two, the text of a corpus comes from one")
+        if split is not None and dataset is None:
+            raise UsageError(f"--split {split}: is a split of --dataset, which is not given")
+        if split is not None:
+            from bertprep.sources.splits import check_split
+
+            check_split(split)
+        is_given = bool(inputs) or dataset is not None
+        if corpus is None and is_given:
+            corpus = GIVEN if dataset is None else name_data_set(dataset, split)
+        corpus = name_corpus(corpus, workspace, settings.language)
+        settings = replace(settings, language=settings.language or language_of(corpus))
+        about = OWN_TEXT if is_given and parts_of(corpus) else None
+        if about or is_own_text(read_manifest(workspace.sharded(corpus))):
+            check_not_downloaded(workspace, corpus)
+        if reporter.enabled and self.corpus is None and not inputs:
+            say(f"shard: using {corpus} (--corpus names another{'' if is_given else ', --input your own text'})")
+        sources: Sequence[TextInput | SourceFile] = ()
+        parts: list[str] = []
+        if is_given:
+            if dataset is None:
+                fetch = partial(_fetch, workspace=workspace, verify=verify, reporter=reporter)
+                sources = find_sources(inputs, field=field, one_document=one_document, fetch=fetch)
+            else:
+                sources = _find_data_set(dataset, split, field, one_document, workspace, verify, reporter)
+        elif corpus == SAMPLE:
+            sources = [TextInput(write_sample(workspace))]
+        elif not (parts := parts_of(corpus)):
+            raise UsageError(
+                f"--corpus {corpus}: has no text shards in {workspace.sharded(corpus)}; "
+                f"make them first: bertprep shard --input FILES --corpus {corpus}"
+            )
+        if settings.assign == HASH:
+            from bertprep.text.hash_shards import hash_corpus
+
+            found = [(sources, 0)] if sources else [downloaded_sources(workspace, name) for name in parts]
+            return hash_corpus(
+                workspace,
+                corpus,
+                [source for given, _ in found for source in given],
+                settings,
+                workers=workers,
+                verify=verify,
+                reporter=reporter,
+                already_empty=sum(empty for _, empty in found),
+                about=about,
+                part=part,
+            )
+        if sources:
+            texts = [
+                format_corpus(
+                    workspace, corpus, sources, about=about, workers=workers, verify=verify, part=part, reporter=reporter
+                )
+            ]
+        else:
+            texts = [
+                _downloaded_text(workspace, name, workers=workers, verify=verify, part=part, reporter=reporter)
+                for name in parts
+            ]
+        return shard_corpus(
+            workspace,
+            corpus,
+            [given for text in texts for given in text.inputs],
+            settings,
+            workers=workers,
+            verify=verify,
+            reporter=reporter,
+            already_empty=sum(text.empty for text in texts),
+            about=about,
+            part=part,
+        )
 
 
-def run(options: argparse.Namespace) -> None:
+REQUEST = Shard
+shard = function_of(Shard, Shard.shard)
+
+
+def run(request: Shard) -> None:
     """Make the shards, and print a summary of each split and of the dropped documents."""
-    manifest = shard(
-        options.input,
-        read_options(ShardSettings, options),
-        dataset=options.dataset,
-        split=options.split,
-        field=options.field,
-        one_document=options.one_document_per_file,
-        workdir=options.workdir,
-        corpus=options.corpus,
-        workers=options.workers,
-        engine=options.engine,
-        verify=options.verify,
-        part=part_of(options),
-        progress=True,
-    )
+    manifest = request.shard()
     head = ("split", "shards", "documents", "sentences", "words", "MB")
     tell_table([head, *split_rows(manifest.files, "documents", "sentences", "words")])
     for cause, why in _WHY_DROPPED.items():
         if count := manifest.counts.get(cause):
             tell(f"{count:,} documents were dropped: {why}")
-    tell_finished(options)
-
-
-def shard(
-    inputs: Sequence[Path | str] = (),
-    settings: ShardSettings | None = None,
-    *,
-    dataset: str | Path | Any | None = None,
-    split: str | None = None,
-    field: str = "text",
-    one_document: bool = False,
-    workdir: Path | str = "data",
-    corpus: str | None = None,
-    workers: int | None = None,
-    engine: str = LOCAL,
-    verify: bool = False,
-    part: Part | str | None = None,
-    progress: bool = False,
-) -> Manifest:
-    """Make the text shards of `corpus` from `inputs` or `dataset`, else from downloads, else from the sample corpus.
-
-    `inputs` are files, folders and URLs of text, JSON Lines, Parquet or Wikimedia dumps (`sources.inputs`), `field` the key or
-    column that holds their text; with `one_document` each text file is one. Instead of them `dataset` is a data set's name on
-    the Hub (OWNER/NAME or OWNER/NAME:CONFIG), a folder that `save_to_disk` wrote, or a data set in memory, and `split` which
-    of its splits is read, by default train. Text that is not plain is cleaned and written to the workspace first. Existing
-    files are kept if their size is right, or with `verify` their sha256. With `part`, such as "3/400", only that part of the
-    shards is made, and the manifest by the part that finds all there (docs/cluster.md).
-
-    Raises `UsageError` for a request that cannot be met, `BertprepError` for incomplete data.
-    """
-    from bertprep.sources.formatting import OWN_TEXT, format_corpus
-    from bertprep.sources.inputs import find_sources
-    from bertprep.text.documents import TextInput
-    from bertprep.text.shards import shard_corpus
-
-    reporter = Reporter(enabled=progress)
-    part = read_part(part)
-    workspace = Workspace(place(workdir))
-    settings = settings or ShardSettings()
-    workers = choose_workers(workers, engine, shared=workspace.root)
-    if inputs and dataset is not None:
-        raise UsageError("--dataset and --input: give one of the two, the text of a corpus comes from one")
-    if split is not None and dataset is None:
-        raise UsageError(f"--split {split}: is a split of --dataset, which is not given")
-    if split is not None:
-        from bertprep.sources.splits import check_split
-
-        check_split(split)
-    asked = corpus
-    is_given = bool(inputs) or dataset is not None
-    if corpus is None and is_given:
-        corpus = GIVEN if dataset is None else name_data_set(dataset, split)
-    corpus = name_corpus(corpus, workspace, settings.language)
-    settings = replace(settings, language=settings.language or language_of(corpus))
-    about = OWN_TEXT if is_given and parts_of(corpus) else None
-    if about or is_own_text(read_manifest(workspace.sharded(corpus))):
-        check_not_downloaded(workspace, corpus)
-    if reporter.enabled and asked is None and not inputs:
-        say(f"shard: using {corpus} (--corpus names another{'' if is_given else ', --input your own text'})")
-    sources: Sequence[TextInput | SourceFile] = ()
-    parts: list[str] = []
-    if is_given:
-        if dataset is None:
-            fetch = partial(_fetch, workspace=workspace, verify=verify, reporter=reporter)
-            sources = find_sources(inputs, field=field, one_document=one_document, fetch=fetch)
-        else:
-            sources = _find_data_set(dataset, split, field, one_document, workspace, verify, reporter)
-    elif corpus == SAMPLE:
-        sources = [TextInput(write_sample(workspace))]
-    elif not (parts := parts_of(corpus)):
-        raise UsageError(
-            f"--corpus {corpus}: has no text shards in {workspace.sharded(corpus)}; "
-            f"make them first: bertprep shard --input FILES --corpus {corpus}"
-        )
-    if settings.assign == HASH:
-        from bertprep.text.hash_shards import hash_corpus
-
-        found = [(sources, 0)] if sources else [downloaded_sources(workspace, name) for name in parts]
-        return hash_corpus(
-            workspace,
-            corpus,
-            [source for given, _ in found for source in given],
-            settings,
-            workers=workers,
-            verify=verify,
-            reporter=reporter,
-            already_empty=sum(empty for _, empty in found),
-            about=about,
-            part=part,
-        )
-    if sources:
-        texts = [
-            format_corpus(workspace, corpus, sources, about=about, workers=workers, verify=verify, part=part, reporter=reporter)
-        ]
-    else:
-        texts = [
-            _downloaded_text(workspace, name, workers=workers, verify=verify, part=part, reporter=reporter) for name in parts
-        ]
-    return shard_corpus(
-        workspace,
-        corpus,
-        [given for text in texts for given in text.inputs],
-        settings,
-        workers=workers,
-        verify=verify,
-        reporter=reporter,
-        already_empty=sum(text.empty for text in texts),
-        about=about,
-        part=part,
-    )
+    tell_finished(request)
 
 
 def _fetch(location: str, workspace: Workspace, verify: bool, reporter: Reporter) -> Fetched | None:

@@ -1,4 +1,4 @@
-"""What `create --task` makes: the files of a task with their splits, the vocabulary, and where the records go.
+"""What `task` makes: the files of a task with their splits, the vocabulary, and where the records go.
 
 The files are what `bertprep download` brought, or the user's own, whose names tell the splits. Nothing is trained on them: the
 vocabulary is that of the model which is to be fine-tuned.
@@ -10,7 +10,7 @@ import re
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bertprep.commands.record_job import GENERATOR, padding_remark
 from bertprep.commands.vocab import find_vocabulary
@@ -18,7 +18,6 @@ from bertprep.config import (
     GLUE,
     GOOGLE,
     SQUAD,
-    SQUAD_VERSIONS,
     Dialect,
     GlueSettings,
     RecordFormat,
@@ -28,6 +27,7 @@ from bertprep.config import (
 from bertprep.errors import UsageError
 from bertprep.files.places import place
 from bertprep.instances import Vocabulary, load_vocabulary
+from bertprep.options import narrowed
 from bertprep.sources.catalogue import DEFAULT_MODEL
 from bertprep.tasks import EXAMPLES_PER_FILE
 from bertprep.tasks.glue import GlueTask, find_task, own_task
@@ -50,6 +50,9 @@ from bertprep.workspace.layout import (
 )
 from bertprep.workspace.manifest import sha256_of
 from bertprep.workspace.record_home import RecordHome, home_for
+
+if TYPE_CHECKING:
+    from bertprep.commands.task import Glue, Squad
 
 CASED_MODEL = "google-bert/bert-base-cased"
 _SPLIT_OF_NAME = {
@@ -79,36 +82,25 @@ class TaskJob:
 _MOST_NAMED = 10  # questions in a line
 
 
-def resolve_task(
-    *,
-    settings: SquadSettings | GlueSettings,
-    version: str,
-    name: str | None,
-    labels: Sequence[str],
-    dialect: Dialect,
-    formats: str | tuple[str, ...],
-    vocab: Path | str | None,
-    inputs: Sequence[Path | str],
-    output: Path | str | None,
-    workdir: Path | str,
-) -> TaskJob:
-    """The job that the arguments of `create_task` describe; the task's files are read."""
-    checked = check_formats(formats)
-    dialect.check_fits(checked, "--format")
+def resolve_task(request: Squad | Glue) -> TaskJob:
+    """Return the job that a request describes; the task's files are read."""
+    dialect, formats, inputs, output = request.dialect, check_formats(request.formats), request.inputs, request.output
     if dialect.feature_names != GOOGLE:
         raise UsageError(f"--feature-names {dialect.feature_names}: is for pretraining; readers of tasks expect Google's names")
-    workspace = Workspace(place(workdir))
-    default = CASED_MODEL if settings.cased else DEFAULT_MODEL
-    vocabulary = load_vocabulary(find_vocabulary(workspace, default if vocab is None else vocab))
+    workspace = request.workspace
+    default = CASED_MODEL if request.cased else DEFAULT_MODEL
+    vocabulary = load_vocabulary(find_vocabulary(workspace, default if request.vocab is None else request.vocab))
     source: TaskSource
+    settings: SquadSettings | GlueSettings
     remarks = list(padding_remark(vocabulary))
-    if isinstance(settings, SquadSettings):
-        task, data_set = SQUAD, f"squad_v{version}"
-        features, asked, files = _squad_features(workspace, version, inputs, vocabulary, settings)
-        source = squad_source(features, vocabulary)
-        remarks += _squad_remarks(features, files, settings)
+    if isinstance(request, SquadSettings):
+        settings = squad = narrowed(SquadSettings, request)
+        features, asked, files = _squad_features(workspace, request.version, inputs, vocabulary, squad)
+        task, data_set, source = SQUAD, f"squad_v{request.version}", squad_source(features, vocabulary)
+        remarks += _squad_remarks(features, files, squad)
     else:
-        source, asked, files = _glue_source(workspace, name, labels, inputs, vocabulary, settings)
+        settings = glue = narrowed(GlueSettings, request)
+        source, asked, files = _glue_source(workspace, str(request.name), request.labels, inputs, vocabulary, glue)
         task, data_set = GLUE, f"glue_{asked['name']}"
     made_with = {
         "generator": GENERATOR,
@@ -124,18 +116,16 @@ def resolve_task(
         each: RecordHome(workspace.records(each, task_settings_name(settings, dialect=dialect), data_set))
         if output is None
         else home_for(place(output), each)
-        for each in checked
+        for each in formats
     }
     kept = {QUESTIONS: files[DEV]} if task == SQUAD and DEV in files else {}
-    return TaskJob(_shards(source, files, data_set, checked, dialect), homes, made_with, source, kept, remarks)
+    return TaskJob(_shards(source, files, data_set, formats, dialect), homes, made_with, source, kept, remarks)
 
 
 def _squad_features(
     workspace: Workspace, version: str, inputs: Sequence[Path | str], vocabulary: Vocabulary, settings: SquadSettings
 ) -> tuple[dict[str, SquadFeatures], dict[str, Any], dict[str, Path]]:
     """The windows of SQuAD's files, what the manifest says of them, and their paths."""
-    if version not in SQUAD_VERSIONS:
-        raise UsageError(f"--version {version}: SQuAD has no such version; choose one of {', '.join(SQUAD_VERSIONS)}")
     folder = workspace.download("squad") / f"v{version}"
     files = _files_of(SQUAD, inputs, [folder / f"{name}-v{version}.json" for name in ("train", "dev")])
     for split, path in files.items():
@@ -166,22 +156,20 @@ def _squad_remarks(features: Mapping[str, SquadFeatures], files: Mapping[str, Pa
 
 def _glue_source(
     workspace: Workspace,
-    name: str | None,
+    name: str,
     labels: Sequence[str],
     inputs: Sequence[Path | str],
     vocabulary: Vocabulary,
     settings: GlueSettings,
 ) -> tuple[TaskSource, dict[str, Any], dict[str, Path]]:
     """The files of one of GLUE's tasks or of the user's own, what the manifest says of them, and their paths."""
-    if not name:
-        raise UsageError("--task glue: which? give --name, such as --name mrpc")
     try:
         task = find_task(name)
     except UsageError:
         if not inputs:
             raise
         if not CORPUS.holds(name):
-            raise UsageError(f"--name {name}: must be of letters, digits, '_', '-' and '.'") from None
+            raise UsageError(f"{name}: must be of letters, digits, '_', '-' and '.'") from None
         task = GlueTask(name=name)
     if task.folder and labels:
         own = ", ".join(task.labels) or "scores"
@@ -195,7 +183,7 @@ def _glue_source(
     files = {split: read_file(path, split, task) for split, path in paths.items()}
     if not task.folder:
         if not labels and TRAINING not in files:
-            raise UsageError(f"--name {name}: its labels are not known; give --labels, or a training file (train...)")
+            raise UsageError(f"{name}: its labels are not known; give --labels, or a training file (train...)")
         task = own_task(name, labels or find_labels(files[TRAINING]))
     asked = {
         "name": task.name,

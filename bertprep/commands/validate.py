@@ -6,21 +6,18 @@ stops the others.
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from bertprep import pool
-from bertprep.commands import add_engine, add_vocab, add_workers
-from bertprep.errors import BertprepError, UsageError
+from bertprep.commands.request import OnExecutor, WithVocabulary, function_of
+from bertprep.errors import BertprepError
 from bertprep.files.atomic import atomic_file
-from bertprep.files.places import place
-from bertprep.options import how_many, number, path_or_url
-from bertprep.progress import Reporter
+from bertprep.files.places import as_path, place
+from bertprep.options import MOST, OPTIONS, described, option
 from bertprep.terminal import tell, tell_table
 from bertprep.workspace.layout import MANIFEST, split_order
 from bertprep.workspace.manifest import TEXT_SHARDS, TOKEN_SHARDS
@@ -35,101 +32,92 @@ _HEADER = (
 )  # fmt: skip
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "paths", nargs="*", type=path_or_url, default=[Path("data")], metavar="PATH",
-        help="a workspace, a folder of records or token shards, or such files, written by any tool (default: data)",
-    )  # fmt: skip
-    add_vocab(parser)
-    parser.add_argument(
-        "--masked-lm-prob", type=number, metavar="FLOAT",
-        help="fraction of masked tokens in records without a manifest (default: 0.15)",
-    )  # fmt: skip
-    parser.add_argument("--sample", type=how_many, metavar="INT", help="check only this many records of each file")
-    parser.add_argument("--json", type=path_or_url, metavar="FILE", help="also write the full result to FILE")
-    parser.add_argument(
-        "--html", type=path_or_url, metavar="PAGE", help="also write the result with charts and examples to PAGE"
+@dataclass(frozen=True, kw_only=True)
+class Validate(WithVocabulary, OnExecutor):
+    """What is checked, and how much of it."""
+
+    group: ClassVar[str] = OPTIONS
+    paths: Sequence[Path | str] = field(
+        default=(Path("data"),),
+        kw_only=False,
+        metadata=described(
+            "a workspace, a folder of records or token shards, or such files, written by any tool (default: data)",
+            metavar="PATH",
+            check=as_path,
+            positional=True,
+        ),
     )
-    add_workers(parser)
-    add_engine(parser)
+    masked_lm_prob: float | None = option(
+        None, "fraction of masked tokens in records without a manifest (default: 0.15)", above=0, most=1
+    )
+    sample: int | None = option(None, "check only this many records of each file", least=1, most=MOST)
+
+    def validate(self) -> list[Outcome]:
+        """Check all data sets under `paths`: workspaces, folders of records, or record files.
+
+        `vocab` is used instead of the vocab.txt next to the records, `masked_lm_prob` for records without a manifest. With
+        `sample`, only that many records of each file are read, and checks that need all of them are skipped. The outcomes hold
+        all findings, also those about unreadable files; raises `UsageError` if a path holds no data, and `BertprepError` if
+        `vocab` is not a vocabulary.
+
+            errors = sum(outcome.errors for outcome in bertprep.validate(["data"]))
+        """
+        from bertprep import kernels
+        from bertprep.check.data_set import check_data_set
+        from bertprep.instances import load_vocabulary
+        from bertprep.records.data_sets import find_data_sets
+
+        reporter = self.reporter
+        data_sets = find_data_sets(self.paths)
+        for note in (note for data_set in data_sets for note in data_set.notes):
+            reporter.say(note)
+        vocabulary = load_vocabulary(place(self.vocab)) if self.vocab is not None else None
+        workers = self.start_workers(read=[data_set.folder for data_set in data_sets])
+        kernels.load()  # before workers are forked, so that they share it
+        with reporter.progress("validate", sum(len(s.files) for s in data_sets), "files") as shown:
+            how: dict[str, Any] = {"sample": self.sample, "workers": workers, "shown": shown}
+            outcomes = [check_data_set(each, vocabulary, masked_lm_prob=self.masked_lm_prob, **how) for each in data_sets]
+        _compare_texts(outcomes)
+        return outcomes
 
 
-def run(options: argparse.Namespace) -> None:
+@dataclass(frozen=True, kw_only=True)
+class ValidateAndShow(Validate):
+    """And where the result is written."""
+
+    json: Path | str | None = option(None, "also write the full result to FILE", metavar="FILE", check=as_path)
+    html: Path | str | None = option(
+        None, "also write the result with charts and examples to PAGE", metavar="PAGE", check=as_path
+    )
+
+
+REQUEST = ValidateAndShow
+validate = function_of(Validate, Validate.validate)
+
+
+def run(request: ValidateAndShow) -> None:
     """Print the findings, errors first, and a table of what was checked; with --json also write all of it to a file."""
-    check_target("--json", options.json, ".json")
-    check_target("--html", options.html, ".html")
-    if options.html:
+    vocab, to_json, to_html = (None if each is None else place(each) for each in (request.vocab, request.json, request.html))
+    check_target("--json", to_json, ".json")
+    check_target("--html", to_html, ".html")
+    if to_html:
         from bertprep.check.page import check_installed, write_page
 
         check_installed()
-    outcomes = validate(
-        options.paths,
-        vocab=options.vocab,
-        masked_lm_prob=options.masked_lm_prob,
-        sample=options.sample,
-        workers=options.workers,
-        engine=options.engine,
-        progress=True,
-    )
+    outcomes = request.validate()
     names = _name_outcomes(outcomes)
     tell(*_finding_lines(outcomes))
     tell_table(_table_rows(outcomes, names))
     tell(*(f"{name}: {of.folder}" for name, of in zip(names, outcomes, strict=True) if name.endswith(")")))
-    if options.sample:
-        tell(f"{options.sample:,} records of each file were checked; duplicates, checksums and text shards were not")
-    if options.json:
-        write_json(outcomes, options.json)
-    if options.html:
-        write_page(outcomes, options.vocab and place(options.vocab), options.html)
+    if request.sample:
+        tell(f"{request.sample:,} records of each file were checked; duplicates, checksums and text shards were not")
+    if to_json:
+        write_json(outcomes, to_json)
+    if to_html:
+        write_page(outcomes, vocab, to_html)
     if errors := sum(outcome.errors for outcome in outcomes):
         found = "1 error was" if errors == 1 else f"{errors:,} errors were"
         raise BertprepError(f"{found} found; docs/validation.md says what each means and what to do")
-
-
-def validate(
-    paths: Iterable[Path | str],
-    *,
-    vocab: Path | str | None = None,
-    masked_lm_prob: float | None = None,
-    sample: int | None = None,
-    workers: int | None = None,
-    engine: str = pool.LOCAL,
-    progress: bool = False,
-) -> list[Outcome]:
-    """Check all data sets under `paths`: workspaces, folders of records, or record files.
-
-    `vocab` is used instead of the vocab.txt beside the records, `masked_lm_prob` for records without a manifest (default 0.15).
-    With `sample`, only that many records of each file are read, and checks that need all of them are skipped. The outcomes hold
-    all findings, also those about unreadable files; raises `UsageError` if a path holds no data, and `BertprepError` if `vocab`
-    is not a vocabulary.
-
-        errors = sum(outcome.errors for outcome in bertprep.validate(["data"]))
-    """
-    from bertprep import kernels
-    from bertprep.check.data_set import check_data_set
-    from bertprep.instances import load_vocabulary
-    from bertprep.records.data_sets import find_data_sets
-
-    reporter = Reporter(enabled=progress)
-    if masked_lm_prob is not None and not 0 < masked_lm_prob <= 1:
-        raise UsageError(f"--masked-lm-prob {masked_lm_prob}: must be above 0 and at most 1")
-    if sample is not None and sample < 1:
-        raise UsageError(f"--sample {sample}: must be at least 1")
-    data_sets = find_data_sets(paths)
-    for note in (note for data_set in data_sets for note in data_set.notes):
-        reporter.say(note)
-    vocabulary = load_vocabulary(place(vocab)) if vocab is not None else None
-    workers = pool.choose_workers(workers, engine, read=[data_set.folder for data_set in data_sets])
-    kernels.load()  # before workers are forked, so that they share it
-    with reporter.progress("validate", sum(len(s.files) for s in data_sets), "files") as shown:
-        outcomes = [
-            check_data_set(
-                data_set, vocabulary, masked_lm_prob=masked_lm_prob, sample=sample, workers=workers, shown=shown
-            )
-            for data_set in data_sets
-        ]  # fmt: skip
-    _compare_texts(outcomes)
-    return outcomes
 
 
 def _compare_texts(outcomes: Sequence[Outcome]) -> None:

@@ -1,21 +1,21 @@
-"""`bertprep vocab train`, and the choice of the vocabulary for records: a file, a download, or one trained here."""
+"""`bertprep vocab`, and the choice of the vocabulary for records: a file, a download, or one trained here."""
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import hashlib
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
+from typing import ClassVar
 
-from bertprep.commands import DEFAULT_VOCABULARY_SIZE, add_corpus, add_engine, add_workers
+from bertprep.commands.request import OfCorpus, OnExecutor, function_of
 from bertprep.commands.shard import check_text_files, choose_corpus, ensure_shards
 from bertprep.errors import UsageError
-from bertprep.files.places import place
-from bertprep.options import path_or_url, whole_number
-from bertprep.pool import LOCAL, choose_workers
+from bertprep.files.places import as_path, place
+from bertprep.options import MADE, described, option
 from bertprep.progress import Reporter
 from bertprep.sources.catalogue import DEFAULT_MODEL
 from bertprep.sources.corpora import GIVEN, name_corpus
@@ -23,71 +23,54 @@ from bertprep.terminal import say, tell
 from bertprep.workspace.layout import TRAINING, VOCABULARY, Workspace
 from bertprep.workspace.parts import Part
 
+DEFAULT_VOCABULARY_SIZE = 8000
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Options of `vocab train`, the only vocabulary command so far."""
-    summary = "train a WordPiece vocabulary on the training shards of a corpus"
-    train = parser.add_subparsers(title="commands", required=True, metavar="COMMAND").add_parser(
-        "train", help=summary, description=summary
+
+@dataclass(frozen=True, kw_only=True)
+class Vocab(OfCorpus, OnExecutor):
+    """A WordPiece vocabulary, of text files or of the training shards of a corpus."""
+
+    group: ClassVar[str] = MADE
+    size: int = option(DEFAULT_VOCABULARY_SIZE, "number of tokens", least=5)  # with the special ones
+    cased: bool = option(False, "keep upper case and accents")
+    inputs: Sequence[Path | str] = field(
+        default=(),
+        kw_only=False,
+        metadata=described("train on these text files instead", name="--input", metavar="FILE", check=as_path),
     )
-    train.add_argument(
-        "--size", type=whole_number, default=DEFAULT_VOCABULARY_SIZE, metavar="INT",
-        help="number of tokens (default: %(default)s)",
-    )  # fmt: skip
-    train.add_argument("--cased", action="store_true", help="keep upper case and accents")
-    train.add_argument(
-        "--input", nargs="+", type=path_or_url, default=[], metavar="FILE", help="train on these text files instead"
-    )
-    train.add_argument("--output", type=path_or_url, metavar="FILE", help="file to write (default: one in the workspace)")
-    add_corpus(train)
-    add_workers(train)
-    add_engine(train)
+    output: Path | str | None = option(None, "file to write (default: one in the workspace)", metavar="FILE", check=as_path)
+
+    def train_vocabulary(self) -> Path:
+        """Train a vocabulary on text files, or on the training shards of `corpus`; returns its path."""
+        if self.corpus is not None and self.inputs and self.output:
+            raise UsageError(
+                "--corpus: with --input and --output no corpus is read and no file is named after it; leave it out"
+            )
+        reporter, workspace = self.reporter, self.workspace
+        files = check_text_files(self.inputs)
+        workers = self.start_workers(shared=None if files else workspace.root, read=files)
+        if files:
+            corpus = name_corpus(GIVEN if self.corpus is None else self.corpus, workspace)
+        else:
+            corpus = choose_corpus(workspace, self.corpus, reporter)
+            sharded = ensure_shards(workspace, corpus, workers, reporter)
+            files = [workspace.sharded(corpus) / name for name in sharded.files if name.startswith(TRAINING + "/")]
+        if self.output is None:
+            return trained_vocabulary(
+                workspace, corpus, files, size=self.size, cased=self.cased, workers=workers, reporter=reporter
+            )
+        path = place(self.output)
+        _train(files, path, size=self.size, cased=self.cased, workers=workers, reporter=reporter)
+        return path
 
 
-def run(options: argparse.Namespace) -> None:
+REQUEST = Vocab
+train_vocabulary = function_of(Vocab, Vocab.train_vocabulary)
+
+
+def run(request: Vocab) -> None:
     """Train, and print the path."""
-    if options.corpus is not None and options.input and options.output:
-        raise UsageError("--corpus: with --input and --output no corpus is read and no file is named after it; leave it out")
-    path = train_vocabulary_of(
-        options.input,
-        output=options.output,
-        size=options.size,
-        cased=options.cased,
-        workdir=options.workdir,
-        corpus=options.corpus,
-        workers=options.workers,
-        engine=options.engine,
-        progress=True,
-    )
-    tell(str(path))
-
-
-def train_vocabulary_of(
-    inputs: Sequence[Path | str] = (),
-    *,
-    output: Path | str | None = None,
-    size: int = DEFAULT_VOCABULARY_SIZE,
-    cased: bool = False,
-    workdir: Path | str = "data",
-    corpus: str | None = None,
-    workers: int | None = None,
-    engine: str = LOCAL,
-    progress: bool = False,
-) -> Path:
-    """Train a vocabulary on text files, or on the training shards of `corpus`; returns its path."""
-    reporter, workspace = Reporter(enabled=progress), Workspace(place(workdir))
-    files = check_text_files(inputs)
-    workers = choose_workers(workers, engine, shared=None if files else workspace.root, read=files)
-    if files:
-        corpus = name_corpus(GIVEN if corpus is None else corpus, workspace)
-    else:
-        corpus = choose_corpus(workspace, corpus, reporter)
-        sharded = ensure_shards(workspace, corpus, workers, reporter)
-        files = [workspace.sharded(corpus) / name for name in sharded.files if name.startswith(TRAINING + "/")]
-    if output is None:
-        return trained_vocabulary(workspace, corpus, files, size=size, cased=cased, workers=workers, reporter=reporter)
-    _train(files, place(output), size=size, cased=cased, workers=workers, reporter=reporter)
-    return place(output)
+    tell(str(request.train_vocabulary()))
 
 
 def find_vocabulary(workspace: Workspace, vocab: Path | str) -> Path:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import re
 import stat
 import tempfile
 from collections.abc import Collection, Generator, Iterable, Iterator
@@ -90,6 +91,29 @@ def _local(text: str) -> Path:
     if url.netloc not in ("", "localhost") or not path.startswith("/") or url.query or url.fragment or not path.isprintable():
         raise UsageError(f"{_shown(text)}: is not the URL of a file of this machine, expected file:///FOLDER/NAME")
     return Path(path)
+
+
+_MISTYPED_URL = re.compile(r"(s3|gs|az)(//|:/)(?!/)|file:/(?!/)", re.IGNORECASE)
+
+
+def as_path(given: str | Path) -> Path:
+    """Return the path that an option is given; what is nearly a URL is no local path.
+
+    >>> as_path("s3//bucket/x")
+    Traceback (most recent call last):
+    bertprep.errors.UsageError: s3//bucket/x: is not a URL, expected s3://...; give a local path of that name as an absolute one
+    """
+    if isinstance(given, str) and (matched := _MISTYPED_URL.match(given)):
+        scheme = re.split("[:/]", matched[0])[0]
+        raise UsageError(f"{given}: is not a URL, expected {scheme}://...; give a local path of that name as an absolute one")
+    return place(given)
+
+
+def local_path(given: str | Path) -> Path:
+    """Return the path that an option is given where only one of this machine will do; raises `ValueError` for a URL."""
+    if isinstance(path := as_path(given), ObjectPath):
+        raise ValueError("a path of this machine, not a URL")
+    return path
 
 
 def local_place(option: str, text: str | Path) -> Path:
@@ -260,6 +284,15 @@ class ObjectPath(PosixPath):
                     found[above] = self._with(above, Status(is_folder=True))
             found.setdefault(name, self._with(name, status))
         return found
+
+    def read_bounded(self, most_bytes: int) -> bytes:
+        """Return the bytes of an object; raises `ValueError` if there are more than `most_bytes`."""
+        from bertprep.files import object_store
+
+        status, content = object_store.read(self, most_bytes)
+        if content is None:
+            raise ValueError(f"it has {status.size_bytes:,} bytes, expected at most {most_bytes:,}")
+        return content
 
     def open(  # type: ignore[override]
         self, mode: str = "r", buffering: int = -1, encoding: str | None = None, errors: str | None = None,

@@ -17,6 +17,7 @@ import hashlib
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from glob import glob
 from pathlib import Path
@@ -25,11 +26,12 @@ from urllib.parse import urlsplit
 
 from bertprep.errors import BertprepError, UsageError, quoted
 from bertprep.files.places import place
+from bertprep.rules import Rule
 from bertprep.sources.fields import column_texts, find_column, row_text, show_names
 from bertprep.sources.formatting import DUMP, MemorySource, SourceFile
 from bertprep.sources.readers import check_not_records, file_system, is_local, is_url, is_web, split_hops, suffixes
 from bertprep.text.documents import TextInput
-from bertprep.untrusted import LIST, NAME, Rule, check_values, parse_json, read_bounded
+from bertprep.untrusted import LIST, NAME, check_values, parse_json, read_bounded
 from bertprep.workspace.layout import DATASET_DICT, STATE, TRAIN, is_saved
 from bertprep.workspace.manifest import sha256_of
 
@@ -44,7 +46,7 @@ Fetched = Sequence[tuple[Path, dict[str, Any] | None]]
 """Files that were fetched, each with its identity if that is known without reading it."""
 _FILES, _FILE = "_data_files", "filename"
 _INDICES = ("_indices_files", "_indices_data_files")
-_NAMES = Rule("a list of names", lambda value: LIST.holds(value) and all(map(NAME.holds, value)))
+_NAMES = replace(NAME, many=True)
 _ROWS = 256  # of a data set in memory that are read at a time
 
 

@@ -25,9 +25,9 @@ from typing import Any, Protocol
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import atomic_file, create_file, explain_write_error, remove_leftovers, temporary_name
 from bertprep.files.places import ObjectPath, is_object, remove_all, sizes_of
-from bertprep.untrusted import OBJECT, SHA256, TEXT, check_splits_inside, check_values, parse_json, read_bounded
+from bertprep.untrusted import OBJECT, SHA256, TEXT, check_values, parse_json, read_bounded
 from bertprep.workspace.journal import check_same, make_header
-from bertprep.workspace.layout import LEDGER, MANIFEST, RECEIPTS, by_number
+from bertprep.workspace.layout import LEDGER, MANIFEST, RECEIPTS, by_number, check_splits_inside
 from bertprep.workspace.manifest import (
     DECIDING,
     JOURNAL_SUFFIX,

@@ -18,8 +18,8 @@ from bertprep.config import Dialect, GlueSettings, InstanceSettings, ShardSettin
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import atomic_file, explain_write_error, is_still, remove_leftovers
 from bertprep.files.lock import open_locked
-from bertprep.untrusted import MOST_BYTES, OBJECT, TEXT, check_splits_inside, check_values, parse_json
-from bertprep.workspace.layout import MANIFEST
+from bertprep.untrusted import MOST_BYTES, OBJECT, TEXT, check_values, parse_json
+from bertprep.workspace.layout import MANIFEST, check_splits_inside
 from bertprep.workspace.manifest import (
     JOURNAL_SUFFIX,
     KINDS,
@@ -54,9 +54,9 @@ _OPTIONS = {
     RECORDS: {**_options_of(InstanceSettings, Dialect), "corpus": "--corpus", "vocabulary": "--vocab"},
     TASK_RECORDS: {
         **_options_of(SquadSettings, GlueSettings, Dialect),
-        "task": "--task",
+        "task": "task",
         "version": "--version",
-        "name": "--name",
+        "name": "name",
         "labels": "--labels",
         "inputs": "--input",
         "vocabulary": "--vocab",

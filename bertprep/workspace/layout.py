@@ -48,7 +48,17 @@ import re
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from bertprep.config import DEFAULT_DIALECT, GZIP, TF2, Dialect, GlueSettings, InstanceSettings, RecordFormat, SquadSettings
+from bertprep.config import (
+    DEFAULT_DIALECT,
+    GZIP,
+    RECORD_FORMATS,
+    TF2,
+    Dialect,
+    GlueSettings,
+    InstanceSettings,
+    RecordFormat,
+    SquadSettings,
+)
 
 TRAINING, TEST = SPLITS = ("training", "test")
 TRAIN = "train"
@@ -231,3 +241,15 @@ def text_shard(split: str, corpus: str, shard: int) -> str:
 def token_shard_name(split: str, corpus: str, shard: int, end: str) -> str:
     """The name of one file of a token shard, which ends in "bin" or "idx"."""
     return f"{corpus}_{split}_{shard:05d}.{end}"
+
+
+def check_splits_inside(folder: Path) -> None:
+    """Raise `ValueError` if the folder of a split or format in `folder` is a link to elsewhere, since nothing is written there.
+
+    The folder itself and the files may be links: files are read through them, and replaced rather than written to.
+    """
+    inside = folder.resolve()
+    splits = (*SPLITS, TRAIN, *TASK_SPLITS)
+    for below in (*splits, *RECORD_FORMATS, *(f"{each}/{split}" for each in RECORD_FORMATS for split in splits)):
+        if (found := (folder / below).resolve()) != inside / below:
+            raise ValueError(f"{below} is a link to {found}, and nothing is written there; link the whole folder instead")

@@ -16,26 +16,37 @@ from pathlib import Path
 from typing import Any
 
 import bertprep
-from bertprep.config import GLUE, SPLITTERS, SQUAD, SQUAD_VERSIONS, TASKS, RecordFormat
+from bertprep.config import (
+    GLUE,
+    SPLITTERS,
+    SQUAD,
+    SQUAD_VERSIONS,
+    TASKS,
+    Dialect,
+    InstanceSettings,
+    RecordFormat,
+    ShardSettings,
+    SquadSettings,
+)
 from bertprep.errors import BertprepError
 from bertprep.files.places import ObjectPath, is_object, sizes_of
+from bertprep.options import rules_of
+from bertprep.rules import Rule
 from bertprep.untrusted import (
     CORPUS,
     COUNT,
     FLAG,
+    FRACTION,
     LIST,
     OBJECT,
     POSITIVE,
     SEED,
     SHA256,
-    SHARE,
     TEXT,
     TEXTS,
-    Rule,
     check_path,
     check_values,
     one_of,
-    optional,
     parse_json,
     read_bounded,
 )
@@ -60,10 +71,9 @@ class Kind:
     needed_facts: tuple[str, ...]
 
 
-_LENGTH = Rule("a number of tokens, 1 to 1,048,576", lambda value: type(value) is int and 1 <= value <= 1 << 20)
-_BITS = Rule("a number of bits, 1 to 48", lambda value: type(value) is int and 1 <= value <= 48)
+_BITS = Rule(kinds=(int,), least=1, most=48)
 _FILE = {"bytes": COUNT, "sha256": SHA256, "documents": COUNT}
-_CUT = {"shards": POSITIVE, "test_shards": COUNT, "test_fraction": SHARE}
+_CUT = {"shards": POSITIVE, "test_shards": COUNT, "test_fraction": FRACTION}
 KINDS = {
     CLEANED_TEXT: Kind(
         made_with={"rules": COUNT},
@@ -81,9 +91,7 @@ KINDS = {
         needed_facts=("bytes", "sha256", "documents", "copies", "text_bytes", "copied_bytes", "bits", "runs", "empty"),
     ),
     TEXT_SHARDS: Kind(
-        made_with={
-            **_CUT, "inputs": LIST, "splitter": TEXT, "language": optional(TEXT), "keep_duplicates": FLAG, "assign": TEXT,
-        },
+        made_with={**rules_of(ShardSettings), **_CUT, "inputs": LIST},
         needed=("shards", "test_shards", "test_fraction"),
         facts={**_FILE, "crc32c": TEXT, "sentences": COUNT, "words": COUNT},  # 0.2.0 wrote no crc32c
         needed_facts=("bytes", "sha256", "documents", "sentences", "words"),
@@ -96,8 +104,7 @@ KINDS = {
     ),
     RECORDS: Kind(
         made_with={
-            **_CUT, "seq": _LENGTH, "pred": _LENGTH, "dupe": POSITIVE, "masked_lm_prob": SHARE, "short_seq_prob": SHARE,
-            "seed": SEED, "one_seed": FLAG, "whole_word": FLAG, "cased": FLAG, "corpus": CORPUS, "text_sha256": SHA256,
+            **_CUT, **rules_of(InstanceSettings), **rules_of(Dialect), "corpus": CORPUS, "text_sha256": SHA256,
             "vocabulary": OBJECT, "converted_to": OBJECT, "converted_from": OBJECT,
         },
         needed=("seq",),  # records of a task that another tool wrote have no pred
@@ -106,8 +113,8 @@ KINDS = {
     ),
     TASK_RECORDS: Kind(
         made_with={
-            "task": one_of(*TASKS), "version": one_of(*SQUAD_VERSIONS), "name": CORPUS, "labels": TEXTS, "seq": _LENGTH,
-            "doc_stride": POSITIVE, "max_query": POSITIVE, "cased": FLAG, "corpus": CORPUS, "examples_per_file": POSITIVE,
+            "task": one_of(*TASKS), "version": one_of(*SQUAD_VERSIONS), "name": CORPUS, "labels": TEXTS,
+            **rules_of(SquadSettings), **rules_of(Dialect), "corpus": CORPUS, "examples_per_file": POSITIVE,
             "inputs": LIST, "vocabulary": OBJECT, "converted_to": OBJECT, "converted_from": OBJECT,
         },
         needed=("task", "seq", "inputs"),
@@ -117,7 +124,7 @@ KINDS = {
 }  # fmt: skip
 DECIDING = ("bertprep", "sentencex", "pyarrow")
 """Packages of which another version may write other files."""
-_TOKEN = Rule("a token's number, 0 to 2,097,151", lambda value: type(value) is int and 0 <= value < 1 << 21)
+_TOKEN = Rule(kinds=(int,), least=0, below=1 << 21)
 _VOCABULARY = {"tokens": POSITIVE, "sha256": SHA256, "pad": _TOKEN}
 _TEXT = {"bytes": COUNT, "crc32c": TEXT}
 _OF_TASK = {SQUAD: ("version", "doc_stride", "max_query"), GLUE: ("name", "labels")}

@@ -18,7 +18,7 @@ from bertprep.options import MOST
 
 Item = TypeVar("Item")
 SLURM, KUBERNETES = "slurm", "kubernetes"
-_FORMS = f"expected I/N, such as 0/400, or {SLURM}, or {KUBERNETES}/N"
+_FORMS = f"expected I/N, such as 0/400, or {SLURM}, or {KUBERNETES}/N, or finish"
 
 
 @dataclass(frozen=True)
@@ -45,10 +45,11 @@ class Part:
 
 
 FINISH = Part(0, 0)
+_FINISH = "finish"
 
 
 def read_part(text: str | Part | None, *, environment: Mapping[str, str] = os.environ) -> Part | None:
-    """The part that a user asks for: "3/400", or "slurm" and "kubernetes/400", where the environment of the job tells.
+    """Return the part that a user asks for: "3/400", "finish", or "slurm" and "kubernetes/400", which the job knows.
 
     Raises `UsageError` for anything else.
 
@@ -60,6 +61,8 @@ def read_part(text: str | Part | None, *, environment: Mapping[str, str] = os.en
     """
     if text is None or isinstance(text, Part):
         return text
+    if text == _FINISH:
+        return FINISH
     if text == SLURM:
         return _of_slurm(environment)
     index, slash, count = text.partition("/")

@@ -33,13 +33,12 @@ from bertprep.untrusted import (
     POSITIVE,
     SHA256,
     TEXT,
-    check_splits_inside,
     check_values,
     parse_json,
     read_bounded,
 )
 from bertprep.workspace.journal import Journal, check_same, fail_after, make_header
-from bertprep.workspace.layout import MANIFEST, RECEIPTS, by_number
+from bertprep.workspace.layout import MANIFEST, RECEIPTS, by_number, check_splits_inside
 from bertprep.workspace.manifest import (
     JOURNAL_SUFFIX,
     KINDS,
@@ -414,7 +413,7 @@ def unfinished(
     if part is None or part == FINISH:
         named = ", ".join(missing[:_MOST_NAMED]) + (f" and {len(missing) - _MOST_NAMED:,} more" * (len(missing) > _MOST_NAMED))
         raise BertprepError(
-            f"{journal.folder}: {count} are missing: {named}; run the parts that make them, then --finish again"
+            f"{journal.folder}: {count} are missing: {named}; run the parts that make them, then --part finish again"
         )
     reporter.say(f"{journal.folder}: part {part} is done; {count} are still missing, which other parts make")
     files = {name: journal.done[name] for name in names if name in journal.done}

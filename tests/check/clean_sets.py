@@ -152,7 +152,7 @@ def write_set(clean: CleanSet, seed: int, texts: dict[str, list[Path]], folder: 
     inputs = texts["four shards" if "shards" in clean.layout else clean.text]
     with mock.patch.object(generator, "predictions_by_length", _rounded_up if "rounded up" in clean.layout else _as_made):
         bertprep.create(
-            inputs=inputs, lines_are_sentences=True, settings=settings, output=folder, vocab=vocab, formats=name, workers=1
+            inputs=inputs, lines_are_sentences=True, **vars(settings), output=folder, vocab=vocab, formats=name, workers=1
         )
     made = folder / name
     if clean.layout.startswith(("dealt over", "converted")):

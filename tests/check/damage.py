@@ -68,7 +68,7 @@ def rows_of(examples: PretrainingExamples) -> list[bytes]:
 
 def make_targets(corpus: Path, folder: Path) -> list[Target]:
     """All formats as bertprep writes them, and as other tools may: other names and order, unpacked, gzip, other types."""
-    made = bertprep.create(settings=SETTINGS, inputs=[corpus], output=folder, vocab=GOLDEN / "vocab.txt", workers=1)
+    made = bertprep.create(**vars(SETTINGS), inputs=[corpus], output=folder, vocab=GOLDEN / "vocab.txt", workers=1)
     targets = []
     for record_format, manifest in made.manifests.items():
         data = Spoiled(made.folders[record_format], record_format)

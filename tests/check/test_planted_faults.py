@@ -183,7 +183,7 @@ def sound(golden_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict
     """Sound data sets of both formats and three lengths, one of them without pairs: two training files and a test file."""
     workdir = tmp_path_factory.mktemp("sound")
     settings = ShardSettings(shards=2, splitter="lines", test_fraction=0.3)
-    bertprep.shard([golden_corpus], settings, workdir=workdir, corpus="golden", workers=1)
+    bertprep.shard([golden_corpus], **vars(settings), workdir=workdir, corpus="golden", workers=1)
     folders = {}
     for settings_of_set in (
         InstanceSettings(),
@@ -191,7 +191,7 @@ def sound(golden_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict
         InstanceSettings(seq=64, pred=10, pairs="none"),
     ):
         created = bertprep.create(
-            settings=settings_of_set, vocab=GOLDEN / "vocab.txt", workdir=workdir, corpus="golden", workers=1
+            **vars(settings_of_set), vocab=GOLDEN / "vocab.txt", workdir=workdir, corpus="golden", workers=1
         )
         folders |= {(name, settings_of_set.seq): folder for name, folder in created.folders.items()}
     return folders

@@ -14,7 +14,7 @@ from bertprep.check.outcome import FileFacts, FileTask, RecordCounts
 from bertprep.check.records import RecordChecker, check_file
 from bertprep.check.statistics import expect, fraction_interval
 from bertprep.commands.create import create
-from bertprep.config import InstanceSettings, ShardSettings
+from bertprep.config import InstanceSettings
 from bertprep.instances import Tokenizer, generate_instances
 from bertprep.kernels import numbers as kernel
 from bertprep.records import PretrainingExamples, write_examples
@@ -41,7 +41,7 @@ def golden(golden_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Pre
     """20,000 clean records, 309,000 predictions."""
     folder = tmp_path_factory.mktemp("records")
     settings = InstanceSettings(dupe=30)
-    create(inputs=[golden_corpus], settings=settings, output=folder, vocab=GOLDEN / "vocab.txt", formats="tfrecord", workers=1)
+    create(inputs=[golden_corpus], **vars(settings), output=folder, vocab=GOLDEN / "vocab.txt", formats="tfrecord", workers=1)
     with records.open(folder / "tfrecord" / "corpus_training_00000.tfrecord") as file:
         return file[:]
 
@@ -149,7 +149,7 @@ def test_random_tokens_of_a_part_of_the_vocabulary_are_found(examples: Pretraini
 
 def test_records_in_the_order_of_documents_are_found(tmp_path: Path) -> None:
     """Of the sample corpus, since the golden one's documents have no words of their own."""
-    bertprep.shard(settings=ShardSettings(shards=8), workdir=tmp_path, workers=1)
+    bertprep.shard(shards=8, workdir=tmp_path, workers=1)
     shard = Tokenizer(VOCABULARY, lower=True).tokenize_file(next(tmp_path.rglob("sample_training_00000.txt")))
     instances = generate_instances(shard, VOCABULARY, InstanceSettings(dupe=1), seed=1)
     for order, found in ((instances.order, []), (np.arange(len(instances)), ["record-order"])):
@@ -165,9 +165,9 @@ def test_records_in_the_order_of_documents_are_found(tmp_path: Path) -> None:
 def speeches(tmp_path_factory: pytest.TempPathFactory) -> PretrainingExamples:
     """21,000 records of the sample corpus, whose documents have words of their own."""
     folder = tmp_path_factory.mktemp("speeches")
-    bertprep.shard(settings=ShardSettings(shards=4), workdir=folder, workers=1)
+    bertprep.shard(shards=4, workdir=folder, workers=1)
     text = next(folder.rglob("sample_training_00000.txt"))
-    create(inputs=[text], output=folder, vocab=GOLDEN / "vocab.txt", formats="tfrecord", settings=InstanceSettings(dupe=3))
+    create(inputs=[text], output=folder, vocab=GOLDEN / "vocab.txt", formats="tfrecord", dupe=3)
     with records.open(folder / "tfrecord" / "corpus_training_00000.tfrecord") as file:
         return file[:]
 

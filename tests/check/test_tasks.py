@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bertprep import SquadSettings, create_task
+from bertprep import create_squad
 from bertprep.check.outcome import Finding
 from bertprep.cli import main
 from bertprep.commands.validate import validate
+from bertprep.config import SquadSettings
 from bertprep.records import (
     ClassificationExamples,
     Examples,
@@ -158,8 +159,8 @@ def test_an_impossible_question_of_squad_1_is_found(tmp_path: Path) -> None:
         source = tmp_path / f"train-v{version}.json"
         shutil.copyfile(GOLDEN / "finetune" / f"squad_v{version[0]}.json", source)
         settings = SquadSettings(seq=64, doc_stride=24, max_query=16)
-        made = create_task(
-            "squad", version=version, inputs=[source], settings=settings, vocab=GOLDEN / "vocab.txt",
+        made = create_squad(
+            version=version, inputs=[source], **vars(settings), vocab=GOLDEN / "vocab.txt",
             output=tmp_path / version, formats="ofrecord",
         )  # fmt: skip
         assert findings_of(tmp_path / version) == []
@@ -179,7 +180,7 @@ def test_questions_that_were_changed_are_found(tmp_path: Path) -> None:
     source = tmp_path / "dev-v1.1.json"
     shutil.copyfile(GOLDEN / "finetune" / "squad_v1.json", source)
     out = tmp_path / "set"
-    create_task("squad", inputs=[source], vocab=GOLDEN / "vocab.txt", output=out, formats="tfrecord")
+    create_squad(inputs=[source], vocab=GOLDEN / "vocab.txt", output=out, formats="tfrecord")
     assert findings_of(out) == []
     (out / "dev.json").write_text(source.read_text().replace("answer", "Answer", 1))
     assert [(finding.code, finding.file) for finding in findings_of(out)] == [("file-changed", "dev.json")]

@@ -91,7 +91,7 @@ def sharded(text: Path, workdir: Path, *, twice: bool = False) -> Path:
     """The folder of text shards that bertprep makes of a text, with every document twice in it or once."""
     (workdir / "text.txt").write_bytes(text.read_bytes() * (1 + twice))
     settings = ShardSettings(shards=3, keep_duplicates=twice)
-    bertprep.shard([workdir / "text.txt"], settings, workdir=workdir, corpus="golden", workers=1)
+    bertprep.shard([workdir / "text.txt"], **vars(settings), workdir=workdir, corpus="golden", workers=1)
     return Workspace(workdir).sharded("golden")
 
 

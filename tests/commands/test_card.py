@@ -9,7 +9,7 @@ import pytest
 import bertprep
 from bertprep.cli import main
 from bertprep.commands.card import PushedSet, card, making_commands
-from bertprep.config import InstanceSettings
+from bertprep.config import InstanceSettings, ShardSettings
 from bertprep.records.examples import ClassificationExamples, PretrainingExamples, Shape
 from bertprep.workspace.manifest import RECORDS, TASK_RECORDS, Manifest, read_manifest
 from tests.corpora import sums
@@ -38,10 +38,10 @@ def test_its_commands_make_the_same_records(
     vocabulary = GOLDEN / "vocab.txt"
     text = None
     if is_sharded:
-        cut = bertprep.ShardSettings(shards=2, test_fraction=0.3, assign="hash", splitter="lines", keep_duplicates=True)
-        text = bertprep.shard([golden_corpus], corpus="mine", settings=cut, workdir="first")
+        cut = ShardSettings(shards=2, test_fraction=0.3, assign="hash", splitter="lines", keep_duplicates=True)
+        text = bertprep.shard([golden_corpus], corpus="mine", **vars(cut), workdir="first")
     given = {"workdir": "first"} if is_sharded else {"inputs": [golden_corpus], "output": "first"}
-    created = bertprep.create(settings=settings, corpus="mine", vocab=vocabulary, formats="tfrecord", **given)
+    created = bertprep.create(**vars(settings), corpus="mine", vocab=vocabulary, formats="tfrecord", **given)
     [folder] = created.folders.values()
     manifest = read_manifest(folder if is_sharded else folder.parent)
     assert manifest

@@ -17,7 +17,8 @@ import pytest
 import bertprep
 from bertprep import records
 from bertprep.cli import main
-from bertprep.config import RECORD_FORMATS, RecordFormat
+from bertprep.config import RECORD_FORMATS, RecordFormat, ShardSettings
+from bertprep.config import Dialect as TFRecordDialect
 from bertprep.files.atomic import TEMPORARY_SUFFIX
 from bertprep.records.convert import Span
 from bertprep.records.data_sets import find_records
@@ -35,7 +36,7 @@ OTHER = {"tfrecord": "ofrecord", "ofrecord": "tfrecord", "arrow": "tfrecord", "p
 def created(golden_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The data sets that one `create` makes: a folder a format, three training files and one for testing."""
     made = bertprep.create(
-        settings=bertprep.InstanceSettings(dupe=1),
+        dupe=1,
         formats=RECORD_FORMATS,
         vocab=GOLDEN / "vocab.txt",
         workdir=_sharded(golden_corpus, tmp_path_factory.mktemp("created")),
@@ -46,8 +47,8 @@ def created(golden_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> di
 
 
 def _sharded(text: Path, workdir: Path) -> Path:
-    settings = bertprep.ShardSettings(shards=3, test_fraction=0.2, splitter="lines")
-    bertprep.shard([text], settings, workdir=workdir, corpus="gold", workers=1)
+    settings = ShardSettings(shards=3, test_fraction=0.2, splitter="lines")
+    bertprep.shard([text], **vars(settings), workdir=workdir, corpus="gold", workers=1)
     return workdir
 
 
@@ -162,12 +163,12 @@ def test_the_folder_to_open_with_datasets_is_printed(tmp_path: Path, capsys: pyt
 
 @pytest.mark.parametrize("source", ["tfrecord", "ofrecord"])
 def test_a_dialect_equals_that_of_create_and_converts_back(created: dict[str, Path], tmp_path: Path, source: str) -> None:
-    dialect = bertprep.Dialect(feature_names="tf2", compress="gzip")
+    dialect = TFRecordDialect(feature_names="tf2", compress="gzip")
     made = bertprep.create(
-        settings=bertprep.InstanceSettings(dupe=1), dialect=dialect, formats="tfrecord", vocab=GOLDEN / "vocab.txt",
+        dupe=1, **vars(dialect), formats="tfrecord", vocab=GOLDEN / "vocab.txt",
         workdir=created["tfrecord"].parents[2], corpus="gold", workers=1,
     )  # fmt: skip
-    bertprep.convert(created[source], tmp_path / "there", to="tfrecord", dialect=dialect, workers=2)
+    bertprep.convert(created[source], tmp_path / "there", to="tfrecord", **vars(dialect), workers=2)
     assert contents(tmp_path / "there") == contents(made.folders["tfrecord"])
     bertprep.convert(tmp_path / "there", tmp_path / "back", to="tfrecord", workers=1)
     assert contents(tmp_path / "back") == contents(created["tfrecord"])
@@ -181,12 +182,12 @@ def test_a_dialect_equals_that_of_create_and_converts_back(created: dict[str, Pa
 
 
 def test_a_dialect_of_one_file_and_of_dealt_ones(created: dict[str, Path], tmp_path: Path) -> None:
-    dialect = bertprep.Dialect(compress="gzip")
+    dialect = TFRecordDialect(compress="gzip")
     source = created["ofrecord"] / "training" / "part-0"
     plain = (created["tfrecord"] / "training/gold_training_00000.tfrecord").read_bytes()
-    bertprep.convert(source, tmp_path / "any name", dialect=dialect)
+    bertprep.convert(source, tmp_path / "any name", **vars(dialect))
     assert gzip.decompress((tmp_path / "any name").read_bytes()) == plain
-    files = bertprep.convert(source, tmp_path / "dealt", to="tfrecord", dialect=dialect, shards=3, workers=2).files
+    files = bertprep.convert(source, tmp_path / "dealt", to="tfrecord", **vars(dialect), shards=3, workers=2).files
     assert list(files) == [f"tfrecord/corpus_training_0000{number}.tfrecord.gz" for number in range(3)]
     assert b"".join(gzip.decompress((tmp_path / "dealt" / name).read_bytes()) for name in files) == plain
 
@@ -428,9 +429,9 @@ def complaint(capsys: pytest.CaptureFixture[str]) -> str:
         (["FOLDER", "FOLDER/below"], 2, "FOLDER/below: source and target must not contain each other (FOLDER)"),
         (["FOLDER", "."], 2, ".: source and target must not contain each other (FOLDER)"),
         (["RECORDS", "out", "--to", "csv"], 2, "--to csv: unknown; choose one of tfrecord, ofrecord, arrow, parquet"),
-        (["RECORDS", "out", "--shards", "0"], 2, "--shards 0: there must be at least 1 file"),
+        (["RECORDS", "out", "--shards", "0"], 2, "--shards 0: must be at least 1"),
         (["RECORDS", "out", "--shards", "3"], 2, "--shards 3: the source has 2 records, so at most as many files"),
-        (["RECORDS", "out", "--pick", "0"], 2, "--pick 0: there must be at least 1 record"),
+        (["RECORDS", "out", "--pick", "0"], 2, "--pick 0: must be at least 1"),
         (["RECORDS", "out", "--pick", "3"], 2, "--pick 3: the source has 2 records"),
         (["ABOVE/a", "out", "--pick", "3"], 2, "--pick 3: the training split has 2 records"),
         (["FOLDER", "out", "--pick", "1", "--shards", "2"], 2, "--shards 2: --pick 1 gives at most as many files"),

@@ -15,7 +15,7 @@ from bertprep.cli import main
 from bertprep.commands.create import create
 from bertprep.commands.record_job import mask_remark
 from bertprep.commands.shard import shard
-from bertprep.config import RECORD_FORMATS
+from bertprep.config import RECORD_FORMATS, Dialect
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import atomic_file
 from bertprep.files.places import place
@@ -34,7 +34,7 @@ NAME = "lower_case_1_seq_len_128_max_pred_20_masked_lm_prob_0.15_random_seed_123
 
 def test_input_files_become_record_files_in_order(golden_corpus: Path, tmp_path: Path) -> None:
     inputs = deal(golden_corpus, tmp_path / "text", 3)
-    created = create(inputs=inputs, output=tmp_path / "out", vocab=VOCABULARY, settings=SETTINGS, workers=1)
+    created = create(inputs=inputs, output=tmp_path / "out", vocab=VOCABULARY, **vars(SETTINGS), workers=1)
     assert sorted(sums(tmp_path / "out")) == [
         "manifest.json",
         "ofrecord/part-0",
@@ -55,7 +55,7 @@ def test_input_files_become_record_files_in_order(golden_corpus: Path, tmp_path:
             with bertprep.records.open(folder / name) as file:
                 assert facts["examples"] == len(file)
     with bertprep.records.open(tmp_path / "out/tfrecord/corpus_training_00000.tfrecord") as a:
-        alone = create(inputs=inputs[:1], output=tmp_path / "alone", vocab=VOCABULARY, settings=SETTINGS, formats="ofrecord")
+        alone = create(inputs=inputs[:1], output=tmp_path / "alone", vocab=VOCABULARY, **vars(SETTINGS), formats="ofrecord")
         with bertprep.records.open(alone.folders["ofrecord"] / "part-0") as b:
             assert (a[:].input_ids == b[:].input_ids).all()
 
@@ -93,7 +93,7 @@ def test_the_bytes_are_the_same_on_every_python_and_machine(
     settings: dict[str, Any], tfrecord: str, ofrecord: str, arrow: str, golden_corpus: Path, tmp_path: Path
 ) -> None:
     asked, formats = bertprep.InstanceSettings(**settings), ("tfrecord", "ofrecord", "arrow")
-    create(inputs=[golden_corpus], output=tmp_path, vocab=VOCABULARY, settings=asked, formats=formats, workers=1)
+    create(inputs=[golden_corpus], output=tmp_path, vocab=VOCABULARY, **vars(asked), formats=formats, workers=1)
     found, names = sums(tmp_path), ("corpus_training_00000.tfrecord", "part-0", "corpus_training_00000.arrow")
     made = [found[f"{folder}/{name}"] for folder, name in zip(formats, names, strict=True)]
     assert made == [tfrecord, ofrecord, arrow]
@@ -115,7 +115,7 @@ def test_padding_is_the_number_of_pad(
 ) -> None:
     text, vocab = tmp_path / "text.txt", pad_at(pad, tmp_path)
     text.write_bytes(b"\n\n".join(golden_corpus.read_bytes().split(b"\n\n")[:20]))
-    asked = {"vocab": vocab, "settings": settings, "formats": RECORD_FORMATS}
+    asked = {"vocab": vocab, **vars(settings), "formats": RECORD_FORMATS}
     made = create(inputs=[text], output=tmp_path / "made", **asked, workers=1, progress=True)
     said = f"create: [PAD] is token {pad} of {vocab}: padding of input_ids has that id\n"
     assert capsys.readouterr().err.count(said) == 1
@@ -173,7 +173,7 @@ def test_one_seed_gives_every_shard_the_same(golden_corpus: Path, tmp_path: Path
     for one_seed in (False, True):
         settings = bertprep.InstanceSettings(dupe=1, one_seed=one_seed)
         out = tmp_path / str(one_seed)
-        create(inputs=[text, twin], output=out, vocab=VOCABULARY, settings=settings, formats="ofrecord", workers=1)
+        create(inputs=[text, twin], output=out, vocab=VOCABULARY, **vars(settings), formats="ofrecord", workers=1)
         same = sha256_of(out / "ofrecord/part-0") == sha256_of(out / "ofrecord/part-1")
         assert same == one_seed
 
@@ -183,17 +183,17 @@ def test_the_bytes_do_not_depend_on_workers_or_formats(golden_corpus: Path, tmp_
     found = []
     for workers in (1, 2, 3):
         out = tmp_path / f"workers{workers}"
-        create(inputs=inputs, output=out, vocab=VOCABULARY, settings=SETTINGS, formats=RECORD_FORMATS, workers=workers)
+        create(inputs=inputs, output=out, vocab=VOCABULARY, **vars(SETTINGS), formats=RECORD_FORMATS, workers=workers)
         found.append(sums(out))
     out = tmp_path / "one format after the other"
     for record_format in ("parquet", "ofrecord", "tfrecord", "arrow"):
-        create(inputs=inputs, output=out, vocab=VOCABULARY, settings=SETTINGS, formats=record_format, workers=1)
+        create(inputs=inputs, output=out, vocab=VOCABULARY, **vars(SETTINGS), formats=record_format, workers=1)
     assert found[0] == found[1] == found[2] == sums(out)
 
 
 def test_a_corpus_has_both_splits_under_the_names_of_the_field(golden_corpus: Path, tmp_path: Path) -> None:
-    shard([golden_corpus], bertprep.ShardSettings(splitter="lines"), workdir=tmp_path, corpus="gold", workers=2)
-    asked = {"settings": SETTINGS, "formats": RECORD_FORMATS, "vocab": VOCABULARY}
+    shard([golden_corpus], splitter="lines", workdir=tmp_path, corpus="gold", workers=2)
+    asked = {**vars(SETTINGS), "formats": RECORD_FORMATS, "vocab": VOCABULARY}
     created = create(workdir=tmp_path, corpus="gold", **asked, workers=2)
     assert created.folders["tfrecord"] == tmp_path / "tfrecord" / NAME / "gold"
     assert list(created.manifests["tfrecord"].files) == [
@@ -214,10 +214,10 @@ def test_a_corpus_has_both_splits_under_the_names_of_the_field(golden_corpus: Pa
 
 def test_what_datasets_reads_beside_arrow_files_is_repaired(golden_corpus: Path, tmp_path: Path) -> None:
     """A function of the files, so that the same come back, also where only one of the files is made again."""
-    shard([golden_corpus], bertprep.ShardSettings(splitter="lines"), workdir=tmp_path, corpus="gold", workers=2)
+    shard([golden_corpus], splitter="lines", workdir=tmp_path, corpus="gold", workers=2)
 
     def make() -> dict[str, str]:
-        created = create(workdir=tmp_path, corpus="gold", vocab=VOCABULARY, settings=SETTINGS, formats="arrow", workers=1)
+        created = create(workdir=tmp_path, corpus="gold", vocab=VOCABULARY, **vars(SETTINGS), formats="arrow", workers=1)
         return sums(created.folders["arrow"])
 
     before = make()
@@ -241,23 +241,23 @@ def test_what_datasets_reads_beside_arrow_files_is_repaired(golden_corpus: Path,
 
 def test_one_seed_is_in_the_manifest_and_not_in_the_folder_name(golden_corpus: Path, tmp_path: Path) -> None:
     """So that NVIDIA's scripts, whose tool gives all shards one seed, find the folder that they look for."""
-    shard([golden_corpus], bertprep.ShardSettings(splitter="lines"), workdir=tmp_path, corpus="gold", workers=2)
+    shard([golden_corpus], splitter="lines", workdir=tmp_path, corpus="gold", workers=2)
     asked = {"workdir": tmp_path, "corpus": "gold", "vocab": VOCABULARY, "formats": "ofrecord", "workers": 1}
     one_seed = bertprep.InstanceSettings(dupe=2, one_seed=True)
-    created = create(**asked, settings=one_seed)  # type: ignore[arg-type]
+    created = create(**{**asked, **vars(one_seed)})  # type: ignore[arg-type]
     assert created.folders["ofrecord"] == tmp_path / "ofrecord" / NAME / "gold"
     assert created.manifests["ofrecord"].made_with["one_seed"] is True
     with pytest.raises(BertprepError, match="was made with --one-seed, asked for is without it; choose another --workdir or"):
-        create(**asked, settings=SETTINGS)  # type: ignore[arg-type]
+        create(**{**asked, **vars(SETTINGS)})  # type: ignore[arg-type]
 
 
 def test_a_folder_of_records_holds_nothing_else(golden_corpus: Path, tmp_path: Path) -> None:
     """Neither while they are made: NVIDIA's scripts read all that lies there."""
     inputs = deal(golden_corpus, tmp_path / "text", 2)
-    create(inputs=inputs, output=tmp_path / "out", vocab=VOCABULARY, settings=SETTINGS, formats="tfrecord", workers=1)
+    create(inputs=inputs, output=tmp_path / "out", vocab=VOCABULARY, **vars(SETTINGS), formats="tfrecord", workers=1)
     (bad := tmp_path / "bad.txt").write_bytes(b"\xff\n")
     with pytest.raises(BertprepError, match="is not UTF-8"):
-        create(inputs=[inputs[0], bad], output=tmp_path / "stopped", vocab=VOCABULARY, settings=SETTINGS, workers=1)
+        create(inputs=[inputs[0], bad], output=tmp_path / "stopped", vocab=VOCABULARY, **vars(SETTINGS), workers=1)
     names = ["corpus_training_00000.tfrecord", "corpus_training_00001.tfrecord"]
     assert sorted(path.name for path in (tmp_path / "out/tfrecord").iterdir()) == names
     assert sorted(path.name for path in (tmp_path / "stopped/tfrecord").iterdir()) == names[:1]
@@ -266,7 +266,7 @@ def test_a_folder_of_records_holds_nothing_else(golden_corpus: Path, tmp_path: P
 
 def test_adding_a_format_keeps_the_other(golden_corpus: Path, tmp_path: Path) -> None:
     inputs = deal(golden_corpus, tmp_path / "text", 2)
-    asked = {"inputs": inputs, "output": tmp_path / "out", "vocab": VOCABULARY, "settings": SETTINGS, "workers": 1}
+    asked = {"inputs": inputs, "output": tmp_path / "out", "vocab": VOCABULARY, **vars(SETTINGS), "workers": 1}
     listed = {
         "tfrecord": ["tfrecord/corpus_training_00000.tfrecord", "tfrecord/corpus_training_00001.tfrecord"],
         "ofrecord": ["ofrecord/part-0", "ofrecord/part-1"],
@@ -294,7 +294,7 @@ def test_an_unfinished_format_waits_for_its_own_run(golden_corpus: Path, tmp_pat
     """And is not taken for finished where the other is."""
     inputs = deal(golden_corpus, tmp_path / "text", 2)
     text = inputs[1].read_bytes()
-    asked = {"inputs": inputs, "output": tmp_path / "out", "vocab": VOCABULARY, "settings": SETTINGS, "workers": 1}
+    asked = {"inputs": inputs, "output": tmp_path / "out", "vocab": VOCABULARY, **vars(SETTINGS), "workers": 1}
     inputs[1].write_bytes(b"\xff\n")
     with pytest.raises(BertprepError, match="is not UTF-8"):
         create(**asked, formats="tfrecord")  # type: ignore[arg-type]
@@ -314,7 +314,7 @@ def test_an_unfinished_format_waits_for_its_own_run(golden_corpus: Path, tmp_pat
 def test_the_users_files_in_the_folder_stay(golden_corpus: Path, tmp_path: Path) -> None:
     """It is not bertprep's alone: another's temporary files and vocabulary may lie there."""
     inputs = deal(golden_corpus, tmp_path / "text", 1)
-    asked = {"inputs": inputs, "output": tmp_path / "out", "vocab": VOCABULARY, "settings": SETTINGS, "workers": 1}
+    asked = {"inputs": inputs, "output": tmp_path / "out", "vocab": VOCABULARY, **vars(SETTINGS), "workers": 1}
     (tmp_path / "out/notes").mkdir(parents=True)
     kept = [tmp_path / "out/notes/draft.tmp", tmp_path / "out/vocab.txt"]
     for path in kept:
@@ -328,7 +328,7 @@ def test_the_users_files_in_the_folder_stay(golden_corpus: Path, tmp_path: Path)
 
 def test_files_are_sorted_by_number(golden_corpus: Path, tmp_path: Path) -> None:
     inputs = deal(golden_corpus, tmp_path / "text", 11)
-    made = create(inputs=inputs, output=tmp_path, vocab=VOCABULARY, settings=SETTINGS, formats="ofrecord", workers=2)
+    made = create(inputs=inputs, output=tmp_path, vocab=VOCABULARY, **vars(SETTINGS), formats="ofrecord", workers=2)
     expected = [f"part-{number}" for number in range(11)]
     assert list(made.manifests["ofrecord"].files) == expected
     assert list(json.loads((tmp_path / "manifest.json").read_text())["files"]) == [f"ofrecord/{name}" for name in expected]
@@ -341,7 +341,7 @@ def test_existing_files_are_kept_and_missing_ones_made(golden_corpus: Path, tmp_
     inputs = deal(golden_corpus, tmp_path / "text", 3)
 
     def run() -> dict[str, int]:
-        create(inputs=inputs, output=tmp_path / "out", vocab=VOCABULARY, settings=SETTINGS, workers=1)
+        create(inputs=inputs, output=tmp_path / "out", vocab=VOCABULARY, **vars(SETTINGS), workers=1)
         return {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out").glob("*record/*")}
 
     first = run()
@@ -357,9 +357,9 @@ def test_existing_files_are_kept_and_missing_ones_made(golden_corpus: Path, tmp_
 def test_a_dialect_changes_names_and_bytes_and_nothing_else(golden_corpus: Path, tmp_path: Path) -> None:
     inputs = deal(golden_corpus, tmp_path / "text", 3)
 
-    def make(name: str, dialect: bertprep.Dialect, workers: int = 1) -> tuple[dict[str, bytes], dict[str, Any]]:
+    def make(name: str, dialect: Dialect, workers: int = 1) -> tuple[dict[str, bytes], dict[str, Any]]:
         made = create(
-            inputs=inputs, output=tmp_path / name, vocab=VOCABULARY, settings=SETTINGS, dialect=dialect, formats="tfrecord",
+            inputs=inputs, output=tmp_path / name, vocab=VOCABULARY, **vars(SETTINGS), **vars(dialect), formats="tfrecord",
             workers=workers,
         )  # fmt: skip
         folder, manifest = made.folders["tfrecord"], made.manifests["tfrecord"]
@@ -367,38 +367,38 @@ def test_a_dialect_changes_names_and_bytes_and_nothing_else(golden_corpus: Path,
             assert (facts["bytes"], facts["sha256"]) == ((folder / file).stat().st_size, sha256_of(folder / file))
         return {file: (folder / file).read_bytes() for file in manifest.files}, manifest.made_with
 
-    plain, made_with = make("plain", bertprep.Dialect())
+    plain, made_with = make("plain", Dialect())
     assert not {"feature_names", "compress"} & made_with.keys()  # the folders of earlier versions have neither
-    tf2, made_with_tf2 = make("tf2", bertprep.Dialect(feature_names="tf2"))
+    tf2, made_with_tf2 = make("tf2", Dialect(feature_names="tf2"))
     assert made_with_tf2 == {**made_with, "feature_names": "tf2"}
     assert list(tf2) == list(plain)
-    packed, made_with_both = make("both", bertprep.Dialect(feature_names="tf2", compress="gzip"))
+    packed, made_with_both = make("both", Dialect(feature_names="tf2", compress="gzip"))
     assert made_with_both == {**made_with, "feature_names": "tf2", "compress": "gzip"}
     assert {name: gzip.decompress(content) for name, content in packed.items()} == {f"{n}.gz": c for n, c in tf2.items()}
     for workers in (2, 3):
-        assert make(f"workers{workers}", bertprep.Dialect(feature_names="tf2", compress="gzip"), workers)[0] == packed
+        assert make(f"workers{workers}", Dialect(feature_names="tf2", compress="gzip"), workers)[0] == packed
 
 
 def test_a_manifest_names_the_isal_that_gzip_depends_on(golden_corpus: Path, tmp_path: Path) -> None:
     for compress in ("none", "gzip"):
-        dialect = bertprep.Dialect(compress=compress)
+        dialect = Dialect(compress=compress)
         create(
-            inputs=[golden_corpus], output=tmp_path / compress, vocab=VOCABULARY, dialect=dialect, formats="tfrecord", workers=1
+            inputs=[golden_corpus], output=tmp_path / compress, vocab=VOCABULARY, **vars(dialect), formats="tfrecord", workers=1
         )
         versions = json.loads((tmp_path / compress / MANIFEST).read_bytes())["versions"]
         assert versions.get("isal") == (version("isal") if compress == "gzip" else None)
 
 
 def test_dialects_have_folders_of_their_own(golden_corpus: Path, tmp_path: Path) -> None:
-    shard([golden_corpus], bertprep.ShardSettings(splitter="lines"), workdir=tmp_path, corpus="gold", workers=2)
+    shard([golden_corpus], splitter="lines", workdir=tmp_path, corpus="gold", workers=2)
     for dialect, suffix, ending in (
-        (bertprep.Dialect(), "", ""),
-        (bertprep.Dialect(feature_names="tf2"), "_tf2_names", ""),
-        (bertprep.Dialect(compress="gzip"), "_gzip", ".gz"),
-        (bertprep.Dialect(feature_names="tf2", compress="gzip"), "_tf2_names_gzip", ".gz"),
+        (Dialect(), "", ""),
+        (Dialect(feature_names="tf2"), "_tf2_names", ""),
+        (Dialect(compress="gzip"), "_gzip", ".gz"),
+        (Dialect(feature_names="tf2", compress="gzip"), "_tf2_names_gzip", ".gz"),
     ):
         created = create(
-            workdir=tmp_path, corpus="gold", vocab=VOCABULARY, settings=SETTINGS, dialect=dialect, formats="tfrecord", workers=2
+            workdir=tmp_path, corpus="gold", vocab=VOCABULARY, **vars(SETTINGS), **vars(dialect), formats="tfrecord", workers=2
         )
         assert created.folders["tfrecord"] == tmp_path / "tfrecord" / (NAME + suffix) / "gold"
         assert list(created.manifests["tfrecord"].files) == [
@@ -422,27 +422,27 @@ def test_ofrecord_has_only_one_form(
 
 def test_an_unknown_dialect_is_refused() -> None:
     with pytest.raises(UsageError, match="--compress zstd: unknown; choose one of none, gzip"):
-        bertprep.Dialect(compress="zstd")
+        Dialect(compress="zstd")
     with pytest.raises(UsageError, match="--feature-names keras: unknown; choose one of google, tf2"):
-        bertprep.Dialect(feature_names="keras")
+        Dialect(feature_names="keras")
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"dialect": bertprep.Dialect(compress="gzip")}, "was made without --compress, asked for is --compress gzip"),
-        ({"settings": bertprep.InstanceSettings(dupe=3)}, "was made with --dupe 2, asked for is --dupe 3"),
+        ({"compress": "gzip"}, "was made without --compress, asked for is --compress gzip"),
+        ({"dupe": 3}, "was made with --dupe 2, asked for is --dupe 3"),
         (
-            {"settings": bertprep.InstanceSettings(dupe=2, whole_word=True)},
+            {"dupe": 2, "whole_word": True},
             "was made without --whole-word, ",
         ),
-        ({"settings": bertprep.InstanceSettings(dupe=2, pairs="none")}, "was made without --pairs, asked for is --pairs none"),
+        ({"dupe": 2, "pairs": "none"}, "was made without --pairs, asked for is --pairs none"),
         ({"corpus": "other"}, "was made with --corpus corpus, asked for is --corpus other"),
     ],
 )
 def test_settings_never_mix(golden_corpus: Path, tmp_path: Path, change: dict[str, object], message: str) -> None:
     inputs = deal(golden_corpus, tmp_path / "text", 2)
-    asked = {"inputs": inputs, "output": tmp_path / "out", "vocab": VOCABULARY, "settings": SETTINGS, "workers": 1}
+    asked = {"inputs": inputs, "output": tmp_path / "out", "vocab": VOCABULARY, **vars(SETTINGS), "workers": 1}
     asked["formats"] = "tfrecord"
     create(**asked)  # type: ignore[arg-type]
     before = sums(tmp_path / "out")
@@ -453,45 +453,45 @@ def test_settings_never_mix(golden_corpus: Path, tmp_path: Path, change: dict[st
 
 def test_pairs_do_not_mix_with_records_that_have_none(golden_corpus: Path, tmp_path: Path) -> None:
     asked: dict[str, Any] = {"inputs": [golden_corpus], "output": tmp_path, "vocab": VOCABULARY, "workers": 1}
-    create(**asked, settings=bertprep.InstanceSettings(dupe=1, pairs="none"))
+    create(**asked, dupe=1, pairs="none")
     with pytest.raises(BertprepError, match=r": was made with --pairs none, asked for is without it; "):
-        create(**asked, settings=bertprep.InstanceSettings(dupe=1))
+        create(**asked, dupe=1)
 
 
 def test_another_number_of_shards_another_text_and_another_vocabulary_do_not_mix_either(
     golden_corpus: Path, tmp_path: Path
 ) -> None:
     inputs = deal(golden_corpus, tmp_path / "text", 2)
-    create(inputs=inputs, output=tmp_path / "out", vocab=VOCABULARY, settings=SETTINGS, workers=1)
+    create(inputs=inputs, output=tmp_path / "out", vocab=VOCABULARY, **vars(SETTINGS), workers=1)
     before = sums(tmp_path / "out")
     with pytest.raises(BertprepError, match="was made with shards 2, asked for is 1"):
-        create(inputs=inputs[:1], output=tmp_path / "out", vocab=VOCABULARY, settings=SETTINGS, workers=1)
+        create(inputs=inputs[:1], output=tmp_path / "out", vocab=VOCABULARY, **vars(SETTINGS), workers=1)
     other = tmp_path / "vocab.txt"
     other.write_bytes(VOCABULARY.read_bytes() + b"entirelynew\n")
     with pytest.raises(BertprepError, match=r"was made with another --vocab: vocabulary\.tokens 2937, asked for is 2938"):
-        create(inputs=inputs, output=tmp_path / "out", vocab=other, settings=SETTINGS, workers=1)
+        create(inputs=inputs, output=tmp_path / "out", vocab=other, **vars(SETTINGS), workers=1)
     assert sums(tmp_path / "out") == before
 
 
 @pytest.mark.parametrize("change", [lambda text: text + b"one more line\n", lambda text: text.replace(b"a", b"e", 1)])
 def test_changed_text_does_not_mix(change: Callable[[bytes], bytes], golden_corpus: Path, tmp_path: Path) -> None:
     inputs = deal(golden_corpus, tmp_path / "text", 2)
-    create(inputs=inputs, output=tmp_path / "out", vocab=VOCABULARY, settings=SETTINGS, workers=1)
+    create(inputs=inputs, output=tmp_path / "out", vocab=VOCABULARY, **vars(SETTINGS), workers=1)
     inputs[0].write_bytes(change(inputs[0].read_bytes()))
     (tmp_path / "out/ofrecord/part-1").unlink()  # something is still to be made
     with pytest.raises(BertprepError, match=r"was made from [\d,]+ bytes of text .*text_0\.txt has changed since"):
-        create(inputs=inputs, output=tmp_path / "out", vocab=VOCABULARY, settings=SETTINGS, workers=1)
+        create(inputs=inputs, output=tmp_path / "out", vocab=VOCABULARY, **vars(SETTINGS), workers=1)
 
 
 def test_without_a_vocabulary_one_is_trained_and_kept(golden_corpus: Path, tmp_path: Path) -> None:
     inputs = deal(golden_corpus, tmp_path / "text", 2)
     made = [
-        create(inputs=inputs, output=tmp_path / out, workdir=tmp_path / "data", vocab_size=500, settings=SETTINGS, workers=1)
+        create(inputs=inputs, output=tmp_path / out, workdir=tmp_path / "data", **vars(SETTINGS), workers=1)
         for out in ("a", "b")
     ]
     assert sums(tmp_path / "a") == sums(tmp_path / "b")
-    assert made[0].manifests["tfrecord"].made_with["vocabulary"]["tokens"] == 500
     [kept] = (tmp_path / "data/vocab").iterdir()
+    assert made[0].manifests["tfrecord"].made_with["vocabulary"]["tokens"] == len(kept.read_text().splitlines())
     assert (tmp_path / "a/vocab.txt").read_bytes() == kept.read_bytes()
 
 
@@ -499,7 +499,7 @@ def test_another_text_has_another_vocabulary(golden_corpus: Path, tmp_path: Path
     a, b = deal(golden_corpus, tmp_path / "text", 2)
     for text, workspace in ((a, "data"), (b, "data"), (b, "fresh")):
         out = tmp_path / f"{text.stem}_{workspace}"
-        create(inputs=[text], output=out, workdir=tmp_path / workspace, vocab_size=500, settings=SETTINGS, workers=1)
+        create(inputs=[text], output=out, workdir=tmp_path / workspace, **vars(SETTINGS), workers=1)
     assert sums(tmp_path / "text_1_data") == sums(tmp_path / "text_1_fresh")
     assert sums(tmp_path / "text_0_data") != sums(tmp_path / "text_1_data")
 
@@ -509,7 +509,7 @@ def test_an_invalid_manifest_is_named(golden_corpus: Path, tmp_path: Path) -> No
     (tmp_path / "out").mkdir()
     (tmp_path / "out/manifest.json").write_text(json.dumps({"hello": 1}))
     with pytest.raises(BertprepError, match=r"manifest\.json: is not a manifest of bertprep"):
-        create(inputs=inputs, output=tmp_path / "out", vocab=VOCABULARY, settings=SETTINGS, workers=1)
+        create(inputs=inputs, output=tmp_path / "out", vocab=VOCABULARY, **vars(SETTINGS), workers=1)
 
 
 def test_an_unsharded_corpus_gives_advice(tmp_path: Path) -> None:
@@ -524,18 +524,18 @@ def test_a_name_outside_the_workspace_is_refused(golden_corpus: Path, tmp_path: 
 
 
 def test_the_sample_corpus_is_made_once(tmp_path: Path) -> None:
-    made = [create(workdir=tmp_path, vocab_size=1000, settings=SETTINGS, formats="ofrecord", workers=2) for _ in range(2)]
+    made = [create(workdir=tmp_path, **vars(SETTINGS), formats="ofrecord", workers=2) for _ in range(2)]
     assert made[0].manifests == made[1].manifests
     assert len(made[0].manifests["ofrecord"].files) == 5
 
 
 def test_a_finished_folder_is_not_reused_for_another_text(golden_corpus: Path, tmp_path: Path) -> None:
     a, b = deal(golden_corpus, tmp_path / "text", 2)
-    create(inputs=[a], output=tmp_path / "out", vocab=VOCABULARY, settings=SETTINGS, formats="tfrecord", workers=1)
+    create(inputs=[a], output=tmp_path / "out", vocab=VOCABULARY, **vars(SETTINGS), formats="tfrecord", workers=1)
     before = sums(tmp_path / "out")
     for formats in ("tfrecord", ("tfrecord", "ofrecord")):
         with pytest.raises(BertprepError, match=r"text_1\.txt has changed since"):
-            create(inputs=[b], output=tmp_path / "out", vocab=VOCABULARY, settings=SETTINGS, formats=formats, workers=1)
+            create(inputs=[b], output=tmp_path / "out", vocab=VOCABULARY, **vars(SETTINGS), formats=formats, workers=1)
     assert sums(tmp_path / "out") == before
 
 
@@ -543,7 +543,7 @@ def test_text_without_a_last_newline_resumes(tmp_path: Path) -> None:
     texts = [tmp_path / "a.txt", tmp_path / "b.txt"]
     for text in texts:
         text.write_bytes(b"One sentence.\nThe last one")
-    asked = {"inputs": texts, "output": tmp_path / "out", "vocab": VOCABULARY, "settings": SETTINGS, "workers": 1}
+    asked = {"inputs": texts, "output": tmp_path / "out", "vocab": VOCABULARY, **vars(SETTINGS), "workers": 1}
     first = create(**asked)  # type: ignore[arg-type]
     assert first.manifests["tfrecord"].files["corpus_training_00000.tfrecord"]["text"]["bytes"] == 26
     whole = sums(tmp_path / "out")
@@ -586,7 +586,7 @@ def test_running_text_is_no_text_shard(
         create(inputs=[f"memory://texts/{tmp_path.name}.txt"], output=out, vocab=VOCABULARY, workers=1)
     assert main(["create", *given, "--output", str(out), "--lines-are-sentences"]) == 0
     assert main(["create", *given, "--output", str(tmp_path / "unpaired"), "--pairs", "none"]) == 0
-    shard([text], bertprep.ShardSettings(shards=1, splitter="lines"), workdir=tmp_path, corpus="mine", workers=1)
+    shard([text], shards=1, splitter="lines", workdir=tmp_path, corpus="mine", workers=1)
     (made,) = (tmp_path / "sharded/mine/training").iterdir()
     create(inputs=[made], output=tmp_path / "sharded_by_us", vocab=VOCABULARY, workers=1)
 

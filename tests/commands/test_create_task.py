@@ -1,4 +1,4 @@
-"""`create --task`: files of fine-tuning tasks to records, as Google writes them, however the run goes."""
+"""`task`: files of fine-tuning tasks to records, as Google writes them, however the run goes."""
 
 import gzip
 import json
@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import pytest
 
 import bertprep
 from bertprep.cli import main
+from bertprep.config import SquadSettings
 from bertprep.records.data_sets import find_records
 from bertprep.records.examples import ClassificationExamples, RegressionExamples, SquadEvalExamples, SquadExamples
 from bertprep.records.write import write_examples
@@ -75,7 +77,7 @@ def read(folder: Path) -> Any:
 
 
 def test_glue_becomes_google_s_records(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["create", "--task", "glue", "--name", "mrpc", "--workdir", str(workspace), "--workers", "1"]) == 0
+    assert main(["task", "glue", "mrpc", "--workdir", str(workspace), "--workers", "1"]) == 0
     shown = capsys.readouterr().out.splitlines()
     assert [line.split()[:4] for line in shown[1:4]] == [
         ["tfrecord", "training", "1", "8"],
@@ -95,7 +97,7 @@ def test_glue_becomes_google_s_records(workspace: Path, capsys: pytest.CaptureFi
 
 
 def test_squad_becomes_google_s_records(workspace: Path) -> None:
-    created = bertprep.create_task("squad", workdir=workspace)
+    created = bertprep.create_squad(workdir=workspace)
     expected = golden_rows("squad_v1_features_384_eval.jsonl.gz")
     for record_format, folder in created.folders.items():
         assert folder == workspace / record_format / SQUAD_FOLDER
@@ -120,12 +122,12 @@ def test_squad_becomes_google_s_records(workspace: Path) -> None:
         assert manifest.counts["dev_questions"] == 44
 
 
-@pytest.mark.parametrize("task", [["squad"], ["glue", "--name", "mrpc"]], ids=["squad", "glue"])
+@pytest.mark.parametrize("task", [["squad"], ["glue", "mrpc"]], ids=["squad", "glue"])
 def test_padding_is_the_number_of_pad(
     task: list[str], workspace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     vocab, out = pad_at(200, tmp_path), tmp_path / "out"
-    line = ["create", "--task", *task, "--workdir", str(workspace), "--output", str(out), "--workers", "1"]
+    line = ["task", *task, "--workdir", str(workspace), "--output", str(out), "--workers", "1"]
     assert main([*line, "--vocab", str(vocab)]) == 0
     said = f"create: [PAD] is token 200 of {vocab}: padding of input_ids has that id\n"
     assert capsys.readouterr().err.count(said) == 1
@@ -158,7 +160,7 @@ def test_what_is_dropped_is_counted_and_named(workspace: Path, capsys: pytest.Ca
     content = json.loads(path.read_text())
     content["data"][0]["paragraphs"][0]["qas"][0]["answers"][0]["text"] = "never"
     path.write_text(json.dumps(content))
-    assert main(["create", "--task", "squad", "--workdir", str(workspace), "--format", "tfrecord"]) == 0
+    assert main(["task", "squad", "--workdir", str(workspace), "--format", "tfrecord"]) == 0
     manifest = read_manifest(workspace / "tfrecord" / SQUAD_FOLDER)
     assert manifest is not None
     assert manifest.counts["training_dropped"] > 0
@@ -175,14 +177,14 @@ def test_what_is_dropped_is_counted_and_named(workspace: Path, capsys: pytest.Ca
 
 def test_windows_with_gaps_between_them_are_told_of(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     small = ["--seq", "64", "--max-query", "16", "--doc-stride", "46"]  # a window may hold 64 - 16 - 3 tokens
-    assert main(["create", "--task", "squad", "--workdir", str(workspace), "--format", "tfrecord", *small]) == 0
+    assert main(["task", "squad", "--workdir", str(workspace), "--format", "tfrecord", *small]) == 0
     assert "may hold only 45 tokens of a context, and what is between" in capsys.readouterr().err
 
 
 def test_a_file_of_the_user_s_is_not_replaced_by_the_questions(
     workspace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    squad = ["create", "--task", "squad", "--workdir", str(workspace), "--format", "tfrecord"]
+    squad = ["task", "squad", "--workdir", str(workspace), "--format", "tfrecord"]
     made, mine = tmp_path / "made", tmp_path / "mine"
     assert main([*squad, "--output", str(made)]) == 0
     mine.mkdir()
@@ -200,20 +202,20 @@ def test_a_file_of_the_user_s_is_not_replaced_by_the_questions(
 
 
 def test_windows_of_squad_are_not_picked(workspace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = bertprep.create_task("squad", workdir=workspace, formats="tfrecord").folders["tfrecord"]
+    folder = bertprep.create_squad(workdir=workspace, formats="tfrecord").folders["tfrecord"]
     for source in (folder, folder / "dev/squad_v1.1_dev_00000.tfrecord"):
         capsys.readouterr()
         assert main(["convert", str(source), str(tmp_path / "picked"), "--pick", "3"]) == 2
         assert f"--pick 3: {source} has windows of SQuAD's questions" in capsys.readouterr().err
         assert not (tmp_path / "picked").exists()
-    glue = bertprep.create_task("glue", name="mrpc", workdir=workspace, formats="tfrecord").folders["tfrecord"]
+    glue = bertprep.create_glue(name="mrpc", workdir=workspace, formats="tfrecord").folders["tfrecord"]
     bertprep.convert(glue, tmp_path / "picked", pick=3)
     assert len(read(tmp_path / "picked/dev")) == 3
 
 
 def test_version_2_has_questions_without_answers(workspace: Path) -> None:
-    settings = bertprep.SquadSettings(seq=64, doc_stride=24, max_query=16)
-    created = bertprep.create_task("squad", version="2.0", settings=settings, workdir=workspace, formats="ofrecord")
+    settings = SquadSettings(seq=64, doc_stride=24, max_query=16)
+    created = bertprep.create_squad(version="2.0", **vars(settings), workdir=workspace, formats="ofrecord")
     folder = created.folders["ofrecord"]
     assert folder == workspace / "ofrecord/lower_case_1_seq_len_64_doc_stride_24_max_query_16/squad_v2.0"
     training = read(folder / "training")
@@ -221,7 +223,7 @@ def test_version_2_has_questions_without_answers(workspace: Path) -> None:
 
 
 def test_mnli_has_two_of_each(workspace: Path) -> None:
-    created = bertprep.create_task("glue", name="mnli", workdir=workspace, formats="tfrecord")
+    created = bertprep.create_glue(name="mnli", workdir=workspace, formats="tfrecord")
     folder = created.folders["tfrecord"]
     assert sorted(path.name for path in folder.iterdir() if path.is_dir()) == [
         "dev", "dev_mismatched", "submission", "submission_mismatched", "training",
@@ -238,7 +240,7 @@ def test_mnli_has_two_of_each(workspace: Path) -> None:
 def test_one_s_own_task(tmp_path: Path) -> None:
     (tmp_path / "train.jsonl").write_text('{"text": "the boat", "label": "good"}\n{"text": "the ice", "label": "bad"}\n')
     (tmp_path / "dev.tsv").write_text("text\tlabel\nthe lamp\tgood\n")
-    created = bertprep.create_task("glue", name="reviews", inputs=[tmp_path], vocab=VOCABULARY, output=tmp_path / "out")
+    created = bertprep.create_glue(name="reviews", inputs=[tmp_path], vocab=VOCABULARY, output=tmp_path / "out")
     assert created.folders["tfrecord"] == tmp_path / "out/tfrecord"
     manifest = read_manifest(tmp_path / "out")
     assert manifest is not None
@@ -255,7 +257,7 @@ def test_one_s_own_task(tmp_path: Path) -> None:
 
 def test_training_is_a_name_for_training(tmp_path: Path) -> None:
     (tmp_path / "training_set.tsv").write_text("text\tlabel\nthe boat\tgood\nthe ice\tbad\n")
-    created = bertprep.create_task("glue", name="reviews", inputs=[tmp_path], vocab=VOCABULARY, output=tmp_path / "out")
+    created = bertprep.create_glue(name="reviews", inputs=[tmp_path], vocab=VOCABULARY, output=tmp_path / "out")
     assert read(created.folders["tfrecord"] / "training").label_ids.tolist() == [1, 0]
 
 
@@ -263,16 +265,16 @@ def test_published_names_come_first_in_a_folder(tmp_path: Path) -> None:
     """GLUE's original MRPC has dev_ids.tsv, without any text, beside dev.tsv."""
     shutil.copytree(FINETUNE / "glue/MRPC", tmp_path / "MRPC")
     (tmp_path / "MRPC/dev_ids.tsv").write_text("1\t2\n")
-    created = bertprep.create_task("glue", name="mrpc", inputs=[tmp_path / "MRPC"], vocab=VOCABULARY, output=tmp_path / "out")
+    created = bertprep.create_glue(name="mrpc", inputs=[tmp_path / "MRPC"], vocab=VOCABULARY, output=tmp_path / "out")
     assert len(read(created.folders["tfrecord"] / "dev")) == 8
     with pytest.raises(bertprep.UsageError, match=r"dev_ids.tsv: is for dev, and so is .*dev.tsv; name one file"):
-        bertprep.create_task("glue", name="own", inputs=[tmp_path / "MRPC"], vocab=VOCABULARY)
+        bertprep.create_glue(name="own", inputs=[tmp_path / "MRPC"], vocab=VOCABULARY)
 
 
 def test_scores_are_floats(tmp_path: Path) -> None:
     header = "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore"
     (tmp_path / "train.tsv").write_text(f"{header}\n0\t\t\t\t\t\t\tthe boat\tthe ice\t2.500\n")
-    created = bertprep.create_task("glue", name="stsb", inputs=[tmp_path], vocab=VOCABULARY, output=tmp_path / "out")
+    created = bertprep.create_glue(name="stsb", inputs=[tmp_path], vocab=VOCABULARY, output=tmp_path / "out")
     for folder in created.folders.values():
         examples = read(folder / TRAINING)
         assert type(examples) is RegressionExamples
@@ -280,14 +282,14 @@ def test_scores_are_floats(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("record_format", ["arrow", "parquet"])
-@pytest.mark.parametrize("task", [("squad",), ("glue", "--name", "mnli"), ("glue", "--name", "stsb", "--input", "SCORES")])
+@pytest.mark.parametrize("task", [("squad",), ("glue", "mnli"), ("glue", "stsb", "--input", "SCORES")])
 def test_tasks_become_columns(task: tuple[str, ...], record_format: str, workspace: Path, tmp_path: Path) -> None:
     """With the names of the classes, and the same as what is converted, there and back."""
     header = "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore"
     (tmp_path / "train.tsv").write_text(f"{header}\n0\t\t\t\t\t\t\tthe boat\tthe ice\t2.500\n")
     options = [str(tmp_path / "train.tsv") if option == "SCORES" else option for option in task]
     options += ["--format", f"tfrecord,{record_format}", "--output", str(tmp_path / "out"), "--vocab", str(VOCABULARY)]
-    assert main(["create", "--task", *options, "--workdir", str(workspace)]) == 0
+    assert main(["task", *options, "--workdir", str(workspace)]) == 0
     made, there, back = tmp_path / "out" / record_format, tmp_path / "there", tmp_path / "back"
     bertprep.convert(tmp_path / "out/tfrecord", there, to=record_format)
     assert sums(made).items() <= sums(there).items()
@@ -312,13 +314,13 @@ def small_files(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest)
 
 
 @pytest.mark.usefixtures("small_files")
-@pytest.mark.parametrize("task", [["squad"], ["glue", "--name", "mrpc"]])
+@pytest.mark.parametrize("task", [["squad"], ["glue", "mrpc"]])
 def test_workers_change_no_byte(task: list[str], workspace: Path, tmp_path: Path) -> None:
     made = []
     for workers in (1, 2, 3):
         output = tmp_path / f"by_{workers}"
         options = ["--workdir", str(workspace), "--output", str(output), "--workers", str(workers)]
-        assert main(["create", "--task", *task, *options]) == 0
+        assert main(["task", *task, *options]) == 0
         made.append(sums(output))
     assert made[0] == made[1] == made[2]
     assert len([name for name in made[0] if name.startswith("ofrecord/training")]) == 3
@@ -327,8 +329,8 @@ def test_workers_change_no_byte(task: list[str], workspace: Path, tmp_path: Path
 @pytest.mark.usefixtures("small_files")
 @pytest.mark.parametrize("task", ["squad", "glue"])
 def test_files_one_after_the_other_are_the_one_that_google_writes(task: str, workspace: Path, tmp_path: Path) -> None:
-    name = "mrpc" if task == "glue" else None
-    created = bertprep.create_task(task, name=name, workdir=workspace, output=tmp_path / "out", formats="tfrecord", workers=2)
+    create = partial(bertprep.create_glue, "mrpc") if task == "glue" else bertprep.create_squad
+    created = create(workdir=workspace, output=tmp_path / "out", formats="tfrecord", workers=2)
     for split in ("training", "dev"):
         parts = []
         for path in sorted((created.folders["tfrecord"] / split).iterdir()):
@@ -350,7 +352,7 @@ def test_files_one_after_the_other_are_the_one_that_google_writes(task: str, wor
 
 def command(workdir: Path, output: Path, task: list[str], workers: int = 2) -> list[str]:
     where = ["--workdir", str(workdir), "--output", str(output), "--workers", str(workers)]
-    return [sys.executable, "-m", "bertprep", "create", "--task", *task, *where]
+    return [sys.executable, "-m", "bertprep", "task", *task, *where]
 
 
 def run(arguments: list[str], fail_after: str = "") -> int:
@@ -358,7 +360,7 @@ def run(arguments: list[str], fail_after: str = "") -> int:
     return done.returncode
 
 
-@pytest.mark.parametrize(("task", "files"), [(["squad"], 4), (["glue", "--name", "mrpc"], 6)])
+@pytest.mark.parametrize(("task", "files"), [(["squad"], 4), (["glue", "mrpc"], 6)])
 def test_a_killed_run_is_finished_by_the_same_command(task: list[str], files: int, workdir: Path, tmp_path: Path) -> None:
     assert run(command(workdir, tmp_path / "whole", task)) == 0
     expected = sums(tmp_path / "whole")
@@ -372,7 +374,7 @@ def test_a_killed_run_is_finished_by_the_same_command(task: list[str], files: in
 
 
 def test_what_is_made_is_not_made_again(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["create", "--task", "glue", "--name", "cola", "--workdir", str(workspace), "--seq", "32"]
+    arguments = ["task", "glue", "cola", "--workdir", str(workspace), "--seq", "32"]
     assert main(arguments) == 0
     folder = workspace / "tfrecord/lower_case_1_seq_len_32/glue_cola"
     path = folder / "dev/glue_cola_dev_00000.tfrecord"
@@ -387,24 +389,24 @@ def test_what_is_made_is_not_made_again(workspace: Path, capsys: pytest.CaptureF
 
 def test_compressed_files_are_in_a_folder_of_their_own(workspace: Path) -> None:
     options = ["--workdir", str(workspace), "--format", "tfrecord", "--compress", "gzip"]
-    assert main(["create", "--task", "glue", "--name", "mrpc", *options]) == 0
+    assert main(["task", "glue", "mrpc", *options]) == 0
     folder = workspace / "tfrecord/lower_case_1_seq_len_128_gzip/glue_mrpc"
     assert (folder / "training/glue_mrpc_training_00000.tfrecord.gz").read_bytes()[:2] == b"\x1f\x8b"
 
 
 def test_other_settings_do_not_mix(workspace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["create", "--workdir", str(workspace), "--output", str(tmp_path / "out"), "--task"]
-    assert main([*arguments, "glue", "--name", "mrpc"]) == 0
+    arguments = ["--workdir", str(workspace), "--output", str(tmp_path / "out")]
+    assert main(["task", "glue", "mrpc", *arguments]) == 0
     before = sums(tmp_path / "out")
     for others, expected in {
-        ("glue", "--name", "mrpc", "--seq", "64"): "was made with --seq 128, asked for is --seq 64",
-        ("glue", "--name", "mrpc", "--cased"): "",
-        ("glue", "--name", "cola"): "was made with",
-        ("squad",): "was made with --task glue, asked for is --task squad",
+        ("glue", "mrpc", "--seq", "64"): "was made with --seq 128, asked for is --seq 64",
+        ("glue", "mrpc", "--cased"): "",
+        ("glue", "cola"): "was made with",
+        ("squad",): "was made with task glue, asked for is task squad",
     }.items():
         capsys.readouterr()
         vocabulary = ["--vocab", str(VOCABULARY)]
-        assert main([*arguments, *others, *vocabulary]) == 1
+        assert main(["task", *others, *arguments, *vocabulary]) == 1
         said = capsys.readouterr().err
         assert expected in said
         assert said.count("\n") == 1
@@ -413,7 +415,7 @@ def test_other_settings_do_not_mix(workspace: Path, tmp_path: Path, capsys: pyte
 
 
 def test_a_changed_file_does_not_mix_either(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["create", "--task", "glue", "--name", "mrpc", "--workdir", str(workspace)]
+    arguments = ["task", "glue", "mrpc", "--workdir", str(workspace)]
     assert main(arguments) == 0
     with (workspace / "download/MRPC/train.tsv").open("a") as file:
         file.write("1\t1\t2\tthe boat\tthe ice\n")
@@ -423,7 +425,7 @@ def test_a_changed_file_does_not_mix_either(workspace: Path, capsys: pytest.Capt
 
 
 def test_converted_records_are_still_the_task_s(workspace: Path, tmp_path: Path) -> None:
-    squad = bertprep.create_task("squad", workdir=workspace, formats="tfrecord").folders["tfrecord"]
+    squad = bertprep.create_squad(workdir=workspace, formats="tfrecord").folders["tfrecord"]
     there, back = tmp_path / "ofrecord", tmp_path / "tfrecord"
     bertprep.convert(squad, there)
     bertprep.convert(there, back)
@@ -437,7 +439,7 @@ def test_converted_records_are_still_the_task_s(workspace: Path, tmp_path: Path)
 
 
 def test_another_tool_s_records_are_converted_too(workspace: Path, tmp_path: Path) -> None:
-    squad = bertprep.create_task("squad", workdir=workspace, formats="tfrecord").folders["tfrecord"]
+    squad = bertprep.create_squad(workdir=workspace, formats="tfrecord").folders["tfrecord"]
     (tmp_path / "theirs").mkdir()
     shutil.copyfile(squad / "training/squad_v1.1_training_00000.tfrecord", tmp_path / "theirs/train.tf_record")
     bertprep.convert(tmp_path / "theirs", tmp_path / "ours")
@@ -447,24 +449,22 @@ def test_another_tool_s_records_are_converted_too(workspace: Path, tmp_path: Pat
 
 
 MISTAKES = {
-    "no name": (["--task", "glue"], 2, "--task glue: which? give --name"),
-    "no such task": (["--task", "glue", "--name", "mrcp"], 2, "--name mrcp: GLUE has no such task; choose one of cola, sst2"),
-    "not downloaded": (["--task", "glue", "--name", "rte"], 2, "RTE/train.tsv: does not exist; bertprep download glue"),
-    "another task's option": (["--task", "glue", "--name", "mrpc", "--doc-stride", "9"], 2, "--doc-stride: is for --task"),
-    "an option of pretraining": (["--task", "squad", "--dupe", "5"], 2, "--dupe: is for pretraining, not for --task squad"),
-    "a corpus": (["--task", "squad", "--corpus", "wikipedia"], 2, "--corpus: is for pretraining"),
-    "a task's option without it": (["--version", "2.0"], 2, "--version: is for --task squad; add it"),
-    "an unknown version": (["--task", "squad", "--version", "3.0"], 2, "--version 3.0: unknown; choose one of 1.1, 2.0"),
-    "labels of GLUE's": (["--task", "glue", "--name", "mrpc", "--labels", "a,b"], 2, "--labels a,b: mrpc has its own (0, 1)"),
-    "a long question": (["--task", "squad", "--seq", "64"], 2, "--max-query 64: must be at most 60"),
+    "no name": (["glue"], 2, "which task of GLUE? name it, as in bertprep task glue mrpc"),
+    "no such task": (["glue", "mrcp"], 2, "mrcp: GLUE has no such task; choose one of cola, sst2"),
+    "not downloaded": (["glue", "rte"], 2, "RTE/train.tsv: does not exist; bertprep download glue"),
+    "another task's option": (["glue", "mrpc", "--doc-stride", "9"], 2, "--doc-stride: unknown option"),
+    "an option of pretraining": (["squad", "--dupe", "5"], 2, "--dupe: unknown option"),
+    "an unknown version": (["squad", "--version", "3.0"], 2, "--version 3.0: unknown; choose one of 1.1, 2.0"),
+    "labels of GLUE's": (["glue", "mrpc", "--labels", "a,b"], 2, "--labels a,b: mrpc has its own (0, 1)"),
+    "a long question": (["squad", "--seq", "64"], 2, "--max-query 64: must be at most 60"),
     "no cased vocabulary": (
-        ["--task", "squad", "--cased"], 2, "bertprep download vocab --model google-bert/bert-base-cased fetches it",
+        ["squad", "--cased"], 2, "bertprep download vocab --model google-bert/bert-base-cased fetches it",
     ),
     "other feature names": (
-        ["--task", "squad", "--feature-names", "tf2", "--format", "tfrecord"], 2, "--feature-names tf2: is for pretraining",
+        ["squad", "--feature-names", "tf2", "--format", "tfrecord"], 2, "--feature-names tf2: is for pretraining",
     ),
-    "a file that is not there": (["--task", "squad", "--input", "x.json"], 2, "--input x.json: does not exist"),
-    "v2.0 as v1.1": (["--task", "squad", "--input", "download/squad/v2.0"], 1, "expected v1.1"),
+    "a file that is not there": (["squad", "--input", "x.json"], 2, "--input x.json: does not exist"),
+    "v2.0 as v1.1": (["squad", "--input", "download/squad/v2.0"], 1, "expected v1.1"),
 }  # fmt: skip
 
 
@@ -475,7 +475,7 @@ def test_a_mistake_is_one_line(
     arguments, status, expected = MISTAKES[case]
     monkeypatch.chdir(workdir)
     try:
-        found = main(["create", "--workdir", str(workdir), *arguments])
+        found = main(["task", *arguments, "--workdir", str(workdir)])
     except SystemExit as stopped:
         found = int(stopped.code or 0)
     said = capsys.readouterr().err
@@ -490,7 +490,7 @@ NAMES = {
     "a split twice": (
         ["train.tsv", "train_2.tsv"], "--input train_2.tsv: is for training, and so is train.tsv; name one file for each split",
     ),
-    "no labels": (["dev.tsv"], "--name reviews: its labels are not known; give --labels, or a training file"),
+    "no labels": (["dev.tsv"], "reviews: its labels are not known; give --labels, or a training file"),
     "a folder of others": (["."], "--input .: holds no .tsv or .jsonl or .json file whose name tells its split: a name begins"),
 }  # fmt: skip
 
@@ -503,15 +503,15 @@ def test_names_of_one_s_own_files_tell_the_split(case: str, tmp_path: Path, monk
         if name != ".":
             Path(name).write_text("text\tlabel\nthe boat\tgood\n")
     with pytest.raises(bertprep.UsageError) as caught:
-        bertprep.create_task("glue", name="reviews", inputs=names, vocab=VOCABULARY)
+        bertprep.create_glue(name="reviews", inputs=names, vocab=VOCABULARY)
     assert expected in str(caught.value)
 
 
 def test_a_mistake_in_a_file_stops_the_run(tmp_path: Path) -> None:
     (tmp_path / "train.tsv").write_text("text\tlabel\nthe boat\tgood\nthe ice\tugly\n")
     with pytest.raises(bertprep.BertprepError, match=r"train.tsv: line 3: the label is 'ugly', expected one of bad, good"):
-        bertprep.create_task(
-            "glue", name="own", labels=["bad", "good"], inputs=[tmp_path], vocab=VOCABULARY, output=tmp_path / "out", workers=2
+        bertprep.create_glue(
+            name="own", labels=["bad", "good"], inputs=[tmp_path], vocab=VOCABULARY, output=tmp_path / "out", workers=2
         )
     assert not list(tmp_path.rglob("*.tmp"))
 
@@ -519,8 +519,8 @@ def test_a_mistake_in_a_file_stops_the_run(tmp_path: Path) -> None:
 @pytest.mark.tensorflow
 def test_google_s_scripts_read_them(workspace: Path) -> None:
     tf = pytest.importorskip("tensorflow")
-    squad = bertprep.create_task("squad", workdir=workspace, formats="tfrecord").folders["tfrecord"]
-    glue = bertprep.create_task("glue", name="mrpc", workdir=workspace, formats="tfrecord").folders["tfrecord"]
+    squad = bertprep.create_squad(workdir=workspace, formats="tfrecord").folders["tfrecord"]
+    glue = bertprep.create_glue(name="mrpc", workdir=workspace, formats="tfrecord").folders["tfrecord"]
 
     def whole(seq: int, *single: str) -> dict[str, Any]:
         # name_to_features of run_squad.py's and run_classifier.py's input_fn_builder

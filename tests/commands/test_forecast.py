@@ -10,8 +10,7 @@ import pytest
 import bertprep
 from bertprep.cli import main
 from bertprep.commands import forecast as forecasts
-from bertprep.commands.create import Created, create
-from bertprep.commands.forecast import forecast
+from bertprep.commands.create import Created, create, forecast
 from bertprep.commands.shard import shard
 from bertprep.errors import BertprepError
 from tests.corpora import deal, sums
@@ -29,7 +28,7 @@ def total(created: Created, record_format: str, key: str, split: str = "") -> in
 def test_a_small_text_is_made_as_a_whole_so_that_its_numbers_are_exact(golden_corpus: Path, tmp_path: Path) -> None:
     asked: dict[str, Any] = {
         "inputs": deal(golden_corpus, tmp_path / "text", 3), "output": tmp_path / "out", "vocab": VOCABULARY,
-        "settings": bertprep.InstanceSettings(dupe=2, seq=64, pred=10, whole_word=True, seed=7),
+        "dupe": 2, "seq": 64, "pred": 10, "whole_word": True, "seed": 7,
     }  # fmt: skip
     before = sums(tmp_path)
     found = bertprep.forecast(**asked, workers=2)
@@ -42,7 +41,7 @@ def test_a_small_text_is_made_as_a_whole_so_that_its_numbers_are_exact(golden_co
 
 
 def test_a_vocabulary_is_trained_and_splits_are_numbered_as_by_create(tmp_path: Path) -> None:
-    asked: dict[str, Any] = {"formats": "tfrecord", "vocab_size": 400, "settings": bertprep.InstanceSettings(dupe=1)}
+    asked: dict[str, Any] = {"formats": "tfrecord", "dupe": 1}
     found = forecast(workdir=tmp_path, workers=2, **asked)
     assert not list(tmp_path.iterdir())
     created = create(workdir=tmp_path, workers=2, **asked)
@@ -75,7 +74,7 @@ def test_shards_of_a_download_are_made_of_a_sample_elsewhere(tmp_path: Path, mon
     monkeypatch.setattr(forecasts, "SAMPLE_BYTES", 150_000)
     found = forecast(**asked, corpus="bookcorpus")
     assert sums(tmp_path) == before
-    shard(workdir=tmp_path / "data", corpus="bookcorpus", settings=bertprep.ShardSettings(shards=4), workers=1)
+    shard(workdir=tmp_path / "data", corpus="bookcorpus", shards=4, workers=1)
     created = create(**asked, corpus="bookcorpus")
     assert found.training_records + found.test_records == pytest.approx(total(created, "tfrecord", "examples"), rel=0.2)
 
@@ -107,7 +106,6 @@ def test_invalid_text_is_reported_as_by_create(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (["create", "--json", "plan.json"], "--json: is for the forecast of --dry-run"),
-        (["create", "--dry-run", "--task", "squad"], "--dry-run: forecasts records for pretraining"),
         (["create", "--dry-run", "--input", "nowhere.txt", "--output", "out"], "--input nowhere.txt: does not exist"),
         (["create", "--dry-run", "--corpus", "mine"], "--corpus mine: has no text shards in data/sharded/mine; make them"),
         (["create", "--dry-run", "--corpus", "bookcorpus"], "bertprep download bookcorpus fetches it"),

@@ -9,6 +9,7 @@ from bertprep.cli import main
 from bertprep.commands.convert import convert
 from bertprep.commands.create import create
 from bertprep.commands.shard import shard
+from bertprep.config import ShardSettings
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files import object_store
 from bertprep.files.atomic import atomic_file
@@ -27,9 +28,9 @@ SETTINGS = bertprep.InstanceSettings(seq=64, pred=10, dupe=1)
 
 def make_all(inputs: list[Path], workdir: Path, workers: int) -> None:
     """Text shards, records of two formats and converted ones, in a workspace."""
-    shard(inputs, bertprep.ShardSettings(shards=3), workdir=workdir, corpus="mine", workers=workers)
+    shard(inputs, shards=3, workdir=workdir, corpus="mine", workers=workers)
     created = create(
-        workdir=workdir, corpus="mine", settings=SETTINGS, vocab=GOLDEN / "vocab.txt", formats="tfrecord,arrow", workers=workers
+        workdir=workdir, corpus="mine", **vars(SETTINGS), vocab=GOLDEN / "vocab.txt", formats="tfrecord,arrow", workers=workers
     )
     convert(created.folders["tfrecord"], workdir / "converted", to="ofrecord", shards=2, workers=workers)
 
@@ -89,16 +90,16 @@ def test_killed_at_any_moment_it_leaves_the_same_and_nothing_half_made_is_ever_s
 
 def test_workers_make_the_same_and_a_second_run_makes_nothing(made: Path, store: Store) -> None:
     inputs = sorted((made / "text").iterdir())
-    shard(inputs, bertprep.ShardSettings(shards=3), workdir=store.url, corpus="mine", workers=2)
+    shard(inputs, shards=3, workdir=store.url, corpus="mine", workers=2)
     expected = sums(made / "data" / "sharded")
     assert sums(store.place("sharded")) == expected
     (store.place("sharded/mine/training") / "mine_training_00001.txt").unlink()
     store.asked.clear()
-    shard(inputs, bertprep.ShardSettings(shards=3), workdir=store.url, corpus="mine", workers=1)
+    shard(inputs, shards=3, workdir=store.url, corpus="mine", workers=1)
     assert sums(store.place("sharded")) == expected
     assert store.count("PUT", ".*training_0000[02].*") == 0
     store.asked.clear()
-    shard(inputs, bertprep.ShardSettings(shards=3), workdir=store.url, corpus="mine", workers=1)
+    shard(inputs, shards=3, workdir=store.url, corpus="mine", workers=1)
     assert store.count("PUT") == store.count("DELETE") == 0
 
 
@@ -180,12 +181,12 @@ def test_text_is_read_from_a_store_as_from_a_disk(made: Path, store: Store, tmp_
     upload(made / "text", store.place("text"))
     with atomic_file(store.place("text/notes.csv.gz")) as file:
         file.write(b"not read")
-    settings = bertprep.ShardSettings(shards=3)
+    settings = ShardSettings(shards=3)
     for number, given in enumerate(([f"{store.url}/text/text_*.txt"], [f"{store.url}/text/text_{n}.txt" for n in range(3)])):
-        shard(given, settings, workdir=tmp_path / str(number), corpus="mine", workers=1)
+        shard(given, **vars(settings), workdir=tmp_path / str(number), corpus="mine", workers=1)
         assert sums(tmp_path / str(number) / "sharded") == sums(made / "data" / "sharded")
     with pytest.raises(UsageError, match="does not exist"):
-        shard([f"{store.url}/text/none.txt"], settings, workdir=tmp_path / "none", corpus="mine", workers=1)
+        shard([f"{store.url}/text/none.txt"], **vars(settings), workdir=tmp_path / "none", corpus="mine", workers=1)
 
 
 def test_more_commands_take_urls(made: Path, store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -198,7 +199,7 @@ def test_more_commands_take_urls(made: Path, store: Store, tmp_path: Path, capsy
         (tmp_path / "glue" / f"{split}.tsv").write_text(f"sentence\tlabel\n{lines}")
     for name in ("saved", "glue"):
         upload(tmp_path / name, store.place(name))
-    task = ["create", "--task", "glue", "--name", "mine", "--vocab", str(GOLDEN / "vocab.txt"), "--workers", "1"]
+    task = ["task", "glue", "mine", "--vocab", str(GOLDEN / "vocab.txt"), "--workers", "1"]
     results = []
     for home in (str(tmp_path), store.url):
         for arguments in (
@@ -223,7 +224,7 @@ def test_a_download_that_is_copied_to_a_store_is_read_there(store: Store, tmp_pa
     download(Workspace(tmp_path / "data"), "bookscorpus", [[f"the book {number} ." for number in range(200)]] * 2)
     upload(tmp_path / "data", store.place("data"))
     for workdir in (tmp_path / "data", store.place("data")):
-        shard(settings=bertprep.ShardSettings(test_fraction=0), corpus="bookcorpus", workdir=workdir, workers=1)
+        shard(test_fraction=0, corpus="bookcorpus", workdir=workdir, workers=1)
     assert sums(store.place("data/sharded")) == sums(tmp_path / "data" / "sharded")
 
 

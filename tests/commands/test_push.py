@@ -20,8 +20,9 @@ from huggingface_hub import constants
 from tokenizers import Tokenizer as HuggingFaceTokenizer
 
 import bertprep
-from bertprep import BertprepError, InstanceSettings, ShardSettings, SquadSettings, UsageError
+from bertprep import BertprepError, InstanceSettings, UsageError
 from bertprep.commands.push import Pushed
+from bertprep.config import SquadSettings
 from bertprep.files.object_store import put
 from bertprep.files.places import place
 from bertprep.instances.tokenizer import Tokenizer
@@ -52,9 +53,9 @@ Change = Callable[[dict[str, bytes]], dict[str, bytes]]
 def made(tmp_path_factory: pytest.TempPathFactory, golden_corpus: Path) -> Path:
     """A workspace with TFRecords of two training shards and one for testing."""
     workdir = tmp_path_factory.mktemp("made")
-    bertprep.shard([golden_corpus], corpus="mine", settings=ShardSettings(shards=2, test_fraction=0.4), workdir=workdir)
+    bertprep.shard([golden_corpus], corpus="mine", shards=2, test_fraction=0.4, workdir=workdir)
     settings = InstanceSettings(seq=32, pred=4, dupe=1)
-    bertprep.create(settings=settings, corpus="mine", formats="tfrecord", vocab=VOCABULARY, workdir=workdir)
+    bertprep.create(**vars(settings), corpus="mine", formats="tfrecord", vocab=VOCABULARY, workdir=workdir)
     return workdir
 
 
@@ -246,7 +247,7 @@ def test_datasets_loads_what_was_pushed(hub: HubServer, records: Path, tmp_path:
     inputs = sorted(tmp_path.glob("*.json"))
     settings = SquadSettings(seq=64, max_query=16, doc_stride=16)
     made = tmp_path / "squad"
-    bertprep.create_task("squad", inputs=inputs, settings=settings, vocab=VOCABULARY, output=made, formats="tfrecord")
+    bertprep.create_squad(inputs=inputs, **vars(settings), vocab=VOCABULARY, output=made, formats="tfrecord")
     squad = bertprep.push(made, "me/squad", workdir=tmp_path)
     assert files_on(hub, "me/squad")["dev.json"] == inputs[0].read_bytes()
     bertprep.download(["dataset", "me/squad"], workdir=tmp_path)
@@ -344,7 +345,7 @@ def damage(records: Path) -> None:
 def test_parquet_that_create_made_beside_is_what_goes_up(hub: HubServer, made: Path, tmp_path: Path) -> None:
     workdir = shutil.copytree(made, tmp_path / "data", ignore=shutil.ignore_patterns("parquet"))
     settings = InstanceSettings(seq=32, pred=4, dupe=1)
-    created = bertprep.create(settings=settings, corpus="mine", formats="parquet", vocab=VOCABULARY, workdir=workdir)
+    created = bertprep.create(**vars(settings), corpus="mine", formats="parquet", vocab=VOCABULARY, workdir=workdir)
     [tfrecords] = (workdir / "tfrecord").glob("*/mine")
     before = sums(created.folders["parquet"])
     bertprep.push(tfrecords, NAME)

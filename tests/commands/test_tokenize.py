@@ -40,7 +40,7 @@ FOLDER = "lower_case_1_vocab_c9638303_shard_3_test_split_10/mine"
 
 def make(workdir: Path, **options: Any) -> dict[str, str]:
     """Records of the corpus in a workspace; their checksums."""
-    made = create(workdir=workdir, corpus="mine", settings=SETTINGS, vocab=VOCABULARY, formats="tfrecord", workers=1, **options)
+    made = create(workdir=workdir, corpus="mine", **vars(SETTINGS), vocab=VOCABULARY, formats="tfrecord", workers=1, **options)
     return sums(made.folders["tfrecord"])
 
 
@@ -48,7 +48,7 @@ def make(workdir: Path, **options: Any) -> dict[str, str]:
 def made(golden_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A workspace with text shards and their tokens."""
     folder = tmp_path_factory.mktemp("made")
-    shard(deal(golden_corpus, folder / "text", 3), bertprep.ShardSettings(shards=3), workdir=folder, corpus="mine", workers=1)
+    shard(deal(golden_corpus, folder / "text", 3), shards=3, workdir=folder, corpus="mine", workers=1)
     tokenize(workdir=folder, corpus="mine", vocab=VOCABULARY, workers=1)
     return folder
 
@@ -176,7 +176,7 @@ def test_records_and_tokens_of_another_text_than_the_shards_are_found(copy: Path
 
 def test_tokens_of_other_casing_are_not_taken(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = bertprep.InstanceSettings(seq=64, pred=10, dupe=1, cased=True)
-    create(workdir=copy, corpus="mine", settings=settings, vocab=VOCABULARY, formats="tfrecord", progress=True, workers=1)
+    create(workdir=copy, corpus="mine", **vars(settings), vocab=VOCABULARY, formats="tfrecord", progress=True, workers=1)
     assert "takes the tokens" not in capsys.readouterr().err
 
 
@@ -210,7 +210,7 @@ def test_a_killed_run_is_finished_by_the_same_command(made: Path, tmp_path: Path
 
 def test_tokens_in_a_store_are_those_of_a_disk(made: Path, store: Store, tmp_path: Path) -> None:
     inputs = sorted((made / "text").iterdir())
-    shard(inputs, bertprep.ShardSettings(shards=3), workdir=store.url, corpus="mine", workers=1)
+    shard(inputs, shards=3, workdir=store.url, corpus="mine", workers=1)
     tokenize(workdir=store.url, corpus="mine", vocab=VOCABULARY, workers=1)
     assert sums(store.place("tokens")) == sums(made / "tokens")
     assert not validate([store.url + "/tokens"], workers=1)[0].findings
@@ -218,34 +218,32 @@ def test_tokens_in_a_store_are_those_of_a_disk(made: Path, store: Store, tmp_pat
     tokenize(workdir=store.url, corpus="mine", vocab=VOCABULARY, workers=1)
     assert store.count("PUT") == store.count("DELETE") == 0
     of_text = create(
-        inputs=[made / "sharded/mine/test/mine_test_00000.txt"], output=tmp_path, vocab=VOCABULARY, settings=SETTINGS, workers=1
+        inputs=[made / "sharded/mine/test/mine_test_00000.txt"], output=tmp_path, vocab=VOCABULARY, **vars(SETTINGS), workers=1
     )
-    of_tokens = create(
-        inputs=[store.place("tokens") / FOLDER / "test"], output=store.place("out"), settings=SETTINGS, workers=1
-    )
+    of_tokens = create(inputs=[store.place("tokens") / FOLDER / "test"], output=store.place("out"), **vars(SETTINGS), workers=1)
     assert sums(of_tokens.folders["tfrecord"]) == sums(of_text.folders["tfrecord"])
 
 
 def test_records_of_a_folder_of_tokens_are_those_of_its_text(tokens: Path, copy: Path, tmp_path: Path) -> None:
     texts = sorted((copy / "sharded/mine/training").iterdir())
-    expected = create(inputs=texts, output=tmp_path / "a", vocab=VOCABULARY, settings=SETTINGS, workers=1)
+    expected = create(inputs=texts, output=tmp_path / "a", vocab=VOCABULARY, **vars(SETTINGS), workers=1)
     assert expected.made == 3
-    create(inputs=[tokens], output=tmp_path / "b", settings=SETTINGS, workers=1)  # the vocabulary lies beside them
-    create(inputs=sorted((tokens / "training").glob("*.bin")), output=tmp_path / "c", settings=SETTINGS, workers=1)
+    create(inputs=[tokens], output=tmp_path / "b", **vars(SETTINGS), workers=1)  # the vocabulary lies beside them
+    create(inputs=sorted((tokens / "training").glob("*.bin")), output=tmp_path / "c", **vars(SETTINGS), workers=1)
     assert sums(tmp_path / "a") == sums(tmp_path / "b") == sums(tmp_path / "c")
-    assert create(inputs=[tokens], output=tmp_path / "a", settings=SETTINGS, workers=1).made == 0
+    assert create(inputs=[tokens], output=tmp_path / "a", **vars(SETTINGS), workers=1).made == 0
 
 
 def test_records_of_tokens_of_another_tool(foreign: Path, copy: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"has no vocab.txt beside it; name the vocabulary with --vocab FILE"):
-        create(inputs=[foreign], output=tmp_path / "a", settings=SETTINGS)
-    made = create(inputs=[foreign], output=tmp_path / "a", vocab=VOCABULARY, settings=SETTINGS, workers=1)
+        create(inputs=[foreign], output=tmp_path / "a", **vars(SETTINGS))
+    made = create(inputs=[foreign], output=tmp_path / "a", vocab=VOCABULARY, **vars(SETTINGS), workers=1)
     own = make(copy)
     assert sums(made.folders["tfrecord"]).items() <= {name.removeprefix("training/"): s for name, s in renamed(own)}.items()
     path = next(foreign.glob("*.bin"))
     path.write_bytes(path.read_bytes()[::-1])
     with pytest.raises(BertprepError, match=r"and .* has changed since"):
-        create(inputs=[foreign], output=tmp_path / "a", vocab=VOCABULARY, settings=SETTINGS)
+        create(inputs=[foreign], output=tmp_path / "a", vocab=VOCABULARY, **vars(SETTINGS))
 
 
 def renamed(found: dict[str, str]) -> list[tuple[str, str]]:
@@ -255,13 +253,11 @@ def renamed(found: dict[str, str]) -> list[tuple[str, str]]:
 def test_what_create_refuses(tokens: Path, tmp_path: Path) -> None:
     cased = bertprep.InstanceSettings(cased=True)
     with pytest.raises(UsageError, match="was tokenized without --cased"):
-        create(inputs=[tokens], output=tmp_path / "a", settings=cased)
+        create(inputs=[tokens], output=tmp_path / "a", **vars(cased))
     other = tmp_path / "other.txt"
     other.write_text(VOCABULARY.read_text() + "[another]\n")
     with pytest.raises(BertprepError, match=r"other\.txt: is not the vocabulary that .* was made with"):
         create(inputs=[tokens], output=tmp_path / "a", vocab=other)
-    with pytest.raises(UsageError, match="--vocab-size 400: token shards have the vocabulary that they were made with"):
-        create(inputs=[tokens], output=tmp_path / "a", vocab_size=400)
     whole = MEGATRON / "whole_documents.bin"
     with pytest.raises(UsageError, match="has no sentences: each of its 4 documents is one sequence"):
         create(inputs=[whole], output=tmp_path / "b", vocab=VOCABULARY)
@@ -272,9 +268,9 @@ def test_what_create_refuses(tokens: Path, tmp_path: Path) -> None:
     shutil.rmtree(tokens / "training")
     (tokens / "manifest.json").unlink()
     with pytest.raises(UsageError, match="has no training split; name the folder of the one to make records of"):
-        create(inputs=[tokens], output=tmp_path / "a", settings=SETTINGS)
+        create(inputs=[tokens], output=tmp_path / "a", **vars(SETTINGS))
     with pytest.raises(UsageError, match="is a folder; name the files in it"):
-        bertprep.forecast(inputs=[tokens], vocab=VOCABULARY)
+        bertprep.forecast(inputs=[tokens], output=tmp_path / "a", vocab=VOCABULARY)
     with pytest.raises(UsageError, match="holds token shards, expected records; bertprep create makes records of token shards"):
         find_records(tokens)
     with pytest.raises(UsageError, match="holds text shards, expected token shards"):

@@ -19,7 +19,7 @@ from bertprep.check.outcome import Finding
 from bertprep.check.records import RecordChecker, RecordRules
 from bertprep.cli import main
 from bertprep.commands.create import create
-from bertprep.config import InstanceSettings
+from bertprep.config import Dialect, InstanceSettings
 from bertprep.errors import UsageError
 from bertprep.records import PretrainingExamples
 from bertprep.records.data_sets import find_data_sets
@@ -146,8 +146,8 @@ def test_columns(made: Path, tmp_path: Path, record_format: str) -> None:
 
 
 def test_our_gzip_and_tf2_dialects(made: Path, tmp_path: Path) -> None:
-    dialect = bertprep.Dialect(feature_names="tf2", compress="gzip")
-    bertprep.convert(made / "tfrecord", tmp_path / "made", to="tfrecord", dialect=dialect, workers=1)
+    dialect = Dialect(feature_names="tf2", compress="gzip")
+    bertprep.convert(made / "tfrecord", tmp_path / "made", to="tfrecord", **vars(dialect), workers=1)
     (outcome,) = bertprep.validate([tmp_path / "made"], workers=1)
     assert (outcome.findings, len(outcome.files)) == ([], 4)
     (tmp_path / "made/manifest.json").unlink()
@@ -175,7 +175,7 @@ def test_a_bad_file_does_not_stop_the_others(copy: Path) -> None:
 
 def test_the_odd_file_is_named(copy: Path, golden_corpus: Path) -> None:
     settings = InstanceSettings(seq=64, pred=10)
-    create(inputs=[golden_corpus], settings=settings, output=copy / "other", vocab=GOLDEN / "vocab.txt", workers=1)
+    create(inputs=[golden_corpus], **vars(settings), output=copy / "other", vocab=GOLDEN / "vocab.txt", workers=1)
     shutil.copy(copy / "other" / "ofrecord" / "part-0", copy / "ofrecord" / "part-0")  # the first of the files
     shutil.copy(copy / "tfrecord" / "corpus_training_00001.tfrecord", copy / "ofrecord" / "part-9")
     (copy / "manifest.json").unlink()
@@ -200,9 +200,7 @@ def test_the_odd_file_is_named(copy: Path, golden_corpus: Path) -> None:
 def test_the_masking_fraction_that_fits_is_named(
     settings: InstanceSettings, fitting: str | None, golden_corpus: Path, tmp_path: Path
 ) -> None:
-    create(
-        inputs=[golden_corpus], settings=settings, output=tmp_path, vocab=GOLDEN / "vocab.txt", formats="tfrecord", workers=1
-    )
+    create(inputs=[golden_corpus], **vars(settings), output=tmp_path, vocab=GOLDEN / "vocab.txt", formats="tfrecord", workers=1)
     (tmp_path / "manifest.json").unlink()
     (outcome,) = bertprep.validate([tmp_path], workers=1)
     (said,) = (str(finding) for finding in outcome.findings if finding.code == "prediction-count")
@@ -217,7 +215,7 @@ def test_the_masking_fraction_that_fits_is_named(
 def whole_words(golden_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> PretrainingExamples:
     folder = tmp_path_factory.mktemp("whole_words")
     settings = InstanceSettings(whole_word=True, dupe=1)
-    create(inputs=[golden_corpus], settings=settings, output=folder, vocab=GOLDEN / "vocab.txt", formats="tfrecord", workers=1)
+    create(inputs=[golden_corpus], **vars(settings), output=folder, vocab=GOLDEN / "vocab.txt", formats="tfrecord", workers=1)
     with records.open(folder / NAME) as file:
         return file[:]
 
@@ -282,7 +280,7 @@ def test_a_gap_in_numbered_names_is_found(names: str, missing: list[str], tmp_pa
 
 def test_a_workspace(tmp_path: Path) -> None:
     """Of the sample corpus: text shards, and records of both formats and splits."""
-    create(settings=InstanceSettings(dupe=1), workdir=tmp_path, vocab=GOLDEN / "vocab.txt", workers=2)
+    create(dupe=1, workdir=tmp_path, vocab=GOLDEN / "vocab.txt", workers=2)
     outcomes = bertprep.validate([tmp_path], workers=2)
     assert sorted(outcome.kind for outcome in outcomes) == ["ofrecord", "text shards", "tfrecord"]
     assert [finding for outcome in outcomes for finding in outcome.findings] == []

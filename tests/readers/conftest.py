@@ -18,7 +18,8 @@ def created(request: pytest.FixtureRequest, golden_corpus: Path, tmp_path_factor
         inputs=[golden_corpus],
         output=folder,
         vocab=GOLDEN / "vocab.txt",
-        settings=bertprep.InstanceSettings(seq=seq, pred=pred),
+        seq=seq,
+        pred=pred,
         formats=("tfrecord", "ofrecord"),
         workers=1,
     )

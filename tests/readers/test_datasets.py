@@ -13,6 +13,7 @@ import pytest
 
 import bertprep
 from bertprep import records
+from bertprep.config import ShardSettings
 from bertprep.records.columns import NEXT_SENTENCE_NAMES
 from tests.golden import GOLDEN
 
@@ -26,10 +27,10 @@ Columns = dict[str, npt.NDArray[np.generic]]
 def folders(golden_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The data set in each format: three files for training and one for testing."""
     workdir = tmp_path_factory.mktemp("made")
-    shards = bertprep.ShardSettings(shards=3, splitter="lines")
-    bertprep.shard([golden_corpus], shards, workdir=workdir, corpus="gold", workers=1)
+    shards = ShardSettings(shards=3, splitter="lines")
+    bertprep.shard([golden_corpus], **vars(shards), workdir=workdir, corpus="gold", workers=1)
     asked = {"workdir": workdir, "corpus": "gold", "vocab": GOLDEN / "vocab.txt", "workers": 1}
-    return bertprep.create(settings=SETTINGS, formats=FORMATS, **asked).folders
+    return bertprep.create(**vars(SETTINGS), formats=FORMATS, **asked).folders
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import bertprep
+from bertprep.config import Dialect
 from tests.golden import GOLDEN
 from tests.readers.reader_checks import FEATURES, Created, Values
 
@@ -38,17 +39,18 @@ def read_as_the_model_garden(paths: list[Path], *, seq: int, pred: int, v2: bool
 def test_tensorflow_reads_what_create_and_convert_write(
     feature_names: str, compress: str, created: Created, golden_corpus: Path, tmp_path: Path
 ) -> None:
-    dialect = bertprep.Dialect(feature_names=feature_names, compress=compress)
+    dialect = Dialect(feature_names=feature_names, compress=compress)
     made = bertprep.create(
         inputs=[golden_corpus],
         output=tmp_path / "made",
         vocab=GOLDEN / "vocab.txt",
-        settings=bertprep.InstanceSettings(seq=created.seq, pred=created.pred),
-        dialect=dialect,
+        seq=created.seq,
+        pred=created.pred,
+        **vars(dialect),
         formats="tfrecord",
         workers=1,
     )
-    bertprep.convert(created.ofrecord, tmp_path / "dealt", to="tfrecord", dialect=dialect, shards=3, workers=1)
+    bertprep.convert(created.ofrecord, tmp_path / "dealt", to="tfrecord", **vars(dialect), shards=3, workers=1)
     asked: dict[str, Any] = {
         "seq": created.seq, "pred": created.pred, "v2": feature_names == "tf2", "gzip": compress == "gzip",
     }  # fmt: skip

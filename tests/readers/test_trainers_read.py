@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 import bertprep
+from bertprep.config import ShardSettings
 from bertprep.records.data_sets import find_records
 from bertprep.records.record_set import RecordSet
 from tests.corpora import deal
@@ -55,10 +56,10 @@ def as_bytes(values: Values) -> Iterator[bytes]:
 def folders(request: pytest.FixtureRequest, golden_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Folder]:
     """A folder of each format, with the names that `create` gives in a workspace, or with --output."""
     root = tmp_path_factory.mktemp(request.param)
-    asked: dict[str, Any] = {"vocab": GOLDEN / "vocab.txt", "settings": bertprep.InstanceSettings(dupe=1), "workers": 2}
+    asked: dict[str, Any] = {"vocab": GOLDEN / "vocab.txt", "dupe": 1, "workers": 2}
     if request.param == "workspace":
-        settings = bertprep.ShardSettings(splitter="lines", shards=SHARDS)
-        bertprep.shard([golden_corpus], settings, workdir=root, corpus="gold", workers=2)
+        settings = ShardSettings(splitter="lines", shards=SHARDS)
+        bertprep.shard([golden_corpus], **vars(settings), workdir=root, corpus="gold", workers=2)
         made = bertprep.create(workdir=root, corpus="gold", **asked)
         paths = {name: path / "training" for name, path in made.folders.items()}
     else:

@@ -76,7 +76,7 @@ def test_the_names_of_tensorflow_2_change_nothing_else(tmp_path: Path) -> None:
     rng = random.Random(4)
     expected = [random_record(rng, 100, 15, most=rng.choice([1, 200, 30000, 2**31 - 1])) for _ in range(200)]
     source = write(tmp_path / "source", file_of(*expected))
-    bertprep.convert(source, tmp_path / "out", to="tfrecord", dialect=bertprep.Dialect(feature_names="tf2"))
+    bertprep.convert(source, tmp_path / "out", to="tfrecord", feature_names="tf2")
     assert (tmp_path / "out").read_bytes() == file_of(*expected, dialect=Dialect("tfrecord", new_names=True))
 
 

@@ -73,7 +73,7 @@ def read(live: LiveExamples, first: int, stop: int, size: int = 64) -> list[Exam
 )
 def test_epoch_0_is_what_create_writes(asked: InstanceSettings, texts: list[Path], tokens: Path, tmp_path: Path) -> None:
     made = bertprep.create(
-        settings=asked, formats="tfrecord", inputs=texts, output=tmp_path, vocab=GOLDEN / "vocab.txt", workers=1
+        **vars(asked), formats="tfrecord", inputs=texts, output=tmp_path, vocab=GOLDEN / "vocab.txt", workers=1
     )
     with RecordSet([made.folders["tfrecord"]]) as records, LiveExamples(tokens, settings=asked, shuffle_shards=2) as live:
         assert (len(live), live.shape) == (len(records), records.shape)

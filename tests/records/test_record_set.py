@@ -13,6 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 import bertprep
+from bertprep.config import Dialect as TFRecordDialect
 from bertprep.errors import BertprepError, UsageError
 from bertprep.records import PretrainingExamples, record_index, record_set
 from bertprep.records.record_index import INDEX
@@ -174,8 +175,8 @@ def test_gzip_files_are_held_decompressed(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_what_we_write_in_gzip_and_with_the_names_of_tensorflow_2(tmp_path: Path) -> None:
     expected = write_folder(tmp_path / "a", (3, 4, 5))
-    dialect = bertprep.Dialect(feature_names="tf2", compress="gzip")
-    bertprep.convert(tmp_path / "a", tmp_path / "b", to="tfrecord", dialect=dialect, workers=1)
+    dialect = TFRecordDialect(feature_names="tf2", compress="gzip")
+    bertprep.convert(tmp_path / "a", tmp_path / "b", to="tfrecord", **vars(dialect), workers=1)
     for _ in range(2):  # found, and then from the index
         with RecordSet([tmp_path / "b"]) as records:
             assert_holds(gather(records, list(range(12))), expected)

@@ -8,7 +8,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from bertprep.commands.shard import ensure_shards, shard
-from bertprep.config import ShardSettings
 from bertprep.errors import BertprepError, UsageError
 from bertprep.sources.corpora import name_corpus, name_made_corpus, parts_of
 from bertprep.sources.listing import Listing, RemoteFile, save_listing
@@ -99,7 +98,7 @@ def test_the_language_is_that_of_the_wikipedia(tmp_path: Path) -> None:
 def test_own_text_may_have_the_name_that_trainers_look_for(name: str, suffix: str, tmp_path: Path) -> None:
     (tmp_path / "own.txt").write_text("This is mine.\n")
     (tmp_path / "own.jsonl").write_text('{"text": "This is mine."}\n')
-    made = shard([tmp_path / f"own.{suffix}"], ShardSettings(test_fraction=0), workdir=tmp_path / "data", corpus=name)
+    made = shard([tmp_path / f"own.{suffix}"], test_fraction=0, workdir=tmp_path / "data", corpus=name)
     workspace = Workspace(tmp_path / "data")
     assert text_of(workspace, name) == "This is mine.\n\n"
     assert ensure_shards(workspace, name, 1, False) == made
@@ -131,14 +130,14 @@ def test_own_text_does_not_mix_with_that_of_a_download(left: str, tmp_path: Path
 def test_wikipedia_becomes_shards_of_prose(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     download(workspace, "wikicorpus_en", [ARTICLES[:2], ARTICLES[2:]])
-    manifest = shard(corpus="wikipedia", workdir=tmp_path, settings=ShardSettings(shards=1), workers=2)
+    manifest = shard(corpus="wikipedia", workdir=tmp_path, shards=1, workers=2)
     assert text_of(workspace, "wikicorpus_en") == (
         "A cat is an animal.\n\nAnarchism is a philosophy.\nIt is old.\nIt began early.\n\n"  # test comes first by name
     )
     assert manifest.counts == {"dropped_empty": 1, "dropped_duplicates": 1}
 
     shutil.rmtree(workspace.download("wikicorpus_en"))  # the cleaned text is enough
-    assert shard(corpus="wikipedia", workdir=tmp_path, settings=ShardSettings(shards=1)) == manifest
+    assert shard(corpus="wikipedia", workdir=tmp_path, shards=1) == manifest
     shutil.rmtree(workspace.formatted("wikicorpus_en"))
     with pytest.raises(
         UsageError, match=r"--corpus wikicorpus_en: is not in .*; bertprep download wikipedia --language en fetches"
@@ -150,7 +149,7 @@ def test_sentences_of_bookcorpus_are_kept_and_joined_to_books(tmp_path: Path) ->
     workspace = Workspace(tmp_path)
     other = ["second book , copyright \u00a9 2012 by b. writer", "she said no . he said yes ."]
     download(workspace, "bookscorpus", [SENTENCES + other])
-    manifest = shard(corpus="bookcorpus", workdir=tmp_path, settings=ShardSettings(shards=1), workers=1)
+    manifest = shard(corpus="bookcorpus", workdir=tmp_path, shards=1, workers=1)
     assert [facts["documents"] for facts in manifest.files.values()] == [1, 1]
     books = text_of(workspace, "bookscorpus").split("\n\n")
     assert sorted(map(len, (book.split("\n") for book in books[:2]))) == [2, 601]
@@ -161,7 +160,7 @@ def test_both_are_one_corpus_books_first(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     download(workspace, "wikicorpus_en", [ARTICLES])
     download(workspace, "bookscorpus", [SENTENCES])
-    manifest = shard(workdir=tmp_path, settings=ShardSettings(shards=1, test_fraction=0))
+    manifest = shard(workdir=tmp_path, shards=1, test_fraction=0)
     assert [given.get("splitter") for given in manifest.made_with["inputs"]] == ["lines", None]
     assert text_of(workspace, "books_wiki_en_corpus").startswith("copyright 2011 by a. writer\nhe said number 0 .\n")
 
@@ -184,7 +183,7 @@ def test_books_of_ones_own_are_a_document_each(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "files").symlink_to(books)
     save_listing(Listing({"files": str(books)}, "", ()), folder)
-    manifest = shard(corpus="bookcorpus", workdir=workspace.root, settings=ShardSettings(shards=1, test_fraction=0))
+    manifest = shard(corpus="bookcorpus", workdir=workspace.root, shards=1, test_fraction=0)
     assert manifest.files["training/bookscorpus_training_00000.txt"]["documents"] == 3
     assert text_of(workspace, "bookscorpus").startswith("Book 0.\nIt has paragraphs.\n\nBook 1.\n")
 

@@ -41,7 +41,7 @@ def made() -> datasets.Dataset:
 
 def shards(workdir: Path, inputs: tuple[Path, ...] = (), **options: Any) -> dict[str, str]:
     """The sums of the text shards alone."""
-    options.setdefault("settings", bertprep.ShardSettings(shards=3))
+    options.setdefault("shards", 3)
     bertprep.shard(inputs, workdir=workdir, corpus="mine", **{"workers": 1, **options})
     return {name: total for name, total in sums(workdir / "sharded").items() if name.endswith(".txt")}
 
@@ -175,8 +175,7 @@ def test_workers_clean_what_one_process_reads(
 
 def test_each_text_of_a_list_is_a_line(tmp_path: Path) -> None:
     table = pa.table({"text": [["One. Two.", None, "Three\nfour", ""], None, [], ["Five."]]})
-    settings = bertprep.ShardSettings(shards=1, test_fraction=0, splitter="lines")
-    bertprep.shard(dataset=table, settings=settings, workdir=tmp_path, corpus="mine", workers=1)
+    bertprep.shard(dataset=table, shards=1, test_fraction=0, splitter="lines", workdir=tmp_path, corpus="mine", workers=1)
     (path,) = (tmp_path / "sharded").rglob("*.txt")
     assert path.read_text() == "One. Two.\nThree four\n\nFive.\n\n"
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from bertprep.commands.shard import shard
-from bertprep.config import ShardSettings
 from bertprep.sources import formatting
 from tests.corpora import sums
 
@@ -26,7 +25,7 @@ def dump(tmp_path: Path) -> Path:
 
 
 def test_the_articles_of_a_dump_become_shards_without_markup(dump: Path, tmp_path: Path) -> None:
-    manifest = shard([dump], ShardSettings(shards=4), workdir=tmp_path / "data", corpus="wiki", workers=2)
+    manifest = shard([dump], shards=4, workdir=tmp_path / "data", corpus="wiki", workers=2)
     documents = sum(facts["documents"] for facts in manifest.files.values())
     assert documents + manifest.counts["dropped_empty"] == 106
     assert documents > 100
@@ -42,7 +41,7 @@ def test_the_bytes_do_not_depend_on_workers_or_on_where_a_run_was_stopped(
     monkeypatch.setattr(formatting, "BATCH_CHARACTERS", 500_000)
     found = []
     for workers in (1, 3):
-        shard([dump], ShardSettings(shards=4), workdir=tmp_path / str(workers), corpus="wiki", workers=workers)
+        shard([dump], shards=4, workdir=tmp_path / str(workers), corpus="wiki", workers=workers)
         found.append(sums(tmp_path / str(workers)))
     assert found[0] == found[1]
     assert sum(name.startswith("formatted/wiki/wiki_00000_") for name in found[0]) > 5
@@ -57,8 +56,8 @@ def test_the_bytes_do_not_depend_on_workers_or_on_where_a_run_was_stopped(
 
     monkeypatch.setattr(formatting, "write_text", stop_after_three)
     with pytest.raises(KeyboardInterrupt):
-        shard([dump], ShardSettings(shards=4), workdir=tmp_path / "stopped", corpus="wiki", workers=1)
+        shard([dump], shards=4, workdir=tmp_path / "stopped", corpus="wiki", workers=1)
     monkeypatch.setattr(formatting, "write_text", lambda task: (written.append(task.path.name), write_text(task))[1])
-    shard([dump], ShardSettings(shards=4), workdir=tmp_path / "stopped", corpus="wiki", workers=1)
+    shard([dump], shards=4, workdir=tmp_path / "stopped", corpus="wiki", workers=1)
     assert sums(tmp_path / "stopped") == found[0]
     assert len(written) == len(set(written)) + 1  # what was finished was not made again

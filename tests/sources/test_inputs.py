@@ -14,7 +14,6 @@ import pytest
 import zstandard
 
 import bertprep
-from bertprep import ShardSettings
 from bertprep.errors import BertprepError, UsageError
 from bertprep.progress import SILENT
 from bertprep.sources import formatting, readers
@@ -243,9 +242,7 @@ def test_a_file_that_expands_beyond_its_limit_is_refused(
         limit = max(2000 * size, 1 << 20)
         assert limit < len(text) * times
         with pytest.raises(BertprepError, match=f"^{path}: has {size:,} bytes and more than {limit:,} characters of text"):
-            bertprep.shard(
-                [path], corpus=path.stem[:1], settings=ShardSettings(assign=assign), workdir=tmp_path / "data", workers=1
-            )
+            bertprep.shard([path], corpus=path.stem[:1], assign=assign, workdir=tmp_path / "data", workers=1)
         assert not [each for each in (tmp_path / "data").rglob("*") if each.is_file() and each.stat().st_size > 1 << 20]
 
 

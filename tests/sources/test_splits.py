@@ -12,7 +12,6 @@ import pytest
 from huggingface_hub import constants
 
 from bertprep import shard
-from bertprep.config import ShardSettings
 from bertprep.errors import BertprepError, UsageError
 from bertprep.progress import SILENT
 from bertprep.sources.formatting import READERS, SourceFile
@@ -51,7 +50,7 @@ def texts(number: int, count: int = 4) -> bytes:
 
 def sharded(workdir: Path, *inputs: str, corpus: str | None = None, **options: Any) -> tuple[str, int]:
     """The corpus that a call makes, and its documents."""
-    manifest = shard(inputs, ShardSettings(shards=1, test_fraction=0), workdir=workdir, corpus=corpus, **options)
+    manifest = shard(inputs, shards=1, test_fraction=0, workdir=workdir, corpus=corpus, **options)
     [(name, facts)] = manifest.files.items()
     return name.removeprefix("training/").removesuffix("_training_00000.txt"), facts["documents"]
 

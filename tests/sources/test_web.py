@@ -165,16 +165,16 @@ def test_an_address_given_as_input_is_fetched_once(tmp_path: Path, monkeypatch: 
     with HubServer() as server:
         server.files["text.txt.gz"] = text
         address = f"{server.url}/files/text.txt.gz"
-        manifest = shard([address], settings, workdir=tmp_path)
+        manifest = shard([address], **vars(settings), workdir=tmp_path)
         sent = server.sent_of("text.txt.gz")
-        assert shard([address], settings, workdir=tmp_path) == manifest
+        assert shard([address], **vars(settings), workdir=tmp_path) == manifest
         server.files["text.txt.gz"] = gzip.compress(b"Other text.\n")
-        other = shard([address], settings, workdir=tmp_path, corpus="other")
+        other = shard([address], **vars(settings), workdir=tmp_path, corpus="other")
         assert other.made_with["inputs"] != manifest.made_with["inputs"]
         server.files["text.txt.gz"] = text
-        shard([address], settings, workdir=tmp_path, corpus="third")
+        shard([address], **vars(settings), workdir=tmp_path, corpus="third")
         assert sent >= len(text)
-    shard([address], settings, workdir=tmp_path)  # the server is gone, the file is here
+    shard([address], **vars(settings), workdir=tmp_path)  # the server is gone, the file is here
     shards = tmp_path / "sharded/corpus/training/corpus_training_00000.txt"
     assert shards.read_text() == "One sentence.\nAnother.\n\nA second document.\n\n"
     with pytest.raises(UsageError, match="does not end with a file's name"):

@@ -53,7 +53,7 @@ def in_small_pieces() -> Iterator[None]:
 
 def shard(root: Path, *inputs: Path, workers: int = 1, **choices: Any) -> Manifest:
     chosen = ShardSettings(**{"assign": "hash", "splitter": "lines", **choices})
-    return bertprep.shard(inputs, chosen, workdir=root, corpus="c", workers=workers)
+    return bertprep.shard(inputs, **vars(chosen), workdir=root, corpus="c", workers=workers)
 
 
 def write(path: Path, *texts: str) -> Path:
@@ -156,7 +156,7 @@ def in_batch(text: Any, ends: Any) -> list[str]:
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_the_bytes_of_the_sample_are_pinned(tmp_path: Path, workers: int) -> None:
-    manifest = bertprep.shard(settings=ShardSettings(assign="hash"), workdir=tmp_path, corpus="sample", workers=workers)
+    manifest = bertprep.shard(assign="hash", workdir=tmp_path, corpus="sample", workers=workers)
     assert {name: (facts["documents"], facts["sha256"][:16]) for name, facts in manifest.files.items()} == PINNED
     assert manifest.made_with["assign"] == "hash"
     text = write_sample(Workspace(tmp_path)).read_bytes()
@@ -226,7 +226,7 @@ def test_the_kind_of_file_does_not_matter(tmp_path: Path) -> None:
         assert shards_in(root) == expected
         assert sorted(path.name for path in root.iterdir()) == ["sharded"]  # no cleaned text
     chosen = ShardSettings(assign="hash", splitter="lines")
-    bertprep.shard(dataset=pa.table({"text": texts}), settings=chosen, workdir=tmp_path / "memory", corpus="c", workers=1)
+    bertprep.shard(dataset=pa.table({"text": texts}), **vars(chosen), workdir=tmp_path / "memory", corpus="c", workers=1)
     assert shards_in(tmp_path / "memory") == expected
     all_of_them = shard(tmp_path / "all", *sorted(path for path in tmp_path.glob("*.*") if path.is_file()), shards=4)
     assert shards_in(tmp_path / "all") == expected
@@ -265,7 +265,7 @@ def test_finished_shards_are_kept_and_other_requests_refused(tmp_path: Path) -> 
             shard(tmp_path, text, **choices)
     (damaged := next(folder.rglob("*_00000.txt"))).write_bytes(b"x" * damaged.stat().st_size)
     chosen = ShardSettings(assign="hash", splitter="lines")
-    assert bertprep.shard([text], chosen, workdir=tmp_path, corpus="c", verify=True) == first
+    assert bertprep.shard([text], **vars(chosen), workdir=tmp_path, corpus="c", verify=True) == first
     assert shards_in(tmp_path) == by_definition(numbered(*range(200)), 4, 1, 0.1)
 
 
@@ -358,7 +358,7 @@ def test_a_damaged_run_is_an_error_and_verify_makes_it_again(tmp_path: Path, whe
     with pytest.raises(BertprepError, match=r"\.run: is damaged \(.*\); remove .*\.map, and the same command makes it again"):
         shard(tmp_path, text, shards=2)
     chosen = ShardSettings(assign="hash", splitter="lines", shards=2)
-    bertprep.shard([text], chosen, workdir=tmp_path, corpus="c", verify=True)
+    bertprep.shard([text], **vars(chosen), workdir=tmp_path, corpus="c", verify=True)
     assert shards_in(tmp_path) == by_definition(texts, 2, 1, 0.1)
 
 

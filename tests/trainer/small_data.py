@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bertprep import create_task
-from bertprep.config import GlueSettings, SquadSettings
+import bertprep
 from bertprep.instances import load_vocabulary
 from bertprep.workspace.layout import MANIFEST, VOCABULARY, Workspace, record_file_name
 from bertprep.workspace.manifest import RECORDS, Manifest
@@ -109,7 +108,7 @@ def make_moods(workdir: Path) -> Path:
         lines = [f"{word} {rest}\t{'pos' if word == 'good' else 'neg'}\n" for word, rest in rows]
         (folder / f"{split}.tsv").write_text("sentence\tlabel\n" + "".join(lines))
     (folder / "test.tsv").write_text("sentence\ngood red cat\nbad blue dog\ngood sun\n")
-    return make_task("glue", folder, workdir, settings=GlueSettings(seq=SEQ), name="mood")
+    return make_task("glue", folder, workdir, seq=SEQ, name="mood")
 
 
 def make_squad(workdir: Path, version: str = "1.1") -> Path:
@@ -121,14 +120,14 @@ def make_squad(workdir: Path, version: str = "1.1") -> Path:
         paragraphs = [_paragraph(rng, f"{split}{index}", version, index % 4 == 0) for index in range(count)]
         content = {"version": version, "data": [{"title": "places", "paragraphs": paragraphs}]}
         (folder / f"{split}-v{version}.json").write_text(json.dumps(content))
-    settings = SquadSettings(seq=2 * SEQ, doc_stride=16, max_query=12)
-    return make_task("squad", folder, workdir, settings=settings, version=version)
+    return make_task("squad", folder, workdir, seq=2 * SEQ, doc_stride=16, max_query=12, version=version)
 
 
 def make_task(task: str, inputs: Path, workdir: Path, **more: Any) -> Path:
     """Make the records of a task of a folder of files; returns their folder."""
     more = {"workdir": workdir, "vocab": small_runs.VOCABULARY, "workers": 1, "formats": "tfrecord", **more}
-    return create_task(task, inputs=[inputs], **more).folders["tfrecord"]
+    create = bertprep.create_squad if task == "squad" else bertprep.create_glue
+    return create(inputs=[inputs], **more).folders["tfrecord"]
 
 
 def _paragraph(rng: random.Random, name: str, version: str, has_impossible: bool) -> dict[str, object]:

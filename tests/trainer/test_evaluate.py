@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bertprep.config import GlueSettings
 from bertprep.records.record_set import RecordSet
 from bertprep.records.write import write_examples
 from bertprep.tasks.glue import TASKS, own_task
@@ -105,7 +104,7 @@ def test_labels_may_differ_in_case_and_a_model_of_mnli_is_for_ax(tasks: dict[str
         assert evaluate(tmp_path, tasks["mood"], tmp_path / "written", outputs=answer_pos) == 0
     (tmp_path / "files").mkdir()
     (tmp_path / "files" / "diagnostic.tsv").write_text("index\tsentence1\tsentence2\n0\tred cat\tbig dog\n")
-    ax = make_task("glue", tmp_path / "files", tmp_path, settings=GlueSettings(seq=SEQ), name="ax")
+    ax = make_task("glue", tmp_path / "files", tmp_path, seq=SEQ, name="ax")
     save_checkpoint(tmp_path / "mnli", Classification(TASKS["mnli"]))
     assert evaluate(tmp_path / "mnli", ax, tmp_path / "written", outputs=lambda ids, _: {"label": np.eye(len(ids), 3)}) == 0
     assert (tmp_path / "written" / "AX.tsv").read_text().startswith("index\tprediction\n0\t")

@@ -50,7 +50,7 @@ def workdir(golden_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     for split, inputs in (("training", texts[:3]), ("test", texts[3:])):
         bertprep.tokenize(inputs=inputs, output=folder / "tokens" / split, vocab=VOCABULARY, workers=1)
         (folder / "tokens" / split / MANIFEST).unlink()
-        made = bertprep.create(settings=EXAMPLES, inputs=inputs, output=folder / split, vocab=VOCABULARY, workers=1)
+        made = bertprep.create(**vars(EXAMPLES), inputs=inputs, output=folder / split, vocab=VOCABULARY, workers=1)
         for name, records in made.folders.items():
             (folder / name).mkdir(exist_ok=True)
             records.rename(folder / name / split)

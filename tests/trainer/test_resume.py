@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import bertprep
-from bertprep.config import DEFAULT_FORMATS, InstanceSettings, RecordFormat, ShardSettings
+from bertprep.config import DEFAULT_FORMATS, InstanceSettings, RecordFormat
 from bertprep.files.lock import locked
 from bertprep.records import MaskedExamples
 from bertprep.records.write import write_examples
@@ -99,9 +99,9 @@ def test_a_finished_run_is_not_trained_and_a_corrupt_one_is_named(capsys: pytest
 def records(golden_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Folders of the same records, with their manifests, by format."""
     workdir = tmp_path_factory.mktemp("data")
-    bertprep.shard([golden_corpus], ShardSettings(shards=2, splitter="lines"), workdir=workdir, corpus="golden", workers=1)
+    bertprep.shard([golden_corpus], shards=2, splitter="lines", workdir=workdir, corpus="golden", workers=1)
     settings, vocab = InstanceSettings(seq=32, pred=5, dupe=1), GOLDEN / "vocab.txt"
-    made = bertprep.create(settings=settings, workdir=workdir, corpus="golden", vocab=vocab, formats=FORMATS, workers=1)
+    made = bertprep.create(**vars(settings), workdir=workdir, corpus="golden", vocab=vocab, formats=FORMATS, workers=1)
     return {name: made.folders[name] for name in FORMATS}
 
 

@@ -51,22 +51,22 @@ COMMANDS = {
         f"--accumulate 256 --lr 0.002 --warmup-steps 200 --init {BASE}/phase-1 --out {BASE}/phase-2 --keep 1",
     ],
     "run_squad": [
-        f"bertprep create --workdir data --task squad --version 1.1 --seq 384 --doc-stride 128 --vocab {OF_LARGE}",
+        f"bertprep task squad --version 1.1 --workdir data --seq 384 --doc-stride 128 --vocab {OF_LARGE}",
         f"trainer squad --workdir data --version 1.1 --data data/tfrecord/{SQUAD}/squad_v1.1 --init {OF_LARGE} --batch-size 8 "
         "--lr 4e-05 --epochs 2.0 --amp fp16 --xla on --devices 8",
     ],
     "run_squad 32 1e-5 bf16 false 4 256 64 base 2.0 runs/mine 3 -- --engine oneflow": [
-        f"bertprep create --workdir data --task squad --version 2.0 --seq 256 --doc-stride 64 --vocab {OF_BASE}",
+        f"bertprep task squad --version 2.0 --workdir data --seq 256 --doc-stride 64 --vocab {OF_BASE}",
         f"trainer squad --workdir data --version 2.0 --data data/tfrecord/{SQUAD_64}/squad_v2.0 --init runs/mine "
         "--batch-size 32 --lr 4e-05 --epochs 3 --amp bf16 --xla off --devices 4 --engine oneflow",
     ],
     "run_glue": [
-        f"bertprep create --workdir data --task glue --name mrpc --seq 128 --vocab {OF_LARGE}",
+        f"bertprep task glue mrpc --workdir data --seq 128 --vocab {OF_LARGE}",
         f"trainer glue --workdir data --name mrpc --data data/tfrecord/{GLUE}/glue_mrpc --init {OF_LARGE} --batch-size 16 "
         "--lr 2.4e-05 --epochs 3.0 --amp fp16 --xla on --devices 8 --warmup 0.1",
     ],
     "run_glue SST-2 32 3e-5 fp32 false 1 64 32 base 2 0.06 runs/mine": [
-        f"bertprep create --workdir data --task glue --name sst2 --seq 64 --vocab {OF_BASE}",
+        f"bertprep task glue sst2 --workdir data --seq 64 --vocab {OF_BASE}",
         f"trainer glue --workdir data --name sst2 --data data/tfrecord/{GLUE_64}/glue_sst2 --init runs/mine --batch-size 32 "
         "--lr 3e-05 --epochs 2 --amp off --xla off --devices 1 --warmup 0.06",
     ],

@@ -10,6 +10,7 @@ import pytest
 
 import bertprep
 from bertprep.cli import main
+from bertprep.config import ShardSettings
 from bertprep.workspace.journal import Journal
 from bertprep.workspace.layout import MANIFEST
 from bertprep.workspace.manifest import (
@@ -38,8 +39,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A workspace with two text shards and their TFRecords."""
     folder = tmp_path_factory.mktemp("made")
     (folder / "text.txt").write_text(TEXT)
-    settings = bertprep.ShardSettings(shards=1, test_fraction=0.3, splitter="lines")
-    bertprep.shard([folder / "text.txt"], settings, workdir=folder, corpus="text", workers=1)
+    settings = ShardSettings(shards=1, test_fraction=0.3, splitter="lines")
+    bertprep.shard([folder / "text.txt"], **vars(settings), workdir=folder, corpus="text", workers=1)
     bertprep.create(vocab=GOLDEN / "vocab.txt", formats="tfrecord", workdir=folder, corpus="text", workers=1)
     return folder
 
@@ -182,7 +183,7 @@ def test_validate_tells_of_a_manifest_as_of_any_other_fault(records: Path, capsy
     assert main(["validate", str(records)]) == 1
     found = capsys.readouterr().out
     assert f"error: manifest: {records / MANIFEST}: expected a manifest of bertprep, found is not a manifest" in found
-    assert ".bytes is null, expected a whole number, at least 0" in found
+    assert ".bytes is null, expected a whole number" in found
 
 
 def header(**more: object) -> bytes:
@@ -283,11 +284,11 @@ def test_manifests_of_earlier_versions_are_read_and_unknown_keys_kept(path: Path
     ("manifest", "name", "value", "expected"),
     [
         ("squad", "version", None, "made_with.version is missing"),
-        ("squad", "version", "3.0", 'made_with.version is "3.0", expected 1.1 or 2.0'),
+        ("squad", "version", "3.0", 'made_with.version is "3.0", expected one of 1.1, 2.0'),
         ("squad", "doc_stride", 0, "made_with.doc_stride is 0"),
-        ("squad", "task", "sum", 'made_with.task is "sum", expected squad or glue'),
+        ("squad", "task", "sum", 'made_with.task is "sum", expected one of squad, glue'),
         ("glue", "labels", None, "made_with.labels is missing"),
-        ("glue", "labels", [1], "made_with.labels is a list of 1, expected a list of texts"),
+        ("glue", "labels", [1], "made_with.labels is a list of 1, expected a list, each text"),
         ("glue", "name", "../mrpc", 'made_with.name is "../mrpc"'),
         ("glue", "inputs", {}, "made_with.inputs is an object of 0"),
     ],

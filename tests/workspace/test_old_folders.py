@@ -30,9 +30,12 @@ def old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "old"
 
 
+def small_vocabulary() -> Path:
+    return next(Path("workspace/vocab").iterdir())
+
+
 def make(output: str, formats: Any = ("tfrecord", "ofrecord")) -> None:
-    vocab = next(Path("workspace/vocab").iterdir())
-    bertprep.create(inputs=TEXTS, output=output, vocab=vocab, settings=SETTINGS, formats=formats, workers=1)
+    bertprep.create(inputs=TEXTS, output=output, vocab=small_vocabulary(), **vars(SETTINGS), formats=formats, workers=1)
 
 
 def without_manifests(found: dict[str, str]) -> dict[str, str]:
@@ -80,7 +83,7 @@ def test_they_are_trained_on() -> None:
 def test_a_finished_one_is_found_finished(old: Path) -> None:
     before = sums(old)
     make("finished")
-    bertprep.create(workdir="workspace", corpus="mine", vocab_size=60, settings=SETTINGS, workers=1)
+    bertprep.create(workdir="workspace", corpus="mine", vocab=small_vocabulary(), **vars(SETTINGS), workers=1)
     assert main(["convert", "finished/tfrecord", "converted"]) == 0
     assert sums(old) == before
 
@@ -107,7 +110,7 @@ def test_what_is_gone_is_made_again_under_its_name(kept: int, old: Path) -> None
                 path.unlink()
     make("finished")
     bertprep.convert("finished/tfrecord", "converted", workers=1)
-    bertprep.create(workdir="workspace", corpus="mine", vocab_size=60, settings=SETTINGS, workers=1)
+    bertprep.create(workdir="workspace", corpus="mine", vocab=small_vocabulary(), **vars(SETTINGS), workers=1)
     assert without_manifests(sums(old)) == before
 
 
@@ -125,7 +128,9 @@ def test_a_format_that_was_not_made_yet_has_the_new_names(old: Path) -> None:
 def test_the_folder_of_one_seed_is_found(old: Path) -> None:
     before = sums(old)
     settings = bertprep.InstanceSettings(seq=32, pred=4, dupe=1, one_seed=True)
-    made = bertprep.create(workdir="workspace", corpus="mine", vocab_size=60, settings=settings, formats="ofrecord", workers=1)
+    made = bertprep.create(
+        workdir="workspace", corpus="mine", vocab=small_vocabulary(), **vars(settings), formats="ofrecord", workers=1
+    )
     assert made.folders["ofrecord"] == Path(f"workspace/ofrecord/{NAME}_one_seed/mine")
     assert read_manifest(made.folders["ofrecord"]) == made.manifests["ofrecord"]
     assert sums(old) == before

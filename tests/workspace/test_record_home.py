@@ -24,7 +24,7 @@ def made(golden_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("made")
     settings = bertprep.InstanceSettings(dupe=1)
     texts = deal(golden_corpus, root / "text", 2)
-    bertprep.create(inputs=texts, output=root / "out", vocab=GOLDEN / "vocab.txt", settings=settings, workers=1)
+    bertprep.create(inputs=texts, output=root / "out", vocab=GOLDEN / "vocab.txt", **vars(settings), workers=1)
     return root / "out"
 
 

@@ -27,8 +27,8 @@ CREATE = ["create", "--corpus", "gold", "--dupe", "1", "--vocab", str(GOLDEN / "
 def made(golden_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A workspace with everything made, which no test changes."""
     workdir = tmp_path_factory.mktemp("made")
-    shard([golden_corpus], bertprep.ShardSettings(splitter="lines"), workdir=workdir, corpus="gold", workers=1)
-    create(workdir=workdir, corpus="gold", vocab=GOLDEN / "vocab.txt", settings=SETTINGS, workers=1)
+    shard([golden_corpus], splitter="lines", workdir=workdir, corpus="gold", workers=1)
+    create(workdir=workdir, corpus="gold", vocab=GOLDEN / "vocab.txt", **vars(SETTINGS), workers=1)
     return workdir
 
 
@@ -142,11 +142,11 @@ def test_records_are_not_made_of_damaged_text_shards(workdir: Path, made: Path, 
     records.unlink()
 
     with pytest.raises(BertprepError) as error:
-        create(workdir=workdir, corpus="gold", vocab=GOLDEN / "vocab.txt", settings=SETTINGS, workers=1, verify=True)
+        create(workdir=workdir, corpus="gold", vocab=GOLDEN / "vocab.txt", **vars(SETTINGS), workers=1, verify=True)
     assert str(error.value).startswith(f"{text}: has sha256 ")
     assert "; bertprep shard --verify --corpus gold, with the --input it was made of" in str(error.value)
-    shard([golden_corpus], bertprep.ShardSettings(splitter="lines"), workdir=workdir, corpus="gold", workers=1, verify=True)
-    create(workdir=workdir, corpus="gold", vocab=GOLDEN / "vocab.txt", settings=SETTINGS, workers=1, verify=True)
+    shard([golden_corpus], splitter="lines", workdir=workdir, corpus="gold", workers=1, verify=True)
+    create(workdir=workdir, corpus="gold", vocab=GOLDEN / "vocab.txt", **vars(SETTINGS), workers=1, verify=True)
     assert sums(workdir) == sums(made)
 
 

@@ -1,0 +1,174 @@
+"""What several requests have in common, in groups: where things are, and how the work is done.
+
+A request is a frozen dataclass with all that a user can ask of a command, from a shell or from Python: each field is written
+once, with its type, default, range and help. `add_options` makes options of it, `function_of` a function, and settings classes
+among its bases what a manifest records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, ParamSpec, TypeVar
+
+from bertprep.config import DEFAULT_FORMATS, Dialect, RecordFormat, check_formats
+from bertprep.errors import UsageError
+from bertprep.files.places import as_path, place
+from bertprep.options import HOW, MOST_AT_ONCE, WHERE, Settings, narrowed, option
+from bertprep.pool import EXECUTORS, LOCAL, choose_workers
+from bertprep.progress import Reporter
+from bertprep.workspace.layout import Workspace
+from bertprep.workspace.parts import Part, read_part
+
+P = ParamSpec("P")
+AnyRequest = TypeVar("AnyRequest")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request(Settings):
+    """What a user asks of a command; with `progress` it reports what it does on standard error."""
+
+    progress: bool = False
+
+    @property
+    def reporter(self) -> Reporter:
+        return Reporter(enabled=self.progress)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Where(Request):
+    """The workspace."""
+
+    group: ClassVar[str] = WHERE
+    workdir: Path | str = option(Path("data"), "workspace", metavar="DIR", check=as_path)
+
+    @property
+    def workspace(self) -> Workspace:
+        return Workspace(place(self.workdir))
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfCorpus(Where):
+    """A corpus of the workspace."""
+
+    corpus: str | None = option(
+        None, "wikipedia, bookcorpus, wikipedia+bookcorpus, or a name of your own (default: what was downloaded, or else "
+        "sample; with --input: corpus; with --dataset: its name)",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithVocabulary(Request):
+    """The vocabulary of records or token shards that exist."""
+
+    vocab: Path | str | None = option(
+        None, "vocabulary (default: the vocab.txt next to the records)", metavar="FILE", check=as_path
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.vocab is not None and not place(self.vocab).exists():
+            raise UsageError(f"--vocab {self.vocab}: does not exist; name a vocab.txt, one token per line")
+
+
+@dataclass(frozen=True, kw_only=True)
+class How(Request):
+    """The processes that do the work."""
+
+    group: ClassVar[str] = HOW
+    workers: int | None = option(None, "worker processes (default: one per CPU)", least=1, most=MOST_AT_ONCE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnExecutor(How):
+    """Processes of this machine or of a cluster."""
+
+    executor: str = option(
+        LOCAL, "where workers are: on this machine, or on the Ray cluster at $RAY_ADDRESS", choices=EXECUTORS, rare=True
+    )
+
+    def start_workers(self, *, shared: Path | None = None, read: Sequence[Path] = ()) -> int:
+        """Return how many workers there are; of a cluster, whose nodes must share the folder and have what is read."""
+        return choose_workers(self.workers, self.executor, shared=shared, read=read)
+
+
+@dataclass(frozen=True, kw_only=True)
+class InParts(OnExecutor):
+    """A part of the work, for one of many machines."""
+
+    part: str | None = option(
+        None, "make only every N-th file from number I on, I from 0 to N-1; slurm takes I and N from the job array, "
+        "kubernetes/N takes I from the Job; finish makes nothing, and checks that all parts are there",
+        metavar="I/N", rare=True,
+    )  # fmt: skip
+
+    def read_part(self) -> Part | None:
+        return read_part(self.part)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verified(InParts):
+    """Whether finished files are read again."""
+
+    verify: bool = option(False, "check existing files by sha256 too, not only by size, and remake damaged ones", rare=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.verify and self.part:
+            raise UsageError("--verify: checks the files of all parts; run it without --part")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfText(OfCorpus):
+    """Text shards, those of a corpus or given files, and the vocabulary that splits them into tokens."""
+
+    vocab: Path | str | None = option(
+        None, "vocabulary: a file, or a model whose vocabulary was downloaded, such as bert-base-uncased "
+        "(default: one of 8,000 tokens, trained on the corpus)", metavar="FILE|MODEL", check=str, also=("--vocab-file",),
+    )  # fmt: skip
+    inputs: Sequence[Path | str] = option(
+        (), "text files to use as shards unchanged: one sentence per line, a blank line after each document; or for create a "
+        "folder of token shards", name="--input", metavar="SHARD", check=as_path,
+    )  # fmt: skip
+    lines_are_sentences: bool = option(
+        False, "take each line of --input for a sentence, even if most have several or documents have one line", rare=True
+    )
+    output: Path | str | None = option(None, "folder for what is made of --input", metavar="DIR", check=as_path)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if bool(self.inputs) != (self.output is not None):
+            raise UsageError("--input and --output go together: text files as shards, and the folder for what is made of them")
+
+
+@dataclass(frozen=True, kw_only=True)
+class InFormats(Dialect):
+    """The formats of the record files."""
+
+    formats: Sequence[RecordFormat | str] | str = option(
+        DEFAULT_FORMATS, "record formats, of tfrecord, ofrecord, arrow and parquet", name="--format", metavar="NAMES",
+        separator=",",
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "formats", check_formats(self.formats))
+        self.dialect.check_fits(check_formats(self.formats), "--format")
+
+    @property
+    def dialect(self) -> Dialect:
+        return narrowed(Dialect, self)
+
+
+def function_of(request: Callable[P, AnyRequest], method: Callable[[AnyRequest], Result]) -> Callable[P, Result]:
+    """Return the function whose keywords are the fields of a request, and which does what its method does."""
+
+    def ask(*arguments: P.args, **keywords: P.kwargs) -> Result:
+        return method(request(*arguments, **keywords))
+
+    ask.__name__ = ask.__qualname__ = method.__name__
+    ask.__module__, ask.__doc__ = method.__module__, method.__doc__
+    ask.__wrapped__ = request  # type: ignore[attr-defined]  # whose signature inspect shows
+    return ask

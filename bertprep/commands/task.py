@@ -1,0 +1,130 @@
+"""`bertprep task squad` and `task glue`: the files of a fine-tuning task become record files."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar
+
+from bertprep.commands import Created, tell_created, tell_files
+from bertprep.commands.request import InFormats, Verified, Where, function_of
+from bertprep.config import SQUAD_VERSIONS, GlueSettings, SquadSettings
+from bertprep.errors import UsageError
+from bertprep.files.places import as_path, place
+from bertprep.options import WHERE, described, option
+from bertprep.terminal import tell
+from bertprep.workspace.layout import TRAINING
+from bertprep.workspace.manifest import TASK_RECORDS
+
+_UNUSUAL = {
+    "dropped": "whose answer is not in their context",
+    "recovered": "which run_squad.py drops for the white space in or around their answer",
+}
+"""What the manifest counts of SQuAD's questions for training besides all of them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfTask(InFormats, Where, Verified):
+    """Where the files of a task and their records are, and how these are made."""
+
+    group: ClassVar[str] = WHERE
+    vocab: Path | str | None = option(
+        None, "vocabulary: a file, or a model whose vocabulary was downloaded (default: that of bert-base)",
+        metavar="FILE|MODEL", check=str, also=("--vocab-file",),
+    )  # fmt: skip
+    inputs: Sequence[Path | str] = option(
+        (), "files whose names begin with train, dev or test, or a folder of them (default: what was downloaded)",
+        name="--input", metavar="PATH", check=as_path,
+    )  # fmt: skip
+    output: Path | str | None = option(None, "folder for the records (default: the workspace)", metavar="DIR", check=as_path)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Squad(OfTask, SquadSettings):
+    """The windows of SQuAD's questions, as `run_squad.py` makes them."""
+
+    version: str = option(SQUAD_VERSIONS[0], "version of SQuAD", choices=SQUAD_VERSIONS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Glue(OfTask, GlueSettings):
+    """Labelled texts, of GLUE or your own, as `run_classifier.py` makes them."""
+
+    name: str | None = field(
+        default=None,
+        kw_only=False,
+        metadata=described("task of GLUE, such as mrpc, or a name of your own for --input", metavar="NAME", positional=True),
+    )
+    labels: Sequence[str] = option(
+        (), "labels of your own task, in the order of their numbers (default: those of the training file, sorted)",
+        metavar="NAME,NAME[,...]", separator=",",
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.name:
+            raise UsageError("which task of GLUE? name it, as in bertprep task glue mrpc")
+
+
+def create_task(request: Squad | Glue) -> Created:
+    """Make record files of a task: the examples of Google's `run_squad.py` or `run_classifier.py`.
+
+    They are made of what `download` brought, or of `inputs`: files whose names begin with train, dev or test, or a folder
+    of them. `version` is SQuAD's; `name` is a task of GLUE, or one of the user's own with texts and labels in TSV or JSON
+    Lines, whose classes are `labels` or else those of the training file. `vocab` is a file or the name of a downloaded
+    model, bert-base by default. The records are in `output`/FORMAT, or in the workspace. What exists is not made again.
+    With `part`, such as "3/400", only that part of the files is made (docs/cluster.md).
+
+    Raises `UsageError` for a request that cannot be met, `BertprepError` for wrong files, vocabulary or machine, and where
+    the output folder was made with other settings.
+
+        bertprep.create_glue("mrpc", workdir="data")
+    """
+    from bertprep.commands.task_job import resolve_task
+    from bertprep.records.make import make_records
+    from bertprep.tasks.records import TaskRecordMaker
+
+    started, reporter = time.monotonic(), request.reporter
+    workers = request.start_workers(shared=place(request.output or request.workdir))
+    job = resolve_task(request)
+    for line in job.remarks:
+        reporter.say(line)
+    manifests, made = make_records(
+        job.shards,
+        job.homes,
+        job.made_with,
+        TaskRecordMaker(job.source, request.dialect),
+        workers,
+        reporter,
+        check_texts=False,
+        verify=request.verify,
+        kind=TASK_RECORDS,
+        counts=job.source.counts,
+        kept=job.kept,
+        advice="choose another --output or --workdir",
+        part=request.read_part(),
+        command="task",
+    )
+    folders = {str(each): home.records for each, home in job.homes.items()}
+    return Created(folders, {str(each): manifest for each, manifest in manifests.items()}, time.monotonic() - started, made)
+
+
+REQUEST = {"squad": Squad, "glue": Glue}
+create_squad = function_of(Squad, create_task)
+create_glue = function_of(Glue, create_task)
+
+
+def run(request: Squad | Glue) -> None:
+    """Make the records of a task, and print what each format and split has."""
+    created = create_task(request)
+    tell_files(created.manifests, "examples")
+    manifest = next(iter(created.manifests.values()))
+    counts, labels = manifest.counts, manifest.made_with.get("labels")
+    if labels:
+        tell(f"labels: {', '.join(labels)}")  # a misspelled one would be a class of its own
+    for name, why in _UNUSUAL.items():
+        if found := counts.get(f"{TRAINING}_{name}"):
+            tell(f"{name}: {found:,} of {counts[f'{TRAINING}_questions']:,} questions for training, {why}")
+    tell_created(created, request)

@@ -1,0 +1,123 @@
+"""What a value must be: one check for settings from Python, options from a shell and JSON from a file.
+
+A `Rule` names a type, and a range, choices, a pattern or a function. `read` returns the value as that type. It raises
+`TypeError` for a value of another type and `ValueError` for any other wrong one; the text is what was expected.
+"""
+
+import math
+import operator
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+_IN_WORDS: dict[type, str] = {
+    int: "a whole number", float: "a number", bool: "True or False", str: "text", Path: "a path",
+    dict: "an object of names and values", list: "a list",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """A condition on a value, or with `many` on each value of a list; `words` replaces what follows from the other fields.
+
+    `check` returns the value, or another in its place, and raises `ValueError` for a wrong one.
+    """
+
+    kinds: tuple[type, ...] = (object,)
+    least: float | None = None
+    above: float | None = None
+    most: float | None = None
+    below: float | None = None
+    choices: tuple[str, ...] = ()
+    pattern: str = ""
+    check: Callable[[Any], Any] | None = None
+    words: str = ""
+    optional: bool = False
+    many: bool = False
+
+    def read(self, value: Any) -> Any:
+        """Return the value, of the right type; a number of NumPy becomes one of Python, and a list a tuple.
+
+        >>> Rule(kinds=(int,), least=8).read(128)
+        128
+        >>> Rule(kinds=(int,), least=8, most=65_535).read(7)
+        Traceback (most recent call last):
+        ValueError: at least 8 and at most 65,535
+        """
+        if value is None and self.optional:
+            return None
+        if not self.many:
+            return self._read_one(value)
+        if not isinstance(value, Iterable) or isinstance(value, str | bytes | Mapping | Path):
+            raise TypeError(f"a list, each {self.in_words}")
+        return tuple(map(self._read_one, value))
+
+    def holds(self, value: Any) -> bool:
+        """Return whether the value is a right one."""
+        try:
+            self.read(value)
+        except (TypeError, ValueError):
+            return False
+        return True
+
+    @property
+    def in_words(self) -> str:
+        """The expected type."""
+        return self.words or " or ".join(_IN_WORDS.get(kind, kind.__name__) for kind in self.kinds)
+
+    @property
+    def allowed(self) -> tuple[str, ...]:
+        """The choices, which may be the values of an `Enum`."""
+        kind = self.kinds[0]
+        return tuple(str(member.value) for member in kind) if issubclass(kind, Enum) else self.choices
+
+    def _read_one(self, value: Any) -> Any:
+        value = self._converted(value)
+        if self.choices and value not in self.choices:
+            raise self._not_allowed()
+        if isinstance(value, int | float) and not self._is_in_range(value):
+            bounds = {"at least": self.least, "above": self.above, "at most": self.most, "below": self.below}
+            range_in_words = " and ".join(f"{words} {bound:,}" for words, bound in bounds.items() if bound is not None)
+            raise ValueError(range_in_words or "finite")
+        if self.pattern and not re.fullmatch(self.pattern, value):
+            raise ValueError(self.in_words)
+        try:
+            return self.check(value) if self.check else value
+        except ValueError as error:
+            raise ValueError(self.words or str(error)) from None
+
+    def _converted(self, value: Any) -> Any:
+        for kind in self.kinds:
+            try:
+                return _as_kind(value, kind)
+            except (TypeError, ValueError, OverflowError):
+                continue
+        raise self._not_allowed() if issubclass(self.kinds[0], Enum) else TypeError(self.in_words)
+
+    def _not_allowed(self) -> ValueError:
+        return ValueError(f"one of {', '.join(self.allowed)}")
+
+    def _is_in_range(self, value: float) -> bool:
+        return (
+            (isinstance(value, int) or math.isfinite(value))
+            and (self.least is None or value >= self.least)
+            and (self.above is None or value > self.above)
+            and (self.most is None or value <= self.most)
+            and (self.below is None or value < self.below)
+        )
+
+
+def _as_kind(value: Any, kind: type) -> Any:
+    """Return the value as this type; raises if that is impossible or loses information."""
+    if kind is int and not isinstance(value, bool):
+        return value if isinstance(value, int) else operator.index(value)
+    if kind is float and not isinstance(value, bool | str | bytes):
+        return float(value)
+    if issubclass(kind, Enum):
+        return kind(value)
+    if not (isinstance(value, kind) if kind in (Path, object) else type(value) is kind):
+        raise TypeError
+    return value
