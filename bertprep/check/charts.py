@@ -123,7 +123,7 @@ def _draw(
     """Return an SVG of counts in columns, each `of` so many: one split filled, others as outlines, the expected as dashes."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
-    from matplotlib.ticker import PercentFormatter
+    from matplotlib.ticker import MaxNLocator, PercentFormatter
 
     edges = next(_group(each)[1] for each in counts.values())
     series = {split: _group(each)[0] / np.maximum(of[split], 1) for split, each in counts.items()}
@@ -142,6 +142,7 @@ def _draw(
         axes.set_ylim(0, 1.4 * others)
         axes.set_title(f"{heights[tallest]:.4g} at {edges[tallest + 1] - 0.5:,.0f}, cut off", fontsize="small")
     axes.set(xlabel=labels[0], ylabel=labels[1])
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.spines[["top", "right"]].set_visible(False)
     if in_percent:
         axes.yaxis.set_major_formatter(PercentFormatter(1))

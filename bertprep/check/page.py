@@ -141,6 +141,7 @@ def _fractions(outcome: Outcome) -> list[dict[str, Any]]:
     for found in zip(*(expected.fractions for expected in outcome.expected.values()), strict=True):
         low, high = min(each.expected[0] for each in found), max(each.expected[1] for each in found)
         is_any = (low, high) == (0.0, 1.0)  # then only the intervals must be visible
+        expected = percent(low) if percent(low) == percent(high) else f"{percent(low)} to {percent(high)}"
         ends = [end for each in found for end in each.interval]
         axis = _axis(ends if is_any else [low, high, *ends])
         shares = [(each.interval[0], each.hits / max(each.draws, 1), each.interval[1]) for each in found]
@@ -148,7 +149,7 @@ def _fractions(outcome: Outcome) -> list[dict[str, Any]]:
             {
                 "name": found[0].name,
                 "of": found[0].of,
-                "expected": "any" if is_any else f"{percent(low)} to {percent(high)}",
+                "expected": "any" if is_any else expected,
                 "found": [f"{percent(share, 2)} ± {(end - start) * 50:.2f}" for start, share, end in shares],
                 "range": [_position(low, axis), _position(high, axis)],
                 "strips": [[_position(end, axis) for end in ends] for ends in shares],

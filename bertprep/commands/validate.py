@@ -7,7 +7,6 @@ stops the others.
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -127,9 +126,10 @@ def _compare_texts(outcomes: Sequence[Outcome]) -> None:
 
     texts = {digest_of_shards(each.manifest): each.texts for each in outcomes if each.manifest and each.texts}
     for outcome in outcomes:
-        crc32c_of = texts.get(outcome.manifest.made_with.get("text_sha256", ""), {}) if outcome.manifest else {}
-        for name, facts in outcome.manifest.files.items() if outcome.manifest and crc32c_of else ():
-            text = facts.get("text", {})
+        manifest = outcome.manifest
+        crc32c_of = texts.get(manifest.made_with.get("text_sha256", ""), {}) if manifest else {}
+        for name, entry in manifest.files.items() if manifest and crc32c_of else ():
+            text = entry.get("text", {})
             expected, found = crc32c_of.get(str(text.get("name"))), text.get("crc32c")
             if expected not in (None, found):
                 right = f"to be made of {text['name']} as it is now, crc32c {expected}"
@@ -138,53 +138,46 @@ def _compare_texts(outcomes: Sequence[Outcome]) -> None:
 
 
 def _finding_lines(outcomes: Sequence[Outcome]) -> list[str]:
-    """The findings of all data sets, errors first, each with the folder of its file."""
+    """Return the findings of all data sets, errors first, each with the folder of its file."""
     from bertprep.check.outcome import ERROR, SHOWN_OF_A_CODE
 
-    lines = []
-    found = [(outcome, finding) for outcome in outcomes for finding in outcome.findings]
-    counts: Counter[tuple[Path, str]] = Counter()
-    for outcome, finding in sorted(found, key=lambda pair: pair[1].level != ERROR):
-        counts[outcome.folder, finding.code] += 1
-        if counts[outcome.folder, finding.code] <= SHOWN_OF_A_CODE:
-            lines.append(str(replace(finding, file=str(outcome.folder / finding.file))))
-    for (folder, code), count in counts.items():
-        if count > SHOWN_OF_A_CODE:
-            lines.append(f"{folder}: {count - SHOWN_OF_A_CODE:,} more findings {code}, which --json FILE has")
-    return lines
+    found: dict[tuple[str, Path, str], list[str]] = {}
+    for outcome in outcomes:
+        for each in outcome.findings:
+            line = str(replace(each, file=str(outcome.folder / each.file)))
+            found.setdefault((each.level, outcome.folder, each.code), []).append(line)
+    lines, more = [], []
+    for (_, folder, code), alike in sorted(found.items(), key=lambda item: item[0][0] != ERROR):
+        lines += alike[:SHOWN_OF_A_CODE]
+        if len(alike) > SHOWN_OF_A_CODE:
+            more.append(f"{folder}: {len(alike) - SHOWN_OF_A_CODE:,} more findings {code}, which --json FILE has")
+    return [*lines, *more]
 
 
 def _table_rows(outcomes: Sequence[Outcome], names: Sequence[str]) -> list[tuple[str, ...]]:
-    """A row for each split; the first row of a data set has its findings."""
+    """Return a row for each split; the first row of a data set has its findings."""
     rows: list[tuple[str, ...]] = [_HEADER]
     for outcome, name in zip(outcomes, names, strict=True):
-        counts = (f"{outcome.errors:,}", f"{len(outcome.findings) - outcome.errors:,}")
+        errors = (f"{outcome.errors:,}", f"{len(outcome.findings) - outcome.errors:,}")
         for split in sorted({facts.split for facts in outcome.files}, key=split_order) or [""]:
             files = [facts for facts in outcome.files if facts.split == split]
             is_of_records = outcome.kind not in (TEXT_SHARDS, TOKEN_SHARDS)
             records = f"{sum(facts.records for facts in files):,}" if is_of_records else ""
-            fractions: tuple[str, ...] = ("",) * 6
-            if split in outcome.counts:
-                fractions = _fractions(outcome.counts[split])
+            found = [""] * 6
+            if counts := outcome.counts.get(split):
+                shown = [f"{count / max(int(counts.shown.sum()), 1):.2%}" for count in counts.shown.tolist()]
+                found = [f"{counts.text_tokens:,}", f"{counts.padding_share:.1%}", *shown, ""]
+                if counts.has_pairs or not counts.records:
+                    found[-1] = f"{int(counts.next_sentence[1]) / max(counts.records, 1):.1%}"
             elif split in outcome.token_counts:
-                fractions = (f"{outcome.token_counts[split].tokens:,}", *fractions[1:])
-            rows.append((name, split, f"{len(files):,}", records, *fractions, *counts))
-            counts = ("", "")
+                found[0] = f"{outcome.token_counts[split].tokens:,}"
+            rows.append((name, split, f"{len(files):,}", records, *found, *errors))
+            errors = ("", "")
     return rows
 
 
-def _fractions(tally: RecordCounts) -> tuple[str, ...]:
-    predictions, records = max(int(tally.shown.sum()), 1), max(tally.records, 1)
-    return (
-        f"{tally.text_tokens:,}",
-        f"{tally.padding_share:.1%}",
-        *(f"{count / predictions:.2%}" for count in tally.shown.tolist()),
-        f"{int(tally.next_sentence[1]) / records:.1%}" if tally.has_pairs or not tally.records else "",
-    )
-
-
 def _name_outcomes(outcomes: Sequence[Outcome]) -> list[str]:
-    """A short name for each data set, numbered if several would be equal."""
+    """Return a short name for each data set, numbered if several would be equal."""
     sizes = [f" {of.seq}/{of.pred}" if of.pred else f" {of.seq or ''}".rstrip() for of in outcomes]
     plain = [f"{of.folder.absolute().name}, {of.kind}{size}" for of, size in zip(outcomes, sizes, strict=True)]
     return [name if plain.count(name) == 1 else f"{name} ({plain[:at].count(name) + 1})" for at, name in enumerate(plain)]
@@ -192,32 +185,27 @@ def _name_outcomes(outcomes: Sequence[Outcome]) -> list[str]:
 
 def write_json(outcomes: Sequence[Outcome], path: Path) -> None:
     """Write all outcomes as one JSON file."""
-    content = {"data_sets": [_outcome_as_json(outcome) for outcome in outcomes]}
+    content = []
+    for of in outcomes:
+        splits = {split: _counts_as_json(counts) for split, counts in of.counts.items()}
+        splits |= {split: {**vars(counts), "lengths": counts.lengths.tolist()} for split, counts in of.token_counts.items()}
+        plain = ("kind", "seq", "pred", "sampled", "errors", "duplicates")
+        content.append(
+            {
+                "folder": str(of.folder),
+                **{name: getattr(of, name) for name in plain},
+                "vocabulary": str(of.vocabulary) if of.vocabulary else None,
+                "findings": [vars(finding) for finding in of.findings],
+                "splits": splits,
+                "files": [vars(facts) for facts in of.files],
+            }
+        )
     with atomic_file(path, replace=True) as file:
-        file.write((json.dumps(content, indent=1) + "\n").encode())
+        file.write((json.dumps({"data_sets": content}, indent=1) + "\n").encode())
 
 
-def _outcome_as_json(outcome: Outcome) -> dict[str, Any]:
-    splits = {split: _tally_as_json(tally) for split, tally in outcome.counts.items()}
-    for split, tokens in outcome.token_counts.items():
-        splits[split] = {**vars(tokens), "lengths": tokens.lengths.tolist()}
-    return {
-        "folder": str(outcome.folder),
-        "kind": outcome.kind,
-        "seq": outcome.seq,
-        "pred": outcome.pred,
-        "vocabulary": str(outcome.vocabulary) if outcome.vocabulary else None,
-        "sampled": outcome.sampled,
-        "errors": outcome.errors,
-        "findings": [vars(finding) for finding in outcome.findings],
-        "splits": splits,
-        "duplicates": outcome.duplicates,
-        "files": [vars(facts) for facts in outcome.files],
-    }
-
-
-def _tally_as_json(tally: RecordCounts) -> dict[str, Any]:
-    """The counts of a split; a share with the interval that misses the true one once in a million times."""
+def _counts_as_json(counts: RecordCounts) -> dict[str, Any]:
+    """Return the counts of a split; a share with the interval that misses the true one once in a million times."""
     import numpy as np
 
     from bertprep.check.statistics import SHOWN, fraction_interval
@@ -225,17 +213,17 @@ def _tally_as_json(tally: RecordCounts) -> dict[str, Any]:
     def fraction(count: int, of: int) -> dict[str, Any]:
         return {"count": count, "share": count / max(of, 1), "interval": fraction_interval(count, of)}
 
-    predictions = int(tally.shown.sum())
+    predictions, records, shown = int(counts.shown.sum()), counts.records, counts.shown.tolist()
     return {
-        "records": tally.records,
-        "tokens": tally.text_tokens,
-        "padding_share": tally.padding_share,
+        "records": records,
+        "tokens": counts.text_tokens,
+        "padding_share": counts.padding_share,
         "predictions": predictions,
-        "shown": {name: fraction(count, predictions) for name, count in zip(SHOWN, tally.shown.tolist(), strict=True)},
-        **({"random_next": fraction(int(tally.next_sentence[1]), tally.records)} if tally.has_pairs else {}),
-        "short": fraction(tally.records - int(tally.lengths[-1]), tally.records),
-        "masked": predictions / max(tally.text_tokens, 1),
-        "lengths": np.trim_zeros(tally.lengths, "b").tolist(),
-        "predictions_per_record": tally.predictions.tolist(),
-        "positions": tally.positions.tolist(),
+        "shown": {name: fraction(count, predictions) for name, count in zip(SHOWN, shown, strict=True)},
+        **({"random_next": fraction(int(counts.next_sentence[1]), records)} if counts.has_pairs else {}),
+        "short": fraction(records - int(counts.lengths[-1]), records),
+        "masked": predictions / max(counts.text_tokens, 1),
+        "lengths": np.trim_zeros(counts.lengths, "b").tolist(),
+        "predictions_per_record": counts.predictions.tolist(),
+        "positions": counts.positions.tolist(),
     }
