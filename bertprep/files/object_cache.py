@@ -96,11 +96,6 @@ def kept_about(path: Path) -> Path:
     return cache_folder() / f"about-{_digest([str(path)])}"
 
 
-def version_of_copy(copy: Path) -> int:
-    """Return a number that is another one where the object of a copy has changed."""
-    return int(copy.name[:15], 16)
-
-
 def _copy(path: ObjectPath) -> Path:
     status = path.status()
     suffixes = "".join(path.suffixes)[-32:]

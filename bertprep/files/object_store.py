@@ -170,36 +170,36 @@ def read_head(path: ObjectPath, size_bytes: int) -> bytes:
         raise
 
 
-def read_range(path: ObjectPath, start: int, size_bytes: int) -> bytes:
-    """Return so many bytes of an object from byte `start` on, fewer where it ends; raises `FileNotFoundError`."""
-    options = {"range": (start, start + size_bytes)}
-    return _call(path, lambda store, key: bytes(store.get(key, options=options).bytes()))
+def read_range(path: ObjectPath, start: int, size_bytes: int, status: Status | None = None) -> bytes:
+    """Return so many bytes of an object from byte `start` on, fewer where it ends; raises `FileNotFoundError`.
 
-
-def blocks(path: ObjectPath, status: Status) -> Iterator[bytes]:
-    """Yield the bytes of the object that has this status, a request for each block.
-
-    Raises `BertprepError` where it was replaced or removed meanwhile.
+    With a `status` raises `BertprepError` where the object was replaced or removed since it had that.
     """
     from obstore.exceptions import PreconditionError
 
+    options: dict[str, Any] = {"range": (start, start + size_bytes)}
+    if status and status.etag:
+        options["if_match"] = status.etag
+
+    def get(store: Any, key: str) -> tuple[Status, bytes]:
+        result = store.get(key, options=options)
+        return _status(result.meta), bytes(result.bytes())
+
+    try:
+        now, data = _call(path, get)
+    except FileNotFoundError as error:
+        raise lost(path) if status else error from error
+    except PreconditionError:
+        now, data = Status(), b""
+    if status and (now.version != status.version or now.size_bytes != status.size_bytes):  # some stores do not check if_match
+        raise BertprepError(f"{path}: was replaced while it was read; see that nothing else writes there, and run it again")
+    return data
+
+
+def blocks(path: ObjectPath, status: Status) -> Iterator[bytes]:
+    """Yield the bytes of the object that has this status, a request for each block; raises as `read_range` does."""
     for start in range(0, status.size_bytes, BLOCK_BYTES):
-        end = min(start + BLOCK_BYTES, status.size_bytes)
-        options = {"range": (start, end), **({"if_match": status.etag} if status.etag else {})}
-
-        def get(store: Any, key: str, options: dict[str, Any] = options) -> tuple[Status, bytes]:
-            result = store.get(key, options=options)
-            return _status(result.meta), bytes(result.bytes())
-
-        try:
-            now, block = _call(path, get)
-        except FileNotFoundError as error:
-            raise lost(path) from error
-        except PreconditionError:
-            now, block = Status(), b""
-        if len(block) != end - start or now.version != status.version:  # some stores do not check if_match
-            raise BertprepError(f"{path}: was replaced while it was read; see that nothing else writes there, and run it again")
-        yield block
+        yield read_range(path, start, min(BLOCK_BYTES, status.size_bytes - start), status)
 
 
 def download(path: ObjectPath, status: Status, file: Any) -> str:

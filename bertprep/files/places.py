@@ -391,6 +391,30 @@ def open_download(path: ObjectPath) -> io.BufferedReader:
     return cast(io.BufferedReader, file)
 
 
+def open_at(path: Path, start: int) -> io.BufferedReader:
+    """Open a file to be read in order from byte `start` on; of an object only what is read is downloaded."""
+    if isinstance(path, ObjectPath):
+        return io.BufferedReader(_RangeReader(path, start), object_store.BLOCK_BYTES)
+    file = path.open("rb")
+    file.seek(start)
+    return file
+
+
+class _RangeReader(io.RawIOBase):
+    def __init__(self, path: ObjectPath, position: int) -> None:
+        self._path, self._status, self._position = path, path.status(), position
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        size = min(len(buffer), self._status.size_bytes - self._position)
+        data = object_store.read_range(self._path, self._position, size, self._status) if size > 0 else b""
+        buffer[: len(data)] = data
+        self._position += len(data)
+        return len(data)
+
+
 def disk_folder() -> Path:
     """Return where large files without a name are written: /tmp may be memory."""
     on_disk = Path("/var/tmp")

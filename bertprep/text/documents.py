@@ -23,8 +23,8 @@ import numpy.typing as npt
 
 from bertprep import kernels, pool
 from bertprep.errors import BertprepError, UsageError
-from bertprep.files.object_cache import local_copy, version_of_copy
-from bertprep.files.places import is_object
+from bertprep.files.object_cache import local_copy
+from bertprep.files.places import ObjectPath, open_at
 from bertprep.kernels.numbers import TEXT_SLACK
 from bertprep.workspace.manifest import sha256_of
 
@@ -236,7 +236,7 @@ def _read_index(given: TextInput) -> _FileIndex:
     digest = hashlib.sha256()
     found = _DocumentCollector()
     with local_copy(given.path).open("rb", buffering=0) as file:
-        version = version_of(file, given.path)
+        version = version_of(given.path, file)
         position = 0
         for block, size in _blocks_of_lines(file, digest, given.path):
             if position == 0:
@@ -317,9 +317,7 @@ def _find_gaps(path: Path, block: bytearray, start: int, size: int, position: in
 def hash_file(given: TextInput) -> TextFile:
     """The state of a text file, without its documents."""
     try:
-        copy = local_copy(given.path)
-        with copy.open("rb") as file:
-            return TextFile(given, os.fstat(file.fileno()).st_size, sha256_of(copy), version_of(file, given.path))
+        return TextFile(given, given.path.stat().st_size, sha256_of(given.path), version_of(given.path))
     except OSError as error:
         raise BertprepError(f"{given.path}: cannot be read: {error.strerror or error}") from error
 
@@ -332,10 +330,9 @@ def read_piece(given: TextFile, start: int, end: int) -> Iterator[tuple[npt.NDAr
     """
     path = given.input.path
     try:
-        with local_copy(path).open("rb") as file:
-            if version_of(file, path) != given.version:
+        with open_at(path, start) as file:
+            if version_of(path, file) != given.version:
                 raise BertprepError(f"{path}: can no longer be read as it was at the start of the run: it was changed")
-            file.seek(start)
             rest, position = b"", start  # what is read, but not finished, and where it begins
             while True:
                 wanted = min(max(BLOCK_BYTES, len(rest)), end - position - len(rest))
@@ -437,14 +434,14 @@ def _raise_not_utf8(path: Path, block: bytearray, position: int) -> None:
         ) from error
 
 
-def version_of(file: BinaryIO, path: Path) -> tuple[int, ...]:
-    """The values that show that an open file is unchanged: device, inode, size and time of modification.
+def version_of(path: Path, file: BinaryIO | None = None) -> tuple[int, ...]:
+    """The values that show that a file, or the one that is open, is unchanged: device, inode, size and time of modification.
 
-    Of the copy of an object it is the copy's name, which changes with the object.
+    Of an object they are a digest of its version.
     """
-    if is_object(path):
-        return (version_of_copy(Path(file.name)),)
-    status = os.fstat(file.fileno())
+    if isinstance(path, ObjectPath):
+        return (int(hashlib.sha256(path.status().version.encode()).hexdigest()[:15], 16),)
+    status = os.fstat(file.fileno()) if file else path.stat()
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
@@ -468,7 +465,7 @@ def read_batches(files: Mapping[int, TextFile], documents: Documents) -> Iterato
         ends = np.cumsum(of_file.size_bytes)
         try:
             with local_copy(path).open("rb", buffering=0) as file:
-                if version_of(file, path) != files[number].version:
+                if version_of(path, file) != files[number].version:
                     raise EOFError("it was changed")
                 first, done = 0, 0
                 while first < len(ends):

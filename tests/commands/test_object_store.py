@@ -229,32 +229,22 @@ def test_a_download_that_is_copied_to_a_store_is_read_there(store: Store, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("faults", "said"),
+    ("fault", "printed"),
     [
-        ([("HEAD", 403, ""), ("GET", 403, "AccessDenied")], "the store answers 403 AccessDenied"),
-        (
-            [("HEAD", 400, ""), ("GET", 400, "AuthorizationHeaderMalformed")],
-            "another region than us-east-1; set AWS_REGION",
-        ),
-        ([("HEAD", 301, ""), ("GET", 301, "PermanentRedirect")], "another region than us-east-1; set AWS_REGION"),
-        ([("HEAD", 404, ""), ("GET", 404, "NoSuchBucket")], "there is no such bucket; make it"),
-        ([("PUT", 403, "AccessDenied")], "the store answers 403 AccessDenied"),
-        ([("GET", 404, "NoSuchKey")], "the store listed it, and no longer has it"),
+        (Fault("PUT", times=None, status=403, code="AccessDenied"), "the store answers 403 AccessDenied"),
+        (Fault("GET", "(?!$).*", times=None, status=404, code="NoSuchKey"), "the store listed it, and no longer has it"),
     ],
     ids=str,
 )
 def test_a_store_that_refuses_is_one_line(
-    faults: list[tuple[str, int, str]], said: str, made: Path, store: Store, capsys: pytest.CaptureFixture[str]
+    fault: Fault, printed: str, made: Path, store: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:
     upload(made / "text", store.place("text"))
-    store.faults += [
-        Fault(method, "(?!$).*" if code == "NoSuchKey" else ".*", times=None, status=status, code=code)
-        for method, status, code in faults
-    ]
+    store.faults.append(fault)
     arguments = ["shard", "--input", f"{store.url}/text", "--corpus", "mine", "--workdir", f"{store.url}/data"]
     assert main([*arguments, "--workers", "1"]) == BertprepError.exit_status
     error = capsys.readouterr().err.splitlines()[-1]
     assert error.startswith("bertprep: error: s3://")
-    assert said in error
+    assert printed in error
     store.faults.clear()
     assert not store.place("data").exists()
