@@ -25,9 +25,26 @@ def golden_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--rounds", type=int, default=1, help="of stress tests")
+    parser.addoption("--seed", type=int, default=0, help="of the first round of stress tests")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Give a stress test each of its rounds' seeds."""
+    if "seed" in metafunc.fixturenames and metafunc.definition.get_closest_marker("stress"):
+        first = metafunc.config.option.seed
+        metafunc.parametrize("seed", range(first, first + metafunc.config.option.rounds))
+
+
 @pytest.hookimpl(tryfirst=True)  # before those of other suites are left out
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Refuse a test of a framework where the suites of scripts/test, which collect `engines` alone, would never run it."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out stress tests unless they are asked for, and refuse a framework's test that no suite of scripts/test runs.
+
+    The suites of frameworks collect `engines` alone.
+    """
+    if "stress" not in config.option.markexpr:
+        items[:] = [item for item in items if not item.get_closest_marker("stress")]
     root = Path(__file__).parents[1]
     (array,) = re.findall(r"^engines=\(.*\)$", (root / "scripts/test").read_text(encoding="utf-8"), re.MULTILINE)
     names = subprocess.check_output(["bash", "-c", f'{array}; printf "%s\\n" "${{engines[@]}}"'], text=True).split()

@@ -13,9 +13,13 @@ import copy
 import gzip
 import io
 import json
+import os
 import random
+import resource
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+import signal
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -79,6 +83,30 @@ class Kind:
                 raise AssertionError(f"not one line: {str(error)[:200]!r}") from error
             return REFUSED
         return READ
+
+
+def try_apart(kind: Kind, names: Sequence[str], folder: Path) -> str:
+    """Try cases in a process with a gigabyte of memory more than it has, a minute for each; returns what failed, or nothing."""
+    log = folder / "case"
+    process = os.fork()
+    if process == 0:
+        status = 1
+        try:
+            used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+            resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 30),) * 2)
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)  # which ends the process
+            for name in names:
+                log.write_text(f"{name}\n")
+                signal.alarm(60)
+                kind.try_case(name, folder)
+            status = 0
+        except BaseException:
+            with log.open("a") as file:
+                traceback.print_exc(file=file)
+        finally:
+            os._exit(status)
+    status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+    return f"{log.read_text()}exit status {status}\n" if status else ""
 
 
 _HUGE = "@huge@"  # becomes a number of 10,000 digits, which json.dumps does not write

@@ -2,7 +2,7 @@
 
 The second client is a thread that asks the store itself after each request that may have changed something: whatever has a
 final name must have the bytes that a run on a disk leaves there. tests/commands/test_object_store.py has the moments that CI
-kills at; `scripts/kill_in_store` kills at random ones.
+kills at; tests/test_stress.py kills at random ones.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""Damaged files of every untrusted kind are read, or refused in one line; scripts/fuzz runs longer."""
+"""Damaged files of every untrusted kind are read, or refused in one line; test_stress.py runs longer."""
 
 from pathlib import Path
 

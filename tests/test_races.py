@@ -1,4 +1,4 @@
-"""Several first runs at once leave the bytes of one; `scripts/race` runs more."""
+"""Several first runs at once leave the bytes of one; test_stress.py runs more."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Reading and validating any bytes ends in values or in one clear line; scripts/fuzz tries more."""
+"""Reading and validating any bytes ends in values or in one clear line; test_stress.py tries more."""
 
 from pathlib import Path
 
