@@ -12,6 +12,8 @@ Names are imported on first use, so a command loads only what it needs.
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from bertprep.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from bertprep import records as records
     from bertprep.commands.convert import convert as convert
@@ -32,8 +34,6 @@ if TYPE_CHECKING:
     from bertprep.instances import load_vocabulary as load_vocabulary
     from bertprep.records.live import LiveExamples as LiveExamples
     from bertprep.records.record_dataset import RecordDataset as RecordDataset
-
-__version__ = "0.2.0"
 
 _HOME = {
     "BertprepError": "bertprep.errors",

@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NoReturn
 
-from bertprep import __version__
 from bertprep.errors import UsageError
 from bertprep.options import Parser, add_options, read_options
 from bertprep.terminal import exit_status, run_program
+from bertprep.version import __version__
 
 COMMANDS = {
     "download": "fetch corpora, tasks, weights and vocabularies into the workspace; resumes",
@@ -109,7 +109,7 @@ def _add_requests(name: str, parser: argparse.ArgumentParser) -> None:
         return
     subparsers = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for below, request in command.REQUEST.items():
-        summary = request.__doc__.partition("\n")[0].rstrip(".")
+        summary = request.__doc__.partition("\n")[0].rstrip(".").replace("`", "")
         of_request = subparsers.add_parser(below, help=summary, description=summary, former=FORMER)
         add_options(of_request, request)
         of_request.set_defaults(run=command.run, request=request)

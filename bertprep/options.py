@@ -395,8 +395,8 @@ class _HelpFormatter(argparse.HelpFormatter):
         super().__init__(prog, max_help_position=32)
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
-        """Show one spelling of an option."""
-        if not action.option_strings:
+        """Show one spelling of an option, and -h."""
+        if not action.option_strings or "-h" in action.option_strings:
             return super()._format_action_invocation(action)
         return " ".join(
             [action.option_strings[0], self._format_args(action, "")] if action.nargs != 0 else action.option_strings[:1]

@@ -34,12 +34,12 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import bertprep
 from bertprep.errors import BertprepError, UsageError, first_line
 from bertprep.files import object_store
 from bertprep.files.atomic import TEMPORARY_SUFFIX
 from bertprep.pool import RayWorkers, attempt, default_workers
 from bertprep.terminal import say
+from bertprep.version import __version__
 
 _ADDRESS = "RAY_ADDRESS"
 _AUTHENTICATION = "RAY_AUTH_MODE"  # "token": `ray start` does so by itself where the user has one, `ray.init` does not
@@ -278,11 +278,11 @@ def _once_more(ray: Any, task: _Task, error: Exception) -> _Task:
 @cache
 def environment() -> dict[str, str]:
     """What decides the bytes of files in this process, by name; equal on all nodes, or some would write other files."""
-    folder = Path(bertprep.__file__).parent
+    folder = Path(__file__).parent
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*.py")):
         digest.update(f"{path.relative_to(folder)}\n".encode() + path.read_bytes())
-    versions = {"bertprep": bertprep.__version__, "Python": platform.python_version()}
+    versions = {"bertprep": __version__, "Python": platform.python_version()}
     for package in _COMPARED:
         with contextlib.suppress(PackageNotFoundError):
             versions[package] = version(package)

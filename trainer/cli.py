@@ -5,12 +5,12 @@ Nothing imported here, or by a command before it has checked its options, loads 
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
+from functools import partial
 from importlib import import_module
 
-from bertprep import __version__
+from bertprep import cli
 from bertprep.options import Parser, add_options, read_options
 from bertprep.terminal import exit_status
 from trainer.data import ExampleSettings
@@ -28,6 +28,19 @@ COMMANDS = {
 }
 _OPTIONS: dict[str, type[AnyOptions]] = {PRETRAIN: PretrainOptions, "squad": SquadOptions, "glue": GlueOptions}
 """Of the commands that train; others have a module with `add_arguments` and `run`, which is loaded when it is needed."""
+FORMER = {
+    "--train-batch-size": "is --batch-size here, the sequences of a device in a micro-batch",
+    "--learning-rate": "is --lr here",
+    "--num-train-steps": "is --steps here",
+    "--num-train-epochs": "is --epochs here",
+    "--num-warmup-steps": "is --warmup-steps here",
+    "--save-checkpoints-steps": "is --save-every here",
+    "--init-checkpoint": "is --init here",
+    "--bert-config-file": "is --model here",
+    "--input-file": "is --data here, a folder of records",
+    "--output-dir": "is --out here",
+}
+"""Options of Google's run_pretraining.py and run_squad.py, and what takes their place."""
 _OF_EPOCHS = ("eval_every", "eval_sequences", "keep_best")
 """Of fine-tuning each epoch ends with an evaluation on all of the dev set, and the best checkpoint is kept."""
 
@@ -60,24 +73,16 @@ def _run(arguments: Sequence[str]) -> int:
     return start(options, read_options(EngineSettings, namespace), read_options(OptimizerSettings, namespace), examples)
 
 
-def make_parser(command: str) -> argparse.ArgumentParser:
+def make_parser(command: str) -> Parser:
     """Return a parser that knows all commands but only the options of one."""
-    parser = Parser(
-        prog="python -m trainer",
-        description="Train BERT on record files of any format. Options without a command are those of pretrain.",
-    )
-    parser.add_argument("--version", action="version", version=f"bertprep {__version__}")
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for name, summary in COMMANDS.items():
-        of_command = commands.add_parser(name, help=summary, description=summary)
-        if name == command and name in _OPTIONS:
-            _add_run_options(name, of_command)
-        elif name == command:
-            import_module(f"trainer.{name}").add_arguments(of_command)
-    return parser
+    description = "Train BERT on record files of any format. Options without a command are those of pretrain."
+    return cli.make_parser("python -m trainer", description, COMMANDS, command, partial(_add_options, command), FORMER)
 
 
-def _add_run_options(command: str, parser: argparse.ArgumentParser) -> None:
+def _add_options(command: str, parser: Parser) -> None:
+    if command not in _OPTIONS:
+        import_module(f"trainer.{command}").add_arguments(parser)
+        return
     is_pretraining = command == PRETRAIN
     add_options(parser.add_argument_group("run"), _OPTIONS[command], without=() if is_pretraining else _OF_EPOCHS)
     add_options(parser.add_argument_group("optimizer"), OptimizerSettings)

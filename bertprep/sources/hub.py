@@ -33,7 +33,6 @@ from huggingface_hub import (
 )
 from huggingface_hub.utils.tqdm import tqdm
 
-from bertprep import __version__
 from bertprep.errors import BertprepError, quoted
 from bertprep.files.atomic import explain_write_error, sync_folder, temporary_folder
 from bertprep.files.free_space import check_free_space
@@ -44,6 +43,7 @@ from bertprep.sources.listing import Listing, RemoteFile, check_on_disk, git_sha
 from bertprep.sources.web import TRIES_TO_LIST, RequestError, retry
 from bertprep.terminal import megabytes
 from bertprep.untrusted import check_path
+from bertprep.version import __version__
 
 MAX_FILES = 100_000
 """Of one repository; the largest one used has some 1,000."""

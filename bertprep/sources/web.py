@@ -21,7 +21,6 @@ import httpx2
 from huggingface_hub import constants
 from huggingface_hub.errors import FileMetadataError, GatedRepoError, OfflineModeIsEnabled, RevisionNotFoundError
 
-from bertprep import __version__
 from bertprep.errors import BertprepError, UsageError, quoted
 from bertprep.files.atomic import explain_write_error, sync_folder
 from bertprep.files.lock import locked
@@ -30,6 +29,7 @@ from bertprep.progress import SILENT, Progress, Reporter, say
 from bertprep.sources.listing import Listing, RemoteFile, check_on_disk, load_listing, save_listing
 from bertprep.terminal import printable
 from bertprep.untrusted import check_name
+from bertprep.version import __version__
 from bertprep.workspace.layout import Workspace
 
 TRIES_TO_LIST = 6

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import bertprep
 from bertprep.config import (
     GLUE,
     SPLITTERS,
@@ -50,6 +49,7 @@ from bertprep.untrusted import (
     parse_json,
     read_bounded,
 )
+from bertprep.version import __version__
 from bertprep.workspace.layout import DEV, MANIFEST, by_number
 
 JOURNAL_SUFFIX = ".journal"
@@ -254,7 +254,7 @@ def check_versions(folder: Path, kind: str, name: str, found: Mapping[str, objec
 
 def versions_of(*packages: str) -> dict[str, str]:
     """Versions of bertprep, Python and the packages whose version could change a file."""
-    versions = {"bertprep": bertprep.__version__, "python": platform.python_version()}
+    versions = {"bertprep": __version__, "python": platform.python_version()}
     for package in packages:
         version = getattr(sys.modules.get(package), "__version__", None)
         if version is None:
