@@ -1,6 +1,5 @@
 """Examples become record files, of either format and whoever wrote them, and no value is lost."""
 
-import random
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,7 @@ from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError
 from bertprep.records import PretrainingExamples
 from bertprep.records.write import write_examples
-from tests.records.handmade import FIRST, SECOND, Dialect, Record, file_of, random_record
+from tests.records.handmade import FIRST, SECOND, Dialect, Record, file_of
 
 OTHER = {"tfrecord": "ofrecord", "ofrecord": "tfrecord"}
 
@@ -20,24 +19,6 @@ OTHER = {"tfrecord": "ofrecord", "ofrecord": "tfrecord"}
 def write(path: Path, content: bytes) -> Path:
     path.write_bytes(content)
     return path
-
-
-@pytest.mark.parametrize(
-    "dialect",
-    [
-        Dialect("tfrecord", packed=None, any_order=True, extras=True),
-        Dialect("tfrecord", new_names=True),
-        Dialect("ofrecord", packed=None, int64=True, doubles=True, any_order=True),
-    ],
-    ids=["any order", "TensorFlow 2's names", "int64 and doubles"],
-)
-def test_what_other_tools_write_becomes_our_layout(tmp_path: Path, dialect: Dialect) -> None:
-    rng = random.Random(0)
-    expected = [random_record(rng) for _ in range(50)]
-    source = write(tmp_path / "others", file_of(*expected, dialect=dialect, rng=rng))
-    for record_format in OTHER:
-        bertprep.convert(source, tmp_path / record_format, to=record_format)
-        assert (tmp_path / record_format).read_bytes() == file_of(*expected, dialect=Dialect(record_format))
 
 
 @pytest.mark.parametrize("most", [1, 127, 128, 2**14, 2**21 - 1, 2**21, 2**28 - 1, 2**28, 2**31 - 1])
@@ -61,23 +42,6 @@ def test_any_value_at_any_place(tmp_path: Path, seq: int, pred: int, most: int) 
     for name, path in files.items():
         bertprep.convert(path, tmp_path / "back")
         assert (tmp_path / "back").read_bytes() == files[OTHER[name]].read_bytes()
-
-
-def test_the_layout_is_that_of_the_slow_writer(tmp_path: Path) -> None:
-    rng = random.Random(3)
-    expected = [random_record(rng, 100, 15, most=rng.choice([1, 200, 30000, 2**31 - 1])) for _ in range(200)]
-    for source in OTHER:
-        path = write(tmp_path / source, file_of(*expected, dialect=Dialect(source)))
-        bertprep.convert(path, tmp_path / "out")
-        assert (tmp_path / "out").read_bytes() == file_of(*expected, dialect=Dialect(OTHER[source]))
-
-
-def test_the_names_of_tensorflow_2_change_nothing_else(tmp_path: Path) -> None:
-    rng = random.Random(4)
-    expected = [random_record(rng, 100, 15, most=rng.choice([1, 200, 30000, 2**31 - 1])) for _ in range(200)]
-    source = write(tmp_path / "source", file_of(*expected))
-    bertprep.convert(source, tmp_path / "out", to="tfrecord", feature_names="tf2")
-    assert (tmp_path / "out").read_bytes() == file_of(*expected, dialect=Dialect("tfrecord", new_names=True))
 
 
 def test_more_records_than_a_buffer_holds(tmp_path: Path) -> None:

@@ -6,12 +6,15 @@ from pathlib import Path
 
 import pytest
 
+import bertprep
 from bertprep import records
 from bertprep.errors import BertprepError
 from tests.records.handmade import FIRST, Dialect, file_of, frame, message, random_record
 from tests.records.test_reader import assert_holds, write
 
 DIALECTS = {
+    "TFRecord as we write it": Dialect(),
+    "OFRecord as we write it": Dialect("ofrecord"),
     "features in any order": Dialect(any_order=True),
     "numbers one by one": Dialect(packed=False),
     "both ways": Dialect(packed=None),
@@ -27,15 +30,21 @@ DIALECTS = {
 
 
 @pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
-def test_dialects(dialect: Dialect, tmp_path: Path) -> None:
+def test_dialects_are_read_and_converted_to_our_layout(dialect: Dialect, tmp_path: Path) -> None:
     rng = random.Random(7)
-    expected = [random_record(rng, 128, 20) for _ in range(40)]
+    expected = [random_record(rng, 128, 20, most=rng.choice([1, 200, 30000, 2**31 - 1])) for _ in range(40)]
     if dialect.record_format == "ofrecord":  # the format is told by the first byte of the data
         content = file_of(expected[0], dialect=Dialect("ofrecord")) + file_of(*expected[1:], dialect=dialect, rng=rng)
     else:
         content = file_of(*expected, dialect=dialect, rng=rng)
-    with records.open(write(tmp_path, content)) as file:
+    source = write(tmp_path, content)
+    with records.open(source) as file:
         assert_holds(file[:], expected)
+    for name in ("tfrecord", "ofrecord"):
+        bertprep.convert(source, tmp_path / name, to=name)
+        assert (tmp_path / name).read_bytes() == file_of(*expected, dialect=Dialect(name))
+    bertprep.convert(source, tmp_path / "tf2", to="tfrecord", feature_names="tf2")
+    assert (tmp_path / "tf2").read_bytes() == file_of(*expected, dialect=Dialect(new_names=True))
 
 
 def test_features_in_several_parts(tmp_path: Path) -> None:

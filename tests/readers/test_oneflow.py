@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+import bertprep
 from tests.readers.protobuf_bytes import feature_map, field, packed_integers
 from tests.readers.reader_checks import FEATURES, Created, Values, assert_equal, read_with_bertprep
 
 pytestmark = pytest.mark.oneflow
 BATCH = 100
 SOME = 2 * BATCH
+PARTS = 11  # so that the last is part-10, which is after part-2
 
 
 @pytest.fixture(scope="module")
@@ -46,18 +48,14 @@ def read_with_oneflow(flow: Any, folder: Path, records: int, widths: dict[str, i
     return {**values, "next_sentence_labels": values["next_sentence_labels"][:, 0]}
 
 
-def test_oneflow_reads_what_we_write(flow: Any, created: Created) -> None:
-    records = len(created.values["next_sentence_labels"])
-    values = read_with_oneflow(flow, created.ofrecord.parent, records, created.widths)
-    created.assert_golden(values)
-    assert_equal(read_with_bertprep(created.ofrecord), values)
-
-
-def test_oneflow_starts_anew_after_our_last_record(flow: Any, created: Created) -> None:
-    """So it counts as many records as we do."""
+def test_oneflow_reads_what_create_and_convert_write(flow: Any, created: Created, tmp_path: Path) -> None:
+    """It starts anew after the last record, so it counts as many records as we do."""
     records = len(created.values["next_sentence_labels"])
     values = read_with_oneflow(flow, created.ofrecord.parent, records + BATCH, created.widths)
+    created.assert_golden({name: array[:records] for name, array in values.items()})
     assert_equal({name: array[records:] for name, array in values.items()}, {n: a[:BATCH] for n, a in created.values.items()})
+    bertprep.convert(created.tfrecord, tmp_path / "several", shards=PARTS, workers=1)
+    created.assert_golden(read_with_oneflow(flow, tmp_path / "several" / "ofrecord", records, created.widths, PARTS))
 
 
 def test_int64_lists_read_alike(flow: Any, created: Created, tmp_path: Path) -> None:
