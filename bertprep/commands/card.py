@@ -6,18 +6,18 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bertprep.check.outcome import RecordCounts
-from bertprep.config import SQUAD, GlueSettings, InstanceSettings, ShardSettings, SquadSettings
+from bertprep.config import SQUAD
 from bertprep.kernels.numbers import NOT_PREDICTED
-from bertprep.options import command_line
 from bertprep.records.columns import COLUMNS
 from bertprep.records.examples import Examples, MaskedExamples, PretrainingExamples, Shape
 from bertprep.sources.corpora import BOOKS, language_of, parts_of
@@ -57,8 +57,7 @@ _UNPAIRED_MEANINGS = {
 class PushedSet:
     """A data set as it is on the Hub: `manifest` has the names there, `shapes` says what the records of each folder are.
 
-    A folder is a split. `tallies` are of the records that were checked, none of them of a task's. `text` is the manifest of the
-    text shards that they were made of, where those are still there.
+    A folder is a split. `counts` are of the records that were checked, none of them of a task's.
     """
 
     name: str  # OWNER/NAME
@@ -68,8 +67,7 @@ class PushedSet:
     shapes: Mapping[str, Shape]
     cased: bool
     licence: str | None = None  # what the user says
-    tallies: Sequence[RecordCounts] = ()
-    text: Manifest | None = None
+    counts: Sequence[RecordCounts] = ()
 
     @property
     def splits(self) -> list[str]:
@@ -126,7 +124,6 @@ def card(pushed: PushedSet) -> bytes:
         summary=_summary(pushed),
         splits=_split_rows(pushed),
         columns=_column_rows(pushed),
-        commands=making_commands(pushed.manifest, pushed.text),
         settings={name: json.dumps(made_with[name]) for name in made_with if name not in hidden},
         licence=_licence_text(pushed),
         folder=f"data/download/datasets/{pushed.name}",
@@ -182,43 +179,40 @@ def licences_of(corpus: str, given: str | None = None) -> list[str]:
 
 
 def _languages(corpus: str, manifest: Manifest) -> list[str]:
-    if language := language_of(corpus):
-        return [language]
     is_english = corpus in (SAMPLE, BOOKS) or manifest.kind != RECORDS
-    return ["en"] if is_english else []
+    language = language_of(corpus) or ("en" if is_english else None)
+    return [language] if language else []
 
 
 def _summary(pushed: PushedSet) -> str:
     tokens = tokens_of_vocabulary(pushed.manifest)
     of = f" of {tokens:,} tokens" if tokens else ""
     kind = "upper case and accents are kept" if pushed.cased else "text is lower-cased"
-    lines = [
-        f"{pushed.records:,} records in {len(pushed.manifest.files):,} Parquet files, made by bertprep"
-        f" {pushed.manifest.versions.get('bertprep', '')} for BERT: tokens of a WordPiece vocabulary{of} (`vocab.txt`; {kind}),"
-        f" {pushed.shape.seq} to a record."
-    ]
-    if pushed.tallies:
-        everything = sum(pushed.tallies[1:], pushed.tallies[0])
-        predictions = int(everything.shown.sum())
-        whole = pushed.records * pushed.shape.seq
-        text = round(whole * (1 - everything.padding_share))
-        random_next = f"{int(everything.next_sentence[1]) / max(everything.records, 1):.1%} of the records"
-        pairs = f", and in {random_next} the second segment is a random one" if everything.has_pairs else ""
-        lines.append(
-            f"About {text:,} tokens are text, {everything.padding_share:.1%} of all are padding; "
-            f"{predictions / max(everything.text_tokens, 1):.1%} of the text is to be predicted{pairs} "
-            f"(as found in {everything.records:,} records)."
-        )
-    return "\n".join(lines)
+    version = pushed.manifest.versions.get("bertprep", "")
+    summary = (
+        f"{pushed.records:,} records in {len(pushed.manifest.files):,} Parquet files, made by bertprep {version} for BERT: "
+        f"tokens of a WordPiece vocabulary{of} (`vocab.txt`; {kind}), {pushed.shape.seq} to a record."
+    )
+    if not pushed.counts:
+        return summary
+    counts = reduce(add, pushed.counts)
+    text = round(pushed.records * pushed.shape.seq * (1 - counts.padding_share))
+    predicted = int(counts.shown.sum()) / max(counts.text_tokens, 1)
+    random_next = int(counts.next_sentence[1]) / max(counts.records, 1)
+    pairs = f", and in {random_next:.1%} of the records the second segment is a random one" if counts.has_pairs else ""
+    return (
+        f"{summary}\nAbout {text:,} tokens are text, {counts.padding_share:.1%} of all are padding; {predicted:.1%} of the "
+        f"text is to be predicted{pairs} (as found in {counts.records:,} records)."
+    )
 
 
 def _split_rows(pushed: PushedSet) -> list[list[str]]:
-    documents = all("documents" in facts for facts in pushed.manifest.files.values())
-    rows = [["split", "files", "records", *(["documents"] if documents else []), "MB"]]
+    has_documents = all("documents" in entry for entry in pushed.manifest.files.values())
+    keys = {"records": "examples", **({"documents": "documents"} if has_documents else {})}
+    rows = [["split", "files", *keys, "MB"]]
     for split in pushed.splits:
-        counts = [pushed.total(split, key) for key in ("examples", *(["documents"] if documents else []))]
-        size = f"{pushed.total(split, 'bytes') / 1e6:,.1f}"
-        rows.append([HUB_SPLITS.get(split, split), f"{len(pushed.files(split)):,}", *(f"{n:,}" for n in counts), size])
+        counts = [len(pushed.files(split)), *(pushed.total(split, key) for key in keys.values())]
+        rows.append([HUB_SPLITS.get(split, split), *(f"{n:,}" for n in counts), f"{pushed.total(split, 'bytes') / 1e6:,.1f}"])
     return rows
 
 
@@ -233,39 +227,6 @@ def _column_rows(pushed: PushedSet) -> list[list[str]]:
             meaning = ", ".join(f"{i}: {label}" for i, label in enumerate(labels)) or "the score"
         rows.append([f"`{column.name}`", f"{np.dtype(column.dtype).name}{size}", meaning])
     return rows
-
-
-def making_commands(manifest: Manifest, text_shards: Manifest | None = None) -> list[str]:
-    """The commands that make the records of a manifest, where its text and its vocabulary are; none where it does not tell.
-
-    How the text was split and assigned is known from the manifest of the text shards alone.
-    """
-    made_with = manifest.made_with
-    if "generator" not in made_with:
-        return []
-    if manifest.kind != RECORDS:
-        of_task = [f"--{key} {shlex.quote(str(made_with[key]))}" for key in ("task", "version", "name") if key in made_with]
-        settings = SquadSettings if made_with["task"] == SQUAD else GlueSettings
-        return [_command("create", *of_task, _options(settings, made_with))]
-    corpus = str(made_with.get("corpus", ""))
-    text = "" if parts_of(corpus) or corpus == SAMPLE else "--input TEXT"
-    if "text_sha256" not in made_with:
-        return [_command("create", text, f"--corpus {corpus}", _options(InstanceSettings, made_with))]
-    known = text_shards.made_with if text_shards else {name: made_with.get(name) for name in ("shards", "test_fraction")}
-    cut = {name: value for name, value in known.items() if (name, value) != ("language", language_of(corpus) or "en")}
-    return [
-        _command("shard", text, f"--corpus {corpus}", _options(ShardSettings, cut), vocabulary=""),
-        _command("create", f"--corpus {corpus}", _options(InstanceSettings, made_with)),
-    ]
-
-
-def _options(settings: type[Any], made_with: Mapping[str, Any]) -> str:
-    known = {each.name: made_with[each.name] for each in fields(settings) if made_with.get(each.name) is not None}
-    return shlex.join(command_line(settings(**known)))
-
-
-def _command(name: str, *arguments: str, vocabulary: str = "--vocab vocab.txt") -> str:
-    return " ".join(filter(None, ["bertprep", name, *arguments, vocabulary]))
 
 
 def _licence_text(pushed: PushedSet) -> str:

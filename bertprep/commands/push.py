@@ -229,25 +229,8 @@ def _describe(
     )
     firsts = {name_on_hub(name).partition("/")[0]: name for name in reversed(data_set.files)}
     shapes = {split: _shape_of(data_set.folder / name) for split, name in firsts.items()}
-    tallies = [*outcome.counts.values()]
-    text = _text_of(data_set, manifest)
-    return PushedSet(repository, page, data_set.corpus, manifest, shapes, cased, licence, tallies, text), vocabulary
-
-
-def _text_of(data_set: DataSet, manifest: Manifest) -> Manifest | None:
-    """The manifest of the text shards in the workspace of the records, if they were made of these."""
-    from bertprep.commands.record_job import digest_of_shards
-    from bertprep.workspace.manifest import TEXT_SHARDS, read_manifest
-
-    of_settings = data_set.folder.absolute().parent
-    if of_settings.parent.name not in RECORD_FORMATS or "corpus" not in manifest.made_with:
-        return None
-    try:
-        text = read_manifest(Workspace(of_settings.parents[1]).sharded(manifest.made_with["corpus"]))
-    except BertprepError:  # the records do not need it
-        return None
-    is_same = text and text.kind == TEXT_SHARDS and digest_of_shards(text) == manifest.made_with.get("text_sha256")
-    return text if is_same else None
+    counts = [*outcome.counts.values()]
+    return PushedSet(repository, page, data_set.corpus, manifest, shapes, cased, licence, counts), vocabulary
 
 
 def _vocabulary_of(data_set: DataSet) -> Path:

@@ -97,21 +97,11 @@ def swap_predictions(values: Values) -> None:
         values[feature][0], values[feature][1] = values[feature][1], values[feature][0]
 
 
-def repeat_prediction(values: Values) -> None:
-    for feature in ("masked_lm_positions", "masked_lm_ids"):
-        values[feature][1] = values[feature][0]
-
-
 def drop_prediction(values: Values) -> None:
     number = last(values)
     restore(values, number)
     for feature in ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights"):
         values[feature][number] = 0
-
-
-def drop_predictions(values: Values) -> None:
-    while predictions(values):
-        drop_prediction(values)
 
 
 def add_prediction(values: Values) -> None:
@@ -201,14 +191,8 @@ def renumber(numbers: Sequence[int]) -> Change:
 _WORDS = [number for number in range(len(TOKENS)) if number not in (TOKENS.pad, TOKENS.unk, TOKENS.cls, SEP, MASK)]
 
 
-def _renumbered(words: Sequence[int]) -> list[int]:
-    """The number of each token if those of words and their pieces become `words`."""
-    numbers = dict(zip(_WORDS, words, strict=True))
-    return [numbers.get(number, number) for number in range(len(TOKENS))]
-
-
-NEXT_NUMBERS = _renumbered([*_WORDS[1:], _WORDS[0]])
-SHUFFLED_NUMBERS = _renumbered(random.Random(1).sample(_WORDS, len(_WORDS)))
+_SHUFFLED = dict(zip(_WORDS, random.Random(1).sample(_WORDS, len(_WORDS)), strict=True))
+SHUFFLED_NUMBERS = [_SHUFFLED.get(number, number) for number in range(len(TOKENS))]
 
 
 def label_next(label: int) -> Change:

@@ -98,12 +98,6 @@ def test_a_test_record_in_training_is_an_error() -> None:
     assert counts == {"training": 0, "test": 1, "across": 2}
 
 
-def test_equal_first_halves_are_not_duplicates() -> None:
-    made = hashes(10)
-    made[1, 0] = made[0, 0]
-    assert find_duplicates([HashedFile("a", "", made)]) == ([], {"": 0})
-
-
 def test_identical_files_in_any_order() -> None:
     made = hashes(100)
     (finding,) = find_identical_files([HashedFile("a", "", made), HashedFile("b", "", made[::-1])])

@@ -141,19 +141,6 @@ def test_a_planted_fault_is_found(
     assert found[0].record in (0, 1, 2, 3, 4)
 
 
-@pytest.mark.parametrize("name", ["input_ids", "segment_ids"])
-@by_title
-def test_values_in_the_padding_are_found(tmp_path: Path, kind: type[Examples], name: str) -> None:
-    first, second = parts(kind)
-    row = int(np.argmin(first.input_mask.sum(axis=1)))
-    at_length(name, row, 0, 1)(first)
-    (found,) = findings_of(write_set(tmp_path / "set", first, second))
-    length = int(first.input_mask[row].sum())
-    expected = f"{name} 0 after the {first.input_mask[row].sum()} tokens of text"
-    assert (found.code, found.record, found.expected) == ("padding", row, expected)
-    assert found.found == f"1 at position {length}"
-
-
 def test_an_impossible_question_of_squad_1_is_found(tmp_path: Path) -> None:
     for version, expected in {"1.1": ["is_impossible 0, as all of SQuAD 1.1"], "2.0": []}.items():
         source = tmp_path / f"train-v{version}.json"
@@ -209,26 +196,3 @@ def test_files_of_another_kind_or_shape_are_found(tmp_path: Path) -> None:
     pretraining = PretrainingExamples(*(np.zeros_like(each) for each in PretrainingExamples.empty(3, seq=16, pred=2).arrays))
     codes = {each.code for each in findings_of(write_set(tmp_path / "c", pretraining, squad)) if each.file == "training/part-1"}
     assert codes == {"mixed-shape"}
-
-
-@by_title
-def test_the_manifest_is_checked(tmp_path: Path, kind: type[Examples]) -> None:
-    folder = write_set(tmp_path / "set", *parts(kind), made_with={})
-    assert findings_of(folder) == []
-    manifest = json.loads((folder / MANIFEST).read_text())
-    manifest["files"]["training/part-0"] |= {"examples": 21}
-    manifest["files"]["training/part-1"] |= {"sha256": "0" * 64}
-    manifest["files"]["training/part-2"] = manifest["files"]["training/part-0"]
-    (folder / MANIFEST).write_text(json.dumps(manifest))
-    found = {(each.code, each.file) for each in findings_of(folder)}
-    assert found == {("manifest", "training/part-0"), ("file-changed", "training/part-1"), ("file-missing", "training/part-2")}
-
-
-@by_title
-def test_damage_is_found_and_the_other_records_are_checked(tmp_path: Path, kind: type[Examples]) -> None:
-    folder = write_set(tmp_path / "set", *parts(kind))
-    path = folder / "training" / "part-1"
-    path.write_bytes(path.read_bytes()[:-5])
-    (folder / "training" / "part-0").write_bytes(b"")
-    found = {(each.code, each.file) for each in findings_of(folder)}
-    assert {("truncated", "training/part-1"), ("empty-file", "training/part-0")} <= found
