@@ -55,7 +55,7 @@ RACES = {
         ),
         Race("validate", ["validate", "records", "--json", "found.json", "--workers", "1"], before=[_RECORDS]),
         Race("page", ["validate", "records/tfrecord", "--html", "page.html", "--workers", "1"], before=[_RECORDS]),
-        Race("convert-a-file", ["convert", "records/ofrecord/part-0", "made"], before=[_RECORDS]),
+        Race("convert-a-file", ["convert", "records/ofrecord/training/part-0", "made"], before=[_RECORDS]),
         Race(
             "convert-a-folder", ["convert", "records/ofrecord", "made", "--shards", "3", "--workers", "1"], before=[_RECORDS],
             may_be_refused=True,

@@ -128,12 +128,12 @@ def dumps() -> list[list[str]]:
 
 
 def test_the_tfrecord_dump_matches_the_file(example: Path) -> None:
-    lines = tfrecord_lines((example / "out/tfrecord/corpus_training_00000.tfrecord").read_bytes())
+    lines = tfrecord_lines((example / "out/tfrecord/training/corpus_training_00000.tfrecord").read_bytes())
     assert dumps()[0] == lines
 
 
 def test_the_ofrecord_dump_matches_the_file(example: Path) -> None:
-    lines = ofrecord_lines((example / "out/ofrecord/part-0").read_bytes())
+    lines = ofrecord_lines((example / "out/ofrecord/training/part-0").read_bytes())
     assert dumps()[1] == lines
 
 
@@ -158,9 +158,9 @@ def test_the_folder_name_matches_the_settings() -> None:
 
 def test_the_checksum_commands_find_damage(example: Path, tmp_path: Path) -> None:
     command = blocks(DETERMINISM, "sh")[0]
-    assert run(command, example / "out") == "ofrecord/part-0: OK\ntfrecord/corpus_training_00000.tfrecord: OK\n"
+    assert run(command, example / "out") == "ofrecord/training/part-0: OK\ntfrecord/corpus_training_00000.tfrecord: OK\n"
     shutil.copytree(example / "out", tmp_path / "out")
-    path = tmp_path / "out/ofrecord/part-0"
+    path = tmp_path / "out/ofrecord/training/part-0"
     damaged = bytearray(path.read_bytes())
     damaged[30] ^= 1
     path.write_bytes(damaged)

@@ -1,6 +1,5 @@
 """Parts of a run leave the bytes of one run: in any order, twice, at the same time, killed, and in a store."""
 
-import hashlib
 import json
 import os
 import random
@@ -10,19 +9,14 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from bertprep import kernels, pool
+from bertprep import kernels
 from bertprep.cli import main
-from bertprep.errors import BertprepError
-from bertprep.files.atomic import atomic_file
 from bertprep.text import hash_shards
 from bertprep.workspace.journal import FAIL_AFTER
-from bertprep.workspace.layout import MANIFEST, RECEIPTS
-from bertprep.workspace.manifest import CLEANED_TEXT, JOURNAL_SUFFIX
-from bertprep.workspace.receipts import Receipts
+from bertprep.workspace.layout import LEDGER, MANIFEST, RECEIPTS
 from bertprep.workspace.record_home import find_home
 from tests.corpora import deal, sums
 from tests.golden import GOLDEN
@@ -132,11 +126,6 @@ def part(command: Sequence[str], number: int, parts: int = PARTS) -> list[str]:
     return [*command, "--part", f"{number}/{parts}"]
 
 
-def notes(folder: Path) -> Path:
-    (found,) = (each for each in folder.rglob(RECEIPTS))
-    return found
-
-
 @pytest.mark.parametrize("name", RUNS)
 def test_parts_in_any_order_two_of_them_twice_leave_the_bytes_of_one_run(name: str, course: Path) -> None:
     folder, command = begin(course, name)
@@ -149,7 +138,7 @@ def test_parts_in_any_order_two_of_them_twice_leave_the_bytes_of_one_run(name: s
     assert sums(folder) == expected  # whoever was last has finished it
     run(folder, [[*command, "--part", "finish"], part(command, 0, 1), command])
     assert sums(folder) == expected
-    assert not list(folder.rglob(RECEIPTS))
+    assert not [path for name in (LEDGER, RECEIPTS) for path in folder.rglob(name)]
 
 
 @pytest.mark.parametrize("name", ["shard", "shard-by-hash", "create", "convert"])
@@ -178,7 +167,7 @@ def test_the_number_of_parts_may_change(course: Path) -> None:
 def test_a_run_without_parts_makes_the_rest(course: Path) -> None:
     folder, command = begin(course, "create-of-files")
     run(folder, [part(command, 1, 3)])
-    made = {path: path.stat().st_mtime_ns for path in (folder / "records").glob("*record/*")}
+    made = {path: path.stat().st_mtime_ns for path in (folder / "records").glob("*record/training/*")}
     run(folder, [command])
     assert all(path.stat().st_mtime_ns == when for path, when in made.items())
     assert sums(folder) == sums(course / "create-of-files-alone")
@@ -189,15 +178,14 @@ def test_finish_names_what_is_missing_and_leaves_nothing(course: Path) -> None:
     (said,) = run(folder, [[*command, "--part", "finish"]], status=1)
     assert sums(folder) == {}
     assert said.splitlines()[-1].startswith(
-        "bertprep: error: records: 20 of 20 files are missing: tfrecord/corpus_training_00000"
+        "bertprep: error: records/tfrecord: 10 of 10 files are missing: training/corpus_training_00000"
     )
-    assert said.splitlines()[-1].count("training_") == 10
-    assert "and 10 more; run the parts that make them" in said
+    assert "run the parts that make them, then --part finish again" in said
     run(folder, [part(command, 1, 2)])
-    next((folder / "records/tfrecord").iterdir()).unlink()
+    next((folder / "records/tfrecord/training").iterdir()).unlink()
     (said,) = run(folder, [[*command, "--part", "finish"]], status=1)
-    assert "11 of 20 files are missing" in said or "10 of 20 files are missing" in said
-    assert not (folder / "records" / MANIFEST).exists()
+    assert "6 of 10 files are missing" in said
+    assert not (folder / "records/tfrecord" / MANIFEST).exists()
 
 
 def test_other_settings_are_told_the_first_difference(course: Path) -> None:
@@ -210,7 +198,7 @@ def test_other_settings_are_told_the_first_difference(course: Path) -> None:
         [*command, "--seed", "7", "--part", "finish"],
     ):
         (said,) = run(folder, [other], status=1)
-        assert "records: was made with --seed 12345, asked for is --seed 7; choose another --output" in said
+        assert "records/tfrecord: was made with --seed 12345, asked for is --seed 7; choose another --output" in said
     assert sums(folder) == before
 
 
@@ -218,88 +206,7 @@ def test_of_two_first_settings_one_is_refused(course: Path) -> None:
     folder, command = begin(course, "create-of-files")
     ended = start(folder, [part([*command, "--seed", str(seed)], 0, 3) for seed in (1, 1, 2, 2)])
     assert sorted(status for status, _ in ended) == [0, 0, 1, 1]
-    assert all("records: was made with --seed" in said for status, said in ended if status)
-
-
-def test_a_journal_and_parts_do_not_mix(course: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder, command = begin(course, "create-of-files")
-    with monkeypatch.context() as patched:
-        patched.setenv(FAIL_AFTER, "3 SIGKILL")
-        run(folder, [command], status=-signal.SIGKILL)
-    (said,) = run(folder, [part(command, 0)], status=1)
-    assert f"records/{MANIFEST}{JOURNAL_SUFFIX}: a run without --part has begun here" in said
-    run(folder, [command])
-    assert sums(folder) == sums(course / "create-of-files-alone")
-
-
-def test_readers_are_right_at_every_moment_of_an_end(course: Path) -> None:
-    """The states between the last receipt and their removal, as a kill leaves them; each is finished by the next run."""
-    folder, command = begin(course, "create-of-files")
-    run(folder, [part(command, number, 3) for number in (0, 2)])
-    records = folder / "records"
-    kept = shutil.copytree(notes(folder), folder.with_name("kept"))
-    assert find_home(records / "tfrecord").is_unfinished
-    run(folder, [part(command, 1, 3)])
-    expected = sums(course / "create-of-files-alone")
-    receipts = sorted(path.relative_to(kept) for path in kept.rglob("*.json"))
-    for left in (receipts, receipts[:3], [path for path in receipts if path.name == "settings.json"], receipts[-1:]):
-        for path in left:
-            (records / RECEIPTS / path).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(kept / path, records / RECEIPTS / path)
-        assert not find_home(records / "tfrecord").is_unfinished
-        assert main(["validate", str(records / "ofrecord"), "--workers", "1"]) == 0
-        run(folder, [part(command, 0, 3)])
-        assert sums(folder) == expected
-        assert not (records / RECEIPTS).exists()
-    (records / MANIFEST).unlink()
-    shutil.copytree(kept, records / RECEIPTS)
-    assert find_home(records / "tfrecord").is_unfinished
-    shutil.rmtree(kept)
-
-
-def test_a_second_writer_with_other_bytes_is_told_of_both(course: Path) -> None:
-    folder, command = begin(course, "create-of-files")
-    run(folder, [part(command, 0, 10)])
-    receipt = notes(folder) / "tfrecord/corpus_training_00000.tfrecord.json"
-    content = json.loads(receipt.read_text())
-    ours, content["facts"]["sha256"] = content["facts"]["sha256"], "5" * 64
-    content["versions"]["llvmlite"] = "0.1.2"
-    content["facts"]["bytes"] += 1  # so that it counts as unfinished
-    receipt.write_text(json.dumps(content))
-    (said,) = run(folder, [part(command, 0, 10)], status=1)
-    assert "another run has made it with sha256 5555555555555555... by bertprep " in said.splitlines()[-1]
-    assert "llvmlite 0.1.2" in said
-    assert f"this one with sha256 {ours[:16]}... by bertprep" in said
-    receipt.unlink()
-    run(folder, [command])
-    assert sums(folder) == sums(course / "create-of-files-alone")
-
-
-def write_bytes(task: tuple[Path, bytes]) -> dict[str, Any]:
-    path, data = task
-    with atomic_file(path) as file:
-        file.write(data)
-    sha256 = hashlib.sha256(data).hexdigest()
-    return {"bytes": len(data), "sha256": sha256, "documents": 1, "source": 0, "empty": 0, "made_of": {}}
-
-
-def test_two_writers_of_other_bytes_in_a_store_are_told_of_both(store: Store) -> None:
-    folder, names = store.place("cleaned"), ["a.txt", "b.txt"]
-
-    def write_twice() -> None:
-        with Receipts(folder, CLEANED_TEXT, {"rules": 1}) as second:
-            second.look(names)
-            with Receipts(folder, CLEANED_TEXT, {"rules": 1}) as first:
-                for name in names:
-                    first.add(name, write_bytes((folder / name, b"first")))
-            for name, facts in pool.run(write_bytes, [(name, (folder / name, b"second")) for name in names], workers=2):
-                second.add(name, facts)
-
-    with pytest.raises(BertprepError) as raised:
-        write_twice()
-    one, other = (hashlib.sha256(data).hexdigest()[:16] for data in (b"first", b"second"))
-    assert f".txt: another run has made it with sha256 {one}... by bertprep " in str(raised.value)
-    assert f"; this one with sha256 {other}... by bertprep" in str(raised.value)
+    assert all("records/tfrecord: was made with --seed" in said for status, said in ended if status)
 
 
 def test_create_needs_finished_text_shards(course: Path) -> None:
@@ -315,13 +222,12 @@ def test_what_cannot_be_asked_for(course: Path) -> None:
         (["--part", "7/7"], "--part 7/7: there is no part 7 of 7; parts are numbered from 0, 0/7 to 6/7"),
         (["--part", "0/0"], "--part 0/0: there must be at least 1 part"),
         (["--part", "1"], "--part 1: is not a part; expected I/N, such as 0/400"),
-        (["--part", "0/2", "--verify"], "--verify: checks the files of all parts"),
         (["--part", "slurm"], "SLURM_ARRAY_TASK_ID is not set"),
     ):
         (said,) = run(folder, [[*command, *more]], status=2)
         assert expected in said
     run(folder, [FILES])
-    file = "records/ofrecord/part-0"
+    file = "records/ofrecord/training/part-0"
     (said,) = run(folder, [["convert", file, "one", "--part", "0/2"]], status=2)
     assert f"{file}: is one file, which has no parts" in said
 

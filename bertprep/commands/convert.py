@@ -23,31 +23,14 @@ from bertprep.files.places import as_path, place, real_path
 from bertprep.options import described, narrowed, option
 from bertprep.progress import SILENT, Reporter
 from bertprep.terminal import tell, tell_table
-from bertprep.workspace.layout import QUESTIONS
-from bertprep.workspace.manifest import (
-    RECORDS,
-    TASK_RECORDS,
-    packages_of,
-    sha256_of,
-    versions_of,
-)
-from bertprep.workspace.parts import FINISH, Part
-from bertprep.workspace.receipts import find_finished, open_journal, unfinished
-from bertprep.workspace.record_home import (
-    RecordHome,
-    check_free,
-    check_not_another,
-    check_vocabulary_place,
-    keep_copy,
-    keep_vocabulary,
-)
+from bertprep.workspace.layout import QUESTIONS, VOCABULARY
+from bertprep.workspace.manifest import RECORDS, TASK_RECORDS
+from bertprep.workspace.parts import Part
 
 if TYPE_CHECKING:
     from bertprep.records.data_sets import DataSet
-    from bertprep.records.dataset_info import DatasetFolder
-    from bertprep.records.deal import IdentifiedFile, Output
+    from bertprep.records.deal import IdentifiedFile
     from bertprep.records.examples import Shape
-    from bertprep.records.write import WrittenFile
 
 
 _PART = re.compile(r"part-\d+")
@@ -98,10 +81,11 @@ class Convert(Dialect, InParts):
         TFRecords are written in `dialect`, whatever the source's; so `to="tfrecord"` also changes the dialect of TFRecords.
 
         The name of `target` tells the format if `to` does not: .tfrecord, .ofrecord or part-0, .arrow, .parquet. A file becomes
-        the file `target`. A folder becomes the folder `target`, with training/ and test/ in it as in the source, or else with a
-        folder named for the format: file for file, or with `shards` dealt in order over that many files for each split, whose
-        sizes differ by at most one record. With `shards` a single file becomes a folder too. With `pick` only that many of the
-        n records of each split are taken, those numbered int(i * (n / pick)) from 0, into one file unless `shards` is given.
+        the file `target`. A folder becomes the folder `target`, with training/ and test/ in it as in the source, or training/
+        alone where that has no splits: file for file, or with `shards` dealt in order over that many files for each split,
+        whose sizes differ by at most one record. With `shards` a single file becomes a folder too. With `pick` only that many
+        of the n records of each split are taken, those numbered int(i * (n / pick)) from 0, into one file unless `shards` is
+        given.
         The vocabulary is copied beside the records. Other tools' records are read as well (docs/formats.md). Finished files are
         kept. With `part`, such as "3/400", only that part of the files of a folder is made (docs/cluster.md).
 
@@ -137,19 +121,10 @@ convert = function_of(Convert, Convert.convert)
 def run(request: Convert) -> None:
     """Convert, and print a summary of each split."""
     converted = request.convert()
-    tell_table(
-        [
-            ("format", "split", "files", "records", "MB"),
-            *(
-                (converted.format, "" if split == converted.format else split, *row)
-                for split, *row in split_rows(converted.files, "examples")
-            ),
-        ]
-    )
+    rows = [(converted.format, *row) for row in split_rows(converted.files, "examples")]
+    tell_table([("format", "split", "files", "records", "MB"), *rows])
     if converted.format == RecordFormat.ARROW and converted.target.is_dir():
-        folders = {name.rpartition("/")[0] for name in converted.files}
-        opened = converted.target / RecordFormat.ARROW if folders == {RecordFormat.ARROW} else converted.target
-        tell(f'datasets.load_from_disk("{opened}") opens them')
+        tell(f'datasets.load_from_disk("{converted.target}") opens them')
     how = f"made in {converted.seconds:.1f} s" if converted.made else "nothing was missing"
     tell(f"{how}: {converted.target}")
     tell_finished(request)
@@ -206,6 +181,7 @@ def _convert_file(
     """Convert a single file, without a manifest; returns (format, facts of the file)."""
     from bertprep.records.convert import RecordConverter
     from bertprep.records.deal import contents_of, identify
+    from bertprep.records.write import entry_of
 
     identified = identify(source)
     _check_pick(source, pick, identified.shape)
@@ -216,7 +192,7 @@ def _convert_file(
     (spans,) = contents_of([identified], None, pick)
     with contextlib.closing(RecordConverter(to, dialect, _labels(data_set, identified))) as converter:
         written = converter.convert(spans, target)
-    return to, {target.name: _facts(written)}
+    return to, {target.name: entry_of(written)}
 
 
 def convert_data_set(
@@ -230,79 +206,47 @@ def convert_data_set(
     workers: int = 1,
     reporter: Reporter = SILENT,
 ) -> tuple[RecordFormat, dict[str, dict[str, Any]], bool]:
-    """Convert a data set with its manifest; returns (format, facts of the files, whether any was made)."""
-    from bertprep import kernels
+    """Convert a data set with its manifest; return its format, the entries of the files, and whether any was made."""
     from bertprep.records.convert import RecordConverter
     from bertprep.records.deal import plan_outputs
+    from bertprep.records.make import ledgers_by_format
+    from bertprep.work.ledger import Ledger
+    from bertprep.work.run import Task
+    from bertprep.work.run import run as run_tasks
 
     data_set = data_set if data_set.is_whole else data_set.by_itself()
     sources = _identify_all(data_set, workers, reporter)
     _check_pick(data_set.folder, pick, sources[0].shape)
     to = to or _other_format({source.format for source in sources}, data_set.folder)
     dialect.check_fits((to,), "--to")
-    outputs = plan_outputs(data_set, sources, target, to, shards, dialect, pick)
+    outputs = plan_outputs(data_set, sources, to, shards, dialect, pick)
     kind = data_set.manifest.kind if data_set.manifest else RECORDS
     known = data_set.manifest.made_with if data_set.manifest else _sizes(sources[0].shape)
-    made_with = {
-        **{name: value for name, value in known.items() if name not in asdict(dialect)},
-        **dialect.made_with,
-        "converted_to": {"format": to, "shards": shards, **({} if pick is None else {"pick": pick})},
-        "converted_from": {source.name: source.sha256 for source in sources},
-    }
-    labels = _labels(data_set, sources[0])
-    home = RecordHome(target, "" if sources[0].split else f"{to}/")
-    dataset = _dataset_folder(home, sources, outputs, labels) if to == RecordFormat.ARROW else None
-    if finished := find_finished(target, kind, made_with):
-        if dataset:
-            dataset.write({output.name.removeprefix(home.prefix): finished.files[output.name] for output in outputs})
-        reporter.say(f"convert: all {len(outputs):,} files are made already")
-        return to, finished.files, False
-    check_free(target, [*(output.path for output in outputs), *(dataset.paths if dataset else ())])
-    if data_set.vocabulary is not None:
-        check_vocabulary_place(target, sha256_of(data_set.vocabulary))
     questions = data_set.home.folder / QUESTIONS
-    keeps_questions = kind == TASK_RECORDS and known["task"] == SQUAD and questions.is_file()
-    if keeps_questions:
-        check_not_another(target / QUESTIONS, sha256_of(questions), f"a copy of {questions}, which these records are made of")
-    owned = {output.name.rpartition("/")[0] or "." for output in outputs}
-    with (
-        open_journal(target, kind, made_with, part=part, owned=owned, advice="choose another target folder") as journal,
-        contextlib.closing(RecordConverter(to, dialect, labels, pred=sources[0].shape.pred, tidies=False)) as converter,
-    ):
-
-        def keep() -> None:
-            if data_set.vocabulary is not None:
-                keep_vocabulary(data_set.vocabulary, target)
-            if keeps_questions:
-                keep_copy(questions, target / QUESTIONS)
-
-        if part != FINISH:
-            keep()
-        kernels.load()
-        own = part.deal(outputs) if part else outputs
-        journal.look([output.name for output in own])
-        tasks = [(str(output.path), output) for output in own if output.name not in journal.done]
-
-        def make(output: Output) -> tuple[str, WrittenFile]:
-            return output.name, converter.convert(output.spans, output.path)
-
-        facts = {output.name: output.facts for output in outputs}
-        with (
-            reporter.progress("convert", len(tasks), "files") as shown,
-            contextlib.closing(pool.run(make, tasks, workers=workers)) as results,
-        ):
-            for _, (name, written) in results:
-                journal.add_soon(name, {**facts[name], **_facts(written)})
-                shown.advance(records=written.records, MB=written.bytes / 1e6)
-        names = [output.name for output in outputs]
-        if missing := journal.missing(names):
-            return to, unfinished(journal, names, missing, part, reporter).files, bool(tasks)
-        if part == FINISH:
-            keep()
-        if dataset:
-            dataset.write({output.name.removeprefix(home.prefix): journal.done[output.name] for output in outputs})
-        manifest = journal.finish(names, versions_of(*packages_of(names)))
-    return to, manifest.files, True
+    copies = {} if data_set.vocabulary is None else {VOCABULARY: data_set.vocabulary}
+    if kind == TASK_RECORDS and known["task"] == SQUAD and questions.is_file():
+        copies[QUESTIONS] = questions
+    template = Ledger(
+        folder=target,
+        kind=kind,
+        made_with={
+            **{name: value for name, value in known.items() if name not in asdict(dialect)},
+            **dialect.made_with,
+            "converted_to": {"format": to, "shards": shards, **({} if pick is None else {"pick": pick})},
+            "converted_from": {source.name: source.sha256 for source in sources},
+        },
+        versions={},
+        copies=copies,
+        advice="choose another target folder",
+    )
+    tasks = [Task(str(target / each.name), {to: each.name}, each) for each in outputs]
+    shape_of = {source.path: source.shape for source in sources}
+    shapes = {each.split: shape_of[each.spans[0].path] for each in outputs}
+    labels = _labels(data_set, sources[0])
+    ledgers = ledgers_by_format(template, {to: target}, tasks, shapes, labels)
+    with contextlib.closing(RecordConverter(to, dialect, labels, pred=sources[0].shape.pred, tidies=False)) as converter:
+        made = run_tasks(converter, ledgers, tasks, part, workers, reporter)
+    return to, made.manifests[to].files, bool(made.tasks)
 
 
 def _labels(data_set: DataSet, source: IdentifiedFile) -> Sequence[str]:
@@ -314,17 +258,6 @@ def _labels(data_set: DataSet, source: IdentifiedFile) -> Sequence[str]:
         return ()
     known: Sequence[str] = data_set.manifest.made_with.get("labels", ()) if data_set.manifest else ()
     return known or (class_names(source.path) if source.format.is_columnar else ())
-
-
-def _dataset_folder(
-    home: RecordHome, sources: Sequence[IdentifiedFile], outputs: Sequence[Output], labels: Sequence[str]
-) -> DatasetFolder:
-    """What `datasets` is to open of Arrow files."""
-    from bertprep.records.dataset_info import DatasetFolder
-
-    shape_of = {source.path: source.shape for source in sources}
-    names = {output.name.removeprefix(home.prefix): output.spans[0].path for output in outputs}
-    return DatasetFolder(home.records, {name.rpartition("/")[0]: shape_of[path] for name, path in names.items()}, labels)
 
 
 def _sizes(shape: Shape) -> dict[str, int]:
@@ -353,7 +286,3 @@ def _identify_all(data_set: DataSet, workers: int, reporter: Reporter) -> list[I
     files = with_one_pred([identified[name] for name in data_set.files])
     check_identified(data_set, files)
     return files
-
-
-def _facts(written: WrittenFile) -> dict[str, Any]:
-    return {"examples": written.records, "bytes": written.bytes, "sha256": written.sha256}

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 from bertprep.commands import Created, tell_created, tell_files
 from bertprep.commands.forecast import Forecast, forecast_of, show_forecast
-from bertprep.commands.request import InFormats, OfText, Verified, function_of
+from bertprep.commands.request import InFormats, InParts, OfText, function_of
 from bertprep.config import InstanceSettings, check_formats
 from bertprep.errors import UsageError
 from bertprep.files.places import as_path, place
@@ -18,20 +17,19 @@ from bertprep.workspace.targets import check_target
 
 
 @dataclass(frozen=True, kw_only=True)
-class Create(InFormats, InstanceSettings, OfText, Verified):
+class Create(InFormats, InstanceSettings, OfText, InParts):
     """Which text becomes records, of which form, where, and how."""
 
     def create(self) -> Created:
         """Make masked-LM record files: exactly the examples of Google's generator, each text shard with a seed of its own.
 
         With `inputs` and `output`, each given text file (one sentence per line, a blank line after each document) becomes one
-        record file per format in output/FORMAT, with one manifest and vocabulary for all in `output`; so does each token shard
-        of a given folder. Running text is refused where pairs are made of it, unless `lines_are_sentences`. Otherwise the text
-        shards of `corpus` in `workdir` do, both splits; those of the sample corpus and of downloads are made first if they are
-        missing. `vocab` is a file or the name of a model whose vocabulary was downloaded; without it one of 8,000 tokens is
+        record file per format in output/FORMAT/training, with manifest and vocabulary in output/FORMAT; so does each token
+        shard of a given folder. Running text is refused where pairs are made of it, unless `lines_are_sentences`. Otherwise the
+        text shards of `corpus` in `workdir` do, both splits; those of the sample corpus and of downloads are made first if they
+        are missing. `vocab` is a file or the name of a model whose vocabulary was downloaded; without it one of 8,000 tokens is
         trained, and kept. With `feature_names` or `compress`, TFRecord must be the only format. Existing files are kept if
-        their size is right, or with `verify`, which reads them, their sha256. `executor` "ray" has the work done on the Ray
-        cluster at $RAY_ADDRESS.
+        their size is right. `executor` "ray" has the work done on the Ray cluster at $RAY_ADDRESS.
 
         With `part`, such as "3/400", only that part of the shards is made, and the manifest by the part that finds all there
         (docs/cluster.md); the text shards must be finished.
@@ -41,32 +39,15 @@ class Create(InFormats, InstanceSettings, OfText, Verified):
 
             bertprep.create(seq=512, pred=80, workdir="data", progress=True)
         """
-        from bertprep.commands.record_job import mask_remark, padding_remark, resolve
-        from bertprep.records.make import RecordMaker, make_records
+        from bertprep.commands.record_job import resolve
 
-        started, reporter, part = time.monotonic(), self.reporter, self.read_part()
-        workers = self.start_workers(shared=place(self.output or self.workdir))
+        part, workers = self.read_part(), self.start_workers(shared=place(self.output or self.workdir))
         job = resolve(
             settings=narrowed(InstanceSettings, self), dialect=self.dialect, formats=check_formats(self.formats),
             vocab=self.vocab, inputs=self.inputs, output=self.output, workdir=self.workdir, corpus=self.corpus,
-            workers=workers, verify=self.verify, part=part, takes_tokens=True, lines_are_sentences=self.lines_are_sentences,
-            reporter=reporter,
+            workers=workers, part=part, lines_are_sentences=self.lines_are_sentences, reporter=self.reporter,
         )  # fmt: skip
-        for line in (*padding_remark(job.vocabulary), *mask_remark(job.settings)):
-            reporter.say(line)
-        manifests, made = make_records(
-            job.shards,
-            job.homes,
-            job.made_with,
-            RecordMaker(job.vocabulary, job.settings, job.dialect),
-            job.workers,
-            reporter,
-            check_texts=bool(self.inputs),
-            verify=self.verify,
-            part=part,
-        )
-        folders = {str(name): home.records for name, home in job.homes.items()}
-        return Created(folders, {str(name): manifest for name, manifest in manifests.items()}, time.monotonic() - started, made)
+        return job.run(part, workers, self.reporter)
 
     def forecast(self) -> Forecast:
         """Forecast what `create` with these arguments makes, as if nothing were made yet; raises as `create` does.

@@ -130,7 +130,7 @@ def forecast_of(request: Create) -> Forecast:
                 lines_are_sentences=request.lines_are_sentences or not inputs,
                 progress=False,
             ).create()
-            vocabulary = folder / split / VOCABULARY  # the test split has that of the training split
+            vocabulary = next(iter(created.folders.values())) / VOCABULARY  # the test split has that of the training split
             scale = sum(each.size_bytes for each in shards if each.split == split) / sum(each.size_bytes for each in some)
             for name, manifest in created.manifests.items():
                 entries = manifest.files.values()

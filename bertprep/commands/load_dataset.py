@@ -18,7 +18,7 @@ from bertprep.files.lock import locked
 from bertprep.files.places import is_object, place
 from bertprep.records.data_sets import DataSet, find_records, find_split
 from bertprep.records.dataset_info import identify_files, import_datasets
-from bertprep.workspace.layout import MANIFEST, SPLIT_NAMES, TRAIN, TRAINING, is_saved
+from bertprep.workspace.layout import MANIFEST, SPLIT_NAMES, STATE, TRAIN, TRAINING, is_saved
 from bertprep.workspace.record_home import find_vocabulary
 
 if TYPE_CHECKING:
@@ -84,7 +84,8 @@ def _convert(path: Path, found: DataSet, cache: Path) -> Path:
         if not kept.is_dir():
             with atomic_folder(kept) as unfinished:
                 convert_data_set(found, unfinished, RecordFormat.ARROW, shards=1 if path.is_file() else None, workers=1)
-    return kept if is_saved(kept) else kept / RecordFormat.ARROW
+    has_splits = found.is_whole and found.splits != [""]
+    return kept if has_splits else next(kept.glob(f"*/{STATE}")).parent
 
 
 def _fingerprint(found: DataSet) -> str:

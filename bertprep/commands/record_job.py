@@ -1,14 +1,15 @@
-"""The input of `create` and `plan`: text shards, a vocabulary and the output folders, found or made beforehand."""
+"""What `create` and `tokenize` do: text shards and a vocabulary, found or made beforehand, as tasks of the work loop."""
 
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertprep import pool
+from bertprep.commands import Created
 from bertprep.commands.shard import check_lines_are_sentences, check_text_files, choose_corpus, ensure_shards
 from bertprep.commands.vocab import DEFAULT_VOCABULARY_SIZE, find_vocabulary, trained_vocabulary
 from bertprep.config import Dialect, InstanceSettings, RecordFormat, check_formats
@@ -17,13 +18,17 @@ from bertprep.files.places import place
 from bertprep.instances import Vocabulary, load_vocabulary
 from bertprep.progress import Reporter
 from bertprep.records.data_sets import DataSet, find_token_shards, load_vocabulary_of, search
-from bertprep.records.make import TextShard
+from bertprep.records.make import RecordMaker, TextShard, TokenMaker, ledgers_by_format
 from bertprep.records.token_shards import TokenFile, TokenShard
 from bertprep.sources.corpora import GIVEN, name_corpus
+from bertprep.work.ledger import Ledger, check_begun_by_older
+from bertprep.work.run import Maker, Task, run
 from bertprep.workspace.layout import (
+    MANIFEST,
     SPLITS,
     TEST,
     TRAINING,
+    VOCABULARY,
     Workspace,
     record_file_name,
     settings_name,
@@ -32,37 +37,31 @@ from bertprep.workspace.layout import (
     token_shard_name,
     tokens_name,
 )
-from bertprep.workspace.manifest import TOKEN_SHARDS, Manifest, read_finished, read_manifest
+from bertprep.workspace.manifest import RECORDS, TOKEN_SHARDS, Manifest, read_finished, read_manifest, versions_of
 from bertprep.workspace.parts import Part
-from bertprep.workspace.record_home import RecordHome, home_for, part_digits
-from bertprep.workspace.verification import check_undamaged
 
 GENERATOR = "google-research/bert eedf5716"
 _MUCH_MORE = 1.1  # 77 masks of 512 tokens with --pred 76, as in MLPerf's records, need no remark
 
 
 @dataclass(frozen=True)
-class RecordJob:
-    """Everything that determines the records and their paths; `homes` is by format, `made_with` goes into the manifest."""
+class Job:
+    """The tasks of a command, what makes them, and the ledgers of the folders that they go to; `remarks` are for people."""
 
-    shards: list[TextShard]
-    homes: dict[str, RecordHome]
-    made_with: dict[str, Any]
-    vocabulary: Vocabulary
-    settings: InstanceSettings
-    dialect: Dialect
-    workers: int
+    maker: Maker
+    ledgers: Mapping[str, Ledger]
+    tasks: Sequence[Task]
+    remarks: Sequence[str] = ()
 
-
-@dataclass(frozen=True)
-class TokenJob:
-    """The same for token shards, whose two files have one home."""
-
-    shards: list[TextShard]
-    home: RecordHome
-    made_with: dict[str, Any]
-    vocabulary: Vocabulary
-    workers: int
+    def run(self, part: Part | None, workers: int, reporter: Reporter) -> Created:
+        """Make what is missing."""
+        started = time.monotonic()
+        for line in self.remarks:
+            reporter.say(line)
+        made = run(self.maker, self.ledgers, self.tasks, part, workers, reporter)
+        folders = {str(key): ledger.folder for key, ledger in self.ledgers.items()}
+        manifests = {str(key): manifest for key, manifest in made.manifests.items()}
+        return Created(folders, manifests, time.monotonic() - started, made.tasks)
 
 
 @dataclass(frozen=True)
@@ -87,49 +86,69 @@ def resolve(
     output: Path | str | None,
     workdir: Path | str,
     corpus: str | None,
-    workers: int | None,
-    verify: bool = False,
-    part: Part | None = None,
-    takes_tokens: bool = False,
-    lines_are_sentences: bool = False,
+    workers: int,
+    part: Part | None,
+    lines_are_sentences: bool,
     reporter: Reporter,
-) -> RecordJob:
-    """The job that `create`'s arguments describe; missing text shards and a missing vocabulary are made and kept.
+) -> Job:
+    """Return the job that `create`'s arguments describe; missing text shards and a missing vocabulary are made and kept.
 
-    With `inputs` and no `output` the records would go to the current folder. With `verify`, text shards are checked by their
-    sha256. A `part` needs finished text shards, which many can have made no other way. If it `takes_tokens`, `inputs` may name
-    token shards, and those that the workspace has of the text, the vocabulary and the casing are named in the shards. Unless
-    `lines_are_sentences`, text that is to give pairs must look as if they were.
+    A `part` needs finished text shards, which many machines can have made no other way. `inputs` may name token shards, and
+    finished ones of the workspace are taken instead of the text they were made of. Unless `lines_are_sentences`, text that is
+    to give pairs must look as if they were.
     """
     checked = check_formats(formats)
     dialect.check_fits(checked, "--format")
-    workers = workers or pool.default_workers()
-    given = find_given_tokens(inputs, reporter) if takes_tokens else None
+    given = find_given_tokens(inputs, reporter)
     texts = (
         _given_tokens(given, workdir, corpus, settings)
         if given
-        else find_texts(
-            inputs=inputs, workdir=workdir, corpus=corpus, workers=workers, verify=verify, part=part, reporter=reporter
-        )
+        else find_texts(inputs=inputs, workdir=workdir, corpus=corpus, workers=workers, part=part, reporter=reporter)
     )
     if inputs and not given and settings.has_pairs and not lines_are_sentences:
         check_lines_are_sentences([path for _, _, path in texts.shards])
-    if texts.sharded:
-        homes = _homes_in_workspace(texts.workspace, texts.corpus, settings, dialect, texts.sharded, checked)
-    else:
-        homes = {name: home_for(place(output or "."), name) for name in checked}
     vocabulary = vocabulary_of(texts, vocab, cased=settings.cased, part=part, workers=workers, reporter=reporter)
-    made_with = {
-        "generator": GENERATOR,
-        **settings.made_with,
-        **dialect.made_with,
-        "corpus": texts.corpus,
-        **texts.made_from,
-        "vocabulary": vocabulary.made_with,
-    }
-    kept = _kept_tokens(texts, vocabulary, cased=settings.cased) if takes_tokens else {}
-    shards = _record_shards(texts, homes, dialect, kept)
-    return RecordJob(shards, homes, made_with, vocabulary, settings, dialect, workers)
+    kept = _kept_tokens(texts, vocabulary, cased=settings.cased)
+    taken = {shard.bin.parent for path, shard in kept.items() if shard.bin != path}
+    remark = f"create: takes the tokens in {min(taken)} as long as the text is the same" if taken else ""
+    maker = RecordMaker(
+        vocabulary=vocabulary, cased=settings.cased, checks_text=texts.sharded is None, remark=remark, settings=settings,
+        dialect=dialect,
+    )  # fmt: skip
+    tasks = [
+        Task(
+            str(path),
+            {
+                each: f"{split_folder(each, split)}/{record_file_name(each, texts.corpus, split, number, dialect)}"
+                for each in checked
+            },
+            TextShard(path, number, kept.get(path), _entry_of(texts, split, path)),
+        )
+        for split, number, path in texts.shards
+    ]
+    template = Ledger(
+        folder=texts.workspace.root,
+        kind=RECORDS,
+        made_with={
+            "generator": GENERATOR,
+            **settings.made_with,
+            **dialect.made_with,
+            "corpus": texts.corpus,
+            **texts.made_from,
+            "vocabulary": vocabulary.made_with,
+        },
+        versions={},
+        copies={VOCABULARY: vocabulary.path},
+        advice=_advice(texts),
+    )
+    if texts.sharded:
+        made_from = texts.made_from
+        name = settings_name(settings, shards=made_from["shards"], test_fraction=made_from["test_fraction"], dialect=dialect)
+        folders = {each: texts.workspace.records(each, name, texts.corpus) for each in checked}
+    else:
+        folders = folders_of(output, checked)
+    ledgers = ledgers_by_format(template, folders, tasks, dict.fromkeys(SPLITS, maker.shape))
+    return Job(maker, ledgers, tasks, [*padding_remark(vocabulary), *mask_remark(settings)])
 
 
 def resolve_tokens(
@@ -141,33 +160,53 @@ def resolve_tokens(
     workdir: Path | str,
     corpus: str | None,
     workers: int,
-    verify: bool,
     part: Part | None,
-    lines_are_sentences: bool = False,
+    lines_are_sentences: bool,
     reporter: Reporter,
-) -> TokenJob:
-    """The same for `tokenize`."""
-    texts = find_texts(
-        inputs=inputs, workdir=workdir, corpus=corpus, workers=workers, verify=verify, part=part, reporter=reporter
-    )
+) -> Job:
+    """Return the job that `tokenize`'s arguments describe, as `resolve` does; both files of a token shard have one ledger."""
+    texts = find_texts(inputs=inputs, workdir=workdir, corpus=corpus, workers=workers, part=part, reporter=reporter)
     if inputs and not lines_are_sentences:
         check_lines_are_sentences([path for _, _, path in texts.shards])
     vocabulary = vocabulary_of(texts, vocab, cased=cased, part=part, workers=workers, reporter=reporter)
     made_with = _tokens_made_with(texts.corpus, texts.made_from, vocabulary, cased=cased)
-    home = RecordHome(_tokens_folder(texts.workspace, made_with, vocabulary) if texts.sharded else place(output or "."))
-    shards = [
-        TextShard(
-            path,
-            number,
+    tasks = [
+        Task(
+            str(path),
             {
                 end: ("" if texts.sharded is None else f"{split}/") + token_shard_name(split, texts.corpus, number, end)
                 for end in TokenFile
             },
-            expected=_entry_of(texts, split, path),
+            TextShard(path, number, None, _entry_of(texts, split, path)),
         )
         for split, number, path in texts.shards
     ]
-    return TokenJob(shards, home, made_with, vocabulary, workers)
+    ledger = Ledger(
+        folder=_tokens_folder(texts.workspace, made_with, vocabulary) if texts.sharded else place(output or "."),
+        kind=TOKEN_SHARDS,
+        made_with=made_with,
+        versions=versions_of("llvmlite", "numpy"),
+        copies={VOCABULARY: vocabulary.path},
+        advice=_advice(texts),
+    )
+    maker = TokenMaker(vocabulary=vocabulary, cased=cased, checks_text=texts.sharded is None)
+    return Job(maker, dict.fromkeys(TokenFile, ledger), tasks)
+
+
+def _advice(texts: Texts) -> str:
+    return "choose another --workdir or --corpus" if texts.sharded else "choose another --output"
+
+
+def folders_of(output: Path | str | None, formats: Sequence[RecordFormat]) -> dict[RecordFormat, Path]:
+    """Return the folder of each format's records in an --output folder, which must not be one of bertprep 0.2."""
+    folder = place(output or ".")
+    check_begun_by_older(folder)
+    if (folder / MANIFEST).exists():
+        raise BertprepError(
+            f"{folder / MANIFEST}: is there already, and each format has one of its own now, such as "
+            f"{folder / formats[0] / MANIFEST}; choose another --output"
+        )
+    return {each: folder / each for each in formats}
 
 
 def find_texts(
@@ -176,7 +215,6 @@ def find_texts(
     workdir: Path | str,
     corpus: str | None,
     workers: int,
-    verify: bool,
     part: Part | None,
     reporter: Reporter,
 ) -> Texts:
@@ -193,9 +231,6 @@ def find_texts(
             f"{folder}: has no finished text shards of {corpus}, which parts need; make them first: bertprep shard"
         )
     sharded = ensure_shards(workspace, corpus, workers, reporter)
-    if verify:
-        advice = f"bertprep shard --verify --corpus {corpus}, with the --input it was made of, if any, makes it again"
-        check_undamaged(folder, sharded, label="text shards", advice=advice, workers=workers, reporter=reporter)
     made_from = {name: sharded.made_with[name] for name in ("shards", "test_shards", "test_fraction")}
     made_from["text_sha256"] = digest_of_shards(sharded)
     shards = [
@@ -248,27 +283,6 @@ def mask_remark(settings: InstanceSettings) -> Iterator[str]:
             f"create: --pred {settings.pred} limits the masks: --masked-lm-prob {settings.masked_lm_prob:g} of "
             f"{settings.seq} tokens would be {wanted}, --pred {min(wanted, settings.longest)} allows them"
         )
-
-
-def _record_shards(
-    texts: Texts, homes: Mapping[str, RecordHome], dialect: Dialect, kept: Mapping[Path, TokenShard]
-) -> list[TextShard]:
-    """The text shards, with the names of the record files in each format's home, and the tokens that are `kept` of each."""
-    digits = {name: part_digits(home.records) for name, home in homes.items()}
-    return [
-        TextShard(
-            path,
-            number,
-            {
-                name: ("" if texts.sharded is None else f"{split_folder(RecordFormat(name), split)}/")
-                + record_file_name(RecordFormat(name), texts.corpus, split, number, dialect, part_digits=digits[name])
-                for name in homes
-            },
-            tokens=kept.get(path),
-            expected=_entry_of(texts, split, path),
-        )
-        for split, number, path in texts.shards
-    ]
 
 
 def _entry_of(texts: Texts, split: str, path: Path) -> dict[str, Any] | None:
@@ -324,24 +338,6 @@ def _kept_tokens(texts: Texts, vocabulary: Vocabulary, *, cased: bool) -> dict[P
         if finished
         else {}
     )
-
-
-def _homes_in_workspace(
-    workspace: Workspace,
-    corpus: str,
-    settings: InstanceSettings,
-    dialect: Dialect,
-    sharded: Manifest,
-    formats: tuple[RecordFormat, ...],
-) -> dict[str, RecordHome]:
-    """The home of a corpus's records, by format; with --one-seed, bertprep 0.1.0 gave the folder another name."""
-    made_with = sharded.made_with
-    name = settings_name(settings, shards=made_with["shards"], test_fraction=made_with["test_fraction"], dialect=dialect)
-    homes: dict[str, RecordHome] = {}
-    for record_format in formats:
-        folder, old = (workspace.records(record_format, name + end, corpus) for end in ("", "_one_seed"))
-        homes[record_format] = RecordHome(old if settings.one_seed and old.is_dir() else folder)
-    return homes
 
 
 def _tokens_made_with(corpus: str, made_from: dict[str, Any], vocabulary: Vocabulary, *, cased: bool) -> dict[str, Any]:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
 from bertprep.commands import Created, tell_created, tell_files
-from bertprep.commands.request import InFormats, Verified, Where, function_of
+from bertprep.commands.request import InFormats, InParts, Where, function_of
 from bertprep.config import SQUAD_VERSIONS, GlueSettings, SquadSettings
 from bertprep.errors import UsageError
 from bertprep.files.places import as_path, place
 from bertprep.options import WHERE, described, option
 from bertprep.terminal import tell
 from bertprep.workspace.layout import TRAINING
-from bertprep.workspace.manifest import TASK_RECORDS
 
 _UNUSUAL = {
     "dropped": "whose answer is not in their context",
@@ -26,7 +24,7 @@ _UNUSUAL = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class OfTask(InFormats, Where, Verified):
+class OfTask(InFormats, Where, InParts):
     """Where the files of a task and their records are, and how these are made."""
 
     group: ClassVar[str] = WHERE
@@ -83,32 +81,9 @@ def create_task(request: Squad | Glue) -> Created:
         bertprep.create_glue("mrpc", workdir="data")
     """
     from bertprep.commands.task_job import resolve_task
-    from bertprep.records.make import make_records
-    from bertprep.tasks.records import TaskRecordMaker
 
-    started, reporter = time.monotonic(), request.reporter
     workers = request.start_workers(shared=place(request.output or request.workdir))
-    job = resolve_task(request)
-    for line in job.remarks:
-        reporter.say(line)
-    manifests, made = make_records(
-        job.shards,
-        job.homes,
-        job.made_with,
-        TaskRecordMaker(job.source, request.dialect),
-        workers,
-        reporter,
-        check_texts=False,
-        verify=request.verify,
-        kind=TASK_RECORDS,
-        counts=job.source.counts,
-        kept=job.kept,
-        advice="choose another --output or --workdir",
-        part=request.read_part(),
-        command="task",
-    )
-    folders = {str(each): home.records for each, home in job.homes.items()}
-    return Created(folders, {str(each): manifest for each, manifest in manifests.items()}, time.monotonic() - started, made)
+    return resolve_task(request).run(request.read_part(), workers, request.reporter)
 
 
 REQUEST = {"squad": Squad, "glue": Glue}

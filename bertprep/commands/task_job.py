@@ -1,4 +1,4 @@
-"""What `task` makes: the files of a task with their splits, the vocabulary, and where the records go.
+"""What `task` does: the files of a task with their splits and the vocabulary, as tasks of the work loop.
 
 The files are what `bertprep download` brought, or the user's own, whose names tell the splits. Nothing is trained on them: the
 vocabulary is that of the model which is to be fine-tuned.
@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bertprep.commands.record_job import GENERATOR, padding_remark
+from bertprep.commands.record_job import GENERATOR, Job, folders_of, padding_remark
 from bertprep.commands.vocab import find_vocabulary
 from bertprep.config import (
     GLUE,
     GOOGLE,
     SQUAD,
-    Dialect,
     GlueSettings,
-    RecordFormat,
     SquadSettings,
     check_formats,
 )
@@ -28,14 +26,17 @@ from bertprep.errors import UsageError
 from bertprep.files.places import place
 from bertprep.instances import Vocabulary, load_vocabulary
 from bertprep.options import narrowed
+from bertprep.records.make import ledgers_by_format
 from bertprep.sources.catalogue import DEFAULT_MODEL
 from bertprep.tasks import EXAMPLES_PER_FILE
 from bertprep.tasks.glue import GlueTask, find_task, own_task
 from bertprep.tasks.glue_files import find_labels, read_file
-from bertprep.tasks.records import TaskShard, TaskSource, glue_source, squad_source
+from bertprep.tasks.records import TaskRecordMaker, TaskSource, glue_source, squad_source
 from bertprep.tasks.squad import read_squad
 from bertprep.tasks.squad_features import SquadFeatures, make_features
 from bertprep.untrusted import CORPUS
+from bertprep.work.ledger import Ledger
+from bertprep.work.run import Task
 from bertprep.workspace.layout import (
     DEV,
     DEV_MISMATCHED,
@@ -43,13 +44,13 @@ from bertprep.workspace.layout import (
     SUBMISSION,
     SUBMISSION_MISMATCHED,
     TRAINING,
+    VOCABULARY,
     Workspace,
     record_file_name,
     split_folder,
     task_settings_name,
 )
-from bertprep.workspace.manifest import sha256_of
-from bertprep.workspace.record_home import RecordHome, home_for
+from bertprep.workspace.manifest import TASK_RECORDS, sha256_of
 
 if TYPE_CHECKING:
     from bertprep.commands.task import Glue, Squad
@@ -64,27 +65,12 @@ _RULE = f"a name begins with {', '.join(list(_SPLIT_OF_NAME)[:-1])} or {list(_SP
 _SUFFIXES = {SQUAD: (".json",), GLUE: (".tsv", ".jsonl", ".json")}
 
 
-@dataclass(frozen=True)
-class TaskJob:
-    """Everything that decides the records, and where they go; `kept` are files to copy beside the manifests, by name.
-
-    `remarks` are lines about questions and settings that a user should know of.
-    """
-
-    shards: list[TaskShard]
-    homes: dict[str, RecordHome]
-    made_with: dict[str, Any]
-    source: TaskSource
-    kept: dict[str, Path]
-    remarks: list[str]
-
-
 _MOST_NAMED = 10  # questions in a line
 
 
-def resolve_task(request: Squad | Glue) -> TaskJob:
+def resolve_task(request: Squad | Glue) -> Job:
     """Return the job that a request describes; the task's files are read."""
-    dialect, formats, inputs, output = request.dialect, check_formats(request.formats), request.inputs, request.output
+    dialect, checked, inputs, output = request.dialect, check_formats(request.formats), request.inputs, request.output
     if dialect.feature_names != GOOGLE:
         raise UsageError(f"--feature-names {dialect.feature_names}: is for pretraining; readers of tasks expect Google's names")
     workspace = request.workspace
@@ -112,14 +98,34 @@ def resolve_task(request: Squad | Glue) -> TaskJob:
         "examples_per_file": EXAMPLES_PER_FILE,
         "vocabulary": vocabulary.made_with,
     }
-    homes: dict[str, RecordHome] = {
-        each: RecordHome(workspace.records(each, task_settings_name(settings, dialect=dialect), data_set))
+    folders = (
+        {each: workspace.records(each, task_settings_name(settings, dialect=dialect), data_set) for each in checked}
         if output is None
-        else home_for(place(output), each)
-        for each in formats
-    }
-    kept = {QUESTIONS: files[DEV]} if task == SQUAD and DEV in files else {}
-    return TaskJob(_shards(source, files, data_set, formats, dialect), homes, made_with, source, kept, remarks)
+        else folders_of(output, checked)
+    )
+    tasks = [
+        Task(
+            f"{files[split]}, block {number}",
+            {
+                each: f"{split_folder(each, split)}/{record_file_name(each, data_set, split, number, dialect)}"
+                for each in checked
+            },
+            (split, number),
+        )
+        for split, count in source.blocks.items()
+        for number in range(count)
+    ]
+    template = Ledger(
+        folder=workspace.root,
+        kind=TASK_RECORDS,
+        made_with=made_with,
+        versions={},
+        counts=source.counts,
+        copies={VOCABULARY: vocabulary.path, **({QUESTIONS: files[DEV]} if task == SQUAD and DEV in files else {})},
+        advice="choose another --output or --workdir",
+    )
+    ledgers = ledgers_by_format(template, folders, tasks, source.shapes, source.labels)
+    return Job(TaskRecordMaker(source, dialect), ledgers, tasks, remarks)
 
 
 def _squad_features(
@@ -246,22 +252,3 @@ def _split_of(path: Path) -> str | None:
     """
     matched = re.match(rf"({'|'.join(_SPLIT_OF_NAME)})(?![a-z])", path.name.lower())
     return _SPLIT_OF_NAME[matched[1]] if matched else None
-
-
-def _shards(
-    source: TaskSource, files: Mapping[str, Path], data_set: str, formats: Sequence[RecordFormat], dialect: Dialect
-) -> list[TaskShard]:
-    """The blocks of all splits, with the names of the record files that go to each format's home."""
-    return [
-        TaskShard(
-            files[split],
-            number,
-            {
-                each: f"{split_folder(each, split)}/{record_file_name(each, data_set, split, number, dialect)}"
-                for each in formats
-            },
-            split,
-        )
-        for split, count in source.blocks.items()
-        for number in range(count)
-    ]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from bertprep.commands import Created, split_rows, tell_created
-from bertprep.commands.request import OfText, Verified, function_of
+from bertprep.commands.request import InParts, OfText, function_of
 from bertprep.files.places import place
 from bertprep.options import MADE, option
 from bertprep.terminal import tell_table
@@ -15,7 +14,7 @@ from bertprep.workspace.layout import TOKENS
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tokenize(OfText, Verified):
+class Tokenize(OfText, InParts):
     """Which text becomes token shards, where, and how."""
 
     group: ClassVar[str] = MADE
@@ -34,33 +33,18 @@ class Tokenize(OfText, Verified):
             bertprep.tokenize(vocab="vocab.txt", workdir="data", progress=True)
         """
         from bertprep.commands.record_job import resolve_tokens
-        from bertprep.records.make import TokenMaker, make_records
         from bertprep.records.token_shards import TokenFile
-        from bertprep.workspace.manifest import TOKEN_SHARDS
-        from bertprep.workspace.record_home import check_free
 
-        started, reporter, part = time.monotonic(), self.reporter, self.read_part()
-        workers = self.start_workers(shared=place(self.output or self.workdir))
+        part, workers = self.read_part(), self.start_workers(shared=place(self.output or self.workdir))
         job = resolve_tokens(
             cased=self.cased, vocab=self.vocab, inputs=self.inputs, output=self.output, workdir=self.workdir,
-            corpus=self.corpus, workers=workers, verify=self.verify, part=part, lines_are_sentences=self.lines_are_sentences,
-            reporter=reporter,
+            corpus=self.corpus, workers=workers, part=part, lines_are_sentences=self.lines_are_sentences,
+            reporter=self.reporter,
         )  # fmt: skip
-        check_free(job.home.folder, [job.home.folder / name for shard in job.shards for name in shard.names.values()])
-        manifests, made = make_records(
-            job.shards,
-            dict.fromkeys(TokenFile, job.home),
-            job.made_with,
-            TokenMaker(job.vocabulary, self.cased),
-            workers,
-            reporter,
-            check_texts=bool(self.inputs),
-            verify=self.verify,
-            kind=TOKEN_SHARDS,
-            part=part,
-            command="tokenize",
+        created = job.run(part, workers, self.reporter)
+        return replace(
+            created, folders={TOKENS: created.folders[TokenFile.BIN]}, manifests={TOKENS: created.manifests[TokenFile.BIN]}
         )
-        return Created({TOKENS: job.home.folder}, {TOKENS: manifests[TokenFile.BIN]}, time.monotonic() - started, made)
 
 
 REQUEST = Tokenize

@@ -50,14 +50,18 @@ class Validate(WithVocabulary, OnExecutor):
         None, "fraction of masked tokens in records without a manifest (default: 0.15)", above=0, most=1
     )
     sample: int | None = option(None, "check only this many records of each file", least=1, most=MOST)
+    remove_damaged: bool = option(
+        False, "remove files whose size or checksum is not that of their manifest; the command that made them makes them again"
+    )
 
     def validate(self) -> list[Outcome]:
         """Check all data sets under `paths`: workspaces, folders of records, or record files.
 
         `vocab` is used instead of the vocab.txt next to the records, `masked_lm_prob` for records without a manifest. With
         `sample`, only that many records of each file are read, and checks that need all of them are skipped. The outcomes hold
-        all findings, also those about unreadable files; raises `UsageError` if a path holds no data, and `BertprepError` if
-        `vocab` is not a vocabulary.
+        all findings, also those about unreadable files. With `remove_damaged` listed files of another size or checksum are
+        removed afterwards, so that the command that made them makes them again. Raises `UsageError` if a path holds no data,
+        and `BertprepError` if `vocab` is not a vocabulary.
 
             errors = sum(outcome.errors for outcome in bertprep.validate(["data"]))
         """
@@ -65,6 +69,7 @@ class Validate(WithVocabulary, OnExecutor):
         from bertprep.check.data_set import check_data_set
         from bertprep.instances import load_vocabulary
         from bertprep.records.data_sets import find_data_sets
+        from bertprep.work import damage
 
         reporter = self.reporter
         data_sets = find_data_sets(self.paths)
@@ -77,6 +82,9 @@ class Validate(WithVocabulary, OnExecutor):
             how: dict[str, Any] = {"sample": self.sample, "workers": workers, "shown": shown}
             outcomes = [check_data_set(each, vocabulary, masked_lm_prob=self.masked_lm_prob, **how) for each in data_sets]
         _compare_texts(outcomes)
+        for data_set in data_sets if self.remove_damaged else ():
+            names = None if data_set.is_whole else {data_set.home.prefix + name for name in data_set.files}
+            damage.remove_damaged(data_set.home.folder, names, workers=workers, reporter=reporter)
         return outcomes
 
 

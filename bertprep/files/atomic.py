@@ -69,8 +69,9 @@ class AtomicFile:
     large blocks of whole pages from page-aligned memory; other writes, such as the end of a file, go through the cache.
     """
 
-    def __init__(self, path: Path, *, direct: bool = False, mode: int = 0o666) -> None:
+    def __init__(self, path: Path, *, direct: bool = False, mode: int = 0o666, syncs_folder: bool = True) -> None:
         self.path = path
+        self._syncs_folder = syncs_folder
         self.size_bytes = 0
         self._temporary, self._descriptor = _make_temporary(path, partial(_make_file, mode=mode))
         self._direct = direct and hasattr(os, "O_DIRECT") and self._set_direct(True)
@@ -102,7 +103,8 @@ class AtomicFile:
         """Sync the bytes to the disk, then give the file its name."""
         os.fsync(self._descriptor)
         self._temporary.replace(self.path)
-        sync_folder(self.path.parent)
+        if self._syncs_folder:
+            sync_folder(self.path.parent)
         self.discard()  # which ends the lock, so not before the file has its name
 
     def commit_new(self) -> bool:
@@ -174,7 +176,7 @@ def atomic_file(
 
     A local file replaces a previous one. An object of a store is replaced only with `replace`: without, one with the same bytes
     is success, and another a `BertprepError`. With `tidies` leftovers of this name are removed, which takes a listing of the
-    folder: it may be large, and its ledger may do so once. Raises `BertprepError` if a write fails or the name is that of a
+    folder, and the folder is synced: a ledger does both once. Raises `BertprepError` if a write fails or the name is that of a
     device. On any exception nothing is left, and a previous file of that name is untouched.
     """
     written = disk_folder() / path.name if isinstance(path, ObjectPath) else path
@@ -189,7 +191,7 @@ def atomic_file(
                 raise BertprepError(f"{path}: cannot be written: it is {found}, expected a file; name another")
             if tidies:
                 _remove_leftovers_of(path)
-            file = AtomicFile(path, direct=direct, mode=mode)
+            file = AtomicFile(path, direct=direct, mode=mode, syncs_folder=tidies)
         yield file
         file.commit()
     except OSError as error:

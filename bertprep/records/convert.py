@@ -7,19 +7,26 @@ those that `create` makes of instances with the same values, so that a conversio
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bertprep import kernels
 from bertprep.config import DEFAULT_DIALECT, Dialect, RecordFormat
 from bertprep.errors import BertprepError
 from bertprep.records.columns import NoColumnsError
 from bertprep.records.examples import Examples, rows_in_block
 from bertprep.records.reader import RecordFile
-from bertprep.records.write import WrittenFile, write_examples
+from bertprep.records.write import WrittenFile, entry_of, write_examples
+from bertprep.work.ledger import Entry
+from bertprep.work.run import Maker
+
+if TYPE_CHECKING:
+    from bertprep.records.deal import Output
 
 SAME_SETTINGS = "give files that were made with the same settings"
 _BLOCK_TOKENS = 1 << 15  # of a block of records: what the arrays of it take fits into the processor's cache
@@ -42,12 +49,14 @@ class Picked:
     records: NDArray[np.int64]
 
 
-class RecordConverter:
-    """Writes spans of record files as files of one format, until `close`.
+class RecordConverter(Maker):
+    """Writes spans of record files as files of one format, until `close`; the argument of a task is an `Output`.
 
     It holds the file read last, of which the next span may be too: finding a record in the middle of a file takes a walk over
     all before it.
     """
+
+    label, things = "convert", "files"
 
     def __init__(
         self,
@@ -63,6 +72,19 @@ class RecordConverter:
         self._format, self._dialect, self._labels, self._pred = record_format, dialect, labels, pred
         self._source: RecordFile | None = None
         self._numbers: range | NDArray[np.int64] = range(0)  # of the records read last, in that file
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_source": None}
+
+    def prepare(self) -> None:
+        kernels.load()
+
+    def make(self, argument: Output, paths: Mapping[str, Path]) -> dict[str, Entry]:
+        ((name, path),) = paths.items()
+        return {name: {**argument.entry, **entry_of(self.convert(argument.spans, path))}}
+
+    def amounts(self, entries: Sequence[Entry]) -> dict[str, float]:
+        return {"records": entries[0]["examples"], "MB": entries[0]["bytes"] / 1e6}
 
     def convert(self, spans: Sequence[Span | Picked], path: Path) -> WrittenFile:
         """Write the records of `spans`, in their order, to `path`, which appears whole or not at all.

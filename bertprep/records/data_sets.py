@@ -35,6 +35,7 @@ from bertprep.records.token_shards import TokenFile, has_index, token_files
 from bertprep.untrusted import CORPUS
 from bertprep.workspace.layout import (
     DEV,
+    LEDGER,
     MANIFEST,
     MODELS,
     RECEIPTS,
@@ -212,7 +213,7 @@ def find_data_sets(paths: Iterable[Path | str]) -> list[DataSet]:
 
 def _begun_in(path: Path) -> Path | None:
     """The first folder, this one or one below, that a run has begun and not finished."""
-    for name in (RECEIPTS, MANIFEST + JOURNAL_SUFFIX):
+    for name in (LEDGER, RECEIPTS, MANIFEST + JOURNAL_SUFFIX):
         found = (each.parent for each in path.rglob(name) if not (each.parent / MANIFEST).exists())
         if begun := min(found, default=None):
             return begun.parent if begun.name.startswith(".") else begun  # of shards by hash the sorted text

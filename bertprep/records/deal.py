@@ -22,7 +22,6 @@ from bertprep.records.reader import RecordFile
 from bertprep.terminal import counted
 from bertprep.workspace.layout import DEV, MANIFEST, SPLITS, TASK_SPLITS, TEST, TRAINING, record_file_name, split_folder
 from bertprep.workspace.manifest import TASK_RECORDS, sha256_of, sha256_of_vocabulary
-from bertprep.workspace.record_home import RecordHome, home_for_converted, part_digits
 
 
 @dataclass(frozen=True)
@@ -76,37 +75,33 @@ def check_identified(data_set: DataSet, files: Sequence[IdentifiedFile]) -> None
 
 @dataclass(frozen=True)
 class Output:
-    """A file to be made: its name relative to the folder, the records for it, and what the old manifest says of them."""
+    """A file to be made: its name relative to the folder, the records for it, and its entry in the old manifest, if any."""
 
     name: str
-    path: Path
+    split: str
     spans: tuple[Span | Picked, ...]
-    facts: dict[str, Any]
+    entry: dict[str, Any]
 
 
 def plan_outputs(
     data_set: DataSet,
     sources: Sequence[IdentifiedFile],
-    target: Path,
     to: RecordFormat,
     shards: int | None,
     dialect: Dialect = DEFAULT_DIALECT,
     pick: int | None = None,
 ) -> list[Output]:
-    """The files to be made: in the folder of their split, or without splits in that of their format."""
+    """Return the files to be made, in the folder of their split, which is training where there are none."""
     outputs = []
     is_task = data_set.manifest is not None and data_set.manifest.kind == TASK_RECORDS
-    home = RecordHome(target) if sources[0].split else home_for_converted(target, to)
-    digits = part_digits(home.records)
     for split in dict.fromkeys(source.split for source in sources):
         files = [source for source in sources if source.split == split]
-        folder = DEV if split == TEST and is_task else split
-        in_name = next((name for name in (folder, data_set.folder.name) if name in (*SPLITS, *TASK_SPLITS)), TRAINING)
+        named = DEV if split == TEST and is_task else split
+        folder = next((name for name in (named, data_set.folder.name) if name in (*SPLITS, *TASK_SPLITS)), TRAINING)
         for number, of_file in enumerate(contents_of(files, shards, pick)):
-            file_name = record_file_name(to, data_set.corpus, in_name, number, dialect, part_digits=digits)
-            name = home.prefix + f"{split_folder(to, folder)}/{file_name}".lstrip("/")
+            file_name = record_file_name(to, data_set.corpus, folder, number, dialect)
             known = data_set.manifest.files[files[number].name] if data_set.manifest and not (shards or pick) else {}
-            outputs.append(Output(name, target / name, of_file, known))
+            outputs.append(Output(f"{split_folder(to, folder)}/{file_name}", folder, of_file, known))
     return outputs
 
 

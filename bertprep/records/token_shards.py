@@ -274,8 +274,8 @@ def _read(path: Path, sha256: str | None = None, size: int = -1) -> bytes:
         raise BertprepError(f"{path}: there is no memory for all of its bytes; make smaller shards") from error
     if sha256 and (found := hashlib.sha256(data).hexdigest()) != sha256:
         raise BertprepError(
-            f"{path}: has sha256 {found[:16]}..., expected {sha256[:16]}... by its manifest; "
-            "bertprep tokenize --verify makes it again"
+            f"{path}: has sha256 {found[:16]}..., expected {sha256[:16]}... by its manifest; remove it with "
+            "bertprep validate --remove-damaged, and make it again with bertprep tokenize"
         )
     return data
 

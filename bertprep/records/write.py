@@ -43,6 +43,11 @@ class WrittenFile:
     sha256: str
 
 
+def entry_of(written: WrittenFile) -> dict[str, Any]:
+    """Return the manifest entry of a record file."""
+    return {"examples": written.records, "bytes": written.bytes, "sha256": written.sha256}
+
+
 def write_examples(
     blocks: Iterable[Examples],
     paths: Mapping[RecordFormat, Path],

@@ -7,7 +7,7 @@ workers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
@@ -23,13 +23,14 @@ from bertprep.records.examples import (
     SquadEvalExamples,
     SquadExamples,
 )
-from bertprep.records.make import ShardResult, TextShard
-from bertprep.records.write import write_examples
+from bertprep.records.write import entry_of, write_examples
 from bertprep.tasks import EXAMPLES_PER_FILE
 from bertprep.tasks.glue import GlueTask
 from bertprep.tasks.glue_features import make_examples
 from bertprep.tasks.glue_files import Labels, Row, TextFile, label_ids
 from bertprep.tasks.squad_features import BLOCK_ROWS, SquadFeatures
+from bertprep.work.ledger import Entry
+from bertprep.work.run import Maker
 from bertprep.workspace.layout import TRAINING
 
 
@@ -118,47 +119,22 @@ def _bounds(examples: int, header_lines: int = 0) -> list[int]:
 
 
 @dataclass(frozen=True)
-class TaskShard(TextShard):
-    """A block of a split, and the names of its record files; `path` is the file that the split is made of."""
-
-    split: str
-
-
-@dataclass(frozen=True)
-class TaskRecordMaker:
-    """Makes the record files of one block after another."""
+class TaskRecordMaker(Maker):
+    """Makes the record files of one block after another; the argument of a task is its split, and the number of the block."""
 
     source: TaskSource
     dialect: Dialect = field(default=DEFAULT_DIALECT)
-
-    @property
-    def vocabulary(self) -> Vocabulary:
-        return self.source.vocabulary
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        return self.source.labels
-
-    def shape(self, split: str) -> Shape:
-        """Return what all examples of a split have in common."""
-        return self.source.shapes[split]
+    label = "task"
 
     def prepare(self) -> None:
-        """Load what workers share, so that a forked worker has it at once."""
         kernels.load()
 
-    def task(self, shard: TextShard, paths: dict[str, Path]) -> tuple[TextShard, dict[str, Path]]:
-        """Return what a worker needs to know."""
-        return shard, paths
+    def amounts(self, entries: Sequence[Entry]) -> dict[str, float]:
+        return {"records": entries[0]["examples"]}
 
-    def make(self, task: tuple[TaskShard, dict[str, Path]]) -> ShardResult:
-        """Make the missing record files of a block."""
-        shard, paths = task
-        bounds = self.source.bounds[shard.split]
-        blocks = self.source.examples(shard.split, *bounds[shard.number : shard.number + 2])
+    def make(self, argument: tuple[str, int], paths: Mapping[str, Path]) -> dict[str, Entry]:
+        split, number = argument
+        blocks = self.source.examples(split, *self.source.bounds[split][number : number + 2])
         files = {RecordFormat(name): path for name, path in paths.items()}
-        written = write_examples(blocks, files, self.dialect, self.labels, tidies=False)
-        facts: dict[str, dict[str, object]] = {
-            name: {"examples": file.records, "bytes": file.bytes, "sha256": file.sha256} for name, file in written.items()
-        }
-        return ShardResult(shard, facts, max(file.records for file in written.values()))
+        written = write_examples(blocks, files, self.dialect, self.source.labels, tidies=False)
+        return {name: entry_of(file) for name, file in written.items()}

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from bertprep.errors import BertprepError
-from bertprep.files.atomic import atomic_file, create_file, explain_write_error, remove_leftovers, temporary_name
+from bertprep.files.atomic import atomic_file, create_file, explain_write_error, remove_leftovers, sync_folder, temporary_name
 from bertprep.files.places import ObjectPath, is_object, remove_all, sizes_of
 from bertprep.untrusted import OBJECT, SHA256, TEXT, check_values, parse_json, read_bounded
 from bertprep.workspace.journal import check_same, make_header
@@ -155,6 +155,8 @@ class Ledger:
             self.index.write(files)
         if manifest is None:
             manifest = self._manifest_of(files)
+            for folder in {(self.folder / name).parent for name in names} if not is_object(self.folder) else ():
+                sync_folder(folder)  # a power cut must not take a file that the manifest lists
             with atomic_file(self.folder / MANIFEST, replace=True) as file:
                 file.write(manifest.as_bytes())
         self._remove_leftovers(names)  # of a worker that outlived its killed run for a moment

@@ -18,7 +18,7 @@ from bertprep.errors import BertprepError
 from bertprep.files.atomic import TEMPORARY_SUFFIX, atomic_file
 from bertprep.files.places import is_object, real_path, sizes_of
 from bertprep.untrusted import parse_json, read_bounded
-from bertprep.workspace.layout import LISTING, MANIFEST, RECEIPTS, SPLIT_NAMES, SPLITS, VOCABULARY
+from bertprep.workspace.layout import LEDGER, LISTING, MANIFEST, RECEIPTS, SPLIT_NAMES, SPLITS, VOCABULARY
 from bertprep.workspace.manifest import JOURNAL_SUFFIX, Manifest, is_in_place, read_manifest, sha256_of
 
 _JOURNAL = MANIFEST + JOURNAL_SUFFIX
@@ -63,7 +63,8 @@ class RecordHome:
 
         Ask before the manifest is read: the journal or the receipts of a run that ends now go when that is there.
         """
-        has_journal, has_receipts = (self.folder / _JOURNAL).exists(), (self.folder / RECEIPTS).is_dir()
+        has_journal = (self.folder / _JOURNAL).exists()
+        has_receipts = (self.folder / RECEIPTS).is_dir() or (self.folder / LEDGER).is_dir()
         if not has_journal and not has_receipts:  # a download gets its manifest when it is complete
             return (self.folder / LISTING).exists() and not (self.folder / MANIFEST).exists()
         if has_journal and not self.prefix:
@@ -154,7 +155,7 @@ def _has_manifest(folder: Path) -> bool:
 
 
 def _is_begun(folder: Path) -> bool:
-    return (folder / _JOURNAL).exists() or (folder / RECEIPTS).is_dir()
+    return (folder / _JOURNAL).exists() or any((folder / name).is_dir() for name in (LEDGER, RECEIPTS))
 
 
 def _tells_of(folder: Path, prefix: str) -> bool:

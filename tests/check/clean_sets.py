@@ -141,9 +141,9 @@ def write_set(clean: CleanSet, seed: int, texts: dict[str, list[Path]], folder: 
         shards = int(clean.layout.split()[2]) if "dealt" in clean.layout else None
         return bertprep.convert(made, folder / "converted", to=name if shards else None, shards=shards, workers=1).target
     if clean.layout.startswith("no manifest"):
-        (folder / MANIFEST).unlink()
+        (made / MANIFEST).unlink()
     if clean.layout.endswith("by turns"):
-        _deal_by_turns(made, name)
+        _deal_by_turns(made / "training", name)
     return made
 
 

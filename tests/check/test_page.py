@@ -172,7 +172,7 @@ def test_the_command_writes_a_page_of_all_that_it_checked(golden_corpus: Path, t
     settings = InstanceSettings(seq=64, pred=10, dupe=1)
     texts = deal(golden_corpus, tmp_path / "text", 3)
     create(**vars(settings), inputs=texts, output=tmp_path / "out", vocab=GOLDEN / "vocab.txt", workers=1)
-    damaged = sorted((tmp_path / "out/tfrecord").glob("*.tfrecord"))[1]
+    damaged = sorted((tmp_path / "out/tfrecord/training").glob("*.tfrecord"))[1]
     damaged.write_bytes(damaged.read_bytes()[:-5])
     command = ["validate", str(tmp_path / "out"), "--workers", "1", "--html", str(tmp_path / "page.html")]
     assert main(command) == 1

@@ -42,7 +42,7 @@ def golden(golden_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Pre
     folder = tmp_path_factory.mktemp("records")
     settings = InstanceSettings(dupe=30)
     create(inputs=[golden_corpus], **vars(settings), output=folder, vocab=GOLDEN / "vocab.txt", formats="tfrecord", workers=1)
-    with records.open(folder / "tfrecord" / "corpus_training_00000.tfrecord") as file:
+    with records.open(folder / "tfrecord/training/corpus_training_00000.tfrecord") as file:
         return file[:]
 
 
@@ -161,7 +161,7 @@ def speeches(tmp_path_factory: pytest.TempPathFactory) -> PretrainingExamples:
     bertprep.shard(shards=4, workdir=folder, workers=1)
     text = next(folder.rglob("sample_training_00000.txt"))
     create(inputs=[text], output=folder, vocab=GOLDEN / "vocab.txt", formats="tfrecord", dupe=3)
-    with records.open(folder / "tfrecord" / "corpus_training_00000.tfrecord") as file:
+    with records.open(folder / "tfrecord/training/corpus_training_00000.tfrecord") as file:
         return file[:]
 
 

@@ -169,9 +169,9 @@ def test_questions_that_were_changed_are_found(tmp_path: Path) -> None:
     out = tmp_path / "set"
     create_squad(inputs=[source], vocab=GOLDEN / "vocab.txt", output=out, formats="tfrecord")
     assert findings_of(out) == []
-    (out / "dev.json").write_text(source.read_text().replace("answer", "Answer", 1))
+    (out / "tfrecord/dev.json").write_text(source.read_text().replace("answer", "Answer", 1))
     assert [(finding.code, finding.file) for finding in findings_of(out)] == [("file-changed", "dev.json")]
-    (out / "dev.json").unlink()
+    (out / "tfrecord/dev.json").unlink()
     assert [(finding.code, finding.file) for finding in findings_of(out)] == [("file-missing", "dev.json")]
 
 

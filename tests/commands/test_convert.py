@@ -2,12 +2,8 @@
 
 import gzip
 import json
-import os
 import random
 import shutil
-import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,7 +15,6 @@ from bertprep import records
 from bertprep.cli import main
 from bertprep.config import RECORD_FORMATS, RecordFormat, ShardSettings
 from bertprep.config import Dialect as TFRecordDialect
-from bertprep.files.atomic import TEMPORARY_SUFFIX
 from bertprep.records.convert import Span
 from bertprep.records.data_sets import find_records
 from bertprep.records.deal import IdentifiedFile, deal, deal_picked
@@ -102,11 +97,12 @@ def test_arrow_without_splits_is_one_dataset(created: dict[str, Path], tmp_path:
     assert main([*command, str(source), str(tmp_path / "target")]) == 0
     made = contents(tmp_path / "target")
     assert sorted(made) == [
-        *(f"arrow/{name}" for name in ("dataset_info.json", *(f"gold_training_0000{n}.arrow" for n in range(3)), "state.json")),
+        "dataset_dict.json",
+        *(f"train/{name}" for name in ("dataset_info.json", *(f"gold_training_0000{n}.arrow" for n in range(3)), "state.json")),
         "vocab.txt",
     ]
-    assert json.loads(made["arrow/state.json"])["_split"] == "train"
-    (tmp_path / "target/arrow/state.json").unlink()
+    assert json.loads(made["train/state.json"])["_split"] == "train"
+    (tmp_path / "target/train/state.json").unlink()
     assert main([*command, str(source), str(tmp_path / "target")]) == 0
     assert contents(tmp_path / "target") == made
 
@@ -147,18 +143,17 @@ def test_the_name_of_a_file_tells_its_format(tmp_path: Path, capsys: pytest.Capt
     assert main(["convert", str(folder), str(tmp_path / "b.arrow"), "--to", "ofrecord"]) == 2
     assert complaint(capsys) == said
     assert bertprep.convert(folder, tmp_path / "b.arrow", workers=1).format == "arrow"
-    (made,) = [path for path in (tmp_path / "b.arrow" / "arrow").iterdir() if path.suffix == ".arrow"]
+    (made,) = [path for path in (tmp_path / "b.arrow" / "train").iterdir() if path.suffix == ".arrow"]
     assert_same_values([made], [source])
 
 
 def test_the_folder_to_open_with_datasets_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("train", "flat"):
         write(tmp_path / "in" / name / "a.tfrecord", file_of(FIRST, SECOND))
-    for source, folder in {"in/flat": "out/arrow", "in": "whole"}.items():
-        target = folder.removesuffix("/arrow")
+    for source, target in {"in/flat": "out", "in": "whole"}.items():
         assert main(["convert", str(tmp_path / source), str(tmp_path / target), "--to", "arrow", "--workers", "1"]) == 0
-        assert f'datasets.load_from_disk("{tmp_path / folder}") opens them\n' in capsys.readouterr().out
-        assert {"state.json", "dataset_dict.json"} & {path.name for path in (tmp_path / folder).iterdir()}
+        assert f'datasets.load_from_disk("{tmp_path / target}") opens them\n' in capsys.readouterr().out
+        assert (tmp_path / target / "dataset_dict.json").is_file()
 
 
 @pytest.mark.parametrize("source", ["tfrecord", "ofrecord"])
@@ -188,7 +183,7 @@ def test_a_dialect_of_one_file_and_of_dealt_ones(created: dict[str, Path], tmp_p
     bertprep.convert(source, tmp_path / "any name", **vars(dialect))
     assert gzip.decompress((tmp_path / "any name").read_bytes()) == plain
     files = bertprep.convert(source, tmp_path / "dealt", to="tfrecord", **vars(dialect), shards=3, workers=2).files
-    assert list(files) == [f"tfrecord/corpus_training_0000{number}.tfrecord.gz" for number in range(3)]
+    assert list(files) == [f"training/corpus_training_0000{number}.tfrecord.gz" for number in range(3)]
     assert b"".join(gzip.decompress((tmp_path / "dealt" / name).read_bytes()) for name in files) == plain
 
 
@@ -230,7 +225,7 @@ def test_dealing_over_more_files_and_back_over_one(created: dict[str, Path], tmp
 def test_a_single_file_is_dealt_into_a_folder(created: dict[str, Path], tmp_path: Path) -> None:
     source = created["ofrecord"] / "training" / "part-0"
     bertprep.convert(source, tmp_path / "dealt", to="ofrecord", shards=3, workers=2)
-    parts = [tmp_path / "dealt" / "ofrecord" / f"part-{number}" for number in range(3)]
+    parts = [tmp_path / "dealt" / "training" / f"part-{number}" for number in range(3)]
     assert b"".join(part.read_bytes() for part in parts) == source.read_bytes()
 
 
@@ -335,28 +330,9 @@ def test_a_compressed_folder_without_a_manifest(tmp_path: Path) -> None:
     write(tmp_path / "theirs" / "_SUCCESS", b"")
     write(tmp_path / "theirs" / "README.md", b"# Records")
     bertprep.convert(tmp_path / "theirs", tmp_path / "ours", workers=1)
-    ours = sorted((tmp_path / "ours" / "ofrecord").iterdir(), key=lambda path: by_number(path.name))
+    ours = sorted((tmp_path / "ours" / "training").iterdir(), key=lambda path: by_number(path.name))
     assert len(ours) == 11
     assert b"".join(path.read_bytes() for path in ours) == file_of(*expected, dialect=Dialect("ofrecord"))
-
-
-def test_a_killed_run_resumes(created: dict[str, Path], tmp_path: Path) -> None:
-    """Killed as soon as something is in its journal; what was finished is not made again."""
-    target, command = tmp_path / "target", [sys.executable, "-m", "bertprep", "convert", str(created["tfrecord"])]
-    options = ["--shards", "40", "--workers", "2"]
-    process = subprocess.Popen([*command, str(target), *options], stderr=subprocess.PIPE, start_new_session=True)
-    journal = target / "manifest.json.journal"
-    while process.poll() is None and not (journal.exists() and journal.read_bytes().count(b"\n") > 5):
-        continue
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()  # ends when the workers, who hold the lock too, are gone
-    before = {path: path.stat().st_mtime_ns for path in target.rglob("part-*") if path.suffix != TEMPORARY_SUFFIX}
-    finished = journal.read_bytes().count(b"\n") - 1 if journal.exists() else 80
-    bertprep.convert(created["tfrecord"], target, shards=40, workers=1)
-    assert sum(path.stat().st_mtime_ns == moment for path, moment in before.items()) >= finished
-    bertprep.convert(created["tfrecord"], tmp_path / "at once", shards=40, workers=1)
-    assert contents(target) == contents(tmp_path / "at once")
-    assert read_manifest(target) == read_manifest(tmp_path / "at once")
 
 
 def test_the_same_command_again_does_nothing(
@@ -447,7 +423,7 @@ def complaint(capsys: pytest.CaptureFixture[str]) -> str:
         ),
         (["BOTH", "out"], 2, "BOTH: holds files of several formats; choose one with --to"),
         (["MIXED", "out"], 1, "MIXED/b: has records of 16 tokens and 2 predictions, expected 8 and 2 as MIXED/a has"),
-        (["FOLDER", "TAKEN"], 1, "TAKEN/ofrecord/part-0: exists and is in no manifest"),
+        (["FOLDER", "TAKEN"], 1, "TAKEN/training/part-0: exists and is in no manifest"),
     ],
 )
 def test_mistakes_are_one_line(
@@ -456,7 +432,7 @@ def test_mistakes_are_one_line(
 ) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
     content = file_of(FIRST, SECOND)
-    folders = ("FOLDER/a", "ABOVE/a/training/part-0", "ABOVE/b/part-0", "TAKEN/ofrecord/part-0", "BOTH/a", "MIXED/a")
+    folders = ("FOLDER/a", "ABOVE/a/training/part-0", "ABOVE/b/part-0", "TAKEN/training/part-0", "BOTH/a", "MIXED/a")
     for name in ("RECORDS", *folders):
         write(Path(name), content)
     write(Path("BOTH/b"), file_of(FIRST, dialect=Dialect("ofrecord")))
@@ -490,5 +466,5 @@ def test_a_vocabulary_beside_a_split_is_copied(tmp_path: Path) -> None:
     write(tmp_path / "source" / "vocab.txt", b"[PAD]\n")
     assert find_records(tmp_path / "source").files == {"training/part-0": "training"}
     bertprep.convert(tmp_path / "source" / "training", tmp_path / "target", to="tfrecord")
-    assert sorted(contents(tmp_path / "target")) == ["tfrecord/corpus_training_00000.tfrecord", "vocab.txt"]
-    assert records.open(tmp_path / "target" / "tfrecord" / "corpus_training_00000.tfrecord").seq == SEQ
+    assert sorted(contents(tmp_path / "target")) == ["training/corpus_training_00000.tfrecord", "vocab.txt"]
+    assert records.open(tmp_path / "target" / "training" / "corpus_training_00000.tfrecord").seq == SEQ

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import shutil
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
@@ -36,14 +35,16 @@ def test_input_files_become_record_files_in_order(golden_corpus: Path, tmp_path:
     inputs = deal(golden_corpus, tmp_path / "text", 3)
     created = create(inputs=inputs, output=tmp_path / "out", vocab=VOCABULARY, **vars(SETTINGS), workers=1)
     assert sorted(sums(tmp_path / "out")) == [
-        "manifest.json",
-        "ofrecord/part-0",
-        "ofrecord/part-1",
-        "ofrecord/part-2",
-        "tfrecord/corpus_training_00000.tfrecord",
-        "tfrecord/corpus_training_00001.tfrecord",
-        "tfrecord/corpus_training_00002.tfrecord",
-        "vocab.txt",
+        "ofrecord/manifest.json",
+        "ofrecord/training/part-0",
+        "ofrecord/training/part-1",
+        "ofrecord/training/part-2",
+        "ofrecord/vocab.txt",
+        "tfrecord/manifest.json",
+        "tfrecord/training/corpus_training_00000.tfrecord",
+        "tfrecord/training/corpus_training_00001.tfrecord",
+        "tfrecord/training/corpus_training_00002.tfrecord",
+        "tfrecord/vocab.txt",
     ]
     for record_format, manifest in created.manifests.items():
         folder = created.folders[record_format]
@@ -54,9 +55,9 @@ def test_input_files_become_record_files_in_order(golden_corpus: Path, tmp_path:
             assert facts["text"]["bytes"] == inputs[number].stat().st_size
             with bertprep.records.open(folder / name) as file:
                 assert facts["examples"] == len(file)
-    with bertprep.records.open(tmp_path / "out/tfrecord/corpus_training_00000.tfrecord") as a:
+    with bertprep.records.open(tmp_path / "out/tfrecord/training/corpus_training_00000.tfrecord") as a:
         alone = create(inputs=inputs[:1], output=tmp_path / "alone", vocab=VOCABULARY, **vars(SETTINGS), formats="ofrecord")
-        with bertprep.records.open(alone.folders["ofrecord"] / "part-0") as b:
+        with bertprep.records.open(alone.folders["ofrecord"] / "training/part-0") as b:
             assert (a[:].input_ids == b[:].input_ids).all()
 
 
@@ -94,7 +95,8 @@ def test_the_bytes_are_the_same_on_every_python_and_machine(
 ) -> None:
     asked, formats = bertprep.InstanceSettings(**settings), ("tfrecord", "ofrecord", "arrow")
     create(inputs=[golden_corpus], output=tmp_path, vocab=VOCABULARY, **vars(asked), formats=formats, workers=1)
-    found, names = sums(tmp_path), ("corpus_training_00000.tfrecord", "part-0", "corpus_training_00000.arrow")
+    names = ("training/corpus_training_00000.tfrecord", "training/part-0", "train/corpus_training_00000.arrow")
+    found = sums(tmp_path)
     made = [found[f"{folder}/{name}"] for folder, name in zip(formats, names, strict=True)]
     assert made == [tfrecord, ofrecord, arrow]
 
@@ -174,7 +176,7 @@ def test_one_seed_gives_every_shard_the_same(golden_corpus: Path, tmp_path: Path
         settings = bertprep.InstanceSettings(dupe=1, one_seed=one_seed)
         out = tmp_path / str(one_seed)
         create(inputs=[text, twin], output=out, vocab=VOCABULARY, **vars(settings), formats="ofrecord", workers=1)
-        same = sha256_of(out / "ofrecord/part-0") == sha256_of(out / "ofrecord/part-1")
+        same = sha256_of(out / "ofrecord/training/part-0") == sha256_of(out / "ofrecord/training/part-1")
         assert same == one_seed
 
 
@@ -259,35 +261,9 @@ def test_a_folder_of_records_holds_nothing_else(golden_corpus: Path, tmp_path: P
     with pytest.raises(BertprepError, match="is not UTF-8"):
         create(inputs=[inputs[0], bad], output=tmp_path / "stopped", vocab=VOCABULARY, **vars(SETTINGS), workers=1)
     names = ["corpus_training_00000.tfrecord", "corpus_training_00001.tfrecord"]
-    assert sorted(path.name for path in (tmp_path / "out/tfrecord").iterdir()) == names
-    assert sorted(path.name for path in (tmp_path / "stopped/tfrecord").iterdir()) == names[:1]
-    assert sorted(path.name for path in (tmp_path / "stopped/ofrecord").iterdir()) == ["part-0"]
-
-
-def test_adding_a_format_keeps_the_other(golden_corpus: Path, tmp_path: Path) -> None:
-    inputs = deal(golden_corpus, tmp_path / "text", 2)
-    asked = {"inputs": inputs, "output": tmp_path / "out", "vocab": VOCABULARY, **vars(SETTINGS), "workers": 1}
-    listed = {
-        "tfrecord": ["tfrecord/corpus_training_00000.tfrecord", "tfrecord/corpus_training_00001.tfrecord"],
-        "ofrecord": ["ofrecord/part-0", "ofrecord/part-1"],
-    }
-
-    def names() -> list[str]:
-        return list(json.loads((tmp_path / "out/manifest.json").read_text())["files"])
-
-    create(**asked, formats="tfrecord")  # type: ignore[arg-type]
-    made = create(**asked, formats="ofrecord")  # type: ignore[arg-type]
-    assert names() == listed["ofrecord"] + listed["tfrecord"]
-    assert list(made.manifests["ofrecord"].files) == ["part-0", "part-1"]
-    before = sums(tmp_path / "out")
-    (tmp_path / "out/tfrecord/corpus_training_00001.tfrecord").write_bytes(b"cut short")  # is not forgotten
-    create(**asked, formats="ofrecord")  # type: ignore[arg-type]
-    assert names() == listed["ofrecord"] + listed["tfrecord"]
-    create(**asked)  # type: ignore[arg-type]
-    assert sums(tmp_path / "out") == before
-    shutil.rmtree(tmp_path / "out/tfrecord")  # is given up
-    create(**asked, formats="ofrecord")  # type: ignore[arg-type]
-    assert names() == listed["ofrecord"]
+    assert sorted(path.name for path in (tmp_path / "out/tfrecord/training").iterdir()) == names
+    assert sorted(path.name for path in (tmp_path / "stopped/tfrecord/training").iterdir()) == names[:1]
+    assert sorted(path.name for path in (tmp_path / "stopped/ofrecord/training").iterdir()) == ["part-0"]
 
 
 def test_an_unfinished_format_waits_for_its_own_run(golden_corpus: Path, tmp_path: Path) -> None:
@@ -303,7 +279,7 @@ def test_an_unfinished_format_waits_for_its_own_run(golden_corpus: Path, tmp_pat
     assert len(find_records(tmp_path / "out/ofrecord").files) == 2
     with pytest.raises(BertprepError, match=r"tfrecord: is not finished; run the command that makes it again"):
         find_records(tmp_path / "out/tfrecord")
-    first = tmp_path / "out/tfrecord/corpus_training_00000.tfrecord"
+    first = tmp_path / "out/tfrecord/training/corpus_training_00000.tfrecord"
     before = first.stat().st_mtime_ns
     create(**asked)  # type: ignore[arg-type]
     assert first.stat().st_mtime_ns == before
@@ -315,11 +291,11 @@ def test_the_users_files_in_the_folder_stay(golden_corpus: Path, tmp_path: Path)
     """It is not bertprep's alone: another's temporary files and vocabulary may lie there."""
     inputs = deal(golden_corpus, tmp_path / "text", 1)
     asked = {"inputs": inputs, "output": tmp_path / "out", "vocab": VOCABULARY, **vars(SETTINGS), "workers": 1}
-    (tmp_path / "out/notes").mkdir(parents=True)
-    kept = [tmp_path / "out/notes/draft.tmp", tmp_path / "out/vocab.txt"]
+    (tmp_path / "out/tfrecord/notes").mkdir(parents=True)
+    kept = [tmp_path / "out/tfrecord/notes/draft.tmp", tmp_path / "out/tfrecord/vocab.txt"]
     for path in kept:
         path.write_text("mine\n")
-    with pytest.raises(BertprepError, match=r"out/vocab\.txt: exists and is not the vocabulary of these records"):
+    with pytest.raises(BertprepError, match=r"tfrecord/vocab\.txt: exists and is not a copy of .*vocab\.txt; choose another"):
         create(**asked)  # type: ignore[arg-type]
     kept[1].write_bytes(VOCABULARY.read_bytes())
     create(**asked)  # type: ignore[arg-type]
@@ -329,9 +305,9 @@ def test_the_users_files_in_the_folder_stay(golden_corpus: Path, tmp_path: Path)
 def test_files_are_sorted_by_number(golden_corpus: Path, tmp_path: Path) -> None:
     inputs = deal(golden_corpus, tmp_path / "text", 11)
     made = create(inputs=inputs, output=tmp_path, vocab=VOCABULARY, **vars(SETTINGS), formats="ofrecord", workers=2)
-    expected = [f"part-{number}" for number in range(11)]
+    expected = [f"training/part-{number}" for number in range(11)]
     assert list(made.manifests["ofrecord"].files) == expected
-    assert list(json.loads((tmp_path / "manifest.json").read_text())["files"]) == [f"ofrecord/{name}" for name in expected]
+    assert list(json.loads((tmp_path / "ofrecord" / MANIFEST).read_text())["files"]) == expected
     assert list(find_records(tmp_path).files) == expected
     (outcome,) = bertprep.validate([tmp_path], workers=1)
     assert [file.name for file in outcome.files] == expected
@@ -342,13 +318,13 @@ def test_existing_files_are_kept_and_missing_ones_made(golden_corpus: Path, tmp_
 
     def run() -> dict[str, int]:
         create(inputs=inputs, output=tmp_path / "out", vocab=VOCABULARY, **vars(SETTINGS), workers=1)
-        return {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out").glob("*record/*")}
+        return {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out").glob("*record/training/*")}
 
     first = run()
     whole = sums(tmp_path / "out")
     assert run() == first
-    (tmp_path / "out/ofrecord/part-1").unlink()
-    (tmp_path / "out/tfrecord/corpus_training_00002.tfrecord").write_bytes(b"cut short")
+    (tmp_path / "out/ofrecord/training/part-1").unlink()
+    (tmp_path / "out/tfrecord/training/corpus_training_00002.tfrecord").write_bytes(b"cut short")
     again = run()
     assert {name for name in first if again[name] != first[name]} == {"part-1", "corpus_training_00002.tfrecord"}
     assert sums(tmp_path / "out") == whole
@@ -385,7 +361,7 @@ def test_a_manifest_names_the_isal_that_gzip_depends_on(golden_corpus: Path, tmp
         create(
             inputs=[golden_corpus], output=tmp_path / compress, vocab=VOCABULARY, **vars(dialect), formats="tfrecord", workers=1
         )
-        versions = json.loads((tmp_path / compress / MANIFEST).read_bytes())["versions"]
+        versions = json.loads((tmp_path / compress / "tfrecord" / MANIFEST).read_bytes())["versions"]
         assert versions.get("isal") == (version("isal") if compress == "gzip" else None)
 
 
@@ -478,7 +454,7 @@ def test_changed_text_does_not_mix(change: Callable[[bytes], bytes], golden_corp
     inputs = deal(golden_corpus, tmp_path / "text", 2)
     create(inputs=inputs, output=tmp_path / "out", vocab=VOCABULARY, **vars(SETTINGS), workers=1)
     inputs[0].write_bytes(change(inputs[0].read_bytes()))
-    (tmp_path / "out/ofrecord/part-1").unlink()  # something is still to be made
+    (tmp_path / "out/ofrecord/training/part-1").unlink()  # something is still to be made
     with pytest.raises(BertprepError, match=r"was made from [\d,]+ bytes of text .*text_0\.txt has changed since"):
         create(inputs=inputs, output=tmp_path / "out", vocab=VOCABULARY, **vars(SETTINGS), workers=1)
 
@@ -492,7 +468,7 @@ def test_without_a_vocabulary_one_is_trained_and_kept(golden_corpus: Path, tmp_p
     assert sums(tmp_path / "a") == sums(tmp_path / "b")
     [kept] = (tmp_path / "data/vocab").iterdir()
     assert made[0].manifests["tfrecord"].made_with["vocabulary"]["tokens"] == len(kept.read_text().splitlines())
-    assert (tmp_path / "a/vocab.txt").read_bytes() == kept.read_bytes()
+    assert (tmp_path / "a/ofrecord/vocab.txt").read_bytes() == kept.read_bytes()
 
 
 def test_another_text_has_another_vocabulary(golden_corpus: Path, tmp_path: Path) -> None:
@@ -506,9 +482,13 @@ def test_another_text_has_another_vocabulary(golden_corpus: Path, tmp_path: Path
 
 def test_an_invalid_manifest_is_named(golden_corpus: Path, tmp_path: Path) -> None:
     inputs = deal(golden_corpus, tmp_path / "text", 1)
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out/manifest.json").write_text(json.dumps({"hello": 1}))
+    (tmp_path / "out/tfrecord").mkdir(parents=True)
+    (tmp_path / "out/tfrecord/manifest.json").write_text(json.dumps({"hello": 1}))
     with pytest.raises(BertprepError, match=r"manifest\.json: is not a manifest of bertprep"):
+        create(inputs=inputs, output=tmp_path / "out", vocab=VOCABULARY, **vars(SETTINGS), workers=1)
+    (tmp_path / "out/tfrecord").rename(tmp_path / "out/old")
+    (tmp_path / "out/old/manifest.json").rename(tmp_path / "out/manifest.json")
+    with pytest.raises(BertprepError, match=r"out/manifest\.json: is there already, and each format has one of its own now"):
         create(inputs=inputs, output=tmp_path / "out", vocab=VOCABULARY, **vars(SETTINGS), workers=1)
 
 
@@ -545,9 +525,9 @@ def test_text_without_a_last_newline_resumes(tmp_path: Path) -> None:
         text.write_bytes(b"One sentence.\nThe last one")
     asked = {"inputs": texts, "output": tmp_path / "out", "vocab": VOCABULARY, **vars(SETTINGS), "workers": 1}
     first = create(**asked)  # type: ignore[arg-type]
-    assert first.manifests["tfrecord"].files["corpus_training_00000.tfrecord"]["text"]["bytes"] == 26
+    assert first.manifests["tfrecord"].files["training/corpus_training_00000.tfrecord"]["text"]["bytes"] == 26
     whole = sums(tmp_path / "out")
-    (tmp_path / "out/ofrecord/part-1").unlink()
+    (tmp_path / "out/ofrecord/training/part-1").unlink()
     create(**asked)  # type: ignore[arg-type]
     assert sums(tmp_path / "out") == whole
 

@@ -28,10 +28,10 @@ from bertprep.workspace.layout import MANIFEST
 from bertprep.workspace.manifest import JOURNAL_SUFFIX
 from tests.check.clean_sets import CleanSet, write_set, write_texts
 from tests.check.tallied import RULES, VOCABULARY
-from tests.corpora import deal, pad_at
+from tests.corpora import deal, pad_at, sums
 from tests.golden import GOLDEN
 
-NAME = "tfrecord/corpus_training_00000.tfrecord"
+NAME = "tfrecord/training/corpus_training_00000.tfrecord"
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def test_a_fault_of_many_records_is_one_finding(examples: PretrainingExamples) -
 
 def test_both_formats_hash_alike(made: Path) -> None:
     hashes = []
-    for path in (made / NAME, made / "ofrecord" / "part-0"):
+    for path in (made / NAME, made / "ofrecord/training/part-0"):
         with records.open(path) as file:
             hashes.append(RecordChecker(RULES).check(file[:], np.arange(len(file))))
     assert np.array_equal(*hashes)
@@ -102,9 +102,9 @@ def test_clean_data_has_no_findings(made: Path) -> None:
     assert sorted(outcome.kind for outcome in outcomes) == ["ofrecord", "tfrecord"]
     for outcome in outcomes:
         assert (outcome.seq, outcome.pred, len(outcome.files), outcome.errors) == (128, 20, 4, 0)
-        assert sum(facts.records for facts in outcome.files) == outcome.counts[""].records
-        assert outcome.duplicates == {"": 0}
-    assert np.array_equal(outcomes[0].counts[""].labels, outcomes[1].counts[""].labels)
+        assert sum(facts.records for facts in outcome.files) == outcome.counts["training"].records
+        assert outcome.duplicates == {"training": 0}
+    assert np.array_equal(outcomes[0].counts["training"].labels, outcomes[1].counts["training"].labels)
 
 
 def test_one_file_of_a_set(made: Path) -> None:
@@ -114,14 +114,14 @@ def test_one_file_of_a_set(made: Path) -> None:
 
 def test_files_without_manifest_and_vocabulary(copy: Path) -> None:
     for name in ("manifest.json", "vocab.txt"):
-        (copy / name).unlink()
+        (copy / "ofrecord" / name).unlink()
     assert codes(copy / "ofrecord") == ["vocabulary"]
     assert codes(copy / "ofrecord", vocab=GOLDEN / "vocab.txt") == []
 
 
 def test_a_sample(made: Path) -> None:
     for outcome in bertprep.validate([made], sample=50, workers=1):
-        assert (outcome.findings, outcome.counts[""].records, outcome.duplicates) == ([], 200, {})
+        assert (outcome.findings, outcome.counts["training"].records, outcome.duplicates) == ([], 200, {})
 
 
 def test_gzip(made: Path, tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_columns(made: Path, tmp_path: Path, record_format: str) -> None:
     (expected,) = bertprep.validate([made / "tfrecord"], workers=1)
     (outcome,) = bertprep.validate([tmp_path / "made"], workers=1)
     assert (outcome.kind, outcome.findings, len(outcome.files)) == (record_format, [], 4)
-    assert np.array_equal(outcome.counts[""].labels, expected.counts[""].labels)
+    assert np.array_equal(outcome.counts["training"].labels, expected.counts["training"].labels)
     path = next((tmp_path / "made").rglob(f"*.{record_format}"))
     alone = tmp_path / path.name
     alone.write_bytes(path.read_bytes()[:-8000])
@@ -154,7 +154,7 @@ def test_our_gzip_and_tf2_dialects(made: Path, tmp_path: Path) -> None:
     (outcome,) = bertprep.validate([tmp_path / "made"], workers=1)
     assert (outcome.findings, len(outcome.files)) == ([], 4)
     assert main(["validate", str(tmp_path / "made"), "--workers", "1", "--html", str(tmp_path / "page.html")]) == 0
-    assert main(["inspect", str(next((tmp_path / "made/tfrecord").glob("*.gz")))]) == 0
+    assert main(["inspect", str(next((tmp_path / "made/training").glob("*.gz")))]) == 0
 
 
 def test_a_bad_record_does_not_stop_the_others(copy: Path) -> None:
@@ -163,7 +163,7 @@ def test_a_bad_record_does_not_stop_the_others(copy: Path) -> None:
     (copy / NAME).write_bytes(content)
     (outcome,) = bertprep.validate([copy / NAME], workers=1)
     assert "bad-checksum" in [finding.code for finding in outcome.findings]
-    assert outcome.counts[""].records == outcome.files[0].records - 1
+    assert outcome.counts["training"].records == outcome.files[0].records - 1
 
 
 def test_a_bad_file_does_not_stop_the_others(copy: Path) -> None:
@@ -176,14 +176,14 @@ def test_a_bad_file_does_not_stop_the_others(copy: Path) -> None:
 def test_the_odd_file_is_named(copy: Path, golden_corpus: Path) -> None:
     settings = InstanceSettings(seq=64, pred=10)
     create(inputs=[golden_corpus], **vars(settings), output=copy / "other", vocab=GOLDEN / "vocab.txt", workers=1)
-    shutil.copy(copy / "other" / "ofrecord" / "part-0", copy / "ofrecord" / "part-0")  # the first of the files
-    shutil.copy(copy / "tfrecord" / "corpus_training_00001.tfrecord", copy / "ofrecord" / "part-9")
-    (copy / "manifest.json").unlink()
+    shutil.copy(copy / "other/ofrecord/training/part-0", copy / "ofrecord/training/part-0")  # the first of the files
+    shutil.copy(copy / "tfrecord/training/corpus_training_00001.tfrecord", copy / "ofrecord/training/part-9")
+    (copy / "ofrecord/manifest.json").unlink()
     (outcome,) = bertprep.validate([copy / "ofrecord"], workers=1)
     odd = {finding.file: finding.expected for finding in outcome.findings if finding.code == "mixed-shape"}
     assert odd == {
-        "part-0": "pretraining records of 128 tokens and 20 predictions, as most have",
-        "part-9": "ofrecord, as 4 files are",
+        "training/part-0": "records of 128 tokens and 20 predictions, as most have",
+        "training/part-9": "ofrecord, as 4 files are",
     }
 
 
@@ -201,7 +201,7 @@ def test_the_masking_fraction_that_fits_is_named(
     settings: InstanceSettings, fitting: str | None, golden_corpus: Path, tmp_path: Path
 ) -> None:
     create(inputs=[golden_corpus], **vars(settings), output=tmp_path, vocab=GOLDEN / "vocab.txt", formats="tfrecord", workers=1)
-    (tmp_path / "manifest.json").unlink()
+    (tmp_path / "tfrecord/manifest.json").unlink()
     (outcome,) = bertprep.validate([tmp_path], workers=1)
     (said,) = (str(finding) for finding in outcome.findings if finding.code == "prediction-count")
     assert (f"; --masked-lm-prob {fitting} would fit all records" in said) == (fitting is not None)
@@ -246,6 +246,11 @@ def test_a_half_may_be_rounded_up_as_by_python_2(golden_corpus: Path, tmp_path: 
     up = write_set(CleanSet("golden", settings, "no manifest, rounded up"), 0, texts, tmp_path / "up")
     even = write_set(CleanSet("golden", settings, "no manifest"), 0, texts, tmp_path / "even")
     assert codes(up) == codes(even) == []
+    (path,) = up.rglob("*.tfrecord")
+    shutil.copy(path, even / path.relative_to(up).parent / path.name.replace("00000", "00001"))
+    (outcome,) = bertprep.validate([even], workers=1)
+    found = [(finding.code, finding.file) for finding in outcome.findings if finding.code == "prediction-count"]
+    assert len(found) == 1
     with_manifest = write_set(CleanSet("golden", settings, "rounded up"), 0, texts, tmp_path / "ours")
     assert "prediction-count" in codes(with_manifest)
 
@@ -302,7 +307,7 @@ def test_a_manifest_that_cannot_be_read_is_an_error(
 ) -> None:
     bertprep.shard([golden_corpus], workdir=tmp_path, corpus="own", workers=1)
     shards = tmp_path / "sharded" / "own"
-    for manifest in (copy / MANIFEST, shards / MANIFEST):
+    for manifest in (copy / "ofrecord" / MANIFEST, shards / MANIFEST):
         manifest.unlink()
         if content is None:
             manifest.mkdir()
@@ -315,12 +320,13 @@ def test_a_manifest_that_cannot_be_read_is_an_error(
 
 
 def test_a_manifest_of_another_tool_above_the_records(copy: Path) -> None:
+    (copy / "ofrecord/manifest.json").unlink()
     (copy / "manifest.json").write_text('{"name": "a web page", "icons": []}')
     assert codes(copy / "ofrecord") == []
 
 
 def test_a_format_without_its_folder(copy: Path) -> None:
-    shutil.rmtree(copy / "ofrecord")
+    shutil.rmtree(copy / "ofrecord/training")
     assert set(codes(copy)) == {"file-missing"}
 
 
@@ -346,7 +352,7 @@ def test_the_command(copy: Path, capsys: pytest.CaptureFixture[str], tmp_path: P
     assert main(["validate", str(copy), "--json", str(tmp_path / "found.json")]) == 0
     assert "tfrecord 128/20" in capsys.readouterr().out
     content = json.loads((tmp_path / "found.json").read_text())
-    shares = content["data_sets"][0]["splits"][""]["shown"]
+    shares = content["data_sets"][0]["splits"]["training"]["shown"]
     low, high = shares["[MASK]"]["interval"]
     assert low < 0.8 < high
     (copy / NAME).write_bytes((copy / NAME).read_bytes()[:-5])
@@ -354,6 +360,43 @@ def test_the_command(copy: Path, capsys: pytest.CaptureFixture[str], tmp_path: P
     shown = capsys.readouterr()
     assert shown.out.startswith(f"error: file-changed: {copy / NAME}") or "error: truncated" in shown.out.splitlines()[0]
     assert shown.err.splitlines()[-1].startswith("bertprep: error: ")
+
+
+def test_damaged_files_are_removed_and_made_again(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Those that the manifest lists, whatever else lies there."""
+    before = sums(copy)
+    flipped, short = copy / NAME, copy / "ofrecord/training/part-2"
+    content = bytearray(flipped.read_bytes())
+    content[600] ^= 1
+    flipped.write_bytes(content)
+    short.write_bytes(b"short")
+    (copy / "ofrecord/training/part-9").write_bytes(b"mine")
+    assert main(["validate", str(copy), "--remove-damaged", "--workers", "1"]) == 1
+    said = capsys.readouterr().err
+    assert f"{flipped}: has sha256 " in said
+    assert f"{short}: has 5 bytes, expected " in said
+    assert said.count("; removed, and the command that made it makes it again") == 2
+    assert not flipped.exists()
+    assert not short.exists()
+    (copy / "ofrecord/training/part-9").unlink()
+    texts = sorted((copy / "text").iterdir())
+    create(inputs=texts, output=copy, vocab=GOLDEN / "vocab.txt", workers=1)
+    assert sums(copy) == before
+    assert main(["validate", str(copy / NAME), "--remove-damaged", "--workers", "1"]) == 0
+    (copy / "ofrecord/manifest.json").unlink()
+    short.write_bytes(b"short")
+    assert main(["validate", str(copy / "ofrecord"), "--remove-damaged", "--workers", "1"]) == 1
+    assert short.exists()
+
+
+def test_nothing_is_removed_through_a_link(copy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    training = copy / "ofrecord/training"
+    training.rename(tmp_path / "elsewhere")
+    training.symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere/part-0").write_bytes(b"short")
+    assert main(["validate", str(copy / "ofrecord"), "--remove-damaged", "--workers", "1"]) == 1
+    assert "is a link, and nothing is removed there" in capsys.readouterr().err
+    assert (tmp_path / "elsewhere/part-0").exists()
 
 
 def test_an_invalid_vocabulary(made: Path, tmp_path: Path) -> None:
@@ -365,7 +408,7 @@ def test_an_invalid_vocabulary(made: Path, tmp_path: Path) -> None:
 def test_padding_must_be_the_number_of_pad(golden_corpus: Path, tmp_path: Path) -> None:
     """As the vocabulary has it, else the manifest, else most of the first records."""
     made = create(inputs=[golden_corpus], output=tmp_path / "set", vocab=pad_at(4, tmp_path), formats="ofrecord", workers=1)
-    path = made.folders["ofrecord"] / "part-0"
+    path = made.folders["ofrecord"] / "training/part-0"
     with records.open(path) as file:
         valid = file[:]
     padded = np.flatnonzero(valid.input_mask.sum(axis=1) < valid.seq)
@@ -392,5 +435,5 @@ def test_padding_must_be_the_number_of_pad(golden_corpus: Path, tmp_path: Path) 
         assert found.expected == f"input_ids 4, the number of [PAD], after the {length} tokens of text"
         assert found.count == (len(padded) if known_by else 3)
         if known_by:
-            (tmp_path / "set" / known_by).unlink()
+            (tmp_path / "set/ofrecord" / known_by).unlink()
     assert [finding.expected for finding in padding_of(changed(with_zeros))] == []

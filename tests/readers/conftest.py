@@ -23,5 +23,5 @@ def created(request: pytest.FixtureRequest, golden_corpus: Path, tmp_path_factor
         formats=("tfrecord", "ofrecord"),
         workers=1,
     )
-    (tfrecord,) = (folder / "tfrecord").glob("*_00000.tfrecord")
-    return Created(seq, pred, tfrecord, folder / "ofrecord" / "part-0", read_with_bertprep(tfrecord))
+    (tfrecord,) = (folder / "tfrecord/training").glob("*_00000.tfrecord")
+    return Created(seq, pred, tfrecord, folder / "ofrecord/training/part-0", read_with_bertprep(tfrecord))

@@ -61,10 +61,9 @@ def folders(request: pytest.FixtureRequest, golden_corpus: Path, tmp_path_factor
         settings = ShardSettings(splitter="lines", shards=SHARDS)
         bertprep.shard([golden_corpus], **vars(settings), workdir=root, corpus="gold", workers=2)
         made = bertprep.create(workdir=root, corpus="gold", **asked)
-        paths = {name: path / "training" for name, path in made.folders.items()}
     else:
         made = bertprep.create(inputs=deal(golden_corpus, root / "text", SHARDS), output=root / "out", **asked)
-        paths = made.folders
+    paths = {name: path / "training" for name, path in made.folders.items()}
     found = {}
     for name, path in paths.items():
         with RecordSet([made.folders[name]]):

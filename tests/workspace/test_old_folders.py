@@ -1,4 +1,4 @@
-"""Folders made by bertprep 0.1.0 are read and resumed: tests/golden/README.md describes them.
+"""Folders made by bertprep 0.1.0 are read: tests/golden/README.md describes them.
 
 It wrote part-00000, laid manifest and vocabulary of --output among the records, and ended the name of a folder in _one_seed.
 """
@@ -11,8 +11,6 @@ import pytest
 
 import bertprep
 from bertprep.cli import main
-from bertprep.records.data_sets import find_records
-from bertprep.workspace.manifest import read_manifest
 from tests.corpora import sums
 from tests.golden import GOLDEN
 from tests.trainer.test_data import opened
@@ -65,7 +63,7 @@ def test_their_examples_are_shown(path: str, capsys: pytest.CaptureFixture[str])
 
 def test_they_convert(old: Path) -> None:
     bertprep.convert("finished/ofrecord", old / "back", workers=1)
-    assert sums(old / "back/tfrecord") == {
+    assert sums(old / "back/training") == {
         name: digest for name, digest in sums(old / "finished/tfrecord").items() if name.endswith("tfrecord")
     }
     bertprep.convert(f"workspace/ofrecord/{NAME}/mine", old / "split", workers=1)
@@ -80,57 +78,13 @@ def test_they_are_trained_on() -> None:
         assert data.vocabulary == Path("finished") / record_format / "vocab.txt"
 
 
-def test_a_finished_one_is_found_finished(old: Path) -> None:
+def test_a_new_run_says_so_and_changes_nothing(old: Path) -> None:
+    """They are read as they are; what is made now has another layout."""
     before = sums(old)
-    make("finished")
-    bertprep.create(workdir="workspace", corpus="mine", vocab=small_vocabulary(), **vars(SETTINGS), workers=1)
-    assert main(["convert", "finished/tfrecord", "converted"]) == 0
-    assert sums(old) == before
-
-
-def test_an_unfinished_one_is_finished_under_its_names(old: Path) -> None:
-    before = {path: path.stat().st_mtime_ns for path in old.glob("unfinished/*record/*000*")}
-    assert len(before) == 4
-    make("unfinished")
-    assert without_manifests(sums(old / "unfinished")) == without_manifests(sums(old / "finished"))
-    assert all(path.stat().st_mtime_ns == made for path, made in before.items())
-    for record_format in ("tfrecord", "ofrecord"):
-        found, expected = (find_records(Path(folder) / record_format).manifest for folder in ("unfinished", "finished"))
-        assert found
-        assert expected
-        assert (found.files, found.made_with) == (expected.files, expected.made_with)
-
-
-@pytest.mark.parametrize("kept", [0, 1])
-def test_what_is_gone_is_made_again_under_its_name(kept: int, old: Path) -> None:
-    before = without_manifests(sums(old))
-    for folder in ("finished/ofrecord", "converted", f"workspace/ofrecord/{NAME}/mine/training"):
-        for path in old.glob(f"{folder}/part-*"):
-            if path.name != f"part-0000{kept}":
-                path.unlink()
-    make("finished")
-    bertprep.convert("finished/tfrecord", "converted", workers=1)
-    bertprep.create(workdir="workspace", corpus="mine", vocab=small_vocabulary(), **vars(SETTINGS), workers=1)
-    assert without_manifests(sums(old)) == before
-
-
-def test_a_format_that_was_not_made_yet_has_the_new_names(old: Path) -> None:
-    shutil.rmtree("finished/ofrecord")
-    before = sums(old / "finished/tfrecord")
-    make("finished")
-    assert sums(old / "finished/tfrecord") == before
-    assert sorted(path.name for path in Path("finished").iterdir()) == ["manifest.json", "ofrecord", "tfrecord", "vocab.txt"]
-    assert sorted(path.name for path in Path("finished/ofrecord").iterdir()) == ["part-0", "part-1", "part-2"]
-    outcomes = bertprep.validate(["finished"], workers=1)
-    assert {outcome.kind: outcome.findings for outcome in outcomes} == {"tfrecord": [], "ofrecord": []}
-
-
-def test_the_folder_of_one_seed_is_found(old: Path) -> None:
-    before = sums(old)
-    settings = bertprep.InstanceSettings(seq=32, pred=4, dupe=1, one_seed=True)
-    made = bertprep.create(
-        workdir="workspace", corpus="mine", vocab=small_vocabulary(), **vars(settings), formats="ofrecord", workers=1
-    )
-    assert made.folders["ofrecord"] == Path(f"workspace/ofrecord/{NAME}_one_seed/mine")
-    assert read_manifest(made.folders["ofrecord"]) == made.manifests["ofrecord"]
+    with pytest.raises(bertprep.BertprepError, match=r"its manifest.json does not list training/.*; choose another --output"):
+        make("finished")
+    with pytest.raises(bertprep.BertprepError, match=r"is of an unfinished run of bertprep 0.2; finish it with that version"):
+        make("unfinished")
+    with pytest.raises(bertprep.BertprepError, match=r"its manifest.json does not list training/"):
+        bertprep.convert("finished/tfrecord", "converted", workers=1)
     assert sums(old) == before

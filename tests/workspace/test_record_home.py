@@ -1,4 +1,7 @@
-"""Naming a folder of `create --output`, one of its formats, or a file in it finds the one manifest and vocabulary."""
+"""A folder that `create --output` of 0.2 made, one of its formats, or a file in it finds the one manifest and vocabulary.
+
+Its records lay directly in the folder of their format, and one manifest above listed those of all formats.
+"""
 
 import json
 import shutil
@@ -10,7 +13,6 @@ import bertprep
 from bertprep.cli import main
 from bertprep.errors import BertprepError, UsageError
 from bertprep.records.data_sets import find_records
-from bertprep.workspace.manifest import read_manifest
 from bertprep.workspace.record_home import RecordHome, find_home, find_vocabulary
 from tests.corpora import deal
 from tests.golden import GOLDEN
@@ -25,7 +27,23 @@ def made(golden_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     settings = bertprep.InstanceSettings(dupe=1)
     texts = deal(golden_corpus, root / "text", 2)
     bertprep.create(inputs=texts, output=root / "out", vocab=GOLDEN / "vocab.txt", **vars(settings), workers=1)
+    make_old(root / "out")
     return root / "out"
+
+
+def make_old(out: Path) -> None:
+    """Lay the records of a folder out as 0.2 did."""
+    files: dict[str, object] = {}
+    for record_format in FILES:
+        content = json.loads((out / record_format / "manifest.json").read_text())
+        (out / record_format / "manifest.json").unlink()
+        (out / record_format / "vocab.txt").replace(out / "vocab.txt")
+        for name, entry in content["files"].items():
+            old = f"{record_format}/{Path(name).name}"
+            (out / record_format / name).rename(out / old)
+            files[old] = entry
+        (out / record_format / "training").rmdir()
+        (out / "manifest.json").write_text(json.dumps({**content, "files": files}))
 
 
 @pytest.fixture
@@ -94,16 +112,10 @@ def test_what_needs_one_format_asks_for_it_where_there_are_two(out: Path, tmp_pa
 
 def test_what_needs_one_format_takes_the_only_one(out: Path, tmp_path: Path) -> None:
     bertprep.convert(out / "tfrecord", tmp_path / "one", workers=1)
-    assert sorted(path.name for path in (tmp_path / "one").iterdir()) == ["manifest.json", "ofrecord", "vocab.txt"]
-    assert [path.read_bytes() for path in sorted((tmp_path / "one" / "ofrecord").iterdir())] == [
+    assert [path.read_bytes() for path in sorted((tmp_path / "one/training").iterdir())] == [
         path.read_bytes() for path in sorted((out / "ofrecord").iterdir())
     ]
     assert opened(tmp_path / "one").records.formats == ["ofrecord"]
-    bertprep.convert(tmp_path / "one", tmp_path / "back", workers=1)
-    manifest = read_manifest(tmp_path / "back")
-    assert manifest
-    assert list(manifest.files) == ["tfrecord/corpus_training_00000.tfrecord", "tfrecord/corpus_training_00001.tfrecord"]
-    assert [found.findings for found in bertprep.validate([tmp_path / "back"], workers=1)] == [[]]
 
 
 def test_a_file_that_is_gone_is_named(out: Path) -> None:

@@ -21,13 +21,13 @@ def records(golden_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["validate", "OUT", "--json", "OUT/ofrecord/part-0"],
-        ["validate", "OUT", "--json", "OUT/manifest.json"],
+        ["validate", "OUT", "--json", "OUT/ofrecord/training/part-0"],
+        ["validate", "OUT", "--json", "OUT/ofrecord/manifest.json"],
         ["validate", "OUT", "--json", "OUT"],
         ["validate", "OUT", "--json", "-"],
         ["validate", "OUT", "--json", "OUT/none/found.json"],
-        ["validate", "OUT", "--html", "OUT/ofrecord/part-0"],
-        ["create", "--dry-run", "--json", "OUT/vocab.txt"],
+        ["validate", "OUT", "--html", "OUT/ofrecord/training/part-0"],
+        ["create", "--dry-run", "--json", "OUT/ofrecord/vocab.txt"],
     ],
 )
 def test_nothing_is_written_over_data(arguments: list[str], records: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -59,5 +59,5 @@ def test_inspect_takes_no_vocabulary_that_the_manifest_disproves(
     lines = (GOLDEN / "vocab.txt").read_text().splitlines()
     lines[-1], lines[-2] = lines[-2], lines[-1]
     (tmp_path / "swapped.txt").write_text("\n".join(lines) + "\n")
-    assert main(["inspect", str(records / "ofrecord/part-0"), "--vocab", str(tmp_path / "swapped.txt")]) == 1
+    assert main(["inspect", str(records / "ofrecord/training/part-0"), "--vocab", str(tmp_path / "swapped.txt")]) == 1
     assert "swapped.txt: is not the vocabulary that" in capsys.readouterr().err
