@@ -182,7 +182,7 @@ def test_the_odd_file_is_named(copy: Path, golden_corpus: Path) -> None:
     (outcome,) = bertprep.validate([copy / "ofrecord"], workers=1)
     odd = {finding.file: finding.expected for finding in outcome.findings if finding.code == "mixed-shape"}
     assert odd == {
-        "training/part-0": "records of 128 tokens and 20 predictions, as most have",
+        "training/part-0": "pretraining records of 128 tokens and 20 predictions, as most have",
         "training/part-9": "ofrecord, as 4 files are",
     }
 
