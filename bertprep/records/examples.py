@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias
@@ -81,6 +80,14 @@ class Examples:
     input_mask: NDArray[np.int32]  # (n, seq)
     segment_ids: NDArray[np.int32]  # (n, seq)
 
+    def __init__(self, *arrays: NDArray[Any], **named: NDArray[Any]) -> None:
+        """Take the arrays in the order of `features`, or by name."""
+        names = [feature.name for feature in self.features]
+        found = dict(zip(names, arrays, strict=False)) | named
+        if found.keys() != {*names} or len(arrays) + len(named) != len(names):
+            raise TypeError(f"{type(self).__name__} has {', '.join(names)}; got {', '.join(found)}")
+        vars(self).update(found)
+
     @classmethod
     def empty(cls, count: int, *, seq: int, pred: int = 0) -> Self:
         """Arrays for `count` records, to be read into."""
@@ -134,10 +141,6 @@ class Examples:
         wanted = sum(1 << NUMBER_OF_FEATURE[feature.name] for feature in self.features)
         return np.array([len(self.features), wanted, *rows], np.int64)
 
-    if TYPE_CHECKING:  # as the dataclasses below have it
-
-        def __init__(self, *arrays: NDArray[Any]) -> None: ...
-
     def __reduce__(self) -> tuple[type[Self], tuple[NDArray[Any], ...]]:
         return type(self), self.arrays  # the addresses hold in this process only
 
@@ -149,7 +152,6 @@ class Examples:
         return type(self)(*(array[rows] for array in self.arrays))
 
 
-@dataclass(frozen=True)
 class MaskedExamples(Examples):
     """Records of seq tokens, of which up to pred are masked, made without sentence pairs; 12 * (seq + pred) bytes a record."""
 
@@ -159,11 +161,8 @@ class MaskedExamples(Examples):
         Feature("masked_lm_ids", "pred"),
         Feature("masked_lm_weights", "pred", np.float32),
     )
-    title: ClassVar[str] = "unpaired pretraining"
+    title = "unpaired pretraining"
 
-    input_ids: NDArray[np.int32]  # (n, seq)
-    input_mask: NDArray[np.int32]  # (n, seq)
-    segment_ids: NDArray[np.int32]  # (n, seq)
     masked_lm_positions: NDArray[np.int32]  # (n, pred)
     masked_lm_ids: NDArray[np.int32]  # (n, pred)
     masked_lm_weights: NDArray[np.float32]  # (n, pred)
@@ -173,79 +172,56 @@ class MaskedExamples(Examples):
         return int(self.masked_lm_positions.shape[1])
 
 
-@dataclass(frozen=True)
 class PretrainingExamples(MaskedExamples):
     """The same of two segments, with the label of the second; 4 bytes more a record."""
 
-    features: ClassVar[tuple[Feature, ...]] = (*MaskedExamples.features, Feature("next_sentence_labels", "one"))
-    title: ClassVar[str] = "pretraining"
+    features = (*MaskedExamples.features, Feature("next_sentence_labels", "one"))
+    title = "pretraining"
 
     next_sentence_labels: NDArray[np.int32]  # (n,)
 
 
-@dataclass(frozen=True)
-class SquadExamples(Examples):
-    """Windows of a SQuAD context with the answer: [CLS] question [SEP] part of the context [SEP]."""
+class SquadEvalExamples(Examples):
+    """Windows of a SQuAD context, [CLS] question [SEP] part of the context [SEP], without answers, which the JSON file has."""
 
-    features: ClassVar[tuple[Feature, ...]] = (
-        Feature("unique_ids", "one"),
-        *_TOKENS,
+    features: ClassVar[tuple[Feature, ...]] = (Feature("unique_ids", "one"), *_TOKENS)
+    title = "SQuAD evaluation"
+
+    unique_ids: NDArray[np.int32]  # (n,)
+
+
+class SquadExamples(SquadEvalExamples):
+    """The same windows with the answer; both positions are 0 where it is not in the window."""
+
+    features = (
+        *SquadEvalExamples.features,
         Feature("start_positions", "one"),
         Feature("end_positions", "one"),
         Feature("is_impossible", "one"),
     )
-    title: ClassVar[str] = "SQuAD"
+    title = "SQuAD"
 
-    unique_ids: NDArray[np.int32]  # (n,)
-    input_ids: NDArray[np.int32]  # (n, seq)
-    input_mask: NDArray[np.int32]  # (n, seq)
-    segment_ids: NDArray[np.int32]  # (n, seq)
-    start_positions: NDArray[np.int32]  # (n,), as end_positions 0 where the answer is not in the window
+    start_positions: NDArray[np.int32]  # (n,)
     end_positions: NDArray[np.int32]  # (n,), of the answer's last token
     is_impossible: NDArray[np.int32]  # (n,)
 
 
-@dataclass(frozen=True)
-class SquadEvalExamples(Examples):
-    """The same windows without answers, which evaluation takes from the JSON file."""
-
-    features: ClassVar[tuple[Feature, ...]] = (Feature("unique_ids", "one"), *_TOKENS)
-    title: ClassVar[str] = "SQuAD evaluation"
-
-    unique_ids: NDArray[np.int32]  # (n,)
-    input_ids: NDArray[np.int32]  # (n, seq)
-    input_mask: NDArray[np.int32]  # (n, seq)
-    segment_ids: NDArray[np.int32]  # (n, seq)
-
-
-@dataclass(frozen=True)
 class ClassificationExamples(Examples):
     """A sentence or a pair with its class: [CLS] A [SEP] or [CLS] A [SEP] B [SEP]."""
 
-    features: ClassVar[tuple[Feature, ...]] = (*_TOKENS, Feature("label_ids", "one"), Feature("is_real_example", "one"))
-    title: ClassVar[str] = "classification"
+    features = (*_TOKENS, Feature("label_ids", "one"), Feature("is_real_example", "one"))
+    title = "classification"
 
-    input_ids: NDArray[np.int32]  # (n, seq)
-    input_mask: NDArray[np.int32]  # (n, seq)
-    segment_ids: NDArray[np.int32]  # (n, seq)
     label_ids: NDArray[np.int32]  # (n,)
     is_real_example: NDArray[np.int32]  # (n,), 0 for what only fills up a batch
 
 
-@dataclass(frozen=True)
 class RegressionExamples(Examples):
     """The same with a number instead of the class, as STS-B has."""
 
-    features: ClassVar[tuple[Feature, ...]] = (
-        *_TOKENS,
-        Feature("label_ids", "one", np.float32),
-        Feature("is_real_example", "one"),
-    )
-    title: ClassVar[str] = "regression"
+    features = (*_TOKENS, Feature("label_ids", "one", np.float32), Feature("is_real_example", "one"))
+    title = "regression"
 
-    input_ids: NDArray[np.int32]  # (n, seq)
-    input_mask: NDArray[np.int32]  # (n, seq)
-    segment_ids: NDArray[np.int32]  # (n, seq)
     label_ids: NDArray[np.float32]  # (n,)
     is_real_example: NDArray[np.int32]  # (n,)
 

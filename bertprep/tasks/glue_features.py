@@ -49,7 +49,7 @@ def make_examples(
     np.greater_equal(position, a_sizes[:, None] + 2, out=segment_ids, casting="unsafe")
     segment_ids &= input_mask
     kind = RegressionExamples if labels.dtype == np.float32 else ClassificationExamples
-    return kind(input_ids, input_mask, segment_ids, labels, np.ones(count, np.int32))  # type: ignore[arg-type]
+    return kind(input_ids, input_mask, segment_ids, labels, np.ones(count, np.int32))
 
 
 def truncated_sizes(
