@@ -66,6 +66,7 @@ def four_devices(request: pytest.FixtureRequest) -> None:
         os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = (
             "1"  # the same results, compiled in two thirds of the time; runs inherit it
         )
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = str(request.getfixturevalue("tmp_path_factory").mktemp("compiled"))
         import jax
 
         jax.config.update("jax_num_cpu_devices", 4)
