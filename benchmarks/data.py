@@ -62,24 +62,25 @@ def creating(
     """Rows that make records of texts: the function, and the command with one worker."""
     out = bench.folder / "out"
     clear = partial(remove, out)
-    asked = {**vars(settings), "formats": formats, "compress": compress, "vocab": vocab}
-    make = partial(bertprep.create, **asked, inputs=paths, output=out, workers=1)
+    given = {**vars(settings), "formats": formats, "compress": compress, "vocab": vocab}
+    make = partial(bertprep.create, **given, inputs=paths, output=out, workers=1)
     clear()
     records = count_records(next(iter(make().folders.values())))
-    return Row(f"{name}, warm", records, make, clear), Row(f"{name}, fresh", records, command(make, formats, 1), clear)
+    fresh = command(out, paths, vocab, settings, formats, "--workers", 1, "--compress", compress)
+    return Row(f"{name}, warm", records, make, clear), Row(f"{name}, fresh", records, fresh, clear)
+
+
+def command(
+    out: Path, paths: Sequence[Path], vocab: Path, settings: InstanceSettings, formats: str, *more: object
+) -> list[object]:
+    """The command that makes records of texts."""
+    where = ["--input", *paths, "--output", out, "--vocab", vocab]
+    return [*BERTPREP, "create", *where, "--format", formats, "--seq", settings.seq, "--pred", settings.pred, *more]
 
 
 def count_records(folder: Path) -> int:
     """The records of a data set, all splits."""
     return sum(len(bertprep.records.open(folder / file)) for file in find_records(folder).files)
-
-
-def command(make: "partial[Any]", formats: str, workers: int) -> list[object]:
-    """The command that does what a call of `bertprep.create` does."""
-    given = make.keywords
-    settings = ["--seq", given["settings"].seq, "--pred", given["settings"].pred, "--compress", given["dialect"].compress]
-    where = ["--vocab", given["vocab"], "--output", given["output"], "--format", formats, "--workers", workers]
-    return [*BERTPREP, "create", "--input", *given["inputs"], *settings, *where]
 
 
 def create(bench: Bench) -> None:
@@ -161,25 +162,24 @@ def workers(bench: Bench) -> None:
     for megabytes, shards, formats in ((100, 8, "tfrecord"), (100, 8, "tfrecord,ofrecord"), (400, 32, "tfrecord,ofrecord")):
         paths, vocab = texts(bench, shards=shards, megabytes=megabytes)
         out, size = bench.folder / "out", bench.scaled(megabytes * 1e6) / 1e6
-        make = partial(bertprep.create, **vars(PHASES["128/20"]), vocab=vocab, inputs=paths, output=out)
-        name = f"{megabytes} MB in {shards} shards, {formats}"
-        bench.compare("MB", [
-            Row(f"{name}, {count} workers", size, command(make, formats, count), partial(remove, out)) for count in (1, 2)
-        ])  # fmt: skip
+        rows = []
+        for count in (1, 2):
+            work = command(out, paths, vocab, PHASES["128/20"], formats, "--workers", count)
+            name = f"{megabytes} MB in {shards} shards, {formats}, {count} workers"
+            rows.append(Row(name, size, work, partial(remove, out)))
+        bench.compare("MB", rows)
 
 
 def memory(bench: Bench) -> None:
     """The peak memory of a worker, which grows with its shard."""
+    out = bench.folder / "out"
     for phase, settings in PHASES.items():
         rows = []
         for megabytes in (12, 100):
-            paths, vocab = texts(bench, megabytes=megabytes)
-            shard_of = bench.folder / f"{megabytes}_MB.txt"
-            paths[0].replace(shard_of)
-            make = partial(bertprep.create, **vars(settings), vocab=vocab, inputs=[shard_of])
-            make = partial(make, output=bench.folder / "out")
-            rows.append(Row(f"{phase}, shard of {megabytes} MB", shard_of.stat().st_size / 1e6,
-                            command(make, "tfrecord,ofrecord", 1), partial(remove, bench.folder / "out")))  # fmt: skip
+            (path,), vocab = texts(bench, megabytes=megabytes)
+            path = path.replace(bench.folder / f"{megabytes}_MB.txt")
+            work = command(out, [path], vocab, settings, "tfrecord,ofrecord", "--workers", 1)
+            rows.append(Row(f"{phase}, shard of {megabytes} MB", path.stat().st_size / 1e6, work, partial(remove, out)))
         small, large = bench.compare("MB", rows)
         growth = (large.peak - small.peak) / (rows[1].count - rows[0].count) / 1e6
         print(f"\n{growth:.1f} bytes of memory for each further byte of the shard")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Reproduce MLPerf BERT from its text and its start checkpoint: each published number beside the one found here.
+"""Reproduce MLPerf BERT from its text and its start checkpoint: each published number next to the one found here.
 
     examples/mlperf.py TEXT --vocab vocab.txt --checkpoint model.ckpt-28252 --out DIR
     examples/mlperf.py TEXT --vocab vocab.txt --data-only --parts 0,499 --out DIR
@@ -17,9 +17,8 @@ import re
 import shlex
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import bertprep
 from bertprep.config import RecordFormat
@@ -35,8 +34,7 @@ from trainer.settings import EngineSettings
 from trainer.tasks import Pretraining
 from trainer.weights import check_weights, find_weights
 
-# mlcommons/training, retired_benchmarks/bert (aa344c7f), README.md and dataset.md
-MD5 = {
+MD5 = {  # mlcommons/training, retired_benchmarks/bert (aa344c7f), README.md and dataset.md
     "vocab.txt": "64800d5d8528ce344256daf115d4965e",
     "eval.txt": "2a220f790517261547b1b45ed3ada07a",
     "part-00000-of-00500": "a64a7c31eff5cd38ae6d94f7a6229dab",
@@ -53,8 +51,7 @@ SIZES = {  # bytes of TFRecord
     "part-00499-of-00500": 898_392_312,
     "all 500 parts": 391_434_110_129,
 }
-START_ACCURACY, CLOSE = 0.34085, 0.001  # "very close to 0.34085"; what counts as close is ours
-TARGET_ACCURACY = 0.72
+START_ACCURACY, CLOSE, TARGET_ACCURACY = 0.34085, 0.001, 0.72  # "very close to 0.34085"; what counts as close is ours
 # mlcommons/logging, training_5.0.0/rcps_bert.json: the reference runs of batch size 256, evaluated every 25,088 sequences
 BATCH, CONVERGED = 256, (2_232_832, 2_935_296)
 TRAINING = {
@@ -62,15 +59,11 @@ TRAINING = {
     "--beta1": "0.9", "--beta2": "0.999", "--epsilon": "1e-6", "--weight-decay": "0.01",
     "--eval-every": "98", "--eval-sequences": "0", "--save-every": "490",
 }  # fmt: skip
-
 SETTINGS = bertprep.InstanceSettings(seq=512, pred=76, dupe=10, one_seed=True)
 PICKED = 10_000
-PART = re.compile(r"part-(\d{5})-of-(\d{5})")
-CORPUS = "mlperf"
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """A line of the table; `is_equal` is None for what was not made."""
 
     what: str
@@ -78,16 +71,15 @@ class Row:
     here: str = "not made"
     is_equal: bool | None = None
 
-    def cells(self) -> tuple[str, ...]:
-        return self.what, self.published, self.here, {True: "yes", False: "NO", None: ""}[self.is_equal]
+
+def show(rows: list[Row]) -> None:
+    """Print a table of numbers."""
+    equal = {True: "yes", False: "NO", None: ""}
+    tell_table([("what", "published", "here", "equal"), *((*row[:3], equal[row.is_equal]) for row in rows)])
 
 
 def main() -> int:
-    options = read_options()
-    return exit_status(lambda: reproduce(options), "mlperf", interrupted="stopped; the same command resumes")
-
-
-def read_options() -> argparse.Namespace:
+    """Read the options and do all of it."""
     parser = Parser(prog="mlperf", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("text", type=Path, metavar="TEXT", help="folder of part-00000-of-00500, ... and eval.txt")
     parser.add_argument("--vocab", type=Path, required=True, metavar="FILE", help="MLPerf's vocab.txt")
@@ -98,10 +90,9 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--parts", metavar="N,...", help="make these parts alone, such as 0,499 (default: all)")
     parser.add_argument("--workers", type=whole_number, metavar="INT", help="worker processes (default: one per CPU)")
     parser.add_argument("--devices", type=whole_number, default=1, metavar="INT", help="GPUs that train (default: 1)")
-    parser.add_argument(
-        "--batch-size", type=whole_number, default=16, metavar="INT", help="sequences of a GPU in a micro-batch (default: 16)"
-    )
-    return parser.parse_args()
+    parser.add_argument("--batch-size", type=whole_number, default=16, metavar="INT", help="sequences of a GPU (default: 16)")
+    options = parser.parse_args()
+    return exit_status(lambda: reproduce(options), "mlperf", interrupted="stopped; the same command resumes")
 
 
 def reproduce(options: argparse.Namespace) -> None:
@@ -109,12 +100,20 @@ def reproduce(options: argparse.Namespace) -> None:
     texts, evaluation_text = find_text(options.text, options.parts)
     if not options.data_only:
         check_training(options)
-    rows = compare_texts([options.vocab, evaluation_text, *texts])
-    evaluation = make_evaluation(options, evaluation_text)
-    parts = make_parts(options, texts)
-    rows += compare_records(evaluation, parts)
+    rows = compare_texts({"vocab.txt": options.vocab, **{path.name: path for path in (evaluation_text, *texts)}})
+    (evaluation,) = create(options, [evaluation_text], options.out / "eval_intermediate")
+    target = options.out / "eval_10k"
+    picked = bertprep.convert(
+        options.out / "eval_intermediate", target, to=RecordFormat.TFRECORD, pick=PICKED, workers=options.workers, progress=True
+    )
+    records = {"eval_intermediate": evaluation, "eval_10k": target / next(iter(picked.files))}
+    made = create(options, texts, options.out / ("parts" if options.parts is None else "some_parts"))
+    parts = dict(zip((path.name for path in texts), made, strict=True))
+    rows += compare_records(records | parts)
     show(rows)
-    data = link_data_set(options.out / "mlperf", parts, evaluation["eval_10k"])
+    links = {f"training/{name}": path for name, path in parts.items()}
+    links |= {"test/eval_10k": records["eval_10k"], "vocab.txt": target / "vocab.txt"}
+    data = link_data_set(options.out / "mlperf", links)
     if not options.data_only:
         rows.append(start := evaluate(options, data))
         show([start])
@@ -126,103 +125,70 @@ def reproduce(options: argparse.Namespace) -> None:
         )
 
 
-def show(rows: list[Row]) -> None:
-    tell_table([("what", "published", "here", "equal"), *(row.cells() for row in rows)])
-
-
 def find_text(folder: Path, chosen: str | None) -> tuple[list[Path], Path]:
-    """(parts, eval.txt); of the parts those whose numbers are chosen, or all, which must be complete."""
+    """Return (parts, eval.txt); of the parts those whose numbers are chosen, or all, which must be complete."""
     if not folder.is_dir():
         raise UsageError(f"{folder}: is not a folder; name that of part-00000-of-00500 and eval.txt")
-    found = {int(match[1]): (path, int(match[2])) for path in folder.iterdir() if (match := PART.fullmatch(path.name))}
-    count = max((of for _, of in found.values()), default=500)
-    numbers = read_numbers(chosen, count) if chosen is not None else list(range(count))
-    parts = [folder / f"part-{number:05d}-of-{count:05d}" for number in numbers]
+    counts = [int(found[1]) for path in folder.iterdir() if (found := re.fullmatch(r"part-\d{5}-of-(\d{5})", path.name))]
+    count = max(counts, default=500)
+    numbers = [str(number) for number in range(count)] if chosen is None else chosen.split(",")
+    if not all(re.fullmatch("[0-9]{1,5}", number) and int(number) < count for number in numbers):
+        raise UsageError(f"--parts {chosen}: must be numbers of parts from 0 to {count - 1}, such as 0,{count - 1}")
+    parts = [folder / f"part-{number:05d}-of-{count:05d}" for number in sorted(set(map(int, numbers)))]
     for path in (*parts, folder / "eval.txt"):
         if not path.is_file():
             raise UsageError(f"{path}: does not exist; expected are {parts[0].name} to {parts[-1].name} and eval.txt")
     return parts, folder / "eval.txt"
 
 
-def read_numbers(chosen: str, count: int) -> list[int]:
-    """The numbers of --parts, in order, each once."""
-    numbers = chosen.split(",")
-    if not all(re.fullmatch("[0-9]{1,5}", number) and int(number) < count for number in numbers):
-        raise UsageError(f"--parts {chosen}: must be numbers of parts from 0 to {count - 1}, such as 0,{count - 1}")
-    return sorted({int(number) for number in numbers})
-
-
 def check_training(options: argparse.Namespace) -> None:
     """Raise what the checkpoint or the machine lacks, before hours of work."""
     if options.checkpoint is None:
         raise UsageError("--checkpoint: is missing; name MLPerf's model.ckpt-28252, or give --data-only")
-    accumulation(options)
+    if options.devices * options.batch_size < 1 or BATCH % (options.devices * options.batch_size):
+        raise UsageError(
+            f"--devices {options.devices}, --batch-size {options.batch_size}: must divide the {BATCH} sequences of a step"
+        )
     model = ModelConfig.load(options.model, vocab_size=len(load_vocabulary(options.vocab)))
     check_weights(options.checkpoint, model, Pretraining())
     check_engine(choose_engine(EngineSettings())[0])
 
 
-def compare_texts(paths: list[Path]) -> list[Row]:
-    """The md5 of those texts whose md5 is published."""
+def compare_texts(paths: dict[str, Path]) -> list[Row]:
+    """Return the md5 of those texts whose md5 is published."""
     rows = []
-    for path in paths:
-        name = "vocab.txt" if path == paths[0] else path.name
-        if published := MD5.get(name):
-            found = md5_of(path)
-            rows.append(Row(f"md5 of {name}", published, found, found == published))
+    for name in (name for name in paths if name in MD5):
+        digest = hashlib.md5(usedforsecurity=False)
+        with paths[name].open("rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+        rows.append(Row(f"md5 of {name}", MD5[name], digest.hexdigest(), digest.hexdigest() == MD5[name]))
     return rows
 
 
-def md5_of(path: Path) -> str:
-    digest = hashlib.md5(usedforsecurity=False)
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
-
-
-def make_evaluation(options: argparse.Namespace, text: Path) -> dict[str, Path]:
-    """The record files of eval.txt, all and those picked, by MLPerf's names for them."""
-    folder, target = options.out / "eval_intermediate", options.out / "eval_10k"
-    (made,) = create(options, [text], folder)
-    (name,) = bertprep.convert(
-        folder, target, to=RecordFormat.TFRECORD, pick=PICKED, workers=options.workers, progress=True
-    ).files
-    return {"eval_intermediate": made, "eval_10k": target / name}
-
-
-def make_parts(options: argparse.Namespace, texts: list[Path]) -> dict[str, Path]:
-    """The record file of each part, by the part's name; chosen parts have a folder of their own."""
-    folder = options.out / ("parts" if options.parts is None else "some_parts")
-    return dict(zip((path.name for path in texts), create(options, texts, folder), strict=True))
-
-
 def create(options: argparse.Namespace, texts: list[Path], folder: Path) -> list[Path]:
-    """The record file of each text."""
+    """Return the record file of each text."""
     created = bertprep.create(
-        **vars(SETTINGS), formats="tfrecord", vocab=options.vocab, inputs=texts, output=folder, corpus=CORPUS,
+        **vars(SETTINGS), formats="tfrecord", vocab=options.vocab, inputs=texts, output=folder, corpus="mlperf",
         workers=options.workers, progress=True,
     )  # fmt: skip
     return [created.folders["tfrecord"] / name for name in sorted(created.manifests["tfrecord"].files)]
 
 
-def compare_records(evaluation: dict[str, Path], parts: dict[str, Path]) -> list[Row]:
-    """The sizes of record files, those not made included, and that of all parts."""
-    sizes = {name: path.stat().st_size for name, path in {**evaluation, **parts}.items()}
-    if len(parts) == 500:
+def compare_records(paths: dict[str, Path]) -> list[Row]:
+    """Return the sizes of record files, those not made included, and that of all parts."""
+    sizes = {name: path.stat().st_size for name, path in paths.items()}
+    if len(parts := [name for name in sizes if name.startswith("part-")]) == 500:
         sizes["all 500 parts"] = sum(sizes[name] for name in parts)
-    return [
-        Row(f"bytes of {name}", f"{published:,}", f"{sizes[name]:,}", sizes[name] == published)
-        if name in sizes
-        else Row(f"bytes of {name}", f"{published:,}")
-        for name, published in SIZES.items()
-    ]
+    rows = []
+    for name, published in SIZES.items():
+        here = (f"{sizes[name]:,}", sizes[name] == published) if name in sizes else ("not made", None)
+        rows.append(Row(f"bytes of {name}", f"{published:,}", *here))
+    return rows
 
 
-def link_data_set(folder: Path, parts: dict[str, Path], evaluation: Path) -> Path:
-    """A folder of links that has MLPerf's names for the files, for its trainer, and training/ and test/ for ours."""
-    wanted = {f"training/{name}": path for name, path in parts.items()}
-    wanted |= {"test/eval_10k": evaluation, "vocab.txt": evaluation.parents[1] / "vocab.txt"}
+def link_data_set(folder: Path, wanted: dict[str, Path]) -> Path:
+    """Return a folder of links that has MLPerf's names for the files, for its trainer, and training/ and test/ for ours."""
     for path in folder.glob("*/*"):
         if path.is_symlink() and str(path.relative_to(folder)) not in wanted:
             path.unlink()
@@ -234,57 +200,36 @@ def link_data_set(folder: Path, parts: dict[str, Path], evaluation: Path) -> Pat
     return folder
 
 
-def run_trainer(command: list[str], **settings: Any) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(command, check=False, text=True, **settings)
-
-
 def trainer_command(command: str, options: argparse.Namespace, data: Path) -> list[str]:
-    """What both commands of the trainer share."""
+    """Return what both commands of the trainer share."""
     named = ["--init", str(find_weights(options.checkpoint)), "--data", str(data), "--model", options.model]
     return [sys.executable, "-m", "trainer", command, *named]
 
 
 def evaluate(options: argparse.Namespace, data: Path) -> Row:
-    """The masked-LM accuracy of the start checkpoint on the test split."""
-    done = run_trainer(trainer_command("evaluate", options, data), stdout=subprocess.PIPE)
+    """Return the masked-LM accuracy of the start checkpoint on the test split."""
+    done = subprocess.run(trainer_command("evaluate", options, data), stdout=subprocess.PIPE, check=False, text=True)
     if done.returncode:
         raise SystemExit(done.returncode)  # the trainer has said why
     found = re.search(r"^test, 10,000 sequences: .*\bmasked_lm_accuracy ([-+.e\d]+)", done.stdout)
     if found is None:
         raise BertprepError(f"python -m trainer evaluate: expected the accuracy of 10,000 sequences, found {done.stdout!r}")
-    accuracy = float(found[1])
-    is_close = abs(accuracy - START_ACCURACY) < CLOSE
-    return Row("masked-LM accuracy of the start checkpoint", f"{START_ACCURACY:.5f}", f"{accuracy:.5f}", is_close)
-
-
-def accumulation(options: argparse.Namespace) -> int:
-    """Micro-batches of a step."""
-    micro_batch: int = options.devices * options.batch_size
-    if micro_batch < 1 or BATCH % micro_batch:
-        raise UsageError(
-            f"--devices {options.devices}, --batch-size {options.batch_size}: must divide the {BATCH} sequences of a step"
-        )
-    return BATCH // micro_batch
+    is_close = abs(float(found[1]) - START_ACCURACY) < CLOSE
+    return Row("masked-LM accuracy of the start checkpoint", f"{START_ACCURACY:.5f}", f"{float(found[1]):.5f}", is_close)
 
 
 def train(options: argparse.Namespace, data: Path, *, can_converge: bool) -> list[Row]:
     """Train to MLPerf's target where there is a GPU and nothing in the way, or print how."""
-    cut = [
-        "--devices",
-        str(options.devices),
-        "--batch-size",
-        str(options.batch_size),
-        "--accumulate",
-        str(accumulation(options)),
-    ]
+    accumulation = BATCH // (options.devices * options.batch_size)
+    sizes = {"--devices": options.devices, "--batch-size": options.batch_size, "--accumulate": accumulation}
     command = trainer_command("pretrain", options, data)
-    command += [word for pair in TRAINING.items() for word in pair] + [*cut, "--out", str(options.out / "model")]
+    command += [str(word) for pair in {**TRAINING, **sizes, "--out": options.out / "model"}.items() for word in pair]
     if not can_converge or known_devices(choose_engine(EngineSettings())[0])[1] is False:
         why = "there is no GPU" if can_converge else "parts are missing, or the checkpoint's accuracy differs"
         tell(f"not trained: {why}; the command:", shlex.join(command))
         return []
     say(shlex.join(command))
-    if status := run_trainer(command).returncode:
+    if status := subprocess.run(command, check=False).returncode:
         raise SystemExit(status)
     rows = [compare_convergence(read_log(options.out / "model" / LOG))]
     show(rows)
@@ -292,17 +237,12 @@ def train(options: argparse.Namespace, data: Path, *, can_converge: bool) -> lis
 
 
 def compare_convergence(log: list[dict[str, Any]]) -> Row:
-    """How many sequences were trained on before the first evaluation that reaches the target."""
-    reached = (
-        entry["step"] * BATCH
-        for entry in log
-        if entry["kind"] == "evaluation" and entry["masked_lm_accuracy"] >= TARGET_ACCURACY
-    )
+    """Return how many sequences were trained on before the first evaluation that reaches the target."""
+    evaluations = (entry for entry in log if entry["kind"] == "evaluation")
+    reached = [entry["step"] * BATCH for entry in evaluations if entry["masked_lm_accuracy"] >= TARGET_ACCURACY]
     least, most = CONVERGED
-    row = Row(f"sequences to an accuracy of {TARGET_ACCURACY}", f"{least:,} to {most:,}", "not reached", is_equal=False)
-    if (found := next(reached, None)) is None:
-        return row
-    return Row(row.what, row.published, f"{found:,}", least <= found <= most)
+    here = (f"{reached[0]:,}", least <= reached[0] <= most) if reached else ("not reached", False)
+    return Row(f"sequences to an accuracy of {TARGET_ACCURACY}", f"{least:,} to {most:,}", *here)
 
 
 if __name__ == "__main__":
