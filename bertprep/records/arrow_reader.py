@@ -187,10 +187,8 @@ def find_batches(path: Path, data: NDArray[np.uint8], pred: int | None = None) -
 
     source = pa.BufferReader(pa.py_buffer(data))
     with _explained(path, RecordFormat.ARROW):
-        schema = pa.ipc.open_stream(source).schema
-        kind = _kind_of(path, schema)
-        source.seek(0)
-        reader = pa.ipc.open_stream(source, options=_only(kind, schema))
+        reader = pa.ipc.open_stream(source, options=pa.ipc.IpcReadOptions(use_threads=False))
+        schema, kind = reader.schema, _kind_of(path, reader.schema)
     tokens = schema.field(_TOKENS_COLUMN).type
     seq = tokens.list_size if pa.types.is_fixed_size_list(tokens) else 1
     if any(schema.field(field.name).type != field.type for field in schema_of(Shape(kind, seq, 0))):
@@ -200,7 +198,7 @@ def find_batches(path: Path, data: NDArray[np.uint8], pred: int | None = None) -
     damage = None
     while True:
         try:
-            batch = reader.read_next_batch()
+            batch = reader.read_next_batch().select([column.name for column in COLUMNS[kind]])
             batch.validate()
         except StopIteration:
             break
@@ -209,7 +207,7 @@ def find_batches(path: Path, data: NDArray[np.uint8], pred: int | None = None) -
             break
         if not batch.num_rows:
             continue
-        found = [_offset_in(data, batch.column(column.name)) for column in COLUMNS[kind]]
+        found = [_offset_in(data, column) for column in batch.columns]
         if None in found:
             return None
         offsets.append(found)
@@ -303,29 +301,19 @@ def _open_foreign(
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    options = pa.ipc.IpcReadOptions(use_threads=False)
     if record_format == RecordFormat.PARQUET:
         parquet = pq.ParquetFile(source, pre_buffer=False)
         kind = _kind_of(path, parquet.schema_arrow)
         names = [column.name for column in COLUMNS[kind]]
         return kind, parquet.iter_batches(_PARQUET_ROWS, columns=names, use_threads=False)
-    if source.read(len(FILE_MAGIC)) == FILE_MAGIC:
-        schema = pa.ipc.open_file(source).schema
-        kind = _kind_of(path, schema)
-        file = pa.ipc.open_file(source, options=_only(kind, schema))
-        return kind, map(file.get_batch, range(file.num_record_batches))
+    is_file = source.read(len(FILE_MAGIC)) == FILE_MAGIC
     source.seek(0)
-    schema = pa.ipc.open_stream(source).schema
-    kind = _kind_of(path, schema)
-    source.seek(0)
-    return kind, iter(pa.ipc.open_stream(source, options=_only(kind, schema)))
-
-
-def _only(kind: type[Examples], schema: pa.Schema) -> Any:
-    """Return options to read the columns of these records alone."""
-    import pyarrow as pa
-
-    indices = sorted(schema.get_field_index(column.name) for column in COLUMNS[kind])
-    return pa.ipc.IpcReadOptions(use_threads=False, included_fields=indices)
+    reader = (pa.ipc.open_file if is_file else pa.ipc.open_stream)(source, options=options)
+    kind = _kind_of(path, reader.schema)
+    names = [column.name for column in COLUMNS[kind]]
+    batches = map(reader.get_batch, range(reader.num_record_batches)) if is_file else iter(reader)
+    return kind, (batch.select(names) for batch in batches)
 
 
 def _length_of_first(path: Path, tokens: pa.Array) -> int:

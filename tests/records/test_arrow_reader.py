@@ -414,7 +414,7 @@ def test_what_datasets_writes_is_read(tmp_path: Path) -> None:
     (tmp_path / "made").mkdir()
     write_examples([EXAMPLES], {"tfrecord": tmp_path / "made" / "x_training_00000.tfrecord"})
     bertprep.convert(tmp_path / "made", tmp_path / "arrow", to="arrow", workers=1)
-    loaded = datasets.load_from_disk(str(tmp_path / "arrow" / "arrow"))
+    loaded = datasets.load_from_disk(str(tmp_path / "arrow"))["train"]
     changed = loaded.add_column("row", list(range(23))).shuffle(seed=1).filter(lambda row: row["row"] % 3 > 0)
     expected = rows_of(EXAMPLES, changed["row"])
     changed.save_to_disk(str(tmp_path / "saved"), num_shards=2)
