@@ -42,10 +42,13 @@ class Finding:
     count: int = 1
     level: str = ERROR
 
+    @property
+    def unit(self) -> str:
+        return "line" if self.file.endswith(".txt") else "record"
+
     def __str__(self) -> str:
-        unit = "line" if self.file.endswith(".txt") else "record"
-        where = self.file if self.record is None else f"{self.file}, {unit} {self.record:,}"
-        more = f" ({self.count:,} {unit}s)" if self.count > 1 else ""
+        where = self.file if self.record is None else f"{self.file}, {self.unit} {self.record:,}"
+        more = f" ({self.count:,} {self.unit}s)" if self.count > 1 else ""
         return f"{self.level}: {self.code}: {where}: expected {self.expected}, found {self.found}{more}"
 
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from bertprep import records
 from bertprep.check.charts import charts_of, percent
-from bertprep.check.outcome import LEVELS, FileFacts, Outcome, Range
+from bertprep.check.outcome import LEVELS, FileFacts, Fraction, Outcome
 from bertprep.check.show import describe, example_words, text_length, token_text
 from bertprep.check.statistics import MOST_LABELS, fraction_interval
 from bertprep.errors import BertprepError, UsageError
@@ -79,7 +79,7 @@ def view(outcome: Outcome, drawn: Sequence[Example], vocabulary: Vocabulary | No
         "findings": [(key, list(some)) for key, some in groupby(ordered, key=lambda finding: (finding.level, finding.code))],
         "settings": _settings(manifest) if manifest else None,
         "counts": _counts(outcome),
-        "fractions": _fractions(outcome) if has_records else [],
+        "fractions": [_row(found) for found in zip(*(of.fractions for of in outcome.expected.values()), strict=True)],
         "charts": charts_of(outcome),
         "tokens": _masked_tokens(outcome, vocabulary) if has_records else [],
         "duplicates": _duplicates(outcome),
@@ -135,72 +135,46 @@ def _counts(outcome: Outcome) -> list[list[str]]:
     return [*table, ["size, MB", *(megabytes(sum(file.size_bytes for file in some)) for some in files)]]
 
 
-def _fractions(outcome: Outcome) -> list[dict[str, Any]]:
-    """Return each fraction by split, with its interval and the expected range, and where these are on a drawn axis."""
-    rows = []
-    for found in zip(*(expected.fractions for expected in outcome.expected.values()), strict=True):
-        low, high = min(each.expected[0] for each in found), max(each.expected[1] for each in found)
-        is_any = (low, high) == (0.0, 1.0)  # then only the intervals must be visible
-        expected = percent(low) if percent(low) == percent(high) else f"{percent(low)} to {percent(high)}"
-        ends = [end for each in found for end in each.interval]
-        axis = _axis(ends if is_any else [low, high, *ends])
-        shares = [(each.interval[0], each.hits / max(each.draws, 1), each.interval[1]) for each in found]
-        rows.append(
-            {
-                "name": found[0].name,
-                "of": found[0].of,
-                "expected": "any" if is_any else expected,
-                "found": [f"{percent(share, 2)} ± {(end - start) * 50:.2f}" for start, share, end in shares],
-                "range": [_position(low, axis), _position(high, axis)],
-                "strips": [[_position(end, axis) for end in ends] for ends in shares],
-            }
-        )
-    return rows
-
-
-def _axis(values: Sequence[float]) -> Range:
-    margin = 0.08 * (max(values) - min(values)) or 1e-6
-    return min(values) - margin, max(values) + margin
-
-
-def _position(value: float, axis: Range) -> float:
-    """Return a position on an axis in percent."""
-    return round(100 * min(max((value - axis[0]) / (axis[1] - axis[0]), 0.0), 1.0), 1)
+def _row(found: Sequence[Fraction]) -> dict[str, Any]:
+    """Return a fraction by split, with its interval and the expected range, and where these are on an axis, in percent."""
+    low, high = min(each.expected[0] for each in found), max(each.expected[1] for each in found)
+    is_any = (low, high) == (0.0, 1.0)  # then only the intervals must be visible
+    shares = [(each.interval[0], each.hits / max(each.draws, 1), each.interval[1]) for each in found]
+    ends = np.ravel([*shares, *([] if is_any else [(low, low, high)])])
+    start, size = ends.min(), 1.2 * (ends.max() - ends.min()) or 1e-6
+    range_, *strips = np.clip((np.array([(low, low, high), *shares]) - start) / size + 0.08, 0.0, 1.0).round(3) * 100
+    expected = percent(low, 2) if percent(low, 2) == percent(high, 2) else f"{percent(low)} to {percent(high)}"
+    return {
+        "name": found[0].name,
+        "of": found[0].of,
+        "expected": "any" if is_any else expected,
+        "found": [f"{percent(share, 2)} ± {(end - start) * 50:.2f}" for start, share, end in shares],
+        "range": [range_[0], range_[2]],
+        "strips": strips,
+    }
 
 
 def _masked_tokens(outcome: Outcome, vocabulary: Vocabulary | None) -> list[dict[str, Any]]:
-    """Return the tokens masked most: their fractions of the text and of the labels, and these as a multiple of the expected.
-
-    Without a vocabulary the validator counts no tokens. With whole words there is no expectation.
-    """
-    total, expected = reduce(add, outcome.counts.values()), [*outcome.expected.values()]
-    labels, text, draws = total.labels, total.tokens, int(total.labels.sum())
-    most = [int(token) for token in np.argsort(-labels, kind="stable")[:_TOKENS_SHOWN] if labels[token] and text[token]]
-    rows: list[dict[str, Any]] = []
-    for token in most:
-        shares = {"in_text": percent(text[token] / text.sum(), 2), "masked": percent(labels[token] / draws, 2)}
-        rows.append({"token": token_text(token, vocabulary), **shares})
-    if expected[0].is_known and rows:
-        wanted, streams = reduce(add, [of.labels for of in expected]), max(of.streams for of in expected)
-        ratios = []
-        for token in most:
-            low, high = fraction_interval(int(labels[token]), draws, tests=MOST_LABELS, streams=streams)
-            ratios.append([each / wanted[token] for each in (low * draws, labels[token], high * draws)])
-        axis = _axis([1.0, *np.ravel(ratios).tolist()])
-        for row, ratio in zip(rows, ratios, strict=True):
-            strip = [_position(end, axis) for end in ratio]
-            row |= {"times": f"{ratio[1]:.3f}", "strip": strip, "one": _position(1.0, axis)}
+    """Return the tokens masked most; without a vocabulary none were counted, with whole words nothing is expected."""
+    counts, expected = reduce(add, outcome.counts.values()), [*outcome.expected.values()]
+    labels, draws, wanted = counts.labels, int(counts.labels.sum()), reduce(add, [of.labels for of in expected])
+    rows = []
+    for token in np.argsort(-labels, kind="stable")[:_TOKENS_SHOWN].tolist():
+        if labels[token]:
+            streams = max(of.streams for of in expected)
+            interval = fraction_interval(int(labels[token]), draws, tests=MOST_LABELS, streams=streams)
+            share = (wanted[token] / draws,) * 2 if expected[0].is_known else (0.0, 1.0)
+            rows.append(_row([Fraction(token_text(token, vocabulary), "", int(labels[token]), draws, share, interval)]))
     return rows
 
 
 def _duplicates(outcome: Outcome) -> list[str]:
     """Return a line for each split with repeated records, and one for test records that are in training too."""
-    known = {split: counts.records for split, counts in outcome.counts.items()}
-    known["across"] = known.get("test", 0)
     lines = []
     for split, repeated in outcome.duplicates.items():
         what = "test records that are in training too" if split == "across" else f"{split} records that repeat another".strip()
-        share = f" ({percent(repeated / known[split], 3)})" if known.get(split) else ""
+        counts = outcome.counts.get("test" if split == "across" else split)
+        share = f" ({percent(repeated / counts.records, 3)})" if counts and counts.records else ""
         lines.append(f"{what}: {repeated:,}{share}")
     return lines if any(outcome.duplicates.values()) else []
 

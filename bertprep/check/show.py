@@ -10,10 +10,10 @@ found neither in `states`, which may be one token, nor in `state ##s`. Several w
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
+from unicodedata import east_asian_width
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ from bertprep.errors import UsageError
 from bertprep.instances import Vocabulary
 from bertprep.instances.reference import tokenize
 from bertprep.records.examples import Examples, MaskedExamples, PretrainingExamples, SquadExamples
-from bertprep.terminal import Printable, printable, styled
+from bertprep.terminal import Printable, counted, printable, styled
 
 State = Literal["plain", "special", "masked", "kept", "replaced"]
 """Kinds of tokens: plain; [CLS], [SEP] or [PAD]; and predicted ones, shown as [MASK], unchanged or as another token."""
@@ -41,13 +41,23 @@ class Token:
     segment: int
     is_found: bool
 
+    def __str__(self) -> str:
+        marked = {"masked": f"[MASK→{self.text}]", "replaced": f"{self.shown}→{self.text}", "kept": f"={self.text}="}
+        return marked.get(self.state, self.text)
+
+    @property
+    def look(self) -> tuple[str, ...]:
+        """The SGR codes on a terminal."""
+        of_segment = (_SEGMENT_B if self.segment else _SEGMENT_A,) + (_TO_PREDICT,) * (self.state != "plain")
+        return ((_SPECIAL,) if self.state == "special" else of_segment) + (_FOUND,) * self.is_found
+
 
 Word = list[Token]
 """Tokens that are written without a space between them."""
 
 
 def token_text(identity: int, vocabulary: Vocabulary | None) -> str:
-    """A token as its vocabulary spells it, or `#` and its id if that is unknown.
+    """Return a token as its vocabulary spells it, or `#` and its id if that is unknown.
 
     >>> token_text(2054, None)
     '#2054'
@@ -58,62 +68,60 @@ def token_text(identity: int, vocabulary: Vocabulary | None) -> str:
 
 
 def text_length(examples: Examples, row: int) -> int:
-    """The number of tokens without padding."""
+    """Return the number of tokens without padding."""
     return int(np.count_nonzero(examples.input_mask[row]))
 
 
 def describe(examples: Examples, row: int) -> str:
-    """A sentence with the lengths of one example and what a model is to learn from it."""
-    text, in_b = f"{text_length(examples, row):,} of {examples.seq:,} tokens", int(np.count_nonzero(examples.segment_ids[row]))
+    """Return a sentence with the lengths of one example and what a model is to learn from it."""
+    parts, in_b = [f"{text_length(examples, row):,} of {examples.seq:,} tokens"], np.count_nonzero(examples.segment_ids[row])
     if isinstance(examples, PretrainingExamples):
         label = "a random text" if examples.next_sentence_labels[row] else "the next sentence"
-        text = f"{text}, B has {in_b:,} and is {label}"
+        parts.append(f"B has {in_b:,} and is {label}")
     if isinstance(examples, MaskedExamples):
-        predictions = int(np.count_nonzero(examples.masked_lm_weights[row]))
-        return f"{text}, {predictions:,} prediction{'s' * (predictions != 1)}"
-    text = f"{text}, B has {in_b:,}"
+        return ", ".join([*parts, counted(int(np.count_nonzero(examples.masked_lm_weights[row])), "prediction")])
     singles = [feature.name for feature in examples.features if feature.width == "one"]
-    return ", ".join([text, *(f"{name} {getattr(examples, name)[row]}" for name in singles)])
+    return ", ".join([*parts, f"B has {in_b:,}", *(f"{name} {getattr(examples, name)[row]}" for name in singles)])
 
 
 def example_words(
-    examples: Examples,
-    row: int,
-    vocabulary: Vocabulary | None,
-    *,
-    join: bool = True,
-    found: Collection[int] = (),
-    most: int | None = None,
-) -> list[Word]:
-    """The words of one example without padding, or of its first `most` tokens; without `join` each token is a word.
+    examples: Examples, row: int, vocabulary: Vocabulary | None, *,
+    join: bool = True, found: Collection[int] = (), most: int | None = None,
+) -> list[Word]:  # fmt: skip
+    """Return the words of one example without padding, or of its first `most` tokens; without `join` each token is a word.
 
     The positions in `found` and SQuAD's answer are highlighted. A replaced token is a word of its own, since two tokens are
     printed for it.
     """
-    labels = _labels(examples, row) if isinstance(examples, MaskedExamples) else {}
+    labels: dict[int, int] = {}
+    if isinstance(examples, MaskedExamples):
+        is_label = examples.masked_lm_weights[row] > 0
+        positions, originals = examples.masked_lm_positions[row][is_label], examples.masked_lm_ids[row][is_label]
+        labels = dict(zip(positions.tolist(), originals.tolist(), strict=True))
     if isinstance(examples, SquadExamples) and examples.end_positions[row]:
         found = {*found, *range(examples.start_positions[row], examples.end_positions[row] + 1)}
-    length = text_length(examples, row)
-    ids = examples.input_ids[row, : length if most is None else min(length, most)].tolist()
+    ids = examples.input_ids[row, : text_length(examples, row)][:most].tolist()
     tokens = []
     for position, (identity, segment) in enumerate(zip(ids, examples.segment_ids[row].tolist(), strict=False)):
-        shown = token_text(identity, vocabulary)
-        original = token_text(labels[position], vocabulary) if position in labels else None
-        text = shown if original is None else original
-        tokens.append(Token(text, shown, _state_of(shown, original), segment, position in found))
+        text = shown = token_text(identity, vocabulary)
+        state: State = "special" if shown in ("[CLS]", "[SEP]", "[PAD]") else "plain"
+        if position in labels:
+            text = token_text(labels[position], vocabulary)
+            state = "masked" if shown == "[MASK]" else "kept" if shown == text else "replaced"
+        tokens.append(Token(text, shown, state, segment, position in found))
     return _join(tokens, join=join)
 
 
 def sentence_words(
     tokens: NDArray[np.int32], vocabulary: Vocabulary, *, join: bool = True, found: Collection[int] = ()
 ) -> list[Word]:
-    """The words of a sentence of a token shard, likewise."""
+    """Return the words of a sentence of a token shard, likewise."""
     texts = [token_text(identity, vocabulary) for identity in tokens.tolist()]
     return _join((Token(text, text, "plain", 0, at in found) for at, text in enumerate(texts)), join=join)
 
 
 def _join(tokens: Iterable[Token], *, join: bool) -> list[Word]:
-    """Tokens by word; those that continue one lose their ##."""
+    """Return tokens by word; those that continue one lose their ##."""
     words: list[Word] = []
     may_join = False  # to the token before
     for token in tokens:
@@ -126,65 +134,20 @@ def _join(tokens: Iterable[Token], *, join: bool) -> list[Word]:
     return words
 
 
-def _labels(examples: MaskedExamples, row: int) -> dict[int, int]:
-    """The original token at each position that is to be predicted."""
-    predictions = zip(
-        examples.masked_lm_positions[row].tolist(),
-        examples.masked_lm_ids[row].tolist(),
-        examples.masked_lm_weights[row].tolist(),
-        strict=True,
-    )
-    return {position: label for position, label, weight in predictions if weight > 0}
-
-
-def _state_of(shown: str, original: str | None) -> State:
-    if original is None:
-        return "special" if shown in ("[CLS]", "[SEP]", "[PAD]") else "plain"
-    if shown == "[MASK]":
-        return "masked"
-    return "kept" if shown == original else "replaced"
-
-
 def write_words(words: list[Word], *, width: int | None, colour: bool) -> Printable:
-    """The words as text, in lines of at most `width` columns if a width is given."""
+    """Return the words as text, in lines of at most `width` columns if a width is given."""
     lines: list[list[str]] = [[]]
     used = 0
     for word in words:
-        texts = [printable(_with_mark(token)) for token in word]
-        columns = sum(map(_columns, texts))
+        texts = [printable(str(token)) for token in word]
+        columns = sum(2 if east_asian_width(character) in "WF" else 1 for character in "".join(texts))
         if width is not None and lines[-1] and used + 1 + columns > width:
             lines.append([])
             used = 0
         used += columns + bool(lines[-1])
-        looks = map(_look, word)
-        lines[-1].append("".join(styled(text, look) if colour else text for text, look in zip(texts, looks, strict=True)))
+        looks = (token.look if colour else () for token in word)
+        lines[-1].append("".join(styled(text, look) if look else text for text, look in zip(texts, looks, strict=True)))
     return Printable("\n".join(" ".join(line) for line in lines))
-
-
-def _with_mark(token: Token) -> str:
-    if token.state == "masked":
-        return f"[MASK→{token.text}]"
-    if token.state == "replaced":
-        return f"{token.shown}→{token.text}"
-    return f"={token.text}=" if token.state == "kept" else token.text
-
-
-def _look(token: Token) -> tuple[str, ...]:
-    """The SGR codes of a word on a terminal."""
-    if token.state == "special":
-        look: tuple[str, ...] = (_SPECIAL,)
-    else:
-        look = (_SEGMENT_B if token.segment else _SEGMENT_A,) + (_TO_PREDICT,) * (token.state != "plain")
-    return look + (_FOUND,) * token.is_found
-
-
-def _columns(text: str) -> int:
-    """The width of the text on a terminal, where Chinese characters take two columns.
-
-    >>> _columns("word"), _columns("語")
-    (4, 2)
-    """
-    return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in text)
 
 
 @dataclass(frozen=True)
@@ -200,7 +163,7 @@ class Phrase:
 
 
 def make_phrase(text: str, vocabulary: Vocabulary) -> Phrase:
-    """The tokens of some words, in lower case if the vocabulary has no capitals.
+    """Return the tokens of some words, in lower case if the vocabulary has no capitals.
 
     Raises `UsageError` if they cannot be written in this vocabulary.
     """
@@ -213,24 +176,18 @@ def make_phrase(text: str, vocabulary: Vocabulary) -> Phrase:
     return Phrase(pieces, tuple(known[piece] for piece in pieces), continues)
 
 
-def restore(examples: Examples) -> NDArray[np.int32]:
-    """(n, seq) the tokens, with the labels of pretraining records restored at their positions."""
-    restored: NDArray[np.int32] = examples.input_ids.copy()
-    if not isinstance(examples, MaskedExamples):
-        return restored
-    is_label = (examples.masked_lm_weights > 0) & (examples.masked_lm_positions < examples.seq)
-    rows, columns = np.nonzero(is_label)
-    restored[rows, examples.masked_lm_positions[rows, columns]] = examples.masked_lm_ids[rows, columns]
-    return restored
-
-
 def find_phrase(examples: Examples, phrase: Phrase) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(rows, columns) at which the phrase begins, ordered by row."""
-    return find_in_text(restore(examples), phrase)
+    """Return (rows, columns) at which the phrase begins, ordered by row, in the text with labels at their positions."""
+    restored: NDArray[np.int32] = examples.input_ids.copy()
+    if isinstance(examples, MaskedExamples):
+        is_label = (examples.masked_lm_weights > 0) & (examples.masked_lm_positions < examples.seq)
+        rows, columns = np.nonzero(is_label)
+        restored[rows, examples.masked_lm_positions[rows, columns]] = examples.masked_lm_ids[rows, columns]
+    return find_in_text(restored, phrase)
 
 
 def find_in_text(text: NDArray[np.int32], phrase: Phrase) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The same in rows of tokens, (n, length)."""
+    """Return the same for rows of tokens, (n, length)."""
     rows, columns = np.nonzero(text == phrase.numbers[0])
     padded = np.pad(text, ((0, 0), (0, len(phrase.numbers))), constant_values=-1)  # no token, which continues no word
     for offset, number in enumerate(phrase.numbers[1:], 1):
