@@ -80,7 +80,7 @@ def check_data_set(
 
 def _choose_checks(
     data_set: DataSet, vocabulary: Vocabulary | None, masked_lm_prob: float | None, sample: int | None
-) -> Checks[Any]:
+) -> Checks:
     if data_set.kind == TEXT_SHARDS:
         return TextShards(data_set)
     if data_set.kind == TOKEN_SHARDS:
@@ -88,7 +88,7 @@ def _choose_checks(
     return Records(data_set, vocabulary, list(read_first_records(data_set)), masked_lm_prob=masked_lm_prob, sample=sample)
 
 
-def _tasks(data_set: DataSet, checks: Checks[Any], missing: set[str]) -> Iterator[pool.Task[FileTask]]:
+def _tasks(data_set: DataSet, checks: Checks, missing: set[str]) -> Iterator[pool.Task[FileTask]]:
     """Yield the files to check that are there."""
     entries = data_set.manifest.files if data_set.manifest else {}
     for name, split in checks.files.items():

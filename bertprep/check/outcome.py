@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -183,14 +183,20 @@ class FileFacts:
 
 @dataclass
 class FileReport:
-    """The result for one file; each kind of check adds what it judges over all files."""
+    """The result for one file, with what is judged over all files."""
 
     facts: FileFacts
     findings: list[Finding] = field(default_factory=list)
     format: str = ""  # of a record file that could be read
     read: int = 0  # records
     totals: dict[str, int] = field(default_factory=dict)  # as the manifest's entry has them: examples, documents, ...
-    sha256: str = ""  # where it was computed
+    counts: Counts | None = None  # of records of pretraining, or of tokens
+    hashes: NDArray[np.uint64] = field(default_factory=lambda: np.empty((0, 2), np.uint64))  # of each record or document
+    first_unique_id: int = -1  # of SQuAD's windows
+    sha256: str = ""  # where it was computed, as all below, of text
+    crc32c: str = ""
+    lines: Ints = field(default_factory=lambda: np.empty(0, np.int64))  # where each document begins, from 1
+    largest_document: int = 0  # bytes
 
 
 @dataclass
@@ -221,17 +227,14 @@ class Outcome:
         return sum(finding.level == ERROR for finding in self.findings)
 
 
-Report = TypeVar("Report", bound=FileReport)
-
-
-class Checks(Generic[Report]):
+class Checks:
     """The checks of a kind of data: of each file, in workers, and of all together.
 
     `files` are to be checked, with their splits; `names` are all that a manifest may list.
     """
 
     def __init__(
-        self, files: Mapping[str, str], check_file: Callable[[FileTask], Report], names: Collection[str] | None = None
+        self, files: Mapping[str, str], check_file: Callable[[FileTask], FileReport], names: Collection[str] | None = None
     ) -> None:
         self.files, self.check_file = files, check_file
         self.names = files if names is None else names
@@ -240,9 +243,9 @@ class Checks(Generic[Report]):
         """Return the names in the manifest of what is checked as one file."""
         return [name]
 
-    def take(self, report: Report) -> None:
+    def take(self, report: FileReport) -> None:
         """Add what is counted of a file; reports arrive in any order."""
 
-    def judge(self, reports: Sequence[Report], outcome: Outcome) -> None:
+    def judge(self, reports: Sequence[FileReport], outcome: Outcome) -> None:
         """Add the findings and counts of all files, whose reports are in order, to the outcome."""
         outcome.findings += [finding for report in reports for finding in report.findings]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from bertprep import kernels
 from bertprep.check.faults import describe
-from bertprep.check.outcome import FileFacts, FileTask, Finding, Report
+from bertprep.check.outcome import Finding
 from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError
 from bertprep.instances import Vocabulary
@@ -162,30 +162,6 @@ class RecordScan:
         """Count a fault; the first record that has it is named."""
         first = self._faults.get((new.code, new.expected))
         self._faults[new.code, new.expected] = replace(first, count=first.count + 1) if first else new
-
-
-def scan_file(
-    kind: Callable[..., Report], task: FileTask, check: Callable[[Report, RecordScan], None], pred: int | None = None
-) -> Report:
-    """Return the report of this kind on one file, whose records `check` reads; a file that cannot be read is a finding."""
-    path = task.folder / task.name
-    size_bytes, totals = (path.stat().st_size, {"examples": 0}) if path.is_file() else (0, {})
-    report = kind(FileFacts(task.name, task.split, 0, size_bytes), totals=totals)
-    try:
-        with contextlib.closing(RecordScan(path, task.name, pred)) as scan:
-            facts = FileFacts(task.name, task.split, scan.records, size_bytes)
-            report = kind(facts, format=scan.format, totals={"examples": scan.records})
-            if scan.seq and scan.records:
-                check(report, scan)
-            report.findings[:0] = scan.findings
-    except BertprepError as error:  # also a file that was cut short while it was read
-        finding = Finding("unreadable", task.name, "a record file", str(error).removeprefix(f"{path}: "))
-        if path.is_file() and size_bytes == 0:
-            finding = Finding("empty-file", task.name, "records", "a file of 0 bytes")
-        elif isinstance(error.__cause__, EOFError):
-            finding = Finding("truncated", task.name, "a complete gzip file", "a truncated one")
-        report = kind(report.facts, [finding], report.format, totals=report.totals)
-    return report
 
 
 def read_first_records(data_set: DataSet) -> Iterator[FirstRecords]:

@@ -17,7 +17,7 @@ import numpy as np
 from bertprep.check.duplicates import HashedFile, find_duplicates, find_identical_files
 from bertprep.check.outcome import Checks, FileReport, Finding, Outcome, RecordCounts
 from bertprep.check.record_scan import FirstRecords, find_pad, most_frequent
-from bertprep.check.records import RecordReport, RecordRules, check_file, kinds_of_tokens
+from bertprep.check.records import RecordRules, check_file, kinds_of_tokens
 from bertprep.check.statistics import expect, fitting_probability, judge_file, judge_file_sizes, judge_split, judge_split_sizes
 from bertprep.check.tasks import check_first_ids
 from bertprep.config import SQUAD_VERSIONS, UNPAIRED
@@ -28,7 +28,7 @@ from bertprep.records.examples import Examples, MaskedExamples, PretrainingExamp
 DEFAULT_MASKED_LM_PROB = 0.15
 
 
-class Records(Checks[RecordReport]):
+class Records(Checks):
     """The checks of one data set of records; `check_file` runs in workers, the rest where their reports arrive."""
 
     def __init__(
@@ -43,20 +43,20 @@ class Records(Checks[RecordReport]):
         self._manifest = data_set.manifest
         self._counts: dict[str, RecordCounts] = {}
 
-    def take(self, report: RecordReport) -> None:
+    def take(self, report: FileReport) -> None:
         name, split, counts, records = report.facts.name, report.facts.split, report.counts, report.facts.records
         uses, rules = self._uses_of_documents([name]), self._rules[split]
         if rules.has_pairs and 0 < records < (uses or 0):
             expected = f"{uses:,} records or more, one for each use of a document"
             report.findings.append(Finding("manifest", name, expected, f"{records:,}"))
-        if counts is None:
+        if not isinstance(counts, RecordCounts):
             return
         self._counts[split] = self._counts[split] + counts if split in self._counts else counts
         report.counts = None
         if len(self.files) > 1:
             report.findings += judge_file(counts, rules, name, files=len(self.files), uses=uses)
 
-    def judge(self, reports: Sequence[RecordReport], outcome: Outcome) -> None:
+    def judge(self, reports: Sequence[FileReport], outcome: Outcome) -> None:
         rules = next(iter(self._rules.values()))
         outcome.seq, outcome.pred = rules.seq, rules.pred
         outcome.counts = {split: self._counts[split] for split in self._rules if split in self._counts}

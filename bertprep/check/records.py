@@ -7,7 +7,8 @@ tables; what only records of fine-tuning have, `bertprep.check.tasks` checks.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from contextlib import closing
+from dataclasses import dataclass, replace
 from unicodedata import category
 
 import numpy as np
@@ -16,8 +17,9 @@ from numpy.typing import NDArray
 from bertprep import kernels
 from bertprep.check import tasks
 from bertprep.check.faults import describe, name_pad
-from bertprep.check.outcome import ERROR, WARNING, FileReport, FileTask, Finding, Ints, RecordCounts
-from bertprep.check.record_scan import RecordScan, scan_file
+from bertprep.check.outcome import ERROR, WARNING, FileFacts, FileReport, FileTask, Finding, Ints, RecordCounts
+from bertprep.check.record_scan import RecordScan
+from bertprep.errors import BertprepError
 from bertprep.instances import Vocabulary
 from bertprep.instances.generator import predictions_by_length
 from bertprep.kernels import numbers as kernel
@@ -151,46 +153,54 @@ class RecordChecker:
         return findings
 
 
-@dataclass
-class RecordReport(FileReport):
-    """With what is judged over all files; `first_unique_id` is -1 where the file has no windows of SQuAD."""
+def check_file(rules_of: dict[str, RecordRules], sample: int | None, task: FileTask) -> FileReport:
+    """Check one file by the rules of its split; one that cannot be read is a finding."""
+    path, rules = task.folder / task.name, rules_of[task.split]
+    size_bytes = path.stat().st_size if path.is_file() else 0
+    report = FileReport(FileFacts(task.name, task.split, 0, size_bytes), totals={"examples": 0} if path.is_file() else {})
+    try:
+        with closing(RecordScan(path, task.name, rules.pred or None)) as scan:
+            report.facts = FileFacts(task.name, task.split, scan.records, size_bytes)
+            report.format, report.totals = scan.format, {"examples": scan.records}
+            if scan.seq and scan.records:
+                _check_records(report, scan, rules, sample)
+            report.findings[:0] = scan.findings
+    except BertprepError as error:  # also a file that was cut short while it was read
+        finding = Finding("unreadable", task.name, "a record file", str(error).removeprefix(f"{path}: "))
+        if path.is_file() and size_bytes == 0:
+            finding = Finding("empty-file", task.name, "records", "a file of 0 bytes")
+        elif isinstance(error.__cause__, EOFError):
+            finding = Finding("truncated", task.name, "a complete gzip file", "a truncated one")
+        report = FileReport(report.facts, [finding], report.format, totals=report.totals)
+    return report
 
-    counts: RecordCounts | None = None
-    hashes: NDArray[np.uint64] = field(default_factory=lambda: np.empty((0, 2), np.uint64))  # none for a sample
-    first_unique_id: int = -1
 
-
-def check_file(rules_of: dict[str, RecordRules], sample: int | None, task: FileTask) -> RecordReport:
-    """Check one file by the rules of its split."""
-    rules = rules_of[task.split]
-
-    def check(report: RecordReport, scan: RecordScan) -> None:
-        if scan.shape != rules.shape:
-            why = "by the manifest" if rules.by_manifest else "as most have"
-            report.findings.append(Finding("mixed-shape", task.name, f"{_title(rules.shape)}, {why}", _title(scan.shape), 0))
-            return
-        checker = RecordChecker(rules, scan.records if sample is None and rules.is_pretraining else 0)
-        hashes, unique_ids = [], []
-        of_task: dict[str, Finding] = {}
-        for examples, numbers in scan.blocks(sample):
-            report.read += len(numbers)
-            hashes.append(checker.check(examples, numbers))
-            for new in tasks.find_faults(examples, numbers, task.name, labels=rules.labels, squad_2=rules.may_be_impossible):
-                first = of_task.get(new.expected)
-                of_task[new.expected] = replace(first, count=first.count + new.count) if first else new
-            if isinstance(examples, (SquadExamples, SquadEvalExamples)):
-                unique_ids.append(examples.unique_ids.astype(np.int64))
-        report.findings += [*checker.findings(task.name), *of_task.values()]
-        if unique_ids and sample is None:
-            report.first_unique_id, wrong = tasks.check_order(task.name, np.concatenate(unique_ids))
-            report.findings += wrong
-        if rules.is_pretraining:
-            checker.compare_order()
-            report.counts = checker.counts
-            if hashes and sample is None:
-                report.hashes = np.concatenate(hashes)
-
-    return scan_file(RecordReport, task, check, rules.pred or None)
+def _check_records(report: FileReport, scan: RecordScan, rules: RecordRules, sample: int | None) -> None:
+    name = report.facts.name
+    if scan.shape != rules.shape:
+        why = "by the manifest" if rules.by_manifest else "as most have"
+        report.findings.append(Finding("mixed-shape", name, f"{_title(rules.shape)}, {why}", _title(scan.shape), 0))
+        return
+    checker = RecordChecker(rules, scan.records if sample is None and rules.is_pretraining else 0)
+    hashes, unique_ids = [], []
+    of_task: dict[str, Finding] = {}
+    for examples, numbers in scan.blocks(sample):
+        report.read += len(numbers)
+        hashes.append(checker.check(examples, numbers))
+        for new in tasks.find_faults(examples, numbers, name, labels=rules.labels, squad_2=rules.may_be_impossible):
+            first = of_task.get(new.expected)
+            of_task[new.expected] = replace(first, count=first.count + new.count) if first else new
+        if isinstance(examples, (SquadExamples, SquadEvalExamples)):
+            unique_ids.append(examples.unique_ids.astype(np.int64))
+    report.findings += [*checker.findings(name), *of_task.values()]
+    if unique_ids and sample is None:
+        report.first_unique_id, wrong = tasks.check_order(name, np.concatenate(unique_ids))
+        report.findings += wrong
+    if rules.is_pretraining:
+        checker.compare_order()
+        report.counts = checker.counts
+        if hashes and sample is None:
+            report.hashes = np.concatenate(hashes)
 
 
 def _title(shape: Shape) -> str:

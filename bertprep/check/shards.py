@@ -11,12 +11,10 @@ import hashlib
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bertprep import kernels
 from bertprep.check.outcome import ERROR, WARNING, Checks, FileFacts, FileReport, FileTask, Finding, Outcome, TokenCounts
@@ -39,17 +37,7 @@ _DOCUMENT_END = b"\n\n"
 _ODD_LINE = re.compile(rb"\n(?=(\n\n)|[^!-~\n]+\n|[^\n]{%d,})" % (MAX_SENTENCE + 1))
 
 
-@dataclass
-class TextReport(FileReport):
-    """With what is judged over all shards."""
-
-    crc32c: str = ""
-    digests: NDArray[np.uint64] = field(default_factory=lambda: np.empty((0, 2), np.uint64))  # of each document, of its sha256
-    lines: NDArray[np.uint32] = field(default_factory=lambda: np.empty(0, np.uint32))  # where each document begins, from 1
-    largest_document: int = 0  # bytes
-
-
-class TextShards(Checks[TextReport]):
+class TextShards(Checks):
     """The checks of one data set; `check_text` runs in workers, the rest where their reports arrive.
 
     All files in the folders of the two splits are checked; unfinished ones of a killed run are left out.
@@ -61,7 +49,7 @@ class TextShards(Checks[TextReport]):
         super().__init__({name: name.partition("/")[0] for name in sizes_of(data_set.folder, names)}, check_text)
         self._data_set = data_set
 
-    def judge(self, reports: Sequence[TextReport], outcome: Outcome) -> None:
+    def judge(self, reports: Sequence[FileReport], outcome: Outcome) -> None:
         manifest = self._data_set.manifest
         made_with, entries = (manifest.made_with, manifest.files) if manifest else ({}, {})
         for report in reports:
@@ -76,10 +64,10 @@ class TextShards(Checks[TextReport]):
         outcome.findings += _check_balance(reports, by_hash=made_with.get("assign") == HASH)
 
 
-def check_text(task: FileTask) -> TextReport:
+def check_text(task: FileTask) -> FileReport:
     """Read one shard; faults are findings, nothing raises."""
     path, name = task.folder / task.name, task.name
-    report = TextReport(FileFacts(name, task.split, 0, 0))
+    report = FileReport(FileFacts(name, task.split, 0, 0))
     try:
         text = path.read_bytes()
     except (BertprepError, OSError) as error:
@@ -97,7 +85,7 @@ def check_text(task: FileTask) -> TextReport:
             report.largest_document = max(report.largest_document, len(document))
         line += block.count(b"\n") + len(_DOCUMENT_END)
     report.facts = FileFacts(name, task.split, len(lines), len(text))
-    report.digests, report.lines = np.frombuffer(bytes(digests), np.uint64).reshape(-1, 2), np.array(lines, np.uint32)
+    report.hashes, report.lines = np.frombuffer(bytes(digests), np.uint64).reshape(-1, 2), np.array(lines)
     report.sha256 = hashlib.sha256(text).hexdigest()
     report.crc32c = f"{kernels.load().checksum(0, np.frombuffer(text, np.uint8), len(text)):08x}"
     report.findings += _check_lines(name, text)
@@ -142,13 +130,13 @@ def _check_lines(name: str, text: bytes) -> Iterator[Finding]:
         yield Finding("long-sentence", name, expected, f"one of {size:,}", _line_at(text, start), len(long), WARNING)
 
 
-def _find_repeated(shards: Sequence[TextReport], level: str) -> Iterator[Finding]:
+def _find_repeated(shards: Sequence[FileReport], level: str) -> Iterator[Finding]:
     """Yield findings about repeated documents: for each file, one for those of its own split, one for those of the other."""
-    if not any(len(shard.digests) for shard in shards):
+    if not any(len(shard.hashes) for shard in shards):
         return
-    later, first = repeated_rows(np.concatenate([shard.digests for shard in shards]))
+    later, first = repeated_rows(np.concatenate([shard.hashes for shard in shards]))
     lines = np.concatenate([shard.lines for shard in shards])
-    ends = np.cumsum([len(shard.digests) for shard in shards])
+    ends = np.cumsum([len(shard.hashes) for shard in shards])
     of_later, of_first = (np.searchsorted(ends, rows, side="right") for rows in (later, first))
     split_of = np.array([SPLITS.index(shard.facts.split) for shard in shards])
     across = split_of[of_later] != split_of[of_first]
@@ -163,7 +151,7 @@ def _find_repeated(shards: Sequence[TextReport], level: str) -> Iterator[Finding
             yield Finding(code, shards[file].facts.name, expected, found, int(lines[later[row]]), count, of_level)
 
 
-def _check_balance(shards: Sequence[TextReport], *, by_hash: bool) -> Iterator[Finding]:
+def _check_balance(shards: Sequence[FileReport], *, by_hash: bool) -> Iterator[Finding]:
     """Yield findings about shards that exceed the mean by more than one document explains, or if `by_hash` by more than chance.
 
     The variance of a shard's size is then at most its mean, times the size of the largest document.
@@ -183,14 +171,7 @@ def _check_balance(shards: Sequence[TextReport], *, by_hash: bool) -> Iterator[F
             yield Finding("shard-balance", largest.facts.name, expected, found, level=WARNING)
 
 
-@dataclass
-class TokenReport(FileReport):
-    """With the counts of a shard that can be read."""
-
-    counts: TokenCounts | None = None
-
-
-class TokenShards(Checks[TokenReport]):
+class TokenShards(Checks):
     """The checks of one data set; `check_file` runs in workers, the rest where their reports arrive."""
 
     def __init__(self, data_set: DataSet, vocabulary: Vocabulary | None) -> None:
@@ -200,18 +181,18 @@ class TokenShards(Checks[TokenReport]):
     def parts(self, name: str) -> list[str]:
         return [path.as_posix() for path in token_files(Path(name)).values()]
 
-    def judge(self, reports: Sequence[TokenReport], outcome: Outcome) -> None:
+    def judge(self, reports: Sequence[FileReport], outcome: Outcome) -> None:
         for report in reports:
-            if report.counts:
-                split = report.facts.split
-                outcome.token_counts[split] = outcome.token_counts.get(split, TokenCounts()) + report.counts
+            if isinstance(report.counts, TokenCounts):
+                known = outcome.token_counts.get(report.facts.split, TokenCounts())
+                outcome.token_counts[report.facts.split] = known + report.counts
         super().judge(reports, outcome)
 
 
-def _check_tokens(vocabulary: Vocabulary | None, task: FileTask) -> TokenReport:
+def _check_tokens(vocabulary: Vocabulary | None, task: FileTask) -> FileReport:
     name, path = task.name, task.folder / task.name
     size_bytes = sum(part.stat().st_size for part in token_files(path).values() if part.is_file())
-    report = TokenReport(FileFacts(name, task.split, 0, size_bytes))
+    report = FileReport(FileFacts(name, task.split, 0, size_bytes))
     try:
         shard = read_token_shard(path)
     except BertprepError as error:
@@ -220,12 +201,12 @@ def _check_tokens(vocabulary: Vocabulary | None, task: FileTask) -> TokenReport:
         return report
     report.facts = FileFacts(name, task.split, shard.documents, size_bytes)
     lengths = np.minimum(np.diff(shard.sentence_starts), TokenCounts.LONGEST)
-    report.counts = TokenCounts(
+    report.counts = counts = TokenCounts(
         shard.documents, shard.sentences, len(shard.tokens), np.bincount(lengths, minlength=TokenCounts.LONGEST + 1)
     )
     report.totals = {"documents": shard.documents, "sentences": shard.sentences, "tokens": len(shard.tokens)}
     if vocabulary:
-        report.counts.unknown = int(np.count_nonzero(shard.tokens == vocabulary.unk))
+        counts.unknown = int(np.count_nonzero(shard.tokens == vocabulary.unk))
         try:
             check_tokens(path, shard.tokens, vocabulary)
         except BertprepError as error:
