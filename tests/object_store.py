@@ -70,7 +70,6 @@ class Store:
     asked: list[str] = field(default_factory=list)
     withheld: set[str] = field(default_factory=set)
     changed: Callable[[], object] = bool
-    listing: Callable[[], bytes] | None = None  # answers all requests to list, past the store
     ended: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -198,9 +197,6 @@ def _handler(store: Store) -> type[BaseHTTPRequestHandler]:
             if fault and fault.status:
                 text = f"<Error><Code>{fault.code}</Code><Message>as the test asked</Message></Error>".encode()
                 self._answer(fault.status, {"Content-Type": "application/xml"}, text)
-                return
-            if store.listing and "list-type=2" in url.query:
-                self._answer(200, {"Content-Type": "application/xml"}, store.listing())
                 return
             connection = HTTPConnection(_server())
             try:

@@ -133,17 +133,13 @@ class AtomicFile:
 
 
 class ObjectFile(AtomicFile):
-    """The same for an object: written to an unnamed file of this machine, hashed on the way, and put into the store at the end.
-
-    `is_new` says after `commit` whether the object was not there before.
-    """
+    """An object being written: to an unnamed file of this machine, hashed on the way, and put into the store at the end."""
 
     path: ObjectPath
 
     def __init__(self, path: ObjectPath, *, replace: bool = False) -> None:
         self.path = path
         self.size_bytes = 0
-        self.is_new = False
         self._replace, self._digest = replace, hashlib.sha256()
         self._unnamed = unnamed_file(path)
 
@@ -157,7 +153,7 @@ class ObjectFile(AtomicFile):
         self._unnamed.flush()
         # not closed here: obstore may hold it for a moment longer, and it goes with the last who does
         data = mmap.mmap(self._unnamed.fileno(), 0, access=mmap.ACCESS_READ) if self.size_bytes else b""
-        self.is_new = object_store.put(self.path, data, self._digest.hexdigest(), replace=self._replace)
+        object_store.put(self.path, data, self._digest.hexdigest(), replace=self._replace)
 
     def discard(self) -> None:
         self._unnamed.close()

@@ -88,13 +88,15 @@ def test_a_set_is_fetched_once_and_read_as_local(store: Store, tmp_path: Path, c
         Fault("GET", ".*part-3", stall=True),
     ]
     numbers = np.random.default_rng(0).permutation(TOTAL + 9)
+    requests = []
     for most_open in (None, 1):
         with RecordSet([tmp_path / "b", store.place("a")], most_open=most_open) as records:
             assert_holds(gather(records, numbers), [[*here, *there][number] for number in numbers])
             assert records.place_of(9 + 14) == (store.place("a/training/part-4"), 0)
+        requests.append(fetched(store))
+    assert requests[0] == requests[1]  # the copies are kept
     assert not any(fault.times for fault in store.faults)
     assert set(fetched(store)) == {*range(6)}
-    assert fetched(store).count(4) == 1
     assert f"fetch {store.url}/a/training: 6/6 files, " in capsys.readouterr().err
     assert store.request("PUT", "a/training/part-4", (tmp_path / "a/training/part-0").read_bytes()) == 200
     shutil.copy(tmp_path / "a/training/part-0", tmp_path / "a/training/part-4")
@@ -149,7 +151,8 @@ def test_copies_that_nobody_used_for_a_week_go_with_the_next_download(store: Sto
     assert [copy.exists() for copy in copies] == [True] + [False] * (len(copies) - 1)
 
 
-def test_two_processes_fetch_each_file_once(store: Store, tmp_path: Path) -> None:
+def test_two_processes_fetch_each_file_once(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BERTPREP_RETRY_SECONDS", "1")  # so that no request of a busy machine is taken for lost
     put_records(tmp_path / "a", store)
     both = [start_reading(store.place("a")) for _ in range(2)]
     for process in both:
