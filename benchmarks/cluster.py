@@ -1,10 +1,9 @@
 """What Ray and an object store add to `create`: to start, and for each task, compared with one machine and its disk.
 
-Every shard is the same text of eight short documents, so that a task is next to no work; all make the same files with as many
-workers as there are CPUs, and those on disk are compared. Ray is started by the command and ends with it. The store is moto's
-S3 server on this machine, to which the records go. CPU seconds are those of all processes that the command starts, Ray's own
-too; the server's are listed separately. Medians of the runs; a task costs the difference between the most shards and the
-fewest.
+Every shard is the same text of eight short documents, so that a task is next to no work; there are as many workers as CPUs. Ray
+is started by the command and ends with it. The store is moto's S3 server on this machine, to which the records go. CPU seconds
+are those of all processes that the command starts, Ray's own too; the server's are listed separately. Medians of the runs; a
+task costs the difference between the most shards and the fewest.
 """
 
 import argparse
@@ -25,7 +24,6 @@ import bertprep
 from benchmarks.harness import BERTPREP, describe_machine, remove
 from bertprep.pool import default_workers
 from bertprep.sources.sample import one_paragraph_a_line, read_speeches
-from bertprep.workspace.manifest import sha256_of
 
 # Becomes the parent of all processes that lose theirs, and looks at what they have used: Ray's daemons make the OS forget the
 # times of workers that end, which are then those of the last look.
@@ -96,11 +94,6 @@ def open_store(folder: Path) -> Iterator[tuple[dict[str, str], Callable[[], floa
         server.kill()
 
 
-def checksums(folder: Path) -> dict[str, str]:
-    """The sha256 of every file."""
-    return {str(path.relative_to(folder)): sha256_of(path) for path in sorted(folder.rglob("*")) if path.is_file()}
-
-
 def main() -> None:
     """Measure every number of shards, each the three ways."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -119,7 +112,6 @@ def main() -> None:
             path.write_text("\n".join(documents), encoding="utf-8")
         vocab = bertprep.train_vocabulary(texts[:1], output=folder / "vocab.txt", size=500)
         for shards in options.shards:
-            made: dict[str, dict[str, str]] = {}
             for name, executor in EXECUTORS.items():
                 of_runs, before = [], used()
                 for run in range(options.runs):
@@ -127,14 +119,10 @@ def main() -> None:
                     remove(folder / name)
                     command = [*BERTPREP, "create", "--input", *map(str, texts[:shards]), "--output", output]
                     of_runs.append(measure([*command, "--vocab", str(vocab), "--dupe", "1", "--executor", executor], store))
-                if name != "store":
-                    made[name] = checksums(folder / name)
                 cpu, wall = (statistics.median(seconds) for seconds in zip(*of_runs, strict=True))
                 costs[name, shards] = cpu, wall
                 server = f"{(used() - before) / options.runs:.1f}" if name == "store" else ""
                 print(f"| {shards:,} | {name} | {wall:.1f} | {cpu:.1f} | {server} |", flush=True)
-            if made["local"] != made["ray"]:
-                raise SystemExit(f"{shards} shards: the executors made different files")
     fewest, most = min(options.shards), max(options.shards)
     for name in EXECUTORS:
         cpu, wall = (

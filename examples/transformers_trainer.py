@@ -18,7 +18,6 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 LEARNING_RATE, BATCH, LOG_EVERY = 1e-3, 32, 10
 TINY = {"num_hidden_layers": 2, "hidden_size": 128, "num_attention_heads": 2, "intermediate_size": 512}
@@ -47,10 +46,10 @@ def train(records: str, steps: int, weights: str | None) -> list[float]:
     return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
 
 
-def train_apart(python: str, records: Path, steps: int, weights: Path | None = None) -> list[float]:
+def train_apart(torch_python: str, records: Path, steps: int, weights: Path | None = None) -> list[float]:
     """The same in a process of that environment."""
-    command = [python, __file__, "--train", json.dumps([str(records), steps, str(weights) if weights else None])]
-    losses: list[float] = json.loads(run(command).splitlines()[-1])
+    given = json.dumps([str(records), steps, str(weights) if weights else None])
+    losses: list[float] = json.loads(run([torch_python, __file__, "--train", given]).splitlines()[-1])
     return losses
 
 
@@ -58,11 +57,11 @@ def check(options: argparse.Namespace, records: Path) -> None:
     """Compare the losses of both trainers on the same records with the same weights."""
     with tempfile.TemporaryDirectory() as folder:
         picked, model, exported = (Path(folder, name) for name in ("records", "model", "exported"))
-        bertprep("convert", records, picked, "--to", "arrow", "--pick", BATCH)
+        python("bertprep", "convert", records, picked, "--to", "arrow", "--pick", BATCH)
         settings = ["--model", "tiny", "--no-dropout", "--amp", "off", "--batch-size", BATCH, "--lr", LEARNING_RATE]
         logged = ["--steps", 3, "--log-every", 1, "--save-every", 1, "--keep", 3, "--eval-every", 0, "--eval-sequences", 1]
-        run([sys.executable, "-m", "trainer", "--data", picked, *settings, *logged, "--out", model])
-        run([sys.executable, "-m", "trainer", "export", model / "checkpoint-000000001.safetensors", exported])
+        python("trainer", "--data", picked, *settings, *logged, "--out", model)
+        python("trainer", "export", model / "checkpoint-000000001.safetensors", exported)
         entries = [json.loads(line) for line in (model / "log.jsonl").read_text().splitlines()]
         ours = next(entry["loss"] for entry in entries if entry["kind"] == "train" and entry["step"] == 2)
         theirs = train_apart(options.torch_python, picked, 1, exported)[0]
@@ -71,11 +70,12 @@ def check(options: argparse.Namespace, records: Path) -> None:
         raise SystemExit(f"they differ by {abs(ours - theirs):.1e}, expected at most {TOLERANCE:.0e}")
 
 
-def bertprep(*arguments: Any) -> None:
-    run([sys.executable, "-m", "bertprep", *arguments])
+def python(*arguments: object) -> str:
+    """What a module prints in this environment."""
+    return run([sys.executable, "-m", *arguments])
 
 
-def run(command: list[Any]) -> str:
+def run(command: list[object]) -> str:
     """What a command prints; the example ends where it fails."""
     words = [str(word) for word in command]
     done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=False)
@@ -98,7 +98,7 @@ def main() -> None:
     if not options.torch_python:
         parser.error("--torch-python: name the Python of an environment with torch, transformers, accelerate and datasets")
     workdir = options.workdir.resolve()
-    bertprep("create", "--corpus", "sample", "--format", "arrow", "--workdir", workdir)
+    python("bertprep", "create", "--corpus", "sample", "--format", "arrow", "--workdir", workdir)
     records = max((workdir / "arrow").glob("*_seq_len_128_*/sample"), key=lambda folder: folder.stat().st_mtime)
     losses = train_apart(options.torch_python, records, options.steps)
     for number, loss in enumerate(losses, 1):

@@ -1,9 +1,10 @@
 """Small tasks in the files of SQuAD and of GLUE, made by rules from the sample corpus; a tiny BERT learns them in minutes.
 
-    python -m examples.end_to_end.sample_tasks SHARDS FOLDER [--questions N] [--sentences N]
+    python -m examples.end_to_end.sample_tasks SHARDS FOLDER N
 
-SHARDS is `WORKDIR/sharded/sample`. FOLDER gets squad/{train,dev}-v1.1.json and century/{train,dev}.tsv. Train is made from the
-training split of pretraining and dev from its test split: no speech is in both, although some sentences are said in several.
+SHARDS is `WORKDIR/sharded/sample`, N how many of each to train on. FOLDER gets squad/{train,dev}-v1.1.json and
+century/{train,dev}.tsv. Train is made from the training split of pretraining and dev from its test split: no speech is in both,
+although some sentences are said in several.
 
 SQuAD: the words around a year, a month, an amount, a country or an institution, with a question phrase in its position: "the
 convention of what year with Great Britain?" The context has one answer of that kind, and others of other kinds. Where it stands
@@ -15,17 +16,13 @@ speech names.
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
-
-from bertprep.errors import BertprepError, UsageError
-from bertprep.files.atomic import atomic_file
-from bertprep.terminal import exit_status
 
 SEED = 12345
 CONTEXT_WORDS = 40
@@ -64,7 +61,7 @@ def read_documents(folder: Path) -> list[list[str]]:
     """The sentences of each document of the text shards in a folder, in the order of files."""
     paths = sorted(folder.glob("*.txt"))
     if not paths:
-        raise BertprepError(f"{folder}: has no text shards; run bertprep create --corpus sample first")
+        raise SystemExit(f"{folder}: has no text shards; run bertprep create --corpus sample first")
     documents = (document for path in paths for document in path.read_text(encoding="utf-8").split("\n\n"))
     return [document.strip("\n").split("\n") for document in documents if document.strip()]
 
@@ -102,10 +99,8 @@ def make_squad_shaped(documents: Sequence[list[str]], *, questions: int, seed: i
         if missing and (paragraph := _paragraph(documents[title], index, f"{title}-{index}", rng)):
             articles.setdefault(title, []).append(paragraph)
             missing -= min(missing, len(paragraph["qas"]))
-    return {
-        "data": [{"title": f"speech {title}", "paragraphs": articles[title]} for title in sorted(articles)],
-        "version": "1.1",
-    }
+    data = [{"title": f"speech {title}", "paragraphs": articles[title]} for title in sorted(articles)]
+    return {"data": data, "version": "1.1"}
 
 
 def _paragraph(document: Sequence[str], index: int, identifier: str, rng: random.Random) -> dict[str, Any] | None:
@@ -115,23 +110,17 @@ def _paragraph(document: Sequence[str], index: int, identifier: str, rng: random
     context, start = _context(document, index, rng)
     found = find_answers(context)
     kinds = [answer.kind for answer in found]
+    within = range(start, start + len(document[index]))
     askable = [
-        answer
-        for answer in found
-        if kinds.count(answer.kind) == 1 and start <= answer.start and answer.end <= start + len(document[index])
+        answer for answer in found if kinds.count(answer.kind) == 1 and answer.start in within and answer.end - 1 in within
     ]
     if not askable or len(set(kinds)) == 1:
         return None
     questions = []
-    for answer in askable:
-        within = answer._replace(start=answer.start - start, end=answer.end - start)
-        questions.append(
-            {
-                "answers": [{"answer_start": answer.start, "text": context[answer.start : answer.end]}],
-                "question": make_question(document[index], within),
-                "id": f"{identifier}-{answer.start}",
-            }
-        )
+    for kind, first, last in askable:
+        question = make_question(document[index], Answer(kind, first - start, last - start))
+        answers = [{"answer_start": first, "text": context[first:last]}]
+        questions.append({"answers": answers, "question": question, "id": f"{identifier}-{first}"})
     return {"context": context, "qas": questions}
 
 
@@ -176,37 +165,23 @@ def make_glue_shaped(documents: Sequence[list[str]], *, sentences: int, seed: in
     return rows
 
 
-def write_tasks(shards: Path, folder: Path, *, questions: int, sentences: int, seed: int = SEED) -> None:
-    """Write the four files; the dev files have a tenth as many examples."""
-    for split, name, part in (("training", "train", 1), ("test", "dev", 10)):
+def write_tasks(shards: Path, folder: Path, count: int) -> None:
+    """Write the four files with so many questions and sentences; the dev files have a tenth as many."""
+    for name in ("squad", "century"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    for split, name, examples in (("training", "train", count), ("test", "dev", count // 10)):
         documents = read_documents(shards / split)
-        squad = make_squad_shaped(documents, questions=questions // part, seed=seed)
-        rows = make_glue_shaped(documents, sentences=sentences // part, seed=seed)
-        lines = [("sentence", "label"), *rows]
-        with atomic_file(folder / "squad" / f"{name}-v1.1.json") as file:
-            file.write(json.dumps(squad).encode())
-        with atomic_file(folder / "century" / f"{name}.tsv") as file:
-            file.write("".join("\t".join(line) + "\n" for line in lines).encode())
+        squad = make_squad_shaped(documents, questions=examples)
+        rows = make_glue_shaped(documents, sentences=examples)
+        (folder / "squad" / f"{name}-v1.1.json").write_text(json.dumps(squad))
+        lines = ["\t".join(line) + "\n" for line in (("sentence", "label"), *rows)]
+        (folder / "century" / f"{name}.tsv").write_text("".join(lines), encoding="utf-8")
         asked = sum(len(paragraph["qas"]) for article in squad["data"] for paragraph in article["paragraphs"])
         guess = f"a guess among the answers in a context scores {guess_among_answers(squad):.1f}"
         print(f"{name}: {asked:,} questions ({guess}), {len(rows):,} sentences, half of each century")
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
-    parser.add_argument("shards", type=Path)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--questions", type=int, default=6000, help="to train on (default: %(default)s)")
-    parser.add_argument("--sentences", type=int, default=6000, help="to train on (default: %(default)s)")
-    options = parser.parse_args()
-    for name in ("questions", "sentences"):
-        if getattr(options, name) < 10:
-            raise UsageError(f"--{name} {getattr(options, name)}: must be at least 10, of which the dev files have a tenth")
-    write_tasks(options.shards, options.folder, questions=options.questions, sentences=options.sentences)
-    return 0
-
-
 if __name__ == "__main__":
-    raise SystemExit(exit_status(main, "sample_tasks", interrupted="stopped"))
+    if len(sys.argv) != 4:
+        sys.exit(__doc__)
+    write_tasks(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))

