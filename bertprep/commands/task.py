@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from bertprep.commands import Created, tell_created, tell_files
 from bertprep.commands.request import InFormats, InParts, Where, function_of
-from bertprep.config import SQUAD_VERSIONS, GlueSettings, SquadSettings
+from bertprep.config import GOOGLE, SQUAD_VERSIONS, GlueSettings, SquadSettings
 from bertprep.errors import UsageError
 from bertprep.files.places import as_path, place
 from bertprep.options import WHERE, described, option
@@ -28,6 +28,7 @@ class OfTask(InFormats, Where, InParts):
     """Where the files of a task and their records are, and how these are made."""
 
     group: ClassVar[str] = WHERE
+    feature_names: str = field(default=GOOGLE, init=False)  # which readers of tasks expect
     vocab: Path | str | None = option(
         None, "vocabulary: a file, or a model whose vocabulary was downloaded (default: that of bert-base)",
         metavar="FILE|MODEL", check=str, also=("--vocab-file",),

@@ -16,7 +16,6 @@ from bertprep.commands.record_job import GENERATOR, Job, folders_of, padding_rem
 from bertprep.commands.vocab import find_vocabulary
 from bertprep.config import (
     GLUE,
-    GOOGLE,
     SQUAD,
     GlueSettings,
     SquadSettings,
@@ -71,8 +70,6 @@ _MOST_NAMED = 10  # questions in a line
 def resolve_task(request: Squad | Glue) -> Job:
     """Return the job that a request describes; the task's files are read."""
     dialect, checked, inputs, output = request.dialect, check_formats(request.formats), request.inputs, request.output
-    if dialect.feature_names != GOOGLE:
-        raise UsageError(f"--feature-names {dialect.feature_names}: is for pretraining; readers of tasks expect Google's names")
     workspace = request.workspace
     default = CASED_MODEL if request.cased else DEFAULT_MODEL
     vocabulary = load_vocabulary(find_vocabulary(workspace, default if request.vocab is None else request.vocab))

@@ -142,7 +142,8 @@ def test_padding_is_the_number_of_pad(
         write_examples([found], {"tfrecord": next((out / "tfrecord" / split).iterdir())})
     findings = [finding for outcome in bertprep.validate([out / "tfrecord"], workers=1) for finding in outcome.findings]
     wrong = [finding for finding in findings if finding.code == "padding"]
-    assert {finding.expected for finding in wrong} == {"input_ids 200, the number of [PAD], after the text"}
+    assert wrong
+    assert all(finding.expected.startswith("input_ids 200, the number of [PAD], after the ") for finding in wrong)
     assert {finding.found[:14] for finding in wrong} == {"0 at position "}
     (out / "ofrecord/vocab.txt").unlink()
     (out / "ofrecord/manifest.json").unlink()
@@ -433,7 +434,7 @@ MISTAKES = {
         ["squad", "--cased"], 2, "bertprep download vocab --model google-bert/bert-base-cased fetches it",
     ),
     "other feature names": (
-        ["squad", "--feature-names", "tf2", "--format", "tfrecord"], 2, "--feature-names tf2: is for pretraining",
+        ["squad", "--feature-names", "tf2", "--format", "tfrecord"], 2, "--feature-names: unknown option",
     ),
     "a file that is not there": (["squad", "--input", "x.json"], 2, "--input x.json: does not exist"),
     "v2.0 as v1.1": (["squad", "--input", "download/squad/v2.0"], 1, "expected v1.1"),

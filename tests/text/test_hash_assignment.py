@@ -308,12 +308,10 @@ PROGRAM = """
 import sys
 from pathlib import Path
 import bertprep
-from bertprep.config import ShardSettings
 from bertprep.text import hash_shards
 hash_shards.PIECE_BYTES, hash_shards.MOST_RUNS, hash_shards.MERGED_RUNS, hash_shards.TASK_BYTES = 8000, 2, 2, 4000
 root, *inputs = sys.argv[1:]
-settings = ShardSettings(assign="hash", splitter="lines", shards=8)
-bertprep.shard(inputs, settings, workdir=root, corpus="c", workers=2)
+bertprep.shard(inputs, assign="hash", splitter="lines", shards=8, workdir=root, corpus="c", workers=2)
 """
 
 
