@@ -6,7 +6,6 @@ files. What does not change the bytes (workers, folders) is an argument of the f
 """
 
 import re
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from enum import Enum
 from typing import Any, ClassVar
@@ -223,18 +222,3 @@ class Dialect(Settings):
 
 
 DEFAULT_DIALECT = Dialect()
-
-
-def check_formats(formats: str | Iterable[str]) -> tuple[RecordFormat, ...]:
-    """The record formats of a comma-separated list or of some names, in the order of `RecordFormat`."""
-    wanted = [name.strip() for name in formats.split(",")] if isinstance(formats, str) else list(formats)
-    if not wanted or not set(wanted) <= set(RECORD_FORMATS):
-        raise UsageError(f"--format {','.join(wanted)}: choose from {', '.join(RECORD_FORMATS)}, or several")
-    return tuple(name for name in RECORD_FORMATS if name in wanted)
-
-
-def check_format(name: str, option: str) -> RecordFormat:
-    """The record format of that name, which `option` gave."""
-    if name not in RECORD_FORMATS:
-        raise UsageError(f"{option} {name}: unknown; choose one of {', '.join(RECORD_FORMATS)}")
-    return RecordFormat(name)

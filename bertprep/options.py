@@ -115,8 +115,10 @@ class _Field:
         if given is None and self.default is None:
             return None
         value = given
-        if self.rule.many and isinstance(given, str | Path):
-            value = given.split(self.option.separator) if isinstance(given, str) and self.option.separator else (given,)
+        if self.rule.many and isinstance(given, str) and self.option.separator:
+            value = [each.strip() for each in given.split(self.option.separator)]
+        elif self.rule.many and isinstance(given, str | Path):
+            value = (given,)
         try:
             return self.rule.read(value)
         except (TypeError, ValueError) as error:

@@ -118,6 +118,6 @@ def _as_kind(value: Any, kind: type) -> Any:
         return float(value)
     if issubclass(kind, Enum):
         return kind(value)
-    if not (isinstance(value, kind) if kind in (Path, object) else type(value) is kind):
+    if kind is int or not isinstance(value, kind):  # True is an int of Python
         raise TypeError
     return value

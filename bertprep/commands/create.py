@@ -9,7 +9,7 @@ from typing import ClassVar
 from bertprep.commands import Created, tell_created, tell_files
 from bertprep.commands.forecast import Forecast, forecast_of, show_forecast
 from bertprep.commands.request import InFormats, InParts, OfText, function_of
-from bertprep.config import InstanceSettings, check_formats
+from bertprep.config import InstanceSettings
 from bertprep.errors import UsageError
 from bertprep.files.places import as_path, place
 from bertprep.options import HOW, narrowed, option
@@ -42,11 +42,7 @@ class Create(InFormats, InstanceSettings, OfText, InParts):
         from bertprep.commands.record_job import resolve
 
         part, workers = self.read_part(), self.start_workers(shared=place(self.output or self.workdir))
-        job = resolve(
-            settings=narrowed(InstanceSettings, self), dialect=self.dialect, formats=check_formats(self.formats),
-            vocab=self.vocab, inputs=self.inputs, output=self.output, workdir=self.workdir, corpus=self.corpus,
-            workers=workers, part=part, lines_are_sentences=self.lines_are_sentences, reporter=self.reporter,
-        )  # fmt: skip
+        job = resolve(self, workers, part)
         return job.run(part, workers, self.reporter)
 
     def forecast(self) -> Forecast:

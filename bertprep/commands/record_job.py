@@ -7,15 +7,16 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bertprep.commands import Created
 from bertprep.commands.shard import check_lines_are_sentences, check_text_files, choose_corpus, ensure_shards
 from bertprep.commands.vocab import DEFAULT_VOCABULARY_SIZE, find_vocabulary, trained_vocabulary
-from bertprep.config import Dialect, InstanceSettings, RecordFormat, check_formats
+from bertprep.config import InstanceSettings, RecordFormat
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.places import place
 from bertprep.instances import Vocabulary, load_vocabulary
+from bertprep.options import narrowed
 from bertprep.progress import Reporter
 from bertprep.records.data_sets import DataSet, find_token_shards, load_vocabulary_of, search
 from bertprep.records.make import RecordMaker, TextShard, TokenMaker, ledgers_by_format
@@ -39,6 +40,11 @@ from bertprep.workspace.layout import (
 )
 from bertprep.workspace.manifest import RECORDS, TOKEN_SHARDS, Manifest, read_finished, read_manifest, versions_of
 from bertprep.workspace.parts import Part
+
+if TYPE_CHECKING:
+    from bertprep.commands.create import Create
+    from bertprep.commands.request import OfText
+    from bertprep.commands.tokenize import Tokenize
 
 GENERATOR = "google-research/bert eedf5716"
 _MUCH_MORE = 1.1  # 77 masks of 512 tokens with --pred 76, as in MLPerf's records, need no remark
@@ -76,38 +82,19 @@ class Texts:
     tokens: DataSet | None = None  # where token shards were given
 
 
-def resolve(
-    *,
-    settings: InstanceSettings,
-    dialect: Dialect,
-    formats: str | tuple[str, ...],
-    vocab: Path | str | None,
-    inputs: Sequence[Path | str],
-    output: Path | str | None,
-    workdir: Path | str,
-    corpus: str | None,
-    workers: int,
-    part: Part | None,
-    lines_are_sentences: bool,
-    reporter: Reporter,
-) -> Job:
-    """Return the job that `create`'s arguments describe; missing text shards and a missing vocabulary are made and kept.
+def resolve(request: Create, workers: int, part: Part | None) -> Job:
+    """Return the job that a request of `create` describes; missing text shards and a missing vocabulary are made and kept.
 
     A `part` needs finished text shards, which many machines can have made no other way. `inputs` may name token shards, and
     finished ones of the workspace are taken instead of the text they were made of. Unless `lines_are_sentences`, text that is
     to give pairs must look as if they were.
     """
-    checked = check_formats(formats)
-    dialect.check_fits(checked, "--format")
-    given = find_given_tokens(inputs, reporter)
-    texts = (
-        _given_tokens(given, workdir, corpus, settings)
-        if given
-        else find_texts(inputs=inputs, workdir=workdir, corpus=corpus, workers=workers, part=part, reporter=reporter)
-    )
-    if inputs and not given and settings.has_pairs and not lines_are_sentences:
+    settings, dialect, formats = narrowed(InstanceSettings, request), request.dialect, request.record_formats
+    given = find_given_tokens(request.inputs, request.reporter)
+    texts = _given_tokens(given, request) if given else find_texts(request, workers, part)
+    if request.inputs and not given and settings.has_pairs and not request.lines_are_sentences:
         check_lines_are_sentences([path for _, _, path in texts.shards])
-    vocabulary = vocabulary_of(texts, vocab, cased=settings.cased, part=part, workers=workers, reporter=reporter)
+    vocabulary = vocabulary_of(texts, request, workers, part)
     kept = _kept_tokens(texts, vocabulary, cased=settings.cased)
     taken = {shard.bin.parent for path, shard in kept.items() if shard.bin != path}
     remark = f"create: takes the tokens in {min(taken)} as long as the text is the same" if taken else ""
@@ -120,7 +107,7 @@ def resolve(
             str(path),
             {
                 each: f"{split_folder(each, split)}/{record_file_name(each, texts.corpus, split, number, dialect)}"
-                for each in checked
+                for each in formats
             },
             TextShard(path, number, kept.get(path), _entry_of(texts, split, path)),
         )
@@ -144,31 +131,19 @@ def resolve(
     if texts.sharded:
         made_from = texts.made_from
         name = settings_name(settings, shards=made_from["shards"], test_fraction=made_from["test_fraction"], dialect=dialect)
-        folders = {each: texts.workspace.records(each, name, texts.corpus) for each in checked}
+        folders = {each: texts.workspace.records(each, name, texts.corpus) for each in formats}
     else:
-        folders = folders_of(output, checked)
+        folders = folders_of(request.output, formats)
     ledgers = ledgers_by_format(template, folders, tasks, dict.fromkeys(SPLITS, maker.shape))
     return Job(maker, ledgers, tasks, [*padding_remark(vocabulary), *mask_remark(settings)])
 
 
-def resolve_tokens(
-    *,
-    cased: bool,
-    vocab: Path | str | None,
-    inputs: Sequence[Path | str],
-    output: Path | str | None,
-    workdir: Path | str,
-    corpus: str | None,
-    workers: int,
-    part: Part | None,
-    lines_are_sentences: bool,
-    reporter: Reporter,
-) -> Job:
-    """Return the job that `tokenize`'s arguments describe, as `resolve` does; both files of a token shard have one ledger."""
-    texts = find_texts(inputs=inputs, workdir=workdir, corpus=corpus, workers=workers, part=part, reporter=reporter)
-    if inputs and not lines_are_sentences:
+def resolve_tokens(request: Tokenize, workers: int, part: Part | None) -> Job:
+    """Return the job that a request of `tokenize` describes; both files of a token shard have one ledger."""
+    texts, cased = find_texts(request, workers, part), request.cased
+    if request.inputs and not request.lines_are_sentences:
         check_lines_are_sentences([path for _, _, path in texts.shards])
-    vocabulary = vocabulary_of(texts, vocab, cased=cased, part=part, workers=workers, reporter=reporter)
+    vocabulary = vocabulary_of(texts, request, workers, part)
     made_with = _tokens_made_with(texts.corpus, texts.made_from, vocabulary, cased=cased)
     tasks = [
         Task(
@@ -182,7 +157,7 @@ def resolve_tokens(
         for split, number, path in texts.shards
     ]
     ledger = Ledger(
-        folder=_tokens_folder(texts.workspace, made_with, vocabulary) if texts.sharded else place(output or "."),
+        folder=_tokens_folder(texts.workspace, made_with, vocabulary) if texts.sharded else place(request.output or "."),
         kind=TOKEN_SHARDS,
         made_with=made_with,
         versions=versions_of("llvmlite", "numpy"),
@@ -209,28 +184,20 @@ def folders_of(output: Path | str | None, formats: Sequence[RecordFormat]) -> di
     return {each: folder / each for each in formats}
 
 
-def find_texts(
-    *,
-    inputs: Sequence[Path | str],
-    workdir: Path | str,
-    corpus: str | None,
-    workers: int,
-    part: Part | None,
-    reporter: Reporter,
-) -> Texts:
-    """The text shards that arguments name, those of a corpus made first where they are missing."""
-    workspace = Workspace(place(workdir))
-    if inputs:
-        corpus = name_corpus(GIVEN if corpus is None else corpus, workspace)
-        shards = [(TRAINING, number, path) for number, path in enumerate(check_text_files(inputs))]
+def find_texts(request: OfText, workers: int, part: Part | None) -> Texts:
+    """Return the text shards that a request names, those of a corpus made first where they are missing."""
+    workspace = request.workspace
+    if request.inputs:
+        corpus = name_corpus(GIVEN if request.corpus is None else request.corpus, workspace)
+        shards = [(TRAINING, number, path) for number, path in enumerate(check_text_files(request.inputs))]
         return Texts(workspace, corpus, shards, {"shards": len(shards)}, None)
-    corpus = choose_corpus(workspace, corpus, reporter)
+    corpus = choose_corpus(workspace, request.corpus, request.reporter)
     folder = workspace.sharded(corpus)
     if part and read_manifest(folder) is None:
         raise UsageError(
             f"{folder}: has no finished text shards of {corpus}, which parts need; make them first: bertprep shard"
         )
-    sharded = ensure_shards(workspace, corpus, workers, reporter)
+    sharded = ensure_shards(workspace, corpus, workers, request.reporter)
     made_from = {name: sharded.made_with[name] for name in ("shards", "test_shards", "test_fraction")}
     made_from["text_sha256"] = digest_of_shards(sharded)
     shards = [
@@ -241,30 +208,22 @@ def find_texts(
     return Texts(workspace, corpus, shards, made_from, sharded)
 
 
-def vocabulary_of(
-    texts: Texts,
-    vocab: Path | str | None,
-    *,
-    cased: bool,
-    part: Part | None,
-    workers: int,
-    reporter: Reporter,
-) -> Vocabulary:
-    """The vocabulary that is named, or one trained on the training shards, and kept; for token shards the one beside them."""
+def vocabulary_of(texts: Texts, request: Create | Tokenize, workers: int, part: Part | None) -> Vocabulary:
+    """Return the vocabulary that is named, or one trained on the training shards, and kept; for token shards their own."""
+    named = None if request.vocab is None else find_vocabulary(texts.workspace, request.vocab)
     if texts.tokens:
-        return load_vocabulary_of(texts.tokens, None if vocab is None else find_vocabulary(texts.workspace, vocab))
-    if vocab is not None:
-        return load_vocabulary(find_vocabulary(texts.workspace, vocab))
-    training = [path for split, _, path in texts.shards if split == TRAINING]
+        return load_vocabulary_of(texts.tokens, named)
+    if named is not None:
+        return load_vocabulary(named)
     path = trained_vocabulary(
         texts.workspace,
         texts.corpus,
-        training,
+        [path for split, _, path in texts.shards if split == TRAINING],
         size=DEFAULT_VOCABULARY_SIZE,
-        cased=cased,
+        cased=request.cased,
         part=part,
         workers=workers,
-        reporter=reporter,
+        reporter=request.reporter,
     )
     return load_vocabulary(path)
 
@@ -306,17 +265,16 @@ def find_given_tokens(inputs: Sequence[Path | str], reporter: Reporter) -> DataS
     return None
 
 
-def _given_tokens(tokens: DataSet, workdir: Path | str, corpus: str | None, settings: InstanceSettings) -> Texts:
-    """Given token shards as shards: those of the training split, or of the one that was named."""
-    workspace = Workspace(place(workdir))
-    corpus = name_corpus(GIVEN if corpus is None else corpus, workspace)
-    cased = tokens.manifest.made_with["cased"] if tokens.manifest else settings.cased
-    if cased != settings.cased:
+def _given_tokens(tokens: DataSet, request: Create) -> Texts:
+    """Return given token shards as shards: those of the training split, or of the one that was named."""
+    corpus = name_corpus(GIVEN if request.corpus is None else request.corpus, request.workspace)
+    cased = tokens.manifest.made_with["cased"] if tokens.manifest else request.cased
+    if cased != request.cased:
         raise UsageError(f"{tokens.folder}: was tokenized {'with' if cased else 'without'} --cased; make records of it so too")
     shards = [(TRAINING, number, path) for number, path in enumerate(tokens.paths(TRAINING))]
     if not shards:
         raise UsageError(f"{tokens.folder}: has no training split; name the folder of the one to make records of")
-    return Texts(workspace, corpus, shards, {"shards": len(shards)}, None, tokens)
+    return Texts(request.workspace, corpus, shards, {"shards": len(shards)}, None, tokens)
 
 
 def _kept_tokens(texts: Texts, vocabulary: Vocabulary, *, cased: bool) -> dict[Path, TokenShard]:

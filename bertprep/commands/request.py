@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, ParamSpec, TypeVar
 
-from bertprep.config import DEFAULT_FORMATS, Dialect, RecordFormat, check_formats
+from bertprep.config import DEFAULT_FORMATS, RECORD_FORMATS, Dialect, RecordFormat
 from bertprep.errors import UsageError
 from bertprep.files.places import as_path, place
 from bertprep.options import HOW, MOST_AT_ONCE, WHERE, Settings, narrowed, option
@@ -147,15 +147,21 @@ class OfText(OfCorpus):
 class InFormats(Dialect):
     """The formats of the record files."""
 
-    formats: Sequence[RecordFormat | str] | str = option(
+    formats: Sequence[str] | str = option(
         DEFAULT_FORMATS, "record formats, of tfrecord, ofrecord, arrow and parquet", name="--format", metavar="NAMES",
-        separator=",",
+        separator=",", choices=RECORD_FORMATS,
     )  # fmt: skip
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "formats", check_formats(self.formats))
-        self.dialect.check_fits(check_formats(self.formats), "--format")
+        if not self.formats:
+            raise UsageError(f"--format: name one or more of {', '.join(RECORD_FORMATS)}")
+        self.dialect.check_fits(self.record_formats, "--format")
+
+    @property
+    def record_formats(self) -> tuple[RecordFormat, ...]:
+        """The formats in the order in which they are written."""
+        return tuple(each for each in RECORD_FORMATS if each in self.formats)
 
     @property
     def dialect(self) -> Dialect:

@@ -19,7 +19,6 @@ from bertprep.config import (
     SQUAD,
     GlueSettings,
     SquadSettings,
-    check_formats,
 )
 from bertprep.errors import UsageError
 from bertprep.files.places import place
@@ -69,7 +68,7 @@ _MOST_NAMED = 10  # questions in a line
 
 def resolve_task(request: Squad | Glue) -> Job:
     """Return the job that a request describes; the task's files are read."""
-    dialect, checked, inputs, output = request.dialect, check_formats(request.formats), request.inputs, request.output
+    dialect, formats, inputs, output = request.dialect, request.record_formats, request.inputs, request.output
     workspace = request.workspace
     default = CASED_MODEL if request.cased else DEFAULT_MODEL
     vocabulary = load_vocabulary(find_vocabulary(workspace, default if request.vocab is None else request.vocab))
@@ -96,16 +95,16 @@ def resolve_task(request: Squad | Glue) -> Job:
         "vocabulary": vocabulary.made_with,
     }
     folders = (
-        {each: workspace.records(each, task_settings_name(settings, dialect=dialect), data_set) for each in checked}
+        {each: workspace.records(each, task_settings_name(settings, dialect=dialect), data_set) for each in formats}
         if output is None
-        else folders_of(output, checked)
+        else folders_of(output, formats)
     )
     tasks = [
         Task(
             f"{files[split]}, block {number}",
             {
                 each: f"{split_folder(each, split)}/{record_file_name(each, data_set, split, number, dialect)}"
-                for each in checked
+                for each in formats
             },
             (split, number),
         )

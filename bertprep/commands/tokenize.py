@@ -36,11 +36,7 @@ class Tokenize(OfText, InParts):
         from bertprep.records.token_shards import TokenFile
 
         part, workers = self.read_part(), self.start_workers(shared=place(self.output or self.workdir))
-        job = resolve_tokens(
-            cased=self.cased, vocab=self.vocab, inputs=self.inputs, output=self.output, workdir=self.workdir,
-            corpus=self.corpus, workers=workers, part=part, lines_are_sentences=self.lines_are_sentences,
-            reporter=self.reporter,
-        )  # fmt: skip
+        job = resolve_tokens(self, workers, part)
         created = job.run(part, workers, self.reporter)
         return replace(
             created, folders={TOKENS: created.folders[TokenFile.BIN]}, manifests={TOKENS: created.manifests[TokenFile.BIN]}
