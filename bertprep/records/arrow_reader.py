@@ -12,12 +12,11 @@ exhaust memory.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,31 +73,39 @@ class Batches:
     def records(self) -> int:
         return int(self.ends[-1]) if len(self.ends) else 0
 
-    def locate(self, records: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return (records, columns): the offset of each record's row in each column."""
-        batch = np.searchsorted(self.ends, records, side="right")
-        located: NDArray[np.int64] = self._bases[batch] + records[:, None] * self._widths
-        return located
-
-    @cached_property
-    def _widths(self) -> NDArray[np.int64]:
-        """(columns,): the bytes of a row in each."""
+    def rows(self, address: int, first: int = 0) -> Rows:
+        """Return where the rows are if the stream's bytes begin at this address, and its first record has that number."""
         columns = COLUMNS[self.shape.kind]
-        return np.array([values_in(column, self.shape) * np.dtype(column.dtype).itemsize for column in columns])
-
-    @cached_property
-    def _bases(self) -> NDArray[np.int64]:
-        """(batches, columns): where row 0 would be, if all rows before the batch had the same width and stood before it."""
-        firsts = np.concatenate([np.zeros(1, np.int64), self.ends[:-1]])
-        return np.asarray(self.offsets - firsts[:, None] * self._widths, np.int64)
+        widths = np.array([values_in(column, self.shape) * np.dtype(column.dtype).itemsize for column in columns])
+        ends = self.ends + first
+        starts = np.concatenate([np.full(1, first), ends[:-1]])
+        return Rows(ends, self.offsets + address - starts[:, None] * widths, widths)
 
 
-def read_rows(addresses: NDArray[np.int64], examples: Examples, row: int, notes: NDArray[np.int64]) -> int:
-    """Read records whose columns are at (records, columns) addresses to the rows from `row` on.
+class Rows(NamedTuple):
+    """Where rows of columns are: row i, of the batch of which `ends` is the first end above i, at bases[batch] + i * widths."""
+
+    ends: NDArray[np.int64]  # (batches,)
+    bases: NDArray[np.int64]  # (batches, columns)
+    widths: NDArray[np.int64]  # (columns,)
+
+    @staticmethod
+    def join(rows: Sequence[Rows]) -> Rows:
+        """Join the rows of several files, which have the same columns, in ascending order of their numbers."""
+        return Rows(np.concatenate([each.ends for each in rows]), np.concatenate([each.bases for each in rows]), rows[0].widths)
+
+    def addresses(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return (numbers, columns): the address of each of these rows in each column."""
+        addresses: NDArray[np.int64] = self.bases[np.searchsorted(self.ends, numbers, side="right")]
+        return addresses + numbers[:, None] * self.widths
+
+
+def read_rows(rows: Rows, numbers: NDArray[np.int64], examples: Examples, row: int, notes: NDArray[np.int64]) -> int:
+    """Read the records with these numbers to the rows from `row` on.
 
     Returns how many, or a fault with `notes` about the first record that has one, as the kernels do; others are read.
     """
-    count, faults = len(addresses), []
+    count, faults, addresses = len(numbers), [], rows.addresses(numbers)
     if not count:
         return 0
     for number, column in enumerate(COLUMNS[type(examples)]):

@@ -23,7 +23,7 @@ from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError
 from bertprep.files.archives import BUFFER_BYTES, GZIP, BrokenArchiveError, decompress
 from bertprep.files.object_cache import open_local
-from bertprep.records.arrow_reader import Batches, find_batches, read_rows, rewrite
+from bertprep.records.arrow_reader import Batches, Rows, find_batches, read_rows, rewrite
 from bertprep.records.examples import Examples
 from bertprep.records.formats import find_format
 
@@ -47,6 +47,7 @@ class FileBytes:
         self._mapping: mmap.mmap | None = None
         self.is_rewritten = False
         self.batches: Batches | None = None
+        self._rows: Rows | None = None
         content: bytes | mmap.mmap = b""
         try:
             if path.exists() and not path.is_file():
@@ -75,12 +76,9 @@ class FileBytes:
 
     def read_rows(self, records: NDArray[np.int64], examples: Examples, row: int, notes: NDArray[np.int64]) -> int:
         """Read records of Arrow or Parquet to the rows from `row` on; see `arrow_reader.read_rows`."""
-        return read_rows(self.addresses(records), examples, row, notes)
-
-    def addresses(self, records: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return (records, columns): where the rows of records of Arrow or Parquet are in memory."""
         assert self.batches is not None
-        return self.array.ctypes.data + self.batches.locate(records)
+        self._rows = self._rows or self.batches.rows(self.array.ctypes.data)
+        return read_rows(self._rows, records, examples, row, notes)
 
     def close(self) -> None:
         """Give the memory back; the array is empty then."""

@@ -30,8 +30,7 @@ from bertprep.errors import BertprepError, UsageError
 from bertprep.files.object_cache import fetch
 from bertprep.files.places import ObjectPath, place
 from bertprep.kernels import numbers as n
-from bertprep.records.arrow_reader import read_rows
-from bertprep.records.columns import COLUMNS
+from bertprep.records.arrow_reader import Rows, read_rows
 from bertprep.records.data_sets import DataSet, find_records
 from bertprep.records.examples import Examples, Shape
 from bertprep.records.faults import explain
@@ -207,7 +206,7 @@ class RecordSet:
         for start, stop in pairwise([0, *changes.tolist(), len(records)]):
             of_files, some = files[start:stop], records[start:stop]
             if is_columnar[start]:
-                fault = read_rows(self._addresses(of_files, some), examples, row + start, notes)
+                fault = read_rows(self._columns, self._starts[of_files] + some, examples, row + start, notes)
             else:
                 fault = kernels.load().gather(self._rows, of_files, some, stop - start, examples.addresses, row + start, notes)
             if fault < 0:
@@ -221,14 +220,6 @@ class RecordSet:
             file, record = int(files[wrong]), int(records[wrong])
             error = explain(self._paths[file], self._files[file].format, fault, record, notes, self.kind)
             raise BadRecordError(str(error), number=int(self._starts[file]) + record, row=row + wrong)
-
-    def _addresses(self, files: NDArray[np.int64], records: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return (records, columns): where the rows of records of Arrow or Parquet are in memory."""
-        addresses = np.empty((len(records), len(COLUMNS[self.kind])), np.int64)
-        for file in np.unique(files).tolist():
-            rows = np.flatnonzero(files == file)
-            addresses[rows] = self._opened[file].addresses(records[rows])
-        return addresses
 
     def _open(self, wanted: set[int]) -> None:
         """Open files; where these would be too many, close those that are not wanted and cost nothing to open again."""
@@ -248,6 +239,13 @@ class RecordSet:
                 raise changed(path)
             self._opened[number] = opened
             self._rows[number, n.FILE_DATA] = opened.array.ctypes.data
+        rows = [
+            opened.batches.rows(opened.array.ctypes.data, int(self._starts[number]))
+            for number, opened in sorted(self._opened.items())
+            if opened.batches
+        ]
+        if rows:
+            self._columns = Rows.join(rows)
 
     def _close(self, number: int) -> None:
         self._rows[number, n.FILE_DATA] = 0
