@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import operator
 import os
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -139,6 +140,7 @@ class RecordDataset(ColumnDataset):
         self._shape, self._count = records.shape, len(records)
         self._records: RecordSet | None = records
         self._process = os.getpid()
+        self._own = threading.local()  # a block of each thread, read into again and again
 
     def __enter__(self) -> RecordDataset:
         return self
@@ -157,10 +159,10 @@ class RecordDataset(ColumnDataset):
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_records"}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_records", "_own")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _records=None)  # opened again where it is used
+        self.__dict__.update(state, _records=None, _own=threading.local())  # opened again where it is used
 
     @property
     def kind(self) -> type[Examples]:
@@ -198,10 +200,11 @@ class RecordDataset(ColumnDataset):
     def _read(self, numbers: NDArray[np.int64]) -> Columns:
         """Columns of the records, by way of a block that stays in the processor's cache."""
         records, (kind, seq, pred) = self._open(), self._shape
-        rows = rows_in_block(min(_BLOCK, max(1, len(numbers))), seq=seq, pred=pred, kind=kind)
-        block, columns = kind.empty(rows, seq=seq, pred=pred), empty_columns(self._shape, len(numbers))
-        for start in range(0, len(numbers), rows):
-            some = numbers[start : start + rows]
+        if (block := getattr(self._own, "block", None)) is None:
+            block = self._own.block = kind.empty(rows_in_block(_BLOCK, seq=seq, pred=pred, kind=kind), seq=seq, pred=pred)
+        columns = empty_columns(self._shape, len(numbers))
+        for start in range(0, len(numbers), len(block)):
+            some = numbers[start : start + len(block)]
             records.gather_into(block, some)
             try:
                 fill_columns(columns, block[: len(some)], row=start)

@@ -138,7 +138,7 @@ def test_a_disk_without_space_is_named(on_disk: Path, tmp_path: Path) -> None:
 def test_what_follows_a_gzip_file_is_an_error(end: bytes, tmp_path: Path) -> None:
     path = tmp_path / "part-0"
     path.write_bytes(gzip.compress(file_of(FIRST)) + end)
-    with pytest.raises(BertprepError, match=r"part-0: cannot be decompressed: (it ends within|after) its gzip data"):
+    with pytest.raises(BertprepError, match=r"part-0: cannot be decompressed: "):
         records.open(path)
     path.write_bytes(gzip.compress(file_of(FIRST)) + bytes(1000))  # padding, as on tapes
     with records.open(path) as file:
