@@ -15,7 +15,7 @@ from typing import Any
 
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.places import place
-from bertprep.untrusted import parse_json, read_bounded
+from bertprep.untrusted import check_values, parse_json, read_bounded
 
 LAYER_NORM_EPSILON = 1e-12  # as in Google's and Hugging Face's code; Keras' default of 1e-3 changes the loss by 4e-3
 MASKED_OUT = -10_000.0
@@ -101,16 +101,10 @@ class ModelConfig:
     def from_file(cls, path: Path) -> ModelConfig:
         """Read a `bert_config.json`, Google's, or a `config.json`, Hugging Face's."""
         try:
-            settings = parse_json(read_bounded(path))
-            if not isinstance(settings, dict):
-                raise UsageError("is not an object of settings; expected a bert_config.json, an object of names and values")
-            return cls.from_settings(settings)
-        except OSError as error:
-            raise BertprepError(f"{path}: cannot be read: {error.strerror or error}") from error
-        except ValueError as error:
-            raise BertprepError(f"{path}: is not JSON ({error}); expected a bert_config.json") from error
-        except UsageError as error:
-            raise BertprepError(f"{path}: {error}") from error
+            return cls.from_settings(check_values(parse_json(read_bounded(path)), {}))
+        except (OSError, ValueError, UsageError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise BertprepError(f"{path}: {why}; expected a bert_config.json") from error
 
     @classmethod
     def load(cls, name_or_path: str, *, vocab_size: int = 30522) -> ModelConfig:

@@ -256,16 +256,6 @@ def test_xla_computes_the_same() -> None:
 
 
 @pytest.mark.tensorflow
-def test_an_operation_that_xla_does_not_compile_is_found_out() -> None:
-    import tensorflow as tf
-
-    from trainer.engines.tensorflow import compiles_with_xla
-
-    assert compiles_with_xla("CPU:0")
-    assert not compiles_with_xla("CPU:0", tf.strings.as_string)
-
-
-@pytest.mark.tensorflow
 def test_a_step_has_the_same_bits_each_time() -> None:
     """In a size at which TensorFlow's threads have something to share."""
     engine = build("tensorflow", ModelConfig.preset("tiny", vocab_size=MODEL.vocab_size))

@@ -2,7 +2,6 @@
 
 import importlib.util
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,12 +49,6 @@ def test_devices_get_the_fastest_precision_that_all_have(
     assert (found.precision, found.xla, bool(found.why)) == (precision, xla, bool(why))
     assert why in found.why
     assert found.why in found.describe()
-
-
-def test_xla_is_left_out_where_it_does_not_compile_and_was_not_requested() -> None:
-    settings = EngineSettings(engine="tensorflow")
-    for requested, expected in ((settings, False), (replace(settings, xla="on"), True)):
-        assert choose_execution(requested, [H100], has_xla=False).xla == expected
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def workdir(golden_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
         made = bertprep.create(**vars(EXAMPLES), inputs=inputs, output=folder / split, vocab=VOCABULARY, workers=1)
         for name, records in made.folders.items():
             (folder / name).mkdir(exist_ok=True)
-            records.rename(folder / name / split)
+            (records / "training").rename(folder / name / split)
     return folder
 
 

@@ -73,11 +73,11 @@ def test_a_configuration_of_another_model_is_refused(changes: dict[str, Any], me
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", "is not JSON"),
-        ("[" * 200_000, "is not JSON .it is nested too deeply.; expected"),
-        ('{"hidden_size": NaN}', "is not JSON .it has the number NaN"),
-        ('{"hidden_size": 1, "hidden_size": 2}', 'is not JSON .it names "hidden_size" twice'),
-        ("[]", "is not an object of settings"),
+        ("{", "Expecting property name .*; expected a bert_config.json"),
+        ("[" * 200_000, "it is nested too deeply; expected"),
+        ('{"hidden_size": NaN}', "it has the number NaN"),
+        ('{"hidden_size": 1, "hidden_size": 2}', 'it names "hidden_size" twice'),
+        ("[]", "it is .*, expected an object"),
         ('{"hidden_size": 128}', "vocab_size, num_hidden_layers, num_attention_heads, .*: missing"),
     ],
 )
@@ -90,5 +90,5 @@ def test_a_file_that_is_not_a_configuration_is_refused(content: str, message: st
 def test_unknown_names_and_missing_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--model huge: unknown; choose one of tiny, mini, small, base, large, or name a"):
         ModelConfig.load("huge")
-    with pytest.raises(BertprepError, match=r"bert_config\.json: cannot be read: No such file"):
+    with pytest.raises(BertprepError, match=r"bert_config\.json: No such file"):
         ModelConfig.from_file(tmp_path / "bert_config.json")

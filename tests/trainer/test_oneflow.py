@@ -38,7 +38,7 @@ from tests.trainer.small_runs import (
 )
 from trainer.batches import GlobalBatch, features
 from trainer.engines import Execution
-from trainer.engines.oneflow_pipeline import Process, cut, describe, place, read_process
+from trainer.engines.oneflow_pipeline import Process, cut, place, read_process
 from trainer.model import COMPUTE_DTYPES, WORDS
 from trainer.model_config import ModelConfig
 from trainer.settings import OptimizerSettings
@@ -102,16 +102,6 @@ def test_the_ranks_of_pipelines(hosts: int, per_host: int, stages: int, strategy
 def test_an_order_of_ranks_that_oneflow_would_change_is_refused() -> None:
     with pytest.raises(UsageError, match="ranks 2, 5, 1 in this order"):
         place(hosts=3, per_host=2, stages=2, strategy="inter_first")
-
-
-def test_the_plan_has_a_line_for_each_stage() -> None:
-    pipelines = place(hosts=2, per_host=4, stages=4, strategy="intra_first")
-    assert describe(cut(BASE, 4, TASK), pipelines) == [
-        "stage 0: ranks 0, 4; 30,925,056 parameters: embeddings, layers 0",
-        "stage 1: ranks 1, 5; 35,439,360 parameters: layers 1, 2, 3, 4, 5",
-        "stage 2: ranks 2, 6; 35,439,360 parameters: layers 6, 7, 8, 9, 10",
-        "stage 3: ranks 3, 7; 31,743,548 parameters: layers 11, heads",
-    ]
 
 
 @pytest.mark.parametrize(
@@ -291,7 +281,6 @@ def test_a_pipeline_that_is_killed_resumes_to_the_same_bytes(workdir: Path, tmp_
 
     printed = finish(*run(uninterrupted))
     assert re.search("devices +2 x CPU in pipelines of 2, 2 processes\n", printed)
-    assert re.search(r"stage 0: ranks 0; [0-9,]+ parameters: embeddings, layers 0\n", printed)
     killed.mkdir()  # with what a kill in step 7 leaves
     shutil.copy(uninterrupted / "checkpoint-000000004.safetensors", killed)
     log = (uninterrupted / "log.jsonl").read_bytes()

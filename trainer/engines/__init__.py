@@ -69,9 +69,9 @@ class Execution(NamedTuple):
     def describe(self) -> str:
         """One line of the plan."""
         name = {"off": "float32", "fp16": "fp16 with loss scaling", "bf16": "bf16"}[self.precision]
-        attention = "fused attention where it has no dropout (--attention-dropout 0)"
         is_fused = self.has_fused_attention and self.precision != "off"
-        return name + (f" ({self.why})" if self.why else "") + ", XLA" * self.xla + f", {attention}" * is_fused
+        attention = ", fused attention where it has no dropout" * is_fused
+        return name + (f" ({self.why})" if self.why else "") + ", XLA" * self.xla + attention
 
 
 class Engine:
@@ -231,8 +231,8 @@ def dropout_keys(seed: int, step: int, parts: range) -> NDArray[np.int32]:
     return np.array(keys).astype(np.int32)
 
 
-def choose_execution(settings: EngineSettings, processors: Sequence[Processor], *, has_xla: bool = True) -> Execution:
-    """What `--amp` and `--xla` ask for, or what suits all processors; `has_xla` is whether XLA compiles for them.
+def choose_execution(settings: EngineSettings, processors: Sequence[Processor]) -> Execution:
+    """What `--amp` and `--xla` request, or what suits all processors.
 
     On GPUs bf16 where they have it (Ampere on), else fp16 (Volta on), compiled; on CPUs float32. Half precision of OneFlow was
     never tried on a GPU, so it has to be asked for.
@@ -241,7 +241,7 @@ def choose_execution(settings: EngineSettings, processors: Sequence[Processor], 
     is_oneflow = settings.engine == "oneflow"
     xla = settings.engine == "jax" or settings.xla == "on"
     if settings.xla == AUTO and settings.engine == "tensorflow":
-        xla = worst.is_gpu and has_xla
+        xla = worst.is_gpu
     if settings.amp != AUTO:
         return Execution(settings.amp, xla)
     if not worst.is_gpu:

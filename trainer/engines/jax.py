@@ -396,10 +396,8 @@ def _join(rank: int, hosts: tuple[str, ...]) -> None:
     except (RuntimeError, futures.TimeoutError) as error:
         engines.exit_without_waiting()
         why = (str(error) or f"after {_JOIN_TIMEOUT} s").splitlines()[0]
-        raise BertprepError(
-            f"process {rank} of {len(hosts)}: does not meet the others at {hosts[0]} ({why}); start all of them with the same "
-            "--hosts"
-        ) from error
+        advice = "start all of them with the same --hosts"
+        raise BertprepError(f"process {rank}: does not reach the others at {hosts[0]} ({why}); {advice}") from error
 
 
 def _processor(device: Any) -> Processor:

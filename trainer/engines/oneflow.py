@@ -32,7 +32,6 @@ import oneflow as flow
 from numpy.typing import NDArray
 
 from bertprep.errors import BertprepError, UsageError
-from bertprep.progress import say
 from trainer.batches import Batch
 from trainer.engines import Engine, Processor, State, choose_execution
 from trainer.engines import oneflow_pipeline as pipeline
@@ -249,9 +248,6 @@ class OneFlowEngine(Engine):
         super().prepare(model, optimizer, seed=seed, task=task)
         self._ops = Ops(self.precision)
         self._stages = pipeline.cut(model, self.settings.stages, task)
-        if len(self._stages) > 1 and self.is_first:
-            for line in pipeline.describe(self._stages, self._pipelines):
-                say(line)
         self._graphs: dict[tuple[Any, ...], _Graph] = {}  # one for each shape of batch
         names = pipeline.variables_of_parts(model, task)
         layers = [partial(Bert.layer, number=number) for number in range(model.num_hidden_layers)]

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import TypeAlias
@@ -155,14 +155,3 @@ def _check_multiple(processes: int, stages: int) -> None:
             f"--stages {stages}: must divide the number of processes, which is {processes}; start a multiple of {stages} with "
             f"{_LAUNCH}"
         )
-
-
-def describe(stages: Sequence[Stage], pipelines: Pipelines) -> list[str]:
-    """The plan, a line for each stage: its ranks, parameters and parts."""
-    lines, last = [], stages[-1].parts[-1]
-    for number, stage in enumerate(stages):
-        layers = ", ".join(str(part - 1) for part in stage.parts if 0 < part < last)
-        ranks = ", ".join(str(pipeline[number]) for pipeline in pipelines)
-        parts = "embeddings, " * (0 in stage.parts) + f"layers {layers}" + ", heads" * (last in stage.parts)
-        lines.append(f"stage {number}: ranks {ranks}; {stage.parameters:,} parameters: {parts}")
-    return lines

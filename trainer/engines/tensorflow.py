@@ -34,7 +34,7 @@ from trainer.engines import Engine, Processor, State
 from trainer.model import Array, Arrays, Operation, Operations, forward, loss_and_sums, sum_weights
 from trainer.model_config import LAYER_NORM_EPSILON, ModelConfig
 from trainer.optimizers import clip_factor, updates
-from trainer.settings import AUTO, EngineSettings, OptimizerSettings
+from trainer.settings import EngineSettings, OptimizerSettings
 from trainer.tasks import Task
 
 _function = partial(tf.function, autograph=False)  # no Python branch here depends on a tensor
@@ -158,8 +158,7 @@ class TensorFlowEngine(Engine):
         self._names = tuple(f"{'GPU' if gpus else 'CPU'}:{number}" for number in range(count))
         self._strategy = _strategy_on(self._names, processes)
         processors = [_processor(gpu) for gpu in gpus] or [Processor()]
-        has_xla = not gpus or settings.xla != AUTO or compiles_with_xla(self._names[0])
-        execution = engines.choose_execution(settings, processors, has_xla=has_xla)
+        execution = engines.choose_execution(settings, processors)
         devices = int(self._strategy.num_replicas_in_sync)
         super().__init__(settings, processors[0], execution, devices=devices, rank=rank, processes=processes)
         self._sum = self._on_all(self._sum_over_all)
@@ -348,13 +347,3 @@ def _strategy_on(names: tuple[str, ...], world_size: int) -> Any:
 def _processor(gpu: Any) -> Processor:
     details = tf.config.experimental.get_device_details(gpu)
     return Processor(details.get("device_name", "GPU"), details.get("compute_capability"), is_gpu=True)
-
-
-def compiles_with_xla(device: str, probe: Operation = tf.math.erf) -> bool:
-    """Whether XLA compiles a function for a device; for GPUs it needs CUDA's files."""
-    try:
-        with tf.device(device):
-            _function(probe, jit_compile=True)(tf.ones(2)).numpy()
-    except (tf.errors.OpError, RuntimeError):
-        return False
-    return True
