@@ -34,7 +34,7 @@ FORMER = {
     "--finish": "is now --part finish",
     "--task": "is now a command, bertprep task squad or bertprep task glue",
     "--name": "is the argument of bertprep task glue NAME",
-    "--verify": "is gone from this command; bertprep validate checks files by their checksums",
+    "--verify": "is now bertprep validate --remove-damaged, and then this command again",
     "--vocab-size": "is now bertprep vocab --size, before this command",
     # of Google's create_pretraining_data.py
     "--input-file": "is --input here, followed by one or more files",

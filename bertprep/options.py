@@ -304,7 +304,8 @@ class Parser(argparse.ArgumentParser):
         )
         self.former = former or {}
         self._negative_number_matcher = _NEGATIVE_NUMBER  # values; argparse recognizes only numbers without an exponent
-        self.add_argument("--help", "-h", action="help", help="show this help")
+        self._positionals.title = "arguments"
+        self.add_argument("-h", "--help", action="help", help="show this help")
         self.add_argument("--help-all", action=_HelpAll, nargs=0, help=argparse.SUPPRESS)
 
     def parse_known_args(  # type: ignore[override]  # argparse has two forms; this is the one it calls itself

@@ -55,7 +55,7 @@ class OfCorpus(Where):
 
     corpus: str | None = option(
         None, "wikipedia, bookcorpus, wikipedia+bookcorpus, or a name of your own (default: what was downloaded, or else "
-        "sample; with --input: corpus; with --dataset: its name)",
+        "sample; corpus for files of your own)",
     )  # fmt: skip
 
 
@@ -129,8 +129,8 @@ class OfText(OfCorpus):
         "(default: one of 8,000 tokens, trained on the corpus)", metavar="FILE|MODEL", check=str, also=("--vocab-file",),
     )  # fmt: skip
     inputs: Sequence[Path | str] = option(
-        (), "text files to use as shards unchanged: one sentence per line, a blank line after each document; or for create a "
-        "folder of token shards", name="--input", metavar="SHARD", check=as_path,
+        (), "text files to use as shards unchanged: one sentence per line, a blank line after each document; create "
+        "takes a folder of token shards too", name="--input", metavar="SHARD", check=as_path,
     )  # fmt: skip
     lines_are_sentences: bool = option(
         False, "take each line of --input for a sentence, even if most have several or documents have one line", rare=True
