@@ -96,8 +96,8 @@ def create(bench: Bench) -> None:
             warm, fresh = creating(bench, paths, vocab, settings, f"{phase} {formats}", formats)
             bench.compare("records", [warm])
             bench.compare("records", [fresh])
-        for path in sorted((bench.folder / "out").glob("*/*.tfrecord")) + sorted((bench.folder / "out").glob("*/part-*")):
-            bench.compare("records", [Row(f"{phase}: {path.parent.name} read, 256 at a time", count, partial(read, path))])
+        for path in (path for name in ("*.tfrecord", "part-*") for path in (bench.folder / "out").rglob(name)):
+            bench.compare("records", [Row(f"{phase}: {path.name} read, 256 at a time", count, partial(read, path))])
 
 
 def read(path: Path) -> None:
@@ -148,7 +148,7 @@ def gzip(bench: Bench) -> None:
             bench.compare("records", pair)
         folder = bench.folder / phase[:3]
         bertprep.create(**vars(settings), formats="tfrecord", vocab=vocab, inputs=paths, output=folder, workers=1)
-        plain = b"".join(path.read_bytes() for path in folder.glob("*/*.tfrecord"))
+        plain = b"".join(path.read_bytes() for path in folder.rglob("*.tfrecord"))
         rows = []
         for name, compress, level in (("isal", isal_zlib.compress, 1), ("zlib", zlib.compress, 1), ("zlib", zlib.compress, 6)):
             size = len(compress(plain, level)) / len(plain)

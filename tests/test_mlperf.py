@@ -86,7 +86,7 @@ def test_records_are_made_compared_and_linked_for_trainers(made: Any) -> None:
     out, done = made
     assert done.returncode == 1
     rows = table(done.stdout)
-    (path,) = (out / "eval_intermediate" / "tfrecord").iterdir()
+    (path,) = (out / "eval_intermediate" / "tfrecord" / "training").iterdir()
     records = split_records(path.read_bytes())
     ratio = len(records) / 10_000
     assert ratio > 1
@@ -114,7 +114,7 @@ def test_again_makes_nothing_again_and_some_parts_have_their_own_folder(made: An
     assert sorted(path.name for path in folder.iterdir()) == [PARTS[0], PARTS[2]]
     for name in (PARTS[0], PARTS[2]):
         assert "some_parts" in (folder / name).resolve().parts
-        whole = out / "parts" / "tfrecord" / f"mlperf_training_{int(name[5:10]):05d}.tfrecord"
+        whole = out / "parts" / "tfrecord" / "training" / f"mlperf_training_{int(name[5:10]):05d}.tfrecord"
         assert (folder / name).read_bytes() == whole.read_bytes()
 
 
@@ -133,7 +133,7 @@ def test_mlperfs_own_scripts_leave_the_same_records(golden_corpus: Path, tmp_pat
         ("all", 3323, 8_068_900, "4540c4ce4678b5cde0be42584591058f666313ee0822fb45d4a248de9758cec8"),
         ("picked", 1160, 2_820_155, "8998a74db390eb2f1147b4119e5b018f76086f86e52a69352a5c424ad71cf7d5"),
     ):
-        (path,) = (tmp_path / name / "tfrecord").iterdir()
+        (path,) = (tmp_path / name).rglob("*.tfrecord")
         examples = bertprep.records.open(path)[:]
         values = b"".join(array.tobytes() for array in examples.arrays)
         assert (len(examples), path.stat().st_size, hashlib.sha256(values).hexdigest()) == (records, size, sha256)
