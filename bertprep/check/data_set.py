@@ -39,6 +39,7 @@ from bertprep.workspace.manifest import (
 )
 
 _NUMBERED = re.compile(r"(.*?)(\d+)(-of-\d+\D*|\D*)")  # the last number in a name, but not the total number of files
+_TASKS = 1000  # of which each takes some neighbouring files where there are more, as a pipe costs more than a tiny one
 
 
 def check_data_set(
@@ -54,10 +55,12 @@ def check_data_set(
     if data_set.manifest and data_set.is_whole:
         findings += _check_names(data_set, data_set.manifest, set(checks.names))
     missing = {finding.file for finding in findings if finding.code == "file-missing"}
-    tasks = [] if sample and data_set.kind == TEXT_SHARDS else list(_tasks(data_set, checks, missing))
+    files = [] if sample and data_set.kind == TEXT_SHARDS else list(_files(data_set, checks, missing))
+    together = 1 + len(files) // _TASKS
+    tasks = [(str(data_set.folder / files[at].name), files[at : at + together]) for at in range(0, len(files), together)]
     reports: dict[str, FileReport] = {}
-    with closing(pool.run(partial(_check_file, checks.check_file, sample is None), tasks, workers=workers)) as results:
-        for _, report in results:
+    with closing(pool.run(partial(_check_files, checks.check_file, sample is None), tasks, workers=workers)) as results:
+        for report in (report for _, of_task in results for report in of_task):
             checks.take(report)
             reports[report.facts.name] = report
             read = {"records": report.read} if report.read else {}
@@ -88,26 +91,29 @@ def _choose_checks(
     return Records(data_set, vocabulary, list(read_first_records(data_set)), masked_lm_prob=masked_lm_prob, sample=sample)
 
 
-def _tasks(data_set: DataSet, checks: Checks, missing: set[str]) -> Iterator[pool.Task[FileTask]]:
+def _files(data_set: DataSet, checks: Checks, missing: set[str]) -> Iterator[FileTask]:
     """Yield the files to check that are there."""
     entries = data_set.manifest.files if data_set.manifest else {}
     for name, split in checks.files.items():
         parts = checks.parts(name)
         if not missing.intersection(parts):
-            task = FileTask(data_set.folder, name, split, {part: entries[part] for part in parts if part in entries})
-            yield str(data_set.folder / name), task
+            yield FileTask(data_set.folder, name, split, {part: entries[part] for part in parts if part in entries})
 
 
-def _check_file(check_file: Callable[[FileTask], FileReport], compares_checksums: bool, task: FileTask) -> FileReport:
-    """Check a file in a worker, also against its entry in the manifest."""
-    report, entry = check_file(task), task.entries.get(task.name, {})
-    for what, found in report.totals.items():
-        if found != entry.get(what, found):
-            expected = counted(entry[what], "record" if what == "examples" else what.removesuffix("s"))
-            report.findings.append(Finding("manifest", task.name, f"{expected}, as {MANIFEST} says", f"{found:,}"))
-    for name, entry in task.entries.items() if compares_checksums else ():
-        report.findings += _check_content(task.folder / name, name, entry, report.sha256)
-    return report
+def _check_files(
+    check_file: Callable[[FileTask], FileReport], compares_checksums: bool, tasks: Sequence[FileTask]
+) -> list[FileReport]:
+    """Check some files in a worker, each also against its entry in the manifest."""
+    reports = [check_file(task) for task in tasks]
+    for task, report in zip(tasks, reports, strict=True):
+        entry = task.entries.get(task.name, {})
+        for what, found in report.totals.items():
+            if found != entry.get(what, found):
+                expected = counted(entry[what], "record" if what == "examples" else what.removesuffix("s"))
+                report.findings.append(Finding("manifest", task.name, f"{expected}, as {MANIFEST} says", f"{found:,}"))
+        for name, entry in task.entries.items() if compares_checksums else ():
+            report.findings += _check_content(task.folder / name, name, entry, report.sha256)
+    return reports
 
 
 def _check_formats(reports: Sequence[FileReport]) -> list[Finding]:

@@ -33,6 +33,7 @@ MAX_ABOVE_MEAN = 0.02  # fraction of a shard's size, beyond one document
 _DEVIATIONS = 6  # standard deviations by which the largest of 100,000 shards may exceed the mean
 _HASH_BYTES = 16
 _DOCUMENT_END = b"\n\n"
+_ENDS = re.compile(rb"\n\n|\Z")
 # the newline before a second blank line, before a line that could consist of any kind of white space, or before a long line
 _ODD_LINE = re.compile(rb"\n(?=(\n\n)|[^!-~\n]+\n|[^\n]{%d,})" % (MAX_SENTENCE + 1))
 
@@ -78,7 +79,9 @@ def check_text(task: FileTask) -> FileReport:
         report.findings.append(Finding("empty-file", name, "documents, one sentence a line", "a file of 0 bytes"))
         return report
     digests, lines, line = bytearray(), [], 1
-    for block in text.split(_DOCUMENT_END):
+    start = 0
+    for end in _ENDS.finditer(text):
+        block, start = text[start : end.start()], end.end()
         if document := block.strip(b"\n"):
             digests += hashlib.sha256(document).digest()[:_HASH_BYTES]
             lines.append(line + len(block) - len(block.lstrip(b"\n")))

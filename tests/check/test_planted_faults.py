@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,10 +40,15 @@ class Fault:
     seq: int = 128  # of the data set; the shorter, the more often a sentence is alone, and takes a random B; 64 without pairs
 
 
+def whole(name: str, plant: plants.Plant, code: str, file: str = "training", **others: Any) -> Fault:
+    """A fault of a file or a split, not of one record."""
+    return Fault(name, plant, code, file=file, record=None, **others)
+
+
 TFRECORD = ("tfrecord",)
 BREAKS_OFF = ("manifest",)  # the manifest has another number of records than a file that breaks off
 ENDS_EARLY = ("separators", "segments", "mask-outside", "mask-on-special", "prediction-count")
-SECOND, TEST_FILE, TRAINING = "the second training file", "the test file", "training"
+SECOND, TEST_FILE = "the second training file", "the test file"
 FILES = [
     Fault("bit of a length", plants.flip(0), "bad-checksum", formats=TFRECORD, also=BREAKS_OFF),
     Fault("bit of the data", plants.flip(100), "bad-checksum", formats=TFRECORD),
@@ -86,71 +92,47 @@ TOO_FEW = ("prediction-count", "label-frequencies")  # half of a short text has 
 OTHER_TOKENS = ("replacement-shares", "label-beside-mask")  # what was kept no longer is; "the" is beside "the"
 OTHER_TEXT = ("replacement-shares", "label-frequencies", "position-shares", "word-pieces")
 TWICE = ("duplicate-records", "random-tokens")  # draws that are there twice are too much alike
+WARNING: dict[str, Any] = {"level": "warning"}
 THE_WHOLE = [
-    Fault("all [MASK]", plants.redraw(1.0, 0.0), "replacement-shares", file=TRAINING, record=None),
-    Fault("first half only", in_all(edits.mask_first_half), "position-shares", file=TRAINING, record=None, also=TOO_FEW),
-    Fault("all labels the", in_all(edits.predict_the), "label-frequencies", file=TRAINING, record=None, also=OTHER_TOKENS),
-    Fault(
-        "labels of a file one off",
-        in_second_file(edits.shift_labels),
-        "label-beside-mask",
-        file=SECOND,
-        record=None,
-        also=OTHER_TEXT,
-    ),
-    Fault("random tokens of one half", in_all(edits.halve_random), "random-tokens", file=TRAINING, record=None),
-    Fault("random tokens of a file of one half", in_second_file(edits.halve_random), "random-tokens", file=SECOND, record=None),
-    Fault(
-        "no B follows its A",
-        in_all(edits.no_next_sentence),
-        "next-sentence-share",
-        file=TRAINING,
-        record=None,
-        also=("next-sentence-text",),
-    ),
-    Fault("labels inverted", in_all(edits.invert_next), "next-sentence-share", file=TRAINING, record=None, seq=32),
-    Fault("labels of a file all 0", in_second_file(edits.label_next(0)), "next-sentence-share", file=SECOND, record=None),
-    Fault(
-        "labels of a file all 1", in_second_file(edits.label_next(1)), "next-sentence-share", file=SECOND, record=None, seq=32
-    ),
-    Fault("a file twice", plants.repeat_file, "identical-files", file=SECOND, record=None, also=TWICE),
+    whole("all [MASK]", plants.redraw(1.0, 0.0), "replacement-shares"),
+    whole("first half only", in_all(edits.mask_first_half), "position-shares", also=TOO_FEW),
+    whole("all labels the", in_all(edits.predict_the), "label-frequencies", also=OTHER_TOKENS),
+    whole("labels of a file one off", in_second_file(edits.shift_labels), "label-beside-mask", SECOND, also=OTHER_TEXT),
+    whole("random tokens of one half", in_all(edits.halve_random), "random-tokens"),
+    whole("random tokens of a file of one half", in_second_file(edits.halve_random), "random-tokens", SECOND),
+    whole("no B follows its A", in_all(edits.no_next_sentence), "next-sentence-share", also=("next-sentence-text",)),
+    whole("labels inverted", in_all(edits.invert_next), "next-sentence-share", seq=32),
+    whole("labels of a file all 0", in_second_file(edits.label_next(0)), "next-sentence-share", SECOND),
+    whole("labels of a file all 1", in_second_file(edits.label_next(1)), "next-sentence-share", SECOND, seq=32),
+    whole("a file twice", plants.repeat_file, "identical-files", SECOND, also=TWICE),
+    whole("records by length", plants.sort_by_length, "record-order", **WARNING),
+    whole("records by text", plants.sort_by_text, "record-order", **WARNING),
+    whole("B is A", in_all(edits.copy_a_to_b), "next-sentence-text", also=("duplicate-records",)),
+    whole("as many test records", plants.halve_training, "split-sizes", "test", **WARNING),
+    whole("more test records", plants.shrink_training, "split-sizes", "test", also=("manifest",), **WARNING),
     Fault("a file under other masks", plants.repeat_texts, "repeated-texts", file=SECOND, record=SOMEWHERE),
     Fault("test texts in training", plants.copy_test_texts, "test-text-in-training", file=TEST_FILE, record=SOMEWHERE),
-    Fault("records by length", plants.sort_by_length, "record-order", level="warning", file=TRAINING, record=None),
-    Fault("records by text", plants.sort_by_text, "record-order", level="warning", file=TRAINING, record=None),
     Fault("A reversed", in_all(edits.reverse_a), "word-pieces", record=SOMEWHERE),
     Fault("tokens shuffled", in_all(edits.renumber(edits.SHUFFLED_NUMBERS)), "word-pieces", record=SOMEWHERE),
-    Fault("B is A", in_all(edits.copy_a_to_b), "next-sentence-text", file=TRAINING, record=None, also=("duplicate-records",)),
-    Fault("as many test records", plants.halve_training, "split-sizes", level="warning", file="test", record=None),
-    Fault(
-        "more test records",
-        plants.shrink_training,
-        "split-sizes",
-        level="warning",
-        file="test",
-        record=None,
-        also=("manifest",),
-    ),
     Fault("records twice", plants.repeat_records, "duplicate-records", file=SECOND, record=SOMEWHERE),
     Fault("test records in training", plants.copy_test_to_training, "test-in-training", file=TEST_FILE, record=0),
 ]
 THE_MANIFEST = [
-    Fault("lacks a file", plants.in_manifest(dict.pop), "file-extra", level="warning", record=None),
-    Fault("file removed", plants.remove_file, "file-missing", record=None),
-    Fault("file changed", plants.swap_records, "file-changed", record=None, signed=False),
-    Fault("one record less", plants.in_manifest(plants.count_one_less), "manifest", record=None, signed=False),
-    Fault("another vocabulary", plants.other_vocabulary, "manifest", file=VOCABULARY, record=None),
-    Fault("is not there, nor is a file", plants.leave_a_gap, "file-missing", file=SECOND, record=None, signed=False),
-    Fault("is none", plants.spoil_manifest, "manifest", file=MANIFEST, record=None, signed=False),
+    whole("lacks a file", plants.in_manifest(dict.pop), "file-extra", FIRST, **WARNING),
+    whole("file removed", plants.remove_file, "file-missing", FIRST),
+    whole("file changed", plants.swap_records, "file-changed", FIRST, signed=False),
+    whole("one record less", plants.in_manifest(plants.count_one_less), "manifest", FIRST, signed=False),
+    whole("another vocabulary", plants.other_vocabulary, "manifest", VOCABULARY),
+    whole("is not there, nor is a file", plants.leave_a_gap, "file-missing", SECOND, signed=False),
+    whole("is none", plants.spoil_manifest, "manifest", MANIFEST, signed=False),
 ]
 WITHOUT_PAIRS = [
     Fault("unpaired, last [SEP] lost", in_record(put("input_ids", edits.last_position, THE)), "separators", seq=64),
     Fault("unpaired, [SEP] after [CLS]", in_record(edits.begin_with_sep), "separators", seq=64),
     Fault("unpaired, segment 1", in_record(put("segment_ids", 9, 1)), "segments", seq=64, also=("mask-on-special",)),
-    Fault("unpaired, first half only", in_all(edits.mask_first_half), "position-shares", file=TRAINING, record=None,
-          also=TOO_FEW, seq=64),
+    whole("unpaired, first half only", in_all(edits.mask_first_half), "position-shares", also=TOO_FEW, seq=64),
     Fault("unpaired, the manifest says pairs", plants.say_pairs, "mixed-shape", record=0, seq=64, formats=TFRECORD),
-]  # fmt: skip
+]
 FAULTS = WITHOUT_PAIRS + FILES + MESSAGES + TEXTS + PREDICTIONS + THE_WHOLE + THE_MANIFEST
 
 
@@ -161,15 +143,9 @@ def sound(golden_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict
     settings = ShardSettings(shards=2, splitter="lines", test_fraction=0.3)
     bertprep.shard([golden_corpus], **vars(settings), workdir=workdir, corpus="golden", workers=1)
     folders = {}
-    for settings_of_set in (
-        InstanceSettings(),
-        InstanceSettings(seq=32, pred=5),
-        InstanceSettings(seq=64, pred=10, pairs="none"),
-    ):
-        created = bertprep.create(
-            **vars(settings_of_set), vocab=GOLDEN / "vocab.txt", workdir=workdir, corpus="golden", workers=1
-        )
-        folders |= {(name, settings_of_set.seq): folder for name, folder in created.folders.items()}
+    for of in (InstanceSettings(), InstanceSettings(seq=32, pred=5), InstanceSettings(seq=64, pred=10, pairs="none")):
+        created = bertprep.create(**vars(of), vocab=GOLDEN / "vocab.txt", workdir=workdir, corpus="golden", workers=1)
+        folders |= {(name, of.seq): folder for name, folder in created.folders.items()}
     return folders
 
 

@@ -246,11 +246,6 @@ def test_a_half_may_be_rounded_up_as_by_python_2(golden_corpus: Path, tmp_path: 
     up = write_set(CleanSet("golden", settings, "no manifest, rounded up"), 0, texts, tmp_path / "up")
     even = write_set(CleanSet("golden", settings, "no manifest"), 0, texts, tmp_path / "even")
     assert codes(up) == codes(even) == []
-    (path,) = up.rglob("*.tfrecord")
-    shutil.copy(path, even / path.relative_to(up).parent / path.name.replace("00000", "00001"))
-    (outcome,) = bertprep.validate([even], workers=1)
-    found = [(finding.code, finding.file) for finding in outcome.findings if finding.code == "prediction-count"]
-    assert len(found) == 1
     with_manifest = write_set(CleanSet("golden", settings, "rounded up"), 0, texts, tmp_path / "ours")
     assert "prediction-count" in codes(with_manifest)
 
