@@ -129,7 +129,7 @@ class RecordChecker:
     def check(self, examples: Examples, numbers: NDArray[np.int64]) -> NDArray[np.uint64]:
         """Check the records `numbers` of the file; return two hashes of each, of its text and of all values, (n, 2)."""
         hashes = np.empty((len(examples), 2), np.uint64)
-        numbers, arrays = np.ascontiguousarray(numbers, np.int64), examples.addresses
+        numbers, arrays = np.ascontiguousarray(numbers, np.int64), examples.addresses.copy()
         rows = arrays[kernel.ARRAY_FEATURE :].reshape(-1, kernel.ARRAY_WIDTH)
         rows[:] = rows[np.argsort(rows[:, 0])]  # by the ids of features, the kernel has tokens first
         kernels.load().check_records(arrays, len(examples), numbers, self._addresses, hashes)

@@ -168,15 +168,13 @@ def speeches(tmp_path_factory: pytest.TempPathFactory) -> PretrainingExamples:
 @pytest.mark.parametrize("labels", ["as made", "inverted", "shuffled", "2 % further on"])
 def test_labels_that_do_not_fit_the_text_are_found(speeches: PretrainingExamples, labels: str) -> None:
     made = speeches.next_sentence_labels
-    speeches = dataclasses.replace(
-        speeches,
-        next_sentence_labels={
-            "as made": made,
-            "inverted": 1 - made,
-            "shuffled": np.random.default_rng(1).permutation(made),
-            "2 % further on": np.roll(made, len(made) // 50),
-        }[labels],
-    )
+    changed = {
+        "as made": made,
+        "inverted": 1 - made,
+        "shuffled": np.random.default_rng(1).permutation(made),
+        "2 % further on": np.roll(made, len(made) // 50),
+    }
+    speeches = PretrainingExamples(*speeches.arrays[:-1], changed[labels])
     for by_manifest, level in ((True, "error"), (False, "warning")):
         rules = dataclasses.replace(RULES, by_manifest=by_manifest)
         judged = statistics.judge_file(count(speeches), rules, "x", files=1)
