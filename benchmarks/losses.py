@@ -50,7 +50,8 @@ def main() -> None:
             parser.error(f"{engine}: no environment {python}; scripts/test makes it")
         command = launch(python, engine, DEVICES[options.preset], settings | {"out": options.out / engine})
         print(f"{NAMES[engine]}: {shlex.join(command)}", flush=True)
-        subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+        if status := subprocess.run(command, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)}).returncode:
+            raise SystemExit(status)  # the trainer has said why
     logs = {NAMES[engine]: options.out / engine / LOG for engine in engines}
     draw_losses(logs, options.out / "losses.png")
     table = compare(logs)

@@ -40,6 +40,12 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import numpy as np
 
 from benchmarks.harness import describe_machine
+from trainer import engines
+from trainer.batches import features
+from trainer.bench import peak_of, synthetic_records
+from trainer.model_config import ModelConfig
+from trainer.settings import EngineSettings, OptimizerSettings
+from trainer.tasks import Pretraining
 
 ROOT = Path(__file__).resolve().parents[1]
 SHAPES = {"128/20": (128, 20), "512/80": (512, 80)}
@@ -65,8 +71,6 @@ Step = Callable[[int], Callable[[], float | None]]
 
 def make_model(options: argparse.Namespace) -> Any:
     """BERT with dropout; on an accelerator with none of attention, as fused attention needs it, PyTorch's too."""
-    from trainer.model_config import ModelConfig
-
     model = ModelConfig.preset("tiny" if options.tiny else options.model, vocab_size=1000 if options.tiny else 30522)
     return model if options.cpu else replace(model, attention_probs_dropout_prob=0.0)
 
@@ -82,19 +86,12 @@ def label_of(options: argparse.Namespace, shape: str) -> str:
 
 
 def make_batches(model: Any, size: int, seq: int, pred: int, count: int = 2) -> list[Any]:
-    from trainer.batches import features
-    from trainer.bench import synthetic_records
-
     rng = np.random.default_rng(1)
     return [features(synthetic_records(rng, size, seq=seq, pred=pred, vocab_size=model.vocab_size)) for _ in range(count)]
 
 
 def open_engine(options: argparse.Namespace, variant: str, model: Any) -> Any:
     """The engine with that variant's settings."""
-    from trainer.engines import open_engine
-    from trainer.settings import EngineSettings, OptimizerSettings
-    from trainer.tasks import Pretraining
-
     name, settings = ("tensorflow", {}) if variant == TENSORFLOW else ("jax", JAX[variant])
     if options.cpu and name == "tensorflow":
         import tensorflow as tf
@@ -102,10 +99,9 @@ def open_engine(options: argparse.Namespace, variant: str, model: Any) -> Any:
         tf.config.threading.set_intra_op_parallelism_threads(options.threads)
     elif options.cpu and hasattr(os, "sched_setaffinity"):  # JAX takes as many threads as the process may have
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.threads])
-    precision = options.precision
-    engine: Any = open_engine(
-        EngineSettings(engine=name, devices=1, amp=precision, deterministic=settings.get("deterministic", "on"))
-    )
+    deterministic = settings.get("deterministic", "on")
+    opened = EngineSettings(engine=name, devices=1, amp=options.precision, deterministic=deterministic)
+    engine: Any = engines.open_engine(opened)
     if settings.get("fused") is False:
         engine.execution = engine.execution._replace(has_fused_attention=False)
     if "attention_dropout" in settings:
@@ -115,8 +111,6 @@ def open_engine(options: argparse.Namespace, variant: str, model: Any) -> Any:
 
 
 def step_of(engine: Any, batches: list[Any], learning_rate: float = 1e-6) -> Step:
-    from trainer.tasks import Pretraining
-
     def begin(number: int) -> Callable[[], float]:
         batch = batches[number % len(batches)]
         waiting = engine.train(batch, step=number + 1, learning_rate=learning_rate, accumulation=1, stop=False)
@@ -227,17 +221,18 @@ def measure_torch(options: argparse.Namespace, shape: str, size: int, variant: s
             return partial(float, loss.detach())
         done = torch.cuda.Event()  # reading the loss would wait for the step after it too, and leave the GPU idle between them
         done.record()
-        return partial(wait_for, done)
+        wait: Callable[[], None] = done.synchronize
+        return wait
 
     opened = time.perf_counter() - started
     found = time_steps(begin, size, options.steps)
-    of_cuda: dict[str, Any] = {"device": "CPU", "memory": None, "memory_limit": None}
+    found |= {"device": "CPU", "memory": None, "memory_limit": None}
     if device == "cuda":
         limit = torch.cuda.get_device_properties(0).total_memory
-        of_cuda = {"device": torch.cuda.get_device_name(), "memory": torch.cuda.max_memory_allocated(), "memory_limit": limit}
+        found |= {"device": torch.cuda.get_device_name(), "memory": torch.cuda.max_memory_allocated(), "memory_limit": limit}
     versions = {"torch": torch.__version__, "transformers": transformers.__version__}
-    first, precision = found["first_step"] + opened, "off" if options.precision == "off" else "bf16"
-    return {**found, **of_cuda, "first_step": first, "versions": versions, "attention": "SDPA", "precision": precision}
+    found |= {"versions": versions, "attention": "SDPA", "precision": "off" if options.precision == "off" else "bf16"}
+    return {**found, "first_step": found["first_step"] + opened}
 
 
 def measure_products(options: argparse.Namespace) -> dict[str, Any]:
@@ -275,8 +270,6 @@ def measure_losses(options: argparse.Namespace, precision: str) -> dict[str, Any
     if os.environ.get("JAX_PLATFORMS") == "cpu" and hasattr(os, "sched_setaffinity"):  # the others prepare steps meanwhile
         cores = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, cores[len(cores) // 2 :])
-    from trainer.model_config import ModelConfig
-
     steps, size = (20, 8) if options.tiny else (LOSS_STEPS, 16)
     model = ModelConfig.preset("tiny" if options.tiny else "mini", vocab_size=make_model(options).vocab_size).without_dropout()
     options.precision = precision
@@ -314,11 +307,6 @@ MEASURES: dict[str, Callable[..., dict[str, Any]]] = {
     "engine": measure_engine, "torch": measure_torch, "products": measure_products, "losses": measure_losses,
     "profile": measure_profile,
 }  # fmt: skip
-
-
-def wait_for(event: Any) -> None:
-    """Wait for a CUDA event."""
-    event.synchronize()
 
 
 class Clock:
@@ -407,9 +395,6 @@ def show_row(options: argparse.Namespace, shape: str, variant: str, row: dict[st
     label = label_of(options, shape)
     if "error" in row:
         return f"| {label} | {variant} | {'- | ' * 7}{row['error']} | |"
-    from trainer.bench import peak_of
-    from trainer.tasks import Pretraining
-
     seq, pred = shape_of(options, shape)
     each = Pretraining().flops(make_model(options), seq=seq, pred=pred)
     flops, peak = row["sequences_per_second"] * each, peak_of(row["device"])
