@@ -204,8 +204,10 @@ def draw_examples(folder: Path, files: Sequence[FileFacts], number: int) -> list
 def choose(files: Sequence[FileFacts], number: int) -> list[tuple[str, int]]:
     """Return (file, record) of `number` records spread evenly over all; the same on every run.
 
-    >>> choose([FileFacts("a", "", 100, 0), FileFacts("b", "", 50, 0)], 3)
+    >>> choose([FileFacts("a", "", 100, 0), FileFacts("empty", "", 0, 0), FileFacts("b", "", 50, 0)], 3)
     [('a', 25), ('a', 75), ('b', 25)]
+    >>> choose([FileFacts("a", "", 2, 0)], 20), choose([], 20)
+    ([('a', 0), ('a', 1)], [])
     """
     ends = np.cumsum([0, *(file.records for file in files)], dtype=np.int64)
     total = int(ends[-1])

@@ -12,7 +12,7 @@ import pytest
 
 from bertprep.check.charts import maskable_by_position
 from bertprep.check.outcome import FileFacts, Finding, Outcome
-from bertprep.check.page import Example, choose, render, view
+from bertprep.check.page import Example, render, view
 from bertprep.cli import main
 from bertprep.commands.create import create
 from bertprep.config import InstanceSettings
@@ -157,15 +157,6 @@ def test_without_manifest_vocabulary_and_readable_records(outcome: Outcome, exam
 def test_expected_counts_are_computed(outcome: Outcome, examples: PretrainingExamples) -> None:
     maskable = (examples.input_mask == 1) & (examples.input_ids != 2) & (examples.input_ids != 3)
     assert maskable_by_position(outcome.counts["training"]).tolist() == maskable[:300].sum(axis=0).tolist()
-
-
-def test_examples_are_drawn_evenly() -> None:
-    files = [FileFacts("a", "", 1000, 0), FileFacts("empty", "", 0, 0), FileFacts("b", "", 1000, 0)]
-    chosen = choose(files, 20)
-    assert [name for name, _ in chosen] == ["a"] * 10 + ["b"] * 10
-    assert chosen[0] == ("a", 50)
-    assert choose(files[1:2], 20) == []
-    assert choose([FileFacts("a", "", 2, 0)], 20) == [("a", 0), ("a", 1)]
 
 
 def test_the_command_writes_a_page_of_all_that_it_checked(golden_corpus: Path, tmp_path: Path) -> None:

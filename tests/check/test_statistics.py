@@ -10,9 +10,9 @@ import pytest
 import bertprep
 from bertprep import records
 from bertprep.check import statistics
-from bertprep.check.outcome import FileFacts, FileTask, RecordCounts
+from bertprep.check.outcome import FileTask, RecordCounts
 from bertprep.check.records import RecordChecker, check_file
-from bertprep.check.statistics import expect, fraction_interval
+from bertprep.check.statistics import expect
 from bertprep.commands.create import create
 from bertprep.config import InstanceSettings
 from bertprep.instances import Tokenizer, generate_instances
@@ -81,13 +81,6 @@ def test_replacement_fractions_off_by_one_point_are_found(examples: PretrainingE
     examples.input_ids[rows[chosen], places[chosen]] = target[chosen]
     assert 290_000 < len(rows) < 330_000
     assert codes(count(examples)) == ["replacement-shares"]
-
-
-def test_a_token_that_is_never_predicted_is_found(golden: PretrainingExamples) -> None:
-    tally = count(golden)
-    often = int(np.argsort(tally.labels)[-50])
-    tally.labels[often] = 0
-    assert codes(tally) == ["label-frequencies"]
 
 
 @pytest.mark.parametrize(
@@ -190,13 +183,6 @@ def test_draws_of_files_with_one_seed_are_correlated(golden: PretrainingExamples
     assert [finding.code for finding in statistics.judge_split(tally, RULES, "x", expect(tally, RULES, streams=100))] == []
 
 
-def test_test_records_are_fewer_than_those_of_training() -> None:
-    files = [FileFacts("training/part-0", "training", 10, 0), FileFacts("test/part-0", "test", 11, 0)]
-    (finding,) = statistics.judge_split_sizes(files)
-    assert (finding.code, finding.level, finding.file) == ("split-sizes", "warning", "test")
-    assert statistics.judge_split_sizes(files[1:]) == statistics.judge_split_sizes([files[0], files[0], files[1]]) == []
-
-
 def test_all_full_or_nearly_all_short_records(golden: PretrainingExamples) -> None:
     tally = count(golden)
 
@@ -213,10 +199,3 @@ def test_all_full_or_nearly_all_short_records(golden: PretrainingExamples) -> No
     assert levels(0.0) == []
     tally.lengths[40] = 190_000
     assert levels(0.1, uses=50) == ["warning"]
-
-
-def test_an_interval_contains_the_true_fraction() -> None:
-    assert fraction_interval(0, 0) == (0.0, 1.0)
-    low, high = fraction_interval(0, 10)
-    assert low == 0
-    assert 0.7 < high < 0.8
