@@ -17,9 +17,7 @@ from numba.extending import intrinsic
 
 i64, u64, i32, u32 = types.int64, types.uint64, types.int32, types.uint32
 _pointer: Any = types.CPointer
-i8_p, u8_p, u16_p, i32_p, u32_p, i64_p, u64_p, f32_p = map(
-    _pointer, (types.int8, types.uint8, types.uint16, i32, u32, i64, u64, types.float32)
-)
+u8_p, u16_p, i32_p, u32_p, i64_p, u64_p, f32_p = map(_pointer, (types.uint8, types.uint16, i32, u32, i64, u64, types.float32))
 
 CPU_FEATURES = {} if os.environ.get("BERTPREP_PORTABLE") else dict(llvm.get_host_cpu_features())
 """What the processor can do beyond the common; nothing where BERTPREP_PORTABLE asks for what runs anywhere, as tests do."""
