@@ -14,8 +14,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from io import BufferedReader
 from pathlib import Path
@@ -59,8 +58,7 @@ def fetch(files: Mapping[Path, str | None]) -> None:
     Raises `BertprepError` where they do not fit on the disk, before anything is downloaded; where one has another sha256; and
     where the store or the disk fails. Of several processes that want the same files one downloads, and the others wait.
     """
-    with ThreadPoolExecutor(_AT_ONCE) as threads:
-        objects = list(threads.map(ObjectPath.with_status, (path for path in files if isinstance(path, ObjectPath))))
+    objects = sorted(_in_threads(ObjectPath.with_status, [path for path in files if isinstance(path, ObjectPath)]))
     if all(map(_is_here, objects)):
         return
     folder = cache_folder()
@@ -70,7 +68,7 @@ def fetch(files: Mapping[Path, str | None]) -> None:
         _remove_unused(folder)
         _check_space(folder, missing)
         with Progress(f"fetch {missing[0].parent}", len(missing), "files", enabled=len(missing) > 1) as progress:
-            for path in _download_all({path: files[path] for path in missing}):
+            for path in _in_threads(lambda path: _download(path, files[path]), missing):
                 progress.advance(MB=path.status().size_bytes / 1e6)
 
 
@@ -138,33 +136,36 @@ def _check_space(folder: Path, missing: Sequence[ObjectPath]) -> None:
         )
 
 
-def _download_all(files: Mapping[ObjectPath, str | None]) -> Iterator[ObjectPath]:
-    """Yield each file when its copy is there; whatever ends the loop ends the threads after their current files."""
-    waiting, done = list(files.items())[::-1], SimpleQueue[tuple[ObjectPath, BaseException | None]]()
+def _in_threads(work: Callable[[ObjectPath], ObjectPath], paths: Sequence[ObjectPath]) -> Iterator[ObjectPath]:
+    """Yield what `work` returns for each path, as it comes; whatever ends the loop ends the threads after their current paths.
 
-    def work() -> None:
+    They are daemons, so that Ctrl-C does not wait for a silent store, as it would with an executor.
+    """
+    waiting, done = list(reversed(paths)), SimpleQueue[ObjectPath | BaseException]()
+
+    def take() -> None:
         while waiting:
             with suppress(IndexError):  # another thread took the last
-                path, sha256 = waiting.pop()
+                path = waiting.pop()
                 try:
-                    _keep(path, sha256)
-                    done.put((path, None))
+                    done.put(work(path))
                 except BaseException as error:
-                    done.put((path, error))
+                    done.put(error)
 
-    for _ in range(min(_AT_ONCE, len(files))):
-        threading.Thread(target=work, name="fetch", daemon=True).start()  # Ctrl-C does not wait for a silent store
+    for _ in range(min(_AT_ONCE, len(paths))):
+        threading.Thread(target=take, name="fetch", daemon=True).start()
     try:
-        for _ in files:
-            path, error = done.get()
-            if error is not None:
-                raise error
-            yield path
+        for _ in paths:
+            result = done.get()
+            if isinstance(result, BaseException):
+                raise result
+            yield result
     finally:
         waiting.clear()
 
 
-def _keep(path: ObjectPath, sha256: str | None) -> None:
+def _download(path: ObjectPath, sha256: str | None) -> ObjectPath:
+    """Make the copy of an object, which must have this sha256, if one is given."""
     with atomic_file(_copy(path), mode=0o600, tidies=False) as file:
         found = object_store.download(path, path.status(), file)
         if sha256 not in (None, found):
@@ -172,3 +173,4 @@ def _keep(path: ObjectPath, sha256: str | None) -> None:
                 f"{path}: has sha256 {found[:16]}..., expected {str(sha256)[:16]}... by its manifest; it is damaged, make it "
                 "again"
             )
+    return path

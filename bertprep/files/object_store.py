@@ -19,11 +19,12 @@ import re
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import PurePosixPath
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from bertprep.errors import BertprepError, UsageError, quoted
@@ -381,20 +382,17 @@ def _store(path: ObjectPath, put_bytes: int) -> Any:
         unit, silence = first_wait_seconds(), silence_seconds()
         answer = silence + (ONE_PUT_BYTES / _SLOWEST_BYTES_PER_SECOND if is_large else 0)
         backoff = {"init_backoff": timedelta(seconds=unit), "max_backoff": timedelta(seconds=MAX_WAIT * unit), "base": 2}
-        _stores[name] = getattr(obstore.store, kind)(
-            path.bucket,
-            client_options={
-                "allow_http": os.environ.get(allow_http, "").lower() in ("1", "true", "yes"),
-                "connect_timeout": timedelta(seconds=min(silence, 5.0)),
-                "read_timeout": timedelta(seconds=answer),
-                "timeout": timedelta(seconds=max(answer, 20 * silence)),
-            },
-            retry_config={
-                "max_retries": TRIES - 2,
-                "backoff": backoff,
-                "retry_timeout": timedelta(seconds=TRIES * silence),
-            },
-        )
+        client = {
+            "allow_http": os.environ.get(allow_http, "").lower() in ("1", "true", "yes"),
+            "connect_timeout": timedelta(seconds=min(silence, 5.0)),
+            "read_timeout": timedelta(seconds=answer),
+            "timeout": timedelta(seconds=max(answer, 20 * silence)),
+        }
+        retries = {"max_retries": TRIES - 2, "backoff": backoff, "retry_timeout": timedelta(seconds=TRIES * silence)}
+        try:
+            _stores[name] = getattr(obstore.store, kind)(path.bucket, client_options=client, retry_config=retries)
+        except Exception as error:  # such as missing credentials
+            raise _explained(path, error) from error
     return _stores[name]
 
 
@@ -406,7 +404,7 @@ def _call(path: ObjectPath, action: Callable[[Any, str], Result], *, put_bytes: 
     """
     for tried in range(1, tries + 1):
         try:
-            return _interruptibly(path, lambda: action(_store(path, put_bytes), path.key))
+            return _interruptibly(path, partial(action, _store(path, put_bytes), path.key))
         except _NoAnswerError:
             if tried == tries:
                 raise
@@ -428,7 +426,10 @@ def _interruptibly(path: ObjectPath, action: Callable[[], Result]) -> Result:
         threading.Thread(target=act, daemon=True).start()
     else:
         act()
-    result, error = outcome.get()
+    while True:
+        with suppress(Empty):  # a signal may wake another thread than this one
+            result, error = outcome.get(timeout=1)
+            break
     if error is not None:
         raise _explained(path, error) from error
     return cast(Result, result)
@@ -436,8 +437,6 @@ def _interruptibly(path: ObjectPath, action: Callable[[], Result]) -> Result:
 
 def _explained(path: ObjectPath, error: Exception) -> Exception:
     """Return the error to raise for one of obstore's: what happened in one line, and what to do."""
-    if isinstance(error, BertprepError):
-        return error
     text, _, details = str(error).partition("\nDebug source:")
     name = type(error).__name__
     found = {key: match[1] for key, pattern in _IN_ERRORS.items() if (match := re.search(pattern, text))}

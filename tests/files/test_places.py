@@ -294,10 +294,13 @@ def test_names_that_no_path_has(store: Store) -> None:
         assert str(error.value).isprintable()
 
 
-def test_ctrl_c_ends_a_wait_for_a_silent_store(store: Store) -> None:
+@pytest.mark.parametrize(("use", "method"), [("path.read_bytes()", "GET"), ("fetch({path: None})", "HEAD")])
+def test_ctrl_c_ends_a_wait_for_a_silent_store(use: str, method: str, store: Store) -> None:
+    put(store.place("x"), b"data")
     ready = threading.Event()
-    store.faults.append(Fault("GET", times=None, act=ready.set, stall=True))
-    program = f"from bertprep.files.places import place; place('{store.place('x')}').read_bytes()"
+    store.faults += [Fault(each, times=None, act=ready.set, stall=True) for each in ("GET", method)]
+    program = "from bertprep.files.object_cache import fetch; from bertprep.files.places import place; "
+    program += f"path = place('{store.place('x')}'); {use}"
     patient = {**os.environ, "BERTPREP_RETRY_SECONDS": "10"}
     child = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, env=patient, preexec_fn=default_ctrl_c)
     assert ready.wait(60)
