@@ -16,7 +16,6 @@ the check of a manifest (`rules_of`). Fields without `option` are not on the com
 from __future__ import annotations
 
 import argparse
-import functools
 import re
 import sys
 import types
@@ -44,7 +43,6 @@ class _Option:
     name: str = ""  # if it differs from the field's
     also: tuple[str, ...] = ()
     metavar: str | None = None
-    parse: Callable[[str], Any] | None = None
     const: Any = None
     separator: str | None = None
     repeated: bool = False
@@ -57,9 +55,9 @@ def option(default: Any, help: str, **more: Any) -> Any:  # noqa: A002 - argpars
 
     `help` gets "(default: ...)" unless it contains that. Optional: the limits of `Rule` (`least`, `above`, `most`, `below`,
     `choices`, `pattern`, `check`, `words`); `name`, if it differs from the field's, such as "--beta1"; `also`, other spellings,
-    not shown; `metavar`; `parse`, a function of the argument's text; `const`, the value of an option given without one;
-    `separator` of a tuple's values in one argument, or `repeated`, an option for each (without either, each value is an
-    argument); `positional`, an argument without a name; `rare`, shown by --help-all alone.
+    not shown; `metavar`; `const`, the value of an option given without one; `separator` of a tuple's values in one argument, or
+    `repeated`, an option for each (without either, each value is an argument); `positional`, an argument without a name; `rare`,
+    shown by --help-all alone.
 
     A bool is a flag: --NAME, or --no-NAME if the default is True. The choices of an `Enum` are its values.
     """
@@ -131,30 +129,20 @@ class _Field:
                 why = f"{_shown(wrong)}: must be {error}"
             raise UsageError(f"{self.spelling} {why}") from None
 
-    @property
-    def parse(self) -> Callable[[str], Any]:
-        """The function from the text of an argument to a value, which `read` checks."""
-        parse, separator = self.option.parse or _PARSE.get(self.kind, str), self.option.separator
-        return (lambda text: tuple(map(parse, text.split(separator)))) if separator else parse
+    def parse(self, text: str) -> Any:
+        """Return the value of an argument, which `read` checks."""
+        parse, separator = _PARSE.get(self.kind, str), self.option.separator
+        return tuple(map(parse, text.split(separator))) if separator else parse(text)
 
     def _at_fault(self, value: Any) -> Any:
         """Return the value that is wrong, which may be one of a list."""
         one = replace(self.rule, many=False)
-        return (
-            next((each for each in value if not one.holds(each)), value)
-            if self.rule.many and isinstance(value, tuple | list)
-            else value
-        )
+        is_list = self.rule.many and isinstance(value, tuple | list)
+        return next((each for each in value if not one.holds(each)), value) if is_list else value
 
 
-def _fields(settings: Any) -> tuple[_Field, ...]:
+def _fields(settings: type) -> tuple[_Field, ...]:
     """Return the fields of a settings dataclass that are options."""
-    return _fields_of(settings)
-
-
-@functools.cache
-def _fields_of(settings: Any) -> tuple[_Field, ...]:
-    """Return the fields of a settings dataclass that are options, each group's together."""
     hints = typing.get_type_hints(settings)
     found = []
     for each in fields(settings):
@@ -442,20 +430,6 @@ def number(text: str) -> float:
         return float(text)
     except ValueError:
         raise ValueError("must be a number") from None
-
-
-_SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,9})?) ?([KMGT]?)(I?)B?", re.IGNORECASE)
-
-
-def size_in_bytes(text: str) -> int:
-    """Return the number of bytes that a text is.
-
-    >>> size_in_bytes("200GB"), size_in_bytes("1.5 TB"), size_in_bytes("4096"), size_in_bytes("1gib")
-    (200000000000, 1500000000000, 4096, 1073741824)
-    """
-    if not (matched := _SIZE.fullmatch(text.strip())):
-        raise ValueError("must be a size, such as 200GB or 1.5TB")
-    return int(float(matched[1]) * (1024 if matched[3] else 1000) ** " KMGT".index(matched[2].upper() or " "))
 
 
 _PARSE: dict[type, Callable[[str], Any]] = {int: whole_number, float: number}

@@ -65,20 +65,6 @@ def test_invalid_text_is_named(
     assert not [path for path in out.rglob("*") if path.name not in ("vocab.txt", "manifest.json.journal") and path.is_file()]
 
 
-def test_a_wrong_vocabulary_is_named(golden_corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    create = ["create", "--input", str(golden_corpus), "--output", str(tmp_path / "out"), "--vocab"]
-    assert main([*create, str(tmp_path / "none.txt")]) == 2
-    assert complaint(capsys).startswith(f"--vocab {tmp_path}/none.txt: does not exist")
-    assert main([*create, str(tmp_path)]) == 1
-    assert complaint(capsys).startswith(f"{tmp_path}: is not a plain file")
-
-
-@pytest.mark.parametrize("command", ["validate", "inspect"])
-def test_a_missing_vocabulary_is_a_usage_error(command: str, golden_corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([command, str(golden_corpus), "--vocab", "none.txt"]) == 2
-    assert complaint(capsys).startswith("--vocab none.txt: does not exist; ")
-
-
 def test_a_folder_made_with_other_settings_is_left_alone(
     golden_corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -153,48 +139,12 @@ def test_inspecting_a_record_number_past_the_end(
     assert complaint(capsys).startswith(f"--record {record}: ")
 
 
-def test_inspecting_a_file_that_is_not_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "notes.txt"
-    path.write_text("These are notes, and no records at all.\n")
-    assert main(["inspect", str(path)]) == 1
-    assert complaint(capsys).startswith(f"{path}: ")
-
-
 def test_a_closed_pipe_is_not_an_error() -> None:
     shown = subprocess.run(
         f"{sys.executable} -m bertprep --help | head -1", shell=True, capture_output=True, text=True, check=True
     )
     assert shown.stdout.startswith("usage: bertprep")
     assert shown.stderr == ""
-
-
-@pytest.mark.parametrize(
-    ("arguments", "status", "message"),
-    [
-        (["vocab", "--input", "BINARY", "--output", "v.txt"], 1, "BINARY: is not UTF-8"),
-        (["vocab", "--input", "FOLDER"], 2, "--input FOLDER: is a folder; name the files in it"),
-        (["create", "--input", "FOLDER", "--output", "out"], 2, "--input FOLDER: is a folder; name the files in it"),
-        (["create", "--input", "BINARY", "--output", "out"], 1, "BINARY: is not UTF-8"),
-        (
-            ["create", "--input", "TEXT", "--output", "TEXT", "--vocab", VOCABULARY],
-            1,
-            "TEXT/tfrecord/.ledger/settings.json: cannot be written: ",
-        ),
-        (["create", "--corpus", ""], 2, "--corpus : must be wikipedia, bookcorpus"),
-        (["inspect", "FOLDER"], 2, "FOLDER: is a folder; name a record file in it"),
-        (["inspect", "missing"], 2, "missing: does not exist; name a record file"),
-    ],
-)
-def test_mistakes_are_one_line(
-    arguments: list[str], status: int, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
-    monkeypatch.chdir(tmp_path)
-    Path("BINARY").write_bytes(b"\x7fELF\xff\xfe\n")
-    Path("TEXT").write_text("One sentence.\nAnother.\n")
-    Path("FOLDER").mkdir()
-    assert main(arguments) == status
-    assert complaint(capsys).startswith(message)
 
 
 def test_a_vocabulary_smaller_than_requested_is_reported(

@@ -22,10 +22,6 @@ class Precision(Enum):
     BF16 = "bf16"
 
 
-def batch_size(text: str) -> int | str:
-    return text if text == "largest" else int(text)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Run(Settings):
     steps: int | None = option(None, "updates, 100 % of them", least=1)
@@ -35,7 +31,6 @@ class Run(Settings):
     beta_2: float = option(0.999, "decay", name="--beta2", above=0, below=1)
     xla: str = option("auto", "compile", choices=("auto", "on", "off"), const="on", metavar="on|off")
     precision: Precision = option(Precision.OFF, "of matrix products")
-    batch_size: int | str = option(32, "sequences, or the most that fit", parse=batch_size)
     dropout: bool = option(True, "train without dropout")
     eager: bool = option(False, "no graph")
     version: str = "not an option"
@@ -63,8 +58,6 @@ def test_no_arguments_are_the_defaults():
         ("--xla", Run(xla="on")),
         ("--xla off", Run(xla="off")),
         ("--precision bf16", Run(precision=Precision.BF16)),
-        ("--batch-size largest", Run(batch_size="largest")),
-        ("--batch-size 8", Run(batch_size=8)),
         ("--no-dropout --eager", Run(dropout=False, eager=True)),
     ],
 )
