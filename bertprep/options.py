@@ -55,9 +55,9 @@ def option(default: Any, help: str, **more: Any) -> Any:  # noqa: A002 - argpars
 
     `help` gets "(default: ...)" unless it contains that. Optional: the limits of `Rule` (`least`, `above`, `most`, `below`,
     `choices`, `pattern`, `check`, `words`); `name`, if it differs from the field's, such as "--beta1"; `also`, other spellings,
-    not shown; `metavar`; `const`, the value of an option given without one; `separator` of a tuple's values in one argument, or
-    `repeated`, an option for each (without either, each value is an argument); `positional`, an argument without a name; `rare`,
-    shown by --help-all alone.
+    not shown; `metavar`; `const`, the value of an option given without one; `separator` of a list's values in one argument,
+    or `repeated`, an option for each (without either, each value is an argument); `positional`, an argument without a name;
+    `rare`, shown by --help-all alone.
 
     A bool is a flag: --NAME, or --no-NAME if the default is True. The choices of an `Enum` are its values.
     """
