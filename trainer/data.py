@@ -33,7 +33,7 @@ from bertprep.tasks.glue_metrics import check_metrics_installed
 from bertprep.workspace.layout import TEST, TOKENS, TRAINING, VOCABULARY
 from bertprep.workspace.manifest import RECORDS, TASK_RECORDS, TOKEN_SHARDS
 from trainer.model_config import PRESETS, ModelConfig
-from trainer.settings import SHARDS, AnyOptions, GlueOptions, PretrainOptions, SquadOptions
+from trainer.settings import AnyOptions, GlueOptions, PretrainOptions, SquadOptions
 from trainer.tasks import Classification, Squad, Task, pretraining_on, task_of_records
 
 AnyRecords: TypeAlias = RecordSet | LiveExamples
@@ -101,11 +101,6 @@ def open_data(options: AnyOptions, examples: ExampleSettings, opened: ExitStack)
     open_split: Callable[..., Any] = RecordSet
     if isinstance(options, PretrainOptions) and _are_tokens(options, named):
         sets = [find_training_tokens(path) for path in named]
-        if options.shuffle not in (None, SHARDS):
-            raise UsageError(
-                f"--shuffle {options.shuffle}: {sets[0].folder} holds token shards, of which some are in memory at a time; a "
-                "higher --shuffle-shards shuffles wider"
-            )
         settings = replace(examples, seq=options.seq or DEFAULT_SEQ, pred=options.pred or ExampleSettings.pred)
         open_split = partial(
             LiveExamples, settings=settings.instances, vocab=vocab, repeat_epochs=settings.repeat_epochs, seed=options.seed,

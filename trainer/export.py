@@ -88,9 +88,7 @@ def export_model(source: Path, target: Path, to: str = TRANSFORMERS) -> None:
     reader = f"--init_checkpoint={target / GOOGLE_PREFIX}" if to == GOOGLE else f"{_class_of(task)}.from_pretrained reads it"
     say(f"{target}: {', '.join(sorted(path.name for path in target.iterdir()))}")
     say(f"  of {file}: step {saved.step:,}, {parameters:,} parameters; {reader}")
-    if is_cased is None:
-        say("  whether its vocabulary is cased is not known; readers lower-case text, unless they are told not to")
-    elif to == GOOGLE:
+    if to == GOOGLE and is_cased is not None:
         say(f"  with --do_lower_case={not is_cased}, where a script tokenizes text")
 
 

@@ -18,7 +18,7 @@ from bertprep.workspace.layout import MODELS
 from trainer.data import Data
 from trainer.model_config import ModelConfig
 from trainer.optimizers import Schedule
-from trainer.settings import SHARDS, OptimizerSettings, RunOptions
+from trainer.settings import OptimizerSettings, RunOptions
 from trainer.tasks import Task
 from trainer.weights import short_name
 
@@ -148,9 +148,8 @@ class Run:
     @property
     def shuffle_shards(self) -> int:
         """Shards whose records are permuted together; 0 where all records of an epoch are."""
-        if self.options.shuffle == SHARDS or isinstance(self.data.records, LiveExamples):
-            return self.options.shuffle_shards or DEFAULT_GROUP
-        return self.options.shuffle_shards or 0
+        default = DEFAULT_GROUP if isinstance(self.data.records, LiveExamples) else 0
+        return self.options.shuffle_shards or default
 
     @property
     def order(self) -> Order | None:

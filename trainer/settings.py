@@ -102,7 +102,6 @@ class OptimizerSettings:
 
 
 SCHEDULES = ("google", "nvidia")
-SHUFFLES = RECORDS, SHARDS = ("records", "shards")
 MAX_BATCH = 1 << 20
 """Sequences of a micro-batch, and micro-batches of a step; more are a slip of the finger."""
 MAX_EPOCHS = 100_000
@@ -147,11 +146,8 @@ class RunOptions:
     schedule: str | None = option(
         None, "how the learning rate decays (default: google; pretraining with lamb: nvidia)", choices=SCHEDULES
     )
-    shuffle: str | None = option(
-        None, "permute all records of an epoch, or those of some shards at a time (default: records)", choices=SHUFFLES
-    )
     shuffle_shards: int | None = option(
-        None, f"shards that are permuted together, as by --shuffle shards (default: {DEFAULT_GROUP})", least=1
+        None, f"shards whose records are permuted together (default: all; of token shards {DEFAULT_GROUP})", least=1
     )
     seed: int = option(12345, "random seed of the initial weights, of dropout and of the order of the records", least=0)
     log_every: int = option(100, "steps between lines of the log", least=1)
@@ -167,8 +163,6 @@ class RunOptions:
         check_options(self)
         if self.out is not None:
             check_folder("--out", self.out)
-        if self.shuffle == RECORDS and self.shuffle_shards is not None:
-            raise UsageError(f"--shuffle-shards {self.shuffle_shards}: is for --shuffle {SHARDS}, not {RECORDS}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -219,8 +219,8 @@ def train_tiny(engine: Engine, first: int) -> list[float]:
 
 
 def tiny_batch(step: int) -> dict[str, Any]:
-    batch = make_batch(step)
-    return features(replace(batch, input_ids=batch.input_ids % TOKENS, masked_lm_ids=batch.masked_lm_ids % TOKENS))
+    batch = features(make_batch(step))
+    return {name: array % TOKENS if name.endswith("_ids") else array for name, array in batch.items()}
 
 
 def resume_tiny(engine: Engine) -> dict[str, Any]:

@@ -60,7 +60,7 @@ def workdir(golden_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
 def options_on(workdir: Path, out: Path, name: str = "tokens", *, ranks: int = 1, **more: Any) -> PretrainOptions:
     """A run of 40 steps of 64 examples, in three epochs."""
     of_tokens: dict[str, Any] = {"seq": 32, "pred": 5} if name == "tokens" else {}
-    given: dict[str, Any] = {"shuffle": "shards", "shuffle_shards": 2, "log_every": 1, "eval_every": 0, **of_tokens, **more}
+    given: dict[str, Any] = {"shuffle_shards": 2, "log_every": 1, "eval_every": 0, **of_tokens, **more}
     return PretrainOptions(
         data=(workdir / name,), out=out, model="tiny", vocab=VOCABULARY, batch_size=BATCH // ranks, steps=STEPS,
         learning_rate=0.5, warmup_steps=2, eval_sequences=100, **given,
@@ -143,7 +143,7 @@ def test_a_run_without_sentence_pairs_has_no_next_sentences(workdir: Path, tmp_p
 def test_losses_with_dropout_are_those_of_records(engine: str, workdir: Path, tmp_path: Path) -> None:
     (tmp_path / "model.json").write_text(replace(MODEL, num_hidden_layers=1).to_json())
     common = ["--engine", engine, "--model", str(tmp_path / "model.json"), "--steps", "6", "--log-every", "1", "--lr", "0.01"]
-    common += ["--batch-size", "64", "--shuffle", "shards", "--shuffle-shards", "2", "--eval-sequences", "64"]
+    common += ["--batch-size", "64", "--shuffle-shards", "2", "--eval-sequences", "64"]
     examples = ["--vocab", str(VOCABULARY), "--seq", "32", "--pred", "5", "--dupe", "1", "--data-seed", "3"]
     for name, options in (("tfrecord", []), ("tokens", examples)):
         assert main([*common, "--data", str(workdir / name), "--out", str(tmp_path / name), *options]) == 0
@@ -159,8 +159,6 @@ def test_losses_with_dropout_are_those_of_records(engine: str, workdir: Path, tm
         ("--data tokens --format tfrecord", "tokens: | token shards | records"),
         ("--data tfrecord --format tokens", "tfrecord: | records | token shards"),
         ("--data tfrecord --dupe 3", "--dupe: | token shards | tfrecord"),
-        ("--data tokens --vocab {vocab} --shuffle records", "--shuffle records: | tokens"),
-        ("--data tfrecord --shuffle records --shuffle-shards 2", "--shuffle-shards 2: | --shuffle"),
         ("--data tokens --vocab {vocab} --pred 126", "--pred 126: | at least 1"),
     ],
 )

@@ -51,7 +51,7 @@ def pretrain(words: str = "", **engine: Any) -> int:
         ("--data unpaired", "pretraining with sentence pairs | without"),
         ("--batch-size 4", "global_batch 8 | 4"),
         ("--amp bf16", "precision off | bf16"),
-        ("--shuffle shards", "shuffle_shards 0 | 8"),
+        ("--shuffle-shards 8", "shuffle_shards 0 | 8"),
         ("--steps 20", "schedule.steps 10 | 20; --lengthen"),
         ("--steps 8 --lengthen", "schedule.steps 10 | 8; resume with the same"),
         ("--steps 20 --lengthen --lr 1", "schedule.peak 0.0001 | 1.0; resume with the same"),
