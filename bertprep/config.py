@@ -52,7 +52,6 @@ DEFAULT_FORMATS = RecordFormat.TFRECORD, RecordFormat.OFRECORD
 """Those that are made where none is asked for."""
 PAIRS = NEXT_SENTENCE, UNPAIRED = ("next-sentence", "none")
 SPLITTERS = ("sentencex", "lines")
-ASSIGNMENTS = BALANCED, HASH = ("balanced", "hash")
 FEATURE_NAMES = GOOGLE, TF2 = ("google", "tf2")
 COMPRESSIONS = NONE, GZIP = ("none", "gzip")
 TASKS = SQUAD, GLUE = ("squad", "glue")
@@ -65,11 +64,8 @@ class ShardSettings(Settings):
 
     group: ClassVar[str] = MADE
     shards: int | None = option(
-        None, "number of training shards (default: one per 4 MB of text, at least 4, at most 1,024)", least=1
-    )  # fmt: skip
-    assign: str = option(
-        BALANCED, "how documents go to shards: balanced, each to the one that is least full, or hash, by their text alone, "
-        "so that more text moves nothing, and memory does not grow with it", choices=ASSIGNMENTS,
+        None, "number of training shards (default: one per 4 MB of text, at least 4, at most 1,024 up to 64 GB)",
+        least=1,
     )  # fmt: skip
     test_fraction: float = option(0.1, "fraction of the text, by size, that is held out for testing", least=0, below=1)
     splitter: str = option("sentencex", "sentence splitter: sentencex's rules, or one sentence per line", choices=SPLITTERS)

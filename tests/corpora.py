@@ -1,10 +1,12 @@
-"""Text for tests: the golden corpus, dealt out over several files; what an index of files finds in them."""
+"""Text for tests: the golden corpus, dealt out over several files; the documents of sources."""
 
+from collections.abc import Iterable
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from bertprep.text.documents import TextIndex
+    from bertprep.sources.documents import Source
 
 from tests.golden import GOLDEN
 
@@ -35,12 +37,18 @@ def sums(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): sha256_of(path) for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-def texts_of(index: "TextIndex") -> list[str]:
-    """The text of each document of an index."""
-    from bertprep.text.documents import read_batches
+def documents_of(sources: "Iterable[Source]") -> list[str]:
+    """The cleaned documents of sources, without empty ones."""
+    from bertprep.sources.documents import WHOLE
+    from bertprep.sources.plain_text import Piece, hash_file, read_piece
+    from bertprep.text.cleaning import clean_document
 
-    found = []
-    for batch in read_batches(dict(enumerate(index.files)), index.documents):
-        ends = batch.ends.tolist()
-        found += [bytes(batch.text[start:end]).decode() for start, end in zip([0, *ends], ends, strict=False)]
-    return found
+    found: list[str] = []
+    for source in sources:
+        if not source.is_plain:
+            found += source.documents()
+            continue
+        file = hash_file(Path(source.location))
+        for text, ends, _ in read_piece(Piece(file, 0, file.size_bytes, source.reader == WHOLE)):
+            found += [bytes(text[start:end]).decode() for start, end in pairwise([0, *ends.tolist()])]
+    return [cleaned for text in found if (cleaned := clean_document(text))]

@@ -35,19 +35,18 @@ from bertprep.errors import BertprepError
 from bertprep.instances import Tokenizer, Vocabulary, generate_instances, load_vocabulary
 from bertprep.records.data_sets import find_records
 from bertprep.records.token_shards import read_token_shard
+from bertprep.sources.documents import DUMP, READERS, TEXT, WHOLE, Source
 from bertprep.sources.dump import read_dump
-from bertprep.sources.formatting import DUMP, READERS, SourceFile
 from bertprep.sources.listing import check_source, describe, load_listing
 from bertprep.sources.readers import open_stream
 from bertprep.sources.squad import write_squad
 from bertprep.sources.wikitext import to_prose
 from bertprep.text.cleaning import clean_document
-from bertprep.text.documents import TextInput, index_documents
 from bertprep.workspace.journal import Journal
 from bertprep.workspace.layout import LISTING, MANIFEST
 from bertprep.workspace.manifest import JOURNAL_SUFFIX, RECORDS, Manifest, sha256_of
 from tests.check.damage import SETTINGS, Examiner, Target, damage, damage_case
-from tests.corpora import texts_of
+from tests.corpora import documents_of
 from tests.golden import GOLDEN
 
 READ, REFUSED = "read", "refused"
@@ -400,10 +399,9 @@ def _read_source(reader: str, name: str) -> Read:
                 site, pages = read_dump(file, str(path))
                 texts = [to_prose(page.wikitext, site) for page in pages]
         elif name == "a.txt":
-            index = index_documents([TextInput(path, one_document=rng.random() < 0.2)])
-            texts = texts_of(index)
+            texts = documents_of([Source(str(path), WHOLE if rng.random() < 0.2 else TEXT, {})])
         else:
-            texts = list(READERS[reader](SourceFile(str(path), reader, {})))
+            texts = list(READERS[reader](Source(str(path), reader, {})))
         for text in texts:
             clean_document(text).encode(errors="replace")
 

@@ -73,7 +73,7 @@ class Watcher:
         """List everything, and read what is new."""
         self.looks += 1
         for name, version in self._list():
-            if (name, version) in self._seen or "/.ledger/" in name or f"{RECEIPTS}/" in name:
+            if (name, version) in self._seen or "/.ledger/" in name or "/.map/" in name or f"{RECEIPTS}/" in name:
                 continue
             status, content = self._store.ask("GET", quote(name))
             sha256 = hashlib.sha256(content).hexdigest()

@@ -14,7 +14,7 @@ import pytest
 
 from bertprep import kernels
 from bertprep.cli import main
-from bertprep.text import hash_shards
+from bertprep.text import shards
 from bertprep.workspace.journal import FAIL_AFTER
 from bertprep.workspace.layout import LEDGER, MANIFEST, RECEIPTS
 from bertprep.workspace.record_home import find_home
@@ -33,7 +33,7 @@ SHARD = ["shard", "--input", "../text", "--splitter", "lines", "--shards", "13",
 CLEANED = ["shard", "--input", "../lines", "--splitter", "lines", "--shards", "9", *WORKDIR]
 BY_HASH = [
     *("shard", "--input", "../text", "../lines", "--splitter", "lines", "--shards", "13", "--test-fraction", "0.2"),
-    *("--assign", "hash", *WORKDIR),
+    *WORKDIR,
 ]
 SETTINGS = ["--dupe", "1", "--seq", "32", "--pred", "5"]
 CREATE = ["create", *SETTINGS, "--format", "tfrecord,arrow", *WORKDIR]
@@ -92,9 +92,9 @@ def course(golden_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sharding by hash has many pieces to map, and runs to merge."""
-    for name, value in {"PIECE_BYTES": 20_000, "MOST_RUNS": 9, "MERGED_RUNS": 3}.items():
-        monkeypatch.setattr(hash_shards, name, value)
+    """Sharding has many pieces to sort, and runs to merge."""
+    for name, value in {"PIECE_BYTES": 20_000, "MAX_RUNS": 9, "MERGED_RUNS": 3}.items():
+        monkeypatch.setattr(shards, name, value)
 
 
 def run_here(folder: Path, commands: Sequence[Sequence[str]]) -> None:
@@ -257,12 +257,12 @@ def test_parts_in_a_store_leave_the_bytes_of_a_disk(course: Path, store: Store) 
 def test_parts_by_hash_in_a_store_that_fails_leave_the_bytes_of_a_disk(
     course: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hash_shards, "PIECE_BYTES", 32_000_000)  # as the other processes have it
-    monkeypatch.setattr(hash_shards, "MOST_RUNS", 1_000)
+    monkeypatch.setattr(shards, "PIECE_BYTES", 24_000_000)  # as the other processes have it
+    monkeypatch.setattr(shards, "MAX_RUNS", 128)
     command = [*BY_HASH[:2], str(course / "text"), str(course / "lines"), *BY_HASH[4:], "--workdir", store.url]
     store.faults += [
-        Fault("PUT", r".*_00000\.run", lose=True),
-        Fault("GET", r".*_00000\.run", times=2, cut_after=100),
+        Fault("PUT", r".*sorted/[0-9a-f]*\.arrow", lose=True),
+        Fault("GET", r".*sorted/[0-9a-f]*\.arrow", times=2, cut_after=100),
         Fault("PUT", r".*training_00003.*", times=3, status=503, code="SlowDown"),
         Fault("PUT", ".*/manifest.json", lose=True),
         Fault("POST", lose=True),

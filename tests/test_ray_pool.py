@@ -246,7 +246,7 @@ def test_a_store_and_parts_and_a_node_that_is_lost(
     cluster: Any, session: Session, store: Store, text: Path, tmp_path: Path
 ) -> None:
     """Shards by hash, a vocabulary, records and their check, all on the cluster and in a store that fails at times."""
-    shard = ("shard", "--input", str(text), "--corpus", "own", "--shards", "9", "--assign", "hash")
+    shard = ("shard", "--input", str(text), "--corpus", "own", "--shards", "9")
     commands = (shard, VOCABULARY, ("create", *SETTINGS, "--format", "tfrecord"))
     for command in commands:
         assert main([*command, "--workdir", str(tmp_path), "--workers", "1"]) == 0

@@ -47,8 +47,8 @@ TOUR = {
     "pip install '.[cloud,ray]'": "# needs the network",
     "bertprep shard --workdir s3://bucket/data": "bertprep shard --workdir $BUCKET/data --input books --corpus books",
     "bertprep create --workdir s3://bucket/data --part slurm": "bertprep create --workdir $BUCKET/data --part 0/1",
-    "bertprep shard --input TEXT --assign hash --executor ray":
-        "bertprep shard --input books --assign hash  # on Ray: test_ray_pool.py",
+    "bertprep shard --input TEXT --executor ray":
+        "bertprep shard --input books  # on Ray: test_ray_pool.py",
     # Check it
     "bertprep validate data": "{}",
     "bertprep inspect data/ofrecord/.../part-0": "bertprep inspect data/ofrecord/*_pred_20_*/sample/training/part-0",

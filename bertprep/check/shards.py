@@ -8,29 +8,26 @@ shards were made. Of a token shard its two files are checked against each other,
 from __future__ import annotations
 
 import hashlib
-import math
 import re
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bertprep import kernels
 from bertprep.check.outcome import ERROR, WARNING, Checks, FileFacts, FileReport, FileTask, Finding, Outcome, TokenCounts
-from bertprep.config import HASH
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import TEMPORARY_SUFFIX
 from bertprep.files.places import sizes_of
 from bertprep.instances import Vocabulary
 from bertprep.records.data_sets import DataSet
 from bertprep.records.token_shards import check_tokens, has_sentences, read_token_shard, token_files
-from bertprep.text.documents import repeated_rows
 from bertprep.workspace.layout import SPLITS
 
 MAX_SENTENCE = 10_000  # characters
 MAX_ABOVE_MEAN = 0.02  # fraction of a shard's size, beyond one document
-_DEVIATIONS = 6  # standard deviations by which the largest of 100,000 shards may exceed the mean
 _HASH_BYTES = 16
 _DOCUMENT_END = b"\n\n"
 _ENDS = re.compile(rb"\n\n|\Z")
@@ -62,7 +59,7 @@ class TextShards(Checks):
                 outcome.files.append(FileFacts(name, self.files[name], entry.get("documents", 0), entry.get("bytes", 0)))
         super().judge(reports, outcome)
         outcome.findings += _find_repeated(reports, WARNING if made_with.get("keep_duplicates") else ERROR)
-        outcome.findings += _check_balance(reports, by_hash=made_with.get("assign") == HASH)
+        outcome.findings += _check_balance(reports)
 
 
 def check_text(task: FileTask) -> FileReport:
@@ -154,22 +151,34 @@ def _find_repeated(shards: Sequence[FileReport], level: str) -> Iterator[Finding
             yield Finding(code, shards[file].facts.name, expected, found, int(lines[later[row]]), count, of_level)
 
 
-def _check_balance(shards: Sequence[FileReport], *, by_hash: bool) -> Iterator[Finding]:
-    """Yield findings about shards that exceed the mean by more than one document explains, or if `by_hash` by more than chance.
+def repeated_rows(digests: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the indices of rows that repeat an earlier one, ascending, and for each the index of its first occurrence.
 
-    The variance of a shard's size is then at most its mean, times the size of the largest document.
+    >>> repeated_rows(np.array([[7, 1], [3, 4], [7, 1], [7, 2], [7, 1]], np.uint64))
+    (array([2, 4]), array([0, 0]))
     """
+    order = np.lexsort((digests[:, 1], digests[:, 0]))  # stable: of equal rows the earlier one stays first
+    ordered = digests[order]
+    is_new = np.ones(len(order), bool)
+    is_new[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
+    repeats = np.flatnonzero(~is_new)
+    group_starts = np.flatnonzero(is_new)
+    first = order[group_starts[np.searchsorted(group_starts, repeats, side="right") - 1]]
+    by_row = np.argsort(order[repeats])
+    return order[repeats][by_row], first[by_row]
+
+
+def _check_balance(shards: Sequence[FileReport]) -> Iterator[Finding]:
+    """Yield findings about shards that exceed the mean by more than one document explains."""
     for split in SPLITS:
         of_split = [shard for shard in shards if shard.facts.split == split]
         if not of_split:
             continue
         mean = sum(shard.facts.size_bytes for shard in of_split) / len(of_split)
         largest = max(of_split, key=lambda shard: shard.facts.size_bytes)
-        largest_document = max(shard.largest_document for shard in of_split) if by_hash else largest.largest_document
-        by_chance = _DEVIATIONS * math.sqrt(mean * largest_document) if by_hash else 0.0
-        if largest.facts.size_bytes > (1 + MAX_ABOVE_MEAN) * mean + largest_document + by_chance:
-            how = "and as much as chance gives" if by_hash else "and a document"
-            expected = f"at most {MAX_ABOVE_MEAN:.0%} {how} above the mean of {split}, {mean:,.0f} bytes"
+        largest_document = max(shard.largest_document for shard in of_split)
+        if largest.facts.size_bytes > (1 + MAX_ABOVE_MEAN) * mean + largest_document:
+            expected = f"at most {MAX_ABOVE_MEAN:.0%} and a document above the mean of {split}, {mean:,.0f} bytes"
             found = f"{largest.facts.size_bytes:,} bytes"
             yield Finding("shard-balance", largest.facts.name, expected, found, level=WARNING)
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from bertprep import pool
 from bertprep.commands.shard import check_text_files, choose_corpus, downloaded_sources, shard
 from bertprep.commands.vocab import find_vocabulary
-from bertprep.config import HASH, ShardSettings
+from bertprep.config import ShardSettings
 from bertprep.errors import UsageError
 from bertprep.files.atomic import atomic_file, temporary_folder
 from bertprep.files.free_space import FreeSpace, free_space
@@ -161,21 +161,19 @@ def _shards_of(workspace: Workspace, corpus: str, folder: Path, workers: int) ->
         return _listed(manifest, sharded, 1.0)
     if corpus == SAMPLE:
         return _listed(shard(workdir=folder, workers=workers), Workspace(folder).sharded(SAMPLE), 1.0)
-    from bertprep.text.documents import TextInput
-    from bertprep.text.hash_shards import hash_corpus
+    from bertprep.text.shards import shard_corpus
 
     shards: list[Shard] = []
     for part in parts_of(corpus):
-        sources, _ = downloaded_sources(workspace, part)
-        paths = [each.path if isinstance(each, TextInput) else Path(each.location) for each in sources]
-        sizes = [path.stat().st_size for path in paths]
+        sources = list(downloaded_sources(workspace, part))
+        sizes = [Path(each.location).stat().st_size for each in sources]
         chosen, made_of = [], 0
         for source, size in zip(sources, sizes, strict=True):
             if made_of < SAMPLE_BYTES:
                 chosen.append(source)
                 made_of += size
         made = Workspace(folder / part)
-        manifest = hash_corpus(made, part, chosen, ShardSettings(assign=HASH), workers=workers, reporter=SILENT)
+        manifest = shard_corpus(made, part, chosen, ShardSettings(), workers=workers, reporter=SILENT)
         shards += _listed(manifest, made.sharded(part), sum(sizes) / made_of)
     if not shards:
         advice = f"make them first: bertprep shard --input FILES --corpus {corpus}"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from bertprep.commands import split_rows, tell_finished
 from bertprep.commands.request import OfCorpus, Verified, function_of
-from bertprep.config import HASH, ShardSettings
+from bertprep.config import ShardSettings
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.places import HEAD_BYTES, is_object, open_head, place
 from bertprep.options import WHERE, described, narrowed, option
@@ -24,13 +24,13 @@ from bertprep.sources.sample import SAMPLE, write_sample
 from bertprep.terminal import tell, tell_table
 from bertprep.workspace.layout import LISTING, Workspace
 from bertprep.workspace.manifest import TEXT_SHARDS, Manifest, read_manifest, sha256_of
-from bertprep.workspace.parts import Part
 
 if TYPE_CHECKING:
-    from bertprep.sources.formatting import FormattedText, SourceFile
+    from bertprep.sources.documents import Source
     from bertprep.sources.inputs import Fetched
-    from bertprep.text.documents import TextInput
 
+OWN_TEXT = {"own_text": True}
+"""Marks, in a manifest, the user's own text under the name of a download, so that the two never mix."""
 _FILES_TO_SAMPLE, _LINES_TO_SAMPLE = 16, 4096  # of text given as shards, to see whether its lines are sentences
 _WHY_DROPPED = {
     "dropped_empty": "without a letter or a digit",
@@ -69,15 +69,14 @@ class Shard(ShardSettings, OfCorpus, Verified):
         `inputs` are files, folders and URLs of text, JSON Lines, Parquet or Wikimedia dumps (`sources.inputs`), `field` the key
         or column that holds their text; with `one_document` each text file is one. Instead of them `dataset` is a data set's
         name on the Hub (OWNER/NAME or OWNER/NAME:CONFIG), a folder that `save_to_disk` wrote, or a data set in memory, and
-        `split` which of its splits is read, by default train. Text that is not plain is cleaned and written to the workspace
-        first. Existing files are kept if their size is right, or with `verify` their sha256. With `part`, such as "3/400", only
-        that part of the shards is made, and the manifest by the part that finds all there (docs/cluster.md).
+        `split` which of its splits is read, by default train. Existing files are kept if their size is right, or with `verify`
+        their sha256. With `part`, such as "3/400", only that part of the shards is made, and the manifest by the part that
+        finds all there (docs/cluster.md).
 
         Raises `UsageError` for a request that cannot be met, `BertprepError` for incomplete data.
         """
-        from bertprep.sources.formatting import OWN_TEXT, format_corpus
+        from bertprep.sources.documents import TEXT, Source
         from bertprep.sources.inputs import find_sources
-        from bertprep.text.documents import TextInput
         from bertprep.text.shards import shard_corpus
 
         reporter, part, workspace = self.reporter, self.read_part(), self.workspace
@@ -102,59 +101,23 @@ class Shard(ShardSettings, OfCorpus, Verified):
             check_not_downloaded(workspace, corpus)
         if reporter.enabled and self.corpus is None and not inputs:
             say(f"shard: using {corpus} (--corpus names another{'' if is_given else ', --input your own text'})")
-        sources: Sequence[TextInput | SourceFile] = ()
-        parts: list[str] = []
-        if is_given:
-            if dataset is None:
-                fetch = partial(_fetch, workspace=workspace, verify=verify, reporter=reporter)
-                sources = find_sources(inputs, field=field, one_document=one_document, fetch=fetch)
-            else:
-                sources = _find_data_set(dataset, split, field, one_document, workspace, verify, reporter)
+        sources: Sequence[Source] = ()
+        if is_given and dataset is None:
+            fetch = partial(_fetch, workspace=workspace, verify=verify, reporter=reporter)
+            sources = find_sources(inputs, field=field, one_document=one_document, fetch=fetch)
+        elif is_given:
+            sources = _find_data_set(dataset, split, field, one_document, workspace, verify, reporter)
         elif corpus == SAMPLE:
-            sources = [TextInput(write_sample(workspace))]
-        elif not (parts := parts_of(corpus)):
+            sources = [Source(str(write_sample(workspace)), TEXT, {})]
+        elif parts_of(corpus):
+            sources = [source for name in parts_of(corpus) for source in downloaded_sources(workspace, name)]
+        else:
             raise UsageError(
                 f"--corpus {corpus}: has no text shards in {workspace.sharded(corpus)}; "
                 f"make them first: bertprep shard --input FILES --corpus {corpus}"
             )
-        if settings.assign == HASH:
-            from bertprep.text.hash_shards import hash_corpus
-
-            found = [(sources, 0)] if sources else [downloaded_sources(workspace, name) for name in parts]
-            return hash_corpus(
-                workspace,
-                corpus,
-                [source for given, _ in found for source in given],
-                settings,
-                workers=workers,
-                verify=verify,
-                reporter=reporter,
-                already_empty=sum(empty for _, empty in found),
-                about=about,
-                part=part,
-            )
-        if sources:
-            texts = [
-                format_corpus(
-                    workspace, corpus, sources, about=about, workers=workers, verify=verify, part=part, reporter=reporter
-                )
-            ]
-        else:
-            texts = [
-                _downloaded_text(workspace, name, workers=workers, verify=verify, part=part, reporter=reporter)
-                for name in parts
-            ]
         return shard_corpus(
-            workspace,
-            corpus,
-            [given for text in texts for given in text.inputs],
-            settings,
-            workers=workers,
-            verify=verify,
-            reporter=reporter,
-            already_empty=sum(text.empty for text in texts),
-            about=about,
-            part=part,
+            workspace, corpus, sources, settings, workers=workers, verify=verify, reporter=reporter, about=about, part=part
         )
 
 
@@ -196,7 +159,7 @@ def _find_data_set(
     workspace: Workspace,
     verify: bool,
     reporter: Reporter,
-) -> list[TextInput | SourceFile]:
+) -> list[Source]:
     """The text of a data set: of one in memory, in a folder, or if that does not exist, on the Hub."""
     from bertprep.sources.inputs import find_saved, from_memory, source_at
 
@@ -301,35 +264,24 @@ def _is_listed(path: Path) -> bool:
 
 def is_own_text(manifest: Manifest | None) -> bool:
     """Whether text shards of the user's own text have the name of a download."""
-    from bertprep.sources.formatting import OWN_TEXT
-
     return manifest is not None and manifest.made_with.items() >= OWN_TEXT.items()
 
 
 def check_not_downloaded(workspace: Workspace, corpus: str) -> None:
     """Raise `UsageError` if the user's text has the name of a download in the workspace."""
-    from bertprep.sources.formatting import find_formatted
-
-    if all((workspace.download(part) / LISTING).exists() or find_formatted(workspace, part) for part in parts_of(corpus)):
+    if all((workspace.download(part) / LISTING).exists() for part in parts_of(corpus)):
         raise UsageError(
             f"--corpus {corpus}: is a download in {workspace.root}, so your own text cannot have that name there; "
             "choose another workspace (--workdir), or give the text another name: bertprep shard --input FILES --corpus NAME"
         )
 
 
-def check_downloaded(workspace: Workspace, part: str) -> Listing | None:
-    """The listing of a complete download; None if only its cleaned text is left.
-
-    Raises `BertprepError` if the download is incomplete, `UsageError` if neither it nor its text exists.
-    """
-    from bertprep.sources.formatting import find_formatted
-
+def check_downloaded(workspace: Workspace, part: str) -> Listing:
+    """The listing of a complete download; raises `BertprepError` if it is incomplete, `UsageError` if there is none."""
     folder = workspace.download(part)
     command = "bertprep download " + ("bookcorpus" if part == BOOKS else f"wikipedia --language {part.partition('_')[2]}")
     listing = load_listing(folder)
     if listing is None:
-        if find_formatted(workspace, part):
-            return None
         raise UsageError(f"--corpus {part}: is not in {folder}; {command} fetches it")
     own = next(iter(listing.links().values()), None)
     if own and not own.exists():
@@ -342,33 +294,12 @@ def check_downloaded(workspace: Workspace, part: str) -> Listing | None:
     return listing
 
 
-def _downloaded_text(
-    workspace: Workspace, name: str, *, workers: int, verify: bool, part: Part | None, reporter: Reporter
-) -> FormattedText:
-    """The cleaned text of a download, made if it is missing; raises as `check_downloaded` does."""
-    from bertprep.sources.formatting import find_formatted, format_corpus
-
-    listing = check_downloaded(workspace, name)
-    if listing is None and (text := find_formatted(workspace, name)):
-        return text
-    sources = list(_sources(listing, workspace.download(name))) if listing else []
-    return format_corpus(workspace, name, sources, workers=workers, verify=verify, part=part, reporter=reporter)
-
-
-def downloaded_sources(workspace: Workspace, name: str) -> tuple[list[TextInput | SourceFile], int]:
-    """The files of a download, or if only its cleaned text is left, that, and the empty documents that were dropped from it."""
-    from bertprep.sources.formatting import find_formatted
-
-    listing = check_downloaded(workspace, name)
-    if listing is None and (text := find_formatted(workspace, name)):
-        return [*text.inputs], text.empty
-    return list(_sources(listing, workspace.download(name))) if listing else [], 0
-
-
-def _sources(listing: Listing, folder: Path) -> Iterator[TextInput | SourceFile]:
-    from bertprep.sources.formatting import DUMP, SourceFile
+def downloaded_sources(workspace: Workspace, name: str) -> Iterator[Source]:
+    """Yield the files of a download."""
+    from bertprep.sources.documents import DUMP, Source
     from bertprep.sources.inputs import find_sources
 
+    listing, folder = check_downloaded(workspace, name), workspace.download(name)
     if OWN_FILES in listing.source:
         yield from find_sources([folder / OWN_FILES], field="text", one_document=True)
         return
@@ -376,4 +307,4 @@ def _sources(listing: Listing, folder: Path) -> Iterator[TextInput | SourceFile]
     for file in listing.files:
         path = folder / file.name
         identity = {"name": file.name, "bytes": path.stat().st_size, "sha256": file.sha256 or sha256_of(path)}
-        yield SourceFile(str(path), reader, identity)
+        yield Source(str(path), reader, identity)

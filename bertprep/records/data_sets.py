@@ -73,7 +73,7 @@ _NOT_RECORDS = re.compile(
     r"|.*\.tfevents\..*",  # TensorBoard's, which are TFRecord files of other messages
     re.IGNORECASE,
 )
-_NOT_SEARCHED = {"download", "formatted", "vocab", MODELS}
+_NOT_SEARCHED = {"download", "vocab", MODELS}
 _UNKNOWN = "neither TFRecord, OFRecord, nor Arrow or Parquet of records"
 _HEAD_BYTES = 16
 _GZIP_MAGIC = b"\x1f\x8b"

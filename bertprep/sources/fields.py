@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 from bertprep.errors import BertprepError, UsageError
-from bertprep.text.documents import MOST_DOCUMENT_BYTES, too_long
+from bertprep.sources.plain_text import MAX_DOCUMENT_BYTES, too_long
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,7 +32,7 @@ def column_texts(columns: Iterable[Any], path: list[str], what: str, location: s
         while rest and pa.types.is_struct(column.type):
             column = pc.struct_field(column, [column.type.get_field_index(rest.pop(0))])
         for row, value in enumerate(_to_python(column, start, what, location), start):
-            if type(value) is str and len(value) <= MOST_DOCUMENT_BYTES:
+            if type(value) is str and len(value) <= MAX_DOCUMENT_BYTES:
                 yield value
             else:
                 yield to_text(_pick(value, ".".join(rest)) if rest else value, f"{location}: row {row:,}: {what}")
@@ -73,7 +73,7 @@ def to_text(value: Any, where: str, row: dict[str, Any] | None = None) -> str:
         shown = repr(wrong)[:_SHOWN]
         raise BertprepError(f"{where}: expected text, found {type(wrong).__name__} {shown}{advice}")
     text = value if isinstance(value, str) else "\n".join(each.replace("\n", " ") for each in texts)
-    if len(text) > MOST_DOCUMENT_BYTES:
+    if len(text) > MAX_DOCUMENT_BYTES:
         raise too_long(where, "it")
     return text
 

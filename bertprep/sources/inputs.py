@@ -27,10 +27,9 @@ from urllib.parse import urlsplit
 from bertprep.errors import BertprepError, UsageError, quoted
 from bertprep.files.places import place
 from bertprep.rules import Rule
+from bertprep.sources.documents import DUMP, MEMORY, TEXT, WHOLE, MemorySource, Source
 from bertprep.sources.fields import column_texts, find_column, row_text, show_names
-from bertprep.sources.formatting import DUMP, MemorySource, SourceFile
 from bertprep.sources.readers import check_not_records, file_system, is_local, is_url, is_web, split_hops, suffixes
-from bertprep.text.documents import TextInput
 from bertprep.untrusted import LIST, NAME, check_values, parse_json, read_bounded
 from bertprep.workspace.layout import DATASET_DICT, STATE, TRAIN, is_saved
 from bertprep.workspace.manifest import sha256_of
@@ -57,13 +56,13 @@ def is_glob(location: str) -> bool:
 
 def find_sources(
     locations: Sequence[str | Path], *, field: str, one_document: bool, fetch: Callable[[str], Fetched | None] | None = None
-) -> list[TextInput | SourceFile]:
+) -> list[Source]:
     """Return the source files that `locations` name, in their order; those of a folder or pattern are sorted by name.
 
     With `one_document` each text file is one document. `fetch` downloads what it can, and returns None for anything else; other
     URLs are streamed. Raises `UsageError` for what does not exist.
     """
-    sources: list[TextInput | SourceFile] = []
+    sources: list[Source] = []
     for location in (str(place(each)) if isinstance(each, Path) else each for each in locations):
         if is_web(location) and is_glob(location):
             raise UsageError(f"--input {location}: a web server does not list its files; give the address of each")
@@ -140,29 +139,29 @@ def _explained(location: str) -> Iterator[None]:
         raise BertprepError(f"{location}: cannot be reached: {quoted(str(error))}") from error
 
 
-def source_at(location: str, field: str, one_document: bool, identity: dict[str, Any] | None = None) -> TextInput | SourceFile:
+def source_at(location: str, field: str, one_document: bool, identity: dict[str, Any] | None = None) -> Source:
     """Return one file, read according to its suffix; `identity` is what is known to change with its content."""
     kind, compression = suffixes(location)
     if kind in NO_TEXT:
         raise UsageError(f"--input {location}: a {kind} file is not read; give text, JSON Lines, Parquet or a Wikimedia dump")
-    reader = READER_OF.get(kind, "whole" if one_document else "text")
+    reader = READER_OF.get(kind, WHOLE if one_document else TEXT)
     if not is_local(location):
         system, name = file_system(location)
         with _explained(location):
             known = {"name": location, "bytes": system.info(name).get("size"), "key": system.ukey(name)}
-        return SourceFile(location, reader, known, field)
+        return Source(location, reader, known, field)
     path = place(location)
     if not path.is_file():
         raise UsageError(
             f"--input {location}: {'is not a file' if path.exists() else 'does not exist'}; name files, folders or URLs"
         )
-    if reader in ("text", "whole") and not compression:
-        return TextInput(path, one_document=one_document)
+    if reader in (TEXT, WHOLE) and not compression:
+        return Source(location, reader, {})  # which is hashed by workers
     known = identity or {"name": path.name, "bytes": path.stat().st_size, "sha256": sha256_of(path)}
-    return SourceFile(location, reader, known, field)
+    return Source(location, reader, known, field)
 
 
-def find_saved(folder: Path, split: str | None, field: str) -> list[SourceFile]:
+def find_saved(folder: Path, split: str | None, field: str) -> list[Source]:
     """Return the Arrow files of a folder that save_to_disk wrote, in their order; without a `split` those of train.
 
     Raises `UsageError` if it is no such folder, or does not have the split; `BertprepError` if it is incomplete.
@@ -193,7 +192,7 @@ def find_saved(folder: Path, split: str | None, field: str) -> list[SourceFile]:
         if not path.is_file():
             raise BertprepError(f"{path}: is missing, but {STATE} lists it; copy or save the data set again")
         identity = {"name": name, "bytes": path.stat().st_size, "sha256": sha256_of(path)}
-        sources.append(SourceFile(str(path), "arrow", identity, field))
+        sources.append(Source(str(path), "arrow", identity, field))
     if not sources:
         raise BertprepError(f"{folder / STATE}: lists no files; save the data set again")
     return sources
@@ -224,7 +223,7 @@ def _not_saved(path: Path, error: ValueError) -> BertprepError:
     return BertprepError(f"{path}: is not as save_to_disk writes it: {error}; copy or save the data set again")
 
 
-def from_memory(dataset: object, split: str | None, field: str) -> list[SourceFile]:
+def from_memory(dataset: object, split: str | None, field: str) -> list[Source]:
     """Return the text of a Dataset, DatasetDict, IterableDataset, IterableDatasetDict or pyarrow.Table.
 
     Text of a Dataset is kept while its fingerprint is the same, and that of a Table while its content is; that of an
@@ -254,7 +253,7 @@ def from_memory(dataset: object, split: str | None, field: str) -> list[SourceFi
         identity = {"fingerprint": str(fingerprint)}
     elif "pyarrow.Table" in kinds:
         identity = {"sha256": _digest(read())}
-    return [MemorySource(what, "memory", {"name": what, **identity}, field, read)]
+    return [MemorySource(what, MEMORY, {"name": what, **identity}, field, read)]
 
 
 def _texts_in_memory(rows: Any, path: list[str] | None, what: str, field: str) -> Iterator[str]:

@@ -22,7 +22,7 @@ from bertprep.files.archives import BUFFER_BYTES, COMPRESSIONS, BrokenArchiveErr
 from bertprep.files.object_cache import open_local
 from bertprep.files.places import place
 from bertprep.sources.fields import check_no_tokens, column_texts, find_column, no_field, row_text
-from bertprep.text.documents import MOST_DOCUMENT_BYTES, check_encoding, too_long
+from bertprep.sources.plain_text import MAX_DOCUMENT_BYTES, check_encoding, too_long
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -110,10 +110,10 @@ def _byte_lines(location: str) -> Iterator[tuple[str, bytes]]:
     """Yield (location and number, content) of the lines of a file."""
     with open_stream(location) as stream:
         file = stream if isinstance(stream, io.BufferedReader | io.BytesIO) else io.BufferedReader(stream, BUFFER_BYTES)  # type: ignore[type-var]
-        lines = iter(partial(file.readline, MOST_DOCUMENT_BYTES + 1), b"")  # a line may be the whole file
+        lines = iter(partial(file.readline, MAX_DOCUMENT_BYTES + 1), b"")  # a line may be the whole file
         for number, line in enumerate(lines, start=1):
             where = f"{location}: line {number:,}"
-            if len(line) > MOST_DOCUMENT_BYTES:
+            if len(line) > MAX_DOCUMENT_BYTES:
                 raise too_long(where, "it")
             if number == 1:
                 check_encoding(location, line)
@@ -144,7 +144,7 @@ def read_text(location: str, *, one_document: bool = False) -> Iterator[str]:
             continue
         lines.append(line)
         characters += len(line)
-        if characters > MOST_DOCUMENT_BYTES:
+        if characters > MAX_DOCUMENT_BYTES:
             raise too_long(location, "a document")
     if lines or one_document:
         yield "".join(lines)
@@ -181,7 +181,7 @@ def read_table(location: str, field: str, delimiter: str) -> Iterator[str]:
             yield line
         at_end = True
 
-    usual = csv.field_size_limit(MOST_DOCUMENT_BYTES)
+    usual = csv.field_size_limit(MAX_DOCUMENT_BYTES)
     rows = csv.reader(lines(), delimiter=delimiter)
     start = 1
     header: list[str] = []
@@ -234,14 +234,14 @@ def open_parquet(location: str) -> Iterator[Any]:
 
 
 def _rows_at_a_time(file: Any, column: str) -> int:
-    """Return as many rows as fit in about `MOST_DOCUMENT_BYTES`, by the means of the row groups."""
+    """Return as many rows as fit in about `MAX_DOCUMENT_BYTES`, by the means of the row groups."""
     most = 1
     for index in range(file.num_row_groups):
         group = file.metadata.row_group(index)
         chunks = [group.column(each) for each in range(group.num_columns)]
         size = sum(chunk.total_uncompressed_size for chunk in chunks if f"{chunk.path_in_schema}.".startswith(f"{column}."))
         most = max(most, size // max(1, group.num_rows))
-    return int(max(1, min(MAX_ROWS, MOST_DOCUMENT_BYTES // most)))
+    return int(max(1, min(MAX_ROWS, MAX_DOCUMENT_BYTES // most)))
 
 
 def read_arrow(location: str, field: str) -> Iterator[str]:

@@ -12,14 +12,14 @@ from pathlib import Path
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import atomic_file
 from bertprep.files.lock import locked
-from bertprep.workspace.layout import Workspace, formatted_text
+from bertprep.workspace.layout import Workspace
 
 SAMPLE = "sample"
 
 
 def write_sample(workspace: Workspace) -> Path:
     """The sample corpus as one text file, a paragraph a line and a blank line after each speech; written if missing."""
-    path = workspace.formatted(SAMPLE) / formatted_text(SAMPLE, 0)
+    path = workspace.download(SAMPLE) / f"{SAMPLE}.txt"
     if path.exists():
         return path
     with locked(path.parent, f".{path.name}.lock", wait=True):

@@ -10,7 +10,7 @@ from typing import Any
 
 from bertprep.sources import import_extra
 from bertprep.sources.dump import SiteInfo
-from bertprep.text.sentences import ends_sentence
+from bertprep.sources.plain_text import ends_sentence
 
 MAX_HEADING = 80
 """Characters; a longer line is kept whatever its end, so that a script without full stops loses nothing."""

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from bertprep.kernels.numbers import TEXT_SLACK
-from bertprep.text.documents import BATCH_BYTES, has_word
+from bertprep.sources.plain_text import BATCH_BYTES, has_word
 from bertprep.text.sentences import Splitter, split_lines
 
 

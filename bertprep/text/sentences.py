@@ -22,7 +22,6 @@ from sentencex import segment
 from bertprep import kernels
 from bertprep.kernels.numbers import (
     ASK_LINE,
-    CLOSING_MARKS,
     CUT_PLAIN,
     ENDER_ASK,
     ENDER_BITS,
@@ -31,8 +30,8 @@ from bertprep.kernels.numbers import (
     ENDER_WIDTH,
     LINES_ONLY,
     PARAGRAPHS,
-    SENTENCE_ENDS,
 )
+from bertprep.sources.plain_text import ends_sentence
 
 PLAIN_IN = ("1.0.32",)
 """The versions of sentencex whose English rules the kernel was compared with; with another one every line is sentencex's."""
@@ -173,11 +172,6 @@ def are_paragraphs(lines: list[str]) -> bool:
     """Whether lines are whole paragraphs or sentences, most of which then end like a sentence, and not wrapped text."""
     ends = sum(map(ends_sentence, lines[:-1]))  # the last one does in either case
     return 2 * ends > len(lines) - 1
-
-
-def ends_sentence(line: str) -> bool:
-    """Whether a line ends with a sentence-final mark, closing quotation marks and brackets aside."""
-    return line.rstrip(CLOSING_MARKS).endswith(SENTENCE_ENDS)
 
 
 def split_paragraph(text: str, language: str) -> list[str]:

@@ -1,54 +1,77 @@
-"""Makes text shards from text files: one sentence per line, a blank line after each document, UTF-8.
+"""Makes text shards: one sentence per line, a blank line after each document, UTF-8; for any amount of text.
 
-The files are indexed once; then each shard is a separate task, in which a worker reads the shard's documents from the input
-files, splits them into sentences and writes the shard. So memory is bounded by the largest document, whatever the size of the
-corpus; a killed run resumes with the missing shards; and the bytes do not depend on the number of workers.
+Documents are sorted by the hash of their text as it is in the shards. The hashes are cut into a range for each shard, of equal
+bytes; the last ranges are the test split. So equal documents meet, wherever they come from, and neither the names, the order
+nor the division of the inputs matter.
+
+    copy      dumps and text in memory, which only one process can read, to files that several can
+    sort      some inputs, or a piece of a large text file: clean, split into sentences, sort: runs
+    merge     where there are many runs, some become one, so that reading a range of all is a bounded number of reads
+    cut       by the rows of all runs: hash and size of each document
+    shard     merge a range of all runs, and drop what repeats
+
+Each step but cut is a call of the one loop, `work.run`. Its files are in .map next to the shards until their manifest is there,
+named for their content: so a run that failed on one input goes on with what it has made of the others. A part that has done its
+own of a step makes what is still missing, rather than wait.
 """
 
-from collections.abc import Sequence
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from bertprep import kernels, pool
 from bertprep.config import ShardSettings
+from bertprep.errors import BertprepError, UsageError
+from bertprep.files.atomic import atomic_file, remove_folder
+from bertprep.files.places import place
 from bertprep.progress import Reporter
-from bertprep.text.assignment import assign_documents, count_shards
-from bertprep.text.documents import Documents, TextFile, TextIndex, TextInput, index_documents, read_batches
+from bertprep.sources.documents import BATCH_CHARACTERS, MEMORY, SPLITTERS, WHOLE, Batch, Source, copy_stream
+from bertprep.sources.plain_text import Piece, TextFile, cut_file, hash_file, read_piece
+from bertprep.terminal import counted
+from bertprep.text.cleaning import Cleaner
+from bertprep.text.runs import HASHES, Documents, RunFile, Sorter, merge_runs, read_rows, read_windows
 from bertprep.text.sentences import load_splitter
-from bertprep.text.writing import text_file
-from bertprep.workspace.layout import TEST, TRAINING, Workspace, text_shard
-from bertprep.workspace.manifest import TEXT_SHARDS, Manifest, versions_of
+from bertprep.work.damage import remove_damaged
+from bertprep.work.ledger import Entry, Ledger
+from bertprep.work.run import Maker, Task, run
+from bertprep.workspace.journal import check_same, make_header
+from bertprep.workspace.layout import MAPPED, TEST, TRAINING, Workspace, text_shard
+from bertprep.workspace.manifest import MAPPED_TEXT, TEXT_SHARDS, Manifest, is_in_place, read_manifest, versions_of
 from bertprep.workspace.parts import Part
-from bertprep.workspace.receipts import find_finished, open_journal, unfinished
-from bertprep.workspace.verification import remove_damaged
 
-KIND = TEXT_SHARDS
-
-
-@dataclass(frozen=True)
-class ShardTask:
-    """A worker's task: one shard."""
-
-    path: Path
-    inputs: dict[int, TextFile]  # only files with documents of the shard: a corpus may have very many
-    documents: Documents
-    settings: ShardSettings
+PIECE_BYTES = 24_000_000
+"""Inputs, or pieces of text files, of about this size are sorted at once."""
+MAX_RUNS = 128
+"""Runs are merged until there are no more."""
+MERGED_RUNS = 32
+"""So many become one."""
+BYTES_PER_SHARD = 4_000_000
+MIN_SHARDS, MAX_SHARDS = 4, 1_024  # without --shards, of shards up to `MAX_SHARD_BYTES`
+MAX_SHARD_BYTES = 64_000_000
+MAX_ROWS = 1 << 20
+"""The documents of which shards are cut to a document; of more, to a 2**20th of all hashes."""
+_WRITE_BYTES = 2_000_000
+RUNS, ROWS = ".arrow", ".rows"
 
 
 def shard_corpus(
     workspace: Workspace,
     corpus: str,
-    inputs: Sequence[TextInput],
+    sources: Sequence[Source],
     settings: ShardSettings,
     *,
     workers: int,
     verify: bool = False,
     reporter: Reporter,
-    already_empty: int = 0,
     about: dict[str, Any] | None = None,
     part: Part | None = None,
 ) -> Manifest:
@@ -56,96 +79,455 @@ def shard_corpus(
 
     The manifest's `made_with` holds the resolved numbers of shards, as "shards" and "test_shards", the identity of the text, by
     content, and the entries of `about`; its `files` the documents, sentences, words, bytes and sha256 of each shard; its
-    `counts` the dropped documents, including those that were `already_empty` when `inputs` were made. With `verify` a shard
-    whose sha256 has changed counts as missing. That of a `part` lists its own shards, until all are there. Raises `UsageError`
-    for an impossible request, and `BertprepError` for text that cannot be sharded or a folder with shards of other text or
-    settings.
+    `counts` the dropped documents. With `verify` a shard whose sha256 has changed counts as missing. That of a `part` lists the
+    shards that are there, until all are. Raises `UsageError` for an impossible request, `BertprepError` for text that cannot be
+    sharded or a folder with shards of other text or settings.
     """
-    language = settings.language or "en"
-    index = _index(corpus, inputs, settings, workers, reporter)
-    documents = index.documents
-    counts = count_shards(documents.size_bytes, settings)
+    job = _Job(workspace.sharded(corpus), corpus, settings, workers, part, reporter)
+    copies = {} if all(source.is_known for source in sources) else _copy_streams(job, sources)
+    sources = [
+        source if source.is_known else replace(source, identity={"sha256": copies[index].content})
+        for index, source in enumerate(sources)
+    ]
+    files = _hash_files(sources, job)
+    identities = [_metadata(source, files) for source in sources]
     made_with = {
-        "inputs": [_identity(file) for file in index.files],
+        "inputs": sorted(identities, key=json.dumps),
         "splitter": settings.splitter,
-        "language": language,
+        "language": settings.language or "en",
         "keep_duplicates": settings.keep_duplicates,
         "test_fraction": settings.test_fraction,
-        "shards": counts.training,
-        "test_shards": counts.test,
         **(about or {}),
     }
-    dropped = {"dropped_empty": index.empty + already_empty, "dropped_duplicates": index.duplicates}
-    folder = workspace.sharded(corpus)
-    finished = find_finished(folder, KIND, made_with)
+    finished = _find_finished(job, made_with)
+    if verify and part is None and not (job.folder / MAPPED).is_symlink():
+        remove_folder(job.folder / MAPPED)
     if verify:
-        journal = open_journal(folder, KIND, made_with)
-        if remove_damaged(finished, journal, label=KIND, workers=workers, reporter=reporter):
-            finished = None
+        remove_damaged(job.folder, None, workers=workers, reporter=reporter)
+        finished = finished if finished and is_in_place(job.folder, finished.files) else None
+    if finished is None:
+        try:
+            manifest = _make(job, sources, files, copies or _copy_streams(job, sources), made_with)
+        except BertprepError:  # perhaps since another run has finished, and removed what this one was reading
+            if (finished := _find_finished(job, made_with)) is None:
+                raise
     if finished:
-        return finished
-
-    shards = [text_shard(TRAINING, corpus, i) for i in range(counts.training)]
-    shards += [text_shard(TEST, corpus, i) for i in range(counts.test)]
-    assigned = assign_documents(documents.size_bytes, counts.fractions())
-    order = np.argsort(assigned, kind="stable")  # by shard, and within a shard in text order
-    of_shard = np.split(order, np.searchsorted(assigned[order], np.arange(1, len(shards))))
-    with open_journal(folder, KIND, made_with, part=part, wait=True) as journal:
-        if journal.found:
-            return journal.found
-        own = part.deal(shards) if part else shards
-        journal.look(own)
-        tasks = []
-        for name, which in zip(own, part.deal(of_shard) if part else of_shard, strict=True):
-            if name not in journal.done:
-                in_shard = documents.take(which)
-                inputs_of_shard = {number: index.files[number] for number in set(in_shard.file.tolist())}
-                tasks.append((name, ShardTask(folder / name, inputs_of_shard, in_shard, settings)))
-        with (
-            reporter.progress(f"shard {corpus}", len(tasks)) as shown,
-            closing(pool.run(write_shard, tasks, workers=workers)) as results,
-        ):
-            for name, facts in results:
-                journal.add_soon(name, facts)
-                shown.advance(sentences=facts["sentences"], MB_of_text=facts["bytes"] / 1e6)
-        if missing := journal.missing(shards):
-            return unfinished(journal, shards, missing, part, reporter)
-        return journal.finish(shards, versions_of("sentencex"), dropped)
+        ledger = Ledger(folder=job.folder, kind=TEXT_SHARDS, made_with=finished.made_with, versions=finished.versions)
+        tasks = [Task(name, {"text": name}) for name in finished.files]
+        manifest = run(_Reduce(corpus), {"text": ledger}, tasks, part, workers, reporter).manifests["text"]
+    if len(manifest.files) == manifest.made_with["shards"] + manifest.made_with["test_shards"]:
+        remove_folder(job.folder / MAPPED)
+    return manifest
 
 
-def _index(corpus: str, inputs: Sequence[TextInput], settings: ShardSettings, workers: int, reporter: Reporter) -> TextIndex:
-    with reporter.progress(f"read {corpus}", len(inputs), "files") as shown:
-        return index_documents(
-            inputs,
-            keep_duplicates=settings.keep_duplicates,
-            workers=workers,
-            advance=lambda file: shown.advance(MB_of_text=file.size_bytes / 1e6),
+@dataclass(frozen=True)
+class _Job:
+    """What all steps need to know."""
+
+    folder: Path
+    corpus: str
+    settings: ShardSettings
+    workers: int
+    part: Part | None
+    reporter: Reporter
+
+    def run(self, maker: Maker, name: str, tasks: Sequence[Task], workers: int | None = None) -> dict[str, Entry]:
+        """Make the files of a step before the last, also those of other parts that are missing; return their entries."""
+        versions = versions_of("sentencex")
+        of = json.dumps([self.settings.splitter, self.settings.language, {**versions, "python": ""}])
+        folder = self.folder / MAPPED / hashlib.sha256(of.encode()).hexdigest()[:16] / name
+        if (self.folder / MAPPED).is_symlink():
+            raise BertprepError(f"{self.folder / MAPPED}: is a link, expected a folder of bertprep's own; remove it")
+        names = {name for task in tasks for name in task.files.values()}
+        if (finished := read_manifest(folder)) and finished.files.keys() != names:
+            remove_folder(folder)  # of other inputs
+        ledger = Ledger(folder=folder, kind=MAPPED_TEXT, made_with={"rules": 1}, versions=versions)
+        ledgers = dict.fromkeys(tasks[0].files, ledger)
+        workers = workers or self.workers
+        made = run(maker, ledgers, tasks, self.part, workers, self.reporter)
+        if not made.is_complete:
+            self.reporter.say(f"{folder}: part {self.part} makes what other parts have not made yet")
+            made = run(maker, ledgers, tasks, None, workers, self.reporter)
+        return {str(folder / name): entry for name, entry in made.manifests[next(iter(ledgers))].files.items()}
+
+
+def _find_finished(job: _Job, made_with: dict[str, Any]) -> Manifest | None:
+    """Return the manifest of finished shards; raises `BertprepError` for one of other text or settings.
+
+    The number of shards is not known before the text is read: where none is requested it is that of the shards that are there.
+    """
+    if (manifest := read_manifest(job.folder)) is None:
+        return None
+    numbers = {name: manifest.made_with.get(name) for name in ("shards", "test_shards")}
+    if job.settings.shards is not None:
+        numbers["shards"] = job.settings.shards
+    found = make_header(manifest.kind, manifest.made_with)
+    check_same(job.folder, found, make_header(TEXT_SHARDS, {**made_with, **numbers}), "choose another --workdir or --corpus")
+    return manifest if is_in_place(job.folder, manifest.files) else None
+
+
+def _make(
+    job: _Job,
+    sources: Sequence[Source],
+    files: Mapping[str, TextFile],
+    copies: Mapping[int, "_Copied"],
+    made_with: dict[str, Any],
+) -> Manifest:
+    sorted_texts = _sort(job, sources, files, copies)
+    sorted_runs = _placed(sorted_texts, RUNS)
+    documents = sum(entry["documents"] for entry in sorted_runs.values())
+    if not documents:
+        raise BertprepError(
+            f"{job.corpus}: no document found in {len(sources):,} inputs; expected text, with a blank line after each"
         )
+    rows = list(_placed(sorted_texts, ROWS))
+    keys, sizes = weigh_documents(rows, documents, keep_duplicates=job.settings.keep_duplicates)
+    counts = count_shards(len(keys), int(sizes.sum()), job.settings)
+    bounds = cut_hashes(keys, sizes, counts.fractions())
+    names = [text_shard(TRAINING, job.corpus, index) for index in range(counts.training)]
+    names += [text_shard(TEST, job.corpus, index) for index in range(counts.test)]
+    runs = _merge(job, sorted_runs)
+    ledger = ShardLedger(
+        folder=job.folder,
+        kind=TEXT_SHARDS,
+        made_with={**made_with, "shards": counts.training, "test_shards": counts.test},
+        versions=versions_of("sentencex"),
+        counts={"dropped_empty": sum(entry["empty"] for entry in sorted_runs.values())},
+        copies_of_documents=sum(entry["copies"] for entry in sorted_runs.values()),
+    )
+    reduce = _Reduce(
+        job.corpus,
+        tuple(runs),
+        sum(entry["text_bytes"] for entry in runs.values()),
+        keep_duplicates=job.settings.keep_duplicates,
+    )
+    tasks = [Task(name, {"text": name}, within) for name, within in zip(names, pairwise(bounds), strict=True)]
+    return run(reduce, {"text": ledger}, tasks, job.part, job.workers, job.reporter).manifests["text"]
 
 
-def _identity(file: TextFile) -> dict[str, Any]:
-    """What determines the documents of a file: its bytes, and how they are read if not by default."""
-    identity: dict[str, Any] = {"bytes": file.size_bytes, "sha256": file.sha256}
-    if file.input.one_document:
-        identity["one_document"] = True
-    if file.input.splitter:
-        identity["splitter"] = file.input.splitter
-    return identity
+@dataclass(eq=False, kw_only=True)
+class ShardLedger(Ledger):
+    """The ledger of shards, which also counts the duplicates that were dropped from so many `copies` of documents."""
+
+    copies_of_documents: int
+
+    def _manifest_of(self, files: dict[str, Entry]) -> Manifest:
+        if len(files) == self.made_with["shards"] + self.made_with["test_shards"]:
+            documents = sum(entry["documents"] for entry in files.values())
+            self.counts = {**self.counts, "dropped_duplicates": self.copies_of_documents - documents}
+        return super()._manifest_of(files)
 
 
-def write_shard(task: ShardTask) -> dict[str, Any]:
-    """Write one shard; returns its facts for the manifest."""
-    settings = task.settings
-    split = {
-        number: load_splitter(given.input.splitter or settings.splitter, settings.language or "en").split
-        for number, given in task.inputs.items()
-    }
-    spaces, newlines = 0, np.zeros(1, np.int64)
-    with text_file(task.path) as file:
-        for batch in read_batches(task.inputs, task.documents):
-            lines = split[batch.file](batch.text, batch.ends)
-            spaces += kernels.load().count_spaces(np.frombuffer(lines, np.uint8), len(lines), newlines)
-            file.add(lines)
-    sentences = int(newlines[0]) - len(task.documents)  # a document ends with a blank line
-    words = spaces + sentences  # a sentence has single spaces only
-    return {"documents": len(task.documents), "sentences": sentences, "words": words, **file.facts()}
+def _hash_files(sources: Sequence[Source], job: _Job) -> dict[str, TextFile]:
+    """Return the size and sha256 of each plain text file, by its location; those of other sources are known."""
+    plain = [source.location for source in sources if source.is_plain]
+    files_of = Counter(place(location).resolve() for location in plain)
+    if repeated := [path for path, count in files_of.items() if count > 1]:
+        raise UsageError(f"{repeated[0]}: is given twice; give each text once")
+    with (
+        job.reporter.progress(f"read {job.corpus}", len(plain), "files", enabled=bool(plain)) as shown,
+        closing(pool.run(hash_file, [(location, place(location)) for location in plain], workers=job.workers)) as results,
+    ):
+        files = {}
+        for location, file in results:
+            files[location] = file
+            shown.advance(MB_of_text=file.size_bytes / 1e6)
+    return files
+
+
+def _metadata(source: Source, files: Mapping[str, TextFile]) -> dict[str, Any]:
+    """Return what determines the documents of a source."""
+    if (file := files.get(source.location)) is None:
+        return source.metadata()
+    return {"bytes": file.size_bytes, "sha256": file.sha256, **source.metadata()}
+
+
+def _digest(*values: Any) -> str:
+    return hashlib.sha256(json.dumps(values).encode()).hexdigest()[:24]
+
+
+@dataclass(frozen=True)
+class _Copied:
+    """The copy of a stream."""
+
+    batches: list[Batch]
+    content: str  # a checksum
+
+
+def _copy_streams(job: _Job, sources: Sequence[Source]) -> dict[int, _Copied]:
+    """Return the copy of each source that only one process can read, by its index."""
+    streams = {index: source for index, source in enumerate(sources) if source.is_stream}
+    if not streams:
+        return {}
+    names = {index: f"{_digest(index, source.metadata())}.arrow" for index, source in streams.items()}
+    tasks = [Task(source.location, {"file": names[index]}, source) for index, source in streams.items()]
+    is_here = any(source.reader == MEMORY for source in streams.values())  # and nowhere else
+    entries = job.run(_Copy(f"read {job.corpus}"), "copied", tasks, workers=1 if is_here else None)
+    found = {path.name: (path, entry) for path, entry in _placed(entries, "").items()}
+    copied = {}
+    for index, name in names.items():
+        path, entry = found[name]
+        copied[index] = _Copied([Batch(path, number) for number in range(entry["batches"])], entry["content"])
+    return copied
+
+
+class _Named(Maker):
+    """What makes files, shown under a name."""
+
+    def __init__(self, label: str) -> None:
+        self.label = label
+
+
+class _Copy(_Named):
+    things = "inputs"
+
+    def make(self, argument: Source, paths: Mapping[str, Path]) -> dict[str, Entry]:
+        return {"file": copy_stream(argument, paths["file"])}
+
+
+@dataclass(frozen=True)
+class _Unsorted:
+    """Documents of some text: a piece of a file, a whole source, or a batch of a stream."""
+
+    text: Piece | Source | Batch
+    splitter: str
+    language: str
+
+
+def _sort(
+    job: _Job, sources: Sequence[Source], files: Mapping[str, TextFile], copies: Mapping[int, _Copied]
+) -> dict[str, Entry]:
+    """Return the entries of the runs and rows of all sources."""
+    tasks, seen = [], Counter[str]()
+    group: list[_Unsorted] = []
+    made_of: list[Any] = []
+    filled, label = 0, ""
+
+    def finish_group() -> None:
+        nonlocal filled
+        key = _digest(made_of)
+        seen[key] += 1  # the same text may have two names
+        key = _digest(key, seen[key])
+        tasks.append(Task(label, {"runs": key + RUNS, "rows": key + ROWS}, tuple(group)))
+        group.clear()
+        made_of.clear()
+        filled = 0
+
+    for index, source in enumerate(sources):
+        splitter = SPLITTERS.get(source.reader, job.settings.splitter)
+        for number, (text, size_bytes) in enumerate(_pieces(source, files, copies[index].batches if source.is_stream else [])):
+            if not group:
+                label = source.location
+            group.append(_Unsorted(text, splitter, job.settings.language or "en"))
+            made_of.append([_metadata(source, files), number, PIECE_BYTES, splitter])
+            filled += size_bytes
+            if filled >= PIECE_BYTES:
+                finish_group()
+    if group or not tasks:
+        finish_group()
+    return job.run(_Sort(f"sort {job.corpus}"), "sorted", tasks)
+
+
+def _pieces(
+    source: Source, files: Mapping[str, TextFile], batches: Sequence[Batch]
+) -> Iterator[tuple[Piece | Source | Batch, int]]:
+    """Yield what a worker sorts at once, and its size."""
+    if source.is_stream:
+        yield from ((batch, BATCH_CHARACTERS) for batch in batches)
+    elif (file := files.get(source.location)) and source.reader == WHOLE:
+        yield Piece(file, 0, file.size_bytes, one_document=True), file.size_bytes
+    elif file:
+        yield from ((piece, piece.size_bytes) for piece in cut_file(file, PIECE_BYTES))
+    else:
+        yield source, source.identity.get("bytes") or PIECE_BYTES
+
+
+class _Sort(_Named):
+    things = "runs"
+
+    def prepare(self) -> None:
+        kernels.load()
+
+    def make(self, argument: Sequence[_Unsorted], paths: Mapping[str, Path]) -> dict[str, Entry]:
+        path = next(iter(paths.values()))
+        with RunFile(path.with_suffix(RUNS)) as file:
+            sorter = Sorter(file)
+            empty = sum(_sort_documents(each, sorter) for each in argument)
+            sorter.flush()
+        rows = sorter.rows()
+        with atomic_file(path.with_suffix(ROWS)) as rows_file:
+            rows_file.write(rows)
+        entries = {
+            "runs": {**file.entry(), "copies": sorter.copies, "empty": empty},
+            "rows": {"documents": file.documents, "bytes": len(rows), "sha256": hashlib.sha256(rows).hexdigest()},
+        }
+        return {key: entries[key] for key in paths}
+
+
+def _sort_documents(unsorted: _Unsorted, sorter: Sorter) -> int:
+    """Clean documents, split them into sentences and sort them; return how many were empty."""
+    splitter = load_splitter(unsorted.splitter, unsorted.language)
+    if not isinstance(unsorted.text, Piece):
+        cleaner = Cleaner(sorter, splitter)
+        for document in unsorted.text.documents():
+            cleaner.add(document)
+        cleaner.flush()
+        return cleaner.empty
+    empty = 0
+    for text, ends, dropped in read_piece(unsorted.text):
+        empty += dropped
+        if len(ends):
+            sorter.add(splitter.split(text, ends))
+    return empty
+
+
+def _merge(job: _Job, files: dict[Path, Entry]) -> dict[Path, Entry]:
+    """Return files with at most `MAX_RUNS` runs of the same documents, and their entries."""
+    level = 0
+    while sum(entry["runs"] for entry in files.values()) > MAX_RUNS:
+        level += 1
+        groups: list[list[Path]] = [[]]
+        for path in files:
+            if sum(files[each]["runs"] for each in groups[-1]) >= MERGED_RUNS:
+                groups.append([])
+            groups[-1].append(path)
+        tasks = []
+        for group in groups:
+            name = _digest([path.name for path in group]) + RUNS
+            tasks.append(Task(name, {"runs": name}, (group, sum(files[path]["text_bytes"] for path in group))))
+        files = _placed(job.run(_Merge(f"merge {job.corpus}"), f"merged_{level}", tasks), RUNS)
+    return files
+
+
+def _placed(entries: Mapping[str, Entry], suffix: str) -> dict[Path, Entry]:
+    """Return the entries of files with a suffix, in the order of names, which is the same to all parts."""
+    return {place(name): entry for name, entry in sorted(entries.items()) if name.endswith(suffix)}
+
+
+class _Merge(_Named):
+    things = "runs"
+
+    def make(self, argument: tuple[Sequence[Path], int], paths: Mapping[str, Path]) -> dict[str, Entry]:
+        runs, text_bytes = argument
+        return {"runs": merge_runs(runs, text_bytes, paths["runs"])}
+
+
+def weigh_documents(
+    paths: Sequence[Path], documents: int, *, keep_duplicates: bool
+) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
+    """Return the first 64 bits of the hash of each document, sorted, and its bytes in the shards.
+
+    Of more than `MAX_ROWS` documents they are the first bits, and the bytes of all documents with these; of copies in different
+    runs each counts, which is as much too much everywhere.
+    """
+    if documents <= MAX_ROWS:
+        rows = np.concatenate([read_rows(path) for path in paths])
+        keys, first, which = np.unique(rows[:, 0], return_index=True, return_inverse=True)
+        copies = np.bincount(which, rows[:, 2]) if keep_duplicates else np.ones(len(keys))
+        return keys, rows[first, 1].astype(np.int64) * copies.astype(np.int64)
+    total = np.zeros(MAX_ROWS, np.int64)
+    shift = np.uint64(64 - (MAX_ROWS - 1).bit_length())
+    for path in paths:
+        rows = read_rows(path)
+        sizes = rows[:, 1] * rows[:, 2] if keep_duplicates else rows[:, 1]
+        total += np.bincount((rows[:, 0] >> shift).astype(np.int64), sizes.astype(np.float64), MAX_ROWS).astype(np.int64)
+    keys = np.flatnonzero(total)
+    return keys.astype(np.uint64) << shift, total[keys]
+
+
+@dataclass(frozen=True)
+class ShardCounts:
+    """The number of shards of each split; the test fraction of the text is spread over the test shards."""
+
+    training: int
+    test: int
+    test_fraction: float
+
+    def fractions(self) -> list[float]:
+        """Return the fraction of the text of each shard: the training shards, then the test shards."""
+        training = (1 - self.test_fraction) / self.training
+        return [training] * self.training + [self.test_fraction / max(self.test, 1)] * self.test
+
+
+def count_shards(documents: int, text_bytes: int, settings: ShardSettings) -> ShardCounts:
+    """Return the number of shards for different documents of so many bytes.
+
+    Every shard gets at least one document. Test shards are as large as training shards, up to rounding; there is at least one
+    if any text is held out. Raises `UsageError` if there are too few documents.
+    """
+    fraction = settings.test_fraction
+    min_test = 1 if fraction else 0
+    most = documents - min_test
+    if most < 1:
+        raise UsageError(
+            f"--test-fraction {fraction}: the text is a single document, which cannot be both training and test data; "
+            "give more documents, with a blank line after each, or --test-fraction 0"
+        )
+    if settings.shards is None:
+        by_size = -(-text_bytes // BYTES_PER_SHARD)
+        by_documents = max(1, min(most, int(documents * (1 - fraction))))
+        training = min(max(by_size, MIN_SHARDS), max(MAX_SHARDS, text_bytes // MAX_SHARD_BYTES), by_documents)
+    elif settings.shards > most:
+        kept = ", one of them for testing" if fraction else ""
+        raise UsageError(
+            f"--shards {settings.shards}: the text has {counted(documents, 'document')}{kept}; ask for at most {most:,}"
+        )
+    else:
+        training = settings.shards
+    test = max(min_test, min(round(training * fraction / (1 - fraction)), documents - training))
+    return ShardCounts(training, test, fraction)
+
+
+def cut_hashes(keys: npt.NDArray[np.uint64], sizes: npt.NDArray[np.int64], fractions: Sequence[float]) -> list[int]:
+    """Return the bounds of the ranges of hashes that hold these fractions of the bytes, each at least one of the sorted `keys`.
+
+    >>> cut_hashes(np.array([5, 6, 7, 8], np.uint64), np.array([50, 10, 10, 30]), [0.5, 0.4, 0.1])
+    [0, 6, 8, 18446744073709551616]
+    """
+    total = np.cumsum(sizes)
+    steps = np.arange(1, len(fractions))
+    first = np.searchsorted(total - sizes / 2, np.cumsum(fractions)[:-1] * total[-1])  # the nearest ends of documents
+    first = np.maximum.accumulate(first - steps) + steps
+    first = np.clip(first, steps, len(keys) - len(fractions) + steps)
+    return [0, *keys[first].tolist(), HASHES]
+
+
+class _Reduce(Maker):
+    def __init__(self, corpus: str, runs: Sequence[Path] = (), text_bytes: int = 0, *, keep_duplicates: bool = False) -> None:
+        self.label = f"shard {corpus}"
+        self._runs, self._text_bytes, self._keep_duplicates = runs, text_bytes, keep_duplicates
+
+    def prepare(self) -> None:
+        kernels.load()
+
+    def make(self, argument: tuple[int, int], paths: Mapping[str, Path]) -> dict[str, Entry]:
+        """Write a shard: the documents with hashes in a range."""
+        digest, crc32c, documents, spaces, newlines = hashlib.sha256(), 0, 0, 0, np.zeros(1, np.int64)
+        with atomic_file(paths["text"], tidies=False) as file:
+            for _, _, window in read_windows(self._runs, self._text_bytes, *argument):
+                copies = window.copies if self._keep_duplicates else np.ones_like(window.copies)
+                documents += int(copies.sum())
+                for lines in _in_blocks(window, copies):
+                    array = np.frombuffer(lines, np.uint8)
+                    spaces += kernels.load().count_spaces(array, len(array), newlines)
+                    crc32c = kernels.load().checksum(crc32c, array, len(array))
+                    digest.update(array)
+                    file.write(array.data)
+        sentences = int(newlines[0]) - documents  # a document ends with a blank line
+        words = spaces + sentences  # a sentence has single spaces only
+        sizes = {"documents": documents, "sentences": sentences, "words": words, "bytes": file.size_bytes}
+        return {"text": {**sizes, "sha256": digest.hexdigest(), "crc32c": f"{crc32c:08x}"}}
+
+    def amounts(self, entries: Sequence[Entry]) -> dict[str, float]:
+        return {
+            "sentences": sum(entry["sentences"] for entry in entries),
+            "MB_of_text": sum(entry["bytes"] for entry in entries) / 1e6,
+        }
+
+
+def _in_blocks(documents: Documents, copies: npt.NDArray[np.int64]) -> Iterator[memoryview]:
+    """Yield documents, each as often as it has copies, in blocks of about `_WRITE_BYTES`."""
+    which = np.repeat(np.arange(len(copies)), copies)
+    ends = np.cumsum(documents.sizes()[which])
+    cuts = np.searchsorted(ends, np.arange(_WRITE_BYTES, ends[-1] if len(ends) else 0, _WRITE_BYTES))
+    yield from (documents.text(block) for block in np.split(which, cuts) if len(block))

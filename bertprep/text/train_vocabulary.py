@@ -19,7 +19,7 @@ from bertprep.files.atomic import atomic_file
 from bertprep.files.places import place
 from bertprep.instances.vocabulary import SPECIAL_TOKENS
 from bertprep.progress import SILENT, Reporter
-from bertprep.text.documents import MOST_DOCUMENT_BYTES, too_long
+from bertprep.sources.plain_text import MAX_DOCUMENT_BYTES, too_long
 
 CONTINUES = "##"
 MOST_CHARACTERS = 1_000  # the rarer ones of a text with more become [UNK]
@@ -82,8 +82,8 @@ def _count_words_of_file(task: tuple[Path, bool]) -> dict[str, int]:
         raise BertprepError(f"{path}: is not a plain file; give text files")
     try:
         with path.open(encoding="utf-8", newline="\n") as lines:
-            while line := lines.readline(MOST_DOCUMENT_BYTES):
-                if len(line) == MOST_DOCUMENT_BYTES:
+            while line := lines.readline(MAX_DOCUMENT_BYTES):
+                if len(line) == MAX_DOCUMENT_BYTES:
                     raise too_long(str(path), "a line")
                 spelled.update(line.split())
     except UnicodeDecodeError as error:

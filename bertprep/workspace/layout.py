@@ -11,10 +11,10 @@
     WORKDIR/download/datasets/OWNER/NAME/{manifest.json,train/,test/,...}   records that were pushed to the Hub
     WORKDIR/download/google_pretrained_weights/uncased_L-12_H-768_A-12/bert_model.ckpt.index, ...   the same in Google's files
     WORKDIR/download/nvidia_pretrained/bert_tf_squad11_base_128/{bert_config.json,vocab.txt}
-    WORKDIR/formatted/CORPUS/CORPUS_00000.txt                 cleaned text: a paragraph a line, a blank line after each document
+    WORKDIR/download/sample/sample.txt                        the sample corpus, a blank line after each speech
     WORKDIR/sharded/CORPUS/manifest.json
     WORKDIR/sharded/CORPUS/{training,test}/CORPUS_training_00000.txt
-    WORKDIR/sharded/CORPUS/.map/1f2e..._00000.run              sorted text (`text.sorted_runs`), while shard --assign hash works
+    WORKDIR/sharded/CORPUS/.map/...                           sorted text (`text.runs`), while shard works
     WORKDIR/vocab/CORPUS_8000_1f2e3d4c.txt                    a vocabulary trained on that text (or CORPUS_8000_cased_...)
     WORKDIR/tokens/SETTINGS/CORPUS/manifest.json
     WORKDIR/tokens/SETTINGS/CORPUS/vocab.txt                  the vocabulary that they are tokens of
@@ -211,9 +211,6 @@ class Workspace:
     def nvidia_model(self, name: str) -> Path:
         return self.download("nvidia_pretrained") / name
 
-    def formatted(self, corpus: str) -> Path:
-        return self.root / "formatted" / corpus
-
     def sharded(self, corpus: str) -> Path:
         return self.root / "sharded" / corpus
 
@@ -226,11 +223,6 @@ class Workspace:
 
     def records(self, record_format: str, settings_folder: str, corpus: str) -> Path:
         return self.root / record_format / settings_folder / corpus
-
-
-def formatted_text(corpus: str, source: int, part: int | None = None) -> str:
-    """The name of the cleaned text of one source file, or of a part of it, relative to the corpus's folder of them."""
-    return f"{corpus}_{source:05d}.txt" if part is None else f"{corpus}_{source:05d}_{part:06d}.txt"
 
 
 def text_shard(split: str, corpus: str, shard: int) -> str:

@@ -17,7 +17,6 @@ from typing import Any
 
 from bertprep.config import (
     GLUE,
-    SPLITTERS,
     SQUAD,
     SQUAD_VERSIONS,
     TASKS,
@@ -55,8 +54,8 @@ from bertprep.workspace.layout import DEV, MANIFEST, by_number
 JOURNAL_SUFFIX = ".journal"
 
 SCHEMA = 1
-CLEANED_TEXT, MAPPED_TEXT, TEXT_SHARDS, TOKEN_SHARDS, RECORDS, TASK_RECORDS = (
-    "cleaned text", "sorted text", "text shards", "token shards", "masked-LM records", "task records",
+MAPPED_TEXT, TEXT_SHARDS, TOKEN_SHARDS, RECORDS, TASK_RECORDS = (
+    "sorted text", "text shards", "token shards", "masked-LM records", "task records",
 )  # fmt: skip
 RECORD_KINDS = (RECORDS, TASK_RECORDS)
 
@@ -71,24 +70,16 @@ class Kind:
     needed_facts: tuple[str, ...]
 
 
-_BITS = Rule(kinds=(int,), least=1, most=48)
 _FILE = {"bytes": COUNT, "sha256": SHA256, "documents": COUNT}
 _CUT = {"shards": POSITIVE, "test_shards": COUNT, "test_fraction": FRACTION}
 KINDS = {
-    CLEANED_TEXT: Kind(
-        made_with={"rules": COUNT},
-        needed=("rules",),
-        facts={**_FILE, "source": COUNT, "empty": COUNT, "made_of": OBJECT, "splitter": one_of(*SPLITTERS)},
-        needed_facts=("bytes", "sha256", "documents", "source", "empty", "made_of"),
-    ),
     MAPPED_TEXT: Kind(
         made_with={"rules": COUNT},
         needed=("rules",),
         facts={
-            **_FILE, "empty": COUNT, "copies": COUNT, "text_bytes": COUNT, "copied_bytes": COUNT, "bits": _BITS,
-            "runs": POSITIVE, "made_by": TEXT,
+            **_FILE, "empty": COUNT, "copies": COUNT, "text_bytes": COUNT, "runs": COUNT, "batches": COUNT, "content": SHA256,
         },
-        needed_facts=("bytes", "sha256", "documents", "copies", "text_bytes", "copied_bytes", "bits", "runs", "empty"),
+        needed_facts=("bytes", "sha256", "documents"),
     ),
     TEXT_SHARDS: Kind(
         made_with={**rules_of(ShardSettings), **_CUT, "inputs": LIST},
@@ -235,13 +226,13 @@ def packages_of(files: Collection[str]) -> list[str]:
 def versions_for(kind: str, name: str) -> dict[str, str]:
     """Versions of what makes the file `name` of a folder of this kind."""
     splits = kind in (MAPPED_TEXT, TEXT_SHARDS)
-    return _versions_of(*([] if kind == CLEANED_TEXT else ["sentencex"] if splits else packages_of([name])))
+    return _versions_of(*(["sentencex"] if splits else packages_of([name])))
 
 
 def check_versions(folder: Path, kind: str, name: str, found: Mapping[str, object]) -> None:
     """Raise `BertprepError` if a file was made with another version than this run's, of a package that decides its bytes.
 
-    Versions that are not known are not compared; sorted text is remade by `hash_shards` where it is of another.
+    Versions that are not known are not compared; sorted text is made again where it is of another.
     """
     ours = versions_for(kind, name)
     for package in DECIDING if kind != MAPPED_TEXT else ():

@@ -14,7 +14,7 @@ from bertprep.errors import BertprepError, UsageError
 from bertprep.files import object_store
 from bertprep.files.atomic import atomic_file
 from bertprep.files.places import place
-from bertprep.workspace.layout import RECEIPTS, Workspace
+from bertprep.workspace.layout import LEDGER, Workspace
 from tests.corpora import deal, sums
 from tests.golden import GOLDEN
 from tests.object_store import Fault, Store, store
@@ -74,7 +74,7 @@ def test_a_workspace_in_a_store_has_the_bytes_of_one_on_a_disk(
 def test_killed_at_any_moment_it_leaves_the_same_and_nothing_half_made_is_ever_seen(made: Path, store: Store) -> None:
     moments = [
         Fault("PUT", "sharded/.*training_00001.txt", cut=True),
-        Fault("PUT", f"sharded/.*{RECEIPTS}/.*00001.*", lose=True),
+        Fault("PUT", f"sharded/.*{LEDGER}/.*training_00001.*", lose=True),
         Fault("PUT", "sharded/.*manifest.json", lose=True),
         Fault("PUT", "arrow/.*00001.*arrow", lose=True),
         Fault("POST", "", lose=True),  # receipts are removed

@@ -62,7 +62,7 @@ def test_a_lock_is_no_way_to_another_file(tmp_path: Path) -> None:
 
 
 def make(folder: Path, made: list[str], *, wait: bool) -> None:
-    with Journal(folder, "cleaned text", MADE_WITH, wait=wait) as journal:
+    with Journal(folder, "sorted text", MADE_WITH, wait=wait) as journal:
         if journal.found:
             made.append("found")
             return
@@ -74,7 +74,7 @@ def make(folder: Path, made: list[str], *, wait: bool) -> None:
 
 def test_a_run_that_waited_finds_what_the_other_has_made(said: "queue.Queue[str]", tmp_path: Path) -> None:
     made: list[str] = []
-    with Journal(tmp_path, "cleaned text", MADE_WITH) as journal:
+    with Journal(tmp_path, "sorted text", MADE_WITH) as journal:
         second = start(lambda: make(tmp_path, made, wait=True))
         said.get(timeout=60)
         (tmp_path / "shard").write_text("text")
@@ -88,7 +88,7 @@ def test_a_run_that_waited_finds_what_the_other_has_made(said: "queue.Queue[str]
 
 def test_a_run_that_waited_does_what_the_other_has_not(said: "queue.Queue[str]", tmp_path: Path) -> None:
     made: list[str] = []
-    with Journal(tmp_path, "cleaned text", MADE_WITH):
+    with Journal(tmp_path, "sorted text", MADE_WITH):
         second = start(lambda: make(tmp_path, made, wait=True))
         said.get(timeout=60)
     second.join(60)
@@ -102,15 +102,15 @@ def test_the_journal_of_a_run_that_waited_is_the_one_that_others_see(said: "queu
     opened = []
 
     def second() -> None:
-        with Journal(tmp_path, "cleaned text", MADE_WITH, wait=True) as journal:
+        with Journal(tmp_path, "sorted text", MADE_WITH, wait=True) as journal:
             opened.append(journal)
             with (
                 pytest.raises(BertprepError, match="another run is writing here"),
-                Journal(tmp_path, "cleaned text", MADE_WITH),
+                Journal(tmp_path, "sorted text", MADE_WITH),
             ):
                 pass
 
-    with Journal(tmp_path, "cleaned text", MADE_WITH) as first:
+    with Journal(tmp_path, "sorted text", MADE_WITH) as first:
         waiting = start(second)
         said.get(timeout=60)
         first.finish([], {})
@@ -120,9 +120,9 @@ def test_the_journal_of_a_run_that_waited_is_the_one_that_others_see(said: "queu
 
 def test_more_can_be_made_where_all_was_there(tmp_path: Path) -> None:
     make(tmp_path, [], wait=False)
-    with Journal(tmp_path, "cleaned text", MADE_WITH) as journal:
+    with Journal(tmp_path, "sorted text", MADE_WITH) as journal:
         assert journal.found
         (tmp_path / "more").write_text("text")
         journal.add("more", FACTS)
-    with Journal(tmp_path, "cleaned text", MADE_WITH) as journal:
+    with Journal(tmp_path, "sorted text", MADE_WITH) as journal:
         assert journal.done == {"shard": FACTS, "more": FACTS}

@@ -3,11 +3,13 @@
 import importlib.util
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bertprep.commands.shard import shard
-from bertprep.sources import formatting
+from bertprep.sources import documents
+from bertprep.text import shards as text_shards
 from tests.corpora import sums
 
 EXCERPT = "test/test_data/enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2"
@@ -38,26 +40,26 @@ def test_the_articles_of_a_dump_become_shards_without_markup(dump: Path, tmp_pat
 def test_the_bytes_do_not_depend_on_workers_or_on_where_a_run_was_stopped(
     dump: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(formatting, "BATCH_CHARACTERS", 500_000)
+    monkeypatch.setattr(documents, "BATCH_CHARACTERS", 500_000)
+    monkeypatch.setattr(text_shards, "PIECE_BYTES", 500_000)
     found = []
     for workers in (1, 3):
         shard([dump], shards=4, workdir=tmp_path / str(workers), corpus="wiki", workers=workers)
         found.append(sums(tmp_path / str(workers)))
     assert found[0] == found[1]
-    assert sum(name.startswith("formatted/wiki/wiki_00000_") for name in found[0]) > 5
 
-    write_text, written = formatting.write_text, []
+    make, made = text_shards._Sort.make, []
 
-    def stop_after_three(task: formatting.Task) -> object:
-        written.append(task.path.name)
-        if len(written) == 4:
+    def stop_after_three(self: Any, argument: Any, paths: Any) -> Any:
+        made.append(paths)
+        if len(made) == 4:
             raise KeyboardInterrupt
-        return write_text(task)
+        return make(self, argument, paths)
 
-    monkeypatch.setattr(formatting, "write_text", stop_after_three)
+    monkeypatch.setattr(text_shards._Sort, "make", stop_after_three)
     with pytest.raises(KeyboardInterrupt):
         shard([dump], shards=4, workdir=tmp_path / "stopped", corpus="wiki", workers=1)
-    monkeypatch.setattr(formatting, "write_text", lambda task: (written.append(task.path.name), write_text(task))[1])
     shard([dump], shards=4, workdir=tmp_path / "stopped", corpus="wiki", workers=1)
     assert sums(tmp_path / "stopped") == found[0]
-    assert len(written) == len(set(written)) + 1  # what was finished was not made again
+    names = [str(paths["runs"]) for paths in made]
+    assert len(names) == len(set(names)) + 1 > 5  # what was finished was not made again

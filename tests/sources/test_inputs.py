@@ -6,7 +6,6 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,16 +14,10 @@ import zstandard
 
 import bertprep
 from bertprep.errors import BertprepError, UsageError
-from bertprep.progress import SILENT
-from bertprep.sources import formatting, readers
-from bertprep.sources.formatting import FormattedText, format_corpus
+from bertprep.sources import documents, plain_text, readers
 from bertprep.sources.inputs import find_sources
-from bertprep.text import documents
-from bertprep.text.documents import TextInput, index_documents
 from bertprep.text.train_vocabulary import train_vocabulary
-from bertprep.workspace.layout import Workspace
-from bertprep.workspace.manifest import sha256_of
-from tests.corpora import sums, texts_of
+from tests import corpora
 
 DOCUMENTS = ["Ein Satz.\nNoch einer.", "Zweites Dokument: \u4e00\u4e8c\u3002", "A third."]
 TEXT = "\n\n".join(DOCUMENTS) + "\n"
@@ -43,16 +36,8 @@ def parquet(path: Path, texts: list[str | None], column: str = "text") -> Path:
     return path
 
 
-def made(
-    root: Path, *locations: Path | str, field: str = "text", one_document: bool = False, workers: int = 1
-) -> FormattedText:
-    sources = find_sources(locations, field=field, one_document=one_document)
-    return format_corpus(Workspace(root / "data"), "mine", sources, workers=workers, reporter=SILENT)
-
-
-def documents_of(text: FormattedText) -> list[str]:
-    index = index_documents(text.inputs, keep_duplicates=True)
-    return [document.rstrip("\n") for document in texts_of(index)]
+def documents_of(*locations: Path | str, field: str = "text", one_document: bool = False) -> list[str]:
+    return corpora.documents_of(find_sources(locations, field=field, one_document=one_document))
 
 
 @pytest.mark.parametrize("packing", PACK)
@@ -60,24 +45,18 @@ def documents_of(text: FormattedText) -> list[str]:
 def test_every_kind_in_every_packing_gives_the_same_documents(name: str, content: str, packing: str, tmp_path: Path) -> None:
     path = tmp_path / (name + packing)
     path.write_bytes(PACK[packing](content.encode()))
-    assert documents_of(made(tmp_path, path)) == DOCUMENTS
+    assert documents_of(path) == DOCUMENTS
 
 
 def test_parquet_gives_the_same_documents(tmp_path: Path) -> None:
-    assert documents_of(made(tmp_path, parquet(tmp_path / "a.parquet", [*DOCUMENTS]))) == DOCUMENTS
-
-
-def test_plain_text_is_taken_where_it_lies(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text(TEXT)
-    assert made(tmp_path, tmp_path / "a.txt") == FormattedText([TextInput(tmp_path / "a.txt")], empty=0)
-    assert not (tmp_path / "data").exists()
+    assert documents_of(parquet(tmp_path / "a.parquet", [*DOCUMENTS])) == DOCUMENTS
 
 
 @pytest.mark.parametrize("packing", [".gz", ".bz2", ".zst"])
 def test_an_archive_of_several_parts_is_read_to_its_end(packing: str, tmp_path: Path) -> None:
     path = tmp_path / f"a.txt{packing}"
     path.write_bytes(PACK[packing](b"One.\n\n") + PACK[packing](b"Two.\n"))
-    assert documents_of(made(tmp_path, path)) == ["One.", "Two."]
+    assert documents_of(path) == ["One.", "Two."]
 
 
 @pytest.mark.parametrize("packing", [".gz", ".bz2", ".zst"])
@@ -97,15 +76,11 @@ def test_a_broken_archive_is_an_error_and_leaves_no_text(packing: str, damage: s
         packed += b"garbage"
     path.write_bytes(packed)
     with pytest.raises(BertprepError, match=rf"{path}: cannot be read: .*; is it whole\? fetch or compress it again"):
-        made(tmp_path, path)
-    assert set(sums(tmp_path / "data")) == {"formatted/mine/manifest.json.journal"}
+        documents_of(path)
 
 
-def test_empty_documents_are_dropped_and_counted(tmp_path: Path) -> None:
-    path = parquet(tmp_path / "a.parquet", ["One.", None, "", " \n ", "* * *", "Two."])
-    text = made(tmp_path, path)
-    assert documents_of(text) == ["One.", "Two."]
-    assert text.empty == 4
+def test_empty_documents_are_dropped(tmp_path: Path) -> None:
+    assert documents_of(parquet(tmp_path / "a.parquet", ["One.", None, "", " \n ", "* * *", "Two."])) == ["One.", "Two."]
 
 
 def test_documents_are_cleaned_to_a_paragraph_a_line(tmp_path: Path) -> None:
@@ -113,14 +88,13 @@ def test_documents_are_cleaned_to_a_paragraph_a_line(tmp_path: Path) -> None:
     path.write_text(
         json.dumps({"text": "\n A\u00a0paragraph. \r\n\r\n\nAnother\tone.\u2028Still.\n"}) + '\n\n{"text": "\\ud800 Two."}\n'
     )
-    assert documents_of(made(tmp_path, path)) == ["A paragraph.\nAnother one. Still.", "? Two."]
+    assert documents_of(path) == ["A paragraph.\nAnother one. Still.", "\ud800 Two."]
 
 
 def test_another_field_can_be_named(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"content": "One."}\n')
     parquet(tmp_path / "b.parquet", ["Two."], column="content")
-    text = made(tmp_path, tmp_path / "a.jsonl", tmp_path / "b.parquet", field="content")
-    assert documents_of(text) == ["One.", "Two."]
+    assert documents_of(tmp_path / "a.jsonl", tmp_path / "b.parquet", field="content") == ["One.", "Two."]
 
 
 def test_a_folder_is_all_text_in_it_by_name(tmp_path: Path) -> None:
@@ -130,26 +104,26 @@ def test_a_folder_is_all_text_in_it_by_name(tmp_path: Path) -> None:
     (folder / "a.jsonl.gz").write_bytes(gzip.compress(b'{"text": "One."}\n'))
     (folder / "deep" / "c.txt.zst").write_bytes(zstandard.compress(b"Three.\n"))
     (folder / "README.md").write_text("not taken")
-    assert documents_of(made(tmp_path, folder)) == ["One.", "Two.", "Three."]
+    assert documents_of(folder) == ["One.", "Two.", "Three."]
 
 
 @pytest.mark.parametrize("packing", ["", ".gz"])
 def test_a_file_can_be_one_document(packing: str, tmp_path: Path) -> None:
     path = tmp_path / f"book.txt{packing}"
     path.write_bytes(PACK[packing]("\ufeffCall me Ishmael.\n\nSome years ago.\n".encode()))
-    (document,) = documents_of(made(tmp_path, path, one_document=True))
+    (document,) = documents_of(path, one_document=True)
     assert [line for line in document.split("\n") if line] == ["Call me Ishmael.", "Some years ago."]
 
 
 def test_a_url_is_opened_by_fsspec(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(JSON_LINES.encode()))
-    assert documents_of(made(tmp_path, f"file://{tmp_path}/a.jsonl.gz")) == DOCUMENTS
+    assert documents_of(f"file://{tmp_path}/a.jsonl.gz") == DOCUMENTS
     parquet(tmp_path / "b.parquet", [*DOCUMENTS])
-    assert documents_of(made(tmp_path, f"file://{tmp_path}/b.parquet")) == DOCUMENTS
+    assert documents_of(f"file://{tmp_path}/b.parquet") == DOCUMENTS
     for make in (pa.ipc.new_stream, pa.ipc.new_file):
         with make(tmp_path / "c.arrow", pa.schema({"text": pa.string()})) as writer:
             writer.write_table(pa.table({"text": DOCUMENTS}), max_chunksize=2)
-        assert documents_of(made(tmp_path, f"file://{tmp_path}/c.arrow")) == DOCUMENTS
+        assert documents_of(f"file://{tmp_path}/c.arrow") == DOCUMENTS
 
 
 @pytest.mark.parametrize(
@@ -192,14 +166,14 @@ def test_a_url_is_opened_by_fsspec(tmp_path: Path) -> None:
 def test_what_cannot_be_read_is_named(name: str, content: bytes, message: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(BertprepError, match=message):
-        made(tmp_path, tmp_path / name)
+        documents_of(tmp_path / name)
 
 
 @pytest.mark.parametrize("compression", ["", ".gz", ".zst"])
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.txt", b"word " * 400, r"(line 1|byte 0 and after): (it|a line) is longer than 1,000 bytes, which no book is"),
+        ("a.txt", b"word " * 400, r"(line 1|byte 0 and after): (it|a document) is longer than 1,000 bytes, which no book is"),
         ("a.txt", b"word\n" * 400, r": a document is longer than 1,000 bytes, .* end with a blank line"),
         ("a.jsonl", b'{"text": "One."}\n{"text": "' + bytes(2000) + b'"}\n', r"line 2: it is longer than 1,000 bytes"),
     ],
@@ -207,13 +181,13 @@ def test_what_cannot_be_read_is_named(name: str, content: bytes, message: str, t
 def test_a_line_or_document_without_end_is_refused(
     name: str, content: bytes, message: str, compression: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (documents, readers):
-        monkeypatch.setattr(module, "MOST_DOCUMENT_BYTES", 1000)
-    monkeypatch.setattr(documents, "BLOCK_BYTES", 100)
+    for module in (plain_text, readers):
+        monkeypatch.setattr(module, "MAX_DOCUMENT_BYTES", 1000)
+    monkeypatch.setattr(plain_text, "BLOCK_BYTES", 100)
     path = tmp_path / (name + compression)
     path.write_bytes(PACK[compression](content))
     with pytest.raises(BertprepError, match=message):
-        documents_of(made(tmp_path, path))
+        documents_of(path)
 
 
 def test_parquet_that_is_not_utf8_is_named_by_its_row(tmp_path: Path) -> None:
@@ -221,19 +195,16 @@ def test_parquet_that_is_not_utf8_is_named_by_its_row(tmp_path: Path) -> None:
     texts = pa.array([b"One."] * 100 + [b"caf\xe9 au lait"], pa.binary()).cast(pa.string(), safe=False)
     pq.write_table(pa.table({"text": texts}), path)
     with pytest.raises(BertprepError) as error:
-        made(tmp_path, path)
+        documents_of(path)
     assert str(error.value) == (
         f"{path}: row 100: column 'text': expected UTF-8, found 0xe9 (invalid continuation byte); "
         "write the column again as UTF-8"
     )
 
 
-@pytest.mark.parametrize("assign", ["balanced", "hash"])
-def test_a_file_that_expands_beyond_its_limit_is_refused(
-    assign: Literal["balanced", "hash"], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_expands_beyond_its_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One text a thousand times over is a few kilobytes of Parquet and of Zstandard: more of them would fill the disk."""
-    monkeypatch.setattr(formatting, "ALWAYS_TAKEN", 1 << 20, raising=False)
+    monkeypatch.setattr(documents, "ALWAYS_TAKEN", 1 << 20, raising=False)
     text, times = "This is one sentence. " * 1000, 1000
     pq.write_table(pa.table({"text": [text] * times}), tmp_path / "a.parquet")  # which has the text once, in its dictionary
     (tmp_path / "b.txt.zst").write_bytes(PACK[".zst"](f"{text}\n\n".encode() * times))
@@ -242,26 +213,26 @@ def test_a_file_that_expands_beyond_its_limit_is_refused(
         limit = max(2000 * size, 1 << 20)
         assert limit < len(text) * times
         with pytest.raises(BertprepError, match=f"^{path}: has {size:,} bytes and more than {limit:,} characters of text"):
-            bertprep.shard([path], corpus=path.stem[:1], assign=assign, workdir=tmp_path / "data", workers=1)
+            bertprep.shard([path], corpus=path.stem[:1], workdir=tmp_path / "data", workers=1)
         assert not [each for each in (tmp_path / "data").rglob("*") if each.is_file() and each.stat().st_size > 1 << 20]
 
 
 @pytest.mark.parametrize("packing", PACK)
 def test_text_that_shrinks_a_hundredfold_is_taken(packing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(formatting, "ALWAYS_TAKEN", 1 << 20, raising=False)
+    monkeypatch.setattr(documents, "ALWAYS_TAKEN", 1 << 20, raising=False)
     log = "".join(
         f"Nov 23 03:00:{number % 60:02d} host service[12]: request {number} was answered\n\n" for number in range(50_000)
     )
     path = tmp_path / f"a.txt{packing}"
     path.write_bytes(PACK[packing](log.encode()))
-    assert len(documents_of(made(tmp_path, path))) == 50_000
+    assert len(documents_of(path)) == 50_000
 
 
 def test_what_is_no_plain_file_is_not_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.txt")
     for path in (tmp_path / "pipe.txt", Path("/dev/zero")):
         with pytest.raises(UsageError, match=f"--input {path}: is not a file; name files"):
-            made(tmp_path, path)
+            documents_of(path)
         with pytest.raises(BertprepError, match=f"^{path}: is not a plain file"):
             train_vocabulary([path], tmp_path / "vocab.txt")
         with pytest.raises(BertprepError, match=f"^{path}: is not a plain file"):
@@ -270,18 +241,18 @@ def test_what_is_no_plain_file_is_not_read(tmp_path: Path) -> None:
 
 def test_wrong_requests(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"--input .*none\.txt: does not exist; name files, folders or URLs"):
-        made(tmp_path, tmp_path / "none.txt")
+        documents_of(tmp_path / "none.txt")
     (tmp_path / "folder").mkdir()
     with pytest.raises(UsageError, match=r"--input .*folder: the folder has no file that ends in \.txt, "):
-        made(tmp_path, tmp_path / "folder")
+        documents_of(tmp_path / "folder")
     with pytest.raises(UsageError, match="--input nowhere://a: cannot be opened: Protocol not known: nowhere"):
-        made(tmp_path, "nowhere://a")
+        documents_of("nowhere://a")
     with pytest.raises(UsageError, match="does not exist"):
-        made(tmp_path, f"file://{tmp_path}/none.jsonl")
+        documents_of(f"file://{tmp_path}/none.jsonl")
     with pytest.raises(
         UsageError, match=r"a\.parquet: has no column 'body', but 'id', 'text'; name the one with the text by --field"
     ):
-        made(tmp_path, parquet(tmp_path / "a.parquet", ["One."]), field="body")
+        documents_of(parquet(tmp_path / "a.parquet", ["One."]), field="body")
 
 
 @pytest.mark.parametrize("suffix", ["arrow", "parquet"])
@@ -300,52 +271,14 @@ def test_records_are_not_text(suffix: str, tmp_path: Path) -> None:
         with pytest.raises(
             UsageError, match=rf"^{path}: these are records, not text: 'input_ids', 'attention_mask'; bertprep val"
         ):
-            made(tmp_path, given)
-    assert not (tmp_path / "data" / "formatted" / "mine" / "manifest.json").exists()
+            documents_of(given)
     parquet(records / "a.parquet", ["One."])
     with pytest.raises(BertprepError, match=r"manifest\.json: line 1: is JSON over several lines"):
-        made(tmp_path / "other", records / "a.parquet", records / "manifest.json")
-
-
-def test_a_second_run_goes_on_where_the_first_stopped(tmp_path: Path) -> None:
-    paths = [parquet(tmp_path / f"{number}.parquet", [text]) for number, text in enumerate(DOCUMENTS)]
-    paths[1].write_bytes(b"PAR1")
-    with pytest.raises(BertprepError, match=r"1\.parquet: cannot be read"):
-        made(tmp_path, *paths)
-    first = tmp_path / "data/formatted/mine/mine_00000.txt"
-    written = first.stat().st_ino
-    parquet(paths[1], ["Mended."])  # it is another file now, and the same command takes it
-    text = made(tmp_path, *paths)
-    assert documents_of(text) == [DOCUMENTS[0], "Mended.", DOCUMENTS[2]]
-    assert first.stat().st_ino == written
-
-    parquet(paths[2], ["Changed."])
-    assert documents_of(made(tmp_path, *paths[:1], paths[2])) == [DOCUMENTS[0], "Changed."]
-    assert first.stat().st_ino == written
-    assert sorted(path.name for path in first.parent.iterdir()) == ["manifest.json", "mine_00000.txt", "mine_00001.txt"]
-
-
-def test_a_wrong_field_binds_nobody(tmp_path: Path) -> None:
-    path = parquet(tmp_path / "a.parquet", ["One."])
-    with pytest.raises(UsageError, match="has no column 'nope'"):
-        made(tmp_path, path, field="nope")
-    assert documents_of(made(tmp_path, path)) == ["One."]
+        documents_of(records / "a.parquet", records / "manifest.json")
 
 
 @pytest.mark.parametrize("name", ["enwiki-latest-pages-articles1.xml-p000000010p000030302.bz2", "dewiki.xml", "a.xml.zst"])
 def test_a_dump_is_known_by_its_name(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(b"")
     (source,) = find_sources([tmp_path / name], field="text", one_document=False)
-    assert isinstance(source, formatting.SourceFile)
-    assert source.reader == formatting.DUMP
-
-
-def test_the_bytes_do_not_depend_on_the_number_of_workers(tmp_path: Path) -> None:
-    paths = [parquet(tmp_path / f"{number}.parquet", [f"{text} {number}" for text in DOCUMENTS]) for number in range(5)]
-    found = []
-    for workers in (1, 2, 3):
-        made(tmp_path / str(workers), *paths, workers=workers)
-        found.append(sums(tmp_path / str(workers)))
-    assert found[0] == found[1] == found[2]
-    folder = tmp_path / "1/data/formatted/mine"
-    assert sha256_of(folder / "mine_00000.txt") in (folder / "manifest.json").read_text()
+    assert source.reader == "dump"

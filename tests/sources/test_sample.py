@@ -11,7 +11,7 @@ def test_the_sample_is_249_speeches_one_paragraph_a_line(tmp_path: Path) -> None
     path = write_sample(Workspace(tmp_path))
     speeches = path.read_text(encoding="utf-8").split("\n\n")
 
-    assert path == tmp_path / "formatted" / "sample" / "sample_00000.txt"
+    assert path == tmp_path / "download" / "sample" / "sample.txt"
     assert speeches.pop() == ""  # a blank line after the last one too
     assert len(speeches) == 249
     assert speeches[0].split("\n")[0] == "Fellow-Citizens of the Senate and House of Representatives:"
@@ -28,7 +28,7 @@ def test_the_bytes_of_the_sample_are_pinned(tmp_path: Path) -> None:
 
 
 def test_an_existing_sample_is_kept(tmp_path: Path) -> None:
-    path = Workspace(tmp_path).formatted("sample") / "sample_00000.txt"
+    path = Workspace(tmp_path).download("sample") / "sample.txt"
     path.parent.mkdir(parents=True)
     path.write_text("A speech.\n\n")
     assert write_sample(Workspace(tmp_path)).read_text() == "A speech.\n\n"

@@ -14,7 +14,6 @@ from huggingface_hub import constants
 from bertprep import shard
 from bertprep.errors import BertprepError, UsageError
 from bertprep.progress import SILENT
-from bertprep.sources.formatting import READERS, SourceFile
 from bertprep.sources.inputs import source_at
 from bertprep.sources.splits import CONVERTED, fetch_split
 from bertprep.workspace.layout import Workspace
@@ -152,7 +151,7 @@ def test_the_same_rows_as_datasets_in_the_same_order(hub: HubServer, tmp_path: P
         named = f"{name}:{config}" if config else name
         found = fetch_split(named, split, Workspace(tmp_path / "work"), reporter=SILENT)
         sources = [source_at(str(path), "text", one_document=False, identity=identity) for path, identity in found]
-        ours = [text for source in sources if isinstance(source, SourceFile) for text in READERS[source.reader](source)]
+        ours = [text for source in sources for text in source.documents()]
         assert (named, split, ours) == (named, split, expected)
 
 

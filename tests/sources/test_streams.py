@@ -8,7 +8,6 @@ import fsspec
 import pytest
 
 from bertprep.errors import UsageError
-from bertprep.sources.formatting import READERS, SourceFile
 from bertprep.sources.inputs import IN_FOLDERS, find_sources
 from tests.small_hub import parquet
 
@@ -38,7 +37,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def texts(*locations: str) -> list[str]:
     sources = find_sources(locations, field="text", one_document=False)
-    return [text for source in sources if isinstance(source, SourceFile) for text in READERS[source.reader](source)]
+    return [text for source in sources for text in source.documents()]
 
 
 @pytest.mark.parametrize("place", ["memory://texts", "memory:///texts", "file://{}", "{}", "."])

@@ -1,29 +1,33 @@
 """Documents are cleaned in batches as one by one."""
 
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bertprep.text import cleaning
 from bertprep.text.cleaning import Cleaner, clean_document
-from bertprep.text.writing import text_file
 
 TEXTS = st.lists(
     st.lists(st.sampled_from("aB9.* \n\r\t\u2028\u00a0\u4e00\u0301\ud800\U00010400") | st.characters()).map("".join)
 )
 
 
+class Lines:
+    def __init__(self) -> None:
+        self.text = bytearray()
+
+    def add(self, lines: bytes | memoryview) -> None:
+        self.text += lines
+
+
 @given(TEXTS, st.sampled_from([1, 20, 500]))
-def test_a_batch_is_cleaned_as_one_by_one(tmp_path_factory: pytest.TempPathFactory, texts: list[str], batch_bytes: int) -> None:
-    path: Path = tmp_path_factory.mktemp("text") / "text.txt"
-    with pytest.MonkeyPatch.context() as patch, text_file(path) as file:
+def test_a_batch_is_cleaned_as_one_by_one(texts: list[str], batch_bytes: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cleaning, "BATCH_BYTES", batch_bytes)
-        cleaner = Cleaner(file)
+        cleaner = Cleaner(lines := Lines())
         for text in texts:
             cleaner.add(text)
         cleaner.flush()
     cleaned = [document for text in texts if (document := clean_document(text))]
-    assert path.read_bytes() == "".join(f"{document}\n\n" for document in cleaned).encode(errors="replace")
+    assert bytes(lines.text) == "".join(f"{document}\n\n" for document in cleaned).encode(errors="replace")
     assert (cleaner.documents, cleaner.empty) == (len(cleaned), len(texts) - len(cleaned))

@@ -1,49 +1,77 @@
-"""Text files become shards: the bytes, that only text and settings determine them, and what a kill leaves behind."""
+"""Text becomes shards: the bytes by definition, that only text and settings determine them, kills, and what is left in .map."""
 
+import bz2
+import csv
+import gzip
+import hashlib
+import json
 import os
-import re
-import signal
 import subprocess
 import sys
+import tracemalloc
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
+from random import Random
+from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import bertprep
+from bertprep.commands.validate import validate
 from bertprep.config import ShardSettings
 from bertprep.errors import BertprepError, UsageError
-from bertprep.progress import SILENT
 from bertprep.records.make import identify_text
-from bertprep.sources.sample import write_sample
-from bertprep.text.documents import TextInput
-from bertprep.text.shards import shard_corpus
-from bertprep.workspace.layout import Workspace
+from bertprep.sources import plain_text
+from bertprep.text import runs, shards
+from bertprep.text.shards import count_shards, cut_hashes
+from bertprep.work.run import FAIL_AFTER
 from bertprep.workspace.manifest import Manifest, sha256_of
+from tests.golden import GOLDEN
 
-THREE_DOCUMENTS = """\
-I came. I saw.
-I conquered.
-
-Was it so?
-
-A third one!
-"""
-
-
-def shard(root: Path, *inputs: Path, workers: int = 1, corpus: str = "tiny", **choices: object) -> Manifest:
-    chosen = ShardSettings(**choices)  # type: ignore[arg-type]
-    texts = [TextInput(path) for path in inputs]
-    return shard_corpus(Workspace(root), corpus, texts, chosen, workers=workers, reporter=SILENT)
+SMALL = {
+    shards: {"PIECE_BYTES": 1500, "MAX_RUNS": 3, "MERGED_RUNS": 2, "_WRITE_BYTES": 100},
+    runs: {"RUN_BYTES": 1000, "BATCH_BYTES": 100, "WINDOW_BYTES": 300},
+    plain_text: {"BLOCK_BYTES": 100, "BATCH_BYTES": 120},
+}
+THREE_DOCUMENTS = "I came. I saw.\nI conquered.\n\nWas it so?\n\nA third one!\n"
 
 
-def write(path: Path, text: str) -> Path:
-    path.write_text(text, encoding="utf-8", newline="")
+@contextmanager
+def in_small_pieces(times: int = 1) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for module, constants in SMALL.items():
+            for name, value in constants.items():
+                patch.setattr(module, name, value if "RUNS" in name else times * value)
+        yield
+
+
+def shard(root: Path, *inputs: Path, workers: int = 1, corpus: str = "c", verify: bool = False, **choices: Any) -> Manifest:
+    choices.setdefault("splitter", "lines")
+    return bertprep.shard(inputs, **choices, workdir=root, corpus=corpus, workers=workers, verify=verify)
+
+
+def write(path: Path, *texts: str) -> Path:
+    path.write_text("\n\n".join(texts) + "\n", encoding="utf-8", newline="")
     return path
 
 
-def files_in(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+def numbered(*numbers: int) -> list[str]:
+    """Documents of one to three lines."""
+    return ["\n".join(f"Document {number}, line {line}." for line in range(number % 3 + 1)) for number in numbers]
+
+
+def shards_in(root: Path) -> dict[str, str]:
+    folder = root / "sharded" / "c"
+    assert {path.name for path in folder.iterdir()} <= {"manifest.json", "test", "training"}
+    return {path.name: path.read_text() for split in ("training", "test") for path in sorted((folder / split).glob("*"))}
 
 
 def identities(folder: Path) -> dict[str, tuple[int, int]]:
@@ -51,34 +79,84 @@ def identities(folder: Path) -> dict[str, tuple[int, int]]:
     return {path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in folder.rglob("*") if path.is_file()}
 
 
+def by_definition(texts: list[str], training: int, test: int, fraction: float) -> dict[str, str]:
+    """What the shards of different texts are: by hash, each shard up to the end of the document nearest to its fraction."""
+    documents = [text + "\n\n" for text in sorted(set(texts), key=lambda text: hashlib.sha256(text.encode()).digest())]
+    ends = np.cumsum([len(document.encode()) for document in documents])
+    names = [f"c_training_{n:05d}.txt" for n in range(training)] + [f"c_test_{n:05d}.txt" for n in range(test)]
+    fractions = [(1 - fraction) / training] * training + [fraction / max(test, 1)] * test
+    found, start = {}, 0
+    for index, name in enumerate(names[:-1]):
+        wanted = sum(fractions[: index + 1]) * ends[-1]
+        most = len(documents) - (len(names) - index - 1)
+        stop = next(n for n in range(start + 1, most + 1) if n == most or ends[n - 1] + ends[n] > 2 * wanted)
+        found[name], start = "".join(documents[start:stop]), stop
+    return {**found, names[-1]: "".join(documents[start:])}
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    seed=st.integers(0, 1 << 32),
+    files=st.integers(1, 4),
+    count=st.integers(20, 200),
+    fraction=st.sampled_from([0, 0.3]),
+    wanted=st.sampled_from([None, 1, 2, 3, 7]),
+    keep_duplicates=st.booleans(),
+)
+def test_only_the_text_of_documents_decides_about_the_shards(
+    tmp_path_factory: pytest.TempPathFactory,
+    seed: int, files: int, count: int, fraction: float, wanted: int | None, keep_duplicates: bool,
+) -> None:  # fmt: skip
+    root = tmp_path_factory.mktemp("run")
+    random = Random(seed)
+    texts = numbered(*random.choices(range(150), k=count))
+    names = random.sample(range(100), files)
+    cuts = [0, *sorted(random.sample(range(1, count), files - 1)), count]
+    inputs = [write(root / f"{name}.txt", *texts[a:b]) for name, (a, b) in zip(names, pairwise(cuts), strict=True)]
+    with in_small_pieces():
+        manifest = shard(root, *inputs, shards=wanted, test_fraction=fraction, keep_duplicates=keep_duplicates)
+    found = shards_in(root)
+    documents = [document for text in found.values() for document in text.split("\n\n")[:-1]]
+    assert sum(entry["documents"] for entry in manifest.files.values()) == len(documents)
+    if keep_duplicates:
+        assert Counter(documents) == Counter(texts)
+    else:
+        training, test = (manifest.made_with[name] for name in ("shards", "test_shards"))
+        assert found == by_definition(texts, training, test, fraction)
+    assert manifest.counts["dropped_duplicates"] == (0 if keep_duplicates else len(texts) - len(set(texts)))
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_the_bytes_of_the_sample_are_pinned(tmp_path: Path, workers: int) -> None:
+    manifest = bertprep.shard(workdir=tmp_path, corpus="sample", workers=workers)
+    # Another result on another version of Python is a fault. A version of sentencex with other rules may change it: then
+    # every user's shards change, which is a breaking change to be told.
+    assert {name: (entry["documents"], entry["sha256"][:16]) for name, entry in manifest.files.items()} == PINNED
+    (outcome,) = validate([tmp_path / "sharded" / "sample"], workers=1)
+    assert outcome.findings == []
+
+
+PINNED = {
+    "training/sample_training_00000.txt": (55, "cf7c7d1c49e1763b"),
+    "training/sample_training_00001.txt": (56, "4761f33f8c9e1292"),
+    "training/sample_training_00002.txt": (66, "915ac0245d998d0f"),
+    "training/sample_training_00003.txt": (50, "6fb9dea6ddda99df"),
+    "test/sample_test_00000.txt": (22, "9b584f7e45863eea"),
+}
+
+
 def test_a_shard_holds_a_sentence_a_line_and_a_blank_line_after_each_document(tmp_path: Path) -> None:
-    shard(tmp_path, write(tmp_path / "tiny.txt", THREE_DOCUMENTS), shards=1)
-
-    folder = tmp_path / "sharded" / "tiny"
-    assert (folder / "training" / "tiny_training_00000.txt").read_text() == (
-        "I came.\nI saw.\nI conquered.\n\n"  # document 0
-        "A third one!\n\n"  # document 2
-    )
-    assert (folder / "test" / "tiny_test_00000.txt").read_text() == "Was it so?\n\n"
-
-
-def test_with_lines_each_line_becomes_a_sentence(tmp_path: Path) -> None:
-    shard(tmp_path, write(tmp_path / "tiny.txt", THREE_DOCUMENTS), shards=1, test_fraction=0, splitter="lines")
-
-    folder = tmp_path / "sharded" / "tiny"
-    assert (folder / "training" / "tiny_training_00000.txt").read_text() == (
-        "I came. I saw.\nI conquered.\n\nWas it so?\n\nA third one!\n\n"
-    )
-    assert not (folder / "test").exists()
-
-
-def test_the_manifest_records_inputs_and_settings(tmp_path: Path) -> None:
     text = write(tmp_path / "tiny.txt", THREE_DOCUMENTS)
-    manifest = shard(tmp_path, text)
-
+    manifest = shard(tmp_path, text, splitter="sentencex")
+    folder = tmp_path / "sharded" / "c"
+    of_shard = {
+        name: (folder / f"{name}.txt").read_text()
+        for name in ("training/c_training_00000", "training/c_training_00001", "test/c_test_00000")
+    }
+    assert list(of_shard.values()) == ["I came.\nI saw.\nI conquered.\n\n", "A third one!\n\n", "Was it so?\n\n"]
     assert manifest.kind == "text shards"
     assert manifest.made_with == {
-        "inputs": [{"bytes": 54, "sha256": sha256_of(text)}],
+        "inputs": [{"bytes": 55, "sha256": sha256_of(text)}],
         "splitter": "sentencex",
         "language": "en",
         "keep_duplicates": False,
@@ -86,13 +164,9 @@ def test_the_manifest_records_inputs_and_settings(tmp_path: Path) -> None:
         "shards": 2,
         "test_shards": 1,
     }
-    first = tmp_path / "sharded" / "tiny" / "training" / "tiny_training_00000.txt"
-    assert list(manifest.files) == [
-        "training/tiny_training_00000.txt",
-        "training/tiny_training_00001.txt",
-        "test/tiny_test_00000.txt",
-    ]
-    assert manifest.files["training/tiny_training_00000.txt"] == {
+    assert list(manifest.files) == [f"{name}.txt" for name in of_shard]
+    first = folder / "training" / "c_training_00000.txt"
+    assert manifest.files["training/c_training_00000.txt"] == {
         "documents": 1,
         "sentences": 3,
         "words": 6,
@@ -104,162 +178,270 @@ def test_the_manifest_records_inputs_and_settings(tmp_path: Path) -> None:
     assert "sentencex" in manifest.versions
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3])
-def test_the_bytes_of_the_sample_shards_are_pinned(tmp_path: Path, workers: int) -> None:
-    manifest = shard(tmp_path, write_sample(Workspace(tmp_path)), workers=workers, corpus="sample")
-    # Another result on another version of Python is a fault. A version of sentencex with other rules may change it: then
-    # every user's shards change, which is a breaking change to be told.
-    assert {name: (facts["documents"], facts["sha256"][:16]) for name, facts in manifest.files.items()} == {
-        "training/sample_training_00000.txt": (61, "9c751aacbed2c181"),
-        "training/sample_training_00001.txt": (54, "71e1ba9dfbe51ba0"),
-        "training/sample_training_00002.txt": (54, "bce3d689020ca3b1"),
-        "training/sample_training_00003.txt": (57, "07a8d25b0d18c475"),
-        "test/sample_test_00000.txt": (23, "24686d19bf4499b9"),
-    }
-    folder = tmp_path / "sharded" / "sample"
-    assert all(sha256_of(folder / name) == facts["sha256"] for name, facts in manifest.files.items())
+def test_with_lines_each_line_becomes_a_sentence(tmp_path: Path) -> None:
+    shard(tmp_path, write(tmp_path / "tiny.txt", THREE_DOCUMENTS), shards=1, test_fraction=0)
+    assert shards_in(tmp_path) == {"c_training_00000.txt": "I came. I saw.\nI conquered.\n\nA third one!\n\nWas it so?\n\n"}
 
 
-@settings(max_examples=30, deadline=None)
-@given(
-    texts=st.lists(st.lists(st.integers(1, 90), max_size=12), min_size=1, max_size=3),
-    shards=st.integers(1, 4),
-    test_fraction=st.sampled_from([0, 0.1, 0.5]),
-)
-def test_each_document_is_in_one_shard_once_and_whole(
-    tmp_path_factory: pytest.TempPathFactory, texts: list[list[int]], shards: int, test_fraction: float
-) -> None:
-    root = tmp_path_factory.mktemp("run")
-    lengths = [length for text in texts for length in text]
-    if len(lengths) < shards + bool(test_fraction):
-        return
-    names = iter(range(len(lengths)))
-    inputs, documents = [], []
-    for number, text in enumerate(texts):
-        of_file = ["".join(f"{name} {line}\n" for line in range(length)) for length, name in zip(text, names, strict=False)]
-        inputs.append(write(root / f"{number}.txt", "\n".join(of_file)))
-        documents += of_file
-    if len({path.read_bytes() for path in inputs}) < len(inputs):
-        return  # two empty files
-
-    manifest = shard(root, *inputs, shards=shards, test_fraction=test_fraction, splitter="lines")
-    found: list[str] = []
-    for name, facts in manifest.files.items():
-        in_shard = (root / "sharded" / "tiny" / name).read_text().split("\n\n")[:-1]
-        assert len(in_shard) == facts["documents"] > 0
-        assert sum(text.count("\n") + 1 for text in in_shard) == facts["sentences"]
-        assert in_shard == sorted(in_shard, key=lambda text: int(text.split()[0]))  # as they stand in the text
-        found += in_shard
-    assert sorted(found) == sorted(text.rstrip("\n") for text in documents)
+def test_create_and_validate_take_such_shards(tmp_path: Path) -> None:
+    shard(tmp_path, write(tmp_path / "some.txt", *numbered(*range(300))), shards=2)
+    bertprep.create(vocab=GOLDEN / "vocab.txt", formats="tfrecord", workdir=tmp_path, corpus="c", workers=1)
+    (records,) = (tmp_path / "tfrecord").glob("*/c")
+    assert "shard_2_test" in records.parent.name
+    outcomes = validate([tmp_path / "sharded" / "c", records], workers=1)
+    assert [finding for outcome in outcomes for finding in outcome.findings if finding.level == "error"] == []
 
 
-# Runs as a program of its own: writes half of the last shard, says so, and waits to be killed.
-HANGS_IN_THE_LAST_SHARD = """
-import signal, sys
-from pathlib import Path
-from bertprep.files.atomic import atomic_file
-from bertprep.config import ShardSettings
-from bertprep.progress import SILENT
-from bertprep.workspace.layout import Workspace
-from bertprep.text import shards
-from bertprep.text.documents import TextInput
+def test_the_kind_of_file_does_not_matter(tmp_path: Path) -> None:
+    texts = numbered(*range(300))
+    plain = write(tmp_path / "plain.txt", *texts)
+    with (tmp_path / "table.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([["text"], *([text] for text in texts)])
+    (tmp_path / "lines.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    (tmp_path / "plain.txt.gz").write_bytes(gzip.compress(plain.read_bytes()))
+    (tmp_path / "lines.jsonl.bz2").write_bytes(bz2.compress((tmp_path / "lines.jsonl").read_bytes()))
+    pq.write_table(pa.table({"text": texts}), tmp_path / "table.parquet")
+    expected = by_definition(texts, 4, 1, 0.1)
+    for name in ("plain.txt", "table.csv", "lines.jsonl", "plain.txt.gz", "lines.jsonl.bz2", "table.parquet"):
+        root = tmp_path / f"of {name}"
+        shard(root, tmp_path / name)
+        assert shards_in(root) == expected
+        assert sorted(path.name for path in root.iterdir()) == ["sharded"]
+    bertprep.shard(dataset=pa.table({"text": texts}), splitter="lines", workdir=tmp_path / "memory", corpus="c", workers=2)
+    assert shards_in(tmp_path / "memory") == expected
+    all_of_them = shard(tmp_path / "all", *sorted(path for path in tmp_path.glob("*.*") if path.is_file()), shards=4)
+    assert shards_in(tmp_path / "all") == expected
+    assert all_of_them.counts["dropped_duplicates"] == 5 * 300
 
-write_shard = shards.write_shard
 
-def write_half(task):
-    if "_test_" not in task.path.name:
-        return write_shard(task)
-    with atomic_file(task.path) as file:
-        file.write(b"Half a senten")
-        print("half", flush=True)
-        signal.pause()
+def test_finished_shards_are_kept_and_other_requests_refused(tmp_path: Path) -> None:
+    text = write(tmp_path / "some.txt", *numbered(*range(200)))
+    first = shard(tmp_path, text)
+    made = identities(tmp_path / "sharded")
+    (moved := tmp_path / "of another name.txt").write_bytes(text.read_bytes())
+    assert shard(tmp_path, moved) == first
+    assert shard(tmp_path, moved, shards=4) == first  # what the default came to
+    for choices, message in (
+        ({"shards": 2}, "was made with --shards 4, asked for is --shards 2"),
+        ({"splitter": "sentencex"}, "was made with --splitter lines, asked for is --splitter sentencex; choose another --work"),
+        ({"test_fraction": 0.2}, "was made with --test-fraction 0.1, asked for is --test-fraction 0.2"),
+    ):
+        with pytest.raises(BertprepError, match=message):
+            shard(tmp_path, text, **choices)
+    with pytest.raises(BertprepError, match=r"another --input: number of inputs 1, asked for is 2; "):
+        shard(tmp_path, text, write(tmp_path / "more.txt", "More.\n"))
+    text.write_text(text.read_text().replace("7", "8"))
+    with pytest.raises(BertprepError, match=r'another --input: inputs\[0\]\.sha256 "\w{64}", asked for is "\w{64}"; '):
+        shard(tmp_path, text)
+    assert identities(tmp_path / "sharded") == made
 
-shards.write_shard = write_half
-root, text = map(Path, sys.argv[1:])
-shards.shard_corpus(Workspace(root), "sample", [TextInput(text)], ShardSettings(), workers=2, reporter=SILENT)
+
+def test_what_is_missing_or_damaged_is_made_again(tmp_path: Path) -> None:
+    text = write(tmp_path / "some.txt", *numbered(*range(200)))
+    first = shard(tmp_path, text)
+    expected = shards_in(tmp_path)
+    folder = tmp_path / "sharded" / "c"
+    (folder / "training" / "c_training_00000.txt").unlink()
+    os.truncate(folder / "test" / "c_test_00000.txt", 3)
+    assert shard(tmp_path, text) == first
+    assert shards_in(tmp_path) == expected
+    (damaged := folder / "training" / "c_training_00001.txt").write_bytes(b"x" * damaged.stat().st_size)
+    assert shard(tmp_path, text, verify=True) == first
+    assert shards_in(tmp_path) == expected
+
+
+def test_a_wrong_request_is_refused_before_a_shard_is_written(tmp_path: Path) -> None:
+    text = write(tmp_path / "some.txt", *numbered(*range(300)))
+    with pytest.raises(
+        UsageError, match="--shards 300: the text has 300 documents, one of them for testing; ask for at most 299"
+    ):
+        shard(tmp_path, text, shards=300)
+    with pytest.raises(UsageError, match=r"given twice"):
+        shard(tmp_path, text, tmp_path / ".." / tmp_path.name / "some.txt")
+    with pytest.raises(UsageError, match=r"--test-fraction 0\.1: the text is a single document"):
+        shard(tmp_path / "one", write(tmp_path / "one.txt", "One."))
+    with pytest.raises(BertprepError, match="c: no document found in 1 inputs; expected text, with a blank line after each"):
+        shard(tmp_path / "none", write(tmp_path / "none.txt", "***", "---"))
+    folder = tmp_path / "sharded" / "c"
+    assert [path.name for path in folder.iterdir()] == [".map"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shards._Sort, "make", None)  # what was sorted is used
+        shard(tmp_path, text, shards=299)
+    found = shards_in(tmp_path)
+    assert found == by_definition(numbered(*range(300)), 299, 1, 0.1)
+    assert all(found.values())
+
+
+def test_a_run_goes_on_when_a_broken_input_is_mended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shards, "PIECE_BYTES", 100)
+    texts = numbered(*range(90))
+    inputs = [tmp_path / f"{n}.parquet" for n in range(3)]
+    for n, path in enumerate(inputs):
+        pq.write_table(pa.table({"text": texts[30 * n : 30 * n + 30]}), path)
+    whole = inputs[1].read_bytes()
+    inputs[1].write_bytes(b"PAR1")
+    with pytest.raises(BertprepError, match=r"1\.parquet: cannot be read as Parquet"):
+        shard(tmp_path, *inputs)
+    made = {path.name for path in tmp_path.rglob(".map/*/sorted/*.arrow")}
+    assert len(made) == 1
+    inputs[1].write_bytes(whole)
+    kept, make = [], shards._Sort.make
+    monkeypatch.setattr(
+        shards._Sort, "make", lambda self, argument, paths: (kept.append(paths), make(self, argument, paths))[1]
+    )
+    shard(tmp_path, *inputs)
+    assert len(kept) == 2
+    assert shards_in(tmp_path) == by_definition(texts, 4, 1, 0.1)
+
+
+# A program of its own, so that it can be killed.
+PROGRAM = """
+import sys
+import bertprep
+from bertprep.text import runs, shards
+shards.PIECE_BYTES, shards.MAX_RUNS, shards.MERGED_RUNS, runs.WINDOW_BYTES = 4000, 2, 2, 4000
+root, *inputs = sys.argv[1:]
+bertprep.shard(inputs, splitter="lines", shards=8, workdir=root, corpus="c", workers=2)
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the program hands its workers a function by forking")
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_killed_run_resumes_with_the_same_command(tmp_path: Path, workers: int) -> None:
-    text = write_sample(Workspace(tmp_path))
-    command = [sys.executable, "-c", HANGS_IN_THE_LAST_SHARD, str(tmp_path / "killed"), str(text)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as run:
-        assert run.stdout is not None
-        assert run.stdout.readline() == b"half\n"
-        os.killpg(run.pid, signal.SIGKILL)
-        assert run.stdout.read() == b""  # until the last worker is gone too
-    folder = tmp_path / "killed" / "sharded" / "sample"
-    left = identities(folder)
-    assert any(re.fullmatch(r"sample_test_00000\.txt\.[0-9a-f]{8}\.tmp", name) for name in left)
-    assert "manifest.json" not in left
-    assert "sample_training_00000.txt" in left
-
-    shard(tmp_path / "killed", text, workers=workers, corpus="sample")
-    shard(tmp_path / "whole", text, workers=workers, corpus="sample")
-    assert files_in(folder) == files_in(tmp_path / "whole" / "sharded" / "sample")  # the manifest too; and nothing besides
-    assert identities(folder)["sample_training_00000.txt"] == left["sample_training_00000.txt"]
+@pytest.mark.parametrize("after", [3, 9, 12, 14, 18])  # files of sorted runs, of merged ones, and shards
+def test_a_killed_run_resumes_with_the_same_bytes(tmp_path: Path, after: int) -> None:
+    texts = numbered(*range(400))
+    inputs = [write(tmp_path / "1.txt", *texts[:300]), write(tmp_path / "2.txt", *texts[250:])]
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path), *map(str, inputs)]
+    killed = {**os.environ, FAIL_AFTER: f"{after} SIGKILL"}
+    ended = subprocess.run(command, env=killed, check=False).returncode
+    left = identities(tmp_path / "sharded" / "c" / "training")
+    if ended:
+        assert ended == -9
+        subprocess.run(command, check=True)
+    assert shards_in(tmp_path) == by_definition(texts, 8, 1, 0.1)
+    finished = {name: identity for name, identity in left.items() if not name.endswith(".tmp")}
+    assert finished.items() <= identities(tmp_path / "sharded" / "c" / "training").items()
 
 
-def test_a_finished_run_does_nothing(tmp_path: Path) -> None:
-    text = write(tmp_path / "tiny.txt", THREE_DOCUMENTS)
-    first = shard(tmp_path, text)
-    before = identities(tmp_path)
-    assert shard(tmp_path, text) == first
-    assert shard(tmp_path, text, shards=2) == first  # what the default came to
-    assert identities(tmp_path) == before
+def interrupted(root: Path) -> tuple[list[str], Path, Path]:
+    """Return documents, their file, and the folder of what was sorted of them, by a run that was then refused."""
+    texts = numbered(*range(300))
+    text = write(root / "some.txt", *texts)
+    with pytest.raises(UsageError):
+        shard(root, text, shards=1000)
+    (folder,) = (root / "sharded" / "c" / ".map").glob("*/sorted")
+    return texts, text, folder
 
 
-def test_a_missing_or_truncated_shard_is_remade(tmp_path: Path) -> None:
-    text = write(tmp_path / "tiny.txt", THREE_DOCUMENTS)
-    shard(tmp_path, text)
-    folder = tmp_path / "sharded" / "tiny"
-    before = files_in(folder)
-    (folder / "training" / "tiny_training_00000.txt").unlink()
-    os.truncate(folder / "test" / "tiny_test_00000.txt", 3)
-
-    shard(tmp_path, text)
-    assert files_in(folder) == before
-
-
-def test_the_path_of_the_text_does_not_matter(tmp_path: Path) -> None:
-    shard(tmp_path, write(tmp_path / "tiny.txt", THREE_DOCUMENTS))
-    before = identities(tmp_path / "sharded")
-    shard(tmp_path, write(tmp_path / "moved.txt", THREE_DOCUMENTS))
-    assert identities(tmp_path / "sharded") == before
+@pytest.mark.parametrize("where", ["text", "hash", "footer"])
+def test_a_damaged_run_is_an_error_never_a_wrong_shard(tmp_path: Path, where: str) -> None:
+    texts, text, folder = interrupted(tmp_path)
+    (run,) = folder.glob("*.arrow")
+    data = bytearray(run.read_bytes())
+    hashed = hashlib.sha256(texts[5].encode()).digest()[:16]
+    at = {"text": data.index(b"Document 5,"), "hash": data.index(hashed), "footer": len(data) - 12}[where]
+    data[at] ^= 0x11
+    run.write_bytes(data)
+    with pytest.raises(
+        BertprepError, match=r"\.arrow: is damaged \(.*\); remove .*sorted, and the same command makes it again"
+    ):
+        shard(tmp_path, text, shards=2)
+    shard(tmp_path, text, shards=2, verify=True)
+    assert shards_in(tmp_path) == by_definition(texts, 2, 1, 0.1)
 
 
-def test_other_settings_do_not_mix_with_existing_shards(tmp_path: Path) -> None:
-    text = write(tmp_path / "tiny.txt", THREE_DOCUMENTS)
-    shard(tmp_path, text)
-    before = identities(tmp_path / "sharded")
-    with pytest.raises(BertprepError) as error:
-        shard(tmp_path, text, splitter="lines")
-    assert str(error.value) == (
-        f"{tmp_path}/sharded/tiny: was made with --splitter sentencex, asked for is --splitter lines; "
-        "choose another --workdir or --corpus, or remove this folder"
-    )
-    assert identities(tmp_path / "sharded") == before
+def test_map_that_is_a_link_is_refused(tmp_path: Path) -> None:
+    text = write(tmp_path / "some.txt", *numbered(*range(100)))
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+    (elsewhere / "precious").write_text("keep me")
+    (tmp_path / "sharded" / "c").mkdir(parents=True)
+    (tmp_path / "sharded" / "c" / ".map").symlink_to(elsewhere)
+    with pytest.raises(BertprepError, match=r"\.map: is a link, expected a folder of bertprep's own; remove it"):
+        shard(tmp_path, text, shards=2)
+    assert [path.name for path in elsewhere.iterdir()] == ["precious"]
 
 
-def test_other_text_does_not_mix_with_existing_shards(tmp_path: Path) -> None:
-    text = write(tmp_path / "tiny.txt", THREE_DOCUMENTS)
-    shard(tmp_path, text)
-    with pytest.raises(BertprepError, match=r"tiny: was made with another --input: inputs\[0\]\.bytes 54, asked for is 60; "):
-        shard(tmp_path, write(text, THREE_DOCUMENTS + "\nNew.\n"))
-    with pytest.raises(BertprepError, match=r'another --input: inputs\[0\]\.sha256 "\w{64}", asked for is "\w{64}"; '):
-        shard(tmp_path, write(text, THREE_DOCUMENTS.replace("third", "fifth")))
-    with pytest.raises(BertprepError, match=r"another --input: number of inputs 1, asked for is 2; "):
-        shard(tmp_path, text, write(tmp_path / "more.txt", "More.\n"))
+def test_memory_is_a_small_part_of_the_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [f"Document {n}. " * 1000 for n in range(1_400)]
+    text = write(tmp_path / "some.txt", *texts, *texts[:600])
+    with in_small_pieces(200):
+        shard(tmp_path / "first", write(tmp_path / "a few.txt", *texts[:5]))  # which loads modules and kernels
+        peaks = []
+        for step in (shards._Sort, shards._Merge, shards._Reduce):
+            make = step.make
+
+            def measured(self: Any, argument: Any, paths: Any, make: Any = make) -> Any:
+                tracemalloc.reset_peak()
+                entries = make(self, argument, paths)
+                peaks.append(tracemalloc.get_traced_memory()[1])
+                return entries
+
+            monkeypatch.setattr(step, "make", measured)
+        usual = pa.default_memory_pool()
+        pa.set_memory_pool(pool := pa.proxy_memory_pool(usual))
+        tracemalloc.start()
+        try:
+            manifest = shard(tmp_path, text, shards=3)
+        finally:
+            tracemalloc.stop()
+            pa.set_memory_pool(usual)
+    assert manifest.counts["dropped_duplicates"] == 600
+    assert len(peaks) > 100
+    assert max(peaks) + pool.max_memory() < text.stat().st_size / 4, f"{max(peaks):,} {pool.max_memory():,}"
 
 
-def test_a_refused_request_leaves_nothing_behind(tmp_path: Path) -> None:
-    text = write(tmp_path / "tiny.txt", THREE_DOCUMENTS)
-    with pytest.raises(UsageError, match="--shards 3: the text has 3 documents, one of them for testing; ask for at most 2"):
-        shard(tmp_path, text, shards=3)
-    with pytest.raises(UsageError, match="no such file"):
-        shard(tmp_path, tmp_path / "missing.txt")
-    with pytest.raises(BertprepError, match="no document found"):
-        shard(tmp_path, write(text, "\n"))
-    assert files_in(tmp_path) == {"tiny.txt": b"\n"}
+def counts(documents: int, megabytes: float, **choices: float) -> tuple[int, int]:
+    found = count_shards(documents, int(megabytes * 1_000_000), ShardSettings(**choices))  # type: ignore[arg-type]
+    return found.training, found.test
+
+
+@pytest.mark.parametrize(
+    ("documents", "megabytes", "choices", "found"),
+    [
+        (1_000, 200, {}, (50, 6)),  # 4 MB of text to a shard; 6 shards of 3.3 MB hold the 20 MB for testing
+        (10_000, 200.1, {}, (51, 6)),
+        (249, 12.2, {}, (4, 1)),  # at least 4
+        (100_000, 20_000, {}, (1_024, 114)),  # at most 1,024
+        (1 << 20, 200_000, {}, (3_125, 347)),  # unless they exceed 64 MB
+        (100_000, 20_000, {"shards": 2_000}, (2_000, 222)),  # or as many as are asked for
+        (2, 12, {}, (1, 1)),  # no more than documents
+        (4, 12, {}, (3, 1)),
+        (9, 120, {}, (8, 1)),
+        (4, 12, {"test_fraction": 0}, (4, 0)),
+        (4, 12, {"test_fraction": 0.5}, (2, 2)),
+        (1, 1, {"test_fraction": 0}, (1, 0)),
+        (1_000, 1, {"shards": 90}, (90, 10)),  # test shards as large as training shards
+        (1_000, 1, {"shards": 256, "test_fraction": 0.001}, (256, 1)),
+        (12, 1, {"shards": 10, "test_fraction": 0.5}, (10, 2)),  # as far as documents go
+    ],
+)
+def test_the_numbers_of_shards(documents: int, megabytes: float, choices: dict[str, float], found: tuple[int, int]) -> None:
+    assert counts(documents, megabytes, **choices) == found
+
+
+@given(
+    sizes=st.lists(st.integers(1, 10_000), min_size=1, max_size=50),
+    count=st.integers(1, 50),
+    test_fraction=st.sampled_from([0.0, 0.1, 0.5]),
+)
+def test_every_shard_has_a_document_and_misses_its_part_by_less_than_one(
+    sizes: list[int], count: int, test_fraction: float
+) -> None:
+    count = min(count, len(sizes))
+    fractions = [1 / count] * count if count == 1 else [(1 - test_fraction) / (count - 1)] * (count - 1) + [test_fraction]
+    keys = np.arange(len(sizes), dtype=np.uint64) * 7
+    bounds = cut_hashes(keys, np.array(sizes), fractions)
+    inside = [[size for key, size in zip(keys, sizes, strict=True) if low <= key < high] for low, high in pairwise(bounds)]
+    assert all(inside)
+    if min(fractions) * sum(sizes) > 2 * max(sizes):
+        assert all(
+            abs(sum(found) - fraction * sum(sizes)) <= max(sizes) for found, fraction in zip(inside, fractions, strict=True)
+        )
+
+
+def test_more_documents_than_rows_are_cut_by_their_first_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shards, "MAX_ROWS", 64)
+    texts = numbered(*range(3000))
+    shard(tmp_path, write(tmp_path / "some.txt", *texts), shards=9)
+    found = shards_in(tmp_path)
+    assert sorted("".join(found.values()).split("\n\n")[:-1]) == sorted(texts)
+    sizes = [len(text) for text in found.values()]
+    assert max(sizes) < 1.5 * min(sizes)

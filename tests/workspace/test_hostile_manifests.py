@@ -305,7 +305,7 @@ def test_a_task_s_manifest_has_what_its_task_needs(manifest: str, name: str, val
 
 
 def test_every_kind_has_a_manifest_to_test_it_with() -> None:
-    # sorted text has only journals: tests/text/test_hash_assignment.py
+    # that of sorted text is gone when its shards are made
     assert {json.loads(path.read_bytes())["kind"] for path in (GOLDEN / "manifests").glob("*.json")} == set(KINDS) - {
         MAPPED_TEXT
     }

@@ -1,0 +1,195 @@
+"""The documents of a source: a file that is read by its reader, text in memory, or a Wikimedia dump.
+
+A plain text file is read in pieces, and any other file by one worker. What only one process can read in its order, a dump or
+text in memory, is first copied to an Arrow file, of which workers then clean batches.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bertprep.errors import BertprepError
+from bertprep.files.atomic import atomic_file
+from bertprep.files.places import place
+from bertprep.records.write import HashedFile
+from bertprep.sources import readers
+from bertprep.sources.dump import SiteInfo, read_dump
+from bertprep.sources.plain_text import MAX_DOCUMENT_BYTES
+from bertprep.sources.readers import is_local, open_raw, open_stream, suffixes
+from bertprep.sources.wikitext import prose_of, to_prose
+
+DUMP, MEMORY, TEXT, WHOLE = "dump", "memory", "text", "whole"
+RULES = {DUMP: 2, "csv": 2, "tsv": 2}
+"""The version of the rules of readers whose text has changed, so that theirs never mixes with that of an earlier version."""
+BATCH_CHARACTERS = 8_000_000
+MAX_EXPANSION, ALWAYS_TAKEN = 2_000, 1 << 30
+"""The characters of text that a file may hold: so many times its bytes, or the second number, whichever is more.
+
+gzip shrinks nothing to less than 1/1,032, and logs, the most repetitive text there is, shrink to about 1/100. Other formats
+make a terabyte of a few kilobytes, which would fill the disk.
+"""
+MIN_SENTENCES, MAX_SENTENCES = 500, 10_000
+"""Of a book of BookCorpus: front matter has many lines on copyright, as may the end of a book."""
+_FRONT_MATTER = re.compile(
+    r"all rights reserved|smashwords edition|\bisbn\b|published (by|at) .*smashwords|copyright [\W\dc]{0,8}(19|20)\d\d"
+)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file whose text is wanted."""
+
+    location: str  # a path or a URL
+    reader: str  # one of READERS, DUMP or MEMORY
+    identity: dict[str, Any]  # its name, and a value that changes with its content
+    field: str = "text"  # column or key that holds the text, if the reader needs one
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is plain text that is read in pieces, as it is."""
+        return self.reader in (TEXT, WHOLE) and is_local(self.location) and not suffixes(self.location)[1]
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether only one process can read it, in its order."""
+        return self.reader in (DUMP, MEMORY)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether its identity changes with its content."""
+        return "read" not in self.identity
+
+    def metadata(self) -> dict[str, Any]:
+        """Return what determines its documents: no name, where a checksum identifies the content."""
+        known = {key: value for key, value in self.identity.items() if key != "name" or "sha256" not in self.identity}
+        if self.is_plain:
+            return known | ({"one_document": True} if self.reader == WHOLE else {})
+        rules = {"rules": RULES[self.reader]} if self.reader in RULES else {}
+        return {**known, "reader": self.reader, "field": self.field, **rules}
+
+    def documents(self) -> Iterable[str]:
+        """Yield the documents, unchanged but for BookCorpus and Wikipedia; empty ones too."""
+        return _bounded(READERS[self.reader](self), self)
+
+
+@dataclass(frozen=True)
+class MemorySource(Source):
+    """Text from an object of the caller; one process reads it, once and in order."""
+
+    texts: Callable[[], Iterable[str]] = tuple
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A batch of the copy of a stream."""
+
+    path: Path
+    index: int
+
+    def documents(self) -> Iterator[str]:
+        """Yield its documents, cleaned of wikitext where they are articles."""
+        import pyarrow as pa
+
+        with open_raw(str(self.path)) as raw, pa.ipc.open_file(pa.PythonFile(raw, mode="r")) as reader:
+            names = json.loads((reader.schema.metadata or {}).get(b"namespaces", b"null"))
+            texts = (value.as_py().decode() for value in reader.get_batch(self.index).column(0))
+            yield from texts if names is None else (to_prose(text, SiteInfo(*map(frozenset, names))) for text in texts)
+
+
+def copy_stream(source: Source, path: Path) -> dict[str, Any]:
+    """Copy the texts of a dump or from memory to an Arrow file, some megabytes a batch; return its manifest entry."""
+    import pyarrow as pa
+
+    documents = batches = 0
+    content = hashlib.sha256()
+    with ExitStack() as stack:
+        metadata, texts = _open_stream(source, stack)
+        file = stack.enter_context(atomic_file(path))
+        copy = HashedFile(file)
+        schema = pa.schema([pa.field("text", pa.binary())], metadata)
+        with pa.ipc.new_file(copy, schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+            for batch in _batches(texts):
+                writer.write_batch(pa.record_batch([pa.array(batch, pa.binary())], schema=schema))
+                batches += 1
+                documents += len(batch)
+                content.update(b"".join(b"%d:%b" % (len(text), text) for text in batch))
+        sha256 = copy.finish()
+    sizes = {"documents": documents, "batches": batches, "bytes": file.size_bytes}
+    return {**sizes, "sha256": sha256, "content": content.hexdigest()}
+
+
+def _open_stream(source: Source, stack: ExitStack) -> tuple[dict[str, str] | None, Iterator[str]]:
+    """Return (what cleaning needs to know, the texts)."""
+    if isinstance(source, MemorySource):
+        return None, iter(source.texts())
+    site, articles = read_dump(stack.enter_context(open_stream(source.location)), source.location)
+    names = [sorted(site.file_namespaces), sorted(site.category_namespaces)]
+    return {"namespaces": json.dumps(names)}, _bounded((page.wikitext for page in articles), source)
+
+
+def _batches(texts: Iterable[str]) -> Iterator[list[bytes]]:
+    """Yield texts in batches of about `BATCH_CHARACTERS`. Half a surrogate pair, possible in JSON, becomes a question mark."""
+    batch: list[bytes] = []
+    characters = 0
+    for text in texts:
+        batch.append(text.encode(errors="replace"))
+        characters += len(text) + 1
+        if characters >= BATCH_CHARACTERS:
+            yield batch
+            batch, characters = [], 0
+    if batch:
+        yield batch
+
+
+def join_books(sentences: Iterable[str]) -> Iterator[str]:
+    """Yield the books of BookCorpus, whose rows are lower-cased, tokenized sentences in the order of the books.
+
+    Where a book begins is not marked, but nearly all open with lines on copyright and editions. A book without them is appended
+    to the one before, up to `MAX_SENTENCES`; the mean book has 6,700.
+    """
+    book: list[str] = []
+    characters = 0
+    for sentence in sentences:
+        begins = len(book) >= MIN_SENTENCES and _FRONT_MATTER.search(sentence)
+        if begins or len(book) >= MAX_SENTENCES or characters > MAX_DOCUMENT_BYTES // 2:
+            yield "\n".join(book)
+            book, characters = [], 0
+        book.append(sentence)
+        characters += len(sentence)
+    if book:
+        yield "\n".join(book)
+
+
+READERS: dict[str, Callable[[Source], Iterable[str]]] = {
+    "text": lambda source: readers.read_text(source.location),
+    "whole": lambda source: readers.read_text(source.location, one_document=True),
+    "json lines": lambda source: readers.read_json_lines(source.location, source.field),
+    "parquet": lambda source: readers.read_parquet(source.location, source.field),
+    "arrow": lambda source: readers.read_arrow(source.location, source.field),
+    "csv": lambda source: readers.read_table(source.location, source.field, ","),
+    "tsv": lambda source: readers.read_table(source.location, source.field, "\t"),
+    "wikipedia": lambda source: map(prose_of, readers.read_parquet(source.location, source.field)),
+    "bookcorpus": lambda source: join_books(readers.read_parquet(source.location, source.field)),
+}
+SPLITTERS = {"bookcorpus": "lines"}
+"""The splitter by reader, for readers whose lines are known to be sentences."""
+
+
+def _bounded(texts: Iterable[str], source: Source) -> Iterator[str]:
+    """The texts of a file, as long as they are not more than a file of its size may hold."""
+    size = place(source.location).stat().st_size if is_local(source.location) else source.identity.get("bytes")
+    most = max(MAX_EXPANSION * size, ALWAYS_TAKEN) if size is not None else float("inf")
+    characters = 0
+    for text in texts:
+        characters += len(text)
+        if characters > most:
+            raise BertprepError(
+                f"{source.location}: has {size:,} bytes and more than {most:,} characters of text, as only files made to fill "
+                "a disk have; if it is what you want, write it as plain text, and give that"
+            )
+        yield text

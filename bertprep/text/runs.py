@@ -1,0 +1,315 @@
+"""Runs: documents sorted by the hash of their text, in Arrow files of which any range of hashes is read alone.
+
+A run is some tens of megabytes of documents, as they will be in the shards, each once. Batch i of its 2**bits batches holds
+those whose hashes begin with the bits of i, so the range of a shard is a few batches of each run, and no index is needed. A
+source that is larger has several runs in its file, one after the other. Next to it are its rows, (n, 3) numbers: the first 64
+bits of the hash, the bytes and the copies of each document, from which shards of equal size are cut.
+
+Documents are hashed again when they are read, so a damaged run is an error, never a wrong shard.
+"""
+
+import hashlib
+import io
+from array import array
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from bertprep.errors import BertprepError, first_line
+from bertprep.files import object_store
+from bertprep.files.atomic import atomic_file
+from bertprep.files.places import ObjectPath, is_object
+from bertprep.records.write import HashedFile
+
+HASHES = 1 << 64
+"""The range of the first 64 bits of a hash, by which documents are sorted and spread over shards."""
+RUN_BYTES = 12_000_000
+BATCH_BYTES = 128_000
+WINDOW_BYTES = 8_000_000
+"""About as much text is merged at once."""
+_DOCUMENT_END = b"\n\n"
+_AT_ONCE = 32  # requests to a store
+_BLOCK_BYTES = 256_000  # of a request
+_MAX_BITS = 10
+_SCHEMA = pa.schema([("hash", pa.binary(16)), ("copies", pa.int64()), ("text", pa.large_binary())])
+
+Rows = npt.NDArray[np.uint64]
+
+
+def hash_document(text: bytes | memoryview) -> bytes:
+    """Return the 16 bytes that identify a document: the first of the sha256 of its lines, without the newline of the last.
+
+    >>> hash_document(b"I came. I saw.").hex()
+    '1dc041c21153e2e82f6ee658f6b1fd7a'
+    """
+    return hashlib.sha256(text).digest()[:16]
+
+
+@dataclass(frozen=True)
+class Documents:
+    """Some different documents, sorted by their hashes; `texts` has them, each with its blank line, in another order."""
+
+    hashes: npt.NDArray[np.uint64]  # (n, 2)
+    copies: npt.NDArray[np.int64]  # (n,)
+    texts: pa.LargeBinaryArray
+    order: npt.NDArray[np.int64]  # (n,) the index of each in `texts`
+
+    def sizes(self) -> npt.NDArray[np.int64]:
+        return np.diff(_offsets(self.texts))[self.order]
+
+    def take(self, which: Any) -> pa.LargeBinaryArray:
+        """Return the texts of the documents that a slice or indices select."""
+        return self.texts.take(_as_arrow(self.order[which]))
+
+    def text(self, which: Any = slice(None)) -> memoryview:
+        """Return the same texts one after the other."""
+        return memoryview(self.take(which).buffers()[2] or b"")
+
+
+def sort_documents(hashes: npt.NDArray[np.uint64], copies: npt.NDArray[np.int64], texts: pa.LargeBinaryArray) -> Documents:
+    """Return documents sorted by their hashes, each once, with the sum of its copies."""
+    order = np.lexsort((hashes[:, 1], hashes[:, 0]))
+    ordered = hashes[order]
+    first = np.flatnonzero(np.append(True, (ordered[1:] != ordered[:-1]).any(axis=1))[: len(order)])
+    copies = np.add.reduceat(copies[order], first) if len(order) else copies
+    return Documents(ordered[first], copies, texts, order[first])
+
+
+class RunFile:
+    """A file of runs in the making; it gets its name when the block ends."""
+
+    def __init__(self, path: Path, bits: int | None = None) -> None:
+        """There are 2**`bits` batches to a run, by default as suits the first one."""
+        self._path, self._bits = path, bits
+        self._writer: Any = None
+        self._sha256 = ""
+        self.runs = self.documents = self.text_bytes = 0
+
+    def __enter__(self) -> "RunFile":
+        self._stack = ExitStack()
+        self._file = self._stack.enter_context(atomic_file(self._path))
+        self._hashed = HashedFile(self._file)
+        return self
+
+    def write(self, documents: Documents, low: int = 0, high: int = HASHES) -> None:
+        """Write the documents of a range of hashes, which has whole batches: all of it, or one range after the other."""
+        if self._bits is None:
+            self._bits = _bits_for(int(documents.sizes().sum()))
+        if self._writer is None:
+            schema = _SCHEMA.with_metadata({"bits": str(self._bits)})
+            self._writer = self._stack.enter_context(pa.ipc.new_file(self._hashed, schema))
+        self.runs += low == 0
+        step = HASHES >> self._bits
+        bounds = np.array(range(low + step, high, step), np.uint64)
+        for start, stop in pairwise([0, *np.searchsorted(documents.hashes[:, 0], bounds).tolist(), len(documents.hashes)]):
+            data = pa.py_buffer(documents.hashes[start:stop].astype(">u8").tobytes())
+            hashes = pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), stop - start, [None, data])
+            columns = [hashes, _as_arrow(documents.copies[start:stop]), documents.take(slice(start, stop))]
+            self._writer.write_batch(pa.record_batch(columns, schema=_SCHEMA))
+        self.documents += len(documents.hashes)
+        self.text_bytes += int(documents.sizes().sum())
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if kind is None:
+            if self._writer is None:
+                self.write(sort_documents(np.empty((0, 2), np.uint64), np.empty(0, np.int64), pa.array([], pa.large_binary())))
+            self._writer.close()
+            self._sha256 = self._hashed.finish()
+        self._stack.__exit__(kind, error, trace)
+
+    def entry(self) -> dict[str, Any]:
+        """Return the entry of the finished file for a manifest."""
+        sizes = {"runs": self.runs, "documents": self.documents, "text_bytes": self.text_bytes}
+        return {**sizes, "bytes": self._file.size_bytes, "sha256": self._sha256}
+
+
+class Sorter:
+    """Takes documents in any order, and writes them to a file as runs of about `RUN_BYTES`."""
+
+    def __init__(self, file: RunFile) -> None:
+        self._file = file
+        self._rows: list[Rows] = []
+        self.copies = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        self._text, self._ends, self._hashes = bytearray(), array("q", [0]), bytearray()
+
+    def add(self, lines: bytes | memoryview) -> None:
+        """Add whole documents, each with its blank line."""
+        at = len(self._text)
+        self._text += lines
+        with memoryview(self._text) as view:
+            while at < len(view):
+                end = self._text.index(_DOCUMENT_END, at)
+                self._hashes += hash_document(view[at:end])
+                at = end + len(_DOCUMENT_END)
+                self._ends.append(at)
+        if len(self._text) >= RUN_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the documents that are held, if any, as a run."""
+        if not self._hashes:
+            return
+        hashes = _as_numbers(self._hashes)
+        buffers = [None, pa.py_buffer(self._ends), pa.py_buffer(self._text)]
+        texts = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(hashes), buffers)
+        documents = sort_documents(hashes, np.ones(len(hashes), np.int64), texts)
+        self._file.write(documents)
+        columns = [documents.hashes[:, 0], documents.sizes(), documents.copies]
+        self._rows.append(np.stack([column.astype(np.uint64) for column in columns], axis=1))
+        self.copies += len(hashes)
+        self._begin()
+
+    def rows(self) -> bytes:
+        """Return the rows of all runs."""
+        return b"".join(rows.astype("<u8").tobytes() for rows in self._rows)
+
+
+def read_rows(path: Path) -> Rows:
+    """Return the rows (n, 3) next to a file of runs."""
+    try:
+        return np.frombuffer(path.read_bytes(), "<u8").reshape(-1, 3).astype(np.uint64, copy=False)
+    except (OSError, ValueError) as error:
+        raise damaged_run(path, error) from error
+
+
+def read_windows(paths: Sequence[Path], text_bytes: int, low: int, high: int) -> Iterator[tuple[int, int, Documents]]:
+    """Yield the documents of all runs with hashes from `low` up to `high`, each once, about `WINDOW_BYTES` at a time.
+
+    Yields (first hash, end, documents) in order; `text_bytes` the size of all runs. Raises `BertprepError` if one is damaged.
+    """
+    windows = min(_windows_of(text_bytes * (high - low) // HASHES), high - low)
+    for at, end in pairwise(low + (high - low) * index // windows for index in range(windows + 1)):
+        yield at, end, _read_range(paths, at, end)
+
+
+def _read_range(paths: Sequence[Path], low: int, high: int) -> Documents:
+    def read(path: Path) -> list[pa.RecordBatch]:
+        return _read_batches(path, low, high)
+
+    if any(map(is_object, paths)):
+        with ThreadPoolExecutor(_AT_ONCE) as threads:
+            found = list(threads.map(read, paths))
+    else:
+        found = list(map(read, paths))
+    table = pa.Table.from_batches([batch for of_run in found for batch in of_run], _SCHEMA)
+    del found
+    hash_column, copies, texts = (column.combine_chunks() for column in table.columns)
+    hashes = _as_numbers(hash_column.buffers()[1] or b"")
+    documents = sort_documents(hashes, np.frombuffer(copies.buffers()[1] or b"", np.int64), texts)
+    keys = documents.hashes[:, 0]
+    inside = slice(np.searchsorted(keys, np.uint64(low)), np.searchsorted(keys, np.uint64(high - 1), side="right"))
+    documents = Documents(documents.hashes[inside], documents.copies[inside], texts, documents.order[inside])
+    _check_hashes(paths, documents)
+    return documents
+
+
+def _check_hashes(paths: Sequence[Path], documents: Documents) -> None:
+    """Raise `BertprepError` if a text is not that of its hash."""
+    digests, offsets = bytearray(), _offsets(documents.texts)
+    with memoryview(documents.texts.buffers()[2] or b"") as view:
+        spans = zip(offsets[documents.order].tolist(), offsets[documents.order + 1].tolist(), strict=True)
+        for start, end in spans:
+            digests += hash_document(view[start : end - len(_DOCUMENT_END)])
+    if digests != documents.hashes.astype(">u8").tobytes():
+        raise damaged_run(paths[0].parent / "*.arrow", ValueError("a document has another hash than its row says"))
+
+
+def _read_batches(path: Path, low: int, high: int) -> list[pa.RecordBatch]:
+    """Return the batches that a range of hashes is in."""
+    try:
+        with ExitStack() as stack:
+            source = stack.enter_context(pa.OSFile(str(path))) if not isinstance(path, ObjectPath) else _open_object(path)
+            reader = stack.enter_context(pa.ipc.open_file(source))
+            if not reader.schema.equals(_SCHEMA):
+                raise ValueError("it has other columns")
+            bits = int(reader.schema.metadata[b"bits"])
+            inside = range(low >> 64 - bits, (high - 1 >> 64 - bits) + 1)
+            runs = range(0, reader.num_record_batches, 1 << bits)
+            return [reader.get_batch(run + index) for run in runs for index in inside]
+    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, OverflowError, MemoryError) as error:
+        raise damaged_run(path, error) from error
+
+
+def damaged_run(path: Path, error: Exception) -> BertprepError:
+    """Return the error about a run that is not as it was written."""
+    why = getattr(error, "strerror", None) or first_line(error)
+    return BertprepError(f"{path}: is damaged ({why}); remove {path.parent}, and the same command makes it again")
+
+
+def merge_runs(paths: Sequence[Path], text_bytes: int, path: Path) -> dict[str, Any]:
+    """Write one run with the documents of several; return its entry."""
+    bits = max(min(_bits_for(text_bytes), _MAX_BITS), _windows_of(text_bytes).bit_length() - 1)
+    with RunFile(path, bits) as merged:
+        for low, high, documents in read_windows(paths, text_bytes, 0, HASHES):
+            merged.write(documents, low, high)
+    return merged.entry()
+
+
+def _windows_of(text_bytes: int) -> int:
+    """Return in how many ranges text is merged: a power of two, so that they are whole batches of a run."""
+    return 1 << (text_bytes // WINDOW_BYTES).bit_length()
+
+
+def _bits_for(text_bytes: int) -> int:
+    return (text_bytes // BATCH_BYTES).bit_length()
+
+
+def _as_arrow(numbers: npt.NDArray[np.int64]) -> pa.Int64Array:
+    """Return an Arrow array of numbers; `pa.array` would import pandas, 60 MB."""
+    return pa.Int64Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(np.ascontiguousarray(numbers))])
+
+
+def _as_numbers(digests: Any) -> npt.NDArray[np.uint64]:
+    """Return hashes as (n, 2) numbers."""
+    return np.frombuffer(digests, ">u8").reshape(-1, 2).astype(np.uint64)
+
+
+def _offsets(texts: pa.LargeBinaryArray) -> npt.NDArray[np.int64]:
+    """Return where each text begins, and the last one ends; of an array that is no slice."""
+    data = texts.buffers()[1]
+    return np.frombuffer(data, np.int64)[: len(texts) + 1] if len(texts) else np.zeros(1, np.int64)
+
+
+class _ObjectBytes(io.RawIOBase):
+    """An object of a store, read by ranges."""
+
+    def __init__(self, path: ObjectPath) -> None:
+        self._path, self._at, self._size = path, 0, path.stat().st_size
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        data = (
+            object_store.read_range(self._path, self._at, min(len(buffer), self._size - self._at))
+            if self._at < self._size
+            else b""
+        )
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+
+def _open_object(path: ObjectPath) -> Any:
+    return io.BufferedReader(_ObjectBytes(path), _BLOCK_BYTES)

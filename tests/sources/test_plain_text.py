@@ -1,0 +1,116 @@
+"""Which bytes of a text file are a document, and what is not text."""
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bertprep.errors import BertprepError
+from bertprep.sources import plain_text
+from bertprep.sources.plain_text import Piece, cut_file, hash_file, read_piece
+
+
+def write(folder: Path, text: str | bytes) -> Path:
+    (path := folder / "some.txt").write_bytes(text.encode() if isinstance(text, str) else text)
+    return path
+
+
+def read(pieces: list[Piece]) -> tuple[list[str], int]:
+    """Return the documents of pieces, and how many empty ones they have besides."""
+    found, empty = [], 0
+    for piece in pieces:
+        for text, ends, dropped in read_piece(piece):
+            found += [bytes(text[start:end]).decode().rstrip() for start, end in pairwise([0, *ends.tolist()])]
+            empty += dropped
+    return found, empty
+
+
+def documents_of(path: Path, *, one_document: bool = False) -> list[str]:
+    file = hash_file(path)
+    return read([Piece(file, 0, file.size_bytes, one_document)])[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("One.\nTwo.\n\nThree.\n", ["One.\nTwo.", "Three."]),
+        ("One.\n\nTwo.", ["One.", "Two."]),  # no line end at the end of the file
+        ("\n\nOne.\n\n\n\nTwo.\n\n", ["One.", "Two."]),  # blank lines before, between and after
+        ("One.\n \t\nTwo.\n\n  ", ["One.", "Two."]),  # a line of white space is blank
+        ("One.\r\n\r\nTwo.\r\n", ["One.", "Two."]),  # line ends of Windows
+        ("One.\n\u00a0\u3000\u2003\nTwo.\n\x1c\x85\u2028\nThree.", ["One.", "Two.", "Three."]),  # white space of Unicode
+        ("One.\n\u200b\nOne still.", ["One.\n\u200b\nOne still."]),  # a zero-width space is none
+        ("  One.\n  Two.\n\n  Three.", ["  One.\n  Two.", "  Three."]),  # indented
+        ("\ufeffOne.\n\nTwo.", ["One.", "Two."]),  # a byte-order mark is no text
+        ("\ufeff\n\nOne.", ["One."]),
+        ("* * *\n\n\u4e00\n\n\u200b\n\n\u2014 7\n\n...", ["\u4e00", "\u2014 7"]),  # no letter and no digit is no document
+    ],
+)
+def test_a_blank_line_ends_a_document(tmp_path: Path, text: str, found: list[str]) -> None:
+    assert documents_of(write(tmp_path, text)) == found
+
+
+def by_line(text: str) -> tuple[list[str], int]:
+    """The definition: a line that str.strip leaves empty ends a document; one without letter or digit is empty."""
+    found, lines = [], []
+    for line in [*text.split("\n"), ""]:
+        if line.strip():
+            lines.append(line)
+        elif lines:
+            found.append("\n".join(lines).rstrip())
+            lines = []
+    documents = [document for document in found if any(map(str.isalnum, document))]
+    return documents, len(found) - len(documents)
+
+
+@given(
+    text=st.text(st.sampled_from("ab*\n\n\n \t\r\x0b\x1c\x85\xa0\u1680\u2005\u2028\u205f\u3000é€𝄞"), max_size=60),
+    block=st.integers(1, 40),
+    piece_bytes=st.integers(1, 30),
+)
+def test_pieces_match_reading_by_line(
+    tmp_path_factory: pytest.TempPathFactory, text: str, block: int, piece_bytes: int
+) -> None:
+    file = hash_file(write(tmp_path_factory.mktemp("text"), text))
+    pieces = list(cut_file(file, piece_bytes))
+    assert [each.start for each in pieces[1:]] == [each.end for each in pieces[:-1]]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plain_text, "BLOCK_BYTES", block)
+        patch.setattr(plain_text, "BATCH_BYTES", block)
+        found, empty = read(pieces)
+    documents, expected_empty = by_line(text)
+    assert found == documents
+    assert empty >= expected_empty  # white space between two blank lines may count too
+
+
+def test_invalid_utf8_is_reported_with_file_and_offset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plain_text, "BLOCK_BYTES", 4)  # the offset counts from the start of the file, not of a block
+    path = write(tmp_path, b"One.\n\nNa\xefve.\n")
+    with pytest.raises(BertprepError) as error:
+        documents_of(path)
+    assert str(error.value) == (
+        f"{path}: byte 8: expected UTF-8, found 0xef (invalid continuation byte); "
+        "convert the file, for example with iconv -t UTF-8"
+    )
+    with pytest.raises(BertprepError, match=r"byte 4: expected UTF-8, found 0xc3 \(unexpected end of data\)"):
+        documents_of(write(tmp_path, b"Caf\n\xc3"))
+
+
+def test_a_file_can_be_one_document(tmp_path: Path) -> None:
+    path = write(tmp_path, "\ufeffCall me Ishmael.\n\n\nSome years ago.\n\n")
+    assert documents_of(path, one_document=True) == ["Call me Ishmael.\n\n\nSome years ago."]
+
+
+def test_a_file_that_changes_during_a_run_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path, "One.\n\nTwo.\n")
+    file = hash_file(path)
+    for other in ("One.\n\nTw", "One.\n\n\nTw\n", "One.\n\nTwo.\n\nThree.\n"):
+        (tmp_path / "other").write_text(other)
+        (tmp_path / "other").replace(path)
+        with pytest.raises(BertprepError, match=r"some\.txt: can no longer be read as .* of the run: it was changed"):
+            read([Piece(file, 0, file.size_bytes)])
+    path.unlink()
+    with pytest.raises(BertprepError, match=r"some\.txt: cannot be read: No such file"):
+        read([Piece(file, 0, file.size_bytes)])
