@@ -67,6 +67,7 @@ def render(views: Sequence[dict[str, Any]]) -> str:
 def view(outcome: Outcome, drawn: Sequence[Example], vocabulary: Vocabulary | None) -> dict[str, Any]:
     """Return what the page shows of one data set."""
     manifest, has_records = outcome.manifest, any(counts.records for counts in outcome.counts.values())
+    fractions = [expected.fractions for expected in outcome.expected.values()]
     levels = [finding.level for finding in outcome.findings]
     ordered = sorted(outcome.findings, key=lambda finding: (LEVELS.index(finding.level), finding.code))
     return {
@@ -79,7 +80,7 @@ def view(outcome: Outcome, drawn: Sequence[Example], vocabulary: Vocabulary | No
         "findings": [(key, list(some)) for key, some in groupby(ordered, key=lambda finding: (finding.level, finding.code))],
         "settings": _settings(manifest) if manifest else None,
         "counts": _counts(outcome),
-        "fractions": [_row(found) for found in zip(*(of.fractions for of in outcome.expected.values()), strict=True)],
+        "fractions": [_row(found) for found in zip(*fractions, strict=True)] if has_records else [],
         "charts": charts_of(outcome),
         "tokens": _masked_tokens(outcome, vocabulary) if has_records else [],
         "duplicates": _duplicates(outcome),
