@@ -42,7 +42,7 @@ def locked(folder: Path, name: str = LOCK, *, wait: bool = False) -> Iterator[No
 
 
 def open_locked(path: Path, *, wait: bool) -> int:
-    """A descriptor of `path`, for reading and appending, that holds the file's lock; a missing file is created.
+    """Return a descriptor of `path`, for reading and appending, that holds the file's lock; a missing file is created.
 
     The previous holder may remove the file, or the folder; then the lock is taken on the next file of that name.
     """

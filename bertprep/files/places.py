@@ -32,7 +32,7 @@ HEAD_BYTES = 64 << 10
 
 
 def place(text: str | Path) -> Path:
-    """The path that a user names: a `Path` for a local one, an `ObjectPath` for the URL of a store.
+    """Return the path that a user names: a `Path` for a local one, an `ObjectPath` for the URL of a store.
 
     Raises `UsageError` for a URL of another scheme, without a bucket, or with "..", a query, a fragment or control characters.
 
@@ -63,7 +63,7 @@ def place(text: str | Path) -> Path:
 
 
 def _refused(key: str) -> str | None:
-    """Why a key is not taken; None for a good one."""
+    """Return why a key is not taken; None for a good one."""
     if not key.isprintable():
         return "has control characters, which no name here has"
     if "?" in key or "#" in key:
@@ -117,7 +117,7 @@ def local_path(given: str | Path) -> Path:
 
 
 def local_place(option: str, text: str | Path) -> Path:
-    """The same where only a path of this machine will do; raises `UsageError` for a URL of a store."""
+    """Return the path of this machine that a user names; raises `UsageError` for the URL of a store."""
     path = place(text)
     if isinstance(path, ObjectPath):
         raise UsageError(f"{option} {path}: must be a path of this machine, not a URL")
@@ -125,7 +125,7 @@ def local_place(option: str, text: str | Path) -> Path:
 
 
 def is_object(path: PurePath | str) -> bool:
-    """Whether a path lies in a store."""
+    """Return whether a path is the URL of an object."""
     return isinstance(path, ObjectPath)
 
 
@@ -177,7 +177,7 @@ class ObjectPath(PosixPath):
         return tuple(ObjectPath(*self.parts[:end]) for end in range(len(self.parts) - 1, 1, -1))
 
     def relative_to(self, other: Any, *more: Any, **options: Any) -> Path:  # type: ignore[override]
-        """The path below a folder, as a plain `Path`."""
+        """Return the path below a folder, as a plain `Path`."""
         return Path(PurePosixPath(*self.parts).relative_to(PurePosixPath(*ObjectPath(other, *more).parts)))
 
     def is_absolute(self) -> bool:
@@ -193,7 +193,7 @@ class ObjectPath(PosixPath):
         return self
 
     def status(self) -> Status:
-        """What the store, or the listing that this path comes from, tells of the object; raises `FileNotFoundError`."""
+        """Return what the store, or the listing that this path comes from, tells of it; raises `FileNotFoundError`."""
         if self._status:
             return self._status
         if self.key:
@@ -204,7 +204,7 @@ class ObjectPath(PosixPath):
         raise FileNotFoundError(errno.ENOENT, "there is no such object", str(self))
 
     def with_status(self) -> ObjectPath:
-        """The same path, of the version that the object has now, unless a listing has told it."""
+        """Return the path with the status that the object has now, or had in the listing that it comes from."""
         return self if self._status else self.parent._with(self.name, self.status())
 
     def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
@@ -238,7 +238,7 @@ class ObjectPath(PosixPath):
         return False
 
     def mkdir(self, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
-        """Nothing: a folder is there when an object is in it."""
+        """Do nothing: a folder is there when an object is in it."""
 
     def unlink(self, missing_ok: bool = False) -> None:
         self._status = None
@@ -254,14 +254,14 @@ class ObjectPath(PosixPath):
         return found
 
     def iterdir(self) -> Generator[ObjectPath, None, None]:
-        """What is in a folder; raises `FileNotFoundError` where nothing is."""
+        """Yield what is in a folder; raises `FileNotFoundError` where nothing is."""
         inside = object_store.inside(self)
         if not inside and self.key:
             raise FileNotFoundError(errno.ENOENT, "there is no such folder", str(self))
         return (self._with(name, status) for name, status in inside.items())
 
     def glob(self, pattern: str, **options: Any) -> Iterator[ObjectPath]:  # type: ignore[override]
-        """The objects and folders below that match: one listing, of the folder alone where the pattern is one name."""
+        """Yield the objects and folders below that match: one listing, of the folder alone where the pattern is one name."""
         names = pattern.split("/")
         found = {each.name: each for each in self._inside()} if len(names) == 1 and names != ["**"] else self._tree()
         return (path for name, path in found.items() if _matches(name.split("/"), names))
@@ -274,7 +274,7 @@ class ObjectPath(PosixPath):
             yield from self.iterdir()
 
     def _tree(self) -> dict[str, ObjectPath]:
-        """Everything below, objects and folders, by relative name."""
+        """Return everything below, objects and folders, by relative name."""
         found = {}
         for name, status in object_store.tree(self).items():
             names = name.split("/")
@@ -298,7 +298,7 @@ class ObjectPath(PosixPath):
         self, mode: str = "r", buffering: int = -1, encoding: str | None = None, errors: str | None = None,
         newline: str | None = None,
     ) -> IO[Any]:  # fmt: skip
-        """Open for reading: a small object from memory, a large one from its local copy."""
+        """Open for reading: a small object from memory, a large one from an unnamed file."""
         if mode not in ("r", "rt", "rb"):
             raise io.UnsupportedOperation(f"{self}: objects are written whole, through atomic_file(), not opened with {mode!r}")
         raw = _open(self)
@@ -310,7 +310,7 @@ class ObjectPath(PosixPath):
 
 
 def _matches(names: list[str], patterns: list[str]) -> bool:
-    """Whether the names of a path match the patterns, of which "**" stands for any number of names."""
+    """Return whether the names of a path match the patterns, of which "**" stands for any number of names."""
     if not patterns:
         return not names
     if patterns[0] == "**":
@@ -319,7 +319,7 @@ def _matches(names: list[str], patterns: list[str]) -> bool:
 
 
 def sizes_of(folder: Path, names: Iterable[str]) -> dict[str, int]:
-    """The sizes in bytes of those of these files that are there, by their names in the folder: of a store one listing."""
+    """Return the sizes in bytes of those of these files that are there, by name: of a store by one listing."""
     if isinstance(folder, ObjectPath):
         there = object_store.tree(folder)
         return {name: there[name].size_bytes for name in names if name in there}
@@ -346,12 +346,12 @@ def remove_all(folder: Path, names: Collection[str]) -> None:
 
 
 def real_path(path: Path) -> Path:
-    """The path without links; `Path.resolve` raises on a loop of them."""
+    """Return the path without links; `Path.resolve` raises on a loop of them."""
     return path if isinstance(path, ObjectPath) else Path(os.path.realpath(path))
 
 
 def open_head(path: Path) -> BinaryIO:
-    """A file for reading its first bytes: of an object at most the first 64 KiB are there. Does not wait for a FIFO."""
+    """Open a file for reading its first bytes: of an object at most the first 64 KiB are there. Does not wait for a FIFO."""
     if not isinstance(path, ObjectPath):
         return open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
     return io.BytesIO(object_store.read_head(path, HEAD_BYTES))
