@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from bertprep.config import RECORD_FORMATS, InstanceSettings, RecordFormat
 from bertprep.errors import UsageError
 from bertprep.instances import load_vocabulary
-from bertprep.options import command_line, option
+from bertprep.options import command_line, narrowed, option
 from bertprep.progress import Reporter
 from bertprep.records import MaskedExamples, PretrainingExamples
 from bertprep.records.data_sets import (
@@ -56,7 +56,7 @@ class ExampleSettings(InstanceSettings):
     @property
     def instances(self) -> InstanceSettings:
         """The settings of `create` alone."""
-        return InstanceSettings(**{each.name: getattr(self, each.name) for each in fields(InstanceSettings)})
+        return narrowed(InstanceSettings, self)
 
 
 @dataclass(frozen=True, kw_only=True)
