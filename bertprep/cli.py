@@ -34,6 +34,7 @@ FORMER = {
     "--finish": "is now --part finish",
     "--task": "is now a command, bertprep task squad or bertprep task glue",
     "--name": "is the argument of bertprep task glue NAME",
+    "--assign": "is gone: documents always go to shards by the hash of their text",
     "--verify": "is now bertprep validate --remove-damaged, and then this command again",
     "--vocab-size": "is now bertprep vocab --size, before this command",
     # of Google's create_pretraining_data.py

@@ -270,6 +270,8 @@ def test_the_number_of_broken_inputs_is_large() -> None:
         ("plan --seq 512", "plan: is now bertprep create --dry-run"),
         ("create --engine ray", "--engine: is now --executor"),
         ("convert a b --finish", "--finish: is now --part finish"),
+        ("shard --assign hash", "--assign: is gone: documents always go to shards by the hash of their text"),
+        ("create --verify", "--verify: is now bertprep validate --remove-damaged, and then this command again"),
         ("create --task squad", "--task: is now a command, bertprep task squad or bertprep task glue"),
         ("tokenize --vocab-size 8000", "--vocab-size: is now bertprep vocab --size, before this command"),
         ("create --do_lower_case=False", "--do-lower-case: is the default; --cased keeps upper case"),
