@@ -130,10 +130,9 @@ TRAINER = r"""
 {PRETRAIN} --batch-size {1,2|1,|,|''|1;2}
 {PRETRAIN} {--devices 0|--devices x|--devices -1|--stages 0|--stages x|--stages 2|--eager|--checkpoint-activations}
 {PRETRAIN} {--strategy none|--engine none|--engine jax|--amp fp8|--optimizer sgd|--schedule cosine}
-{PRETRAIN} {--format hdf5|--format ofrecord|--loss-scale 2|--loss-scale x}
+{PRETRAIN} {--format hdf5|--format ofrecord}
 {PRETRAIN} --{weight-decay|beta1|beta2|epsilon|clip-norm} {abc|-1|nan|inf|''}
 {PRETRAIN} --{init text.txt|init vocab.txt|init folder|init broken|out /proc/none|out /dev/null/x|keep-best yes|lengthen 5}
-{PRETRAIN} --amp fp16 --loss-scale {3|0|nan|inf}
 {PRETRAIN} {--hosts x|--hosts a:1|--host-rank 0}
 {PRETRAIN} {--hosts a:1 --host-rank 1|--hosts a:1 --host-rank -1|--hosts a:x --host-rank 0}
 {PRETRAIN} {--seq 128|--seq x|--phases 8:5,16:5|--steps 5 --warmup-steps 6|--init missing|--init dangling}

@@ -75,7 +75,7 @@ class BenchOptions:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of bench."""
     add_options(parser, BenchOptions)
-    add_options(parser, EngineSettings, without=("hosts", "host_rank", "loss_scale"))
+    add_options(parser, EngineSettings, without=("hosts", "host_rank"))
 
 
 def run(namespace: argparse.Namespace) -> int:

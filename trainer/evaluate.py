@@ -72,7 +72,7 @@ class EvaluateOptions:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of evaluate."""
     add_options(parser, EvaluateOptions)
-    add_options(parser, EngineSettings, without=("loss_scale",))
+    add_options(parser, EngineSettings)
 
 
 class Split(NamedTuple):

@@ -29,6 +29,7 @@ from trainer.model import Array, Arrays, Operations
 from trainer.settings import OptimizerSettings
 
 _NOT_DECAYED = re.compile("LayerNorm|layer_norm|bias")
+FIRST_LOSS_SCALE = 2.0**15
 GROWTH_STEPS = 1000
 """Finite updates in a row after which the loss scale doubles."""
 

@@ -5,7 +5,6 @@ A field made by `option` is an option of the command line as well, with its defa
 
 from __future__ import annotations
 
-import math
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -43,7 +42,6 @@ class EngineSettings:
     amp: str = option(
         AUTO, "mixed precision (default: auto, the fastest that the GPUs support, off on CPUs)", choices=(AUTO, *PRECISIONS)
     )
-    loss_scale: float = option(2.0**15, "initial loss scale of --amp fp16, a power of two; it adapts", metavar="FLOAT", least=1)
     xla: str = option(
         AUTO, "tensorflow: compile each step with XLA (default: auto, on for GPUs)", choices=(AUTO, *SWITCHES), const="on"
     )
@@ -73,10 +71,6 @@ class EngineSettings:
             raise UsageError(f"--host-rank {self.host_rank}: needs --hosts, which names all processes")
         if self.host_rank is not None and self.host_rank >= len(self.hosts):
             raise UsageError(f"--host-rank {self.host_rank}: there are {len(self.hosts)} hosts, counted from 0")
-        if self.loss_scale != EngineSettings.loss_scale and self.amp != "fp16":
-            raise UsageError(f"--loss-scale {self.loss_scale:g}: applies to --amp fp16 alone, not to {self.amp}")
-        if not math.log2(self.loss_scale).is_integer():
-            raise UsageError(f"--loss-scale {self.loss_scale:g}: must be a power of two")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -132,7 +132,7 @@ def test_every_option_arrives() -> None:
     [run] = plan(
         f"pretrain --data a --out out --init model.safetensors --model tiny --batch-size 8 {numbers} --no-resume --lengthen "
         "--bias-correction --keep-best --attention-dropout 0 --engine tensorflow --devices 2 --hosts one:1,two:2 --host-rank 1 "
-        "--amp fp16 --xla --loss-scale 1024 --deterministic off",
+        "--amp fp16 --xla --deterministic off",
         on_open=engines.append,
     )
     assert {name: getattr(run.options, name) for name in counts} == counts
@@ -141,7 +141,7 @@ def test_every_option_arrives() -> None:
     assert run.optimizer == OptimizerSettings(bias_correction=True, **optimizer)
     assert engines == [
         EngineSettings(
-            engine="tensorflow", devices=2, hosts=("one:1", "two:2"), host_rank=1, amp="fp16", xla="on", loss_scale=1024,
+            engine="tensorflow", devices=2, hosts=("one:1", "two:2"), host_rank=1, amp="fp16", xla="on",
             deterministic="off",
         )
     ]  # fmt: skip

@@ -122,8 +122,6 @@ SCORE = "evaluate --data {mood} --init"
         ("--data a --lr -1e-3", USAGE, "--lr -0.001: | above 0"),
         ("--data a --warmup-steps -1", USAGE, "--warmup-steps -1: | at least 0"),
         ("--data a --batch-size 4,2", USAGE, "--batch-size 4,2: | whole number"),
-        ("--data a --model tiny --amp fp16 --loss-scale 3", USAGE, "--loss-scale 3: | power of two"),
-        ("--data a --loss-scale 2", USAGE, "--loss-scale 2: | --amp fp16"),
         ("--data a --hosts one:1,two", USAGE, "--hosts one:1,two: | 'two' | HOST:PORT"),
         ("--data a --hosts one:1,two:1", USAGE, "--hosts one:1,two:1: | --host-rank"),
         ("--data a --host-rank 1", USAGE, "--host-rank 1: | --hosts"),

@@ -27,7 +27,7 @@ from bertprep.errors import BertprepError, UsageError
 from trainer.batches import Batch
 from trainer.engines import oneflow_pipeline as pipeline
 from trainer.model_config import ModelConfig
-from trainer.optimizers import moments_of
+from trainer.optimizers import FIRST_LOSS_SCALE, moments_of
 from trainer.settings import AUTO, ENGINES, EngineSettings, OptimizerSettings
 from trainer.tasks import Sums, Task
 from trainer.weights import initial_values
@@ -106,7 +106,7 @@ class Engine:
         self.prepare(model, optimizer, seed=seed, task=task)
         values = initial_values(model, seed, task)
         moments = {moment: np.zeros_like(value) for name, value in values.items() for moment in moments_of(name)}
-        loss_scale = np.float32(self.settings.loss_scale if self.precision == "fp16" else 1.0)
+        loss_scale = np.float32(FIRST_LOSS_SCALE if self.precision == "fp16" else 1.0)
         self.restore({**values, **moments, "updates": np.float32(0), "loss_scale": loss_scale, "good_steps": np.float32(0)})
 
     def prepare(self, model: ModelConfig, optimizer: OptimizerSettings, *, seed: int, task: Task) -> None:
