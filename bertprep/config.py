@@ -65,7 +65,7 @@ class ShardSettings(Settings):
     group: ClassVar[str] = MADE
     shards: int | None = option(
         None, "number of training shards (default: one per 4 MB of text, at least 4, at most 1,024 up to 64 GB)",
-        least=1,
+        least=1, most=1_000_000,
     )  # fmt: skip
     test_fraction: float = option(0.1, "fraction of the text, by size, that is held out for testing", least=0, below=1)
     splitter: str = option("sentencex", "sentence splitter: sentencex's rules, or one sentence per line", choices=SPLITTERS)

@@ -220,7 +220,7 @@ def refuse(
             shutil.rmtree(path, ignore_errors=True)
             Path(path).unlink(missing_ok=True)
         assert {path: after.get(path) for path in before} == before
-        assert not [path for path in written if Path(path).name not in UNFINISHED and Path(path).name[0] != "."]
+        assert not [path for path in written if Path(path).name not in UNFINISHED and "/." not in path]
         return complaint
 
     monkeypatch.chdir(place)
@@ -231,7 +231,7 @@ def refuse(
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
 
 
-PROGRESS = re.compile(r"[\w ]+: [\d,]+(/[\d,]+)? (files|shards), ")
+PROGRESS = re.compile(r"[\w ]+: [\d,]+(/[\d,]+)? (files|shards|runs), ")
 UNFINISHED = {"manifest.json.journal", "vocab.txt"}
 """What a refused run may leave beside hidden files: nothing that anybody could take for what was asked for."""
 
