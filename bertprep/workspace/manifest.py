@@ -192,7 +192,9 @@ def is_in_place(folder: Path, files: dict[str, dict[str, Any]]) -> bool:
 
 def sha256_of_questions(manifest: Manifest) -> str | None:
     """The sha256 of the file that a SQuAD data set's dev split was made of; None where there is no such split."""
-    inputs = [each for each in manifest.made_with.get("inputs", ()) if isinstance(each, dict) and each.get("split") == DEV]
+    listed = manifest.made_with.get("inputs")
+    listed = listed if isinstance(listed, list) else []
+    inputs = [each for each in listed if isinstance(each, dict) and each.get("split") == DEV]
     found = inputs[0].get("sha256") if inputs else None
     return found if isinstance(found, str) else None
 
