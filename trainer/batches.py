@@ -7,23 +7,25 @@ So every record comes once in each epoch, and where an epoch ends within a batch
 and the step is all that a checkpoint has to hold of the position in the data. The rows of a global batch are split into equal
 runs, one for each data rank; however it is split, a global batch has the same records.
 
-Batches are read by a thread while the step before runs; reading is compiled and releases the GIL.
+A bad record (damaged, or with a value beyond the model's sizes) is a row of weight 0, which no sum over weights sees: the same
+in any number of ranks and after a resume. Batches are read by a thread while the step before runs; reading is compiled and
+releases the GIL.
 
     with TrainingBatches(records, GlobalBatch(256, data_world_size=8, data_rank=3), seed=1).from_step(1000) as batches:
-        for batch in batches:  # 32 rows
-            engine.train(batch, ...)
+        for batch in batches:  # 32 rows; batch.bad are the bad records among them
+            engine.train(batch.arrays, ...)
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,11 +35,9 @@ from bertprep.progress import SILENT, Reporter
 from bertprep.records import Examples
 from bertprep.records.live import LiveExamples
 from bertprep.records.order import Order, RecordOrder
-from bertprep.records.record_set import Records, blank
+from bertprep.records.record_set import BadRecordError, Records, blank
 from trainer.settings import MAX_STEPS
 
-Batch: TypeAlias = Mapping[str, NDArray[Any]]
-"""This rank's rows of a global batch: features by name, and row_weights (rows,), 0 for rows that do not count."""
 READ_AHEAD = 2
 """Batches read while a step runs."""
 
@@ -61,6 +61,13 @@ class GlobalBatch:
     def positions(self, step: int) -> NDArray[np.int64]:
         """Return how many records come before each of this rank's rows of a step."""
         return np.arange(self.rank_size, dtype=np.int64) + step * self.size + self.data_rank * self.rank_size
+
+
+class Batch(NamedTuple):
+    """This rank's rows of a global batch: features by name, with row_weights; and the bad records among them."""
+
+    arrays: dict[str, NDArray[Any]]
+    bad: Sequence[BadRecordError]
 
 
 class TrainingBatches:
@@ -95,23 +102,25 @@ class TrainingBatches:
 class EvaluationBatches:
     """The first `most` records of a set (with 0 all) once, in order, for all ranks in equally many batches.
 
-    The last global batch is filled up with rows of weight 0; so are all rows after a `fault` in reading, which is not raised,
-    since the other ranks are in the midst of the same evaluation.
+    The last global batch is filled up with rows of weight 0; so are bad records, and all rows after a `fault` in reading.
+    Neither is raised, since the other ranks are in the midst of the same evaluation.
     """
 
     def __init__(self, records: Records, batch: GlobalBatch, *, most: int = 0, reporter: Reporter = SILENT) -> None:
         self.records, self.batch, self.reporter = records, batch, reporter
         self.sequences = min(most or len(records), len(records))
+        self.bad: list[BadRecordError] = []
         self.fault: BertprepError | None = None
 
-    def __iter__(self) -> Iterator[Batch]:
-        self.fault = None
+    def __iter__(self) -> Iterator[dict[str, NDArray[Any]]]:
+        self.bad, self.fault = [], None
         steps = -(-self.sequences // self.batch.size)
         # It is not entered, so that it prints lines alone: a terminal shows the bar of training.
         progress = self.reporter.progress("evaluation", steps, "batches")
         with _read_ahead(self._read, iter(range(steps))) as batches:
             for batch in batches:
-                yield batch
+                self.bad += batch.bad
+                yield batch.arrays
                 progress.advance(sequences=self.batch.size)
 
     def _read(self, step: int) -> Batch:
@@ -125,12 +134,13 @@ class EvaluationBatches:
 
 
 def _read(records: Records, indices: NDArray[np.int64], rows: int) -> Batch:
-    """Return a batch of `rows` rows, of which those beyond `indices` have weight 0."""
+    """Return a batch of `rows` rows, of which those of bad records and those beyond `indices` have weight 0."""
     examples = records.kind.empty(rows, seq=records.seq, pred=records.pred)
-    if len(indices):
-        records.gather_into(examples[: len(indices)], indices)
+    bad = records.gather_good(examples, indices) if len(indices) else []
     blank(examples[len(indices) :])
-    return features(examples, (np.arange(rows) < len(indices)).astype(np.float32))
+    weights = (np.arange(rows) < len(indices)).astype(np.float32)
+    weights[[each.row for each in bad]] = 0
+    return Batch(features(examples, weights), bad)
 
 
 def features(examples: Examples, row_weights: NDArray[np.float32] | None = None) -> dict[str, NDArray[Any]]:

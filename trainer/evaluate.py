@@ -167,7 +167,7 @@ def _evaluate_split(engine: Engine, options: EvaluateOptions, split: Split, out:
     error: Exception | None = None
     try:
         sequences, metrics = evaluate(engine, split.data.task, batches, split.scorer, out if engine.is_first else None)
-        error = batches.fault
+        error = batches.fault or next(iter(batches.bad), None)
         if error is None and split.scorer is None and not metrics:
             error = without_targets(batches)
     except Exception as failed:  # whatever it is, the other processes would wait for this one in the next split
@@ -202,7 +202,7 @@ def evaluate(
     sequences = sum(engine.gather(round(own))) * engine.data_world_size // engine.processes
     if scorer is None:
         return sequences, task.metrics(sums)
-    if any(engine.gather(int(bool(batches.fault)))):
+    if any(engine.gather(int(bool(batches.bad or batches.fault)))):
         return sequences, {}
     logits = {name: np.concatenate(rows)[: batches.sequences] for name, rows in outputs.items()}
     return sequences, scorer.score(logits, out)

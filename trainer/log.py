@@ -7,6 +7,7 @@
     "run"         at each start, the settings of the run
     "train"       metrics and the gradient norm as means over the steps since the previous entry; throughput since then too
     "evaluation"  metrics on the test split
+    "bad_record"  a record that was skipped, when it is first met
 
 Each entry is written before the next step: a kill loses at most the line being written. A resumed run first removes the entries
 of the steps that it repeats, so its log equals that of a run that was never stopped. Where OUT is a URL, the files are written
@@ -26,7 +27,7 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from types import TracebackType
@@ -40,6 +41,7 @@ from bertprep.files.places import is_object
 from bertprep.progress import Progress, say
 from bertprep.protobuf import fixed, integer, message
 from bertprep.records.formats import masked_checksum
+from bertprep.records.record_set import BadRecordError
 from bertprep.terminal import duration
 from bertprep.workspace.layout import TEST
 from trainer.plot import draw_losses, read_log
@@ -60,6 +62,7 @@ class RunLog:
         self._folder = out  # of the files as they are written
         self._opened = ExitStack()
         self._can_draw = True
+        self.known_bad: set[str] = set()  # what is wrong with each record that was skipped so far
 
     def __enter__(self) -> RunLog:
         with ExitStack() as opened:
@@ -74,7 +77,8 @@ class RunLog:
             with suppress(FileNotFoundError):  # what another process, perhaps on another machine, has left at the URL
                 (self._folder / LOG).write_bytes((self._out / LOG).read_bytes())
         path = self._folder / LOG
-        cut_log(path, self._first_step)
+        kept = cut_log(path, self._first_step)
+        self.known_bad = {str(entry.get("what")) for entry in kept if entry["kind"] == "bad_record"}
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._file = opened.enter_context(path.open("ab", buffering=0))
@@ -100,6 +104,14 @@ class RunLog:
         """Log an evaluation, and plot the losses."""
         self._report("evaluation", "test", entry, evaluation_line(self._task, entry))
         self._draw()
+
+    def bad_records(self, split: str, step: int, bad: Iterable[BadRecordError]) -> None:
+        """Log the bad records that are skipped for the first time; all ranks print theirs."""
+        for what in map(str, bad):
+            if what not in self.known_bad:
+                self.known_bad.add(what)
+                self._append("bad_record", {"step": step, "split": split, "what": what})
+                say(f"step {step:,}: skipped a bad record: {what}")
 
     def advance(self, sequences: int, tokens: int) -> None:
         """Advance the progress bar by a finished step."""
@@ -177,14 +189,16 @@ def log_line(entry: Entry) -> bytes:
     return json.dumps(finite, default=str).encode() + b"\n"
 
 
-def cut_log(path: Path, step: int) -> None:
-    """Remove all entries of a log after `step`, and every incomplete line."""
+def cut_log(path: Path, step: int) -> list[dict[str, Any]]:
+    """Remove all entries of a log after `step`, and every incomplete line; returns those that are kept."""
     if not path.exists():
-        return
-    content = b"".join(log_line(entry) for entry in read_log(path) if entry["step"] <= step)
+        return []
+    kept = [entry for entry in read_log(path) if entry["step"] <= step]
+    content = b"".join(map(log_line, kept))
     if content != path.read_bytes():
         with atomic_file(path) as file:
             file.write(content)
+    return kept
 
 
 class EventFile:

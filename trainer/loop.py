@@ -6,7 +6,7 @@
         save_every            a checkpoint; at the end in any case, and before any early end
     NaN or overflow           fp16: the update is skipped and counted; else the end, with the batch's first record named
     SIGTERM, Ctrl-C           the end after this step or evaluation
-    data not readable         the end, after the step before
+    data not readable         the end; of bad records, once there are more than --skip-bad-records
 
 Where a run stands is one number, the finished steps: data, dropout and learning rate follow from it. What the engine holds then
 is the checkpoint, so a killed run resumes bit-exactly on the same devices and versions; on others it resumes with the same
@@ -20,7 +20,7 @@ import os
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import islice
 from types import FrameType
@@ -31,8 +31,8 @@ from numpy.typing import NDArray
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import atomic_file, remove_leftovers
 from bertprep.progress import Reporter, say
-from bertprep.records.record_set import RecordSet
-from bertprep.workspace.layout import TEST, VOCABULARY
+from bertprep.records.record_set import BadRecordError, RecordSet
+from bertprep.workspace.layout import TEST, TRAINING, VOCABULARY
 from trainer import checkpoint
 from trainer.batches import Batch, EvaluationBatches, GlobalBatch, TrainingBatches
 from trainer.checkpoint import Evaluated, RunState
@@ -89,7 +89,7 @@ def train(run: Run, engine: Engine) -> bool:
         loop = _Loop(run, engine, state, log, stop)
         loop.make_steps()
         if stop.fault is not None:
-            raise _explain_fault(state, stop.fault) from stop.fault
+            raise _explain_fault(run, state, stop.fault) from stop.fault
     if run.is_finished(state.step, state.evaluated):
         return True
     if not stop.is_signalled and engine.processes > 1:
@@ -132,10 +132,12 @@ def resume(run: Run, engine: Engine) -> RunState:
     return state
 
 
-def _explain_fault(state: RunState, fault: BertprepError) -> BertprepError:
+def _explain_fault(run: Run, state: RunState, fault: BertprepError) -> BertprepError:
     advice = "no step was finished before"
     if state.step:
         advice = f"step {state.step:,} is saved, and the same command resumes after it"
+    if isinstance(fault, BadRecordError):
+        advice = f"it is one more than --skip-bad-records {run.options.skip_bad_records}; {advice}"
     return BertprepError(f"{fault}; {advice}")
 
 
@@ -150,6 +152,7 @@ class _Loop:
         self.flops = run.global_batch * task.flops(run.model, seq=records.seq, pred=records.pred)
         # (3 * outputs + 2,) since the last line of the log: all sums, the sum of the gradient norms, the number of steps
         self.interval = np.array(state.interval or [0.0] * (3 * len(task.outputs) + 2))
+        self.known_bad = set(log.known_bad)
         self.is_stopping = False  # a stop was requested on some rank; the same on all
         self.first = self.saved = state.step
         test = run.data.test
@@ -174,12 +177,13 @@ class _Loop:
             readable = self.readable(batches)
             read = deque(islice(readable, ahead + 1))
             self.is_stopping = self.is_on_any_rank(bool(self.stop))  # no step could carry a flag before
-            in_flight: deque[tuple[int, Callable[[], StepResult]]] = deque()
+            in_flight: deque[tuple[int, Batch, Callable[[], StepResult]]] = deque()
             for number in range(self.first + 1, steps + 1):
                 if self.is_stopping:
                     break
                 read.extend(islice(readable, 1))
-                in_flight.append((number, self.start(number, read.popleft())))
+                batch = read.popleft()
+                in_flight.append((number, batch, self.start(number, batch)))
                 drains = self.is_due(number, self.run.eval_every, self.run.options.save_every)
                 while len(in_flight) > (0 if drains else ahead):
                     self.finish(*in_flight.popleft())
@@ -189,11 +193,23 @@ class _Loop:
             self.save()
 
     def readable(self, batches: Iterator[Batch]) -> Iterator[Batch]:
-        """Iterate over the batches up to the first that cannot be read."""
+        """Iterate over the batches up to the first that cannot be read, or has one bad record more than may be skipped."""
         try:
-            yield from batches
+            for batch in batches:
+                if excess := self.count_bad(batch.bad):
+                    self.stop.take(excess)
+                    return
+                yield batch
         except BertprepError as error:
             self.stop.take(error)
+
+    def count_bad(self, bad: Sequence[BadRecordError]) -> BadRecordError | None:
+        """Count bad records, each once in a run; returns the first of more than may be skipped."""
+        for each in bad:
+            self.known_bad.add(str(each))
+            if len(self.known_bad) > self.run.options.skip_bad_records:
+                return each
+        return None
 
     def is_on_any_rank(self, condition: bool) -> bool:
         """Whether the condition holds on this rank or another; all ranks call it."""
@@ -202,7 +218,7 @@ class _Loop:
     def start(self, number: int, batch: Batch) -> Callable[[], StepResult]:
         """Start a step, counted from 1; returns what waits for its end."""
         return self.engine.train(
-            batch, step=number, learning_rate=self.run.schedule.learning_rate(number),
+            batch.arrays, step=number, learning_rate=self.run.schedule.learning_rate(number),
             accumulation=self.run.options.accumulation, stop=bool(self.stop),
         )  # fmt: skip
 
@@ -210,10 +226,11 @@ class _Loop:
         """Whether this is the last step, or a multiple of a cadence; one of 0 is none."""
         return step == self.run.schedule.steps or any(each > 0 and step % each == 0 for each in every)
 
-    def finish(self, number: int, wait: Callable[[], StepResult]) -> None:
+    def finish(self, number: int, batch: Batch, wait: Callable[[], StepResult]) -> None:
         """Wait for a step and count it, then log, evaluate and save where it is due."""
         state, options, result = self.state, self.run.options, wait()
         state.step = number
+        self.log.bad_records(TRAINING, number, batch.bad)
         _, _, weights = result.sums.T  # (outputs,) each
         if result.is_finite and weights[0] > 0:
             self.interval += _numbers_of(result)
@@ -267,7 +284,9 @@ class _Loop:
         batch = GlobalBatch(run.options.batch_size * engine.devices, engine.data_world_size, engine.data_rank)
         batches = EvaluationBatches(test, batch, most=run.eval_sequences, reporter=Reporter(engine.is_first))
         sequences, metrics = evaluate(engine, run.task, batches, self.scorer)
-        error = batches.fault
+        error = batches.fault or self.count_bad(batches.bad)
+        if error is None and batches.bad and self.scorer:
+            error = batches.bad[0]  # a score takes all records
         if error is None and not metrics and sequences == batches.sequences:
             error = without_targets(batches)
         if error is not None:
@@ -275,6 +294,7 @@ class _Loop:
         self.is_stopping |= self.is_on_any_rank(bool(self.stop))
         if self.is_on_any_rank(error is not None):
             return
+        self.log.bad_records(TEST, state.step, batches.bad)
         state.evaluated = state.step
         self.log.evaluation({"step": state.step, "sequences": sequences, **metrics})
         found = Evaluated(sequences, run.task.criterion, metrics[run.task.criterion])

@@ -152,6 +152,7 @@ class RunOptions:
     keep_best: bool = option(False, "also keep the checkpoint of the lowest test loss (default: off)")
     resume: bool = option(True, "refuse an --out that holds a run (default: resume that run)")
     lengthen: bool = option(False, "resume with more --steps, at the learning rates of the longer run (default: refuse that)")
+    skip_bad_records: int = option(0, "bad records that a process may skip; one more stops the run, with a checkpoint", least=0)
 
     def __post_init__(self) -> None:
         check_options(self)

@@ -14,6 +14,7 @@ from bertprep.records import ClassificationExamples, PretrainingExamples
 from bertprep.records.order import RecordOrder
 from bertprep.records.record_set import RecordSet
 from tests.records.test_record_set import write_folder
+from tests.trainer.numpy_engine import RecordFolder
 from trainer.batches import EvaluationBatches, GlobalBatch, TrainingBatches, features
 
 RECORDS = 37
@@ -42,7 +43,7 @@ def test_a_global_batch_is_the_same_however_it_is_split(records: RecordSet, worl
     for step in (0, 1, 5):
         complete = TrainingBatches(records, GlobalBatch(24), seed=1)
         ranks = [TrainingBatches(records, GlobalBatch(24, world_size, rank), seed=1) for rank in range(world_size)]
-        assert_equal(joined([of_rank.read(step) for of_rank in ranks]), complete.read(step))
+        assert_equal(joined([of_rank.read(step).arrays for of_rank in ranks]), complete.read(step).arrays)
         assert [location for of_rank in ranks for location in of_rank.locations(step)] == complete.locations(step)
     assert complete.locations(0) == [records.place_of(index) for index in complete.indices(0).tolist()]
     in_order = RecordOrder(RECORDS, 1).numbers(np.arange(4 * 24))  # over the ends of epochs
@@ -54,7 +55,7 @@ def test_reading_ahead_from_any_step_gives_the_same_batches(records: RecordSet) 
     for first, stop in ((0, 20), (7, None)):
         with batches.from_step(first, stop) as ready:
             for step in range(first, 20):
-                assert_equal(next(ready), batches.read(step))
+                assert_equal(next(ready).arrays, batches.read(step).arrays)
             assert stop is None or next(ready, None) is None
 
 
@@ -68,6 +69,23 @@ def test_the_thread_ends_with_its_block(records: RecordSet) -> None:
     for _ in EvaluationBatches(records, GlobalBatch(8)):
         break
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("batches")]
+
+
+@pytest.mark.parametrize("record_format", ["tfrecord", "ofrecord"])
+def test_a_bad_record_is_a_row_of_weight_0(record_format: str, tmp_path: Path) -> None:
+    data = RecordFolder(tmp_path / "data", record_format)
+    data.corrupt(5)
+    with RecordSet([data.folder]) as records:
+        batches = TrainingBatches(records, GlobalBatch(33), seed=1)
+        arrays, bad = batches.read(0)
+        [row] = np.flatnonzero(batches.indices(0) == 5)
+        assert [(each.number, each.row) for each in bad] == [(5, row)]
+        assert str(bad[0]).startswith(f"{data.folder}/training/part-0: record 5: ")
+        assert np.flatnonzero(arrays["row_weights"] != 1).tolist() == [row]
+        for name, array in arrays.items():
+            assert not array[row].any(), name
+        for other, index in enumerate(batches.indices(0).tolist()):
+            assert other == row or arrays["input_ids"][other].tolist() == data.records[index]["input_ids"]
 
 
 def test_a_row_that_only_fills_up_has_no_weight() -> None:

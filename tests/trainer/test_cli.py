@@ -125,6 +125,7 @@ def test_every_option_arrives() -> None:
         "save_every": 4,
         "keep": 5,
         "seed": 6,
+        "skip_bad_records": 7,
     }
     given = {**{name.replace("beta_", "beta"): value for name, value in optimizer.items()}, **counts}
     numbers = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in given.items())

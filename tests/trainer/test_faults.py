@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,17 +13,20 @@ import pytest
 from bertprep.errors import BertprepError
 from tests.trainer.numpy_engine import (
     BATCH,
+    LAST,
     SHARDS,
     STEPS,
     RecordFolder,
     assert_same_run,
     at_step,
+    lasting,
     make_ranks,
     options_of,
     read_entries,
     run,
     run_ranks,
     saved_steps,
+    sigterm,
 )
 from trainer.batches import GlobalBatch
 
@@ -42,6 +47,7 @@ def test_the_last_step_before_a_bad_record_is_saved(ranks: int, has_accelerator:
         reads = next(rank for rank in range(ranks) if index in data.batches(GlobalBatch(BATCH, ranks, rank)).indices(3))
         assert all(end.endswith("; step 3 is saved, and the same command resumes after it") for end in ends)
         assert [end.startswith(data.name(index)) for end in ends] == [rank == reads for rank in range(ranks)]
+        assert "--skip-bad-records 0" in ends[reads]
         assert saved_steps(data.out) == [3]
     repair()
     assert run_ranks(options, *make_ranks(ranks)) == [True] * ranks
@@ -53,6 +59,20 @@ def test_a_fault_before_the_first_step_leaves_no_checkpoint(data: RecordFolder) 
     with pytest.raises(BertprepError, match=r"; no step was finished before$"):
         run(options_of(data))
     assert saved_steps(data.out) == []
+
+
+def test_a_record_that_becomes_corrupt_is_skipped_from_then_on(data: RecordFolder) -> None:
+    """The run that meets it in its second epoch has read it before."""
+    index = data.first_read_at(1)[0]
+    with pytest.raises(BertprepError, match=r"; step \d is saved"):
+        run(options_of(data), on_step=at_step(2, lambda: data.corrupt(index)))
+    step = saved_steps(data.out)[-1]
+    assert 4 <= step <= 8
+    repaired = options_of(data, skip_bad_records=1)
+    assert run(repaired)
+    [entry] = read_entries(data.out, "bad_record")
+    assert entry["step"] == step + 1
+    assert entry["what"].startswith(data.name(index))
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
@@ -68,10 +88,62 @@ def test_a_file_that_is_truncated_ends_all_ranks_saved(ranks: int, data: RecordF
     assert 4 <= step < STEPS
 
 
+@pytest.mark.parametrize("has_accelerator", [False, True])
+def test_bad_records_are_skipped_counted_and_logged_once(
+    data: RecordFolder, capsys: pytest.CaptureFixture[str], *, has_accelerator: bool
+) -> None:
+    bad = {index: step for step, count in ((2, 2), (4, 1)) for index in data.first_read_at(step, count)}
+    for index in bad:
+        data.corrupt(index)
+    out = data.out
+    assert run(options_of(data, out, skip_bad_records=3), has_accelerator=has_accelerator)
+    logged = read_entries(out, "bad_record")
+    assert sorted((entry["step"], entry["what"].partition(": record ")[0]) for entry in logged) == sorted(
+        (step, data.name(index).partition(": record ")[0]) for index, step in bad.items()
+    )
+    printed = capsys.readouterr().err
+    assert [printed.count(entry["what"]) for entry in logged] == [1, 1, 1]
+
+
+def test_one_bad_record_too_many_ends_a_run_saved(data: RecordFolder) -> None:
+    data.corrupt(data.first_read_at(2)[0]), data.corrupt(data.first_read_at(5)[0])
+    options = options_of(data, skip_bad_records=1)
+    for _ in range(2):  # the first is not counted again
+        with pytest.raises(BertprepError, match="--skip-bad-records 1; step 4 is saved"):
+            run(options)
+    assert saved_steps(data.out)[-1] == 4
+    assert run(replace(options, skip_bad_records=2))
+
+
+@pytest.mark.parametrize(("ranks", "accumulation"), [(2, 2), (4, 1)])
+def test_skipped_records_leave_the_same_sums_for_any_number_of_ranks(ranks: int, accumulation: int, data: RecordFolder) -> None:
+    for index in (5, 6, 30):
+        data.corrupt(index)
+    data.corrupt(4, "test")
+    run(options_of(data, data.other, skip_bad_records=4))
+    several = options_of(data, ranks=ranks, accumulation=accumulation, skip_bad_records=4)
+    assert run_ranks(several, *make_ranks(ranks)) == [True] * ranks
+    assert (data.out / LAST).read_bytes() == (data.other / LAST).read_bytes()
+    numbers = [[entry for entry in lasting(out) if "what" not in entry] for out in (data.other, data.out)]
+    assert numbers[0] == numbers[1]  # records are logged by the first rank that reads them, others are printed by theirs
+
+
+@pytest.mark.parametrize("stop_at", [1, 3, 7])
+def test_a_run_with_bad_records_that_is_stopped_ends_with_the_same_bytes(stop_at: int, data: RecordFolder) -> None:
+    """With skipped records and means over steps on both sides of the stop."""
+    for index in (5, 6, 30):
+        data.corrupt(index)
+    options = options_of(data, skip_bad_records=3, log_every=4, eval_every=6)
+    run(replace(options, out=data.other))
+    assert not run(options, on_step=at_step(stop_at, sigterm))
+    assert run(options)
+    assert_same_run(data.out, data.other)
+
+
 @pytest.mark.parametrize(("ranks", "every"), [(1, 6), (2, 6), (1, 0), (2, 0)])
 def test_a_bad_record_of_the_test_split(ranks: int, every: int, data: RecordFolder) -> None:
-    """All ranks finish the evaluation that reads it, which is made again when it is repaired."""
-    out, undisturbed = data.out, data.other
+    """All ranks finish the evaluation that reads it, which is made again when it is repaired, or without it."""
+    out, skipped, undisturbed = data.out, data.folder.with_name("skipped"), data.other
     options = options_of(data, out, ranks=ranks, eval_every=every, keep_best=True)
     assert run_ranks(replace(options, out=undisturbed), *make_ranks(ranks)) == [True] * ranks
     repair = data.corrupt(4, "test")
@@ -80,6 +152,13 @@ def test_a_bad_record_of_the_test_split(ranks: int, every: int, data: RecordFold
         assert sum(f"{data.folder}/test/part-0: record 4: " in end for end in ends) == 1
         assert all(end.endswith(f"; step {step} is saved, and the same command resumes after it") for end in ends)
         assert read_entries(out, "evaluation") == []
+    shutil.copytree(out, skipped)
+    assert run_ranks(replace(options, out=skipped, skip_bad_records=1), *make_ranks(ranks)) == [True] * ranks
+    evaluation = read_entries(skipped, "evaluation")[-1]
+    assert (evaluation["step"], evaluation["sequences"]) == (STEPS, 9)
+    good: list[Any] = [record for index, record in enumerate(data.records[:10]) if index != 4]
+    totals = [sum(sum(record[name]) for record in good) for name in ("input_ids", "masked_lm_weights")]
+    assert evaluation["masked_lm_loss"] == pytest.approx(totals[0] / totals[1])
     repair()
     assert run_ranks(options, *make_ranks(ranks)) == [True] * ranks
     if every == 0:

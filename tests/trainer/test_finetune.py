@@ -119,9 +119,9 @@ def corrupt_last_record(folder: Path) -> None:
 
 
 def test_a_score_takes_all_records(tasks: dict[str, Path], tmp_path: Path) -> None:
-    """This one becomes corrupt after the run has started."""
+    """Though bad records may be skipped in training; this one becomes corrupt after the run has started."""
     folder = make_moods(tmp_path / "corrupt")
-    options = mood_options(tasks, tmp_path / "run", data=(folder,))
+    options = mood_options(tasks, tmp_path / "run", data=(folder,), skip_bad_records=3)
     engine = NumPyEngine(outputs=answer_mood(0), on_step=at_step(7, lambda: corrupt_last_record(folder)))
     with pytest.raises(BertprepError, match=r"dev/.*: record 20: .*; step 8 is saved"):
         run(options, engine)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from bertprep.errors import BertprepError
+from bertprep.records.record_set import BadRecordError
 from bertprep.tasks.glue import TASKS
 from tests.trainer.numpy_engine import read_entries
 from trainer import log as run_log
@@ -74,11 +75,14 @@ def test_an_entry_is_written_as_json_at_once(tmp_path: Path) -> None:
         log.note(seed=1, out=tmp_path)
         log.train({**TRAINED, "gradient_norm": float("inf")})
         log.evaluation(EVALUATED)
+        for _ in range(2):  # which is logged once
+            log.bad_records("test", 600, [BadRecordError("...", number=3, row=0)])
         entries = read_entries(tmp_path)
     assert entries == [
         {"kind": "run", "step": 599, "seed": 1, "out": str(tmp_path)},
         {"kind": "train", **TRAINED, "gradient_norm": None},
         {"kind": "evaluation", **EVALUATED},
+        {"kind": "bad_record", "step": 600, "split": "test", "what": "..."},
     ]
 
 
@@ -156,7 +160,7 @@ def test_on_a_terminal_lines_are_complete_above_a_bar(tmp_path: Path, monkeypatc
     assert "600/6000" in after
 
 
-def test_other_ranks_write_and_print_nothing(
+def test_other_ranks_write_nothing_and_print_only_bad_records(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], drawn: list[list[int]]
 ) -> None:
     with open_log(tmp_path / "out", is_shown=False) as log:
@@ -164,9 +168,10 @@ def test_other_ranks_write_and_print_nothing(
         log.advance(sequences=32, tokens=4096)
         log.train(TRAINED)
         log.evaluation(EVALUATED)
+        log.bad_records("training", 7, [BadRecordError("part-0: record 3: is bad", number=3, row=0)])
         log.keep()
     assert (list(tmp_path.iterdir()), drawn) == ([], [])
-    assert capsys.readouterr().err == ""
+    assert capsys.readouterr().err == "step 7: skipped a bad record: part-0: record 3: is bad\n"
 
 
 def test_the_line_of_training() -> None:

@@ -24,7 +24,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertprep.errors import BertprepError, UsageError
-from trainer.batches import Batch
 from trainer.engines import oneflow_pipeline as pipeline
 from trainer.model_config import ModelConfig
 from trainer.optimizers import FIRST_LOSS_SCALE, moments_of
@@ -32,6 +31,8 @@ from trainer.settings import AUTO, ENGINES, EngineSettings, OptimizerSettings
 from trainer.tasks import Sums, Task
 from trainer.weights import initial_values
 
+Batch = Mapping[str, NDArray[Any]]
+"""This rank's rows of a global batch: features by their names, and row_weights (rows,), 0 for rows that do not count."""
 State = Mapping[str, NDArray[np.float32]]
 
 

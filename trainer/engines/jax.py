@@ -40,8 +40,7 @@ from bertprep.errors import BertprepError, UsageError
 from bertprep.progress import say
 from bertprep.terminal import INTERRUPTED
 from trainer import engines
-from trainer.batches import Batch
-from trainer.engines import Engine, Execution, Processor, State
+from trainer.engines import Batch, Engine, Execution, Processor, State
 from trainer.model import Array, Arrays, Operation, Operations, forward, loss_and_sums, sum_weights
 from trainer.model_config import LAYER_NORM_EPSILON, ModelConfig
 from trainer.optimizers import clip_factor, moments_of, updates

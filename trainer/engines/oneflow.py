@@ -32,8 +32,7 @@ import oneflow as flow
 from numpy.typing import NDArray
 
 from bertprep.errors import BertprepError, UsageError
-from trainer.batches import Batch
-from trainer.engines import Engine, Processor, State, choose_execution
+from trainer.engines import Batch, Engine, Processor, State, choose_execution
 from trainer.engines import oneflow_pipeline as pipeline
 from trainer.engines.oneflow_pipeline import COEFFICIENTS, PRIME
 from trainer.model import HEADS, TARGETS, WORDS, Array, Arrays, Bert, Operations, loss_and_sums

@@ -29,8 +29,7 @@ import tensorflow as tf
 
 from bertprep.errors import UsageError
 from trainer import engines
-from trainer.batches import Batch
-from trainer.engines import Engine, Processor, State
+from trainer.engines import Batch, Engine, Processor, State
 from trainer.model import Array, Arrays, Operation, Operations, forward, loss_and_sums, sum_weights
 from trainer.model_config import LAYER_NORM_EPSILON, ModelConfig
 from trainer.optimizers import clip_factor, updates
