@@ -84,6 +84,8 @@ def shard_corpus(
     sharded or a folder with shards of other text or settings.
     """
     job = _Job(workspace.sharded(corpus), corpus, settings, workers, part, reporter)
+    if verify and part is None and not (job.folder / MAPPED).is_symlink():
+        remove_folder(job.folder / MAPPED)
     copies = {} if all(source.is_known for source in sources) else _copy_streams(job, sources)
     sources = [
         source if source.is_known else replace(source, identity={"sha256": copies[index].content})
@@ -100,8 +102,6 @@ def shard_corpus(
         **(about or {}),
     }
     finished = _find_finished(job, made_with)
-    if verify and part is None and not (job.folder / MAPPED).is_symlink():
-        remove_folder(job.folder / MAPPED)
     if verify:
         remove_damaged(job.folder, None, workers=workers, reporter=reporter)
         finished = finished if finished and is_in_place(job.folder, finished.files) else None
