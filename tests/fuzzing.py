@@ -39,7 +39,7 @@ from bertprep.sources.documents import DUMP, READERS, TEXT, WHOLE, Source
 from bertprep.sources.dump import read_dump
 from bertprep.sources.listing import check_source, describe, load_listing
 from bertprep.sources.readers import open_stream
-from bertprep.sources.squad import write_squad
+from bertprep.sources.task_files import write_squad
 from bertprep.sources.wikitext import to_prose
 from bertprep.text.cleaning import clean_document
 from bertprep.workspace.journal import Journal

@@ -170,7 +170,7 @@ def _bookcorpus(request: Request, workspace: Workspace) -> Iterator[Download]:
 
 
 def _squad(_: Request, workspace: Workspace) -> Iterator[Download]:
-    from bertprep.sources.squad import write_squad
+    from bertprep.sources.task_files import write_squad
 
     for version, files in catalogue.SQUAD.items():
         folder = workspace.download("squad") / version
@@ -179,7 +179,7 @@ def _squad(_: Request, workspace: Workspace) -> Iterator[Download]:
 
 
 def _glue(_: Request, workspace: Workspace) -> Iterator[Download]:
-    from bertprep.sources.glue import write_glue
+    from bertprep.sources.task_files import write_glue
 
     for task in catalogue.GLUE:
         folder = workspace.download(task)

@@ -11,7 +11,7 @@ import pytest
 
 from bertprep.errors import BertprepError, UsageError
 from bertprep.sources.catalogue import GLUE
-from bertprep.sources.glue import write_glue
+from bertprep.sources.task_files import write_glue
 from bertprep.tasks.glue import TASKS
 
 # The Hub's schema: text columns, names of the labels (none: a score), splits

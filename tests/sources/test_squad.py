@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bertprep.errors import BertprepError, UsageError
-from bertprep.sources.squad import write_squad
+from bertprep.sources.task_files import write_squad
 
 ANSWERS = pa.struct([("text", pa.list_(pa.string())), ("answer_start", pa.list_(pa.int32()))])
 SCHEMA = pa.schema(

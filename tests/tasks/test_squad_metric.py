@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bertprep.sources.squad import evaluation_program
+from bertprep.sources.task_files import evaluation_program
 from bertprep.tasks import squad_metric
 from bertprep.tasks.squad import VERSIONS
 from tests.golden import GOLDEN
