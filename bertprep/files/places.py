@@ -391,10 +391,10 @@ def open_download(path: ObjectPath) -> io.BufferedReader:
     return cast(io.BufferedReader, file)
 
 
-def open_at(path: Path, start: int) -> io.BufferedReader:
-    """Open a file to be read in order from byte `start` on; of an object only what is read is downloaded."""
+def open_at(path: Path, start: int = 0, *, buffer_bytes: int | None = None) -> io.BufferedReader:
+    """Open a file to be read from byte `start` on; of an object only what is read is downloaded, a buffer at a time."""
     if isinstance(path, ObjectPath):
-        return io.BufferedReader(_RangeReader(path, start), object_store.BLOCK_BYTES)
+        return io.BufferedReader(_RangeReader(path, start), buffer_bytes or object_store.BLOCK_BYTES)
     file = path.open("rb")
     file.seek(start)
     return file
@@ -406,6 +406,16 @@ class _RangeReader(io.RawIOBase):
 
     def readable(self) -> bool:
         return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._position = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._status.size_bytes}[whence]
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
 
     def readinto(self, buffer: Any) -> int:
         size = min(len(buffer), self._status.size_bytes - self._position)

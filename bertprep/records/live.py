@@ -226,15 +226,15 @@ class LiveExamples(ColumnDataset):
         keys, records = self._located(np.array([number], np.int64))
         return self.token_shards[self._of_key(int(keys[0]))[1]].bin, int(records[0])
 
-    def gather_good(self, examples: Examples, numbers: NDArray[np.int64], *, row: int = 0) -> list[BadRecordError]:
+    def gather_good(self, examples: Examples, numbers: NDArray[np.int64]) -> list[BadRecordError]:
         """As `gather_into`; no example is bad by itself."""
-        self.gather_into(examples, numbers, row=row)
+        self.gather_into(examples, numbers)
         return []
 
-    def gather_into(self, examples: Examples, numbers: NDArray[np.int64], *, row: int = 0) -> None:
-        """Write the examples of an array of numbers, in its order, to the rows from `row` on."""
-        if examples.shape != self.shape or row < 0 or row + len(numbers) > len(examples):
-            raise ValueError(f"{len(numbers)} examples of {self.seq}/{self.pred} do not fit {len(examples)} rows from {row} on")
+    def gather_into(self, examples: Examples, numbers: NDArray[np.int64]) -> None:
+        """Write the examples of an array of numbers, in its order, to the first rows."""
+        if examples.shape != self.shape or len(numbers) > len(examples):
+            raise ValueError(f"{len(numbers)} examples of {self.seq}/{self.pred} do not fit {len(examples)} rows")
         if not len(numbers):
             return
         self._check_process()
@@ -251,7 +251,7 @@ class LiveExamples(ColumnDataset):
                 raise IndexError(f"{self}: an example beyond those of its shard")
             block = self._rows.take(group.table, shards, records[some])
             for into, values in zip(examples.arrays, block.arrays, strict=True):
-                into[row + some] = values
+                into[some] = values
 
     def _key_of(self, epoch: int, shards: NDArray[np.int64]) -> NDArray[np.int64]:
         """An epoch and some shards as one number each; the lowest is above all numbers of shards."""

@@ -72,10 +72,10 @@ class Records(Protocol):
     def place_of(self, number: int) -> tuple[Path, int]:
         """The file that a record is of, and its number there."""
 
-    def gather_into(self, examples: Examples, numbers: NDArray[np.int64], *, row: int = 0) -> None:
-        """Read the records of an array of numbers, in its order, to the rows from `row` on."""
+    def gather_into(self, examples: Examples, numbers: NDArray[np.int64]) -> None:
+        """Read the records of an array of numbers, in its order, to the first rows."""
 
-    def gather_good(self, examples: Examples, numbers: NDArray[np.int64], *, row: int = 0) -> list[BadRecordError]:
+    def gather_good(self, examples: Examples, numbers: NDArray[np.int64]) -> list[BadRecordError]:
         """The same, where bad records become rows of 0; returns what is wrong with each."""
 
 
@@ -93,7 +93,6 @@ class RecordSet:
         *,
         kind: type[Examples] | None = None,
         vocab_size: int | None = None,
-        type_vocab_size: int = 2,
         labels: int | None = None,
         most_open: int | None = None,
     ) -> None:
@@ -130,9 +129,9 @@ class RecordSet:
         self._lock = threading.Lock()
         self._most: NDArray[np.int64] | None = None  # the highest value of each feature
         if vocab_size is not None:
-            self.limit_ids(vocab_size, type_vocab_size, labels=labels)
+            self.limit_ids(vocab_size, labels=labels)
 
-    def limit_ids(self, vocab_size: int, type_vocab_size: int, *, labels: int | None = None) -> None:
+    def limit_ids(self, vocab_size: int, type_vocab_size: int = 2, *, labels: int | None = None) -> None:
         """Raise `BadRecordError` from now on for a record with a value beyond these sizes of a model."""
         self._most = _highest_values(self.shape, vocab_size, type_vocab_size, labels)
 
@@ -183,18 +182,18 @@ class RecordSet:
                 rows = slice(start, start + portion)
                 self._gather(examples, files[rows], records[rows], row + start)
 
-    def gather_good(self, examples: Examples, numbers: NDArray[np.int64], *, row: int = 0) -> list[BadRecordError]:
+    def gather_good(self, examples: Examples, numbers: NDArray[np.int64]) -> list[BadRecordError]:
         """As `gather_into`, but the rows of bad records are 0 in all features; returns what is wrong with each."""
         bad: list[BadRecordError] = []
         start = 0
         while start < len(numbers):
             try:
-                self.gather_into(examples, numbers[start:], row=row + start)
+                self.gather_into(examples, numbers[start:], row=start)
                 break
             except BadRecordError as error:
                 bad.append(error)
                 blank(examples[error.row : error.row + 1])
-                start = error.row - row + 1
+                start = error.row + 1
         return bad
 
     def _gather(self, examples: Examples, files: NDArray[np.int64], records: NDArray[np.int64], row: int) -> None:

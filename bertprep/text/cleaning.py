@@ -4,7 +4,7 @@ Characters are unchanged: BERT's tokenizer drops control characters and normaliz
 of a document; `Cleaner` does the same to many, as bytes.
 """
 
-from typing import Protocol
+from collections.abc import Callable
 
 import numpy as np
 
@@ -13,25 +13,19 @@ from bertprep.sources.plain_text import BATCH_BYTES, has_word
 from bertprep.text.sentences import Splitter, split_lines
 
 
-class LineWriter(Protocol):
-    """Takes documents: lines that end with newlines, a blank one after each document."""
-
-    def add(self, lines: bytes | memoryview, /) -> None:
-        """Add some."""
-
-
 class Cleaner:
-    """Cleans documents and writes them to a file; counts those that are written, and those without a letter or digit.
+    """Cleans documents, many at a time; counts as `empty` those without a letter or digit, which are dropped.
 
-    With a `splitter` the lines are its sentences: it cleans before it splits.
+    `write` copies the lines that it gets: each ends with a newline, and a blank one follows each document. With a `splitter`
+    the lines are its sentences: it cleans before it splits.
     """
 
-    def __init__(self, file: LineWriter, splitter: Splitter | None = None) -> None:
-        self._file = file
+    def __init__(self, write: Callable[[bytes | memoryview], object], splitter: Splitter | None = None) -> None:
+        self._write = write
         self._splitter = splitter or Splitter("lines", "")
         self._texts: list[bytes] = []
         self._size_bytes = 0
-        self.documents = self.empty = 0
+        self.empty = 0
 
     def add(self, text: str) -> None:
         """Add one document. Half a surrogate pair, possible in JSON, becomes a question mark."""
@@ -39,7 +33,6 @@ class Cleaner:
         if not has_word(encoded):
             self.empty += 1
             return
-        self.documents += 1
         self._texts.append(encoded)
         self._size_bytes += len(encoded)
         if self._size_bytes >= BATCH_BYTES:
@@ -48,7 +41,7 @@ class Cleaner:
     def flush(self) -> None:
         """Write what is still held."""
         text = np.frombuffer(b"".join((*self._texts, bytes(TEXT_SLACK))), np.uint8)
-        self._file.add(self._splitter.split(text, np.cumsum([len(each) for each in self._texts], dtype=np.int64)))
+        self._write(self._splitter.split(text, np.cumsum([len(each) for each in self._texts], dtype=np.int64)))
         self._texts.clear()
         self._size_bytes = 0
 

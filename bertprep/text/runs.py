@@ -9,7 +9,6 @@ Documents are hashed again when they are read, so a damaged run is an error, nev
 """
 
 import hashlib
-import io
 from array import array
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,9 +23,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bertprep.errors import BertprepError, first_line
-from bertprep.files import object_store
 from bertprep.files.atomic import atomic_file
-from bertprep.files.places import ObjectPath, is_object
+from bertprep.files.places import is_object, open_at
 from bertprep.records.write import HashedFile
 
 HASHES = 1 << 64
@@ -229,7 +227,8 @@ def _read_batches(path: Path, low: int, high: int) -> list[pa.RecordBatch]:
     """Return the batches that a range of hashes is in."""
     try:
         with ExitStack() as stack:
-            source = stack.enter_context(pa.OSFile(str(path))) if not isinstance(path, ObjectPath) else _open_object(path)
+            opened = open_at(path, buffer_bytes=_BLOCK_BYTES) if is_object(path) else pa.OSFile(str(path))
+            source = stack.enter_context(opened)
             reader = stack.enter_context(pa.ipc.open_file(source))
             if not reader.schema.equals(_SCHEMA):
                 raise ValueError("it has other columns")
@@ -279,37 +278,3 @@ def _offsets(texts: pa.LargeBinaryArray) -> npt.NDArray[np.int64]:
     """Return where each text begins, and the last one ends; of an array that is no slice."""
     data = texts.buffers()[1]
     return np.frombuffer(data, np.int64)[: len(texts) + 1] if len(texts) else np.zeros(1, np.int64)
-
-
-class _ObjectBytes(io.RawIOBase):
-    """An object of a store, read by ranges."""
-
-    def __init__(self, path: ObjectPath) -> None:
-        self._path, self._at, self._size = path, 0, path.stat().st_size
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        return self._at
-
-    def tell(self) -> int:
-        return self._at
-
-    def readinto(self, buffer: Any) -> int:
-        data = (
-            object_store.read_range(self._path, self._at, min(len(buffer), self._size - self._at))
-            if self._at < self._size
-            else b""
-        )
-        buffer[: len(data)] = data
-        self._at += len(data)
-        return len(data)
-
-
-def _open_object(path: ObjectPath) -> Any:
-    return io.BufferedReader(_ObjectBytes(path), _BLOCK_BYTES)

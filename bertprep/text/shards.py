@@ -368,7 +368,7 @@ def _sort_documents(unsorted: _Unsorted, sorter: Sorter) -> int:
     """Clean documents, split them into sentences and sort them; return how many were empty."""
     splitter = load_splitter(unsorted.splitter, unsorted.language)
     if not isinstance(unsorted.text, Piece):
-        cleaner = Cleaner(sorter, splitter)
+        cleaner = Cleaner(sorter.add, splitter)
         for document in unsorted.text.documents():
             cleaner.add(document)
         cleaner.flush()

@@ -12,22 +12,15 @@ TEXTS = st.lists(
 )
 
 
-class Lines:
-    def __init__(self) -> None:
-        self.text = bytearray()
-
-    def add(self, lines: bytes | memoryview) -> None:
-        self.text += lines
-
-
 @given(TEXTS, st.sampled_from([1, 20, 500]))
 def test_a_batch_is_cleaned_as_one_by_one(texts: list[str], batch_bytes: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cleaning, "BATCH_BYTES", batch_bytes)
-        cleaner = Cleaner(lines := Lines())
+        lines = bytearray()
+        cleaner = Cleaner(lines.extend)
         for text in texts:
             cleaner.add(text)
         cleaner.flush()
     cleaned = [document for text in texts if (document := clean_document(text))]
-    assert bytes(lines.text) == "".join(f"{document}\n\n" for document in cleaned).encode(errors="replace")
-    assert (cleaner.documents, cleaner.empty) == (len(cleaned), len(texts) - len(cleaned))
+    assert bytes(lines) == "".join(f"{document}\n\n" for document in cleaned).encode(errors="replace")
+    assert cleaner.empty == len(texts) - len(cleaned)
