@@ -76,11 +76,15 @@ def test_a_record_that_becomes_corrupt_is_skipped_from_then_on(data: RecordFolde
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_a_file_that_is_truncated_ends_all_ranks_saved(ranks: int, data: RecordFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_becomes_shorter_ends_all_ranks_saved(
+    ranks: int, data: RecordFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is replaced: one that is truncated in place while its bytes are read ends the process by SIGBUS."""
     monkeypatch.setattr("bertprep.records.record_set._most_open", lambda: 1)  # so that files are opened again and again
-    part = data.folder / "training" / "part-1"
+    part, shorter = data.folder / "training" / "part-1", data.folder / "shorter"
+    shorter.write_bytes(part.read_bytes()[:-100])
     engines = make_ranks(ranks)
-    engines[0].on_step = at_step(4, lambda: part.write_bytes(part.read_bytes()[:-100]))
+    engines[0].on_step = at_step(4, lambda: shorter.replace(part))
     ends = run_ranks(options_of(data, ranks=ranks), *engines)
     step = saved_steps(data.out)[-1]  # how far a thread had read ahead by then is a matter of time
     assert any(str(end).startswith(f"{part}: ") for end in ends)
