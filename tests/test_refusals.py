@@ -135,7 +135,7 @@ TRAINER = r"""
 {PRETRAIN} --{init text.txt|init vocab.txt|init folder|init broken|out /proc/none|out /dev/null/x|keep-best yes|lengthen 5}
 {PRETRAIN} {--hosts x|--hosts a:1|--host-rank 0}
 {PRETRAIN} {--hosts a:1 --host-rank 1|--hosts a:1 --host-rank -1|--hosts a:x --host-rank 0}
-{PRETRAIN} {--seq 128|--seq x|--phases 8:5,16:5|--steps 5 --warmup-steps 6|--init missing|--init dangling}
+{PRETRAIN} {--seq 128|--seq x|--phases 8:1.0|--steps 5 --warmup-steps 6|--init missing|--init dangling}
 {PRETRAIN} --out {text.txt|text.txt/x|folder/../text.txt|dangling|loop}
 {PRETRAIN} --vocab {missing|folder|vocab.txt}
 {PRETRAIN} --vocab {VOCABULARY}
@@ -145,6 +145,7 @@ TRAINER = r"""
 --data {missing|folder|text.txt|a long|alone/unknown|dangling|loop|fifo|mixed|broken|''|a a/x}
 --seq 8 --workdir {missing|folder|text.txt|killed|no_manifest|other_manifest|text_manifest|no_files|other_vocabulary}
 --seq 8 --workdir records_are_a_file
+--workdir workspace --phases {8|8:|:|8:x|x:1.0|8:0.5|8:0.5,8:0.6|8:0.5,8:5|8:0|8:-5|''|8:nan,8:0.5|0:5|-8:5|8:5,|8:1e400}
 
 bench {--seq 0|--seq x|--seq 513|--pred 0|--pred 200|--batch-size 0|--batch-size x|--batch-size larger|--accumulate 0|--steps 0}
 bench {--skip -1|--repeats 0|--devices 0|--amp x|--engine x|--optimizer x|--data missing|--data folder|--out text.txt}

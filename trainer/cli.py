@@ -13,6 +13,7 @@ from importlib import import_module
 from bertprep import cli
 from bertprep.options import Parser, add_options, read_options
 from bertprep.terminal import exit_status
+from trainer import phases
 from trainer.data import ExampleSettings
 from trainer.settings import AnyOptions, EngineSettings, GlueOptions, OptimizerSettings, PretrainOptions, SquadOptions
 from trainer.start import start
@@ -67,10 +68,10 @@ def _run(arguments: Sequence[str]) -> int:
     namespace = make_parser(command).parse_args(arguments)
     if command not in _OPTIONS:
         return int(import_module(f"trainer.{command}").run(namespace))
-    options = read_options(_OPTIONS[command], namespace)
+    runs = [read_options(_OPTIONS[command], each) for each in phases.split_phases(namespace)]
     # Each run has its own --seq and --pred, which are options of pretraining on records too.
     examples = read_options(ExampleSettings, namespace, seq=ExampleSettings.seq, pred=ExampleSettings.pred)
-    return start(options, read_options(EngineSettings, namespace), read_options(OptimizerSettings, namespace), examples)
+    return start(runs, read_options(EngineSettings, namespace), read_options(OptimizerSettings, namespace), examples)
 
 
 def make_parser(command: str) -> Parser:
@@ -84,7 +85,10 @@ def _add_options(command: str, parser: Parser) -> None:
         import_module(f"trainer.{command}").add_arguments(parser)
         return
     is_pretraining = command == PRETRAIN
-    add_options(parser.add_argument_group("run"), _OPTIONS[command], without=() if is_pretraining else _OF_EPOCHS)
+    run = parser.add_argument_group("run")
+    if is_pretraining:
+        run.add_argument("--phases", metavar="SEQ:STEPS,...", help=phases.HELP)
+    add_options(run, _OPTIONS[command], without=() if is_pretraining else _OF_EPOCHS)
     add_options(parser.add_argument_group("optimizer"), OptimizerSettings)
     add_options(parser.add_argument_group("devices"), EngineSettings)
     if is_pretraining:

@@ -80,7 +80,7 @@ class Stop:
 
 
 def train(run: Run, engine: Engine) -> bool:
-    """Train to the end, from the newest checkpoint in `run.out`, which is locked; returns whether it has finished."""
+    """Train to the end, from the newest checkpoint in `run.out`, which is locked; returns whether the next run may start."""
     engine.build(run.model, run.optimizer, seed=run.options.seed, task=run.task)
     state, stop = resume(run, engine), Stop()
     log = RunLog(run.out, run.task, steps=run.schedule.steps, first_step=state.step, is_shown=engine.is_first)
@@ -90,7 +90,8 @@ def train(run: Run, engine: Engine) -> bool:
         loop.make_steps()
         if stop.fault is not None:
             raise _explain_fault(run, state, stop.fault) from stop.fault
-    if run.is_finished(state.step, state.evaluated):
+    # The next phase reads what the first rank has saved; so all wait for it here.
+    if run.is_finished(state.step, state.evaluated) and (run.is_last or not loop.is_on_any_rank(bool(stop))):
         return True
     if not stop.is_signalled and engine.processes > 1:
         raise BertprepError(

@@ -35,7 +35,8 @@ class Run:
     model: ModelConfig
     model_name: str
     devices: int
-    init: Path | None  # a file of weights
+    init: Path | None  # a file of weights, or the folder of the phase before
+    is_last: bool = True  # of the phases
 
     def __post_init__(self) -> None:
         if self.schedule.learning_rate(1) == 0:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from bertprep.config import RECORD_FORMATS
 from bertprep.errors import UsageError
@@ -54,7 +54,10 @@ class EngineSettings:
         False, "jax, oneflow: recompute each layer in the backward pass, to save memory (default: off)", also=("--remat",)
     )
     hosts: tuple[str, ...] = option(
-        (), "all processes, the same in each (default: this one alone)", metavar="HOST:PORT,...", separator=","
+        (),
+        "all processes, the same in each (default: those of TF_CONFIG, or this one alone)",
+        metavar="HOST:PORT,...",
+        separator=",",
     )
     host_rank: int | None = option(None, "rank of this process among the hosts, from 0 (needed with --hosts)", least=0)
 
@@ -102,6 +105,8 @@ MAX_EPOCHS = 100_000
 MAX_STEPS = 10**10
 """With a global batch of a million, the index of an example is still far below 2**64."""
 _BATCH_SIZE = "sequences of a device in a micro-batch"
+_PER_PHASE: dict[str, Any] = {"metavar": "N[,N...]", "separator": ","}
+"""Of an option that takes one value for all `--phases`, or one for each."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,14 +133,15 @@ class RunOptions:
     )
     steps: int | None = option(None, "updates of the run (default: those of the epochs)", least=1, most=MAX_STEPS)
     epochs: float = option(1.0, "passes over the training records", above=0, most=MAX_EPOCHS)
-    batch_size: int = option(32, _BATCH_SIZE, least=1, most=MAX_BATCH)
+    batch_size: int = option(32, _BATCH_SIZE, least=1, most=MAX_BATCH, **_PER_PHASE)
     accumulation: int = option(
-        1, "micro-batches in a step", name="--accumulate", also=("--grad-acc-steps",), least=1, most=MAX_BATCH
+        1, "micro-batches in a step", name="--accumulate", also=("--grad-acc-steps",), least=1, most=MAX_BATCH, **_PER_PHASE
     )
     learning_rate: float | None = option(
-        None, "peak, for the global batch whatever its size (default: 1e-4 with adam, 2e-3 with lamb)", name="--lr", above=0
-    )
-    warmup_steps: int | None = option(None, "updates of warmup (default: a fraction of the steps)", least=0)
+        None, "peak, for the global batch whatever its size (default: 1e-4 with adam, 2e-3 with lamb)", name="--lr", above=0,
+        **_PER_PHASE,
+    )  # fmt: skip
+    warmup_steps: int | None = option(None, "updates of warmup (default: a fraction of the steps)", least=0, **_PER_PHASE)
     warmup: float = option(0.1, "fraction of the steps in which the learning rate rises", least=0, most=1)
     schedule: str | None = option(
         None, "how the learning rate decays (default: google; pretraining with lamb: nvidia)", choices=SCHEDULES
@@ -169,7 +175,9 @@ class PretrainOptions(RunOptions):
         choices=(*RECORD_FORMATS, TOKENS),
     )  # fmt: skip
     seq: int | None = option(None, "length of a sequence in tokens (default: 128, or that of --data)", least=1)
-    pred: int | None = option(None, "token shards: maximum number of masked tokens in a sequence (default: 20)", least=1)
+    pred: int | None = option(
+        None, "token shards: maximum number of masked tokens in a sequence (default: 20)", least=1, **_PER_PHASE
+    )
     vocab: Path | None = option(None, "vocabulary (default: the vocab.txt next to the records)", metavar="FILE", check=as_path)
 
 

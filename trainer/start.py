@@ -1,11 +1,13 @@
-"""A training run from its options to its end: data, weights, the checkpoint that is there, the engine, the plan, the steps.
+"""Training runs from their options to their end: data, weights, the checkpoint that is there, the engine, the plan, the steps.
 
 Options, data and weights are checked before a framework is loaded, which takes seconds; so are the settings of the newest
-checkpoint, unless they depend on GPUs that only the framework can count.
+checkpoint, unless they depend on GPUs that only the framework can count. Phases are runs one after the other: a finished one is
+passed over, so a chain that was killed resumes like any run.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +17,7 @@ from bertprep.files.lock import locked
 from bertprep.progress import say
 from bertprep.terminal import counted
 from trainer import checkpoint
-from trainer.data import Data, ExampleSettings, check_fits_model, check_vocabulary, load_model, open_data
+from trainer.data import Data, ExampleSettings, agree, check_fits_model, check_vocabulary, load_model, open_data
 from trainer.engines import Engine, check_engine, choose_engine, known_devices, open_engine
 from trainer.engines import oneflow_pipeline as pipeline
 from trainer.loop import train
@@ -28,14 +30,18 @@ FINISHED, STOPPED = 0, 3
 """Exit statuses; a run that was stopped has saved a checkpoint and can be resumed."""
 
 
-def start(options: AnyOptions, settings: EngineSettings, optimizer: OptimizerSettings, examples: ExampleSettings) -> int:
-    """Check, open the engine, train; returns the exit status."""
+def start(
+    phases: Sequence[AnyOptions], settings: EngineSettings, optimizer: OptimizerSettings, examples: ExampleSettings
+) -> int:
+    """Check all phases, open the engine, train one after the other; returns the exit status."""
     settings, why_engine = choose_engine(settings)
+    options = phases[0]
     init = resolve_weights(options.init, options.workdir) if options.init else None
     with ExitStack() as opened:
-        data = open_data(options, examples, opened)
+        data = [open_data(phase, examples, opened) for phase in phases]
+        agree((each.folders[0], each.traits) for each in data)
         if init:
-            check_vocabulary(init, data)
+            check_vocabulary(init, data[0])
         check_engine(settings)
         devices, has_accelerator = known_devices(settings)
         engine: Engine | None = None
@@ -44,39 +50,64 @@ def start(options: AnyOptions, settings: EngineSettings, optimizer: OptimizerSet
             devices, has_accelerator = engine.devices, engine.has_accelerator
         name, model = _choose_model(options, data, init, has_accelerator=bool(has_accelerator))
         if settings.engine == "oneflow":
-            pipeline.check(settings, model, data.task, has_accelerator=has_accelerator)
-        run = Run(options=options, optimizer=optimizer, data=data, model=model, model_name=name, devices=devices, init=init)
-        if is_finished(run, settings):
-            steps = counted(run.schedule.steps, "step")
-            say(f"{run.out}: is finished, with {steps}; --init {run.out} trains it further")
-            return FINISHED
-        engine = engine or open_engine(settings)
-        if not engine.is_first:
-            say(f"one of {engine.processes} processes; the first one reports progress")
-        else:
-            opened.enter_context(locked(run.out))
-            rows = {
-                **run.plan(),
-                "engine": f"{settings.engine}: {why_engine}" if why_engine else settings.engine,
-                "precision": engine.execution.describe(),
-                "devices": engine.device_name + (f", {engine.processes} processes" if engine.processes > 1 else ""),
-            }
-            for title, text in rows.items():
-                say(f"{title:<13}  {text}")
-        return FINISHED if train(run, engine) else STOPPED
+            pipeline.check(settings, model, data[0].task, has_accelerator=has_accelerator)
+        runs = [
+            Run(options=phase, optimizer=optimizer, data=of_phase, model=model, model_name=name, devices=devices, init=init)
+            for phase, of_phase in zip(phases, data, strict=True)
+        ]
+        for run in _chain(runs) if len(runs) > 1 else runs:
+            if is_finished(run, settings):
+                steps = counted(run.schedule.steps, "step")
+                say(f"{run.out}: is finished, with {steps}; --init {run.out} trains it further")
+                continue
+            engine = engine or open_engine(settings)
+            if engine.is_first:
+                opened.enter_context(locked(run.out))
+            _show_plan(run, engine, f"{settings.engine}: {why_engine}" if why_engine else settings.engine)
+            if not train(run, engine):
+                return STOPPED
+    return FINISHED
 
 
-def _choose_model(options: AnyOptions, data: Data, init: Path | None, *, has_accelerator: bool) -> tuple[str, ModelConfig]:
-    """Return the model that `--model` names, that of the weights, or the one that suits the machine; the data must fit it."""
+def _choose_model(
+    options: AnyOptions, data: Sequence[Data], init: Path | None, *, has_accelerator: bool
+) -> tuple[str, ModelConfig]:
+    """Return the model that `--model` names, that of the weights, or the one that suits the machine; all data must fit it."""
     if init and options.model is None:
         name, model = str(init), model_of(init)
     else:
         name = options.model or ("base" if has_accelerator else "tiny")
-        model = load_model(name, data)
-    check_fits_model(data, model, name)
+        model = load_model(name, data[0])
+    for each in data:
+        check_fits_model(each, model, name)
     if options.attention_dropout is not None:
         model = replace(model, attention_probs_dropout_prob=options.attention_dropout)
     return name, model if options.dropout else model.without_dropout()
+
+
+def _chain(runs: Sequence[Run]) -> list[Run]:
+    """Return runs in folders of their own, each from the weights of the one before."""
+    first, *others = runs
+    lengths = [f"seq_{run.data.records.seq}_{run.schedule.steps}_steps" for run in others]
+    out = first.options.out or first.out.parent / "_".join([first.out.name, *lengths])
+    folders = [out / f"phase-{number}" for number in range(1, len(runs) + 1)]
+    return [
+        replace(run, options=replace(run.options, out=folder), init=before, is_last=run is runs[-1])
+        for run, folder, before in zip(runs, folders, [first.init, *folders], strict=False)
+    ]
+
+
+def _show_plan(run: Run, engine: Engine, name: str) -> None:
+    """Print what will be done, on the first rank alone."""
+    processes = f", {engine.processes} processes" if engine.processes > 1 else ""
+    if not engine.is_first:
+        say(f"one of {engine.processes} processes; the first one reports progress")
+        return
+    rows = {
+        **run.plan(), "engine": name, "precision": engine.execution.describe(), "devices": engine.device_name + processes,
+    }  # fmt: skip
+    for title, text in rows.items():
+        say(f"{title:<13}  {text}")
 
 
 def is_finished(run: Run, settings: EngineSettings) -> bool:

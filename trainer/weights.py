@@ -64,7 +64,7 @@ def _initial_value(name: str, shape: tuple[int, ...], deviation: float, rng: np.
 def find_weights(path: Path) -> Path:
     """The file that a user means by a file, by a prefix of Google's files, or by the folder of either.
 
-    In a folder: a run's newest checkpoint, or else a model of Hugging Face's, or else Google's.
+    In a folder: a run's newest checkpoint, of its last phase that has one, or else a model of Hugging Face's, or else Google's.
     """
     if prefix := find_prefix(path):
         return prefix
@@ -73,8 +73,10 @@ def find_weights(path: Path) -> Path:
     kinds = f"a checkpoint, a {HUGGING_FACE_FILE} or a {GOOGLE_PREFIX}"
     if not path.exists():
         raise UsageError(f"{path}: does not exist; name {kinds}, or a folder that holds one")
-    if checkpoint_file := checkpoint.newest(path):
-        return checkpoint_file
+    phases = sorted(path.glob("phase-[0-9]*"), key=lambda phase: (len(phase.name), phase.name), reverse=True)
+    for folder in (path, *phases):
+        if checkpoint_file := checkpoint.newest(folder):
+            return checkpoint_file
     if (path / HUGGING_FACE_FILE).is_file():
         return path / HUGGING_FACE_FILE
     if found := newest_bundle(path, GOOGLE_PREFIX):

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
@@ -220,10 +220,13 @@ def options_of(
     return PretrainOptions(out=out or data.out, batch_size=BATCH // ranks // accumulation, accumulation=accumulation, **given)
 
 
+Phases: TypeAlias = AnyOptions | Sequence[AnyOptions]
+
+
 def run(
-    options: AnyOptions, engine: NumPyEngine | None = None, *, given: Mapping[str, Any] | None = None, **attributes: Any
+    options: Phases, engine: NumPyEngine | None = None, *, given: Mapping[str, Any] | None = None, **attributes: Any
 ) -> bool:
-    """Whether a run finished, which a signal may stop; `given` are options of on-the-fly examples."""
+    """Whether a run, or its phases, finished, which a signal may stop; `given` are options of on-the-fly examples."""
     with _numpy_engines():
         return _start(options, engine or NumPyEngine(**attributes), given or {})
 
@@ -281,7 +284,7 @@ def plan(line: str, **attributes: Any) -> list[Run]:
     return runs
 
 
-def run_ranks(options: AnyOptions, *engines: NumPyEngine, given: Mapping[str, Any] | None = None) -> list[object]:
+def run_ranks(options: Phases, *engines: NumPyEngine, given: Mapping[str, Any] | None = None) -> list[object]:
     """Whether each rank finished, or the message of its error."""
 
     def of_rank(engine: NumPyEngine) -> object:
@@ -323,10 +326,11 @@ def _numpy_engines() -> Iterator[pytest.MonkeyPatch]:
         yield patch
 
 
-def _start(options: AnyOptions, engine: NumPyEngine, given: Mapping[str, Any]) -> bool:
+def _start(options: Phases, engine: NumPyEngine, given: Mapping[str, Any]) -> bool:
     _THREAD.engine = engine
+    phases = options if isinstance(options, Sequence) else [options]
     settings = EngineSettings(engine="tensorflow", devices=engine.devices)
-    return start.start(options, settings, OptimizerSettings(), ExampleSettings(**given)) == start.FINISHED
+    return start.start(phases, settings, OptimizerSettings(), ExampleSettings(**given)) == start.FINISHED
 
 
 def at_step(step: int, do: Callable[[], object]) -> Callable[[int], object]:
@@ -339,7 +343,7 @@ def sigterm() -> None:
 
 
 def kill(
-    options: AnyOptions, *, step: int = 0, saving: str = "", method: str = "fork", engine: type[NumPyEngine] = NumPyEngine,
+    options: Phases, *, step: int = 0, saving: str = "", method: str = "fork", engine: type[NumPyEngine] = NumPyEngine,
     **attributes: Any,
 ) -> None:  # fmt: skip
     """SIGKILL a run as it starts a step, or when a file with `saving` in its path is written but has no name yet."""
@@ -350,7 +354,7 @@ def kill(
     assert process.exitcode == -signal.SIGKILL
 
 
-def _run_until(options: AnyOptions, step: int, saving: str, engine: type[NumPyEngine], attributes: Mapping[str, Any]) -> None:
+def _run_until(options: Phases, step: int, saving: str, engine: type[NumPyEngine], attributes: Mapping[str, Any]) -> None:
     def die(*_: object) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 

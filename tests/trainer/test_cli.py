@@ -152,7 +152,7 @@ def test_the_originals_spellings_are_understood() -> None:
     given = ["pretrain", "--nums-split", "2", "--grad-acc-steps", "4", "--remat", "--strategy", "inter_first"]
     namespace = make_parser("pretrain").parse_args(given)
     found = (namespace.stages, namespace.accumulate, namespace.checkpoint_activations, namespace.strategy)
-    assert found == (2, 4, True, "inter_first")
+    assert found == (2, (4,), True, "inter_first")
 
 
 def test_a_second_ctrl_c_stops_at_once_with_its_own_status(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,7 +1,9 @@
 """Which engine a run takes, with which processes, in which precision; all of it is known without a framework."""
 
 import importlib.util
+import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +92,32 @@ def test_a_library_that_does_not_load_is_a_line(tmp_path: Path, monkeypatch: pyt
         UsageError, match=r"--engine oneflow: libcublas\.so\.11: cannot open it; pip install .* docs/oneflow.md"
     ):
         open_engine(EngineSettings(engine="oneflow"))
+
+
+def tf_config(worker: str = "a:1", index: int = 0, kind: str = "worker", **cluster: list[str]) -> str:
+    return json.dumps({"cluster": {"worker": [worker, "b:1"], **cluster}, "task": {"type": kind, "index": index}})
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (tf_config(chief=["c:1"]), "workers alone.*--hosts"),
+        (tf_config(kind="evaluator"), "workers alone"),
+        (tf_config(index=2), "--host-rank 2: there are 2 hosts"),
+        (tf_config("a"), "'a' is not HOST:PORT"),
+        ("{", "--hosts"),
+    ],
+)
+def test_processes_are_those_of_hosts_or_tf_config(text: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    jax = EngineSettings(engine="jax")
+    monkeypatch.setenv("TF_CONFIG", tf_config(index=1))
+    named = replace(jax, hosts=("a:1", "b:1"), host_rank=1)
+    assert choose_engine(jax)[0] == named
+    named = replace(jax, hosts=("c:1", "d:1"), host_rank=0)
+    assert choose_engine(named)[0] == named
+    monkeypatch.setenv("TF_CONFIG", text)
+    with pytest.raises(UsageError, match=f"TF_CONFIG: .*{message}"):
+        choose_engine(jax)
 
 
 def test_dropout_keys_are_those_of_each_micro_batch_on_any_rank() -> None:

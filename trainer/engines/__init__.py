@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertprep.errors import BertprepError, UsageError
+from bertprep.untrusted import parse_json
 from trainer.engines import oneflow_pipeline as pipeline
 from trainer.model_config import ModelConfig
 from trainer.optimizers import FIRST_LOSS_SCALE, moments_of
@@ -281,7 +282,12 @@ def check_engine(settings: EngineSettings) -> None:
 
 
 def choose_engine(settings: EngineSettings) -> tuple[EngineSettings, str]:
-    """The settings with the name of an engine that suits this machine, and why it is that one; no framework is loaded."""
+    """The settings with the name of an engine that suits this machine, and why it is that one; no framework is loaded.
+
+    Where no `--hosts` are given, they are those of TF_CONFIG, which cluster managers set; OneFlow has a launcher of its own.
+    """
+    if settings.engine != "oneflow" and not settings.hosts and (text := os.environ.get("TF_CONFIG")):
+        settings = _with_hosts_of(text, settings)
     if settings.engine != AUTO:
         return settings, ""
     installed = [name for name in ENGINES if importlib.util.find_spec(name)]
@@ -293,6 +299,21 @@ def choose_engine(settings: EngineSettings) -> tuple[EngineSettings, str]:
     others = " or ".join(other for other in installed if other != name)
     why = f"there is {'a' if takes_jax else 'no'} GPU or TPU that JAX could use; --engine {others} is installed too"
     return replace(settings, engine=name), why
+
+
+def _with_hosts_of(tf_config: str, settings: EngineSettings) -> EngineSettings:
+    """Return the settings with the workers that TF_CONFIG names as `--hosts`, and this process's rank among them."""
+    try:
+        config = parse_json(tf_config.encode())
+        [(kind, workers)] = config["cluster"].items()
+        if not kind == config["task"]["type"] == "worker":
+            raise ValueError(f"{kind}, {config['task']['type']}")
+        return replace(settings, hosts=tuple(map(str, workers)), host_rank=int(config["task"]["index"]))
+    except UsageError as error:
+        raise UsageError(f"TF_CONFIG: {error}") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        expected = "a cluster of workers alone, and the index of a task among them"
+        raise UsageError(f"TF_CONFIG: expected {expected}, found {tf_config} ({error!r}); or use --hosts") from error
 
 
 def may_have_accelerator() -> bool:
