@@ -80,14 +80,14 @@ class Shard(ShardSettings, OfCorpus, Verified):
         from bertprep.text.shards import shard_corpus
 
         reporter, part, workspace = self.reporter, self.read_part(), self.workspace
-        inputs, dataset, split, field, one_document = self.inputs, self.dataset, self.split, self.field, self.one_document
-        settings, corpus, verify = narrowed(ShardSettings, self), self.corpus, self.verify
+        inputs, dataset, split, corpus = self.inputs, self.dataset, self.split, self.corpus
+        settings = narrowed(ShardSettings, self)
         workers = self.start_workers(shared=workspace.root)
         if inputs and dataset is not None:
             raise UsageError("--dataset and --input: give one of the two, the text of a corpus comes from one")
-        if split is not None and dataset is None:
-            raise UsageError(f"--split {split}: is a split of --dataset, which is not given")
         if split is not None:
+            if dataset is None:
+                raise UsageError(f"--split {split}: is a split of --dataset, which is not given")
             from bertprep.sources.splits import check_split
 
             check_split(split)
@@ -103,10 +103,10 @@ class Shard(ShardSettings, OfCorpus, Verified):
             say(f"shard: using {corpus} (--corpus names another{'' if is_given else ', --input your own text'})")
         sources: Sequence[Source] = ()
         if is_given and dataset is None:
-            fetch = partial(_fetch, workspace=workspace, verify=verify, reporter=reporter)
-            sources = find_sources(inputs, field=field, one_document=one_document, fetch=fetch)
+            fetch = partial(_fetch, request=self)
+            sources = find_sources(inputs, field=self.field, one_document=self.one_document, fetch=fetch)
         elif is_given:
-            sources = _find_data_set(dataset, split, field, one_document, workspace, verify, reporter)
+            sources = _find_data_set(self)
         elif corpus == SAMPLE:
             sources = [Source(str(write_sample(workspace)), TEXT, {})]
         elif parts_of(corpus):
@@ -117,7 +117,7 @@ class Shard(ShardSettings, OfCorpus, Verified):
                 f"make them first: bertprep shard --input FILES --corpus {corpus}"
             )
         return shard_corpus(
-            workspace, corpus, sources, settings, workers=workers, verify=verify, reporter=reporter, about=about, part=part
+            workspace, corpus, sources, settings, workers=workers, verify=self.verify, reporter=reporter, about=about, part=part
         )
 
 
@@ -136,33 +136,27 @@ def run(request: Shard) -> None:
     tell_finished(request)
 
 
-def _fetch(location: str, workspace: Workspace, verify: bool, reporter: Reporter) -> Fetched | None:
+def _fetch(location: str, request: Shard) -> Fetched | None:
     """The files at an http(s) or hf:// address, in the workspace; None for a path or another URL."""
     from bertprep.sources.readers import is_web
 
     if is_web(location):
         from bertprep.sources.web import fetch_web_file
 
-        return [(fetch_web_file(location, workspace, reporter=reporter), None)]
+        return [(fetch_web_file(location, request.workspace, reporter=request.reporter), None)]
     if location.startswith("hf://"):
         from bertprep.sources.splits import fetch_address, is_hub_address
 
-        return fetch_address(location, workspace, verify=verify, reporter=reporter) if is_hub_address(location) else None
+        if is_hub_address(location):
+            return fetch_address(location, request.workspace, verify=request.verify, reporter=request.reporter)
     return None
 
 
-def _find_data_set(
-    dataset: str | Path | Any,
-    split: str | None,
-    field: str,
-    one_document: bool,
-    workspace: Workspace,
-    verify: bool,
-    reporter: Reporter,
-) -> list[Source]:
+def _find_data_set(request: Shard) -> list[Source]:
     """The text of a data set: of one in memory, in a folder, or if that does not exist, on the Hub."""
     from bertprep.sources.inputs import find_saved, from_memory, source_at
 
+    dataset, split, field = request.dataset, request.split, request.field
     if not isinstance(dataset, str | Path):
         return [*from_memory(dataset, split, field)]
     if (folder := place(dataset)).is_dir():
@@ -171,8 +165,8 @@ def _find_data_set(
         raise UsageError(f"--dataset {folder}: there is no such folder; name one that save_to_disk of datasets wrote")
     from bertprep.sources.splits import fetch_split
 
-    files = fetch_split(str(dataset), split, workspace, verify=verify, reporter=reporter)
-    return [source_at(str(path), field, one_document, identity) for path, identity in files]
+    files = fetch_split(str(dataset), split, request.workspace, verify=request.verify, reporter=request.reporter)
+    return [source_at(str(path), field, request.one_document, identity) for path, identity in files]
 
 
 def choose_corpus(workspace: Workspace, asked: str | None, reporter: Reporter) -> str:

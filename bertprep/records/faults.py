@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError
 from bertprep.kernels import numbers
-from bertprep.kernels.numbers import KNOWN_FEATURES
+from bertprep.kernels.numbers import KNOWN_FEATURES, MAX_INT32
 from bertprep.records.columns import COLUMNS, LABELS
 from bertprep.records.examples import Examples, Feature, PretrainingExamples
 
-_MOST = 2**31 - 1
 _MESSAGES = {RecordFormat.TFRECORD: "tf.train.Example", RecordFormat.OFRECORD: "OFRecord"}
 _LISTS = {  # the fields of each one's Feature
     RecordFormat.TFRECORD: ("no list", "a bytes_list", "a float_list", "an int64_list"),
@@ -57,10 +56,10 @@ def _words(record_format: RecordFormat, fault: int, kind: type[Examples], number
     if fault == numbers.MALFORMED:
         return f"it is no valid {_MESSAGES[record_format]} message; damaged or something else, make the file again"
     name = KNOWN_FEATURES[number]
-    most = _MOST
+    most = MAX_INT32
     if record_format.is_columnar:
         column = next(column for column in COLUMNS[kind] if column.feature in (name, _OF_LABELS.get(name)))
-        what, most = f"column {column.name}", 127 if column.dtype == np.int8 else _MOST
+        what, most = f"column {column.name}", 127 if column.dtype == np.int8 else MAX_INT32
         if fault == numbers.WRONG_COUNT:
             return f"{what} predicts {found:,} tokens, expected {expected:,} at most; make the file again"
     else:
@@ -80,7 +79,9 @@ def _words(record_format: RecordFormat, fault: int, kind: type[Examples], number
     if fault == numbers.BEYOND_MODEL:
         return _beyond_model(what, feature, found, expected)
     if what == f"column {LABELS.name}" and kind is PretrainingExamples:
-        return f"{what} has a value that is neither -100, where nothing is predicted, nor 0 to {_MOST:,}; make the file again"
+        return (
+            f"{what} has a value that is neither -100, where nothing is predicted, nor 0 to {MAX_INT32:,}; make the file again"
+        )
     return f"{what} has a value that is negative or above {most:,}; make the file again"
 
 

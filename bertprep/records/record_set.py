@@ -11,7 +11,6 @@ limit; so is what is rewritten, as Parquet.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import resource
 import threading
 from collections.abc import Sequence
@@ -40,7 +39,6 @@ from bertprep.records.record_index import IndexedFile, changed, index_place, ind
 from bertprep.workspace.layout import TEST, TRAINING
 
 _MOST_FLOAT, _ONE, _MINUS_ZERO = 0x7F7FFFFF, 0x3F800000, 0x80000000  # the bits of the highest finite float32, 1 and -0
-_MOST_INT32 = 2**31 - 1
 _MOST_MAPPINGS = 32_000  # Linux allows 65,530 a process
 _MOST_DECOMPRESSED_BYTES = 4 << 30
 
@@ -104,11 +102,6 @@ class RecordSet:
         if not data:
             raise UsageError("no data; name at least one folder of records")
         folders = [found for folder in data for found in _find_files(place(folder), split)]
-        sums = [each for of_folder in folders for each in of_folder.sums]
-        self.files_sha256: str | None = None
-        """Of the files' sha256s in the order of their records, where manifests have those of all."""
-        if None not in sums:
-            self.files_sha256 = hashlib.sha256("\n".join(map(str, sums)).encode()).hexdigest()
         fetch({path: sha256 for of_folder in folders for path, sha256 in zip(of_folder.paths, of_folder.sums, strict=True)})
         self._paths = [path for of_folder in folders for path in of_folder.paths]
         self._files = _with_room([file for each in folders for file in index_records(each.paths, each.kept_at)], data, split)
@@ -280,8 +273,8 @@ def _highest_values(shape: Shape, vocab_size: int, type_vocab_size: int, labels:
     """(features,): the highest value that a model can take in each; of floats as bits."""
     highest = dict.fromkeys(("input_ids", "masked_lm_ids"), vocab_size - 1)
     highest |= dict.fromkeys(("masked_lm_positions", "start_positions", "end_positions"), shape.seq - 1)
-    highest |= {"segment_ids": type_vocab_size - 1, "unique_ids": _MOST_INT32}
-    highest["label_ids"] = _MOST_INT32 if labels is None else labels - 1
+    highest |= {"segment_ids": type_vocab_size - 1, "unique_ids": n.MAX_INT32}
+    highest["label_ids"] = n.MAX_INT32 if labels is None else labels - 1
     floats = {"masked_lm_weights": _ONE}  # a fraction is a weight too; with 1e30 one token would be all of the loss
     return np.array(
         [

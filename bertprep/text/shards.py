@@ -58,7 +58,7 @@ BYTES_PER_SHARD = 4_000_000
 MIN_SHARDS, MAX_SHARDS = 4, 1_024  # without --shards, of shards up to `MAX_SHARD_BYTES`
 MAX_SHARD_BYTES = 64_000_000
 MAX_ROWS = 1 << 20
-"""The documents of which shards are cut to a document; of more, to a 2**20th of all hashes."""
+"""Up to so many documents a shard may end after any of them; of more, after any 2**20th of the range of hashes."""
 _WRITE_BYTES = 2_000_000
 RUNS, ROWS = ".arrow", ".rows"
 
@@ -79,9 +79,9 @@ def shard_corpus(
 
     The manifest's `made_with` holds the resolved numbers of shards, as "shards" and "test_shards", the identity of the text, by
     content, and the entries of `about`; its `files` the documents, sentences, words, bytes and sha256 of each shard; its
-    `counts` the dropped documents. With `verify` a shard whose sha256 has changed counts as missing. That of a `part` lists the
-    shards that are there, until all are. Raises `UsageError` for an impossible request, `BertprepError` for text that cannot be
-    sharded or a folder with shards of other text or settings.
+    `counts` the dropped documents. With `verify` a shard whose sha256 has changed counts as missing. The manifest of a `part`
+    lists the shards that are there, until all are. Raises `UsageError` for an impossible request, `BertprepError` for text that
+    cannot be sharded or a folder with shards of other text or settings.
     """
     job = _Job(workspace.sharded(corpus), corpus, settings, workers, part, reporter)
     if verify and part is None and not (job.folder / MAPPED).is_symlink():
