@@ -49,7 +49,7 @@ class Progress:
             passed = f"{duration(seconds)} so far"
             if self._total is not None and self._done:
                 passed = f"{duration(seconds / self._done * (self._total - self._done))} left"
-            self._print(f"{self._amounts_so_far(now)}, {passed}")
+            self._print(passed, now)
 
     def _amounts_so_far(self, now: float) -> str:
         seconds = max(now - self._started, 1e-9)
@@ -63,16 +63,17 @@ class Progress:
         unit, amount = next(reversed(self._amounts.items()), ("", 0.0))
         return f"{amount / max(now - self._started, 1e-9):,.0f} {unit.replace('_', ' ')}/s" if unit else ""
 
-    def _print(self, text: str) -> None:
+    def _print(self, passed: str, now: float) -> None:
         of_total = "" if self._total is None else f"/{self._total:,}"
-        say(f"{self._label}: {self._done:,}{of_total} {self._things}, {text}")
+        done = f"{self._label}: {self._done:,}{of_total} {self._things}"
+        say(", ".join(filter(None, [done, self._amounts_so_far(now), passed])))
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
         if self._bar is not None:
             self._bar.stop()
         elif self._enabled and kind is None and (self._done or self._total != 0):
             now = time.monotonic()
-            self._print(f"{self._amounts_so_far(now)}, {duration(now - self._started)}")
+            self._print(duration(now - self._started), now)
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """`python -m trainer bench`: skip steps, time steps, repeat, take the median, as reports in the field do.
 
 The batches are random tokens without padding, in memory, so that only steps are measured; what reading adds the log of a run
-shows. As in training, each step is queued on an accelerator before the one before it is waited for. The result is a line, and
-an entry of OUT/bench.jsonl.
+shows. As in training, each step is queued on an accelerator before the one before it is waited for. The result is an
+entry of OUT/bench.jsonl, and the last line that is printed.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from bertprep.errors import UsageError
 from bertprep.files.atomic import atomic_file
 from bertprep.files.places import local_path
 from bertprep.options import add_options, check_options, command_line, option, read_options
-from bertprep.progress import say
+from bertprep.progress import Progress, say
 from bertprep.records import PretrainingExamples
-from bertprep.terminal import tell
+from bertprep.terminal import counted, tell
 from trainer.batches import features
 from trainer.data import DEFAULT_SEQ
 from trainer.engines import Engine, StepResult, check_engine, choose_engine, open_engine
@@ -90,7 +90,7 @@ def run(namespace: argparse.Namespace) -> int:
     engine.build(model, OptimizerSettings(name=options.optimizer), seed=_SEED, task=task)
     size = options.batch_size * engine.devices * options.accumulation
     if engine.is_first:
-        what = f"{options.model}, {options.batch_size:,} sequences of {options.seq}/{options.pred}"
+        what = f"{options.model}, {counted(options.batch_size, 'sequence')} of {options.seq}/{options.pred}"
         where = f"{engine.execution.describe()}, {settings.engine}{f' ({why})' if why else ''} on {engine.device_name}"
         say(f"{what}, {where}: {options.repeats} times {options.steps} steps, after {options.skip} each")
     seconds, cpu_seconds = measure(engine, options, synthetic_batches(engine, options, size, model.vocab_size))
@@ -112,12 +112,12 @@ def run(namespace: argparse.Namespace) -> int:
         "mfu": flops_per_second / (peak * engine.devices) if peak else None,  # of dense bf16, in any precision
         "peak_memory_bytes": engine.peak_memory() if engine.has_accelerator else process_peak,
     }  # fmt: skip
-    tell(summarize(result))
     path = options.out / RESULTS
     before = path.read_bytes() if path.is_file() else b""
     with atomic_file(path, replace=True) as file:
         file.write(before + json.dumps(result, default=str).encode() + b"\n")
     say(f"{path}: one more line")
+    tell(summarize(result))
     return 0
 
 
@@ -136,24 +136,28 @@ def load_fitting(options: BenchOptions) -> ModelConfig:
 def measure(engine: Engine, options: BenchOptions, batches: Batches) -> tuple[list[float], list[float]]:
     """Wall and CPU seconds of a step of a built engine, in each repeat."""
     seconds, cpu_seconds = [], []
-    for _ in range(options.repeats):
-        _run_steps(engine, batches, options.skip, options.accumulation)
-        wall, cpu = time.perf_counter(), time.process_time()
-        _run_steps(engine, batches, options.steps, options.accumulation)
-        seconds.append((time.perf_counter() - wall) / options.steps)
-        cpu_seconds.append((time.process_time() - cpu) / options.steps)
+    total = options.repeats * (options.skip + options.steps)
+    with Progress("bench", total, "steps", enabled=engine.is_first) as progress:
+        for _ in range(options.repeats):
+            _run_steps(engine, batches, options.skip, options.accumulation, progress)
+            wall, cpu = time.perf_counter(), time.process_time()
+            _run_steps(engine, batches, options.steps, options.accumulation, progress)
+            seconds.append((time.perf_counter() - wall) / options.steps)
+            cpu_seconds.append((time.process_time() - cpu) / options.steps)
     return seconds, cpu_seconds
 
 
-def _run_steps(engine: Engine, batches: Batches, count: int, accumulation: int) -> None:
+def _run_steps(engine: Engine, batches: Batches, count: int, accumulation: int, progress: Progress) -> None:
     """Run `count` steps, and wait for the last one."""
     in_flight: deque[Callable[[], StepResult]] = deque()
     for step in range(1, count + 1):
         in_flight.append(engine.train(next(batches), step=step, learning_rate=1e-6, accumulation=accumulation, stop=False))
         if len(in_flight) > engine.has_accelerator:
             in_flight.popleft()()
+            progress.advance()
     for wait in in_flight:
         wait()
+        progress.advance()
 
 
 def summarize(result: Mapping[str, Any]) -> str:

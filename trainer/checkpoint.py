@@ -37,6 +37,14 @@ _HEADER = {
     "step": COUNT, "skipped": COUNT, "evaluated": COUNT, "sha256": SHA256, "model": OBJECT, "interval": LIST,
     "lengthened": LIST, "test": OBJECT,
 }  # fmt: skip
+_OPTIONS = {  # that decide a setting of a header; of the others it has the setting's name, as --seed
+    "global_batch": "global batch (--batch-size, --accumulate, devices)", "precision": "--amp", "schedule.peak": "--lr",
+    "schedule.power": "--schedule: power", "schedule.crossover": "--schedule: crossover",
+    "optimizer.name": "--optimizer", "optimizer.beta_1": "--beta1", "optimizer.beta_2": "--beta2",
+    "model.hidden_dropout_prob": "--no-dropout: hidden_dropout_prob",
+    "model.attention_probs_dropout_prob": "--attention-dropout", "records": "--data: records", "data": "--data: sha256",
+    "cased": "--data: cased", "vocabulary_sha256": "--vocab: sha256", "examples.on_the_fly": "--format tokens",
+}  # fmt: skip
 
 
 @dataclass
@@ -90,10 +98,16 @@ def compare(newest: Path, then: Mapping[str, Any], now: Mapping[str, Any], *, le
     if is_longer and lengthen:
         lengthened.append([then["step"], then["schedule"]])
     elif differences:
-        name, before, after = differences[0]
+        differing = ", ".join(f"{_option_of(name)} {before} -> {after}" for name, before, after in differences)
         advice = "--lengthen resumes with the learning rates of the longer run; or resume" if is_longer else "resume"
-        raise UsageError(f"{newest}: was made with {name} {before}, now it is {after}; {advice} with the same, or {take}")
+        raise UsageError(f"{newest}: was made with other options: {differing}; {advice} with the same, or {take}")
     return {**now, "lengthened": lengthened} if lengthened else dict(now)
+
+
+def _option_of(setting: str) -> str:
+    """Return the option of the command line that decides a setting of a header."""
+    of_model = f"--model: {setting.removeprefix('model.')}" if setting.startswith("model.") else ""
+    return _OPTIONS.get(setting) or of_model or f"--{setting.rpartition('.')[2].replace('_', '-')}"
 
 
 def _differences(then: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any, Any]]:

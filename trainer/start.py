@@ -23,7 +23,7 @@ from trainer.engines import oneflow_pipeline as pipeline
 from trainer.loop import train
 from trainer.model_config import ModelConfig
 from trainer.run import Run
-from trainer.settings import AUTO, AnyOptions, EngineSettings, OptimizerSettings
+from trainer.settings import AUTO, PRECISIONS, AnyOptions, EngineSettings, OptimizerSettings
 from trainer.weights import check_weights, model_of, resolve_weights
 
 FINISHED, STOPPED = 0, 3
@@ -63,6 +63,7 @@ def start(
             engine = engine or open_engine(settings)
             if engine.is_first:
                 opened.enter_context(locked(run.out))
+            take_precision(run, settings, engine)
             _show_plan(run, engine, f"{settings.engine}: {why_engine}" if why_engine else settings.engine)
             if not train(run, engine):
                 return STOPPED
@@ -108,6 +109,15 @@ def _show_plan(run: Run, engine: Engine, name: str) -> None:
     }  # fmt: skip
     for title, text in rows.items():
         say(f"{title:<13}  {text}")
+
+
+def take_precision(run: Run, settings: EngineSettings, engine: Engine) -> None:
+    """Let a run without `--amp` resume in the precision of its checkpoint; OneFlow has none but float32 on a CPU."""
+    newest = checkpoint.newest(run.out)
+    if newest and settings.amp == AUTO and (settings.engine != "oneflow" or engine.has_accelerator):
+        precision = checkpoint.read_header(newest).get("precision", engine.precision)
+        if precision in PRECISIONS and precision != engine.precision:
+            engine.execution = engine.execution._replace(precision=precision, why="the checkpoint's")
 
 
 def is_finished(run: Run, settings: EngineSettings) -> bool:

@@ -1,6 +1,7 @@
 """What `bench` times, with an engine that only counts, and the line and the result that are kept."""
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,22 @@ def test_the_median_of_the_repeats_counts(engine: CountingEngine) -> None:
     assert result["sequences_per_second_of_repeats"] == pytest.approx([6 * 6 / 65, 3, 6])
     assert (result["sequences_per_second"], result["milliseconds_per_step"]) == (3, 2000)
     assert (engine.most_in_flight, result["model"]) == (1, "tiny")
+
+
+def test_lines_name_what_is_measured_and_report_progress(
+    engine: CountingEngine, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    engine.has_accelerator = False
+    monkeypatch.setattr(bench.time, "monotonic", lambda: engine.now)
+    monkeypatch.setattr(sys, "stdout", sys.stderr)  # one stream, to see the order
+    measure("--steps 6 --skip 2 --repeats 2 --batch-size 1")
+    first, *progress, _, last = capfd.readouterr().err.splitlines()
+    assert first == "tiny, 1 sequence of 128/20, bf16, XLA, tensorflow on 2 x Clockwork: 2 times 6 steps, after 2 each"
+    assert progress == [
+        "bench: 1/16 steps, 0:15:00 left", "bench: 6/16 steps, 0:01:48 left", "bench: 11/16 steps, 0:00:31.8 left",
+        "bench: 16/16 steps, 0:01:15",
+    ]  # fmt: skip
+    assert last.startswith("median 6.0 sequences/s, ")
 
 
 @pytest.mark.parametrize(

@@ -112,11 +112,11 @@ def test_other_examples_are_refused_on_resume(workdir: Path, tmp_path: Path) -> 
     options = options_on(workdir, tmp_path / "out")
     assert not run(options, NumPyEngine(on_step=at_step(2, sigterm)), given=GIVEN)
     others: list[tuple[PretrainOptions, dict[str, Any], str]] = [
-        (options, {**GIVEN, "dupe": 2}, "examples.dupe 1 | 2"),
-        (options, {**GIVEN, "seed": 4}, "examples.data_seed 3 | 4"),
-        (options, REPEATED, "examples.repeat_epochs False | True"),
-        (replace(options, shuffle_shards=3), GIVEN, "shuffle_shards 2 | 3"),
-        (options_on(workdir, tmp_path / "out", "tfrecord"), {}, "examples.on_the_fly True | False"),
+        (options, {**GIVEN, "dupe": 2}, "--dupe 1 -> 2"),
+        (options, {**GIVEN, "seed": 4}, "--data-seed 3 -> 4"),
+        (options, REPEATED, "--repeat-epochs False -> True"),
+        (replace(options, shuffle_shards=3), GIVEN, "--shuffle-shards 2 -> 3"),
+        (options_on(workdir, tmp_path / "out", "tfrecord"), {}, "--format tokens True -> False"),
     ]
     for other, given, expected in others:
         with pytest.raises(UsageError, match=rf"^.*{pattern_of(expected)}[^\n]*$"):

@@ -16,6 +16,7 @@ from bertprep.workspace.layout import MANIFEST
 from tests.golden import GOLDEN
 from tests.records.columns import column_examples
 from tests.trainer.numpy_engine import RecordFolder, at_step, checkpoints, pattern_of, refuse, run_command, saved_steps, sigterm
+from trainer.checkpoint import read_header
 from trainer.start import FINISHED, STOPPED
 
 FORMATS = (*DEFAULT_FORMATS, RecordFormat.ARROW)
@@ -39,22 +40,22 @@ def pretrain(words: str = "", **engine: Any) -> int:
 @pytest.mark.parametrize(
     ("words", "parts"),
     [
-        ("--seed 1", "seed 12345 | 1"),
-        ("--lr 1", "schedule.peak 0.0001 | 1.0"),
-        ("--weight-decay 0.1", "optimizer.weight_decay 0.01 | 0.1"),
-        ("--beta1 0.8", "optimizer.beta_1 0.9 | 0.8"),
-        ("--optimizer lamb", "optimizer.name adam | lamb"),
-        ("--schedule nvidia", "schedule.crossover False | True"),
-        ("--no-dropout", "model.hidden_dropout_prob 0.1 | 0.0"),
-        ("--attention-dropout 0", "model.attention_probs_dropout_prob 0.1 | 0.0"),
-        ("--model b/model.json", "model.vocab_size 30522 | 40000"),
+        ("--seed 1", "--seed 12345 -> 1"),
+        ("--lr 1", "--lr 0.0001 -> 1.0;"),
+        ("--weight-decay 0.1", "--weight-decay 0.01 -> 0.1"),
+        ("--beta1 0.8", "--beta1 0.9 -> 0.8"),
+        ("--optimizer lamb", "--optimizer adam -> lamb, --lr 0.0001 -> 0.002, --schedule | 1.0 -> 0.5"),
+        ("--schedule nvidia", "--schedule | False -> True"),
+        ("--no-dropout", "--no-dropout | 0.1 -> 0.0"),
+        ("--attention-dropout 0", "--attention-dropout 0.1 -> 0.0"),
+        ("--model b/model.json", "--model: vocab_size 30522 -> 40000"),
         ("--data unpaired", "pretraining with sentence pairs | without"),
-        ("--batch-size 4", "global_batch 8 | 4"),
-        ("--amp bf16", "precision off | bf16"),
-        ("--shuffle-shards 8", "shuffle_shards 0 | 8"),
-        ("--steps 20", "schedule.steps 10 | 20; --lengthen"),
-        ("--steps 8 --lengthen", "schedule.steps 10 | 8; resume with the same"),
-        ("--steps 20 --lengthen --lr 1", "schedule.peak 0.0001 | 1.0; resume with the same"),
+        ("--batch-size 4", "--batch-size | 8 -> 4"),
+        ("--amp bf16", "--amp off -> bf16"),
+        ("--shuffle-shards 8", "--shuffle-shards 0 -> 8"),
+        ("--steps 20", "--steps 10 -> 20; --lengthen"),
+        ("--steps 8 --lengthen", "--steps 10 -> 8; resume with the same"),
+        ("--steps 20 --lengthen --lr 1", "--lr 0.0001 -> 1.0 | ; resume with the same"),
     ],
 )
 def test_a_run_with_other_options_is_refused(words: str, parts: str, data: RecordFolder) -> None:
@@ -81,6 +82,15 @@ def test_a_folder_that_cannot_be_resumed_is_refused(capsys: pytest.CaptureFixtur
         assert "out: another run is writing here" in capsys.readouterr().err
     Path("out/checkpoint-000000005.safetensors").write_bytes(b"")
     assert refuse(RUN)[1].startswith("out/checkpoint-000000005.safetensors: ")
+
+
+@pytest.mark.usefixtures("data")
+def test_a_run_without_amp_resumes_in_the_precision_of_its_checkpoint(capsys: pytest.CaptureFixture[str]) -> None:
+    assert pretrain("--amp bf16", on_step=at_step(4, sigterm)) == STOPPED
+    capsys.readouterr()
+    assert pretrain() == FINISHED
+    assert "bf16 (the checkpoint's)" in capsys.readouterr().err
+    assert read_header(Path("out/checkpoint-000000010.safetensors"))["precision"] == "bf16"
 
 
 @pytest.mark.usefixtures("data")
