@@ -85,6 +85,16 @@ def counted(number: int, thing: str) -> str:
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
+def listed(names: Sequence[str], most: int = 10) -> str:
+    """Return names as a list, of which only the first are shown.
+
+    >>> listed(["a", "b", "c"], 2)
+    'a, b and 1 more'
+    """
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
 def megabytes(size_bytes: int | None) -> str:
     """A number of bytes in MB, without the unit.
 

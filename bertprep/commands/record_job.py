@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from bertprep.commands import Created
 from bertprep.commands.shard import check_lines_are_sentences, check_text_files, choose_corpus, ensure_shards
 from bertprep.commands.vocab import DEFAULT_VOCABULARY_SIZE, find_vocabulary, trained_vocabulary
-from bertprep.config import InstanceSettings, RecordFormat
+from bertprep.config import Dialect, InstanceSettings, RecordFormat
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.places import place
 from bertprep.instances import Vocabulary, load_vocabulary
@@ -105,10 +105,7 @@ def resolve(request: Create, workers: int, part: Part | None) -> Job:
     tasks = [
         Task(
             str(path),
-            {
-                each: f"{split_folder(each, split)}/{record_file_name(each, texts.corpus, split, number, dialect)}"
-                for each in formats
-            },
+            record_names(formats, texts.corpus, split, number, dialect),
             TextShard(path, number, kept.get(path), _entry_of(texts, split, path)),
         )
         for split, number, path in texts.shards
@@ -170,6 +167,11 @@ def resolve_tokens(request: Tokenize, workers: int, part: Part | None) -> Job:
 
 def _advice(texts: Texts) -> str:
     return "choose another --workdir or --corpus" if texts.sharded else "choose another --output"
+
+
+def record_names(formats: Sequence[RecordFormat], corpus: str, split: str, number: int, dialect: Dialect) -> dict[str, str]:
+    """Return the name of a record file in the folder of each format."""
+    return {each: f"{split_folder(each, split)}/{record_file_name(each, corpus, split, number, dialect)}" for each in formats}
 
 
 def folders_of(output: Path | str | None, formats: Sequence[RecordFormat]) -> dict[RecordFormat, Path]:

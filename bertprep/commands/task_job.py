@@ -12,14 +12,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bertprep.commands.record_job import GENERATOR, Job, folders_of, padding_remark
+from bertprep.commands.record_job import GENERATOR, Job, folders_of, padding_remark, record_names
 from bertprep.commands.vocab import find_vocabulary
-from bertprep.config import (
-    GLUE,
-    SQUAD,
-    GlueSettings,
-    SquadSettings,
-)
+from bertprep.config import GLUE, SQUAD, GlueSettings, SquadSettings
 from bertprep.errors import UsageError
 from bertprep.files.places import place
 from bertprep.instances import Vocabulary, load_vocabulary
@@ -32,6 +27,7 @@ from bertprep.tasks.glue_files import find_labels, read_file
 from bertprep.tasks.records import TaskRecordMaker, TaskSource, glue_source, squad_source
 from bertprep.tasks.squad import read_squad
 from bertprep.tasks.squad_features import SquadFeatures, make_features
+from bertprep.terminal import listed
 from bertprep.untrusted import CORPUS
 from bertprep.work.ledger import Ledger
 from bertprep.work.run import Task
@@ -44,8 +40,6 @@ from bertprep.workspace.layout import (
     TRAINING,
     VOCABULARY,
     Workspace,
-    record_file_name,
-    split_folder,
     task_settings_name,
 )
 from bertprep.workspace.manifest import TASK_RECORDS, sha256_of
@@ -61,9 +55,6 @@ _SPLIT_OF_NAME = {
 """What the name of a file begins with, and no letter after it -> its split."""
 _RULE = f"a name begins with {', '.join(list(_SPLIT_OF_NAME)[:-1])} or {list(_SPLIT_OF_NAME)[-1]}, and no letter follows"
 _SUFFIXES = {SQUAD: (".json",), GLUE: (".tsv", ".jsonl", ".json")}
-
-
-_MOST_NAMED = 10  # questions in a line
 
 
 def resolve_task(request: Squad | Glue) -> Job:
@@ -102,10 +93,7 @@ def resolve_task(request: Squad | Glue) -> Job:
     tasks = [
         Task(
             f"{files[split]}, block {number}",
-            {
-                each: f"{split_folder(each, split)}/{record_file_name(each, data_set, split, number, dialect)}"
-                for each in formats
-            },
+            record_names(formats, data_set, split, number, dialect),
             (split, number),
         )
         for split, count in source.blocks.items()
@@ -146,8 +134,7 @@ def _squad_features(
 
 def _squad_remarks(features: Mapping[str, SquadFeatures], files: Mapping[str, Path], settings: SquadSettings) -> Iterator[str]:
     if dropped := features[TRAINING].dropped if TRAINING in files else []:
-        named = ", ".join(dropped[:_MOST_NAMED]) + (f" and {len(dropped) - _MOST_NAMED:,} more" * (len(dropped) > _MOST_NAMED))
-        yield f"{files[TRAINING]}: drops {len(dropped):,} questions, whose answer is not in their context: {named}"
+        yield f"{files[TRAINING]}: drops {len(dropped):,} questions, whose answer is not in their context: {listed(dropped)}"
     smallest = settings.seq - settings.max_query - 3  # [CLS] and two [SEP]
     if settings.doc_stride > smallest:
         yield (

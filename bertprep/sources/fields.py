@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from bertprep.errors import BertprepError, UsageError
 from bertprep.sources.plain_text import MAX_DOCUMENT_BYTES, too_long
+from bertprep.terminal import listed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -206,5 +207,4 @@ def show_names(names: Iterable[str]) -> str:
     ("'id', 'te\\nxt'", 'none')
     """
     shown = [repr(name if len(name) <= _SHOWN else name[:_SHOWN] + "...") for name in names]
-    more = len(shown) - _SHOWN
-    return ", ".join(shown[:_SHOWN]) + (f" and {more:,} more" if more > 0 else "") or "none"
+    return listed(shown, _SHOWN) or "none"
