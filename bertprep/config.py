@@ -33,7 +33,7 @@ class RecordFormat(str, Enum):
     PARQUET = "parquet", "Parquet", 4  # which is read as the Arrow file that it holds
 
     def __new__(cls, name: str, label: str = "", number: int = 0) -> "RecordFormat":
-        """A format that is equal to its name; defaults, since type checkers take RecordFormat(name) for a call of this."""
+        """Make a format equal to its name; with defaults, as type checkers take RecordFormat(name) for a call of this."""
         record_format = str.__new__(cls, name)
         record_format._value_ = name
         record_format.label, record_format.number = label, number
@@ -146,7 +146,7 @@ class InstanceSettings(Settings):
         return {name: value for name, value in asdict(self).items() if name != without}
 
     def shard_seed(self, shard: int) -> int:
-        """The seed of shard number `shard`."""
+        """Return the seed of shard number `shard`."""
         return self.seed if self.one_seed else self.seed + shard
 
 

@@ -43,12 +43,12 @@ class RayWorkers(int):
 
 
 def default_workers() -> int:
-    """The processors this process may use."""
+    """Return how many processors this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def choose_workers(workers: int | None, executor: str = LOCAL, *, shared: Path | None = None, read: Iterable[Path] = ()) -> int:
-    """The workers to give to `run`: so many, by default one per CPU, of this machine or of a Ray cluster.
+    """Return the number of workers for `run`: so many, by default one per CPU, of this machine or of a Ray cluster.
 
     What is written goes to `shared`: nodes of a cluster that have another folder of that name on their disks are refused, and
     those that have not the paths that are `read`. Workers that are Ray's stay so when they are given where an executor is not.
@@ -168,7 +168,7 @@ def _give_next(pipe: Any, tasks: Iterator[Task[Any]], at_work: dict[Any, str]) -
 
 
 def _work(function: Callable[[Any], Any], pipe: Any, not_ours: list[Any], folder: str | None = None) -> None:
-    """A worker: receives arguments and sends back results until the pipe closes.
+    """Work in a worker: receive arguments and send back results until the pipe closes.
 
     A new process starts in the folder in which the program was started, and works in that of the caller.
     """
@@ -187,7 +187,7 @@ def _work(function: Callable[[Any], Any], pipe: Any, not_ours: list[Any], folder
 
 
 def attempt(work: Callable[[], Any]) -> tuple[str, Any]:
-    """("result", what it returns), ("error", a `BertprepError`) or ("traceback", the text of any other failure)."""
+    """Return ("result", what it returns), ("error", a `BertprepError`) or ("traceback", the text of any other failure)."""
     try:
         return "result", work()
     except BertprepError as error:

@@ -59,7 +59,7 @@ class Progress:
         )
 
     def _last_throughput(self, now: float) -> str:
-        """The throughput of the last amount, the only one that fits beside a bar."""
+        """Return the throughput of the last amount, the only one that fits beside a bar."""
         unit, amount = next(reversed(self._amounts.items()), ("", 0.0))
         return f"{amount / max(now - self._started, 1e-9):,.0f} {unit.replace('_', ' ')}/s" if unit else ""
 
@@ -87,7 +87,7 @@ class Reporter:
             say(line)
 
     def progress(self, label: str, total: int | None, things: str = "shards", *, enabled: bool = True) -> Progress:
-        """A context manager that shows progress, unless this is silent."""
+        """Return a context manager that shows progress, unless this is silent."""
         return Progress(label, total, things, enabled=enabled and self.enabled)
 
 

@@ -36,7 +36,7 @@ class Printable(str):
 
 
 def printable(text: str) -> Printable:
-    r"""The text with control characters, bidirectional marks and lone surrogates as escapes.
+    r"""Return the text with control characters, bidirectional marks and lone surrogates as escapes.
 
     >>> print(printable("part\x1b[2J\nerror: \u202egpj.exe\u05d0"))
     part\x1b[2J\nerror: \u202egpj.exe\u05d0
@@ -47,7 +47,7 @@ def printable(text: str) -> Printable:
 
 
 def styled(text: str, codes: Sequence[str]) -> Printable:
-    """Text with SGR codes applied, such as "36" for cyan."""
+    """Return text with SGR codes applied, such as "36" for cyan."""
     return Printable(f"\x1b[{';'.join(codes)}m{printable(text)}\x1b[0m")
 
 
@@ -65,7 +65,7 @@ def say(text: str) -> None:
 
 
 def tell_table(rows: Sequence[Sequence[str]]) -> None:
-    """Columns as wide as their widest cell, numbers to the right."""
+    """Print columns as wide as their widest cell, numbers to the right."""
     table = [[printable(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for row in table:
@@ -77,7 +77,7 @@ def tell_table(rows: Sequence[Sequence[str]]) -> None:
 
 
 def counted(number: int, thing: str) -> str:
-    """A number with its noun.
+    """Return a number with its noun.
 
     >>> counted(1, "record"), counted(2000, "record")
     ('1 record', '2,000 records')
@@ -96,7 +96,7 @@ def listed(names: Sequence[str], most: int = 10) -> str:
 
 
 def megabytes(size_bytes: int | None) -> str:
-    """A number of bytes in MB, without the unit.
+    """Return a number of bytes in MB, without the unit.
 
     >>> megabytes(1_234_567), megabytes(12_345_678_901), megabytes(None)
     ('1.2', '12,346', '?')
@@ -107,7 +107,7 @@ def megabytes(size_bytes: int | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A duration as hours, minutes and seconds; with tenths below a minute.
+    """Return a duration as hours, minutes and seconds; with tenths below a minute.
 
     >>> duration(3725), duration(2.34), duration(59.97)
     ('1:02:05', '0:00:02.3', '0:01:00')
@@ -166,7 +166,7 @@ def run_program(main: Callable[[], int], program: str) -> int:
 
 
 def _explain_missing(error: ModuleNotFoundError) -> BertprepError:
-    """The message for a missing package; raises the error again if the module belongs to this program."""
+    """Return the message for a missing package; raises the error again if the module belongs to this program."""
     package = (error.name or "").partition(".")[0]
     if package in ("", "bertprep", "trainer"):
         raise error
@@ -221,7 +221,7 @@ def _open_closed() -> None:
 
 
 def _writer(raw: io.FileIO, before: Any) -> io.TextIOWrapper:
-    """A text stream like the given one that shows characters outside its encoding as "?"."""
+    """Return a text stream like the given one that shows characters outside its encoding as "?"."""
     by_lines = raw.fileno() == _ERROR or getattr(before, "line_buffering", False) or getattr(before, "write_through", False)
     encoding = getattr(before, "encoding", None)
     return io.TextIOWrapper(io.BufferedWriter(raw), encoding=encoding, errors="replace", line_buffering=by_lines)

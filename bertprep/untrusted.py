@@ -47,7 +47,7 @@ def check_name(name: object) -> str:
 
 
 def check_path(path: object) -> str:
-    """Names joined by "/", as in manifests: the path of a file relative to the manifest's folder.
+    """Return names joined by "/", as in manifests: the path of a file relative to the manifest's folder.
 
     >>> check_path("training/part-00000")
     'training/part-00000'
@@ -63,14 +63,14 @@ def check_path(path: object) -> str:
 
 
 def check_corpus(name: object) -> str:
-    """The name of a corpus, which is part of file and folder names: letters, digits, "_", "-" and "."."""
+    """Return the name of a corpus, which is part of file and folder names: letters, digits, "_", "-" and "."."""
     if not isinstance(name, str) or not _CORPUS.fullmatch(name) or len(name.encode()) > LONGEST_NAME - 64:
         raise ValueError(f"{_shown(name)} is not the name of a corpus, of letters, digits, '_', '-' and '.'")
     return check_name(name)
 
 
 def read_bounded(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
-    """The bytes of a regular file; raises `OSError` as `open` does, `ValueError` if it is something else or too large."""
+    """Return the bytes of a regular file; raises `OSError` as `open` does, `ValueError` for anything else or a larger one."""
     if hasattr(path, "read_bounded"):  # of an object store
         content: bytes = path.read_bounded(most_bytes)
         return content
@@ -183,7 +183,7 @@ def check_values(
 
 
 def _shown(value: object) -> str:
-    """A value for an error message, shortened if it is large."""
+    """Return a value for an error message, shortened if it is large."""
     if isinstance(value, dict | list):
         return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value):,}"
     if isinstance(value, str):

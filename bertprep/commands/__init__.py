@@ -33,7 +33,7 @@ class Created:
 
 
 def split_rows(files: dict[str, dict[str, Any]], *counts: str) -> list[tuple[str, ...]]:
-    """A row for each split of a manifest's files, training first: name, files, the totals of `counts`, and megabytes."""
+    """Return a row for each split of a manifest's files, training first: name, files, the totals of `counts`, megabytes."""
     splits: dict[str, list[dict[str, Any]]] = {}
     for name, facts in sorted(files.items(), key=lambda item: SPLIT_NAMES.get(item[0].partition("/")[0]) != TRAINING):
         splits.setdefault(name.rpartition("/")[0], []).append(facts)

@@ -231,13 +231,13 @@ def vocabulary_of(texts: Texts, request: Create | Tokenize, workers: int, part: 
 
 
 def padding_remark(vocabulary: Vocabulary) -> Iterator[str]:
-    """A line for those whose tools take padding to be 0, where it is not."""
+    """Yield a line for those whose tools take padding to be 0, where it is not."""
     if vocabulary.pad:
         yield f"create: [PAD] is token {vocabulary.pad} of {vocabulary.path}: padding of input_ids has that id"
 
 
 def mask_remark(settings: InstanceSettings) -> Iterator[str]:
-    """A line where --pred leaves a full sequence with far fewer masks than --masked-lm-prob asks for, as in Google's script."""
+    """Yield a line where --pred leaves a full sequence with far fewer masks than --masked-lm-prob, as Google's script does."""
     wanted = round(settings.seq * settings.masked_lm_prob)
     if wanted > _MUCH_MORE * settings.pred:
         yield (
@@ -247,12 +247,12 @@ def mask_remark(settings: InstanceSettings) -> Iterator[str]:
 
 
 def _entry_of(texts: Texts, split: str, path: Path) -> dict[str, Any] | None:
-    """What the manifest of text shards says of one of them; None for text that was given."""
+    """Return the manifest entry of a text shard; None for text that was given."""
     return texts.sharded.files[f"{split}/{path.name}"] if texts.sharded else None
 
 
 def find_given_tokens(inputs: Sequence[Path | str], reporter: Reporter) -> DataSet | None:
-    """The token shards that --input names, by a folder or by their files; None where it names text, or a folder without any."""
+    """Return the token shards that --input names, by a folder or by their files; None where it names no such."""
     paths = [place(path) for path in inputs]
     is_folder = bool(paths) and paths[0].is_dir()  # not of each: it may be a request to a store
     if any(each.suffix in (".bin", ".idx") for each in paths) or (
@@ -280,7 +280,7 @@ def _given_tokens(tokens: DataSet, request: Create) -> Texts:
 
 
 def _kept_tokens(texts: Texts, vocabulary: Vocabulary, *, cased: bool) -> dict[Path, TokenShard]:
-    """The token shards of each text shard: those that were given, or finished ones of the workspace."""
+    """Return the token shards of each text shard: those that were given, or finished ones of the workspace."""
     if texts.tokens:
         folder, listed = texts.tokens.folder, texts.tokens.manifest
         return {path: TokenShard.of(folder, path.relative_to(folder).as_posix(), listed) for _, _, path in texts.shards}
@@ -315,5 +315,5 @@ def _tokens_folder(workspace: Workspace, made_with: dict[str, Any], vocabulary: 
 
 
 def digest_of_shards(sharded: Manifest) -> str:
-    """One sha256 for the text of all shards."""
+    """Return one sha256 for the text of all shards."""
     return hashlib.sha256("".join(facts["sha256"] for _, facts in sorted(sharded.files.items())).encode()).hexdigest()

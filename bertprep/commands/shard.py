@@ -137,7 +137,7 @@ def run(request: Shard) -> None:
 
 
 def _fetch(location: str, request: Shard) -> Fetched | None:
-    """The files at an http(s) or hf:// address, in the workspace; None for a path or another URL."""
+    """Return the files at an http(s) or hf:// address, in the workspace; None for a path or another URL."""
     from bertprep.sources.readers import is_web
 
     if is_web(location):
@@ -153,7 +153,7 @@ def _fetch(location: str, request: Shard) -> Fetched | None:
 
 
 def _find_data_set(request: Shard) -> list[Source]:
-    """The text of a data set: of one in memory, in a folder, or if that does not exist, on the Hub."""
+    """Return the text of a data set: of one in memory, in a folder, or if that does not exist, on the Hub."""
     from bertprep.sources.inputs import find_saved, from_memory, source_at
 
     dataset, split, field = request.dataset, request.split, request.field
@@ -170,7 +170,7 @@ def _find_data_set(request: Shard) -> list[Source]:
 
 
 def choose_corpus(workspace: Workspace, asked: str | None, reporter: Reporter) -> str:
-    """The name of the requested corpus, or of the only one that exists, which is then reported."""
+    """Return the name of the requested corpus, or of the only one that exists, which is then reported."""
     if asked is not None:
         return name_corpus(asked, workspace)
     corpus = name_made_corpus(workspace)
@@ -180,7 +180,7 @@ def choose_corpus(workspace: Workspace, asked: str | None, reporter: Reporter) -
 
 
 def ensure_shards(workspace: Workspace, corpus: str, workers: int, reporter: Reporter) -> Manifest:
-    """The manifest of a corpus's text shards; missing ones of the sample and of downloads are made first."""
+    """Return the manifest of a corpus's text shards; missing ones of the sample and of downloads are made first."""
     manifest = read_manifest(folder := workspace.sharded(corpus))
     if manifest and manifest.kind != TEXT_SHARDS:
         raise BertprepError(f"{folder}: holds {manifest.kind}, expected {TEXT_SHARDS}; remove it, and run bertprep shard again")
@@ -201,7 +201,7 @@ def ensure_shards(workspace: Workspace, corpus: str, workers: int, reporter: Rep
 
 
 def check_text_files(inputs: Sequence[Path | str]) -> list[Path]:
-    """The paths of text files, all of which exist."""
+    """Return the paths of text files, all of which exist."""
     paths = [place(path) for path in inputs]
     for path in paths:
         if path.is_dir():
@@ -247,7 +247,7 @@ def check_lines_are_sentences(paths: Sequence[Path]) -> None:
 
 
 def _is_listed(path: Path) -> bool:
-    """Whether a manifest lists a file as a text shard: that of its folder, or of the folder of its split."""
+    """Return whether a manifest lists a file as a text shard: that of its folder, or of the folder of its split."""
     for folder in (path.parent, path.parent.parent):
         with contextlib.suppress(BertprepError):  # what is not a manifest lists nothing
             found = read_manifest(folder)
@@ -257,7 +257,7 @@ def _is_listed(path: Path) -> bool:
 
 
 def is_own_text(manifest: Manifest | None) -> bool:
-    """Whether text shards of the user's own text have the name of a download."""
+    """Return whether text shards of the user's own text have the name of a download."""
     return manifest is not None and manifest.made_with.items() >= OWN_TEXT.items()
 
 
@@ -271,7 +271,7 @@ def check_not_downloaded(workspace: Workspace, corpus: str) -> None:
 
 
 def check_downloaded(workspace: Workspace, part: str) -> Listing:
-    """The listing of a complete download; raises `BertprepError` if it is incomplete, `UsageError` if there is none."""
+    """Return the listing of a download; raises `BertprepError` if it is incomplete, `UsageError` if there is none."""
     folder = workspace.download(part)
     command = "bertprep download " + ("bookcorpus" if part == BOOKS else f"wikipedia --language {part.partition('_')[2]}")
     listing = load_listing(folder)

@@ -115,7 +115,7 @@ def resolve_task(request: Squad | Glue) -> Job:
 def _squad_features(
     workspace: Workspace, version: str, inputs: Sequence[Path | str], vocabulary: Vocabulary, settings: SquadSettings
 ) -> tuple[dict[str, SquadFeatures], dict[str, Any], dict[str, Path]]:
-    """The windows of SQuAD's files, what the manifest says of them, and their paths."""
+    """Return the windows of SQuAD's files, their settings in the manifest, and their paths."""
     folder = workspace.download("squad") / f"v{version}"
     files = _files_of(SQUAD, inputs, [folder / f"{name}-v{version}.json" for name in ("train", "dev")])
     for split, path in files.items():
@@ -151,7 +151,7 @@ def _glue_source(
     vocabulary: Vocabulary,
     settings: GlueSettings,
 ) -> tuple[TaskSource, dict[str, Any], dict[str, Path]]:
-    """The files of one of GLUE's tasks or of the user's own, what the manifest says of them, and their paths."""
+    """Return the files of a task of GLUE or of the user's own, their settings in the manifest, and their paths."""
     try:
         task = find_task(name)
     except UsageError:
@@ -183,12 +183,12 @@ def _glue_source(
 
 
 def _describe(split: str, size_bytes: int, sha256: str) -> dict[str, Any]:
-    """What the manifest says of an input."""
+    """Return the entry of an input in the manifest."""
     return {"split": split, "bytes": size_bytes, "sha256": sha256}
 
 
 def _files_of(task: str, inputs: Sequence[Path | str], downloaded: Sequence[Path]) -> dict[str, Path]:
-    """The files of a task by split, training first: those of `--input`, or else those that were downloaded."""
+    """Return the files of a task by split, training first: those of `--input`, or else those that were downloaded."""
     if not inputs:
         for path in downloaded:
             if not path.is_file():
@@ -206,7 +206,7 @@ def _files_of(task: str, inputs: Sequence[Path | str], downloaded: Sequence[Path
 
 
 def _expanded(task: str, inputs: Sequence[Path | str], published: Container[str]) -> list[Path]:
-    """The files that are named, and of folders those that can be the task's: of a split the one with its published name.
+    """Return the files that are named, and those of folders that can be the task's: of a split the one as it was published.
 
     GLUE's original folders have other files too: `dev_ids.tsv` beside `dev.tsv`.
     """
@@ -228,7 +228,7 @@ def _expanded(task: str, inputs: Sequence[Path | str], published: Container[str]
 
 
 def _split_of(path: Path) -> str | None:
-    """The split that a file's name tells.
+    """Return the split that a file's name tells.
 
     >>> _split_of(Path("train-v1.1.json")), _split_of(Path("dev_matched.tsv")), _split_of(Path("trainer.log"))
     ('training', 'dev', None)

@@ -74,7 +74,7 @@ def run(request: Vocab) -> None:
 
 
 def find_vocabulary(workspace: Workspace, vocab: Path | str) -> Path:
-    """The file `vocab`, or the downloaded vocabulary of the model of that name."""
+    """Return the file `vocab`, or the downloaded vocabulary of the model of that name."""
     if (path := place(vocab)).exists():
         return path
     if not re.fullmatch(r"(\w[\w.-]*/)?\w[\w.-]*(?<!\.txt)", str(vocab)):
@@ -100,7 +100,7 @@ def trained_vocabulary(
     workers: int,
     reporter: Reporter,
 ) -> Path:
-    """The vocabulary trained on these training shards; trained first if there is none.
+    """Return the vocabulary trained on these training shards; it is trained first if there is none.
 
     Parts do not wait for each other: several may train it, and write the same file.
     """

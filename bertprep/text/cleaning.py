@@ -47,7 +47,7 @@ class Cleaner:
 
 
 def clean_document(text: str) -> str:
-    r"""The document without blank lines, or '' if it has no letter and no digit.
+    r"""Return the document without blank lines, or '' if it has no letter and no digit.
 
     >>> clean_document("One  line.\r\n\n \tAnother.\n")
     'One line.\nAnother.'

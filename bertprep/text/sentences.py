@@ -11,8 +11,7 @@ at once, as bytes: a kernel tidies the lines and cuts those in which English sen
 gets the others.
 """
 
-from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 from importlib.metadata import version
 
 import numpy as np
@@ -58,7 +57,7 @@ class Splitter:
         self._out = np.empty(0, np.uint8)
 
     def split(self, text: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64]) -> bytes | memoryview:
-        """A line for each sentence and a blank line after each document; valid until the next call.
+        """Return a line for each sentence and a blank line after each document; valid until the next call.
 
         Document i ends at text[ends[i]], where the next one begins; it is UTF-8 and not blank. TEXT_SLACK bytes follow the last
         one. The result is a view if no line was left to sentencex.
@@ -113,7 +112,7 @@ def load_splitter(splitter: str, language: str) -> Splitter:
 
 
 def always_ends(word: str) -> bool:
-    """Whether a mark after `word` always ends an English sentence: it is no abbreviation, unit, title or exclamation.
+    """Return whether a mark after `word` always ends an English sentence: it is no abbreviation, unit, title or exclamation.
 
     >>> always_ends("house"), always_ends("Mr"), always_ends("ft"), always_ends("Yahoo")
     (True, False, False, False)
@@ -133,13 +132,8 @@ def always_ends(word: str) -> bool:
     return found == sentences
 
 
-def choose_splitter(splitter: str, language: str) -> Callable[[str], list[str]]:
-    """The function that splits a document into sentences: one of `config.SPLITTERS`."""
-    return split_lines if splitter == "lines" else partial(split_sentences, language=language)
-
-
 def split_lines(text: str) -> list[str]:
-    r"""Each line that is not blank is a sentence.
+    r"""Return the lines that are not blank as sentences.
 
     >>> split_lines("It is\u00a0so. Or not?\r\n \x0cYes.\u2028No.\n")
     ['It is so. Or not?', 'Yes. No.']
@@ -155,8 +149,8 @@ def _with_single_spaces(line: str) -> str:
     return " ".join(line.split())
 
 
-def split_sentences(text: str, language: str) -> list[str]:
-    r"""Sentences by the rules of the language, in text with one paragraph per line or wrapped at a width.
+def split_sentences(text: str, language: str = "en") -> list[str]:
+    r"""Return the sentences by the rules of the language, in text with one paragraph per line or wrapped at a width.
 
     >>> split_sentences("Mr. Jay was\nsent. He left at 3 p.m. and\n  came back.", "en")
     ['Mr. Jay was sent.', 'He left at 3 p.m. and came back.']
@@ -169,11 +163,11 @@ def split_sentences(text: str, language: str) -> list[str]:
 
 
 def are_paragraphs(lines: list[str]) -> bool:
-    """Whether lines are whole paragraphs or sentences, most of which then end like a sentence, and not wrapped text."""
+    """Return whether lines are paragraphs or sentences, most of which then end like a sentence, and not wrapped text."""
     ends = sum(map(ends_sentence, lines[:-1]))  # the last one does in either case
     return 2 * ends > len(lines) - 1
 
 
 def split_paragraph(text: str, language: str) -> list[str]:
-    """The sentences of text without line ends."""
+    """Return the sentences of text without line ends."""
     return [sentence for part in segment(language, text) if (sentence := part.strip(" "))]

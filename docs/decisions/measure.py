@@ -24,7 +24,7 @@ from bertprep.instances import Tokenizer, load_vocabulary, reference
 from bertprep.kernels.numbers import TEXT_SLACK
 from bertprep.sources.sample import write_sample
 from bertprep.text import sentences
-from bertprep.text.sentences import Splitter, choose_splitter, split_paragraph
+from bertprep.text.sentences import Splitter, split_paragraph, split_sentences
 from bertprep.text.train_vocabulary import train_vocabulary
 from bertprep.workspace.layout import Workspace
 
@@ -202,9 +202,8 @@ v = t.get_vocab(); sys.stdout.write("".join(f"{w}\\n" for w in sorted(v, key=v.g
 def measure_sentences(text: Path, _vocab: Path) -> None:
     """0006: sentences of the sample corpus, split by paragraph and with all lines of a document joined."""
     documents = [document for document in text.read_text(encoding="utf-8").split("\n\n") if document.strip()]
-    split = choose_splitter("sentencex", "en")
     for name, rule in (
-        ("as bertprep does", split),
+        ("as bertprep does", split_sentences),
         ("all lines of a document joined", lambda document: split_paragraph(" ".join(document.split()), "en")),
     ):
         found = [sentence for document in documents for sentence in rule(document)]
@@ -237,12 +236,11 @@ def measure_plain_sentences(text: Path, _vocab: Path) -> None:
     with mock.patch.object(sentences, "PLAIN_IN", ()):
         alone = Splitter("sentencex", "en")
     knowing = Counting("sentencex", "en")
-    one_by_one = choose_splitter("sentencex", "en")
     assert split_all(alone) == split_all(knowing)
     asked.clear()
     split_all(knowing)
     print(f"  left to sentencex: {sum(asked) / megabytes / 1e4:.1f}% of {megabytes:.1f} MB, {len(asked):,} lines")
-    report("a document at a time, in Python", 1e3 * least(lambda: list(map(one_by_one, documents))) / megabytes, "ms a MB")
+    report("a document at a time, in Python", 1e3 * least(lambda: list(map(split_sentences, documents))) / megabytes, "ms a MB")
     report("tidied by the kernel, all lines to sentencex", 1e3 * least(lambda: split_all(alone)) / megabytes, "ms a MB")
     report("words met for the first time", 1e3 * least(lambda: split_all(Splitter("sentencex", "en"))) / megabytes, "ms a MB")
     report("words known", 1e3 * least(lambda: split_all(knowing)) / megabytes, "ms a MB")

@@ -1,6 +1,7 @@
 """Where sentences end, and that splitting loses nothing."""
 
 import textwrap
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,10 +13,7 @@ from bertprep.errors import UsageError
 from bertprep.kernels.numbers import TEXT_SLACK
 from bertprep.sources.sample import read_speeches
 from bertprep.text import sentences
-from bertprep.text.sentences import Splitter, are_paragraphs, choose_splitter
-
-split_sentences = choose_splitter("sentencex", "en")
-split_lines = choose_splitter("lines", "en")
+from bertprep.text.sentences import Splitter, are_paragraphs, split_lines, split_sentences
 
 LINE_BREAKS = "\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"  # where str.splitlines breaks a line
 
@@ -33,7 +31,7 @@ def test_sentences_end_by_the_rules_of_the_language() -> None:
 
 def test_another_language_has_other_rules() -> None:
     text = "Sie kam z.B. am 3. Mai. Er auch."
-    assert choose_splitter("sentencex", "de")(text) == ["Sie kam z.B. am 3. Mai.", "Er auch."]
+    assert split_sentences(text, "de") == ["Sie kam z.B. am 3. Mai.", "Er auch."]
 
 
 def test_a_language_is_a_code() -> None:
@@ -117,7 +115,7 @@ def at_once(splitter: Splitter, texts: list[str]) -> str:
 
 
 def one_by_one(name: str, language: str, texts: list[str]) -> str:
-    split = choose_splitter(name, language)
+    split = split_lines if name == "lines" else partial(split_sentences, language=language)
     return "".join("\n".join(split(text)) + "\n\n" for text in texts)
 
 
