@@ -31,7 +31,7 @@ Task = tuple[str, Argument]
 
 LOCAL, RAY = "local", "ray"
 EXECUTORS = (LOCAL, RAY)
-_MOST_IN_FLIGHT = 1 << 16
+_MAX_IN_FLIGHT = 1 << 16
 _PR_SET_PDEATHSIG = 1
 
 
@@ -61,7 +61,7 @@ def choose_workers(workers: int | None, executor: str = LOCAL, *, shared: Path |
     from bertprep.ray_pool import check_installed
 
     check_installed()
-    chosen = RayWorkers(workers or _MOST_IN_FLIGHT)
+    chosen = RayWorkers(workers or _MAX_IN_FLIGHT)
     chosen.shared = None if shared is None or is_object(shared) else shared
     chosen.read = [path for path in read if not is_object(path)]
     return chosen

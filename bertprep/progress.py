@@ -59,7 +59,7 @@ class Progress:
         )
 
     def _last_throughput(self, now: float) -> str:
-        """Return the throughput of the last amount, the only one that fits beside a bar."""
+        """Return the throughput of the last amount, the only one that fits next to a bar."""
         unit, amount = next(reversed(self._amounts.items()), ("", 0.0))
         return f"{amount / max(now - self._started, 1e-9):,.0f} {unit.replace('_', ' ')}/s" if unit else ""
 
@@ -98,7 +98,7 @@ def _rich_bar() -> Any:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    # No refreshing thread: workers are forked, and a fork beside a thread may copy a held lock.
+    # No refreshing thread: workers are forked, and a fork of a process with threads may copy a held lock.
     return Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=None),

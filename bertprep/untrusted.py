@@ -20,9 +20,9 @@ from bertprep.terminal import printable
 
 MOST_BYTES = 64 << 20
 """The largest JSON file or response that is read: the size of a manifest of 200,000 files."""
-MOST_LEVELS = 64
-LONGEST_NAME, LONGEST_PATH = 255, 1024  # bytes; the first is the limit of file systems
-LARGEST_COUNT = (1 << 63) - 1
+MAX_LEVELS = 64
+MAX_NAME_BYTES, MAX_PATH_BYTES = 255, 1024  # bytes; the first is the limit of file systems
+MAX_COUNT = (1 << 63) - 1
 _OUR_NAMES = ("listing.json", ".lock", ".receipts", ".ledger")
 _OUR_PREFIX, _OUR_SUFFIXES = "manifest.json", (".tmp", ".journal", ".part", ".part.json")
 _CORPUS = re.compile(r"\w[\w.-]*")
@@ -38,8 +38,8 @@ def check_name(name: object) -> str:
     """
     if not isinstance(name, str) or not name or "/" in name or name in (".", "..") or printable(name) != name:
         raise ValueError(f"{_shown(name)} is not the name of a file")
-    if len(name.encode()) > LONGEST_NAME:
-        raise ValueError(f"{_shown(name)} is longer than the {LONGEST_NAME} bytes that a name may have")
+    if len(name.encode()) > MAX_NAME_BYTES:
+        raise ValueError(f"{_shown(name)} is longer than the {MAX_NAME_BYTES} bytes that a name may have")
     folded = name.casefold()
     if folded in _OUR_NAMES or folded.startswith(_OUR_PREFIX) or folded.endswith(_OUR_SUFFIXES):
         raise ValueError(f"{_shown(name)} is a name of bertprep's own files")
@@ -52,7 +52,7 @@ def check_path(path: object) -> str:
     >>> check_path("training/part-00000")
     'training/part-00000'
     """
-    if not isinstance(path, str) or len(path.encode(errors="replace")) > LONGEST_PATH:
+    if not isinstance(path, str) or len(path.encode(errors="replace")) > MAX_PATH_BYTES:
         raise ValueError(f"{_shown(path)} is not the name of a file")
     for name in path.split("/"):
         try:
@@ -64,7 +64,7 @@ def check_path(path: object) -> str:
 
 def check_corpus(name: object) -> str:
     """Return the name of a corpus, which is part of file and folder names: letters, digits, "_", "-" and "."."""
-    if not isinstance(name, str) or not _CORPUS.fullmatch(name) or len(name.encode()) > LONGEST_NAME - 64:
+    if not isinstance(name, str) or not _CORPUS.fullmatch(name) or len(name.encode()) > MAX_NAME_BYTES - 64:
         raise ValueError(f"{_shown(name)} is not the name of a corpus, of letters, digits, '_', '-' and '.'")
     return check_name(name)
 
@@ -101,7 +101,7 @@ def parse_json(data: bytes) -> Any:
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     level = [content]
-    for _ in range(MOST_LEVELS):
+    for _ in range(MAX_LEVELS):
         below = [each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list)]
         level = [child for children in below for child in children]
         if not level:
@@ -129,8 +129,8 @@ def _is_text(value: str) -> str:
     return value
 
 
-COUNT = Rule(kinds=(int,), least=0, most=LARGEST_COUNT)
-POSITIVE = Rule(kinds=(int,), least=1, most=LARGEST_COUNT)
+COUNT = Rule(kinds=(int,), least=0, most=MAX_COUNT)
+POSITIVE = Rule(kinds=(int,), least=1, most=MAX_COUNT)
 SEED = Rule(kinds=(int,), least=0)  # of any length
 FRACTION = Rule(kinds=(float,), least=0, most=1)
 FLAG = Rule(kinds=(bool,), words="true or false")
@@ -188,6 +188,6 @@ def _shown(value: object) -> str:
         return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value):,}"
     if isinstance(value, str):
         return json.dumps(value[:60], ensure_ascii=False) + ("..." if len(value) > 60 else "")
-    if isinstance(value, int) and not isinstance(value, bool) and abs(value) > LARGEST_COUNT:
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) > MAX_COUNT:
         return f"a number of {value.bit_length():,} bits"
     return json.dumps(value)

@@ -14,8 +14,8 @@ from bertprep.files.lock import LOCK
 from bertprep.sources.web import PART
 from bertprep.untrusted import (
     COUNT,
+    MAX_LEVELS,
     MOST_BYTES,
-    MOST_LEVELS,
     check_name,
     check_path,
     check_values,
@@ -80,7 +80,7 @@ def test_no_name_that_is_taken_leaves_its_folder(name: str) -> None:
         '{"a": 1}'.encode("utf-16"),
         NESTED,
         b'{"a":' * 200_000,
-        b"[" * (MOST_LEVELS + 1) + b"]" * (MOST_LEVELS + 1),
+        b"[" * (MAX_LEVELS + 1) + b"]" * (MAX_LEVELS + 1),
     ],
 )
 def test_what_is_not_plain_json_is_refused_in_one_line(data: bytes) -> None:
@@ -90,7 +90,7 @@ def test_what_is_not_plain_json_is_refused_in_one_line(data: bytes) -> None:
 
 def test_plain_json_is_taken() -> None:
     assert parse_json('\ufeff{"é": [1, -2.5, null, true, {"a": ""}]}'.encode()) == {"é": [1, -2.5, None, True, {"a": ""}]}
-    assert parse_json(b"[" * MOST_LEVELS + b"]" * MOST_LEVELS)
+    assert parse_json(b"[" * MAX_LEVELS + b"]" * MAX_LEVELS)
     assert math.isfinite(parse_json(b"1e300"))
 
 

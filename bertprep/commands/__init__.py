@@ -35,14 +35,14 @@ class Created:
 def split_rows(files: dict[str, dict[str, Any]], *counts: str) -> list[tuple[str, ...]]:
     """Return a row for each split of a manifest's files, training first: name, files, the totals of `counts`, megabytes."""
     splits: dict[str, list[dict[str, Any]]] = {}
-    for name, facts in sorted(files.items(), key=lambda item: SPLIT_NAMES.get(item[0].partition("/")[0]) != TRAINING):
-        splits.setdefault(name.rpartition("/")[0], []).append(facts)
+    for name, entry in sorted(files.items(), key=lambda item: SPLIT_NAMES.get(item[0].partition("/")[0]) != TRAINING):
+        splits.setdefault(name.rpartition("/")[0], []).append(entry)
     return [
         (
             split,
             f"{len(entries):,}",
-            *(f"{sum(facts.get(name, 0) for facts in entries):,}" for name in counts),
-            f"{sum(facts['bytes'] for facts in entries) / 1e6:,.1f}",
+            *(f"{sum(entry.get(name, 0) for entry in entries):,}" for name in counts),
+            f"{sum(entry['bytes'] for entry in entries) / 1e6:,.1f}",
         )
         for split, entries in splits.items()
     ]

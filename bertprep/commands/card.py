@@ -74,10 +74,10 @@ class PushedSet:
         return sorted(self.shapes, key=lambda folder: split_order(SPLIT_NAMES.get(folder, "")))
 
     def files(self, split: str) -> dict[str, dict[str, Any]]:
-        return {name: facts for name, facts in self.manifest.files.items() if name.startswith(f"{split}/")}
+        return {name: entry for name, entry in self.manifest.files.items() if name.startswith(f"{split}/")}
 
     def total(self, split: str, key: str) -> int:
-        return sum(facts.get(key, 0) for facts in self.files(split).values())
+        return sum(entry.get(key, 0) for entry in self.files(split).values())
 
     @property
     def records(self) -> int:

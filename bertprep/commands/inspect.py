@@ -68,7 +68,7 @@ def show_examples(
 
     Of a token shard documents are printed, a sentence a line; with `search`, only the sentences that contain the words.
 
-    `vocab` defaults to the vocabulary beside the records. With `pieces`, word pieces are not joined to words.
+    `vocab` defaults to the vocabulary next to the records. With `pieces`, word pieces are not joined to words.
     """
     from bertprep.check.show import make_phrase, write_words
 

@@ -316,4 +316,4 @@ def _tokens_folder(workspace: Workspace, made_with: dict[str, Any], vocabulary: 
 
 def digest_of_shards(sharded: Manifest) -> str:
     """Return one sha256 for the text of all shards."""
-    return hashlib.sha256("".join(facts["sha256"] for _, facts in sorted(sharded.files.items())).encode()).hexdigest()
+    return hashlib.sha256("".join(entry["sha256"] for _, entry in sorted(sharded.files.items())).encode()).hexdigest()

@@ -208,7 +208,7 @@ def _files_of(task: str, inputs: Sequence[Path | str], downloaded: Sequence[Path
 def _expanded(task: str, inputs: Sequence[Path | str], published: Container[str]) -> list[Path]:
     """Return the files that are named, and those of folders that can be the task's: of a split the one as it was published.
 
-    GLUE's original folders have other files too: `dev_ids.tsv` beside `dev.tsv`.
+    GLUE's original folders have other files too: `dev_ids.tsv` next to `dev.tsv`.
     """
     paths: list[Path] = []
     for path in map(place, inputs):

@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import IO
 
 from bertprep.errors import BertprepError
 from bertprep.files import object_store
@@ -141,7 +140,7 @@ class ObjectFile(AtomicFile):
         self.path = path
         self.size_bytes = 0
         self._replace, self._digest = replace, hashlib.sha256()
-        self._unnamed = unnamed_file(path)
+        self._unnamed = tempfile.TemporaryFile(dir=disk_folder())  # noqa: SIM115 - until `discard`
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         view = memoryview(data).cast("B")
@@ -157,11 +156,6 @@ class ObjectFile(AtomicFile):
 
     def discard(self) -> None:
         self._unnamed.close()
-
-
-def unnamed_file(beside: Path) -> IO[bytes]:
-    """Open a file without a name that is gone when it is closed, on the disk of `beside`, or of this machine for an object."""
-    return tempfile.TemporaryFile(dir=disk_folder() if isinstance(beside, ObjectPath) else beside.parent)
 
 
 @contextmanager
@@ -243,9 +237,9 @@ def atomic_folder(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def temporary_folder(path: Path) -> Iterator[Path]:
-    """Yield a new folder beside `path`, removed when the block ends; a leftover of a killed run is removed first.
+    """Yield a new folder next to `path`, removed when the block ends; a leftover of a killed run is removed first.
 
-    It is always one of this machine: for a URL it is beside other temporary files.
+    It is always one of this machine: for a URL it is next to other temporary files.
     """
     if isinstance(path, ObjectPath):
         path = disk_folder() / f"bertprep-{os.geteuid()}-{path.name}"
@@ -280,12 +274,12 @@ def sync_folder(folder: Path) -> None:
 
 
 def temporary_name(path: Path) -> Path:
-    """Return a unique name beside `path`."""
+    """Return a unique name next to `path`."""
     return path.with_name(f"{path.name}.{os.urandom(4).hex()}{TEMPORARY_SUFFIX}")
 
 
 def _make_temporary(path: Path, make: Callable[[Path], int]) -> tuple[Path, int]:
-    """Return a new file or folder beside `path`, and a descriptor that holds its lock."""
+    """Return a new file or folder next to `path`, and a descriptor that holds its lock."""
     while True:
         temporary = temporary_name(path)
         try:
@@ -329,10 +323,10 @@ def remove_leftovers(folder: Path) -> None:
 
 def _remove_leftovers_of(path: Path) -> None:
     with suppress(OSError):  # a folder that can be written to but not listed
-        for beside in path.parent.iterdir():
-            match = _TEMPORARY.fullmatch(beside.name)
+        for other in path.parent.iterdir():
+            match = _TEMPORARY.fullmatch(other.name)
             if match and match[1] == path.name:
-                _remove_if_dead(beside)
+                _remove_if_dead(other)
 
 
 def _remove_if_dead(path: Path) -> None:
