@@ -1,6 +1,6 @@
 """Checks untrusted input at the point of entry: names that become paths, JSON, and the values in it.
 
-Manifests, journals, listings, the Hub's answers and model configurations come from archives, mirrors and shared folders. The
+Manifests, ledgers, listings, the Hub's answers and model configurations come from archives, mirrors and shared folders. The
 rest of bertprep relies on `check_name`, `parse_json` and `check_values`, which raise a one-line `ValueError`; the reader of the
 file adds its path. Unknown keys are ignored, so files of later versions stay readable.
 """

@@ -6,8 +6,8 @@ import os
 import struct
 from pathlib import Path
 
-from bertprep.workspace.layout import MANIFEST, Workspace
-from bertprep.workspace.manifest import JOURNAL_SUFFIX
+from bertprep.work.layout import MANIFEST, Workspace
+from bertprep.work.manifest import JOURNAL_SUFFIX
 from tests.golden import GOLDEN
 from tests.records.handmade import FIRST, SECOND, Dialect, Record, field, file_of, frame, message
 from tests.trainer.test_data import write_data, write_in_workspace

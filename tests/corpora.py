@@ -32,7 +32,7 @@ def pad_at(number: int, folder: Path) -> Path:
 
 def sums(folder: Path) -> dict[str, str]:
     """The sha256 of every file below a folder, manifests and all, by its relative name."""
-    from bertprep.workspace.manifest import sha256_of
+    from bertprep.work.manifest import sha256_of
 
     return {str(path.relative_to(folder)): sha256_of(path) for path in sorted(folder.rglob("*")) if path.is_file()}
 

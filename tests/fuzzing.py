@@ -42,9 +42,9 @@ from bertprep.sources.readers import open_stream
 from bertprep.sources.task_files import write_squad
 from bertprep.sources.wikitext import to_prose
 from bertprep.text.cleaning import clean_document
-from bertprep.workspace.journal import Journal
-from bertprep.workspace.layout import LISTING, MANIFEST
-from bertprep.workspace.manifest import JOURNAL_SUFFIX, RECORDS, Manifest, sha256_of
+from bertprep.work.layout import LEDGER, LISTING, MANIFEST
+from bertprep.work.ledger import Ledger, listed_entries
+from bertprep.work.manifest import RECORDS, Manifest, read_manifest, sha256_of
 from tests.check.damage import SETTINGS, Examiner, Target, damage, damage_case
 from tests.corpora import documents_of
 from tests.golden import GOLDEN
@@ -251,7 +251,7 @@ def _packed(inside: Damage, packing: str) -> Damage:
 
 
 def make_kinds(targets: list[Target], folder: Path) -> dict[str, Kind]:
-    """All kinds by name; `folder` is for a data set that manifests and journals are of."""
+    """All kinds by name; `folder` is for a data set that manifests and markers are of."""
     data_set = _make_data_set(targets[0], folder / "set")
     kinds = {
         "records": Kind((b"",), lambda content, _: content, _read_records(targets)),
@@ -260,7 +260,7 @@ def make_kinds(targets: list[Target], folder: Path) -> dict[str, Kind]:
         "arrow": Kind(tuple(_arrow_files()), damage, _read_source("arrow", "a.arrow")),
         "squad": Kind((_squad_file(),), damage_parquet, _read_squad),
         "manifest": Kind(((data_set / MANIFEST).read_bytes(),), damage_json, _read_manifest(data_set)),
-        "journal": Kind((_journal_of(data_set),), damage_json_lines, _read_journal(data_set)),
+        "marker": Kind((_marker_of(data_set),), damage_json_lines, _read_marker(data_set)),
         "listing": Kind((_LISTING,), damage_json, _read_listing),
         "tokens": Kind(tuple(_token_shards()), damage_index, _read_tokens),
     }
@@ -358,12 +358,18 @@ def _make_data_set(target: Target, folder: Path) -> Path:
     return folder
 
 
-def _journal_of(data_set: Path) -> bytes:
-    """The journal of a run that has made all files and was killed before it wrote their manifest."""
-    made = json.loads((data_set / MANIFEST).read_bytes())
-    header = {name: made[name] for name in ("schema", "kind", "made_with")}
-    lines = [header, *({"name": name, "facts": facts} for name, facts in made["files"].items())]
-    return b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+def _ledger_of(data_set: Path, folder: Path) -> Ledger:
+    """The ledger in `folder` of the run that made a data set."""
+    made = read_manifest(data_set)
+    assert made
+    return Ledger(folder=folder, kind=made.kind, made_with=made.made_with, versions=made.versions)
+
+
+def _marker_of(data_set: Path) -> bytes:
+    """The completion marker of its first file."""
+    made = read_manifest(data_set)
+    assert made
+    return _ledger_of(data_set, data_set)._marker(*next(iter(made.files.items())))
 
 
 def _read_records(targets: list[Target]) -> Read:
@@ -427,15 +433,18 @@ def _read_manifest(data_set: Path) -> Read:
     return read
 
 
-def _read_journal(data_set: Path) -> Read:
-    header = json.loads(_journal_of(data_set).splitlines()[0])
+def _read_marker(data_set: Path) -> Read:
+    name = json.loads(_marker_of(data_set))["name"]
 
     def read(folder: Path, content: bytes, _: random.Random) -> None:
         copied = _copy(data_set, folder)
-        (copied / MANIFEST).unlink(missing_ok=True)
-        (copied / (MANIFEST + JOURNAL_SUFFIX)).write_bytes(content)
-        with Journal(copied, header["kind"], header["made_with"]) as journal:
-            json.dumps(journal.done)
+        if (copied / MANIFEST).exists():
+            (copied / MANIFEST).unlink()
+            _ledger_of(data_set, copied).open([])
+        marker = copied / LEDGER / f"{name}.json"
+        marker.parent.mkdir(parents=True, exist_ok=True)
+        marker.write_bytes(content)
+        json.dumps(listed_entries(copied))
 
     return read
 

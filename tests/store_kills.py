@@ -19,7 +19,7 @@ from pathlib import Path
 from urllib.parse import quote, unquote
 from xml.etree import ElementTree
 
-from bertprep.workspace.layout import RECEIPTS
+from bertprep.work.layout import RECEIPTS
 from tests.golden import GOLDEN
 from tests.object_store import Fault, Store
 

@@ -14,7 +14,7 @@ import pytest
 from bertprep.config import InstanceSettings
 from bertprep.instances.unicode_table import __file__ as unicode_table
 from bertprep.records import FEATURES
-from bertprep.workspace.layout import settings_name
+from bertprep.work.layout import settings_name
 
 ROOT = Path(__file__).parents[1]
 FORMATS = ROOT / "docs" / "formats.md"

@@ -15,9 +15,9 @@ import pytest
 from bertprep import kernels
 from bertprep.cli import main
 from bertprep.text import shards
-from bertprep.workspace.journal import FAIL_AFTER
-from bertprep.workspace.layout import LEDGER, MANIFEST, RECEIPTS
-from bertprep.workspace.record_home import find_home
+from bertprep.work.layout import LEDGER, MANIFEST, RECEIPTS
+from bertprep.work.roots import find_root
+from bertprep.work.run import FAIL_AFTER
 from tests.corpora import deal, sums
 from tests.golden import GOLDEN
 from tests.object_store import Fault, Store, store
@@ -246,10 +246,10 @@ def test_parts_in_a_store_leave_the_bytes_of_a_disk(course: Path, store: Store) 
     assert main([*command, "--part", "finish"]) == 1
     again = [begin_part(number) for number in (0, 2, 2)]
     assert [each.communicate()[1].count("Traceback") + each.returncode for each in again] == [0] * 3
-    assert find_home(store.place("tfrecord")).is_unfinished
+    assert find_root(store.place("tfrecord")).is_unfinished
     assert main(part(command, 1, 3)) == 0
     assert sums(store.place()) == sums(course / "create-of-files-alone" / "records")
-    assert not find_home(store.place("tfrecord")).is_unfinished
+    assert not find_root(store.place("tfrecord")).is_unfinished
     assert main([*command, "--part", "finish"]) == 0
     assert sums(store.place()) == sums(course / "create-of-files-alone" / "records")
 

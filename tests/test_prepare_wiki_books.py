@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import bertprep
-from bertprep.workspace.manifest import read_manifest
+from bertprep.work.manifest import read_manifest
 from tests.corpora import sums
 from tests.hub_server import HubServer
 from tests.small_hub import MODEL, fill

@@ -201,8 +201,8 @@ def send(processes: Iterable[int], number: signal.Signals) -> None:
 
 
 def finished_files(folder: Path) -> int:
-    """How many the journals of unfinished runs name."""
-    return sum(len(path.read_bytes().splitlines()) - 1 for path in folder.rglob("*.journal"))
+    """How many have a completion marker."""
+    return sum(path.name != "settings.json" for path in folder.rglob(".ledger/**/*.json"))
 
 
 def test_what_nodes_and_runs_that_were_killed_leave_is_what_one_process_makes(

@@ -233,7 +233,7 @@ def refuse(
 
 
 PROGRESS = re.compile(r"[\w ]+: [\d,]+(/[\d,]+)? (files|shards|runs), ")
-UNFINISHED = {"manifest.json.journal", "vocab.txt"}
+UNFINISHED = {"vocab.txt"}
 """What a refused run may leave beside hidden files: nothing that anybody could take for what was asked for."""
 
 

@@ -24,8 +24,8 @@ from bertprep.untrusted import (
     parse_json,
     read_bounded,
 )
-from bertprep.workspace.layout import LISTING, MANIFEST, RECEIPTS
-from bertprep.workspace.manifest import JOURNAL_SUFFIX
+from bertprep.work.layout import LISTING, MANIFEST, RECEIPTS
+from bertprep.work.manifest import JOURNAL_SUFFIX
 from tests.hostile import BAD_NAMES, HALF_A_PAIR, NESTED, NOT_TEXT
 
 

@@ -30,8 +30,8 @@ from bertprep.records.data_sets import (
 from bertprep.records.live import DEFAULT_GROUP, LiveExamples
 from bertprep.records.record_set import RecordSet
 from bertprep.tasks.glue_metrics import check_metrics_installed
-from bertprep.workspace.layout import TEST, TOKENS, TRAINING, VOCABULARY
-from bertprep.workspace.manifest import RECORDS, TASK_RECORDS, TOKEN_SHARDS
+from bertprep.work.layout import TEST, TOKENS, TRAINING, VOCABULARY
+from bertprep.work.manifest import RECORDS, TASK_RECORDS, TOKEN_SHARDS
 from trainer.model_config import PRESETS, ModelConfig
 from trainer.settings import AnyOptions, GlueOptions, PretrainOptions, SquadOptions
 from trainer.tasks import Classification, Squad, Task, pretraining_on, task_of_records

@@ -25,7 +25,7 @@ from bertprep.records.record_set import RecordSet
 from bertprep.tasks.glue import TASKS, UNLABELLED
 from bertprep.tasks.glue_metrics import check_metrics_installed
 from bertprep.terminal import tell
-from bertprep.workspace.layout import TEST, TRAINING
+from bertprep.work.layout import TEST, TRAINING
 from trainer import checkpoint
 from trainer.batches import EvaluationBatches, GlobalBatch
 from trainer.data import Data, check_fits_model, check_vocabulary, make_data

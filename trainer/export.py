@@ -25,7 +25,7 @@ from bertprep.sources.release import BERT_CONFIG, CONFIG
 from bertprep.weights import google_names
 from bertprep.weights.hugging_face import save_weights
 from bertprep.weights.tensor_bundle import write_bundle
-from bertprep.workspace.layout import GOOGLE_PREFIX, VOCABULARY
+from bertprep.work.layout import GOOGLE_PREFIX, VOCABULARY
 from trainer import checkpoint
 from trainer.model_config import ModelConfig
 from trainer.tasks import Classification, Pretraining, Squad, Task, task_of_checkpoint

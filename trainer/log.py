@@ -43,7 +43,7 @@ from bertprep.protobuf import fixed, integer, message
 from bertprep.records.formats import masked_checksum
 from bertprep.records.record_set import BadRecordError
 from bertprep.terminal import duration
-from bertprep.workspace.layout import TEST
+from bertprep.work.layout import TEST
 from trainer.plot import draw_losses, read_log
 from trainer.tasks import Task, describe_metrics, name_of_split
 

@@ -32,7 +32,7 @@ from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import atomic_file, remove_leftovers
 from bertprep.progress import Reporter, say
 from bertprep.records.record_set import BadRecordError, RecordSet
-from bertprep.workspace.layout import TEST, TRAINING, VOCABULARY
+from bertprep.work.layout import TEST, TRAINING, VOCABULARY
 from trainer import checkpoint
 from trainer.batches import Batch, EvaluationBatches, GlobalBatch, TrainingBatches
 from trainer.checkpoint import Evaluated, RunState

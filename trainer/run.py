@@ -14,7 +14,7 @@ from bertprep.errors import UsageError
 from bertprep.records.live import DEFAULT_GROUP, LiveExamples
 from bertprep.records.order import FixedShards, Order, ShardOrder
 from bertprep.terminal import counted
-from bertprep.workspace.layout import MODELS
+from bertprep.work.layout import MODELS
 from trainer.data import Data
 from trainer.model_config import ModelConfig
 from trainer.optimizers import Schedule

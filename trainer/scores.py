@@ -24,8 +24,8 @@ from bertprep.tasks.squad import V1, read_squad
 from bertprep.tasks.squad_answers import predict_answers
 from bertprep.tasks.squad_features import FIRST_UNIQUE_ID, make_features
 from bertprep.tasks.squad_scores import score_answers, search_threshold
-from bertprep.workspace.layout import MANIFEST, QUESTIONS, TEST, VOCABULARY
-from bertprep.workspace.manifest import sha256_of, sha256_of_questions
+from bertprep.work.layout import MANIFEST, QUESTIONS, TEST, VOCABULARY
+from bertprep.work.manifest import sha256_of, sha256_of_questions
 from trainer.tasks import Classification, Squad, Task, name_of_split
 
 Outputs = Mapping[str, NDArray[np.float32]]
@@ -74,7 +74,7 @@ class SquadScorer:
 
     def __init__(self, task: Squad, data: Path, records: RecordSet, options: AnswerOptions) -> None:
         data_set = find_records(data)
-        path = data_set.home.folder / QUESTIONS
+        path = data_set.root.folder / QUESTIONS
         manifest, vocabulary = data_set.manifest, data_set.vocabulary
         if manifest is None or vocabulary is None or not path.is_file():
             raise BertprepError(

@@ -16,7 +16,7 @@ from bertprep.files.places import as_path, is_object
 from bertprep.options import check_options, command_line, option
 from bertprep.records.live import DEFAULT_GROUP
 from bertprep.tasks.glue import TASKS, find_task
-from bertprep.workspace.layout import TOKENS
+from bertprep.work.layout import TOKENS
 from trainer.model_config import PRESETS
 
 ENGINES = ("tensorflow", "jax", "oneflow")

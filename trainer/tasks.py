@@ -28,8 +28,8 @@ from bertprep.records.reader import RecordFile
 from bertprep.tasks.glue import TASKS, GlueTask, own_task
 from bertprep.tasks.squad import V1
 from bertprep.weights import google_names
-from bertprep.workspace.layout import DEV, MANIFEST, TEST
-from bertprep.workspace.manifest import TASK_RECORDS
+from bertprep.work.layout import DEV, MANIFEST, TEST
+from bertprep.work.manifest import TASK_RECORDS
 from trainer.model import TARGETS
 from trainer.model_config import ModelConfig
 

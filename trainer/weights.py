@@ -24,7 +24,7 @@ from bertprep.weights.google_names import Shapes, WeightFile
 from bertprep.weights.hugging_face import open_weights
 from bertprep.weights.safetensors import open_safetensors
 from bertprep.weights.tensor_bundle import find_prefix, newest_bundle, open_bundle
-from bertprep.workspace.layout import GOOGLE_PREFIX, Workspace
+from bertprep.work.layout import GOOGLE_PREFIX, Workspace
 from trainer import checkpoint
 from trainer.model_config import ModelConfig
 from trainer.tasks import Classification, Task

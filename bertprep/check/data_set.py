@@ -27,8 +27,8 @@ from bertprep.instances import Vocabulary, load_vocabulary
 from bertprep.progress import Progress
 from bertprep.records.data_sets import DataSet
 from bertprep.terminal import counted
-from bertprep.workspace.layout import MANIFEST, QUESTIONS, RECEIPTS, VOCABULARY
-from bertprep.workspace.manifest import (
+from bertprep.work.layout import LEDGER, MANIFEST, QUESTIONS, RECEIPTS, VOCABULARY
+from bertprep.work.manifest import (
     JOURNAL_SUFFIX,
     TEXT_SHARDS,
     TOKEN_SHARDS,
@@ -147,15 +147,15 @@ def _check_vocabulary(data_set: DataSet, vocabulary: Vocabulary | None) -> tuple
 
 def _check_manifest(data_set: DataSet) -> list[Finding]:
     """Return findings about a manifest that cannot be read and about an unfinished run."""
-    home = data_set.home
-    name = str(home.folder.absolute() / MANIFEST) if home.prefix else MANIFEST  # relative to the records if it is beside them
+    root = data_set.root
+    name = str(root.folder.absolute() / MANIFEST) if root.prefix else MANIFEST  # relative to the records if it is beside them
     if data_set.problem:
-        found = str(data_set.problem).removeprefix(f"{home.folder / MANIFEST}: ")
+        found = str(data_set.problem).removeprefix(f"{root.folder / MANIFEST}: ")
         return [Finding("manifest", name, "a manifest of bertprep", found)]
     if data_set.is_unfinished:
-        notes = str(Path(name).parent / RECEIPTS) if (home.folder / RECEIPTS).is_dir() else name + JOURNAL_SUFFIX
+        begun = next((each for each in (LEDGER, RECEIPTS) if (root.folder / each).is_dir()), MANIFEST + JOURNAL_SUFFIX)
         found = "one that was stopped; the same command resumes it"
-        return [Finding("manifest", notes, "a finished run", found, level=WARNING)]
+        return [Finding("manifest", str(Path(name).parent / begun), "a finished run", found, level=WARNING)]
     return []
 
 
@@ -169,7 +169,7 @@ def _check_names(data_set: DataSet, manifest: Manifest, names: set[str]) -> list
     for name in sorted(names - set(manifest.files)):
         expected, found = f"only files that {MANIFEST} names", "one that trainers read too"
         findings.append(Finding("file-extra", name, expected, found, level=WARNING))
-    made_with, path = sha256_of_questions(manifest), data_set.home.folder / QUESTIONS
+    made_with, path = sha256_of_questions(manifest), data_set.root.folder / QUESTIONS
     if manifest.made_with.get("task") != SQUAD or made_with is None:
         return findings
     if not path.is_file():

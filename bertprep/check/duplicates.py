@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from bertprep.check.outcome import ERROR, WARNING, Finding, Ints
 from bertprep.check.statistics import minus_log_limit, minus_log_p
 from bertprep.terminal import counted
-from bertprep.workspace.layout import TEST
+from bertprep.work.layout import TEST
 
 ACROSS = "across"
 _MANY = 0.0001

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertprep.kernels import numbers as kernel
-from bertprep.workspace.manifest import Manifest
+from bertprep.work.manifest import Manifest
 
 ERROR, WARNING = LEVELS = ("error", "warning")
 SHOWN_OF_A_CODE = 20

@@ -27,7 +27,7 @@ from bertprep.files.atomic import atomic_file
 from bertprep.instances.vocabulary import Vocabulary, load_vocabulary
 from bertprep.records.examples import Examples
 from bertprep.terminal import counted, megabytes, printable
-from bertprep.workspace.manifest import TEXT_SHARDS, TOKEN_SHARDS, Manifest
+from bertprep.work.manifest import TEXT_SHARDS, TOKEN_SHARDS, Manifest
 
 EXAMPLES = 20
 MAX_TOKENS = 512

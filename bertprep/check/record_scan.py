@@ -28,7 +28,7 @@ from bertprep.records.data_sets import DataSet
 from bertprep.records.examples import MOST_VALUES, Examples, PretrainingExamples, Shape, rows_in_block
 from bertprep.records.file_bytes import FileBytes
 from bertprep.records.reader import SMALLEST_RECORD, describe_file, measure_record
-from bertprep.workspace.manifest import pad_of_vocabulary
+from bertprep.work.manifest import pad_of_vocabulary
 
 BLOCK = 256
 """Records at a time; at 128 tokens they fit the processor's cache."""

@@ -24,7 +24,7 @@ from bertprep.files.places import sizes_of
 from bertprep.instances import Vocabulary
 from bertprep.records.data_sets import DataSet
 from bertprep.records.token_shards import check_tokens, has_sentences, read_token_shard, token_files
-from bertprep.workspace.layout import SPLITS
+from bertprep.work.layout import SPLITS
 
 MAX_SENTENCE = 10_000  # characters
 MAX_ABOVE_MEAN = 0.02  # fraction of a shard's size, beyond one document

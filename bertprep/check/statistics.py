@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 from bertprep.check.outcome import ERROR, WARNING, Expected, FileFacts, Finding, Fraction, Ints, Range, RecordCounts
 from bertprep.check.records import RecordRules
 from bertprep.kernels import numbers as kernel
-from bertprep.workspace.layout import TEST, TRAINING
+from bertprep.work.layout import TEST, TRAINING
 
 FALSE_ALARMS = 1e-6
 SHOWN = ("[MASK]", "the token itself", "another token")

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertprep.terminal import tell, tell_table
-from bertprep.workspace.layout import SPLIT_NAMES, TRAINING
+from bertprep.work.layout import SPLIT_NAMES, TRAINING
 
 if TYPE_CHECKING:
     from bertprep.commands.request import InParts
-    from bertprep.workspace.manifest import Manifest
+    from bertprep.work.manifest import Manifest
 
 
 @dataclass(frozen=True)

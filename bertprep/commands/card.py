@@ -22,8 +22,8 @@ from bertprep.records.columns import COLUMNS
 from bertprep.records.examples import Examples, MaskedExamples, PretrainingExamples, Shape
 from bertprep.sources.corpora import BOOKS, language_of, parts_of
 from bertprep.sources.sample import SAMPLE
-from bertprep.workspace.layout import DEV, DEV_MISMATCHED, SPLIT_NAMES, SUBMISSION, SUBMISSION_MISMATCHED, TRAINING, split_order
-from bertprep.workspace.manifest import RECORDS, Manifest, tokens_of_vocabulary
+from bertprep.work.layout import DEV, DEV_MISMATCHED, SPLIT_NAMES, SUBMISSION, SUBMISSION_MISMATCHED, TRAINING, split_order
+from bertprep.work.manifest import RECORDS, Manifest, tokens_of_vocabulary
 
 UNKNOWN = "unknown"
 HUB_SPLITS = {

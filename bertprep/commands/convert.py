@@ -23,9 +23,9 @@ from bertprep.files.places import as_path, place, real_path
 from bertprep.options import described, narrowed, option
 from bertprep.progress import SILENT, Reporter
 from bertprep.terminal import tell, tell_table
-from bertprep.workspace.layout import QUESTIONS, VOCABULARY
-from bertprep.workspace.manifest import RECORDS, TASK_RECORDS
-from bertprep.workspace.parts import Part
+from bertprep.work.layout import QUESTIONS, VOCABULARY
+from bertprep.work.manifest import RECORDS, TASK_RECORDS
+from bertprep.work.parts import Part
 
 if TYPE_CHECKING:
     from bertprep.records.data_sets import DataSet
@@ -222,7 +222,7 @@ def convert_data_set(
     outputs = plan_outputs(data_set, sources, to, shards, dialect, pick)
     kind = data_set.manifest.kind if data_set.manifest else RECORDS
     known = data_set.manifest.made_with if data_set.manifest else _sizes(sources[0].shape)
-    questions = data_set.home.folder / QUESTIONS
+    questions = data_set.root.folder / QUESTIONS
     copies = {} if data_set.vocabulary is None else {VOCABULARY: data_set.vocabulary}
     if kind == TASK_RECORDS and known["task"] == SQUAD and questions.is_file():
         copies[QUESTIONS] = questions

@@ -8,12 +8,11 @@ from typing import ClassVar
 
 from bertprep.commands import Created, tell_created, tell_files
 from bertprep.commands.forecast import Forecast, forecast_of, show_forecast
-from bertprep.commands.request import InFormats, InParts, OfText, function_of
+from bertprep.commands.request import InFormats, InParts, OfText, check_target, function_of
 from bertprep.config import InstanceSettings
 from bertprep.errors import UsageError
 from bertprep.files.places import as_path, place
 from bertprep.options import HOW, narrowed, option
-from bertprep.workspace.targets import check_target
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,7 +30,7 @@ from bertprep.sources.listing import (
     save_listing,
 )
 from bertprep.terminal import megabytes, tell, tell_table
-from bertprep.workspace.layout import VOCABULARY
+from bertprep.work.layout import VOCABULARY
 
 if TYPE_CHECKING:
     from bertprep.sources.downloads import Download as Wanted

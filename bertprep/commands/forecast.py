@@ -29,8 +29,8 @@ from bertprep.progress import SILENT
 from bertprep.sources.corpora import parts_of
 from bertprep.sources.sample import SAMPLE
 from bertprep.terminal import duration, megabytes, tell, tell_table
-from bertprep.workspace.layout import TEST, TRAINING, VOCABULARY, Workspace
-from bertprep.workspace.manifest import Manifest, read_manifest
+from bertprep.work.layout import TEST, TRAINING, VOCABULARY, Workspace
+from bertprep.work.manifest import Manifest, read_manifest
 
 if TYPE_CHECKING:
     from bertprep.commands.create import Create

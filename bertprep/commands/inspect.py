@@ -21,7 +21,7 @@ from bertprep.errors import BertprepError, UsageError
 from bertprep.files.places import as_path, place
 from bertprep.options import MOST, OPTIONS, described, option
 from bertprep.terminal import counted, tell
-from bertprep.workspace.manifest import TEXT_SHARDS, TOKEN_SHARDS
+from bertprep.work.manifest import TEXT_SHARDS, TOKEN_SHARDS
 
 if TYPE_CHECKING:
     from bertprep.check.show import Phrase, Word

@@ -20,7 +20,7 @@ from bertprep.files.places import as_path, is_object, local_path, place
 from bertprep.options import OPTIONS, described, option
 from bertprep.terminal import counted, tell, tell_table
 from bertprep.untrusted import MOST_BYTES
-from bertprep.workspace.layout import MANIFEST, QUESTIONS, VOCABULARY, Workspace
+from bertprep.work.layout import MANIFEST, QUESTIONS, VOCABULARY, Workspace
 
 if TYPE_CHECKING:
     from bertprep.commands.card import PushedSet
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from bertprep.records.examples import Shape
     from bertprep.sources.catalogue import HubFiles
     from bertprep.sources.hub import Hub
-    from bertprep.workspace.manifest import Manifest
+    from bertprep.work.manifest import Manifest
 
 _PREFERRED = (RecordFormat.PARQUET, *RECORD_FORMATS)  # all hold the same records
 _CHECKED_RECORDS = 1_000
@@ -93,7 +93,7 @@ class Push(Where, How):
         from bertprep.sources.downloads import NEXT_TO_MANIFEST, check_dataset_name
         from bertprep.sources.hub import Hub, check_token, page_of, publish
         from bertprep.sources.web import RequestError, retry
-        from bertprep.workspace.verification import check_undamaged
+        from bertprep.work.damage import check_undamaged
 
         reporter, repository = self.reporter, self.repository
         workers = self.workers or pool.default_workers()
@@ -101,7 +101,7 @@ class Push(Where, How):
         page = page_of(wanted)
         data_set = find_records(place(self.folder), prefer=_PREFERRED)
         if not data_set.is_whole:
-            raise UsageError(f"{self.folder}: is a part of a data set; name the whole, such as {data_set.home.folder}")
+            raise UsageError(f"{self.folder}: is a part of a data set; name the whole, such as {data_set.root.folder}")
         for note in data_set.notes:
             reporter.say(note)
         hub = Hub(reporter=reporter)
@@ -121,7 +121,7 @@ class Push(Where, How):
             raise BertprepError(f"{data_set.folder}: has no {MANIFEST} of its Parquet files; name the folder it was made of")
         _check_same(page, earlier, data_set.manifest)
         advice = "make them again, or remove the folder if push made it"
-        check_undamaged(data_set.folder, data_set.manifest, label="records", advice=advice, workers=workers, reporter=reporter)
+        check_undamaged(data_set.folder, data_set.manifest.files, advice=advice, workers=workers, reporter=reporter)
         manifest = _manifest_on_hub(data_set, data_set.manifest)
         pushed, vocabulary = _describe(data_set, manifest, repository, page, self.license, workers)
         contents = _contents(data_set, pushed, vocabulary)
@@ -190,7 +190,7 @@ def _as_parquet(data_set: DataSet, workdir: Path, repository: str, workers: int,
     """The data set as Parquet files with a manifest: itself, or what `convert` makes or has made of it."""
     from bertprep.commands.convert import convert
     from bertprep.records.data_sets import find_records
-    from bertprep.workspace.manifest import read_manifest
+    from bertprep.work.manifest import read_manifest
 
     is_remote = is_object(data_set.folder)
     if not is_remote and data_set.manifest and all(name.endswith(f".{RecordFormat.PARQUET}") for name in data_set.files):
@@ -214,7 +214,7 @@ def _describe(
     from bertprep.commands.card import PushedSet, name_on_hub
     from bertprep.commands.validate import validate
     from bertprep.instances import load_vocabulary
-    from bertprep.workspace.manifest import sha256_of_vocabulary
+    from bertprep.work.manifest import sha256_of_vocabulary
 
     vocabulary = load_vocabulary(_vocabulary_of(data_set))
     if (expected := sha256_of_vocabulary(manifest)) not in (None, vocabulary.sha256):
@@ -256,7 +256,7 @@ def _contents(data_set: DataSet, pushed: PushedSet, vocabulary: Vocabulary) -> d
     from bertprep.commands.card import card, name_on_hub
     from bertprep.instances.tokenizer_files import tokenizer_files
     from bertprep.sources.downloads import CARD, manifest_bytes
-    from bertprep.workspace.manifest import sha256_of, sha256_of_questions
+    from bertprep.work.manifest import sha256_of, sha256_of_questions
 
     contents: dict[str, Path | bytes] = {name_on_hub(name): data_set.folder / name for name in data_set.files}
     contents |= {
@@ -266,7 +266,7 @@ def _contents(data_set: DataSet, pushed: PushedSet, vocabulary: Vocabulary) -> d
         CARD: card(pushed),
     }
     if expected := sha256_of_questions(pushed.manifest):
-        contents[QUESTIONS] = questions = data_set.home.folder / QUESTIONS
+        contents[QUESTIONS] = questions = data_set.root.folder / QUESTIONS
         if sha256_of(questions) != expected:
             raise BertprepError(f"{questions}: is not the file that the records of dev/ were made of; put that there")
     return contents

@@ -22,9 +22,7 @@ from bertprep.records.data_sets import DataSet, find_token_shards, load_vocabula
 from bertprep.records.make import RecordMaker, TextShard, TokenMaker, ledgers_by_format
 from bertprep.records.token_shards import TokenFile, TokenShard
 from bertprep.sources.corpora import GIVEN, name_corpus
-from bertprep.work.ledger import Ledger, check_begun_by_older
-from bertprep.work.run import Maker, Task, run
-from bertprep.workspace.layout import (
+from bertprep.work.layout import (
     MANIFEST,
     SPLITS,
     TEST,
@@ -38,8 +36,10 @@ from bertprep.workspace.layout import (
     token_shard_name,
     tokens_name,
 )
-from bertprep.workspace.manifest import RECORDS, TOKEN_SHARDS, Manifest, read_finished, read_manifest, versions_of
-from bertprep.workspace.parts import Part
+from bertprep.work.ledger import Ledger, check_begun_by_older
+from bertprep.work.manifest import RECORDS, TOKEN_SHARDS, Manifest, read_finished, read_manifest, versions_of
+from bertprep.work.parts import Part
+from bertprep.work.run import Maker, Task, run
 
 if TYPE_CHECKING:
     from bertprep.commands.create import Create

@@ -14,12 +14,12 @@ from typing import ClassVar, ParamSpec, TypeVar
 
 from bertprep.config import DEFAULT_FORMATS, RECORD_FORMATS, Dialect, RecordFormat
 from bertprep.errors import UsageError
-from bertprep.files.places import as_path, place
+from bertprep.files.places import as_path, is_object, place
 from bertprep.options import HOW, MOST_AT_ONCE, WHERE, Settings, narrowed, option
 from bertprep.pool import EXECUTORS, LOCAL, choose_workers
 from bertprep.progress import Reporter
-from bertprep.workspace.layout import Workspace
-from bertprep.workspace.parts import Part, read_part
+from bertprep.work.layout import LISTING, MANIFEST, Workspace
+from bertprep.work.parts import Part, read_part
 
 P = ParamSpec("P")
 AnyRequest = TypeVar("AnyRequest")
@@ -178,3 +178,21 @@ def function_of(request: Callable[P, AnyRequest], method: Callable[[AnyRequest],
     ask.__module__, ask.__doc__ = method.__module__, method.__doc__
     ask.__wrapped__ = request  # type: ignore[attr-defined]  # whose signature inspect shows
     return ask
+
+
+def check_target(option: str, path: Path | None, suffix: str) -> None:
+    """Raise `UsageError` if `path` cannot be written, or exists and is not a file that such a command wrote.
+
+    An existing file is overwritten only if its name ends in `suffix` and is not one of bertprep's own; so a forgotten option
+    value never turns a record file into a report.
+    """
+    if path is None:
+        return
+    if path.is_dir():
+        raise UsageError(f"{option} {path}: is a folder; name the file to write, such as {path / ('report' + suffix)}")
+    if path.exists() and (path.suffix != suffix or path.name in (MANIFEST, LISTING)):
+        raise UsageError(f"{option} {path}: exists and is not a {suffix} file of this command; choose another name")
+    if not path.name.strip("-"):
+        raise UsageError(f"{option} {path}: is not a file name")
+    if not is_object(path) and not path.absolute().parent.is_dir():
+        raise UsageError(f"{option} {path}: the folder {path.absolute().parent} does not exist; make it first")

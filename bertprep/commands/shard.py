@@ -22,8 +22,8 @@ from bertprep.sources.corpora import BOOKS, GIVEN, language_of, name_corpus, nam
 from bertprep.sources.listing import OWN_FILES, Listing, load_listing
 from bertprep.sources.sample import SAMPLE, write_sample
 from bertprep.terminal import tell, tell_table
-from bertprep.workspace.layout import LISTING, Workspace
-from bertprep.workspace.manifest import TEXT_SHARDS, Manifest, read_manifest, sha256_of
+from bertprep.work.layout import LISTING, Workspace
+from bertprep.work.manifest import TEXT_SHARDS, Manifest, read_manifest, sha256_of
 
 if TYPE_CHECKING:
     from bertprep.sources.documents import Source

@@ -14,7 +14,7 @@ from bertprep.errors import UsageError
 from bertprep.files.places import as_path, place
 from bertprep.options import WHERE, described, option
 from bertprep.terminal import tell
-from bertprep.workspace.layout import TRAINING
+from bertprep.work.layout import TRAINING
 
 _UNUSUAL = {
     "dropped": "whose answer is not in their context",

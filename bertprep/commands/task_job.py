@@ -29,9 +29,7 @@ from bertprep.tasks.squad import read_squad
 from bertprep.tasks.squad_features import SquadFeatures, make_features
 from bertprep.terminal import listed
 from bertprep.untrusted import CORPUS
-from bertprep.work.ledger import Ledger
-from bertprep.work.run import Task
-from bertprep.workspace.layout import (
+from bertprep.work.layout import (
     DEV,
     DEV_MISMATCHED,
     QUESTIONS,
@@ -42,7 +40,9 @@ from bertprep.workspace.layout import (
     Workspace,
     task_settings_name,
 )
-from bertprep.workspace.manifest import TASK_RECORDS, sha256_of
+from bertprep.work.ledger import Ledger
+from bertprep.work.manifest import TASK_RECORDS, sha256_of
+from bertprep.work.run import Task
 
 if TYPE_CHECKING:
     from bertprep.commands.task import Glue, Squad

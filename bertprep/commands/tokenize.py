@@ -10,7 +10,7 @@ from bertprep.commands.request import InParts, OfText, function_of
 from bertprep.files.places import place
 from bertprep.options import MADE, option
 from bertprep.terminal import tell_table
-from bertprep.workspace.layout import TOKENS
+from bertprep.work.layout import TOKENS
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,15 +12,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from bertprep.commands.request import OnExecutor, WithVocabulary, function_of
+from bertprep.commands.request import OnExecutor, WithVocabulary, check_target, function_of
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import atomic_file
 from bertprep.files.places import as_path, place
 from bertprep.options import MOST, OPTIONS, described, option
 from bertprep.terminal import tell, tell_table
-from bertprep.workspace.layout import MANIFEST, split_order
-from bertprep.workspace.manifest import TEXT_SHARDS, TOKEN_SHARDS
-from bertprep.workspace.targets import check_target
+from bertprep.work.layout import MANIFEST, split_order
+from bertprep.work.manifest import TEXT_SHARDS, TOKEN_SHARDS
 
 if TYPE_CHECKING:
     from bertprep.check.outcome import Outcome, RecordCounts
@@ -83,8 +82,8 @@ class Validate(WithVocabulary, OnExecutor):
             outcomes = [check_data_set(each, vocabulary, masked_lm_prob=self.masked_lm_prob, **how) for each in data_sets]
         _compare_texts(outcomes)
         for data_set in data_sets if self.remove_damaged else ():
-            names = None if data_set.is_whole else {data_set.home.prefix + name for name in data_set.files}
-            damage.remove_damaged(data_set.home.folder, names, workers=workers, reporter=reporter)
+            names = None if data_set.is_whole else {data_set.root.prefix + name for name in data_set.files}
+            damage.remove_damaged(data_set.root.folder, names, workers=workers, reporter=reporter)
         return outcomes
 
 

@@ -20,8 +20,8 @@ from bertprep.progress import Reporter
 from bertprep.sources.catalogue import DEFAULT_MODEL
 from bertprep.sources.corpora import GIVEN, name_corpus
 from bertprep.terminal import say, tell
-from bertprep.workspace.layout import TRAINING, VOCABULARY, Workspace
-from bertprep.workspace.parts import Part
+from bertprep.work.layout import TRAINING, VOCABULARY, Workspace
+from bertprep.work.parts import Part
 
 DEFAULT_VOCABULARY_SIZE = 8000
 

@@ -1,6 +1,6 @@
 """One writer at a time: a lock on a file, which the system releases when its holder dies, however it dies.
 
-`locked` is for folders without a manifest; a folder with a manifest is locked through its journal.
+What the ledger of `bertprep.work` binds needs none.
 """
 
 import fcntl

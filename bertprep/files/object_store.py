@@ -261,31 +261,6 @@ def put(path: ObjectPath, data: Any, sha256: str | None = None, *, replace: bool
     raise BertprepError(f"{path}: is written and removed by others again and again; see that nothing else writes there")
 
 
-def version_of(path: ObjectPath) -> dict[str, Any]:
-    """Return what `replace` needs to know of an object that it is to replace; raises `FileNotFoundError`."""
-    meta = _call(path, lambda store, key: store.head(key))
-    return {name: meta[name] for name in ("e_tag", "version") if meta.get(name)}
-
-
-def replace(path: ObjectPath, data: bytes, version: dict[str, Any]) -> bool:
-    """Replace a small object if it is still of this version, where the store can tell; returns whether it was.
-
-    False also where only the answer was lost: look again.
-    """
-    from obstore.exceptions import NotFoundError, PreconditionError
-
-    if not version:
-        return put(path, data, replace=True)
-    attributes = {SHA256: hashlib.sha256(data).hexdigest()}
-    try:
-        _call(path, lambda store, key: store.put(key, data, attributes=attributes, mode=version, use_multipart=False))
-    except (PreconditionError, NotFoundError, FileNotFoundError):
-        return False
-    except _NotSupportedError:
-        return put(path, data, replace=True)
-    return True
-
-
 def _sha256_there(path: ObjectPath) -> str | None:
     """Return the sha256 of the object that is there, from its metadata or else its bytes; None if there is none."""
     try:

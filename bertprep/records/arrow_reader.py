@@ -39,7 +39,7 @@ from bertprep.records.examples import (
     SquadExamples,
 )
 from bertprep.untrusted import parse_json, read_bounded
-from bertprep.workspace.layout import DATASET_INFO
+from bertprep.work.layout import DATASET_INFO
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -33,7 +33,7 @@ from bertprep.records.arrow_reader import has_records
 from bertprep.records.formats import find_format
 from bertprep.records.token_shards import TokenFile, has_index, token_files
 from bertprep.untrusted import CORPUS
-from bertprep.workspace.layout import (
+from bertprep.work.layout import (
     DEV,
     LEDGER,
     MANIFEST,
@@ -49,7 +49,7 @@ from bertprep.workspace.layout import (
     by_number,
     split_order,
 )
-from bertprep.workspace.manifest import (
+from bertprep.work.manifest import (
     JOURNAL_SUFFIX,
     RECORD_KINDS,
     RECORDS,
@@ -59,7 +59,7 @@ from bertprep.workspace.manifest import (
     read_manifest,
     sha256_of_vocabulary,
 )
-from bertprep.workspace.record_home import RecordHome, find_home, find_vocabulary, formats_in
+from bertprep.work.roots import Root, find_root, find_vocabulary, formats_in
 
 _RECORD_NAME = re.compile(
     r"part-\d+(-of-\d+)?(\.gz)?|(.*[._-])?(tf|of)_?rec(ord)?s?([._-]?\d+([._-]of[._-]\d+)?)?(\.gz)?"
@@ -90,7 +90,7 @@ class DataSet:
     folder: Path
     kind: str  # RECORDS, TEXT_SHARDS or TOKEN_SHARDS, whose files are the .bin alone
     files: dict[str, str]
-    home: RecordHome
+    root: Root
     manifest: Manifest | None = None
     problem: BertprepError | None = None
     is_unfinished: bool = False  # a run that makes it was stopped, or is working
@@ -130,7 +130,7 @@ class DataSet:
     @property
     def modified_ns(self) -> int:
         """When it was finished, or where no manifest tells, when a file came to the folder."""
-        manifest = self.home.folder / MANIFEST
+        manifest = self.root.folder / MANIFEST
         return (manifest if manifest.is_file() else self.folder).stat().st_mtime_ns
 
     @property
@@ -160,7 +160,7 @@ class DataSet:
         """The split or the files that were named, as a folder without splits or a manifest."""
         folder = (self.folder / next(iter(self.files))).parent
         return replace(
-            self, folder=folder, files={Path(name).name: "" for name in self.files}, home=RecordHome(folder), manifest=None
+            self, folder=folder, files={Path(name).name: "" for name in self.files}, root=Root(folder), manifest=None
         )
 
 
@@ -178,7 +178,7 @@ def find_data_sets(paths: Iterable[Path | str]) -> list[DataSet]:
             of_split = not is_folder and path.parent.name in SPLIT_NAMES
             tokens.setdefault(path.parent.parent if of_split else path.parent, []).extend(bins)
         elif not is_folder:
-            if find_home(path).prefix and not path.exists():  # a manifest lists files in it
+            if find_root(path).prefix and not path.exists():  # a manifest lists files in it
                 found.append(_records(path, ()))
                 continue
             if not path.exists():
@@ -270,7 +270,7 @@ def load_vocabulary_of(data_set: DataSet, vocab: Path | None = None) -> Vocabula
     if expected not in (None, vocabulary.sha256):
         raise BertprepError(
             f"{path}: is not the vocabulary that {data_set.folder} was made with: sha256 {vocabulary.sha256[:16]}..., expected "
-            f"{expected[:16]}... by {data_set.home.folder / MANIFEST}; name that with --vocab FILE"
+            f"{expected[:16]}... by {data_set.root.folder / MANIFEST}; name that with --vocab FILE"
         )
     return vocabulary
 
@@ -287,7 +287,7 @@ def _finished(path: Path, chosen: DataSet, notes: tuple[str, ...]) -> DataSet:
         there = sizes_of(chosen.folder, listed) if not path.is_file() else listed
         for name in _ordered(listed):
             if name not in there:
-                manifest_path = chosen.home.folder / MANIFEST
+                manifest_path = chosen.root.folder / MANIFEST
                 raise BertprepError(f"{chosen.folder / name}: is missing, {manifest_path} lists it; make the folder again")
         if not path.is_file():
             extra = [name for name in names if name not in manifest.files]
@@ -335,16 +335,16 @@ def _search(folder: Path, seen: set[str], passed: list[str]) -> Iterator[DataSet
     if (real := str(real_path(folder))) in seen:  # links may lead in a circle
         return
     seen.add(real)
-    home = find_home(folder)
+    root = find_root(folder)
     listed, problem = None, None
     try:
-        listed = read_manifest(home.folder)
+        listed = read_manifest(root.folder)
     except BertprepError as error:
         problem = error
     if listed and listed.kind == TEXT_SHARDS:
-        yield DataSet(folder, TEXT_SHARDS, _ordered(listed.files), home, listed, is_unfinished=home.is_unfinished)
+        yield DataSet(folder, TEXT_SHARDS, _ordered(listed.files), root, listed, is_unfinished=root.is_unfinished)
         return
-    manifest = home.part_of(listed)
+    manifest = root.part_of(listed)
     inside = _list(folder)
     below = [path for path in inside if path.is_dir() and path.name not in _NOT_SEARCHED and _may_be_searched(path)]
     of_splits = {path: _list(path) for path in below if path.name in SPLIT_NAMES}
@@ -366,12 +366,12 @@ def _search(folder: Path, seen: set[str], passed: list[str]) -> Iterator[DataSet
         yield replace(found, notes=_note(folder, foreign, _UNKNOWN) + notes, left_out=left_out)
     elif problem and not bins and (texts := [path for each in of_splits.values() for path in each if path.suffix == ".txt"]):
         names = [path.relative_to(folder).as_posix() for path in texts]
-        yield DataSet(folder, TEXT_SHARDS, _ordered(names), home, problem=problem)
+        yield DataSet(folder, TEXT_SHARDS, _ordered(names), root, problem=problem)
     else:
         passed += [str(folder / name) for name in foreign]
     for path in below:
         yield from _search(path, seen, passed)
-    for name in formats_in(listed) if not home.prefix else ():
+    for name in formats_in(listed) if not root.prefix else ():
         if not (folder / name).is_dir():
             yield _records(folder / name, ())
 
@@ -448,18 +448,18 @@ def _tokens(folder: Path, names: Iterable[str]) -> DataSet:
 
 def _records(folder: Path, names: Iterable[str], kinds: Collection[str] = RECORD_KINDS) -> DataSet:
     """The data set of these files, with what lies beside them."""
-    home = find_home(folder)
+    root = find_root(folder)
     files = _ordered(names)
     manifest, problem, is_unfinished = None, None, False
     try:
-        is_unfinished, manifest = home.is_unfinished, home.manifest
+        is_unfinished, manifest = root.is_unfinished, root.manifest
     except BertprepError as error:
         problem = error
     if manifest and manifest.kind not in kinds:
         manifest = None
     folders = dict.fromkeys((folder, *((folder / name).parent for name in files)))
     vocabulary = next(filter(None, map(find_vocabulary, folders)), None)
-    return DataSet(folder, RECORDS, files, home, manifest, problem, is_unfinished, vocabulary)
+    return DataSet(folder, RECORDS, files, root, manifest, problem, is_unfinished, vocabulary)
 
 
 def find_split(split: str, names: Iterable[str]) -> str | None:

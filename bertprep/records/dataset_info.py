@@ -22,7 +22,7 @@ from bertprep.errors import UsageError
 from bertprep.files.atomic import atomic_file
 from bertprep.records.columns import features_of
 from bertprep.records.examples import Shape
-from bertprep.workspace.layout import DATASET_DICT, DATASET_INFO, STATE, TRAIN, by_number
+from bertprep.work.layout import DATASET_DICT, DATASET_INFO, STATE, TRAIN, by_number
 
 _FINGERPRINT_DIGITS = 16
 _FILES_VERSION = 1  # raised when the same records would give other columns

@@ -20,8 +20,8 @@ from bertprep.records.data_sets import DataSet
 from bertprep.records.examples import Shape
 from bertprep.records.reader import RecordFile
 from bertprep.terminal import counted
-from bertprep.workspace.layout import DEV, MANIFEST, SPLITS, TASK_SPLITS, TEST, TRAINING, record_file_name, split_folder
-from bertprep.workspace.manifest import TASK_RECORDS, sha256_of, sha256_of_vocabulary
+from bertprep.work.layout import DEV, MANIFEST, SPLITS, TASK_SPLITS, TEST, TRAINING, record_file_name, split_folder
+from bertprep.work.manifest import TASK_RECORDS, sha256_of, sha256_of_vocabulary
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def with_one_pred(files: Sequence[IdentifiedFile]) -> list[IdentifiedFile]:
 
 def check_identified(data_set: DataSet, files: Sequence[IdentifiedFile]) -> None:
     """Raise where a file is not what the manifest says, or has records of another shape than the first of its split."""
-    manifest, manifest_path = data_set.manifest, data_set.home.folder / MANIFEST
+    manifest, manifest_path = data_set.manifest, data_set.root.folder / MANIFEST
     expected = sha256_of_vocabulary(manifest) if manifest else None
     if data_set.vocabulary and expected and (found_sum := sha256_of(data_set.vocabulary)) != expected:
         raise BertprepError(

@@ -45,7 +45,7 @@ from bertprep.records.record_dataset import ColumnDataset
 from bertprep.records.record_set import BadRecordError
 from bertprep.records.rows import RowMaker, addresses
 from bertprep.records.token_shards import TokenShard
-from bertprep.workspace.layout import TOKENS, TRAINING
+from bertprep.work.layout import TOKENS, TRAINING
 
 DEFAULT_GROUP = 8
 """Shards whose examples are shuffled together."""

@@ -25,10 +25,10 @@ from bertprep.records.examples import Shape, kind_made_with
 from bertprep.records.rows import RowMaker
 from bertprep.records.token_shards import TokenFile, TokenShard, token_files, write_token_shard
 from bertprep.records.write import entry_of, write_examples
+from bertprep.work.layout import MANIFEST, TRAIN, TRAINING, split_order
 from bertprep.work.ledger import Entry, Ledger
+from bertprep.work.manifest import packages_of, sha256_of, versions_of
 from bertprep.work.run import Maker, Task
-from bertprep.workspace.layout import MANIFEST, TRAIN, TRAINING, split_order
-from bertprep.workspace.manifest import packages_of, sha256_of, versions_of
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from bertprep.records.data_sets import find_records
 from bertprep.records.examples import Examples, rows_in_block
 from bertprep.records.reader import select_records
 from bertprep.records.record_set import RecordSet
-from bertprep.workspace.layout import SPLIT_NAMES, TRAINING
+from bertprep.work.layout import SPLIT_NAMES, TRAINING
 
 if TYPE_CHECKING:
     import torch

@@ -34,8 +34,8 @@ from bertprep.records.examples import KINDS, MOST_VALUES, Examples, Shape
 from bertprep.records.formats import masked_checksum
 from bertprep.records.reader import RecordFile
 from bertprep.untrusted import MOST_BYTES, parse_json
-from bertprep.workspace.layout import SPLIT_NAMES
-from bertprep.workspace.record_home import find_home
+from bertprep.work.layout import SPLIT_NAMES
+from bertprep.work.roots import find_root
 
 INDEX = ".record-index"
 _VERSION = 2
@@ -97,7 +97,7 @@ def index_place(folder: Path) -> Path:
     """Where the index of the files in a folder is kept; that of objects is among their copies."""
     if isinstance(folder, ObjectPath):
         return kept_about(folder / INDEX)
-    is_split = folder.name in SPLIT_NAMES or find_home(folder).prefix
+    is_split = folder.name in SPLIT_NAMES or find_root(folder).prefix
     return folder.with_name(f"{INDEX}.{folder.name}") if is_split else folder / INDEX
 
 

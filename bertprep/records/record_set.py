@@ -36,7 +36,7 @@ from bertprep.records.faults import explain
 from bertprep.records.file_bytes import FileBytes
 from bertprep.records.reader import select_records
 from bertprep.records.record_index import IndexedFile, changed, index_place, index_records
-from bertprep.workspace.layout import TEST, TRAINING
+from bertprep.work.layout import TEST, TRAINING
 
 _MOST_FLOAT, _ONE, _MINUS_ZERO = 0x7F7FFFFF, 0x3F800000, 0x80000000  # the bits of the highest finite float32, 1 and -0
 _MOST_MAPPINGS = 32_000  # Linux allows 65,530 a process

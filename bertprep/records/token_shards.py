@@ -31,7 +31,7 @@ from bertprep.instances.generator import MOST_TOKENS_IN_SHARD
 from bertprep.instances.tokenizer import TokenizedShard
 from bertprep.instances.vocabulary import MOST_TOKENS, Vocabulary
 from bertprep.records.write import WrittenFile
-from bertprep.workspace.manifest import Manifest
+from bertprep.work.manifest import Manifest
 
 MAGIC = b"MMIDIDX\0\0"
 _HEADER = np.dtype([("magic", "S9"), ("version", "<u8"), ("code", "u1"), ("sequences", "<u8"), ("indices", "<u8")])

@@ -15,7 +15,7 @@ from bertprep.errors import UsageError
 from bertprep.files.places import place
 from bertprep.sources.sample import SAMPLE
 from bertprep.untrusted import CORPUS
-from bertprep.workspace.layout import LISTING, MANIFEST, Workspace
+from bertprep.work.layout import LISTING, MANIFEST, Workspace
 
 BOOKS = "bookscorpus"
 GIVEN = "corpus"

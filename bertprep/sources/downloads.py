@@ -21,8 +21,8 @@ from bertprep.sources.readers import is_web
 from bertprep.sources.release import link_into, write_bert_config, write_release
 from bertprep.sources.web import list_url, name_in_url
 from bertprep.untrusted import MOST_BYTES, parse_json, read_bounded
-from bertprep.workspace.layout import GOOGLE_PREFIX, MANIFEST, QUESTIONS, VOCABULARY, Workspace
-from bertprep.workspace.manifest import RECORD_KINDS, Manifest, check_manifest
+from bertprep.work.layout import GOOGLE_PREFIX, MANIFEST, QUESTIONS, VOCABULARY, Workspace
+from bertprep.work.manifest import RECORD_KINDS, Manifest, check_manifest
 
 ALL = "all"
 DATASET = "dataset"

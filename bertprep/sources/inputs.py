@@ -31,8 +31,8 @@ from bertprep.sources.documents import DUMP, MEMORY, TEXT, WHOLE, MemorySource, 
 from bertprep.sources.fields import column_texts, find_column, row_text, show_names
 from bertprep.sources.readers import check_not_records, file_system, is_local, is_url, is_web, split_hops, suffixes
 from bertprep.untrusted import LIST, NAME, check_values, parse_json, read_bounded
-from bertprep.workspace.layout import DATASET_DICT, STATE, TRAIN, is_saved
-from bertprep.workspace.manifest import sha256_of
+from bertprep.work.layout import DATASET_DICT, STATE, TRAIN, is_saved
+from bertprep.work.manifest import sha256_of
 
 READER_OF = {
     ".jsonl": "json lines", ".ndjson": "json lines", ".json": "json lines", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet",

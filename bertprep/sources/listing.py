@@ -38,8 +38,8 @@ from bertprep.untrusted import (
     parse_json,
     read_bounded,
 )
-from bertprep.workspace.layout import LISTING
-from bertprep.workspace.manifest import sha256_of
+from bertprep.work.layout import LISTING
+from bertprep.work.manifest import sha256_of
 
 SCHEMA = 1
 OWN_FILES = "files"

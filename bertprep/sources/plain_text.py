@@ -20,7 +20,7 @@ from bertprep import kernels
 from bertprep.errors import BertprepError
 from bertprep.files.places import ObjectPath, open_at
 from bertprep.kernels.numbers import CLOSING_MARKS, SENTENCE_ENDS, TEXT_SLACK
-from bertprep.workspace.manifest import sha256_of
+from bertprep.work.manifest import sha256_of
 
 BLOCK_BYTES = 1_000_000
 BATCH_BYTES = 500_000

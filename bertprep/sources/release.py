@@ -27,7 +27,7 @@ from bertprep.untrusted import TEXT, check_values, parse_json, read_bounded
 from bertprep.weights.google_names import variable_shapes
 from bertprep.weights.hugging_face import Weights, read_weights
 from bertprep.weights.tensor_bundle import MissingTensorFlowError, bundle_files, holds, write_bundle
-from bertprep.workspace.layout import GOOGLE_PREFIX, VOCABULARY
+from bertprep.work.layout import GOOGLE_PREFIX, VOCABULARY
 
 CONFIG, BERT_CONFIG = "config.json", "bert_config.json"
 

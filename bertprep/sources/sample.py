@@ -12,7 +12,7 @@ from pathlib import Path
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import atomic_file
 from bertprep.files.lock import locked
-from bertprep.workspace.layout import Workspace
+from bertprep.work.layout import Workspace
 
 SAMPLE = "sample"
 

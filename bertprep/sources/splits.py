@@ -28,7 +28,7 @@ from bertprep.sources.listing import Listing, check_source, load_listing, save_l
 from bertprep.sources.readers import suffixes
 from bertprep.sources.web import RequestError, retry
 from bertprep.untrusted import check_name
-from bertprep.workspace.layout import LISTING, TRAIN, Workspace
+from bertprep.work.layout import LISTING, TRAIN, Workspace
 
 CONVERTED = "refs/convert/parquet"
 """The revision of the Hub's own conversion to Parquet."""

@@ -29,7 +29,7 @@ from bertprep.tasks import squad_metric
 from bertprep.tasks.glue import TASKS, File, GlueTask
 from bertprep.tasks.squad import VERSIONS
 from bertprep.untrusted import parse_json
-from bertprep.workspace.manifest import sha256_of
+from bertprep.work.manifest import sha256_of
 
 NUMBERED = re.compile(r"-(\d{5})-of-(\d{5})\.parquet$")
 SQUAD_FILES = {"train": "train", "validation": "dev"}  # split on the Hub -> beginning of the file's name

@@ -30,7 +30,7 @@ from bertprep.sources.listing import Listing, RemoteFile, check_on_disk, load_li
 from bertprep.terminal import printable
 from bertprep.untrusted import check_name
 from bertprep.version import __version__
-from bertprep.workspace.layout import Workspace
+from bertprep.work.layout import Workspace
 
 TRIES_TO_LIST = 6
 """Fewer for a listing, so that a server that cannot be reached is reported after 31 s."""

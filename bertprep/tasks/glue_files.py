@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from bertprep.errors import BertprepError
 from bertprep.tasks.glue import MAX_SCORE, UNLABELLED, Columns, GlueTask
 from bertprep.untrusted import parse_json
-from bertprep.workspace.layout import by_number
+from bertprep.work.layout import by_number
 
 TEXT_A = ("text_a", "sentence1", "text", "sentence")
 TEXT_B = ("text_b", "sentence2")

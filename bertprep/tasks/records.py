@@ -29,9 +29,9 @@ from bertprep.tasks.glue import GlueTask
 from bertprep.tasks.glue_features import make_examples
 from bertprep.tasks.glue_files import Labels, Row, TextFile, label_ids
 from bertprep.tasks.squad_features import BLOCK_ROWS, SquadFeatures
+from bertprep.work.layout import TRAINING
 from bertprep.work.ledger import Entry
 from bertprep.work.run import Maker
-from bertprep.workspace.layout import TRAINING
 
 
 @dataclass(frozen=True)

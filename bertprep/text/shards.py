@@ -41,12 +41,12 @@ from bertprep.text.cleaning import Cleaner
 from bertprep.text.runs import HASHES, Documents, RunFile, Sorter, merge_runs, read_rows, read_windows
 from bertprep.text.sentences import load_splitter
 from bertprep.work.damage import remove_damaged
+from bertprep.work.difference import check_same, make_header
+from bertprep.work.layout import MAPPED, TEST, TRAINING, Workspace, text_shard
 from bertprep.work.ledger import Entry, Ledger
+from bertprep.work.manifest import MAPPED_TEXT, TEXT_SHARDS, Manifest, is_in_place, read_manifest, versions_of
+from bertprep.work.parts import Part
 from bertprep.work.run import Maker, Task, run
-from bertprep.workspace.journal import check_same, make_header
-from bertprep.workspace.layout import MAPPED, TEST, TRAINING, Workspace, text_shard
-from bertprep.workspace.manifest import MAPPED_TEXT, TEXT_SHARDS, Manifest, is_in_place, read_manifest, versions_of
-from bertprep.workspace.parts import Part
 
 PIECE_BYTES = 24_000_000
 """Inputs, or pieces of text files, of about this size are sorted at once."""

@@ -15,7 +15,7 @@ from bertprep.files.atomic import explain_write_error
 from bertprep.files.places import is_object
 from bertprep.progress import Reporter, say
 from bertprep.work.ledger import Entry, listed_entries
-from bertprep.workspace.manifest import sha256_of
+from bertprep.work.manifest import sha256_of
 
 MISSING = "is missing"
 
@@ -52,6 +52,14 @@ def remove_damaged(folder: Path, names: Collection[str] | None, *, workers: int,
         except OSError as error:
             raise explain_write_error(path, error) from error
         say(f"{path}: {why}; removed, and the command that made it makes it again")
+
+
+def check_undamaged(folder: Path, files: Mapping[str, Entry], *, advice: str, workers: int, reporter: Reporter) -> None:
+    """Raise `BertprepError` if a file of a finished folder is damaged; `advice` says how to make it again."""
+    damaged = find_damaged(folder, files, label="compare checksums", workers=workers, reporter=reporter)
+    for name, why in damaged.items():
+        more = f" (and {len(damaged) - 1:,} more)" if len(damaged) > 1 else ""
+        raise BertprepError(f"{folder / name}: {why}{more}; {advice}")
 
 
 def _compare(folder: Path, listed: tuple[str, Entry]) -> tuple[str, int]:

@@ -26,9 +26,9 @@ from bertprep.errors import BertprepError
 from bertprep.files.atomic import atomic_file, create_file, explain_write_error, remove_leftovers, sync_folder, temporary_name
 from bertprep.files.places import ObjectPath, is_object, remove_all, sizes_of
 from bertprep.untrusted import OBJECT, SHA256, TEXT, check_values, parse_json, read_bounded
-from bertprep.workspace.journal import check_same, make_header
-from bertprep.workspace.layout import LEDGER, MANIFEST, RECEIPTS, by_number, check_splits_inside
-from bertprep.workspace.manifest import (
+from bertprep.work.difference import check_same, make_header
+from bertprep.work.layout import LEDGER, MANIFEST, RECEIPTS, by_number, check_splits_inside
+from bertprep.work.manifest import (
     DECIDING,
     JOURNAL_SUFFIX,
     KINDS,
@@ -298,16 +298,20 @@ class Ledger:
         self._is_first = False
 
 
+def is_begun(folder: Path) -> bool:
+    """Return whether there is a ledger, or what bertprep 0.2 had in its place."""
+    return any((folder / name).is_dir() for name in (LEDGER, RECEIPTS)) or (folder / _OLD[0]).exists()
+
+
 def is_unfinished(folder: Path) -> bool:
     """Return whether a run that makes the folder was stopped, or is working.
 
     Of a run that ends now the ledger goes when the manifest is there, so the ledger is looked at first.
     """
-    has_ledger = any((folder / name).is_dir() for name in (LEDGER, RECEIPTS)) or (folder / _OLD[0]).exists()
-    if not has_ledger:
+    if not is_begun(folder):
         return False
     manifest = read_manifest(folder)
-    return not (manifest and is_in_place(folder, manifest.files))
+    return (folder / _OLD[0]).exists() or not (manifest and is_in_place(folder, manifest.files))
 
 
 def check_begun_by_older(folder: Path) -> None:

@@ -21,8 +21,8 @@ from bertprep import pool
 from bertprep.errors import BertprepError
 from bertprep.progress import SILENT, Reporter
 from bertprep.work.ledger import Entry, Ledger
-from bertprep.workspace.manifest import Manifest
-from bertprep.workspace.parts import FINISH, Part
+from bertprep.work.manifest import Manifest
+from bertprep.work.parts import FINISH, Part
 
 FAIL_AFTER = "BERTPREP_FAIL_AFTER"
 """Environment variable for tests: "3 SIGKILL" kills the process right after its third file was finished."""

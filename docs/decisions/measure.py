@@ -26,7 +26,7 @@ from bertprep.sources.sample import write_sample
 from bertprep.text import sentences
 from bertprep.text.sentences import Splitter, split_paragraph, split_sentences
 from bertprep.text.train_vocabulary import train_vocabulary
-from bertprep.workspace.layout import Workspace
+from bertprep.work.layout import Workspace
 
 RUNS = 7
 

@@ -19,7 +19,7 @@ from bertprep.check.outcome import Outcome
 from bertprep.commands.validate import validate
 from bertprep.config import InstanceSettings
 from bertprep.instances import generator
-from bertprep.workspace.layout import MANIFEST
+from bertprep.work.layout import MANIFEST
 from tests.check.faulty import split_frames
 from tests.corpora import deal
 from tests.golden import GOLDEN

@@ -18,8 +18,8 @@ from bertprep import records
 from bertprep.records import MaskedExamples, PretrainingExamples
 from bertprep.records.formats import masked_checksum
 from bertprep.records.write import write_examples
-from bertprep.workspace.layout import MANIFEST
-from bertprep.workspace.manifest import sha256_of
+from bertprep.work.layout import MANIFEST
+from bertprep.work.manifest import sha256_of
 from tests.records.handmade import Dialect, Number, message
 
 Values = dict[str, list[Number]]

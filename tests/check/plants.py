@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from bertprep.workspace.layout import MANIFEST, VOCABULARY
+from bertprep.work.layout import MANIFEST, VOCABULARY
 from tests.check.edits import draw_shown, length, mask_again
 from tests.check.faulty import Change, Spoiled
 from tests.records.handmade import Dialect, field, float_list, message

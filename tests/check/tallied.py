@@ -11,7 +11,7 @@ from bertprep.check.records import RecordChecker, RecordRules
 from bertprep.check.statistics import expect
 from bertprep.instances import load_vocabulary
 from bertprep.records.examples import PretrainingExamples
-from bertprep.workspace.manifest import Manifest
+from bertprep.work.manifest import Manifest
 from tests.golden import GOLDEN
 
 CLS, SEP, MASK = 2, 3, 4

@@ -18,7 +18,7 @@ from bertprep.commands.create import create
 from bertprep.config import InstanceSettings
 from bertprep.instances.vocabulary import Vocabulary
 from bertprep.records.examples import PretrainingExamples
-from bertprep.workspace.manifest import Manifest
+from bertprep.work.manifest import Manifest
 from tests.check.tallied import outcome_of, sound_examples
 from tests.corpora import deal
 from tests.golden import GOLDEN

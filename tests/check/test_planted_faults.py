@@ -12,7 +12,7 @@ import bertprep
 from bertprep.check.outcome import Finding
 from bertprep.commands.validate import validate
 from bertprep.config import InstanceSettings, ShardSettings
-from bertprep.workspace.layout import MANIFEST, SPLITS, VOCABULARY
+from bertprep.work.layout import MANIFEST, SPLITS, VOCABULARY
 from tests.check import edits, plants
 from tests.check.edits import SEP, THE, TOKENS, put
 from tests.check.faulty import Spoiled

@@ -26,8 +26,8 @@ from bertprep.records import (
 )
 from bertprep.records import open as open_records
 from bertprep.records.write import write_examples
-from bertprep.workspace.layout import MANIFEST
-from bertprep.workspace.manifest import RECORDS, Manifest, read_manifest, sha256_of
+from bertprep.work.layout import MANIFEST
+from bertprep.work.manifest import RECORDS, Manifest, read_manifest, sha256_of
 from tests.golden import GOLDEN
 from tests.records.task_records import CLS, FIRST_WORD, LABELS, TASK_KINDS, TOKENS, task_examples
 

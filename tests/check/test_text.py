@@ -11,9 +11,9 @@ from bertprep.commands.validate import validate
 from bertprep.config import ShardSettings
 from bertprep.progress import SILENT
 from bertprep.records.data_sets import DataSet
-from bertprep.workspace.layout import Workspace
-from bertprep.workspace.manifest import TEXT_SHARDS
-from bertprep.workspace.record_home import RecordHome
+from bertprep.work.layout import Workspace
+from bertprep.work.manifest import TEXT_SHARDS
+from bertprep.work.roots import Root
 
 A, B = "training/tiny_training_00000.txt", "training/tiny_training_00001.txt"
 TEST = "test/tiny_test_00000.txt"
@@ -26,7 +26,7 @@ def check(folder: Path, changes: dict[str, str | bytes]) -> list[Finding]:
     for name, content in texts.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-    data_set = DataSet(folder, TEXT_SHARDS, dict.fromkeys(texts, ""), RecordHome(folder))
+    data_set = DataSet(folder, TEXT_SHARDS, dict.fromkeys(texts, ""), Root(folder))
     shown = SILENT.progress("validate", 1)
     return check_data_set(data_set, None, masked_lm_prob=None, sample=None, workers=1, shown=shown).findings
 

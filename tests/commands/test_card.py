@@ -6,7 +6,7 @@ import pytest
 
 from bertprep.commands.card import PushedSet, card
 from bertprep.records.examples import ClassificationExamples, PretrainingExamples, Shape
-from bertprep.workspace.manifest import RECORDS, TASK_RECORDS, Manifest
+from bertprep.work.manifest import RECORDS, TASK_RECORDS, Manifest
 
 FACTS = {"bytes": 5, "sha256": hashlib.sha256(b"bytes").hexdigest(), "examples": 12_345}
 

@@ -19,8 +19,8 @@ from bertprep.records.convert import Span
 from bertprep.records.data_sets import find_records
 from bertprep.records.deal import IdentifiedFile, deal, deal_picked
 from bertprep.records.examples import PretrainingExamples, Shape
-from bertprep.workspace.layout import by_number
-from bertprep.workspace.manifest import read_manifest
+from bertprep.work.layout import by_number
+from bertprep.work.manifest import read_manifest
 from tests.golden import GOLDEN
 from tests.records.handmade import FIRST, PRED, SECOND, SEQ, Dialect, file_of, random_record
 

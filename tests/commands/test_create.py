@@ -20,8 +20,8 @@ from bertprep.files.atomic import atomic_file
 from bertprep.files.places import place
 from bertprep.instances import load_vocabulary
 from bertprep.records.data_sets import find_records
-from bertprep.workspace.layout import MANIFEST
-from bertprep.workspace.manifest import sha256_of
+from bertprep.work.layout import MANIFEST
+from bertprep.work.manifest import sha256_of
 from tests.corpora import deal, pad_at, sums
 from tests.golden import GOLDEN
 from tests.instances.examples import reference_examples

@@ -20,8 +20,8 @@ from bertprep.records.data_sets import find_records
 from bertprep.records.examples import ClassificationExamples, RegressionExamples, SquadEvalExamples, SquadExamples
 from bertprep.records.write import write_examples
 from bertprep.tasks import records as task_records
-from bertprep.workspace.layout import TEST, TRAINING
-from bertprep.workspace.manifest import read_manifest, sha256_of
+from bertprep.work.layout import TEST, TRAINING
+from bertprep.work.manifest import read_manifest, sha256_of
 from tests.corpora import pad_at, sums
 from tests.golden import GOLDEN
 

@@ -14,7 +14,7 @@ from bertprep.errors import BertprepError, UsageError
 from bertprep.files import object_store
 from bertprep.files.atomic import atomic_file
 from bertprep.files.places import place
-from bertprep.workspace.layout import LEDGER, Workspace
+from bertprep.work.layout import LEDGER, Workspace
 from tests.corpora import deal, sums
 from tests.golden import GOLDEN
 from tests.object_store import Fault, Store, store
@@ -77,7 +77,7 @@ def test_killed_at_any_moment_it_leaves_the_same_and_nothing_half_made_is_ever_s
         Fault("PUT", f"sharded/.*{LEDGER}/.*training_00001.*", lose=True),
         Fault("PUT", "sharded/.*manifest.json", lose=True),
         Fault("PUT", "arrow/.*00001.*arrow", lose=True),
-        Fault("POST", "", lose=True),  # receipts are removed
+        Fault("POST", "", lose=True),  # markers are removed
         Fault("PUT", ".*converted/.*part-1", lose=True),
     ]
     store.faults += [Fault("PUT", ".*00000.*", lose=True, times=3), Fault("GET", status=503, code="SlowDown", times=3)]

@@ -30,8 +30,8 @@ from bertprep.records import FEATURES
 from bertprep.records.columns import features_of
 from bertprep.records.data_sets import find_records
 from bertprep.records.examples import PretrainingExamples, Shape
-from bertprep.workspace.layout import MANIFEST
-from bertprep.workspace.manifest import read_manifest, sha256_of
+from bertprep.work.layout import MANIFEST
+from bertprep.work.manifest import read_manifest, sha256_of
 from tests.corpora import sums
 from tests.golden import GOLDEN
 from tests.hub_server import Answer, HubServer, use_hub

@@ -24,8 +24,8 @@ from bertprep.errors import UsageError
 from bertprep.records import PretrainingExamples
 from bertprep.records.data_sets import find_data_sets
 from bertprep.records.write import write_examples
-from bertprep.workspace.layout import MANIFEST
-from bertprep.workspace.manifest import JOURNAL_SUFFIX
+from bertprep.work.layout import MANIFEST
+from bertprep.work.manifest import JOURNAL_SUFFIX
 from tests.check.clean_sets import CleanSet, write_set, write_texts
 from tests.check.tallied import RULES, VOCABULARY
 from tests.corpora import deal, pad_at, sums

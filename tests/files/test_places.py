@@ -21,7 +21,7 @@ from bertprep.files.object_cache import local_copy
 from bertprep.files.object_store import put
 from bertprep.files.places import ObjectPath, open_at, place, remove_all, sizes_of
 from bertprep.untrusted import read_bounded
-from bertprep.workspace.manifest import sha256_of
+from bertprep.work.manifest import sha256_of
 from tests.object_store import Fault, Store, store
 
 __all__ = ["store"]  # a fixture

@@ -17,7 +17,7 @@ from bertprep.records.columns import COLUMNS, LABELS, rows_in_batch, schema_of
 from bertprep.records.dataset_info import DatasetFolder
 from bertprep.records.examples import Shape
 from bertprep.records.write import write_examples
-from bertprep.workspace.layout import is_saved
+from bertprep.work.layout import is_saved
 from tests.records.handmade import FIRST, SECOND, Record, file_of
 from tests.records.task_records import task_examples
 

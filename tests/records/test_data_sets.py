@@ -21,7 +21,7 @@ from bertprep.errors import BertprepError, UsageError
 from bertprep.records import PretrainingExamples
 from bertprep.records.data_sets import find_data_sets, find_records
 from bertprep.records.record_set import RecordSet
-from bertprep.workspace.manifest import sha256_of
+from bertprep.work.manifest import sha256_of
 from tests.records.columns import column_examples, write_any, write_parquet
 from tests.records.handmade import Dialect, file_of, random_record
 from tests.trainer.test_data import opened
@@ -189,7 +189,7 @@ def test_all_see_the_same(layout: Layout, lay: Callable[[str], None], capsys: py
 
     for name in training + test:
         (alone,) = find_data_sets([name])
-        assert (alone.home, alone.vocabulary) == (found.home, found.vocabulary)
+        assert (alone.root, alone.vocabulary) == (found.root, found.vocabulary)
         assert (main(["inspect", name]) == 2) == (found.vocabulary is None)
     main(["validate", layout.named, "--html", "../page.html", "--workers", "1"])
     assert all(Path(name).name in Path("../page.html").read_text() for name in training + test)

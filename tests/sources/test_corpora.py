@@ -11,8 +11,8 @@ from bertprep.commands.shard import ensure_shards, shard
 from bertprep.errors import BertprepError, UsageError
 from bertprep.sources.corpora import name_corpus, name_made_corpus, parts_of
 from bertprep.sources.listing import Listing, RemoteFile, save_listing
-from bertprep.workspace.layout import Workspace
-from bertprep.workspace.manifest import sha256_of
+from bertprep.work.layout import Workspace
+from bertprep.work.manifest import sha256_of
 from tests.corpora import sums
 
 ARTICLES = [

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from bertprep.sources.sample import write_sample
-from bertprep.workspace.layout import Workspace
-from bertprep.workspace.manifest import sha256_of
+from bertprep.work.layout import Workspace
+from bertprep.work.manifest import sha256_of
 
 
 def test_the_sample_is_249_speeches_one_paragraph_a_line(tmp_path: Path) -> None:

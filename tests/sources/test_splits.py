@@ -16,7 +16,7 @@ from bertprep.errors import BertprepError, UsageError
 from bertprep.progress import SILENT
 from bertprep.sources.inputs import source_at
 from bertprep.sources.splits import CONVERTED, fetch_split
-from bertprep.workspace.layout import Workspace
+from bertprep.work.layout import Workspace
 from tests.hub_server import NOT_LET_IN, HubServer, use_hub
 from tests.hub_uploads import Account
 from tests.small_hub import SENTENCES, bookcorpus_files, parquet, wikipedia_files

@@ -17,7 +17,7 @@ from bertprep.tasks.glue import TASKS, GlueTask, find_task, own_task
 from bertprep.tasks.glue_features import make_examples, truncated_sizes
 from bertprep.tasks.glue_files import find_labels, label_ids, read_file
 from bertprep.tasks.records import glue_source
-from bertprep.workspace.layout import DEV, DEV_MISMATCHED, SUBMISSION, SUBMISSION_MISMATCHED, TRAINING
+from bertprep.work.layout import DEV, DEV_MISMATCHED, SUBMISSION, SUBMISSION_MISMATCHED, TRAINING
 
 WORDS = [*SPECIAL_TOKENS, "the", "cat", "sat", "a", "dog", "cafe", "Cafe", "Café", "##s", '"', "北", "京"]
 REVIEWS = own_task("reviews", ["bad", "good"])

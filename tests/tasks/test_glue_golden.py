@@ -11,7 +11,7 @@ from bertprep.instances import Tokenizer, load_vocabulary
 from bertprep.tasks.glue import UNLABELLED, find_task
 from bertprep.tasks.glue_features import make_examples
 from bertprep.tasks.glue_files import label_ids, read_file
-from bertprep.workspace.layout import DEV, SUBMISSION, TRAINING
+from bertprep.work.layout import DEV, SUBMISSION, TRAINING
 from tests.golden import GOLDEN
 
 GLUE = GOLDEN / "finetune" / "glue"

@@ -8,7 +8,7 @@ import pytest
 from bertprep.errors import BertprepError, UsageError
 from bertprep.tasks.glue import find_task
 from bertprep.tasks.glue_metrics import compute_metrics, predict, write_predictions, write_submission
-from bertprep.workspace.layout import DEV, SUBMISSION, SUBMISSION_MISMATCHED
+from bertprep.work.layout import DEV, SUBMISSION, SUBMISSION_MISMATCHED
 
 
 def logits(*predicted: int, labels: int = 2) -> "np.ndarray[tuple[int, int], np.dtype[np.float32]]":

@@ -32,8 +32,8 @@ from bertprep.records.make import identify_text
 from bertprep.sources import plain_text
 from bertprep.text import runs, shards
 from bertprep.text.shards import count_shards, cut_hashes
+from bertprep.work.manifest import Manifest, sha256_of
 from bertprep.work.run import FAIL_AFTER
-from bertprep.workspace.manifest import Manifest, sha256_of
 from tests.golden import GOLDEN
 
 SMALL = {

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from bertprep.errors import BertprepError, UsageError
 from bertprep.sources.sample import write_sample
 from bertprep.text.train_vocabulary import count_words, merge_pairs, split_characters, train_vocabulary
-from bertprep.workspace.layout import Workspace
-from bertprep.workspace.manifest import sha256_of
+from bertprep.work.layout import Workspace
+from bertprep.work.manifest import sha256_of
 
 
 def train(folder: Path, text: str, **choices: Any) -> list[str]:

@@ -14,8 +14,8 @@ import numpy as np
 
 import bertprep
 from bertprep.instances import load_vocabulary
-from bertprep.workspace.layout import MANIFEST, VOCABULARY, Workspace, record_file_name
-from bertprep.workspace.manifest import RECORDS, Manifest
+from bertprep.work.layout import MANIFEST, VOCABULARY, Workspace, record_file_name
+from bertprep.work.manifest import RECORDS, Manifest
 from tests.records.handmade import Dialect, file_of, random_record
 from tests.trainer import small_runs
 from tests.trainer.small_runs import MODEL

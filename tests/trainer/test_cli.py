@@ -8,7 +8,7 @@ import pytest
 
 from bertprep import __version__
 from bertprep.weights.hugging_face import save_weights
-from bertprep.workspace.layout import VOCABULARY
+from bertprep.work.layout import VOCABULARY
 from tests.trainer.numpy_engine import at_step, plan, run_command
 from tests.trainer.small_data import TOKENS, write_data, write_in_workspace
 from trainer.cli import COMMANDS, main, make_parser

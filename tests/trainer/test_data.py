@@ -9,8 +9,8 @@ import bertprep
 from bertprep.config import RECORD_FORMATS
 from bertprep.records import PretrainingExamples
 from bertprep.records.write import write_examples
-from bertprep.workspace.layout import MANIFEST, VOCABULARY, Workspace
-from bertprep.workspace.manifest import JOURNAL_SUFFIX
+from bertprep.work.layout import MANIFEST, VOCABULARY, Workspace
+from bertprep.work.manifest import JOURNAL_SUFFIX
 from tests.records.columns import column_examples
 from tests.trainer.small_data import opened, write_data, write_in_workspace
 

@@ -13,7 +13,7 @@ import bertprep
 from bertprep.config import InstanceSettings, RecordFormat
 from bertprep.errors import UsageError
 from bertprep.records.live import LiveExamples
-from bertprep.workspace.layout import MANIFEST
+from bertprep.work.layout import MANIFEST
 from tests.corpora import deal
 from tests.trainer.numpy_engine import (
     NumPyEngine,

@@ -20,8 +20,8 @@ from bertprep.records.record_set import RecordSet
 from bertprep.records.write import write_examples
 from bertprep.tasks.glue import TASKS, own_task
 from bertprep.weights.hugging_face import save_weights
-from bertprep.workspace.layout import MANIFEST
-from bertprep.workspace.manifest import JOURNAL_SUFFIX
+from bertprep.work.layout import MANIFEST
+from bertprep.work.manifest import JOURNAL_SUFFIX
 from tests.trainer.numpy_engine import pattern_of, refuse
 from tests.trainer.small_data import TOKENS, save_checkpoint, write_data, write_in_workspace
 from tests.trainer.small_runs import MODEL, VOCABULARY, WEIGHTS

@@ -12,7 +12,7 @@ from bertprep.config import DEFAULT_FORMATS, InstanceSettings, RecordFormat
 from bertprep.files.lock import locked
 from bertprep.records import MaskedExamples
 from bertprep.records.write import write_examples
-from bertprep.workspace.layout import MANIFEST
+from bertprep.work.layout import MANIFEST
 from tests.golden import GOLDEN
 from tests.records.columns import column_examples
 from tests.trainer.numpy_engine import RecordFolder, at_step, checkpoints, pattern_of, refuse, run_command, saved_steps, sigterm

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bertprep.config import GlueSettings, SquadSettings
-from bertprep.workspace.layout import task_settings_name
+from bertprep.work.layout import task_settings_name
 from tests.golden import GOLDEN
 from tests.records.test_record_set import write_folder
 from trainer.cli import make_parser

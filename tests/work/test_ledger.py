@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from bertprep.errors import BertprepError
+from bertprep.work.layout import LEDGER, MANIFEST
 from bertprep.work.ledger import Ledger, is_unfinished, listed_entries
-from bertprep.workspace.layout import LEDGER, MANIFEST
-from bertprep.workspace.manifest import RECORDS, Manifest, read_manifest
+from bertprep.work.manifest import RECORDS, Manifest, read_manifest
 from tests.hostile import BAD_NAMES, NESTED, NO_FILES, make_no_file
 from tests.work.toy import tree
 

@@ -14,9 +14,9 @@ import pytest
 
 from bertprep.errors import BertprepError
 from bertprep.files import object_store
+from bertprep.work.layout import LEDGER, MANIFEST
 from bertprep.work.ledger import is_unfinished
-from bertprep.workspace.layout import LEDGER, MANIFEST
-from bertprep.workspace.parts import FINISH, Part
+from bertprep.work.parts import FINISH, Part
 from tests.object_store import Fault, Store, store
 from tests.work import toy
 from tests.work.toy import FORMATS, Request, forked, in_store, status_of, statuses, stop_at, tree, visible, write

@@ -12,9 +12,9 @@ from bertprep.errors import BertprepError
 from bertprep.files.atomic import atomic_file
 from bertprep.files.places import place
 from bertprep.work.ledger import Entry, Ledger
+from bertprep.work.manifest import RECORDS
+from bertprep.work.parts import Part
 from bertprep.work.run import Made, Maker, Task, run
-from bertprep.workspace.manifest import RECORDS
-from bertprep.workspace.parts import Part
 
 FORMATS = ("plain", "double")
 VERSIONS = {"bertprep": "1", "python": "3"}

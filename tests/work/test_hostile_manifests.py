@@ -1,4 +1,4 @@
-"""Manifests and journals made by others or damaged by a disk, given to every command that reads them."""
+"""Manifests made by others or damaged by a disk, given to every command that reads them."""
 
 import json
 import shutil
@@ -11,9 +11,8 @@ import pytest
 import bertprep
 from bertprep.cli import main
 from bertprep.config import ShardSettings
-from bertprep.workspace.journal import Journal
-from bertprep.workspace.layout import MANIFEST
-from bertprep.workspace.manifest import (
+from bertprep.work.layout import MANIFEST
+from bertprep.work.manifest import (
     JOURNAL_SUFFIX,
     KINDS,
     MAPPED_TEXT,
@@ -193,41 +192,6 @@ def header(**more: object) -> bytes:
 
 def entry(name: object = "training/part-00000", **facts: object) -> bytes:
     return json.dumps({"name": name, "facts": {"bytes": 3, "sha256": "0" * 64, "examples": 1, **facts}}).encode()
-
-
-DAMAGED_LINES = {
-    "zeros": b"\0" * 100,
-    "nested": NESTED,
-    "half": b'{"name": "training/part-0',
-    "a list": b"[]",
-    "null": b"null",
-    "no facts": b'{"name": "training/part-00000"}',
-    "a key twice": b'{"name": "a", "name": "b"}',
-    "not UTF-8": b'{"name": "\xff"}',
-    **{f"bytes {value}": entry(bytes=value) for value in (None, -1, "3", 1.5, 10**30)},
-    **{f"name {name[:30]!r}": entry(name) for name in BAD_NAMES},
-    "a number as name": entry(7),
-}
-
-
-@pytest.mark.parametrize("line", DAMAGED_LINES.values(), ids=DAMAGED_LINES)
-def test_a_damaged_journal_is_one_line_that_says_where(line: bytes, tmp_path: Path) -> None:
-    (tmp_path / "outside").write_bytes(b"abc")
-    folder = tmp_path / "records"
-    folder.mkdir()
-    (folder / JOURNAL).write_bytes(header() + entry() + b"\n" + line + b"\n")
-    before = contents(tmp_path)
-    with pytest.raises(bertprep.BertprepError, match=r"\A[^\n]*journal: is damaged \(line 3: [^\n]*\Z"):
-        Journal(folder, RECORDS, {"seq": 128, "pred": 20}).__enter__()
-    assert contents(tmp_path) == before
-
-
-def test_a_journal_that_breaks_off_is_whole_up_to_there(tmp_path: Path) -> None:
-    (tmp_path / "training").mkdir()
-    (tmp_path / "training" / "part-00000").write_bytes(b"abc")
-    (tmp_path / JOURNAL).write_bytes(header() + entry() + b'\n{"name": "trai')
-    with Journal(tmp_path, RECORDS, {"seq": 128, "pred": 20}) as journal:
-        assert list(journal.done) == ["training/part-00000"]
 
 
 @pytest.mark.parametrize("link", ["training", "test", "ofrecord", JOURNAL])

@@ -3,7 +3,7 @@
 import pytest
 
 from bertprep.errors import UsageError
-from bertprep.workspace.parts import FINISH, Part, read_part
+from bertprep.work.parts import FINISH, Part, read_part
 
 
 def of_slurm(one: int, first: int, last: int, count: int) -> Part | None:

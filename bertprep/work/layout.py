@@ -31,12 +31,13 @@
     WORKDIR/tfrecord/SETTINGS/squad_v1.1/dev.json             the questions that the records in dev/ are made of
     WORKDIR/models/RUN/...                                    what the trainer writes: checkpoints, log, TensorBoard's files
 
-    DIR/manifest.json                                         for --output DIR, for all formats
-    DIR/vocab.txt
-    DIR/tfrecord/CORPUS_training_00000.tfrecord
-    DIR/ofrecord/part-0
-    DIR/arrow/{CORPUS_training_00000.arrow,state.json,dataset_info.json}
-    DIR/parquet/CORPUS_training_00000.parquet
+    DIR/tfrecord/{manifest.json,vocab.txt}                    for --output DIR
+    DIR/tfrecord/training/CORPUS_training_00000.tfrecord
+    DIR/ofrecord/{manifest.json,vocab.txt}
+    DIR/ofrecord/training/part-0
+    DIR/arrow/{manifest.json,vocab.txt,dataset_dict.json}
+    DIR/arrow/train/{CORPUS_training_00000.arrow,state.json,dataset_info.json}
+    DIR/parquet/train/CORPUS_training_00000.parquet
 
     DIR/{manifest.json,vocab.txt,CORPUS_training_00000.bin,CORPUS_training_00000.idx}   for tokenize --output DIR
 
@@ -74,7 +75,7 @@ SPLIT_NAMES = {
 """The split that a folder of any tool's name holds."""
 MANIFEST = "manifest.json"
 MAPPED = ".map"
-"""The folder, in that of text shards, of what `shard --assign hash` has sorted so far."""
+"""The folder, in that of text shards, of what `shard` has sorted so far."""
 DATASET_DICT, STATE, DATASET_INFO = "dataset_dict.json", "state.json", "dataset_info.json"
 """What `datasets` writes beside the Arrow files of a folder (see `records.dataset_info`)."""
 QUESTIONS = "dev.json"
@@ -82,7 +83,7 @@ LISTING = "listing.json"
 LEDGER = ".ledger"
 """The hidden folder, next to a manifest to come, of what is finished (`work.ledger`)."""
 RECEIPTS = ".receipts"
-"""The hidden folder, beside a manifest to come, of what the parts of a run have finished."""
+"""What bertprep 0.2 had in its place for the parts of a run."""
 VOCABULARY = "vocab.txt"
 TOKENS = "tokens"
 """The folder of token shards."""

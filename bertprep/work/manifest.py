@@ -5,7 +5,6 @@ checked when it is read: file names stay in the folder, known values have the ri
 not check again. Unknown values are kept.
 """
 
-import functools
 import hashlib
 import json
 import platform
@@ -49,7 +48,7 @@ from bertprep.untrusted import (
     read_bounded,
 )
 from bertprep.version import __version__
-from bertprep.workspace.layout import DEV, MANIFEST, by_number
+from bertprep.work.layout import DEV, MANIFEST, by_number
 
 JOURNAL_SUFFIX = ".journal"
 
@@ -225,26 +224,6 @@ def packages_of(files: Collection[str]) -> list[str]:
     return ["llvmlite", "numpy", *(package for package, of in endings.items() if any(name.endswith(of) for name in files))]
 
 
-def versions_for(kind: str, name: str) -> dict[str, str]:
-    """Versions of what makes the file `name` of a folder of this kind."""
-    splits = kind in (MAPPED_TEXT, TEXT_SHARDS)
-    return _versions_of(*(["sentencex"] if splits else packages_of([name])))
-
-
-def check_versions(folder: Path, kind: str, name: str, found: Mapping[str, object]) -> None:
-    """Raise `BertprepError` if a file was made with another version than this run's, of a package that decides its bytes.
-
-    Versions that are not known are not compared; sorted text is made again where it is of another.
-    """
-    ours = versions_for(kind, name)
-    for package in DECIDING if kind != MAPPED_TEXT else ():
-        if package in found and package in ours and found[package] != ours[package]:
-            raise BertprepError(
-                f"{folder / name}: was made with {package} {str(found[package])[:100]}, this run has {package} "
-                f"{ours[package]}, which may make other files; finish with the version that began, or remove {folder}"
-            )
-
-
 def versions_of(*packages: str) -> dict[str, str]:
     """Versions of bertprep, Python and the packages whose version could change a file."""
     versions = {"bertprep": __version__, "python": platform.python_version()}
@@ -256,9 +235,6 @@ def versions_of(*packages: str) -> dict[str, str]:
             version = importlib.metadata.version(package)
         versions[package] = version
     return versions
-
-
-_versions_of = functools.cache(versions_of)
 
 
 def sha256_of(path: Path) -> str:
@@ -279,7 +255,7 @@ def _digest(file: Any) -> str:  # Python 3.10 lacks hashlib.file_digest
 
 
 def check_header(content: object) -> Kind:
-    """Check the header of a manifest or journal; returns the rules of its kind, or raises `ValueError`."""
+    """Check the header of a manifest or ledger; returns the rules of its kind, or raises `ValueError`."""
     rules = {"schema": COUNT, "kind": TEXT, "made_with": OBJECT}
     header = check_values(content, rules, needed=tuple(rules))
     if header["schema"] > SCHEMA:

@@ -13,7 +13,7 @@ import bertprep
 from bertprep.cli import main
 from bertprep.errors import BertprepError, UsageError
 from bertprep.records.data_sets import find_records
-from bertprep.workspace.record_home import RecordHome, find_home, find_vocabulary
+from bertprep.work.roots import Root, find_root, find_vocabulary
 from tests.corpora import deal
 from tests.golden import GOLDEN
 from tests.trainer.test_data import opened
@@ -54,17 +54,17 @@ def out(made: Path, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("record_format", FILES)
 def test_a_folder_of_a_format_has_its_home_above(record_format: str, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    home = find_home(out / record_format)
-    assert home == RecordHome(out, f"{record_format}/")
+    home = find_root(out / record_format)
+    assert home == Root(out, f"{record_format}/")
     assert home.records == out / record_format
     assert home.manifest
     assert FILES[record_format] in home.manifest.files
     assert len(home.manifest.files) == 2
     assert find_vocabulary(out / record_format) == out / "vocab.txt"
     monkeypatch.chdir(out / record_format)
-    assert find_home(Path()).folder.samefile(out)
+    assert find_root(Path()).folder.samefile(out)
     (out.parent / "link").symlink_to(out / record_format)
-    assert find_home(out.parent / "link").folder.samefile(out)
+    assert find_root(out.parent / "link").folder.samefile(out)
 
 
 @pytest.mark.parametrize("record_format", FILES)
