@@ -43,7 +43,7 @@ class Layout:
     named: str = "."
     note: str = ""  # a line on what is passed over, that every command prints
     choice: str = ""  # a line on what is taken, that the commands print which take one data set
-    converted: tuple[str, ...] = ("tfrecord",)  # the folders of a conversion
+    converted: tuple[str, ...] = ("training",)  # the folders of a conversion
 
 
 SPLITS = ("training", "test")
@@ -82,7 +82,7 @@ LAYOUTS = (
            "a.tfrecord.IDX b.tfrecord.1a2b3c4d.TMP REPORT.html", "a.tfrecord"),
     Layout("unknown files beside records", "a.tfrecord NOTES.csv SCRIPT.sh", "a.tfrecord",
            note="NOTES.csv and 1 more: are neither TFRecord, OFRecord, nor Arrow or Parquet of records; passed over"),
-    Layout("unknown files in a split", "train/part-0 train/NOTES.csv", "train/part-0", converted=SPLITS[:1],
+    Layout("unknown files in a split", "train/part-0 train/NOTES.csv", "train/part-0",
            note="train/NOTES.csv: is neither TFRecord, OFRecord, nor Arrow or Parquet of records; passed over"),
     Layout("formats mixed in a folder", "a.tfrecord part-0", "a.tfrecord part-0"),
     Layout("ours in Arrow", "train/c_training_00000.arrow test/c_test_00000.arrow train/STATE.json DATASET_DICT.json",

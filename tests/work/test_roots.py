@@ -53,13 +53,12 @@ def out(made: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("record_format", FILES)
-def test_a_folder_of_a_format_has_its_home_above(record_format: str, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    home = find_root(out / record_format)
-    assert home == Root(out, f"{record_format}/")
-    assert home.records == out / record_format
-    assert home.manifest
-    assert FILES[record_format] in home.manifest.files
-    assert len(home.manifest.files) == 2
+def test_a_folder_of_a_format_has_its_root_above(record_format: str, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = find_root(out / record_format)
+    assert root == Root(out, f"{record_format}/")
+    assert root.manifest
+    assert FILES[record_format] in root.manifest.files
+    assert len(root.manifest.files) == 2
     assert find_vocabulary(out / record_format) == out / "vocab.txt"
     monkeypatch.chdir(out / record_format)
     assert find_root(Path()).folder.samefile(out)
