@@ -11,8 +11,8 @@
 
 from typing import TYPE_CHECKING, Any
 
+from bertprep.kernels.numbers import FEATURES
 from bertprep.records.examples import (
-    FEATURES,
     KINDS,
     ClassificationExamples,
     Examples,

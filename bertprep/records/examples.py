@@ -20,27 +20,10 @@ from numpy.typing import NDArray
 
 from bertprep.config import InstanceSettings
 from bertprep.errors import BertprepError
-from bertprep.kernels.numbers import FEATURES, KIND_FLOAT32, KIND_INT32, KIND_UINT8, NUMBER_OF_FEATURE
+from bertprep.kernels.numbers import KIND_FLOAT32, KIND_INT32, KIND_UINT8, NUMBER_OF_FEATURE
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-__all__ = [
-    "FEATURES",
-    "KINDS",
-    "ClassificationExamples",
-    "Examples",
-    "Feature",
-    "MaskedExamples",
-    "PretrainingExamples",
-    "RegressionExamples",
-    "Shape",
-    "SquadEvalExamples",
-    "SquadExamples",
-    "kind_made_with",
-    "kind_of",
-    "rows_in_block",
-]
 
 MOST_VALUES = 65_535
 """Of a feature in one record: the longest sequence that `create` makes. Anything longer is not a BERT record."""
