@@ -189,7 +189,7 @@ def test_a_longer_run_resumes_with_the_flag_alone_and_is_recorded(data: RecordFo
 
     for out in (data.other, data.out):
         run(options_of(data, out, keep=9))
-        with pytest.raises(BertprepError, match=r"schedule.steps 12, .* 20; --lengthen"):
+        with pytest.raises(BertprepError, match=r"--steps 12 -> 20.*; --lengthen"):
             run(replace(longer(out), lengthen=False))
     run(longer(data.other))
     kill(longer(data.out), step=17)
