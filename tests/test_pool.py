@@ -15,8 +15,6 @@ import pytest
 import bertprep
 from bertprep import pool
 from bertprep.errors import BertprepError, UsageError
-from bertprep.files.object_store import AnotherObjectError
-from bertprep.files.places import place
 from bertprep.records.record_set import BadRecordError
 
 
@@ -72,7 +70,6 @@ def test_a_failed_task_fails_the_run(function: object, message: str) -> None:
 
 
 ERRORS: dict[type[BertprepError], BertprepError] = {
-    AnotherObjectError: AnotherObjectError(place("s3://bucket/key"), "a" * 64, "b" * 64, "is another"),
     BadRecordError: BadRecordError("is bad", number=3, row=4),
 }
 """Those whose constructors take more than a text."""

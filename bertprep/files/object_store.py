@@ -284,11 +284,8 @@ def _compare(path: ObjectPath, there: str, sha256: str) -> bool:
     if there == sha256:
         return False
     raise AnotherObjectError(
-        path,
-        there,
-        sha256,
         f"{path}: is there already with sha256 {there[:16]}..., this run made it with {sha256[:16]}...; two runs differ in "
-        "their text, settings or versions: choose another name, or remove the object and run the command again",
+        "their text, settings or versions: choose another name, or remove the object and run the command again"
     )
 
 
@@ -309,14 +306,7 @@ def delete_all(folder: ObjectPath, names: Collection[str]) -> None:
 
 
 class AnotherObjectError(BertprepError):
-    """An object of that name is there, with the sha256 `there`; the bytes that were to be written have another."""
-
-    def __init__(self, path: ObjectPath, there: str, sha256: str, message: str) -> None:
-        super().__init__(path, there, sha256, message)
-        self.path, self.there, self.sha256 = path, there, sha256
-
-    def __str__(self) -> str:
-        return str(self.args[-1])
+    """An object of that name is there, with another sha256 than the bytes that were to be written."""
 
 
 class _NoAnswerError(BertprepError):
