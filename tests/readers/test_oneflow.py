@@ -55,7 +55,7 @@ def test_oneflow_reads_what_create_and_convert_write(flow: Any, created: Created
     created.assert_golden({name: array[:records] for name, array in values.items()})
     assert_equal({name: array[records:] for name, array in values.items()}, {n: a[:BATCH] for n, a in created.values.items()})
     bertprep.convert(created.tfrecord, tmp_path / "several", shards=PARTS, workers=1)
-    created.assert_golden(read_with_oneflow(flow, tmp_path / "several" / "ofrecord", records, created.widths, PARTS))
+    created.assert_golden(read_with_oneflow(flow, tmp_path / "several" / "training", records, created.widths, PARTS))
 
 
 def test_int64_lists_read_alike(flow: Any, created: Created, tmp_path: Path) -> None:
