@@ -7,7 +7,7 @@ stops the others.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -17,7 +17,7 @@ from bertprep.errors import BertprepError
 from bertprep.files.atomic import atomic_file
 from bertprep.files.places import as_path, place
 from bertprep.options import MOST, OPTIONS, described, option
-from bertprep.terminal import tell, tell_table
+from bertprep.terminal import counted, tell, tell_table
 from bertprep.work.layout import MANIFEST, split_order
 from bertprep.work.manifest import TEXT_SHARDS, TOKEN_SHARDS
 
@@ -81,9 +81,11 @@ class Validate(WithVocabulary, OnExecutor):
             how: dict[str, Any] = {"sample": self.sample, "workers": workers, "shown": shown}
             outcomes = [check_data_set(each, vocabulary, masked_lm_prob=self.masked_lm_prob, **how) for each in data_sets]
         _compare_texts(outcomes)
-        for data_set in data_sets if self.remove_damaged else ():
-            names = None if data_set.is_whole else {data_set.root.prefix + name for name in data_set.files}
-            damage.remove_damaged(data_set.root.folder, names, workers=workers, reporter=reporter)
+        for data_set, outcome in zip(data_sets, outcomes, strict=True) if self.remove_damaged else ():
+            prefix = data_set.root.prefix
+            names = None if data_set.is_whole else {prefix + name for name in data_set.files}
+            removed = damage.remove_damaged(data_set.root.folder, names, workers=workers, reporter=reporter)
+            _add_removed(outcome, {name.removeprefix(prefix): why for name, why in removed.items()})
         return outcomes
 
 
@@ -116,7 +118,10 @@ def run(request: ValidateAndShow) -> None:
     tell_table(_table_rows(outcomes, names))
     tell(*(f"{name}: {of.folder}" for name, of in zip(names, outcomes, strict=True) if name.endswith(")")))
     if request.sample:
-        tell(f"{request.sample:,} records of each file were checked; duplicates, checksums and text shards were not")
+        checked, unchecked = f"{counted(request.sample, 'record')} of each file", "duplicates, checksums and text shards"
+        if request.remove_damaged:
+            checked, unchecked = f"{checked} and all checksums", "duplicates and the lines of text shards"
+        tell(f"checked: {checked}; not checked: {unchecked}")
     if to_json:
         write_json(outcomes, to_json)
     if to_html:
@@ -124,6 +129,17 @@ def run(request: ValidateAndShow) -> None:
     if errors := sum(outcome.errors for outcome in outcomes):
         found = "1 error was" if errors == 1 else f"{errors:,} errors were"
         raise BertprepError(f"{found} found; docs/validation.md says what each means and what to do")
+
+
+def _add_removed(outcome: Outcome, removed: Mapping[str, str]) -> None:
+    """Add findings about removed files whose damage a sample does not show."""
+    from bertprep.check.outcome import Finding
+
+    known = {finding.file for finding in outcome.findings if finding.code == "file-changed"}
+    expected = f"the size and sha256 that {MANIFEST} lists"
+    outcome.findings[:0] = [
+        Finding("file-changed", name, expected, f"a file that {why}") for name, why in removed.items() if name not in known
+    ]
 
 
 def _compare_texts(outcomes: Sequence[Outcome]) -> None:

@@ -35,11 +35,12 @@ def find_damaged(folder: Path, files: Mapping[str, Entry], *, label: str, worker
     return dict(sorted(damaged.items()))
 
 
-def remove_damaged(folder: Path, names: Collection[str] | None, *, workers: int, reporter: Reporter) -> None:
-    """Remove, with a line for each, the damaged ones of the files that the folder's manifest or ledger lists, or of `names`.
+def remove_damaged(folder: Path, names: Collection[str] | None, *, workers: int, reporter: Reporter) -> dict[str, str]:
+    """Remove the damaged ones of the files that the folder's manifest or ledger lists, or of `names`; return what was wrong.
 
     A file that neither lists is never removed, nor anything through a link.
     """
+    removed: dict[str, str] = {}
     files = {name: entry for name, entry in listed_entries(folder).items() if names is None or name in names}
     for name, why in find_damaged(folder, files, label="compare checksums", workers=workers, reporter=reporter).items():
         path = folder / name
@@ -52,6 +53,8 @@ def remove_damaged(folder: Path, names: Collection[str] | None, *, workers: int,
         except OSError as error:
             raise explain_write_error(path, error) from error
         say(f"{path}: {why}; removed, and the command that made it makes it again")
+        removed[name] = why
+    return removed
 
 
 def check_undamaged(folder: Path, files: Mapping[str, Entry], *, advice: str, workers: int, reporter: Reporter) -> None:

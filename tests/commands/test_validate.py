@@ -384,6 +384,22 @@ def test_damaged_files_are_removed_and_made_again(copy: Path, capsys: pytest.Cap
     assert short.exists()
 
 
+def test_a_file_removed_after_a_sample_is_an_error(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flipped = copy / "ofrecord/training/part-2"
+    content = bytearray(flipped.read_bytes())
+    content[-5] ^= 1  # in the last record, beyond the sample
+    flipped.write_bytes(content)
+    assert main(["validate", str(copy / "ofrecord"), "--sample", "1", "--workers", "1"]) == 0
+    capsys.readouterr()
+    assert main(["validate", str(copy / "ofrecord"), "--sample", "1", "--remove-damaged", "--workers", "1"]) == 1
+    shown = capsys.readouterr().out
+    assert (
+        f"error: file-changed: {flipped}: expected the size and sha256 that manifest.json lists, found a file that has" in shown
+    )
+    assert "checked: 1 record of each file and all checksums; not checked: duplicates and the lines of text shards" in shown
+    assert not flipped.exists()
+
+
 def test_nothing_is_removed_through_a_link(copy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     training = copy / "ofrecord/training"
     training.rename(tmp_path / "elsewhere")
