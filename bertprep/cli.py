@@ -28,22 +28,47 @@ COMMANDS = {
     "push": "records -> a data set on the Hugging Face Hub, as Parquet with a card; resumes",
 }
 """Each command, which is the module of that name in `bertprep.commands`, with its summary."""
-FORMER_COMMANDS = {"plan": "bertprep create --dry-run", "report": "bertprep validate --html PAGE"}
+FORMER_COMMANDS = {
+    "plan": "is now bertprep create --dry-run",
+    "report": "is now bertprep validate --html PAGE",
+    "squad": "is bertprep task squad, and to train on it python -m trainer squad",
+    "glue": "is bertprep task glue NAME, and to train on it python -m trainer glue --name NAME",
+    "train": "is python -m trainer",
+    "pretrain": "is python -m trainer",
+    "help": "is bertprep --help, or bertprep COMMAND --help",
+}
 FORMER = {
     "--engine": "is now --executor",
     "--finish": "is now --part finish",
     "--task": "is now a command, bertprep task squad or bertprep task glue",
-    "--name": "is the argument of bertprep task glue NAME",
+    "--name": "is an argument here, as in bertprep task glue mrpc",
     "--assign": "is gone: documents always go to shards by the hash of their text",
     "--verify": "is now bertprep validate --remove-damaged, and then this command again",
     "--vocab-size": "is now bertprep vocab --size, before this command",
-    # of Google's create_pretraining_data.py
+    "--input": "is not an option of this command; name the files or folders without it",
+    # of create_pretraining_data.py, Google's and the Model Garden's
     "--input-file": "is --input here, followed by one or more files",
     "--output-file": "is --output here, a folder",
-    "--do-lower-case": "is the default; --cased keeps upper case",
+    "--max-seq-len": "is --seq here",
+    "--do-lower-case": "is the default; --cased is do_lower_case=False",
     "--nodo-lower-case": "is --cased here",
-    "--do-whole-word-mask": "is --whole-word here",
+    "--do-whole-word-mask": "is --whole-word here, without a value; the default masks single tokens",
     "--nodo-whole-word-mask": "is the default; --whole-word masks whole words",
+    "--use-v2-feature-names": "is --feature-names tf2 here, with --format tfrecord; the default is Google's names",
+    "--gzip-compress": "is --compress gzip here, with --format tfrecord; the default is uncompressed",
+    # of run_squad.py and run_classifier.py
+    "--train-file": "is --input here, followed by the files for training and for evaluation",
+    "--predict-file": "is --input here, followed by the files for training and for evaluation",
+    "--version-2-with-negative": "is --version 2.0 here; the default is 1.1",
+    "--task-name": "is an argument here, as in bertprep task glue mrpc",
+    "--data-dir": "is --input here, a folder with files such as train.tsv and dev.tsv",
+    "--output-dir": "is --output here, a folder",
+    # of NVIDIA's bertPrep.py
+    "--action": "is a command here: download, shard, create",
+    "--n-training-shards": "is --shards here",
+    "--n-test-shards": "follows from --shards and --test-fraction here",
+    "--fraction-test-set": "is --test-fraction here",
+    "--n-processes": "is --workers here",
 }
 """Commands and options of earlier versions and of other tools, and what takes their place."""
 
@@ -86,7 +111,7 @@ def make_parser(
 def _run(arguments: Sequence[str]) -> None:
     chosen = next((argument for argument in arguments if not argument.startswith("-")), None)
     if chosen in FORMER_COMMANDS:
-        raise UsageError(f"{chosen}: is now {FORMER_COMMANDS[chosen]}")
+        raise UsageError(f"{chosen}: {FORMER_COMMANDS[chosen]}")
     if [*arguments[:2]] == ["vocab", "train"]:
         raise UsageError("vocab train: is now bertprep vocab")
     description = "Download, make, check and convert the data that BERT-type models are pretrained on."

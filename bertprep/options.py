@@ -23,12 +23,13 @@ import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from enum import Enum
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn, TypeVar
 
 from bertprep.errors import UsageError
 from bertprep.rules import Rule
-from bertprep.terminal import say
+from bertprep.terminal import listed, say
 
 AnySettings = TypeVar("AnySettings")
 
@@ -304,7 +305,8 @@ class Parser(argparse.ArgumentParser):
         self._check_names(arguments)
         found, left = super().parse_known_args(arguments, namespace)
         if left:
-            self.error(f"{' '.join(left)}: not expected here")
+            meant = f", did you mean --input {left[0]}?" if "--input" in self._option_string_actions else ""
+            self.error(f"{listed(left)}: not expected here{meant}")
         return found, left
 
     def error(self, message: str) -> NoReturn:
@@ -339,16 +341,20 @@ class Parser(argparse.ArgumentParser):
 
     def _check_names(self, arguments: Sequence[str]) -> None:
         """Reject unknown options first: argparse would complain about the arguments that it takes for their values."""
-        for argument in arguments:
+        for argument, following in zip_longest(arguments, arguments[1:], fillvalue=""):
             is_option = (
                 argument[:1] == "-" and len(argument) > 1 and " " not in argument and not _NEGATIVE_NUMBER.match(argument)
             )
             if argument == "--" or (self._has_commands() and not is_option):  # the rest belongs to the command
                 return
-            if is_option and (name := argument.partition("=")[0]) not in self._option_string_actions:
+            name, equals, _ = argument.partition("=")
+            if is_option and name not in self._option_string_actions:
                 if now := self.former.get(name):
                     raise UsageError(f"{name}: {now}")
                 self.error(f"{name}: unknown option{_near(name, self._option_string_actions)}")
+            is_flag = is_option and self._option_string_actions[name].nargs == 0
+            if is_flag and (equals or following.lower() in ("true", "false")):
+                raise UsageError(f"{name}: is a flag, which takes no value; give it alone, or leave it out")
 
     def _has_commands(self) -> bool:
         return any(isinstance(action, argparse._SubParsersAction) for action in self._actions)

@@ -51,7 +51,11 @@ BERTPREP = r"""
 {CREATE} --corpus {''|../x|/x}
 create {--input text.txt|--output out|--input|--corpus nothing --workdir w|--corpus wikipedia --workdir w}
 {CREATE} --{engine ray|finish|task squad|vocab-size 400|executor|executor slurm|part 3|part 2/2|part x/2|part slurm}
-{CREATE} --{input_file a|output_file a|do_lower_case|do_lower_case=False|nodo_lower_case|do_whole_word_mask=True}
+{CREATE} --{input_file a|output_file a|do_lower_case|do_lower_case=False|nodo_lower_case|do_whole_word_mask=True|action create}
+{CREATE} --{use_v2_feature_names=True|gzip_compress|max_seq_len 128|whole-word=True|cased False}
+task squad --{train_file a|predict_file a|version_2_with_negative=True|output_dir a|do_lower_case=False}
+task glue --{task_name MRPC|data_dir a}
+{squad|glue|train|pretrain|validate --input a|task glue mrpc --name x}
 {CREATE} --{max_seq_length 7|max_predictions_per_seq 0|dupe_factor x|random_seed -1|masked_lm_prob 2|short-seq-prob}
 create --input text.txt --output {text.txt|text.txt/x} --vocab vocab.txt
 create --output out --vocab vocab.txt --input {missing|folder|empty.txt|blank.txt|latin1.txt|binary.txt}
@@ -274,8 +278,17 @@ def test_the_number_of_broken_inputs_is_large() -> None:
         ("create --verify", "--verify: is now bertprep validate --remove-damaged, and then this command again"),
         ("create --task squad", "--task: is now a command, bertprep task squad or bertprep task glue"),
         ("tokenize --vocab-size 8000", "--vocab-size: is now bertprep vocab --size, before this command"),
-        ("create --do_lower_case=False", "--do-lower-case: is the default; --cased keeps upper case"),
+        ("create --do_lower_case=False", "--do-lower-case: is the default; --cased is do_lower_case=False"),
         ("create --input_file=a", "--input-file: is --input here, followed by one or more files"),
+        ("create --whole-word=True", "--whole-word: is a flag, which takes no value; give it alone, or leave it out"),
+        ("create --cased False --seq 5", "--cased: is a flag, which takes no value; give it alone, or leave it out"),
+        ("squad", "squad: is bertprep task squad, and to train on it python -m trainer squad"),
+        ("task glue --task_name=MRPC", "--task-name: is an argument here, as in bertprep task glue mrpc"),
+        ("task glue nope", "nope: GLUE has no such task; choose one of cola, "),
+        ("task squad --version_2_with_negative", "--version-2-with-negative: is --version 2.0 here; the default is 1.1"),
+        ("task squad", "the vocabulary of google-bert/bert-base-uncased, the default, is not downloaded; "),
+        ("create --input cut.parquet --output out", "--input cut.parquet: expected text with one sentence per line; "),
+        ("shard text.txt", "text.txt: not expected here, did you mean --input text.txt? bertprep shard --help-all lists"),
         ("create --max_seq_length 7", "--seq 7: must be at least 8 and at most 65,535"),
         ("task glue", "which task of GLUE? name it, as in bertprep task glue mrpc"),
         ("task qa", "qa: unknown command; choose one of squad, glue; bertprep task --help lists the commands"),
@@ -288,7 +301,7 @@ def test_the_number_of_broken_inputs_is_large() -> None:
         ("create --seq abc", "--seq abc: must be a whole number"),
         ("create --seq -1e3", "--seq -1e3: must be a whole number"),
         ("create --dupe", "--dupe: expected one argument; bertprep create --help-all lists the options"),
-        ("create five", "five: not expected here; bertprep create --help-all lists the options"),
+        ("create five", "five: not expected here, did you mean --input five? bertprep create --help-all lists the options"),
         ("vocab --workers 5000", "--workers 5000: must be at least 1 and at most 4,096"),
         ("shard --splitter words", "--splitter words: unknown; choose one of sentencex, lines"),
         ("create --corpus wikipedia --workdir w", "--corpus wikicorpus_en: is not in w/download/wikicorpus_en; "),

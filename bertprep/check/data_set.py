@@ -28,6 +28,7 @@ from bertprep.progress import Progress
 from bertprep.records.data_sets import DataSet
 from bertprep.terminal import counted
 from bertprep.work.layout import LEDGER, MANIFEST, QUESTIONS, RECEIPTS, VOCABULARY
+from bertprep.work.ledger import resuming_command
 from bertprep.work.manifest import (
     JOURNAL_SUFFIX,
     TEXT_SHARDS,
@@ -154,7 +155,7 @@ def _check_manifest(data_set: DataSet) -> list[Finding]:
         return [Finding("manifest", name, "a manifest of bertprep", found)]
     if data_set.is_unfinished:
         begun = next((each for each in (LEDGER, RECEIPTS) if (root.folder / each).is_dir()), MANIFEST + JOURNAL_SUFFIX)
-        found = "one that was stopped; the same command resumes it"
+        found = f"one that is still working or was stopped; run {resuming_command(root.folder)} again, which resumes it"
         return [Finding("manifest", str(Path(name).parent / begun), "a finished run", found, level=WARNING)]
     return []
 

@@ -189,6 +189,8 @@ def folders_of(output: Path | str | None, formats: Sequence[RecordFormat]) -> di
 def find_texts(request: OfText, workers: int, part: Part | None) -> Texts:
     """Return the text shards that a request names, those of a corpus made first where they are missing."""
     workspace = request.workspace
+    if request.vocab is not None:
+        find_vocabulary(workspace, request.vocab)  # refused before text is sharded
     if request.inputs:
         corpus = name_corpus(GIVEN if request.corpus is None else request.corpus, workspace)
         shards = [(TRAINING, number, path) for number, path in enumerate(check_text_files(request.inputs))]

@@ -140,7 +140,11 @@ class OfText(OfCorpus):
     def __post_init__(self) -> None:
         super().__post_init__()
         if bool(self.inputs) != (self.output is not None):
-            raise UsageError("--input and --output go together: text files as shards, and the folder for what is made of them")
+            example = self.inputs[0] if self.inputs else "FILES"
+            raise UsageError(
+                "--input and --output go together: text with one sentence per line and a blank line after each document, and a "
+                f"folder for what is made of it; bertprep shard --input {example} splits any other text into such shards"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 OWN_TEXT = {"own_text": True}
 """Marks, in a manifest, the user's own text under the name of a download, so that the two never mix."""
 _FILES_TO_SAMPLE, _LINES_TO_SAMPLE = 16, 4096  # of text given as shards, to see whether its lines are sentences
+_READ_BY_SHARD = (".parquet", ".arrow", ".jsonl", ".ndjson", ".csv", ".tsv", ".gz", ".bz2", ".zst")  # and not text shards
 _WHY_DROPPED = {
     "dropped_empty": "without a letter or a digit",
     "dropped_duplicates": "the same as an earlier one (--keep-duplicates keeps them)",
@@ -208,6 +209,11 @@ def check_text_files(inputs: Sequence[Path | str]) -> list[Path]:
             raise UsageError(f"--input {path}: is a folder; name the files in it, for instance {path / '*.txt'}")
         if not path.is_file():
             raise UsageError(f"--input {path}: does not exist; name text files")
+        if path.suffix.lower() in _READ_BY_SHARD:
+            raise UsageError(
+                f"--input {path}: expected text with one sentence per line; bertprep shard --input {path} --corpus NAME splits "
+                "such a file into text shards, and --corpus NAME, without --input, takes these"
+            )
     return paths
 
 

@@ -65,6 +65,10 @@ class Glue(OfTask, GlueSettings):
         super().__post_init__()
         if not self.name:
             raise UsageError("which task of GLUE? name it, as in bertprep task glue mrpc")
+        if not self.inputs:
+            from bertprep.tasks.glue import find_task
+
+            find_task(self.name)
 
 
 def create_task(request: Squad | Glue) -> Created:

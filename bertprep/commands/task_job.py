@@ -62,7 +62,7 @@ def resolve_task(request: Squad | Glue) -> Job:
     dialect, formats, inputs, output = request.dialect, request.record_formats, request.inputs, request.output
     workspace = request.workspace
     default = CASED_MODEL if request.cased else DEFAULT_MODEL
-    vocabulary = load_vocabulary(find_vocabulary(workspace, default if request.vocab is None else request.vocab))
+    vocabulary = load_vocabulary(find_vocabulary(workspace, request.vocab, default))
     source: TaskSource
     settings: SquadSettings | GlueSettings
     remarks = list(padding_remark(vocabulary))
@@ -155,8 +155,6 @@ def _glue_source(
     try:
         task = find_task(name)
     except UsageError:
-        if not inputs:
-            raise
         if not CORPUS.holds(name):
             raise UsageError(f"{name}: must be of letters, digits, '_', '-' and '.'") from None
         task = GlueTask(name=name)

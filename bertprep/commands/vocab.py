@@ -73,8 +73,9 @@ def run(request: Vocab) -> None:
     tell(str(request.train_vocabulary()))
 
 
-def find_vocabulary(workspace: Workspace, vocab: Path | str) -> Path:
-    """Return the file `vocab`, or the downloaded vocabulary of the model of that name."""
+def find_vocabulary(workspace: Workspace, given: Path | str | None, default: str = DEFAULT_MODEL) -> Path:
+    """Return the file `given`, or the downloaded vocabulary of the model of that name, by default of `default`."""
+    vocab = default if given is None else given
     if (path := place(vocab)).exists():
         return path
     if not re.fullmatch(r"(\w[\w.-]*/)?\w[\w.-]*(?<!\.txt)", str(vocab)):
@@ -84,9 +85,12 @@ def find_vocabulary(workspace: Workspace, vocab: Path | str) -> Path:
         if path.is_file():
             return path
     model = "" if str(vocab) in (DEFAULT_MODEL, DEFAULT_MODEL.partition("/")[2]) else f" --model {vocab}"
-    raise UsageError(
-        f"--vocab {vocab}: is neither a file nor a downloaded vocabulary; bertprep download vocab{model} fetches it"
-    )
+    command = f"bertprep download vocab{model}"
+    if given is None:
+        raise UsageError(
+            f"the vocabulary of {default}, the default, is not downloaded; {command} fetches it, or --vocab FILE names another"
+        )
+    raise UsageError(f"--vocab {vocab}: is neither a file nor a downloaded vocabulary; {command} fetches it")
 
 
 def trained_vocabulary(

@@ -37,6 +37,7 @@ from bertprep.work.layout import (
     DEV,
     LEDGER,
     MANIFEST,
+    MAPPED,
     MODELS,
     RECEIPTS,
     SPLIT_NAMES,
@@ -49,6 +50,7 @@ from bertprep.work.layout import (
     by_number,
     split_order,
 )
+from bertprep.work.ledger import resuming_command
 from bertprep.work.manifest import (
     JOURNAL_SUFFIX,
     RECORD_KINDS,
@@ -195,8 +197,8 @@ def find_data_sets(paths: Iterable[Path | str]) -> list[DataSet]:
             if not sets and path.name in SPLIT_NAMES:
                 sets = [each for each in search(path.absolute().parent) if each.kind == TEXT_SHARDS]
             if not sets:
-                if begun := _begun_in(path):
-                    raise UsageError(f"{begun}: is not finished; run the command that makes it again, which resumes it")
+                if begun := _unfinished_in(path):
+                    raise UsageError(f"{begun[0]}: is not finished; run {begun[1]} again, which resumes it")
                 why = f" ({passed[0]} is {_UNKNOWN})" if passed else ""
                 raise UsageError(
                     f"{path}: holds no record files{why}; name a folder that has them, or has training/ and test/, "
@@ -211,12 +213,12 @@ def find_data_sets(paths: Iterable[Path | str]) -> list[DataSet]:
     return list({(str(real_path(each.folder)), each.is_whole): each for each in found}.values())
 
 
-def _begun_in(path: Path) -> Path | None:
-    """The first folder, this one or one below, that a run has begun and not finished."""
-    for name in (LEDGER, RECEIPTS, MANIFEST + JOURNAL_SUFFIX):
+def _unfinished_in(path: Path) -> tuple[Path, str] | None:
+    """The first folder, this one or one below, that a run has begun and not finished, and the command that resumes it."""
+    for name in (MAPPED, LEDGER, RECEIPTS, MANIFEST + JOURNAL_SUFFIX):
         found = (each.parent for each in path.rglob(name) if not (each.parent / MANIFEST).exists())
         if begun := min(found, default=None):
-            return begun.parent if begun.name.startswith(".") else begun  # of shards by hash the sorted text
+            return begun, "bertprep shard" if name == MAPPED else resuming_command(begun)
     return None
 
 
@@ -280,7 +282,8 @@ def _finished(path: Path, chosen: DataSet, notes: tuple[str, ...]) -> DataSet:
     if chosen.problem:
         raise chosen.problem
     if chosen.is_unfinished and not path.is_file():
-        raise BertprepError(f"{chosen.folder}: is not finished; run the command that makes it again, which resumes it")
+        command = resuming_command(chosen.root.folder)
+        raise BertprepError(f"{chosen.folder}: is not finished; run {command} again, which resumes it")
     names = chosen.files
     if manifest := chosen.manifest:
         listed = [name for name in manifest.files if chosen.is_whole or _split_of(name) in chosen.splits]

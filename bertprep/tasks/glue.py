@@ -170,9 +170,7 @@ def find_task(name: str) -> GlueTask:
     for task in TASKS.values():
         if wanted in (task.name, _folded(task.folder)):
             return task
-    raise UsageError(
-        f"--name {name}: GLUE has no such task; choose one of {', '.join(TASKS)}, or give files of your own with --input"
-    )
+    raise UsageError(f"{name}: GLUE has no such task; choose one of {', '.join(TASKS)}, or give files of your own with --input")
 
 
 def own_task(name: str, labels: Sequence[str]) -> GlueTask:

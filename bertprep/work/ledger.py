@@ -12,6 +12,7 @@ synced: what a power cut takes of them is made again. They are untrusted, and ch
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -32,6 +33,11 @@ from bertprep.work.manifest import (
     DECIDING,
     JOURNAL_SUFFIX,
     KINDS,
+    MAPPED_TEXT,
+    RECORDS,
+    TASK_RECORDS,
+    TEXT_SHARDS,
+    TOKEN_SHARDS,
     Manifest,
     check_entry,
     check_header,
@@ -45,6 +51,7 @@ Entry = dict[str, Any]
 _SETTINGS, _SUFFIX = "settings.json", ".json"
 _OLD = (MANIFEST + JOURNAL_SUFFIX, RECEIPTS)
 """What bertprep 0.2 left of an unfinished run."""
+_COMMANDS = {MAPPED_TEXT: "shard", TEXT_SHARDS: "shard", TOKEN_SHARDS: "tokenize", RECORDS: "create", TASK_RECORDS: "task"}
 _AT_ONCE = 32  # markers of a store
 _MAX_BYTES = 1 << 20  # of a marker
 _TRIES = 10
@@ -312,6 +319,15 @@ def is_unfinished(folder: Path) -> bool:
         return False
     manifest = read_manifest(folder)
     return (folder / _OLD[0]).exists() or not (manifest and is_in_place(folder, manifest.files))
+
+
+def resuming_command(folder: Path) -> str:
+    """Return the command that finishes what a stopped run has left in a folder, in words where its settings do not tell."""
+    with contextlib.suppress(BertprepError):
+        if settings := _read_settings(folder):
+            is_converted = "converted_to" in settings["made_with"]
+            return f"bertprep {'convert' if is_converted else _COMMANDS[settings['kind']]}"
+    return "the command that makes it"
 
 
 def check_begun_by_older(folder: Path) -> None:

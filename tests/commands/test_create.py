@@ -277,7 +277,7 @@ def test_an_unfinished_format_waits_for_its_own_run(golden_corpus: Path, tmp_pat
     inputs[1].write_bytes(text)
     create(**asked, formats="ofrecord")  # type: ignore[arg-type]
     assert len(find_records(tmp_path / "out/ofrecord").files) == 2
-    with pytest.raises(BertprepError, match=r"tfrecord: is not finished; run the command that makes it again"):
+    with pytest.raises(BertprepError, match=r"tfrecord: is not finished; run bertprep create again"):
         find_records(tmp_path / "out/tfrecord")
     first = tmp_path / "out/tfrecord/training/corpus_training_00000.tfrecord"
     before = first.stat().st_mtime_ns

@@ -5,7 +5,11 @@ Faults are planted in tests/check/test_planted_faults.py.
 
 import gzip
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,7 +29,7 @@ from bertprep.records import PretrainingExamples
 from bertprep.records.data_sets import find_data_sets
 from bertprep.records.write import write_examples
 from bertprep.work.layout import MANIFEST
-from bertprep.work.manifest import JOURNAL_SUFFIX
+from bertprep.work.run import FAIL_AFTER
 from tests.check.clean_sets import CleanSet, write_set, write_texts
 from tests.check.tallied import RULES, VOCABULARY
 from tests.corpora import deal, pad_at, sums
@@ -332,15 +336,16 @@ def test_no_data(tmp_path: Path) -> None:
         bertprep.validate([tmp_path])
 
 
-@pytest.mark.parametrize("begun", [[], ["--part", "0/2"]])
-def test_text_shards_that_are_not_finished(begun: list[str], golden_corpus: Path, tmp_path: Path) -> None:
-    workdir, folder = tmp_path / "data", tmp_path / "data" / "sharded" / "half"
-    command = ["shard", "--input", str(golden_corpus), "--corpus", "half", "--shards", "4", "--workdir", str(workdir)]
-    assert main([*command, "--splitter", "lines", "--workers", "1", *begun]) == 0
-    if not begun:
-        (folder / MANIFEST).rename(folder / (MANIFEST + JOURNAL_SUFFIX))  # as a killed run leaves it
-    with pytest.raises(UsageError, match=rf"^{folder}: is not finished; run the command that makes it again, which resumes"):
-        bertprep.validate([workdir])
+@pytest.mark.parametrize("finished", [1, 3])  # the sorted text, and then a shard
+def test_text_shards_that_are_not_finished(finished: int, golden_corpus: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "data" / "sharded" / "half"
+    command = [sys.executable, "-m", "bertprep", "shard", "--input", str(golden_corpus), "--corpus", "half"]
+    killed = subprocess.run(
+        [*command, "--workdir", str(tmp_path / "data")], env={**os.environ, FAIL_AFTER: f"{finished} SIGKILL"}, check=False
+    )
+    assert killed.returncode == -signal.SIGKILL
+    with pytest.raises(UsageError, match=rf"^{folder}: is not finished; run bertprep shard again, which resumes it"):
+        bertprep.validate([tmp_path / "data"])
 
 
 def test_the_command(copy: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
