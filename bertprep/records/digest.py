@@ -1,7 +1,7 @@
 """The sha256 of both formats of a shard while they are written, side by side where the processor can do that.
 
 One stream is no faster in any library, since each of its instructions waits for the last; two streams interleaved take half the
-time. See docs/decisions/0003-sha256-of-every-file.md.
+time. See docs/decisions.md.
 """
 
 from collections.abc import Sequence
