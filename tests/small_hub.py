@@ -10,8 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from safetensors.numpy import load_file, save
 
-from bertprep.sources.catalogue import GLUE
-from bertprep.tasks.glue import find_task
+from bertprep.tasks.glue import TASKS
 from tests.golden import GOLDEN
 from tests.hub_server import HubServer
 
@@ -104,8 +103,7 @@ def squad_files(*, has_impossible: bool) -> dict[str, bytes]:
 def glue_files() -> dict[str, bytes]:
     """Two rows for each split of each task."""
     files = {}
-    for folder, configuration in GLUE.items():
-        task = find_task(folder)
+    for task in TASKS.values():
         texts = sorted(task.hub_texts)
         kind = {"names": list(task.words), "_type": "ClassLabel"} if task.words else {"dtype": "float32", "_type": "Value"}
         for file in task.files.values():
@@ -120,7 +118,7 @@ def glue_files() -> dict[str, bytes]:
                 ],
                 {"huggingface": json.dumps({"info": {"features": {"label": kind}}})},
             )
-            files[f"{configuration}/{file.split}-00000-of-00001.parquet"] = parquet(rows, schema)
+            files[f"{task.name}/{file.split}-00000-of-00001.parquet"] = parquet(rows, schema)
     return files
 
 

@@ -86,16 +86,10 @@ SQUAD = {
     "v2.0": HubFiles("rajpurkar/squad_v2", ("*.parquet",)),
 }
 
-# folder name that trainers use -> configuration on the Hub
-GLUE = {
-    "CoLA": "cola", "SST-2": "sst2", "MRPC": "mrpc", "QQP": "qqp", "STS-B": "stsb", "MNLI": "mnli", "QNLI": "qnli",
-    "RTE": "rte", "WNLI": "wnli", "diagnostic": "ax",
-}  # fmt: skip
-
 
 def glue(task: str) -> HubFiles:
-    """One task of GLUE by its folder's name; files TASK/SPLIT-00000-of-00001.parquet."""
-    return HubFiles("nyu-mll/glue", (f"{GLUE[task]}/*.parquet",))
+    """One task of GLUE by its name; files TASK/SPLIT-00000-of-00001.parquet."""
+    return HubFiles("nyu-mll/glue", (f"{task}/*.parquet",))
 
 
 def weights(model: str) -> HubFiles:

@@ -20,6 +20,7 @@ from bertprep.sources.listing import Listing, RemoteFile
 from bertprep.sources.readers import is_web
 from bertprep.sources.release import link_into, write_bert_config, write_release
 from bertprep.sources.web import list_url, name_in_url
+from bertprep.tasks.glue import TASKS
 from bertprep.untrusted import MOST_BYTES, parse_json, read_bounded
 from bertprep.work.layout import GOOGLE_PREFIX, MANIFEST, QUESTIONS, VOCABULARY, Workspace
 from bertprep.work.manifest import RECORD_KINDS, Manifest, check_manifest
@@ -181,10 +182,10 @@ def _squad(_: Request, workspace: Workspace) -> Iterator[Download]:
 def _glue(_: Request, workspace: Workspace) -> Iterator[Download]:
     from bertprep.sources.task_files import write_glue
 
-    for task in catalogue.GLUE:
-        folder = workspace.download(task)
+    for task in TASKS.values():
+        folder = workspace.download(task.folder)
         finish = partial(write_glue, task, folder / PARQUET, folder)
-        yield _from_hub("glue", f"GLUE {task}", folder / PARQUET, catalogue.glue(task), finish)
+        yield _from_hub("glue", f"GLUE {task.folder}", folder / PARQUET, catalogue.glue(task.name), finish)
 
 
 def _weights(request: Request, workspace: Workspace) -> Iterator[Download]:

@@ -2,7 +2,7 @@
 
 A paragraph is tokenized once, however many questions it has, and a window is an offset and a size until its rows are asked for,
 24 bytes. So the features of a whole file take the memory of its tokens, and rows are written 1,024 at a time by a
-kernel. What turns positions back into words (`words_at`, `is_max_context`) is computed for the positions asked about.
+kernel.
 """
 
 import random
@@ -97,12 +97,6 @@ class SquadFeatures:
         """For some rows, the position of the first token of the context: after [CLS], the question and [SEP]."""
         return self.query_sizes[self.examples[rows]] + 2
 
-    def words_at(self, rows: NDArray[np.int64], positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The word, counted in its context, of each position of a row, which must be one of the context's tokens."""
-        tokens = self.window_starts[rows] + positions - self.text_positions(rows)
-        contexts = self.data.paragraphs[self.order[self.examples[rows]]]
-        return np.searchsorted(self.words.token_ends, tokens, side="right") - self.words.firsts[contexts]
-
     def is_max_context(self, rows: NDArray[np.int64], positions: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Whether the row is the one of its question's windows in which the token at a position has the most context.
 
@@ -127,18 +121,11 @@ class SquadFeatures:
 
 
 def make_features(
-    data: SquadData,
-    vocabulary: Vocabulary,
-    settings: SquadSettings,
-    *,
-    training: bool,
-    shuffle: bool = True,
-    like_google: bool = False,
+    data: SquadData, vocabulary: Vocabulary, settings: SquadSettings, *, training: bool, shuffle: bool = True
 ) -> SquadFeatures:
     """The features of a file that was read for the same purpose.
 
     Training examples are shuffled before windows are cut, as `run_squad.py` does; those for evaluation keep their order.
-    `like_google` also drops the examples that it drops for white space in or around their answer, and refuses several answers.
     Raises `BertprepError` where no window is left.
     """
     tokenizer = Tokenizer(vocabulary, lower=not settings.cased)
@@ -148,12 +135,11 @@ def make_features(
     recovered: list[str] = []
     dropped: list[str] = []
     if training:
-        answers = find_answers(data, words, like_google=like_google)
+        answers = find_answers(data, words)
         order, spans = answers.kept, _answer_tokens(data, words, tokenizer, answers)
-        if not like_google:  # which keeps answers whose characters all vanish, at a position that is not theirs
-            vanish = spans[0] > spans[1]
-            dropped = [data.ids[number] for number in order[vanish].tolist()]
-            order, spans = order[~vanish], (spans[0][~vanish], spans[1][~vanish])
+        vanish = spans[0] > spans[1]  # all characters; Google keeps these, at a position that is not theirs
+        dropped = [data.ids[number] for number in order[vanish].tolist()]
+        order, spans = order[~vanish], (spans[0][~vanish], spans[1][~vanish])
         recovered = [name for name in answers.recovered if name not in dropped]
         dropped = answers.dropped + dropped
         if shuffle:

@@ -3,7 +3,7 @@
 Words are what Google's reader splits at: space, tab, line ends and the narrow no-break space. All offsets count code points in
 `text`, the contexts one after another with a newline after each. Google drops a training example if it does not find the answer
 in these words, such as one that holds a no-break space, or begins in white space before the first word. Here it is kept if
-the context has it where the file says, unless Google is to be followed in this too.
+the context has it where the file says.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bertprep.errors import BertprepError
 from bertprep.instances.tokenizer import TokenizedLines, Tokenizer
 from bertprep.tasks.squad import WHITE_SPACE, SquadData
 
@@ -100,11 +99,8 @@ class Answers:
     """The ids of questions whose answer is not in the context at its position."""
 
 
-def find_answers(data: SquadData, words: Words, *, like_google: bool) -> Answers:
-    """The words of each question's answer; of several answers the first, where Google accepts only one.
-
-    Raises `BertprepError` for several answers if Google is to be followed.
-    """
+def find_answers(data: SquadData, words: Words) -> Answers:
+    """Return the words of each question's answer; of several answers the first, where Google accepts only one."""
     numbers = np.flatnonzero(data.answer_starts >= 0)
     contexts, starts = data.paragraphs[numbers], data.answer_starts[numbers]
     sizes = np.fromiter((len(data.answers[number][0]) for number in numbers.tolist()), np.int64, len(numbers))
@@ -116,11 +112,6 @@ def find_answers(data: SquadData, words: Words, *, like_google: bool) -> Answers
     is_kept = np.ones(len(data), bool)
     for number, context, start in zip(numbers.tolist(), contexts.tolist(), starts.tolist(), strict=True):
         text = data.answers[number][0]
-        if like_google and len(data.answers[number]) > 1:
-            raise BertprepError(
-                f"{data.path}: question {data.ids[number]!r}: has {len(data.answers[number])} answers; "
-                "Google's reader takes only one for training"
-            )
         is_there = data.contexts[context].startswith(text, start)
         if is_there and " ".join(text.split()) == text:
             continue  # the words between single spaces: Google finds it
@@ -128,7 +119,7 @@ def find_answers(data: SquadData, words: Words, *, like_google: bool) -> Answers
         first, last = int(firsts[number]), int(lasts[number])
         if " ".join(text.split()) in " ".join(names[first : last + 1]):
             firsts[number] = first % len(names)  # Python's index -1
-        elif is_there and not like_google:
+        elif is_there:
             stripped = start + len(text) - len(text.lstrip()), start + len(text.rstrip()) - 1
             firsts[number], lasts[number] = words.of_offsets(np.array([context, context]), np.array(stripped))
             recovered.append(data.ids[number])

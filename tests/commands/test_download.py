@@ -25,8 +25,9 @@ import pytest
 
 from bertprep import BertprepError, UsageError, download
 from bertprep.files.lock import locked
-from bertprep.sources.catalogue import DEFAULT_MODEL, GLUE
+from bertprep.sources.catalogue import DEFAULT_MODEL
 from bertprep.sources.listing import load_listing
+from bertprep.tasks.glue import TASKS
 from bertprep.weights.hugging_face import hugging_face_name
 from bertprep.weights.safetensors import read_safetensors
 from bertprep.weights.tensor_bundle import open_bundle
@@ -101,7 +102,7 @@ def test_everything_downloads_and_then_needs_no_network(hub: HubServer, tmp_path
     for version in ("v1.1", "v2.0"):
         assert json.loads((place / "squad" / version / f"train-{version}.json").read_bytes())["data"]
         assert exact_match_of_right_answers(place / "squad" / version) == 100
-    assert all(list((place / task).glob("*.tsv")) for task in GLUE)
+    assert all(list((place / task.folder).glob("*.tsv")) for task in TASKS.values())
     weights = place / "weights" / MODEL
     assert {path.name for path in weights.iterdir()} == {
         "bert_config.json", "config.json", "listing.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",

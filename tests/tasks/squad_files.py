@@ -53,13 +53,12 @@ def features_of(
     *questions: dict[str, Any],
     version: str = "v1.1",
     training: bool = False,
-    like_google: bool = False,
     **settings: Any,
 ) -> SquadFeatures:
     """The features of one paragraph's questions, unshuffled."""
     data = read_squad(write(folder, squad(version, (context, list(questions)))), version, training=training)
     chosen = SquadSettings(**{"seq": 8, "doc_stride": 2, "max_query": 4, **settings})
-    return make_features(data, vocabulary(folder), chosen, training=training, shuffle=False, like_google=like_google)
+    return make_features(data, vocabulary(folder), chosen, training=training, shuffle=False)
 
 
 def tokens_of(features: SquadFeatures, row: int) -> str:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertprep.errors import BertprepError, UsageError
+from bertprep.errors import BertprepError
 from bertprep.tasks.squad import SquadData, read_squad
 from bertprep.tasks.squad_features import SquadSettings, make_features
 from tests.tasks.squad_files import answer, question, squad, vocabulary, write
@@ -107,21 +107,6 @@ def test_mistakes_in_v2(tmp_path: Path, mistake: str) -> None:
     assert str(caught.value) == f"{tmp_path / 'squad.json'}: {wanted}"
 
 
-def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(BertprepError, match="cannot be read: No such file or directory; name a JSON file of SQuAD"):
-        read_squad(tmp_path / "none.json", "v1.1", training=True)
-    with pytest.raises(BertprepError, match="is not a JSON file"):
-        read_squad(tmp_path, "v1.1", training=True)
-    (tmp_path / "latin.json").write_bytes(b'{"version": "\xe9"}')
-    with pytest.raises(BertprepError, match=r"is not a JSON file \('utf-8' codec can't decode byte 0xe9"):
-        read_squad(tmp_path / "latin.json", "v1.1", training=True)
-
-
-def test_a_version_that_there_is_not(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"SQuAD has no version '1\.0'; choose v1\.1 or v2\.0"):
-        read(tmp_path, one(answers=RIGHT), "1.0")
-
-
 def test_evaluation_takes_the_texts_of_answers_alone(tmp_path: Path) -> None:
     asked = question(answers=[{"text": "x", "answer_start": 99}, {"text": ""}], is_impossible=7)
     data = read(tmp_path, squad("v2.0", (CONTEXT, [asked])), "v2.0", training=False)
@@ -135,12 +120,6 @@ def test_evaluation_needs_no_answers(tmp_path: Path) -> None:
         read(tmp_path, both, training=False)
     with pytest.raises(BertprepError, match='question "q1": has no answer; is the file v2'):
         read(tmp_path, one(answers=[]), training=False)
-
-
-def test_a_byte_order_mark_is_no_part_of_the_file(tmp_path: Path) -> None:
-    path = write(tmp_path, one(answers=RIGHT))
-    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
-    assert read_squad(path, "v1.1", training=True).ids == ["q1"]
 
 
 def paths_in(content: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:

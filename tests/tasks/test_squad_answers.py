@@ -5,17 +5,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from bertprep.errors import BertprepError, UsageError
 from bertprep.tasks.squad import read_squad
-from bertprep.tasks.squad_answers import SquadPredictions, predict_answers, project
+from bertprep.tasks.squad_answers import SquadPredictions, predict_answers
 from bertprep.tasks.squad_features import SquadFeatures, SquadSettings, make_features
 from bertprep.tasks.squad_scores import score_answers, search_threshold
 from tests.tasks.squad_files import answer, features_of, question, squad, vocabulary, write
-from tests.tasks.test_squad_features import contexts
 
 Logits = dict[tuple[int, int], float]  # (row, position) -> logit; 0 elsewhere
 
@@ -83,16 +80,6 @@ def test_equal_logits_keep_their_order(tmp_path: Path) -> None:
     assert texts == ["a", "a b", "a b c", "b", "b c", "c"]
 
 
-def test_best_of_n(tmp_path: Path) -> None:
-    features = features_of(tmp_path, "a b c", question(answers=[answer("a b c", "a")]), seq=12)
-    found = predict(features, {(0, 3): 2.0, (0, 4): 1.0}, {(0, 3): 1.0, (0, 4): 2.0}, nbest_size=2)
-    assert [entry["text"] for entry in found.nbest["q1"]] == [
-        "a b",
-        "a",
-    ]  # 4 and 3; "b" has 3 too, but from the lesser start
-    assert found.nbest["q1"][0]["probability"] == pytest.approx(1 / (1 + np.exp(-1)))
-
-
 def test_the_same_text_is_listed_once(tmp_path: Path) -> None:
     features = features_of(tmp_path, "a b a", question(answers=[answer("a b a", "a")]), seq=12)
     texts = [entry["text"] for entry in predict(features, {(0, 5): 1.0}, {}).nbest["q1"]]
@@ -120,13 +107,6 @@ def test_odds_of_no_answer(tmp_path: Path) -> None:
     assert "" in [entry["text"] for entry in found.nbest["q1"]]
 
 
-def test_no_answer_is_added_to_the_best_20(tmp_path: Path) -> None:
-    features = features_of(tmp_path, "a b c d", question(answers=[]), version="v2.0", seq=12)
-    values: Logits = {(0, 0): -9.0, (0, 3): 2.0, (0, 4): 1.0}
-    found = predict(features, values, values, nbest_size=2)
-    assert [entry["text"] for entry in found.nbest["q1"]] == ["a", "a b", ""]
-
-
 @pytest.mark.parametrize(("version", "wanted"), [("v1.1", "empty"), ("v2.0", "")])
 def test_a_context_without_words_has_no_answer(tmp_path: Path, version: str, wanted: str) -> None:
     """Where Google's code fails for v2.0, the question is taken to have no answer."""
@@ -142,14 +122,6 @@ def test_a_context_without_words_has_no_answer(tmp_path: Path, version: str, wan
     assert found.null_odds is None or found.null_odds["blank"] == 1_000_000.0
 
 
-def test_many_questions_over_blocks_of_rows(tmp_path: Path) -> None:
-    """2,100 rows are decoded in three blocks; question n has its answer at letter n % 3."""
-    questions = [question(str(n), answers=[]) for n in range(2100)]
-    features = features_of(tmp_path, "a b c", *questions, version="v2.0", seq=12)
-    values: Logits = {(n, 3 + n % 3): 9.0 for n in range(2100)}
-    assert predict(features, values, values).best == {str(n): "abc"[n % 3] for n in range(2100)}
-
-
 def test_logits_that_are_no_numbers(tmp_path: Path) -> None:
     context = "a b c d e f"
     features = features_of(tmp_path, context, question(answers=[answer(context, "a")]))
@@ -160,29 +132,6 @@ def test_logits_that_are_no_numbers(tmp_path: Path) -> None:
         predict_answers(features, np.zeros((1, 8), np.float32), np.zeros((1, 8), np.float32))
     with pytest.raises(UsageError, match="at least 1"):
         predict(features, {}, {}, nbest_size=0)
-
-
-def test_characters_correspond_without_spaces() -> None:
-    assert project("john smith", "John Smith's", "john smith ' s") == "John Smith"
-    assert project("smith", "John Smith's", "john smith ' s") == "Smith"
-    assert project("jones", "John Smith's", "john smith ' s") == "John Smith's"
-    assert project("", "John", "john") == "John"
-
-
-@given(context=contexts(), data=st.data())
-def test_whole_words_are_predicted_as_they_are_written(
-    tmp_path_factory: pytest.TempPathFactory, context: Any, data: st.DataObject
-) -> None:
-    text, words = context
-    first = data.draw(st.integers(0, len(words) - 1))
-    last = data.draw(st.integers(first, len(words) - 1))
-    features = features_of(tmp_path_factory.getbasetemp(), text, question(answers=[answer(text, text)]), seq=200)
-    positions = np.arange(3, 3 + int(features.window_sizes[0]))
-    of_word = features.words_at(np.zeros(len(positions), np.int64), positions)
-    start, end = int(positions[of_word == first][0]), int(positions[of_word == last][-1])
-    found = predict(features, {(0, start): 9.0}, {(0, end): 9.0}, max_answer_length=200)
-    wanted = " ".join(text[begin:finish] for begin, finish in words[first : last + 1])
-    assert found.best == {"q1": wanted} or "#" in wanted or "[UNK]" in wanted
 
 
 # --- scores

@@ -6,12 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from bertprep.errors import BertprepError, UsageError
 from bertprep.tasks.squad import read_squad
-from bertprep.tasks.squad_features import SquadFeatures, SquadSettings, make_features
+from bertprep.tasks.squad_features import SquadSettings, make_features
 from tests.tasks.squad_files import answer, features_of, question, squad, tokens_of, vocabulary, write
 
 # Windows of four tokens, two apart, after "[CLS] q [SEP]": the context's first token is at position 3.
@@ -96,15 +94,6 @@ def test_a_question_may_have_no_token(tmp_path: Path) -> None:
     assert tokens_of(features, 0) == "[CLS] [SEP] x y [SEP]"
 
 
-def test_masks_segments_and_ids(tmp_path: Path) -> None:
-    features = features_of(tmp_path, "x y z", question(answers=[answer("x y z", "y")]), seq=10)
-    rows = features[:]
-    assert rows.unique_ids.tolist() == [1_000_000_000]
-    assert rows.input_mask.tolist() == [[1, 1, 1, 1, 1, 1, 1, 0, 0, 0]]
-    assert rows.segment_ids.tolist() == [[0, 0, 0, 1, 1, 1, 1, 0, 0, 0]]
-    assert type(rows).__name__ == "SquadEvalExamples"
-
-
 def test_questions_without_an_answer(tmp_path: Path) -> None:
     """In training their windows have positions 0 and is_impossible 1; the others is_impossible 0, found or not."""
     context = "a b c d e f"
@@ -139,16 +128,6 @@ def test_of_several_answers_the_first_is_learned(tmp_path: Path) -> None:
     asked = question(answers=[answer("a b c", "b"), answer("a b c", "b c")])
     rows = features_of(tmp_path, "a b c", asked, training=True)[:]
     assert (rows.start_positions.tolist(), rows.end_positions.tolist()) == ([4], [4])
-    with pytest.raises(BertprepError, match="question 'q1': has 2 answers; Google's reader takes only one"):
-        features_of(tmp_path, "a b c", asked, training=True, like_google=True)
-
-
-def test_like_google_drops_what_google_drops(tmp_path: Path) -> None:
-    context = "  a b\u00a0c d"
-    asked = [question(str(n), answers=[answer(context, text)]) for n, text in enumerate(["  a", "b\u00a0c", "d"])]
-    assert features_of(tmp_path, context, *asked, training=True).recovered == ["0", "1"]
-    features = features_of(tmp_path, context, *asked, training=True, like_google=True)
-    assert (features.dropped, features.recovered, len(features)) == (["0", "1"], [], 1)
 
 
 def test_training_examples_are_in_googles_order(tmp_path: Path) -> None:
@@ -166,21 +145,6 @@ def test_training_examples_are_in_googles_order(tmp_path: Path) -> None:
     assert features[:].unique_ids.tolist() == list(range(1_000_000_000, 1_000_000_012))
     again = make_features(data, vocabulary(tmp_path), settings, training=True)
     assert all((mine == same).all() for mine, same in zip(features[:].arrays, again[:].arrays, strict=True))
-
-
-def test_blocks_are_the_rows_in_order(tmp_path: Path) -> None:
-    context = " ".join("abcdefghijk")
-    features = features_of(tmp_path, context, question(answers=[answer(context, "k")]))
-    blocks = list(features.blocks(2))
-    assert [len(block) for block in blocks] == [2, 2, 1]
-    assert np.concatenate([block.unique_ids for block in blocks]).tolist() == features[:].unique_ids.tolist()
-    assert features[1:3].input_ids.tolist() == features[:].input_ids[1:3].tolist()
-
-
-def test_the_stride_leaves_no_gap(tmp_path: Path) -> None:
-    """A stride that is longer than a window is the window's length."""
-    features = features_of(tmp_path, "a b c d e f", question(answers=[answer("a b c d e f", "a")]), doc_stride=100)
-    assert [tokens_of(features, row) for row in range(2)] == ["[CLS] q [SEP] a b c d [SEP]", "[CLS] q [SEP] e f [SEP]"]
 
 
 def test_the_window_of_most_context(tmp_path: Path) -> None:
@@ -206,49 +170,3 @@ def test_settings_that_leave_nothing(settings: dict[str, Any], message: str) -> 
 def test_a_file_without_features_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(BertprepError, match="none of its 1 questions has features"):
         features_of(tmp_path, "a b", question(answers=[answer("a b", "x", 0)]), training=True)
-
-
-# --- random contexts
-
-SPACES = [" ", "  ", "\t", "\n", "\r\n", "\u202f"]
-PIECES = [*"abc.,'(-#", "The", "xyz", "é", "e\u0301", "北", "京大", "😀", "Σ", "İ", "\u00a0", "\u3000", "\u2009", "1895", "ß"]
-
-
-@st.composite
-def contexts(draw: st.DrawFn) -> tuple[str, list[tuple[int, int]]]:
-    """A context, and where its words begin and end."""
-    text, words = draw(st.sampled_from(["", *SPACES])), []
-    for _ in range(draw(st.integers(1, 12))):
-        word = "".join(draw(st.lists(st.sampled_from(PIECES), min_size=1, max_size=4)))
-        word = word if word.strip() else f"a{word}"
-        words.append((len(text), len(text) + len(word)))
-        text += word + draw(st.sampled_from(SPACES))
-    return text, words
-
-
-def spans(features: SquadFeatures, words: list[tuple[int, int]]) -> list[str]:
-    """The text of the words that each row has as its answer."""
-    rows, numbers = features[:], np.arange(len(features))
-    context, found = features.data.contexts[0], []
-    has_answer = rows.start_positions > 0
-    firsts = features.words_at(numbers[has_answer], rows.start_positions[has_answer].astype(np.int64)).tolist()
-    lasts = features.words_at(numbers[has_answer], rows.end_positions[has_answer].astype(np.int64)).tolist()
-    for first, last in zip(firsts, lasts, strict=True):
-        found.append(context[words[first][0] : words[last][1]])
-    return found
-
-
-@given(context=contexts(), data=st.data())
-def test_spans_lead_back_to_the_text(tmp_path_factory: pytest.TempPathFactory, context: Any, data: st.DataObject) -> None:
-    text, words = context
-    first = data.draw(st.integers(0, len(words) - 1))
-    last = data.draw(st.integers(first, len(words) - 1))
-    wanted = text[words[first][0] : words[last][1]]
-    seq, stride = data.draw(st.sampled_from([(200, 50), (16, 4), (24, 100)]))
-    folder = tmp_path_factory.getbasetemp()
-    asked = question(answers=[answer(text, wanted, words[first][0])])
-    features = features_of(folder, text, asked, training=True, seq=seq, doc_stride=stride)
-    assert features.dropped == []
-    found = spans(features, words)
-    assert set(found) <= {wanted}
-    assert found or seq < 200

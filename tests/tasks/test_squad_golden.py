@@ -36,9 +36,9 @@ def read(version: str, purpose: str) -> SquadData:
     return read_squad(FINETUNE / f"squad_{version}.json", VERSIONS[version], training=purpose == "train")
 
 
-def features_of(version: str, size: int, purpose: str, *, like_google: bool = True) -> SquadFeatures:
+def features_of(version: str, size: int, purpose: str) -> SquadFeatures:
     data, training = read(version, purpose), purpose == "train"
-    return make_features(data, VOCABULARY, SETTINGS[size], training=training, shuffle=False, like_google=like_google)
+    return make_features(data, VOCABULARY, SETTINGS[size], training=training, shuffle=False)
 
 
 def predict(version: str, size: int) -> tuple[SquadPredictions, dict[str, Any]]:
@@ -56,47 +56,42 @@ def test_examples(version: str, purpose: str) -> None:
     data, wanted = read(version, purpose), rows(f"squad_{version}_examples_{purpose}")
     words = split_contexts(data.contexts, Tokenizer(VOCABULARY, lower=True))
     names: Any = None
-    answers = find_answers(data, words, like_google=True)
-    kept = answers.kept.tolist() if purpose == "train" else list(range(len(data)))
-    assert [row["qas_id"] for row in wanted] == [data.ids[question] for question in kept]
-    for number, (row, question) in enumerate(zip(wanted, kept, strict=True)):
+    answers = find_answers(data, words)
+    kept = dict(zip(answers.kept.tolist(), zip(answers.firsts.tolist(), answers.lasts.tolist(), strict=True), strict=True))
+    for row in wanted:
+        question = data.ids.index(row["qas_id"])
         names = names if row["doc_tokens"] == "as previous" else row["doc_tokens"]
         assert words.in_context(data.contexts, int(data.paragraphs[question])) == names
         if purpose == "train":
-            assert (answers.firsts[number], answers.lasts[number]) == (row["start_position"], row["end_position"])
+            assert kept.pop(question) == (row["start_position"], row["end_position"])
             assert (data.answer_starts[question] < 0) == row["is_impossible"]
+    assert purpose == "eval" or [data.ids[question] for question in kept] == answers.recovered
 
 
 @both_versions
 @both_sizes
 @both_purposes
 def test_features(version: str, size: int, purpose: str) -> None:
+    """All that Google makes; besides it, answers with a no-break space (u1) or a thin one (u3), or in leading space (w1)."""
     features, wanted = features_of(version, size, purpose), rows(f"squad_{version}_features_{size}_{purpose}")
-    assert len(features) == len(wanted)
-    names = ["input_ids", "input_mask", "segment_ids"]
-    singles = {"unique_ids": "unique_id"}
+    found = features[:]
+    recovered = [("" if version == "v1" else "v2-") + name for name in ("u1", "u3", "w1")] if purpose == "train" else []
+    assert (features.dropped, features.recovered) == ([], recovered)
+    names = np.array(features.data.ids)[features.order[features.examples]]
+    ours = np.isin(names, recovered)
+    assert set(names[ours]) == set(recovered)
+    keys = {"input_ids": "input_ids", "input_mask": "input_mask", "segment_ids": "segment_ids"}
     if purpose == "train":
-        singles |= {"start_positions": "start_position", "end_positions": "end_position", "is_impossible": "is_impossible"}
-    blocks = list(features.blocks(50))
-    assert [feature.name for feature in blocks[0].features] == ["unique_ids", *names, *list(singles)[1:]]
-    for name in names:
-        assert np.concatenate([getattr(block, name) for block in blocks]).tolist() == [row[name] for row in wanted]
-    for name, key in singles.items():
-        assert np.concatenate([getattr(block, name) for block in blocks]).tolist() == [row[key] for row in wanted]
-
-
-@both_versions
-@both_sizes
-@both_purposes
-def test_maps_from_positions_to_words(version: str, size: int, purpose: str) -> None:
-    features = features_of(version, size, purpose)
-    for number, row in enumerate(rows(f"squad_{version}_features_{size}_{purpose}")):
+        keys |= {"start_positions": "start_position", "end_positions": "end_position", "is_impossible": "is_impossible"}
+        assert all(found.start_positions[names == name].any() for name in recovered)
+    else:
+        keys |= {"unique_ids": "unique_id"}
+    for name, key in keys.items():
+        assert getattr(found, name)[~ours].tolist() == [row[key] for row in wanted]
+    for number, row in zip(np.flatnonzero(~ours), wanted, strict=True):
         positions = row["doc_first"] + np.arange(len(row["token_to_orig"]))
-        numbers = np.full(len(positions), number)
-        assert features.examples[number] == row["example_index"]
-        assert number - features.first_rows[row["example_index"]] == row["doc_span_index"]
-        assert features.words_at(numbers, positions).tolist() == row["token_to_orig"]
-        assert "".join("01"[flag] for flag in features.is_max_context(numbers, positions).tolist()) == row["max_context"]
+        flags = features.is_max_context(np.full(len(positions), number), positions)
+        assert "".join("01"[flag] for flag in flags.tolist()) == row["max_context"]
 
 
 @both_versions
@@ -120,27 +115,3 @@ def test_written_predictions_are_the_files_of_run_squad(tmp_path: Path) -> None:
     assert (tmp_path / "predictions.json").read_text() == json.dumps(wanted["predictions"], indent=4) + "\n"
     assert (tmp_path / "null_odds.json").read_text() == json.dumps(wanted["null_odds"], indent=4) + "\n"
     assert json.loads((tmp_path / "nbest_predictions.json").read_text()) == found.nbest
-
-
-@both_versions
-@both_sizes
-def test_examples_that_google_drops_are_kept_beside_its_own(version: str, size: int) -> None:
-    """Answers with a no-break space (u1) and a thin one (u3), and one that begins in leading white space (w1)."""
-    google, ours = features_of(version, size, "train"), features_of(version, size, "train", like_google=False)
-    lost = [("" if version == "v1" else "v2-") + name for name in ("u1", "u3", "w1")]
-    assert (google.dropped, google.recovered) == (lost, [])
-    assert (ours.dropped, ours.recovered) == ([], lost)
-    is_googles = np.isin(ours.order, google.order)[ours.examples]
-    for mine, theirs in zip(ours[:].arrays[1:], google[:].arrays[1:], strict=True):
-        assert (mine[is_googles] == theirs).all()
-    rest = {
-        name: ours[:].start_positions[ours.examples == ours.order.tolist().index(ours.data.ids.index(name))] for name in lost
-    }
-    assert all(positions.any() for positions in rest.values())
-
-
-def test_a_blank_context_has_no_rows() -> None:
-    """Google has "empty" for it in v1.1; there must be another question to make features of."""
-    blank = read_squad(FINETUNE / "squad_blank.json", "v1.1", training=False)
-    words = split_contexts(blank.contexts, Tokenizer(VOCABULARY, lower=True))
-    assert words.firsts.tolist() == [0, 0]
