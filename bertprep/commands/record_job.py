@@ -222,7 +222,7 @@ def vocabulary_of(texts: Texts, request: Create | Tokenize, workers: int, part: 
     path = trained_vocabulary(
         texts.workspace,
         texts.corpus,
-        [path for split, _, path in texts.shards if split == TRAINING],
+        {path: _entry_of(texts, split, path) for split, _, path in texts.shards if split == TRAINING},
         size=DEFAULT_VOCABULARY_SIZE,
         cased=request.cased,
         part=part,

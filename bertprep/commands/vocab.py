@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
@@ -21,6 +21,7 @@ from bertprep.sources.catalogue import DEFAULT_MODEL
 from bertprep.sources.corpora import GIVEN, name_corpus
 from bertprep.terminal import say, tell
 from bertprep.work.layout import TRAINING, VOCABULARY, Workspace
+from bertprep.work.ledger import Entry
 from bertprep.work.parts import Part
 
 DEFAULT_VOCABULARY_SIZE = 8000
@@ -47,20 +48,21 @@ class Vocab(OfCorpus, OnExecutor):
                 "--corpus: with --input and --output no corpus is read and no file is named after it; leave it out"
             )
         reporter, workspace = self.reporter, self.workspace
-        files = check_text_files(self.inputs)
-        workers = self.start_workers(shared=None if files else workspace.root, read=files)
-        if files:
+        texts: dict[Path, Entry | None] = dict.fromkeys(check_text_files(self.inputs))
+        workers = self.start_workers(shared=None if texts else workspace.root, read=[*texts])
+        if texts:
             corpus = name_corpus(GIVEN if self.corpus is None else self.corpus, workspace)
         else:
             corpus = choose_corpus(workspace, self.corpus, reporter)
             sharded = ensure_shards(workspace, corpus, workers, reporter)
-            files = [workspace.sharded(corpus) / name for name in sharded.files if name.startswith(TRAINING + "/")]
+            training = [name for name in sharded.files if name.startswith(TRAINING + "/")]
+            texts = {workspace.sharded(corpus) / name: sharded.files[name] for name in training}
         if self.output is None:
             return trained_vocabulary(
-                workspace, corpus, files, size=self.size, cased=self.cased, workers=workers, reporter=reporter
+                workspace, corpus, texts, size=self.size, cased=self.cased, workers=workers, reporter=reporter
             )
         path = place(self.output)
-        _train(files, path, size=self.size, cased=self.cased, workers=workers, reporter=reporter)
+        _train([*texts], path, size=self.size, cased=self.cased, workers=workers, reporter=reporter)
         return path
 
 
@@ -96,7 +98,7 @@ def find_vocabulary(workspace: Workspace, given: Path | str | None, default: str
 def trained_vocabulary(
     workspace: Workspace,
     corpus: str,
-    training: Sequence[Path],
+    training: Mapping[Path, Entry | None],
     *,
     size: int,
     cased: bool,
@@ -104,15 +106,18 @@ def trained_vocabulary(
     workers: int,
     reporter: Reporter,
 ) -> Path:
-    """Return the vocabulary trained on these training shards; it is trained first if there is none.
+    """Return the vocabulary trained on these training shards, each with its manifest entry; it is trained if there is none.
 
     Parts do not wait for each other: several may train it, and write the same file.
     """
     from bertprep.files.lock import locked
     from bertprep.instances.vocabulary import SPECIAL_TOKENS
-    from bertprep.records.make import identify_text
+    from bertprep.records.make import check_text, identify_text
 
-    text = hashlib.sha256("".join(crc32c for _, crc32c in map(identify_text, training)).encode()).hexdigest()
+    identities = {path: identify_text(path) for path in training}
+    for path, (size_bytes, crc32c) in identities.items():
+        check_text(path, training[path], {"bytes": size_bytes, "crc32c": crc32c})
+    text = hashlib.sha256("".join(crc32c for _, crc32c in identities.values()).encode()).hexdigest()
     path = workspace.vocabulary(corpus, size=size, cased=cased, text=text)
     if path.exists():
         return path
@@ -121,7 +126,7 @@ def trained_vocabulary(
     with contextlib.nullcontext() if part else locked(path.parent, f".{path.name}.lock", wait=True):
         if not path.exists():  # another run may have trained it during the wait
             reporter.say(f"training a vocabulary of {size:,} tokens (--vocab takes an existing one): {path}")
-            _train(training, path, size=size, cased=cased, workers=workers, reporter=reporter)
+            _train([*training], path, size=size, cased=cased, workers=workers, reporter=reporter)
     return path
 
 

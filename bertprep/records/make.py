@@ -119,7 +119,7 @@ class RecordMaker(ShardMaker):
         if tokens and tokens.bin == shard.path:
             return tokens.read(self.vocabulary, pairs=pairs), tokens.text or _text(shard.path.name, *identify(shard))
         if tokens and tokens.text and identify_text(shard.path) == (tokens.text["bytes"], tokens.text["crc32c"]):
-            _check_text(shard, tokens.text)
+            check_text(shard.path, shard.expected, tokens.text)
             return tokens.read(self.vocabulary, pairs=pairs), tokens.text
         tokenized = self.tokenizer.tokenize_file(shard.path)
         return tokenized, _text_of(shard, tokenized)
@@ -169,25 +169,25 @@ def ledgers_by_format(
 def _text_of(shard: TextShard, tokenized: TokenizedShard) -> dict[str, Any]:
     """What a manifest says of the text that a file was made of; raises where that is not the text of the shards' manifest."""
     text = _text(shard.path.name, tokenized.text_bytes, f"{tokenized.text_crc32c:08x}")
-    _check_text(shard, text)
+    check_text(shard.path, shard.expected, text)
     return text
 
 
-def _check_text(shard: TextShard, read: Mapping[str, Any]) -> None:
+def check_text(path: Path, expected: Mapping[str, Any] | None, read: Mapping[str, Any]) -> None:
     """Raise where the text that was read is not that of the shards' manifest: changed on a disk, in a store or on the way.
 
     Only a manifest of 0.2.0, which has no CRC-32C, costs a sha256 of the text.
     """
-    if (expected := shard.expected) is None:
+    if expected is None:
         return
     name = "crc32c" if "crc32c" in expected else "sha256"
-    found = read[name] if name in read else sha256_of(shard.path)
+    found = read[name] if name in read else sha256_of(path)
     if (read["bytes"], found) == (expected["bytes"], expected[name]):
         return
     raise BertprepError(
-        f"{shard.path}: {read['bytes']:,} bytes of {name} {found[:16]} were read, expected {expected['bytes']:,} of "
-        f"{expected[name][:16]} by the {MANIFEST} of the text shards; run the same command again, and where that finds the "
-        "same, remove the shard with bertprep validate --remove-damaged, and make it again with bertprep shard"
+        f"{path}: {read['bytes']:,} bytes with {name} {found[:16]} were read, expected {expected['bytes']:,} with "
+        f"{expected[name][:16]}, as the {MANIFEST} of the text shards says; if this command finds the same again, remove the "
+        "damaged shard with bertprep validate --remove-damaged, and make it again with bertprep shard"
     )
 
 

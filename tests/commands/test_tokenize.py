@@ -132,9 +132,7 @@ def test_text_that_is_not_that_of_its_manifest_is_refused(checksum: str, copy: P
         edit_files(copy / "sharded/mine", lambda facts: facts.pop("crc32c"))
     text = copy / "sharded/mine/training/mine_training_00000.txt"
     text.write_bytes(text.read_bytes().replace(b"e", b"a", 1))  # of the same size
-    said = (
-        rf"^{text}: [\d,]+ bytes of {checksum} \w+ were read, expected [\d,]+ of \w+ by the manifest.json of the text shards; "
-    )
+    said = rf"^{text}: [\d,]+ bytes with {checksum} \w+ were read, expected [\d,]+ with \w+, as the manifest.json of the text "
     with pytest.raises(BertprepError, match=said):
         make(copy)
     shutil.rmtree(copy / "tokens")
@@ -142,6 +140,9 @@ def test_text_that_is_not_that_of_its_manifest_is_refused(checksum: str, copy: P
         make(copy)
     with pytest.raises(BertprepError, match=said):
         tokenize(workdir=copy, corpus="mine", vocab=VOCABULARY, workers=1)
+    with pytest.raises(BertprepError, match=said):  # before a vocabulary is trained on it
+        tokenize(workdir=copy, corpus="mine", workers=1)
+    assert not (copy / "vocab").exists()
 
 
 def test_tokens_of_another_text_are_not_taken(copy: Path, tokens: Path) -> None:
