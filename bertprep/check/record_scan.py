@@ -25,7 +25,7 @@ from bertprep.errors import BertprepError
 from bertprep.instances import Vocabulary
 from bertprep.kernels import numbers as kernel
 from bertprep.records.data_sets import DataSet
-from bertprep.records.examples import MOST_VALUES, Examples, PretrainingExamples, Shape, rows_in_block
+from bertprep.records.examples import MAX_VALUES, Examples, PretrainingExamples, Shape, rows_in_block
 from bertprep.records.file_bytes import FileBytes
 from bertprep.records.reader import SMALLEST_RECORD, describe_file, measure_record
 from bertprep.work.manifest import pad_of_vocabulary
@@ -63,10 +63,10 @@ class RecordScan:
         self._bytes = FileBytes(path, pred=pred)
         try:
             self.format = self._bytes.format
-            if batches := self._bytes.batches:
-                self.records, self.shape, self.knows_pred = batches.records, batches.shape, batches.knows_pred
-                if batches.damage:
-                    found = str(batches.damage).removeprefix(f"{path}: ")
+            if table := self._bytes.table:
+                self.records, self.shape, self.knows_pred = table.records, table.shape, table.knows_pred
+                if table.damage:
+                    found = str(table.damage).removeprefix(f"{path}: ")
                     self._add(Finding("truncated", name, "the batches of a whole file", found, self.records))
             else:
                 self._offsets = np.zeros(self._bytes.array.size // SMALLEST_RECORD + _ODD_RECORDS, np.int64)
@@ -99,8 +99,8 @@ class RecordScan:
         files, at = np.zeros(rows, np.int64), 0
         while at < wanted:
             numbers = np.arange(at, min(at + rows, wanted)) * self.records // wanted
-            if self._bytes.batches:
-                done = self._bytes.read_rows(numbers, buffer, 0, self._notes)
+            if table := self._bytes.table:
+                done = table.rows.read(numbers, buffer, 0, self._notes)
             elif wanted == self.records:  # in order, so the processor can prefetch
                 done = kernels.load().decode(self._row, at, len(numbers), buffer.addresses, 0, self._notes)
             else:
@@ -137,12 +137,12 @@ class RecordScan:
         for record in range(min(self.records, _TRIES)):
             fault, self.kind, counts = measure_record(self._describe(int(self._offsets[record])), self._notes)
             seq, pred = counts.get("input_ids", 0), counts.get("masked_lm_positions", 0)
-            if fault >= 0 and min(counts.values()) > 0 and max(counts.values()) <= MOST_VALUES:
+            if fault >= 0 and min(counts.values()) > 0 and max(counts.values()) <= MAX_VALUES:
                 return Shape(self.kind, seq, pred)
         if self.records and fault < 0:
             self._note(fault, 0)
         elif self.records:
-            expected = f"1 to {MOST_VALUES:,} values in input_ids and masked_lm_positions"
+            expected = f"1 to {MAX_VALUES:,} values in input_ids and masked_lm_positions"
             self._add(Finding("feature-shape", self._name, expected, f"{seq:,} and {pred:,}", 0))
         return Shape(self.kind, 0, 0)
 

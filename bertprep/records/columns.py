@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -18,17 +19,7 @@ from numpy.typing import NDArray
 
 from bertprep import kernels
 from bertprep.errors import BertprepError
-from bertprep.records.examples import (
-    ClassificationExamples,
-    Examples,
-    MaskedExamples,
-    PretrainingExamples,
-    RegressionExamples,
-    Shape,
-    SquadEvalExamples,
-    SquadExamples,
-    Width,
-)
+from bertprep.records.examples import KINDS, Examples, Feature, MaskedExamples, Shape, Width
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,8 +27,8 @@ if TYPE_CHECKING:
 NEXT_SENTENCE_NAMES = ("is_next", "random")
 METADATA = b"bertprep"
 """The key of our own metadata in a schema, JSON of an object with kind, seq and pred."""
-_MOST_INT8 = 127
-_BATCH_BYTES, _MOST_ROWS = 4 << 20, 1024
+_MAX_INT8 = 127
+_BATCH_BYTES, _MAX_ROWS = 4 << 20, 1024
 
 
 Columns: TypeAlias = dict[str, NDArray[Any]]
@@ -61,36 +52,21 @@ class Column(NamedTuple):
     dtype: type[np.int8 | np.int32 | np.int64 | np.float32]
 
 
-_TOKENS = (
-    Column("input_ids", "input_ids", "seq", np.int32),
-    Column("token_type_ids", "segment_ids", "seq", np.int8),
-    Column("attention_mask", "input_mask", "seq", np.int8),
-)
-LABELS = Column("labels", "masked_lm_ids", "seq", np.int32)
+@cache
+def _column_of(feature: Feature) -> Column:
+    return Column(feature.column, feature.name, "one" if feature.width == "one" else "seq", feature.column_dtype)
+
+
+def _columns_of(kind: type[Examples]) -> tuple[Column, ...]:
+    """The columns of a kind, in the order in which tokenizers give them: segments before the mask."""
+    found = [_column_of(feature) for feature in kind.features if feature.column]
+    mask = next(i for i, each in enumerate(found) if each.feature == "input_mask")
+    return (*found[:mask], found[mask + 1], found[mask], *found[mask + 2 :])
+
+
+COLUMNS = {kind: _columns_of(kind) for kind in KINDS}
+LABELS = next(each for each in COLUMNS[MaskedExamples] if each.feature == "masked_lm_ids")
 """The column of masked_lm_positions, _ids and _weights together."""
-COLUMNS: dict[type[Examples], tuple[Column, ...]] = {
-    PretrainingExamples: (*_TOKENS, LABELS, Column("next_sentence_label", "next_sentence_labels", "one", np.int64)),
-    MaskedExamples: (*_TOKENS, LABELS),
-    SquadExamples: (
-        Column("unique_ids", "unique_ids", "one", np.int32),
-        *_TOKENS,
-        Column("start_positions", "start_positions", "one", np.int32),
-        Column("end_positions", "end_positions", "one", np.int32),
-        Column("is_impossible", "is_impossible", "one", np.int8),
-    ),
-    SquadEvalExamples: (Column("unique_ids", "unique_ids", "one", np.int32), *_TOKENS),
-    ClassificationExamples: (
-        *_TOKENS,
-        Column("labels", "label_ids", "one", np.int64),
-        Column("is_real_example", "is_real_example", "one", np.int8),
-    ),
-    RegressionExamples: (
-        *_TOKENS,
-        Column("labels", "label_ids", "one", np.float32),
-        Column("is_real_example", "is_real_example", "one", np.int8),
-    ),
-}
-"""The columns of each kind of record, in their order in a file."""
 
 
 def row_bytes(shape: Shape) -> int:
@@ -104,7 +80,7 @@ def rows_in_batch(shape: Shape) -> int:
     >>> [rows_in_batch(Shape(PretrainingExamples, seq, 20)) for seq in (128, 512, 65_535)]
     [1024, 817, 6]
     """
-    return max(1, min(_MOST_ROWS, _BATCH_BYTES // row_bytes(shape)))
+    return max(1, min(_MAX_ROWS, _BATCH_BYTES // row_bytes(shape)))
 
 
 def empty_columns(shape: Shape, count: int) -> Columns:
@@ -190,11 +166,11 @@ def _values_of(examples: Examples, column: Column) -> NDArray[Any]:
 
 def check_fits(column: Column, found: NDArray[Any]) -> None:
     """Raise `NoColumnsError` where a column of bytes cannot hold these values."""
-    if found.min(initial=0) >= 0 and found.max(initial=0) <= _MOST_INT8:
+    if found.min(initial=0) >= 0 and found.max(initial=0) <= _MAX_INT8:
         return
-    row, position = np.argwhere((found < 0) | (found > _MOST_INT8))[0].tolist()
+    row, position = np.argwhere((found < 0) | (found > _MAX_INT8))[0].tolist()
     raise NoColumnsError(
-        f"{column.feature} cannot be the column {column.name}, which has bytes: expected 0 to {_MOST_INT8}, "
+        f"{column.feature} cannot be the column {column.name}, which has bytes: expected 0 to {_MAX_INT8}, "
         f"found {found[row, position]}",
         row,
     )

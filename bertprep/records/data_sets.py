@@ -29,7 +29,6 @@ from bertprep.files.archives import GZIP, BrokenArchiveError, decompress
 from bertprep.files.atomic import TEMPORARY_SUFFIX
 from bertprep.files.places import open_head, place, real_path, sizes_of
 from bertprep.instances import Vocabulary, load_vocabulary
-from bertprep.records.arrow_reader import has_records
 from bertprep.records.formats import find_format
 from bertprep.records.token_shards import TokenFile, has_index, token_files
 from bertprep.untrusted import CORPUS
@@ -419,7 +418,11 @@ def sniff_format(path: Path) -> RecordFormat | None:
             file.seek(0)
             head = (decompress(file, GZIP) if is_compressed else file).read(_HEAD_BYTES)
         found = find_format(path, np.frombuffer(head, np.uint8), is_whole=False)
-        return found if found in (RecordFormat.TFRECORD, RecordFormat.OFRECORD) or has_records(path) else None
+        if not found.is_columnar:
+            return found
+        from bertprep.records.arrow_reader import has_records  # imports pyarrow
+
+        return found if has_records(path) else None
     except (OSError, EOFError, BrokenArchiveError, BertprepError):
         return None
 

@@ -10,7 +10,7 @@ training, without for evaluation), `run_classifier.py` (whose label is a float w
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias
@@ -25,26 +25,39 @@ from bertprep.kernels.numbers import KIND_FLOAT32, KIND_INT32, KIND_UINT8, NUMBE
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-MOST_VALUES = 65_535
+MAX_VALUES = 65_535
 """Of a feature in one record: the longest sequence that `create` makes. Anything longer is not a BERT record."""
 BLOCK_BYTES = 4 << 20
-"""Of records that are read, looked at and overwritten by the next; at 128 tokens the processor's cache limits them."""
+"""Of records that are read, checked and overwritten by the next; at 128 tokens the processor's cache limits them."""
 
 _KINDS = {np.dtype(np.int32): KIND_INT32, np.dtype(np.float32): KIND_FLOAT32, np.dtype(np.uint8): KIND_UINT8}
 
 Width: TypeAlias = Literal["seq", "pred", "one"]
 """How many values a record has in a feature: its tokens, its predictions, or a single one."""
+Values: TypeAlias = Literal["token", "flag", "segment", "position", "id", "class", "weight", "score"]
+"""What the values are, and so how large they may be; the last two are floats."""
 
 
 class Feature(NamedTuple):
-    """A feature of a kind of record: its name, how many values a record has in it, and of what type they are."""
+    """A feature of a kind of record, and the column of Arrow and Parquet files that it is, if it is one."""
 
     name: str
     width: Width
-    dtype: type[np.int32 | np.float32] = np.int32
+    values: Values
+    column: str = ""
+    column_dtype: type[np.int8 | np.int32 | np.int64 | np.float32] = np.int32
+
+    @property
+    def dtype(self) -> type[np.int32 | np.float32]:
+        return np.float32 if self.values in ("weight", "score") else np.int32
 
 
-_TOKENS = Feature("input_ids", "seq"), Feature("input_mask", "seq"), Feature("segment_ids", "seq")
+_TOKENS = (
+    Feature("input_ids", "seq", "token", "input_ids"),
+    Feature("input_mask", "seq", "flag", "attention_mask", np.int8),
+    Feature("segment_ids", "seq", "segment", "token_type_ids", np.int8),
+)
+_IS_REAL = Feature("is_real_example", "one", "flag", "is_real_example", np.int8)
 
 
 class Examples:
@@ -74,8 +87,13 @@ class Examples:
     @classmethod
     def empty(cls, count: int, *, seq: int, pred: int = 0) -> Self:
         """Arrays for `count` records, to be read into."""
+        return cls.empty_as(count, [feature.dtype for feature in cls.features], seq=seq, pred=pred)
+
+    @classmethod
+    def empty_as(cls, count: int, dtypes: Sequence[type[np.generic]], *, seq: int, pred: int) -> Self:
+        """The same with arrays of other types."""
         shapes: dict[Width, tuple[int, ...]] = {"seq": (count, seq), "pred": (count, pred), "one": (count,)}
-        return cls(*(np.empty(shapes[feature.width], feature.dtype) for feature in cls.features))
+        return cls(*(np.empty(shapes[each.width], dtype) for each, dtype in zip(cls.features, dtypes, strict=True)))
 
     @classmethod
     def feature(cls, name: str) -> Feature:
@@ -140,9 +158,9 @@ class MaskedExamples(Examples):
 
     features: ClassVar[tuple[Feature, ...]] = (
         *_TOKENS,
-        Feature("masked_lm_positions", "pred"),
-        Feature("masked_lm_ids", "pred"),
-        Feature("masked_lm_weights", "pred", np.float32),
+        Feature("masked_lm_positions", "pred", "position"),
+        Feature("masked_lm_ids", "pred", "token", "labels"),  # a column of all three
+        Feature("masked_lm_weights", "pred", "weight"),
     )
     title = "unpaired pretraining"
 
@@ -158,7 +176,7 @@ class MaskedExamples(Examples):
 class PretrainingExamples(MaskedExamples):
     """The same of two segments, with the label of the second; 4 bytes more a record."""
 
-    features = (*MaskedExamples.features, Feature("next_sentence_labels", "one"))
+    features = (*MaskedExamples.features, Feature("next_sentence_labels", "one", "flag", "next_sentence_label", np.int64))
     title = "pretraining"
 
     next_sentence_labels: NDArray[np.int32]  # (n,)
@@ -167,7 +185,7 @@ class PretrainingExamples(MaskedExamples):
 class SquadEvalExamples(Examples):
     """Windows of a SQuAD context, [CLS] question [SEP] part of the context [SEP], without answers, which the JSON file has."""
 
-    features: ClassVar[tuple[Feature, ...]] = (Feature("unique_ids", "one"), *_TOKENS)
+    features: ClassVar[tuple[Feature, ...]] = (Feature("unique_ids", "one", "id", "unique_ids"), *_TOKENS)
     title = "SQuAD evaluation"
 
     unique_ids: NDArray[np.int32]  # (n,)
@@ -178,9 +196,9 @@ class SquadExamples(SquadEvalExamples):
 
     features = (
         *SquadEvalExamples.features,
-        Feature("start_positions", "one"),
-        Feature("end_positions", "one"),
-        Feature("is_impossible", "one"),
+        Feature("start_positions", "one", "position", "start_positions"),
+        Feature("end_positions", "one", "position", "end_positions"),
+        Feature("is_impossible", "one", "flag", "is_impossible", np.int8),
     )
     title = "SQuAD"
 
@@ -192,7 +210,7 @@ class SquadExamples(SquadEvalExamples):
 class ClassificationExamples(Examples):
     """A sentence or a pair with its class: [CLS] A [SEP] or [CLS] A [SEP] B [SEP]."""
 
-    features = (*_TOKENS, Feature("label_ids", "one"), Feature("is_real_example", "one"))
+    features = (*_TOKENS, Feature("label_ids", "one", "class", "labels", np.int64), _IS_REAL)
     title = "classification"
 
     label_ids: NDArray[np.int32]  # (n,)
@@ -202,7 +220,7 @@ class ClassificationExamples(Examples):
 class RegressionExamples(Examples):
     """The same with a number instead of the class, as STS-B has."""
 
-    features = (*_TOKENS, Feature("label_ids", "one", np.float32), Feature("is_real_example", "one"))
+    features = (*_TOKENS, Feature("label_ids", "one", "score", "labels", np.float32), _IS_REAL)
     title = "regression"
 
     label_ids: NDArray[np.float32]  # (n,)

@@ -13,7 +13,7 @@ from bertprep.errors import BertprepError
 from bertprep.kernels import numbers
 from bertprep.kernels.numbers import KNOWN_FEATURES, MAX_INT32
 from bertprep.records.columns import COLUMNS, LABELS
-from bertprep.records.examples import Examples, Feature, PretrainingExamples
+from bertprep.records.examples import Examples, Feature, PretrainingExamples, Values
 
 _MESSAGES = {RecordFormat.TFRECORD: "tf.train.Example", RecordFormat.OFRECORD: "OFRecord"}
 _LISTS = {  # the fields of each one's Feature
@@ -22,8 +22,11 @@ _LISTS = {  # the fields of each one's Feature
 }
 _FITTING = {RecordFormat.TFRECORD: "int64_list", RecordFormat.OFRECORD: "int32_list or int64_list"}
 _FITTING_FLOATS = {RecordFormat.TFRECORD: "float_list", RecordFormat.OFRECORD: "float_list or double_list"}
+_ADVICE: dict[Values, str] = {
+    "token": "train with the vocabulary that the data was made with",
+    "class": "train the task that the data was made for",
+}
 _OF_LABELS = dict.fromkeys(("masked_lm_positions", "masked_lm_weights"), LABELS.feature)
-_TOKEN_IDS = ("input_ids", "masked_lm_ids")
 
 
 def explain(
@@ -86,16 +89,11 @@ def _words(record_format: RecordFormat, fault: int, kind: type[Examples], number
 
 
 def _beyond_model(what: str, feature: Feature, found: int, expected: int) -> str:
-    name = feature.name
     if feature.dtype == np.float32:
         value, highest = np.array([found, expected], np.uint32).view(np.float32)
         allowed = "0 to 1" if highest == 1 else "a finite one of 0 or more"
         return f"{what} has the value {value!s}, expected {allowed}; make the file again"
-    advice = "make the file again"
-    if name in _TOKEN_IDS:
-        advice = "train with the vocabulary that the data was made with"
-    elif name == "label_ids":
-        advice = "train the task that the data was made for"
+    advice = _ADVICE.get(feature.values, "make the file again")
     return f"{what} has the value {found:,}, expected 0 to {expected:,}; {advice}"
 
 

@@ -19,7 +19,7 @@ from bertprep.errors import BertprepError
 
 _MAP_ENTRY = 0x0A
 _ARROW_BEGINNINGS = b"\xff\xff\xff\xff", b"ARROW1"
-_LONGEST = 1 << 31  # no protobuf message is longer
+_MAX_MESSAGE_BYTES = 1 << 31  # no protobuf message is longer
 
 
 def find_format(path: Path, data: NDArray[np.uint8], *, is_whole: bool = True) -> RecordFormat:
@@ -37,7 +37,7 @@ def find_format(path: Path, data: NDArray[np.uint8], *, is_whole: bool = True) -
         return RecordFormat.ARROW
     if head.startswith(b"PAR1"):
         return RecordFormat.PARQUET
-    if len(data) >= 9 and length < _LONGEST:
+    if len(data) >= 9 and length < _MAX_MESSAGE_BYTES:
         if head[8] == _MAP_ENTRY:
             return RecordFormat.OFRECORD
         if head[12:] == bytes([_MAP_ENTRY]) and length <= len(data) - 16:
@@ -55,9 +55,5 @@ def masked_checksum(data: NDArray[np.uint8]) -> int:
     >>> hex(masked_checksum(np.frombuffer(b"123456789", np.uint8)))
     '0xc78ab0e5'
     """
-    return mask_checksum(kernels.load().checksum(0, data, len(data)))
-
-
-def mask_checksum(checksum: int) -> int:
-    """A CRC-32C masked as TensorFlow does: a CRC of data that contains its own CRC would be weak."""
-    return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF
+    checksum = kernels.load().checksum(0, data, len(data))
+    return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF  # a CRC of data that has its own CRC would be weak

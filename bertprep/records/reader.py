@@ -23,7 +23,7 @@ from bertprep.files.places import place
 from bertprep.kernels import numbers as n
 from bertprep.records.columns import NoColumnsError, record_batch, rows_in_batch, schema_of
 from bertprep.records.dataset_info import identify_files, import_datasets
-from bertprep.records.examples import MOST_VALUES, Examples, PretrainingExamples, Shape, kind_of
+from bertprep.records.examples import MAX_VALUES, Examples, PretrainingExamples, Shape, kind_of
 from bertprep.records.faults import explain
 from bertprep.records.file_bytes import FileBytes
 
@@ -35,33 +35,35 @@ SMALLEST_RECORD = 64
 """Bytes; the names of the features of any kind, with what protobuf puts around them, are longer."""
 
 Selection: TypeAlias = slice | Sequence[int] | NDArray[np.integer] | NDArray[np.bool_]
-"""Which records: a slice, whole numbers, or for each record whether it is one of them."""
+"""Which records: a slice, integers, or for each record whether it is one of them."""
 
 
 def select_records(records: ArrayLike, count: int, where: Path | str) -> NDArray[np.int64]:
-    """The numbers of the records, of `count`, that a list, range or array names: by number from 0, or by a mask.
+    """Return the indices of the records, of `count`, that a list, range, array or mask names; negative ones are from the end.
 
-    Raises `TypeError` for what is neither, `IndexError` for a number that no record has; there are no negative ones.
+    Raises `TypeError` for what is none of these, `IndexError` for a record that there is not.
 
-    >>> select_records([2, 0], 3, "part-0").tolist(), select_records([True, False, True], 3, "part-0").tolist()
+    >>> select_records([2, -3], 3, "part-0").tolist(), select_records([True, False, True], 3, "part-0").tolist()
     ([2, 0], [0, 2])
     """
     if isinstance(records, range) and len(records) > count:  # which no array need be made of to know
         raise IndexError(f"{where}: {records} are more records than its {count:,}")
     given: NDArray[Any] = np.empty((0, 0))
-    if not isinstance(records, tuple):  # to NumPy, a tuple has a number for each axis
+    if not isinstance(records, tuple):  # to NumPy, a tuple has an index for each axis
         with contextlib.suppress(ValueError):  # lists in a list, of several lengths
             given = np.asarray(records)
     if given.ndim != 1 or (given.size and given.dtype.kind not in "iub"):
         found = f"an array of {given.dtype} {given.shape}" if isinstance(records, np.ndarray) else type(records).__name__
-        raise TypeError(f"{where}: records are named by a slice, a list or array of whole numbers, or a mask; found {found}")
+        raise TypeError(f"{where}: records are named by a slice, a list or array of integers, or a mask; found {found}")
     if given.dtype == np.bool_:
         if len(given) != count:
             raise IndexError(f"{where}: a mask of {len(given):,} for {count:,} records")
         return np.flatnonzero(given)
-    if given.size and not 0 <= given.min() <= given.max() < count:
-        raise IndexError(f"{where}: records {given.min()} to {given.max()} of {count}; they are numbered from 0")
-    return np.ascontiguousarray(given, np.int64)
+    if given.size and not -count <= given.min() <= given.max() < count:
+        wrong = given.max() if given.max() >= count else given.min()
+        raise IndexError(f"{where}: record {wrong} of {count:,}")
+    indices = given.astype(np.int64)
+    return np.where(indices < 0, indices + count, indices)
 
 
 def describe_file(
@@ -108,12 +110,12 @@ class RecordFile:
         self._found = 0
         try:
             self.format = self._bytes.format
-            if batches := self._bytes.batches:
-                if batches.damage:
-                    raise batches.damage
-                self._found, self.knows_pred = batches.records, batches.knows_pred
+            if table := self._bytes.table:
+                if table.damage:
+                    raise table.damage
+                self._found, self.knows_pred = table.records, table.knows_pred
             self._row = self._describe()
-            self.kind, self.seq, self.pred = self.shape = batches.shape if batches else self._measure()
+            self.kind, self.seq, self.pred = self.shape = table.shape if table else self._measure()
         except BaseException:
             self.close()
             raise
@@ -138,21 +140,15 @@ class RecordFile:
         return self._found
 
     def __getitem__(self, records: Selection) -> Examples:
-        """Records first:last, those of a list or array of numbers in its order, or of a mask, in new arrays.
-
-        A slice is Python's, so that [-3:] are the last three. Numbers count from 0, and each must be that of a record.
-        """
-        if isinstance(records, slice):
-            chosen = range(len(self))[records]
-            examples = self.kind.empty(len(chosen), seq=self.seq, pred=self.pred)
-            if chosen.step == 1:
-                self.read_into(examples, chosen.start, chosen.stop)
-            else:
-                self.gather_into(examples, np.array(chosen, np.int64))
+        """Return the records of a slice, of a list or array of indices in its order, or of a mask, in new arrays."""
+        if isinstance(records, slice) and records.step in (None, 1):
+            start, stop, _ = records.indices(len(self))
+            examples = self.kind.empty(max(0, stop - start), seq=self.seq, pred=self.pred)
+            self.read_into(examples, start, start + len(examples))
             return examples
-        numbers = select_records(records, len(self), self.path)
-        examples = self.kind.empty(len(numbers), seq=self.seq, pred=self.pred)
-        self.gather_into(examples, numbers)
+        chosen = np.arange(len(self))[records] if isinstance(records, slice) else select_records(records, len(self), self.path)
+        examples = self.kind.empty(len(chosen), seq=self.seq, pred=self.pred)
+        self.gather_into(examples, chosen)
         return examples
 
     def blocks(self, size: int) -> Iterator[Examples]:
@@ -175,8 +171,8 @@ class RecordFile:
             self._find_records(start)
             if start > self._found:
                 raise IndexError(f"{self.path}: records {start} to {stop} of {self._found}")
-        if self._bytes.batches:
-            count = self._bytes.read_rows(np.arange(start, min(stop, self._found)), examples, row, self._notes)
+        if table := self._bytes.table:
+            count = table.rows.read(np.arange(start, min(stop, self._found)), examples, row, self._notes)
         else:
             self._make_room(stop)
             count = kernels.load().decode(self._row, start, stop - start, examples.addresses, row, self._notes)
@@ -191,8 +187,8 @@ class RecordFile:
         self._check_room(examples, row, len(numbers))
         if len(numbers) == 0:
             return
-        if self._bytes.batches:
-            fault = self._bytes.read_rows(numbers, examples, row, self._notes)
+        if table := self._bytes.table:
+            fault = table.rows.read(numbers, examples, row, self._notes)
         else:
             files = np.zeros(len(numbers), np.int64)  # all are in the one
             fault = kernels.load().gather(self._row, files, numbers, len(numbers), examples.addresses, row, self._notes)
@@ -223,7 +219,7 @@ class RecordFile:
     def offsets(self) -> NDArray[np.int64]:
         """(records + 1,): where each record begins, and the last one ends; empty for Arrow and Parquet."""
         self._find_records(None)
-        offsets: NDArray[np.int64] = self._offsets[: 0 if self._bytes.batches else self._found + 1].copy()
+        offsets: NDArray[np.int64] = self._offsets[: 0 if self._bytes.table else self._found + 1].copy()
         return offsets
 
     @property
@@ -247,9 +243,9 @@ class RecordFile:
         shape = Shape(self.kind, counts["input_ids"], counts.get("masked_lm_positions", 0))
         at_least = Shape(self.kind, max(1, shape.seq), max(1, shape.pred))
         for (name, count), expected in zip(counts.items(), at_least.counts, strict=True):
-            if count > MOST_VALUES:
+            if count > MAX_VALUES:
                 raise BertprepError(
-                    f"{self.path}: record 0: feature {name} has {count:,} values, more than the {MOST_VALUES:,} "
+                    f"{self.path}: record 0: feature {name} has {count:,} values, more than the {MAX_VALUES:,} "
                     "that are read; give a file of BERT pretraining records"
                 )
             if count != expected:
@@ -260,7 +256,7 @@ class RecordFile:
     def _find_records(self, wanted: int | None) -> None:
         """Find where records begin, up to number `wanted` or to the end of the file."""
         self._check_open()
-        if self._bytes.batches:
+        if self._bytes.table:
             return
         while self._offsets[self._found] < self._bytes.array.size and (wanted is None or self._found < wanted):
             self._make_room(2 * self._found + _FIRST_ROOM if wanted is None else wanted)

@@ -103,14 +103,17 @@ class ColumnDataset:
         if isinstance(rows, slice):
             return self._read(np.arange(len(self))[rows])
         if isinstance(rows, bool | np.bool_):
-            raise TypeError(f"{self._where}: record {rows}: expected a whole number, a slice, or a list of numbers")
+            raise TypeError(f"{self._where}: record {rows}: expected an integer, a slice, or a list of integers")
         if hasattr(rows, "__index__") and not getattr(rows, "shape", ()):
-            return RecordBatch(self._read(np.array([count_row(operator.index(rows), len(self), self._where)])))[0]
-        return self._read(count_rows(rows, len(self), self._where))  # type: ignore[arg-type]
+            if not -len(self) <= (index := operator.index(rows)) < len(self):
+                raise IndexError(f"{self._where}: record {index:,} of {len(self):,}")
+            return self.__getitems__([index])[0]
+        return self.__getitems__(rows).columns  # type: ignore[arg-type]
 
     def __getitems__(self, rows: Sequence[int] | NDArray[Any]) -> RecordBatch:
         """The records of a list of numbers, in its order: what `DataLoader` gives to its `collate_fn`."""
-        return RecordBatch(self._read(count_rows(rows, len(self), self._where)))
+        rows = list(rows) if isinstance(rows, tuple) else rows  # as some samplers give
+        return RecordBatch(self._read(select_records(rows, len(self), self._where)))
 
 
 class RecordDataset(ColumnDataset):
@@ -224,29 +227,3 @@ class RecordDataset(ColumnDataset):
                 )
             self._records, self._process = records, os.getpid()
         return self._records
-
-
-def count_rows(rows: Sequence[int] | NDArray[Any], count: int, where: str) -> NDArray[np.int64]:
-    """The numbers from 0 of rows, of `count`, that a list, range, array or mask names; they may be counted from the end.
-
-    Raises `TypeError` for what is none of these, `IndexError` for a row that there is not.
-    """
-    given = np.asarray(rows)
-    if given.ndim == 1 and given.dtype.kind == "i":
-        given = np.where(given < 0, given + count, given)
-    elif not given.size:
-        given = given.astype(np.int64)
-    try:
-        return select_records(given, count, where)
-    except IndexError:
-        if given.dtype != np.bool_:
-            for row in np.asarray(rows).tolist():
-                count_row(row, count, where)
-        raise
-
-
-def count_row(row: int, count: int, where: str) -> int:
-    """The same of one row."""
-    if not -count <= row < count:
-        raise IndexError(f"{where}: record {row:,} of {count:,}")
-    return row % count

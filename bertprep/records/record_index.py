@@ -30,7 +30,7 @@ from bertprep.errors import BertprepError
 from bertprep.files.atomic import atomic_file
 from bertprep.files.object_cache import kept_about
 from bertprep.files.places import ObjectPath
-from bertprep.records.examples import KINDS, MOST_VALUES, Examples, Shape
+from bertprep.records.examples import KINDS, MAX_VALUES, Examples, Shape
 from bertprep.records.formats import masked_checksum
 from bertprep.records.reader import RecordFile
 from bertprep.untrusted import MOST_BYTES, parse_json
@@ -65,7 +65,7 @@ class IndexedFile:
     @property
     def fits(self) -> bool:
         """Whether the offsets lead nowhere but into the file: kernels read wherever they say."""
-        if not (0 < self.seq <= MOST_VALUES and 0 <= self.pred <= MOST_VALUES and self.records > 0):
+        if not (0 < self.seq <= MAX_VALUES and 0 <= self.pred <= MAX_VALUES and self.records > 0):
             return False
         if self.format.is_columnar:
             return True

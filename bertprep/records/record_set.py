@@ -29,16 +29,15 @@ from bertprep.errors import BertprepError, UsageError
 from bertprep.files.object_cache import fetch
 from bertprep.files.places import ObjectPath, place
 from bertprep.kernels import numbers as n
-from bertprep.records.arrow_reader import Rows, read_rows
 from bertprep.records.data_sets import DataSet, find_records
-from bertprep.records.examples import Examples, Shape
+from bertprep.records.examples import Examples, Shape, Values
 from bertprep.records.faults import explain
 from bertprep.records.file_bytes import FileBytes
 from bertprep.records.reader import select_records
 from bertprep.records.record_index import IndexedFile, changed, index_place, index_records
 from bertprep.work.layout import TEST, TRAINING
 
-_MOST_FLOAT, _ONE, _MINUS_ZERO = 0x7F7FFFFF, 0x3F800000, 0x80000000  # the bits of the highest finite float32, 1 and -0
+_MAX_FLOAT, _MINUS_ZERO = 0x7F7FFFFF, 0x80000000  # the bits of the highest finite float32 and of -0
 _MOST_MAPPINGS = 32_000  # Linux allows 65,530 a process
 _MOST_DECOMPRESSED_BYTES = 4 << 30
 
@@ -160,7 +159,7 @@ class RecordSet:
 
     def gather_into(self, examples: Examples, numbers: NDArray[np.int64], *, row: int = 0) -> None:
         """Read the records of an array of numbers, in its order, to the rows from `row` on."""
-        numbers = select_records(numbers, len(self), str(self._paths[0].parent))
+        numbers = select_records(numbers, len(self), self._paths[0].parent)
         if examples.shape != self.shape or row < 0 or row + len(numbers) > len(examples):
             raise ValueError(
                 f"room for {len(examples)} {examples.title} records of {examples.seq}/{examples.pred}, "
@@ -198,7 +197,7 @@ class RecordSet:
         for start, stop in pairwise([0, *changes.tolist(), len(records)]):
             of_files, some = files[start:stop], records[start:stop]
             if is_columnar[start]:
-                fault = read_rows(self._columns, self._starts[of_files] + some, examples, row + start, notes)
+                fault = self._columns.read(self._starts[of_files] + some, examples, row + start, notes)
             else:
                 fault = kernels.load().gather(self._rows, of_files, some, stop - start, examples.addresses, row + start, notes)
             if fault < 0:
@@ -222,8 +221,8 @@ class RecordSet:
             path, file = self._paths[number], self._files[number]
             file.check_unchanged(path)
             opened = FileBytes(path, pred=file.pred or None)
-            if batches := opened.batches:
-                is_same = not batches.damage and (batches.records, batches.shape) == (file.records, file.shape)
+            if table := opened.table:
+                is_same = not table.damage and (table.records, table.shape) == (file.records, file.shape)
             else:
                 is_same = opened.array.size == file.data_bytes
             if not is_same:  # changed since it was checked
@@ -232,12 +231,10 @@ class RecordSet:
             self._opened[number] = opened
             self._rows[number, n.FILE_DATA] = opened.array.ctypes.data
         rows = [
-            opened.batches.rows(opened.array.ctypes.data, int(self._starts[number]))
-            for number, opened in sorted(self._opened.items())
-            if opened.batches
+            (int(self._starts[number]), opened.table.rows) for number, opened in sorted(self._opened.items()) if opened.table
         ]
         if rows:
-            self._columns = Rows.join(rows)
+            self._columns = rows[0][1].join(rows)
 
     def _close(self, number: int) -> None:
         self._rows[number, n.FILE_DATA] = 0
@@ -271,18 +268,17 @@ class RecordSet:
 
 def _highest_values(shape: Shape, vocab_size: int, type_vocab_size: int, labels: int | None) -> NDArray[np.int64]:
     """(features,): the highest value that a model can take in each; of floats as bits."""
-    highest = dict.fromkeys(("input_ids", "masked_lm_ids"), vocab_size - 1)
-    highest |= dict.fromkeys(("masked_lm_positions", "start_positions", "end_positions"), shape.seq - 1)
-    highest |= {"segment_ids": type_vocab_size - 1, "unique_ids": n.MAX_INT32}
-    highest["label_ids"] = n.MAX_INT32 if labels is None else labels - 1
-    floats = {"masked_lm_weights": _ONE}  # a fraction is a weight too; with 1e30 one token would be all of the loss
-    return np.array(
-        [
-            floats.get(feature.name, _MOST_FLOAT) if feature.dtype == np.float32 else highest.get(feature.name, 1)
-            for feature in shape.kind.features
-        ],
-        np.int64,
-    )
+    highest: dict[Values, int] = {
+        "token": vocab_size - 1,
+        "flag": 1,
+        "segment": type_vocab_size - 1,
+        "position": shape.seq - 1,
+        "id": n.MAX_INT32,
+        "class": n.MAX_INT32 if labels is None else labels - 1,
+        "weight": n.FLOAT_ONE,  # a fraction is a weight too; with 1e30 one token would be all of the loss
+        "score": _MAX_FLOAT,
+    }
+    return np.array([highest[feature.values] for feature in shape.kind.features], np.int64)
 
 
 def _find_excess(examples: Examples, most: NDArray[np.int64], notes: NDArray[np.int64]) -> int:

@@ -12,8 +12,6 @@ from bertprep.instances import Instances, Vocabulary
 from bertprep.records.columns import rows_in_batch
 from bertprep.records.examples import Examples, MaskedExamples, Shape
 
-_BYTES = {"input_mask", "segment_ids", "next_sentence_labels"}  # 0 or 1, as bytes in both protobufs and in Arrow's columns
-
 
 class RowMaker:
     """Lays out the records of instances in arrays; holds what all blocks of a shape have in common."""
@@ -47,10 +45,10 @@ class RowMaker:
 
     def _new_block(self, count: int) -> MaskedExamples:
         """Return arrays for `count` rows."""
-        widths = {"seq": (count, self.shape.seq), "pred": (count, self.shape.pred), "one": (count,)}
-        features = self.shape.kind.features
-        arrays = (np.empty(widths[each.width], np.uint8 if each.name in _BYTES else each.dtype) for each in features)
-        block = self.shape.kind(*arrays)
+        kind, seq, pred = self.shape
+        # masks, segments and labels are bytes in both protobufs and in Arrow's columns, so they are only copied
+        dtypes = [np.uint8 if each.values in ("flag", "segment") else each.dtype for each in kind.features]
+        block = kind.empty_as(count, dtypes, seq=seq, pred=pred)
         assert isinstance(block, MaskedExamples)
         return block
 

@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import tempfile
 import tracemalloc
 import zlib
 from pathlib import Path
@@ -75,8 +76,8 @@ def on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "disk"
     folder.mkdir()
     monkeypatch.setattr(file_bytes, "BUFFER_BYTES", 1000)
-    monkeypatch.setattr(file_bytes, "_ON_DISK", folder)
-    monkeypatch.delenv("TMPDIR", raising=False)
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr(tempfile, "tempdir", None)  # which it would remember
     return folder
 
 
@@ -110,7 +111,7 @@ def test_a_bomb_is_known_by_its_beginning(on_disk: Path, tmp_path: Path) -> None
 def test_more_than_is_decompressed_for_a_reading_is_refused(
     on_disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_bytes, "_MOST_DECOMPRESSED_BYTES", 2 << 20)
+    monkeypatch.setattr(file_bytes, "_MAX_REWRITTEN_BYTES", 2 << 20)
     path = tmp_path / "part-0"
     path.write_bytes(gzip.compress(12_000 * file_of(FIRST)))
     with pytest.raises(BertprepError, match=r"holds more than 0 GiB, .*; decompress it yourself, or give smaller files"):

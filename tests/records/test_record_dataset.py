@@ -279,7 +279,7 @@ def test_nothing_is_said_when_the_interpreter_ends_with_files_open(folder: Path)
 
 def test_a_truth_value_is_no_number(folder: Path) -> None:
     for value in (True, np.False_):
-        with pytest.raises(TypeError, match="expected a whole number, a slice, or a list of numbers"):
+        with pytest.raises(TypeError, match="expected an integer, a slice, or a list of integers"):
             RecordDataset(folder)[value]
 
 
