@@ -1,6 +1,6 @@
-"""Runs one function over many shards in worker processes, on this machine or with `ray_pool` on a cluster.
+"""Run one function over many shards in worker processes of this machine; on a cluster `ray_pool` does.
 
-Tasks are independent and named, and their results are small. On this machine each worker is a process with its own pipe, so
+Tasks are independent and named, and their results are small. Each worker is a process with its own pipe, so
 the run knows which task a worker had when it died: a worker that dies, even of SIGKILL or out of memory, fails the run with the
 name of its task. With one worker, or a store in memory, everything runs in the calling process.
 
@@ -15,56 +15,35 @@ import signal
 import sys
 import traceback
 import types
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Generator, Iterable, Iterator, Sized
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bertprep.errors import BertprepError, UsageError, explain_system_error
+from bertprep.errors import BertprepError, explain_system_error
 from bertprep.files import object_store
-from bertprep.files.places import is_object
 
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")
 Task = tuple[str, Argument]
 """A task's name, for messages, and the argument of the function."""
 
-LOCAL, RAY = "local", "ray"
-EXECUTORS = (LOCAL, RAY)
-_MAX_IN_FLIGHT = 1 << 16
 _PR_SET_PDEATHSIG = 1
 
 
-class RayWorkers(int):
-    """A number of workers that are Ray's: the most tasks in flight. Nodes must see the folder `shared` and what is `read`."""
+class ClusterWorkers(int):
+    """A number of workers that are a cluster's, which runs tasks by itself: the most tasks in flight."""
 
-    shared: Path | None = None
-    read: Sequence[Path] = ()
+    def run(
+        self, function: Callable[[Argument], Result], tasks: Iterator[Task[Argument]]
+    ) -> Generator[tuple[str, Result], None, None]:
+        """Run tasks as `run` below does."""
+        raise NotImplementedError
 
 
 def default_workers() -> int:
     """Return how many processors this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def choose_workers(workers: int | None, executor: str = LOCAL, *, shared: Path | None = None, read: Iterable[Path] = ()) -> int:
-    """Return the number of workers for `run`: so many, by default one per CPU, of this machine or of a Ray cluster.
-
-    What is written goes to `shared`: nodes of a cluster that have another folder of that name on their disks are refused, and
-    those that have not the paths that are `read`. Workers that are Ray's stay so when they are given where an executor is not.
-    Raises `UsageError` for an executor that is unknown or not installed.
-    """
-    if executor not in EXECUTORS:
-        raise UsageError(f"--executor {executor}: unknown; choose one of {', '.join(EXECUTORS)}")
-    if executor == LOCAL:
-        return workers or default_workers()
-    from bertprep.ray_pool import check_installed
-
-    check_installed()
-    chosen = RayWorkers(workers or _MAX_IN_FLIGHT)
-    chosen.shared = None if shared is None or is_object(shared) else shared
-    chosen.read = [path for path in read if not is_object(path)]
-    return chosen
 
 
 def run(
@@ -74,13 +53,11 @@ def run(
 
     Tasks are drawn as workers become free, so an iterator of large ones is never far ahead. The first failure stops all workers
     and is raised: a `BertprepError` unchanged, a dead worker as a `BertprepError` that names the task, any other exception with
-    the worker's traceback. Closing the iterator also stops the workers. With `RayWorkers` the function and the tasks must
-    pickle; a lost node is no failure there, nor at once a dead worker: see `ray_pool`.
+    the worker's traceback. Closing the iterator also stops the workers. With `ClusterWorkers` the function and the tasks must
+    pickle, and a lost node is no failure: see `ray_pool`.
     """
-    if isinstance(workers, RayWorkers):
-        from bertprep import ray_pool
-
-        yield from ray_pool.run(function, iter(tasks), workers)
+    if isinstance(workers, ClusterWorkers):
+        yield from workers.run(function, iter(tasks))
         return
     if isinstance(tasks, Sized):
         workers = min(workers, len(tasks))

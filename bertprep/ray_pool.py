@@ -25,7 +25,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -37,7 +37,8 @@ from typing import Any
 from bertprep.errors import BertprepError, UsageError, first_line
 from bertprep.files import object_store
 from bertprep.files.atomic import TEMPORARY_SUFFIX
-from bertprep.pool import RayWorkers, attempt, default_workers
+from bertprep.files.places import is_object
+from bertprep.pool import ClusterWorkers, attempt, default_workers
 from bertprep.terminal import say
 from bertprep.version import __version__
 
@@ -47,6 +48,7 @@ _PATIENCE = 5.0  # seconds until an address is taken to be dead; a head answers 
 _LOOK_AGAIN = 2.0  # seconds between two looks at how many CPUs the cluster has
 _AHEAD = 4  # tasks in flight beyond two for each CPU, so that a cluster that can grow from nothing has a reason to
 _MOST_DEATHS, _MOST_LOSSES = 4, 20
+_MAX_IN_FLIGHT = 1 << 16
 _SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # without it Ray tells of a change that is none of ours
@@ -80,69 +82,87 @@ class _Order:
     seen: tuple[Path, ...]  # what is there only on nodes that have the run's folders
 
 
-def run(
-    function: Callable[[Any], Any], tasks: Iterator[tuple[str, Any]], workers: RayWorkers
-) -> Generator[tuple[str, Any], None, None]:
-    """Yield (name, result) of every task as it finishes; see `pool.run`. At most `workers` tasks are in flight.
+class RayWorkers(ClusterWorkers):
+    """Workers of the cluster at $RAY_ADDRESS, whose nodes must see the folder `shared` and have what is `read`."""
 
-    Ray is started or connected to when there is a first task, and left so for the next run: see `close`.
+    shared: Path | None
+    read: Sequence[Path]
+
+    def run(self, function: Callable[[Any], Any], tasks: Iterator[tuple[str, Any]]) -> Generator[tuple[str, Any], None, None]:
+        """Yield (name, result) of every task as it finishes, as `pool.run` does.
+
+        Ray is started or connected to when there is a first task, and left so for the next run: see `close`.
+        """
+        if (first := next(tasks, None)) is None:
+            return
+        if object_store.is_in_memory():
+            raise UsageError("--executor ray: a memory:// store is in this process alone; give a store that all nodes reach")
+        ray = _connect()
+        from ray import cloudpickle
+
+        tasks = chain([first], tasks)
+        work = ray.remote(num_cpus=1, max_retries=0)(_shipped())
+        needed, key = environment(), uuid.uuid4().hex
+        mark = _mark(self.shared, key)
+        seen = (*([mark] if mark else ()), *self.read)
+        order = ray.put(_Order(cloudpickle.dumps(function), str(Path.cwd()), ray.util.get_node_ip_address(), seen))
+        in_flight: dict[Any, _Task] = {}
+
+        def submit(task: _Task) -> None:
+            in_flight[work.remote(needed, key, [order], task.argument)] = task
+
+        room = lost = 0
+        looked = told = 0.0
+        is_told_to_wait = False
+        try:
+            while True:
+                if time.monotonic() - looked >= _LOOK_AGAIN:
+                    cpus = int(ray.cluster_resources().get("CPU", 0))
+                    room, looked = min(self, 2 * cpus + _AHEAD), time.monotonic()
+                    if not cpus and not is_told_to_wait:
+                        say("the Ray cluster has no CPU; waiting for a node that has")
+                        is_told_to_wait = True
+                while len(in_flight) < room and (drawn := next(tasks, None)):
+                    submit(_Task(drawn[0], cloudpickle.dumps(drawn[1])))
+                if lost and (time.monotonic() - told >= _LOOK_AGAIN or not in_flight):
+                    say(f"tasks that are run again, of lost nodes or workers: {lost:,}")
+                    lost, told = 0, time.monotonic()
+                if not in_flight:
+                    return
+                ready, _ = ray.wait(list(in_flight), num_returns=1, timeout=_LOOK_AGAIN)
+                for reference in ready:
+                    task = in_flight.pop(reference)
+                    try:
+                        outcome, value = pickle.loads(ray.get(reference))
+                    except ray.exceptions.RayError as error:
+                        submit(_once_more(ray, task, error))
+                        lost += 1
+                        continue
+                    if outcome == "error":
+                        raise value
+                    if outcome == "traceback":
+                        raise RuntimeError(f"{task.name}: failed in a worker\n{value}")
+                    yield task.name, value
+        finally:
+            for reference in in_flight:
+                with contextlib.suppress(Exception):  # Ray may be what failed
+                    ray.cancel(reference, force=True)
+            if mark:
+                mark.unlink(missing_ok=True)
+
+
+def choose_workers(workers: int | None, *, shared: Path | None, read: Iterable[Path]) -> RayWorkers:
+    """Return so many workers, by default as many as the cluster has CPUs; raises `UsageError` where Ray is not installed.
+
+    Nodes that have another folder of the name `shared` on their disks are refused, and those that lack a path of `read`.
     """
-    if (first := next(tasks, None)) is None:
-        return
-    if object_store.is_in_memory():
-        raise UsageError("--executor ray: a memory:// store is in this process alone; give a store that all nodes reach")
-    ray = _connect()
-    from ray import cloudpickle
-
-    tasks = chain([first], tasks)
-    work = ray.remote(num_cpus=1, max_retries=0)(_shipped())
-    needed, key = environment(), uuid.uuid4().hex
-    mark = _mark(workers.shared, key)
-    seen = (*([mark] if mark else ()), *workers.read)
-    order = ray.put(_Order(cloudpickle.dumps(function), str(Path.cwd()), ray.util.get_node_ip_address(), seen))
-    in_flight: dict[Any, _Task] = {}
-
-    def submit(task: _Task) -> None:
-        in_flight[work.remote(needed, key, [order], task.argument)] = task
-
-    room = lost = 0
-    looked = told = 0.0
-    is_told_to_wait = False
-    try:
-        while True:
-            if time.monotonic() - looked >= _LOOK_AGAIN:
-                cpus = int(ray.cluster_resources().get("CPU", 0))
-                room, looked = min(workers, 2 * cpus + _AHEAD), time.monotonic()
-                if not cpus and not is_told_to_wait:
-                    say("the Ray cluster has no CPU; waiting for a node that has")
-                    is_told_to_wait = True
-            while len(in_flight) < room and (drawn := next(tasks, None)):
-                submit(_Task(drawn[0], cloudpickle.dumps(drawn[1])))
-            if lost and (time.monotonic() - told >= _LOOK_AGAIN or not in_flight):
-                say(f"tasks that are run again, of lost nodes or workers: {lost:,}")
-                lost, told = 0, time.monotonic()
-            if not in_flight:
-                return
-            ready, _ = ray.wait(list(in_flight), num_returns=1, timeout=_LOOK_AGAIN)
-            for reference in ready:
-                task = in_flight.pop(reference)
-                try:
-                    outcome, value = pickle.loads(ray.get(reference))
-                except ray.exceptions.RayError as error:
-                    submit(_once_more(ray, task, error))
-                    lost += 1
-                    continue
-                if outcome == "error":
-                    raise value
-                if outcome == "traceback":
-                    raise RuntimeError(f"{task.name}: failed in a worker\n{value}")
-                yield task.name, value
-    finally:
-        for reference in in_flight:
-            with contextlib.suppress(Exception):  # Ray may be what failed
-                ray.cancel(reference, force=True)
-        if mark:
-            mark.unlink(missing_ok=True)
+    found = find_spec("ray")  # an import would take a second
+    if found is None or found.origin is None:  # any folder of that name is a package without an origin
+        raise UsageError("--executor ray: Ray is not installed; pip install '.[ray]' in a clone")
+    chosen = RayWorkers(workers or _MAX_IN_FLIGHT)
+    chosen.shared = None if shared is None or is_object(shared) else shared
+    chosen.read = [path for path in read if not is_object(path)]
+    return chosen
 
 
 def _mark(shared: Path | None, key: str) -> Path | None:
@@ -196,13 +216,6 @@ def _start_watch(shown: str) -> subprocess.Popen[bytes]:
     line = f"{shown}: the Ray head or the node of this machine is lost, or the command was killed"
     command = ["sh", "-c", 'read ended || echo "$0" >&2', f"bertprep: error: {line}; the same command makes what is missing"]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
-
-
-def check_installed() -> None:
-    """Raise `UsageError` where Ray is not installed; does not import it, which takes a second."""
-    found = find_spec("ray")
-    if found is None or found.origin is None:  # any folder of that name is a package without an origin
-        raise UsageError("--executor ray: Ray is not installed; pip install '.[ray]' in a clone")
 
 
 def _connect() -> Any:

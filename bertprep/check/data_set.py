@@ -137,7 +137,7 @@ def _check_vocabulary(data_set: DataSet, vocabulary: Vocabulary | None) -> tuple
         except BertprepError as error:
             found = str(error).removeprefix(f"{data_set.vocabulary}: ")
             return None, [Finding("vocabulary", data_set.vocabulary.name, "a BERT vocabulary", found)]
-    made_with = sha256_of_vocabulary(data_set.manifest) if data_set.manifest else None
+    made_with = sha256_of_vocabulary(data_set.manifest)
     if vocabulary is None or made_with in (None, vocabulary.sha256):
         return vocabulary, []
     path, root = vocabulary.path.absolute(), data_set.folder.absolute()

@@ -28,7 +28,6 @@ from bertprep.records.data_sets import DataSet
 from bertprep.records.examples import MAX_VALUES, Examples, PretrainingExamples, Shape, rows_in_block
 from bertprep.records.file_bytes import FileBytes
 from bertprep.records.reader import SMALLEST_RECORD, describe_file, measure_record
-from bertprep.work.manifest import pad_of_vocabulary
 
 BLOCK = 256
 """Records at a time; at 128 tokens they fit the processor's cache."""
@@ -179,10 +178,11 @@ def read_first_records(data_set: DataSet) -> Iterator[FirstRecords]:
 
 def find_pad(data_set: DataSet, vocabulary: Vocabulary | None, first: Examples | None) -> int:
     """Return the token of padding by the vocabulary, the manifest, or the first records, where it is the most frequent."""
-    known = vocabulary.pad if vocabulary else pad_of_vocabulary(data_set.manifest) if data_set.manifest else None
-    if known is None and first is not None:
-        known = most_frequent(first.input_ids[first.input_mask == 0])
-    return known or 0
+    if vocabulary:
+        return vocabulary.pad
+    if data_set.manifest and data_set.manifest.vocabulary:
+        return int(data_set.manifest.vocabulary.get("pad", 0))
+    return (most_frequent(first.input_ids[first.input_mask == 0]) if first else None) or 0
 
 
 def most_frequent(tokens: NDArray[np.int32]) -> int | None:

@@ -23,7 +23,7 @@ from bertprep.records.examples import Examples, MaskedExamples, PretrainingExamp
 from bertprep.sources.corpora import BOOKS, language_of, parts_of
 from bertprep.sources.sample import SAMPLE
 from bertprep.work.layout import DEV, DEV_MISMATCHED, SPLIT_NAMES, SUBMISSION, SUBMISSION_MISMATCHED, TRAINING, split_order
-from bertprep.work.manifest import RECORDS, Manifest, tokens_of_vocabulary
+from bertprep.work.manifest import RECORDS, Manifest
 
 UNKNOWN = "unknown"
 HUB_SPLITS = {
@@ -185,7 +185,7 @@ def _languages(corpus: str, manifest: Manifest) -> list[str]:
 
 
 def _summary(pushed: PushedSet) -> str:
-    tokens = tokens_of_vocabulary(pushed.manifest)
+    tokens = pushed.manifest.vocabulary.get("tokens")
     of = f" of {tokens:,} tokens" if tokens else ""
     kind = "upper case and accents are kept" if pushed.cased else "text is lower-cased"
     version = pushed.manifest.versions.get("bertprep", "")

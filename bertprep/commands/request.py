@@ -16,11 +16,12 @@ from bertprep.config import DEFAULT_FORMATS, RECORD_FORMATS, Dialect, RecordForm
 from bertprep.errors import UsageError
 from bertprep.files.places import as_path, is_object, place
 from bertprep.options import HOW, MOST_AT_ONCE, WHERE, Settings, narrowed, option
-from bertprep.pool import EXECUTORS, LOCAL, choose_workers
+from bertprep.pool import default_workers
 from bertprep.progress import Reporter
 from bertprep.work.layout import LISTING, MANIFEST, Workspace
 from bertprep.work.parts import Part, read_part
 
+EXECUTORS = LOCAL, _ = ("local", "ray")
 P = ParamSpec("P")
 AnyRequest = TypeVar("AnyRequest")
 Result = TypeVar("Result")
@@ -91,7 +92,11 @@ class OnExecutor(How):
 
     def start_workers(self, *, shared: Path | None = None, read: Sequence[Path] = ()) -> int:
         """Return how many workers there are; of a cluster, whose nodes must share the folder and have what is read."""
-        return choose_workers(self.workers, self.executor, shared=shared, read=read)
+        if self.executor == LOCAL:
+            return self.workers or default_workers()
+        from bertprep.ray_pool import choose_workers
+
+        return choose_workers(self.workers, shared=shared, read=read)
 
 
 @dataclass(frozen=True, kw_only=True)

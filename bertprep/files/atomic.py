@@ -106,12 +106,13 @@ class AtomicFile:
             sync_folder(self.path.parent)
         self.discard()  # which ends the lock, so not before the file has its name
 
-    def commit_new(self) -> bool:
+    def commit_new(self, *, syncs: bool = True) -> bool:
         """Give the file its name if there is none of that name; return whether there was none.
 
         A file system without hard links may replace one that another process has written in the same moment.
         """
-        os.fsync(self._descriptor)
+        if syncs:
+            os.fsync(self._descriptor)
         try:
             os.link(self._temporary, self.path)
         except FileExistsError:
@@ -120,7 +121,8 @@ class AtomicFile:
             if self.path.exists():
                 return False
             self._temporary.replace(self.path)
-        sync_folder(self.path.parent)
+        if syncs:
+            sync_folder(self.path.parent)
         return True
 
     def discard(self) -> None:
@@ -191,10 +193,11 @@ def atomic_file(
             file.discard()
 
 
-def create_file(path: Path, data: bytes) -> bool:
-    """Write a small file whole if there is none of that name; return whether there was none.
+def create_file(path: Path, data: bytes, *, syncs: bool = True) -> bool:
+    """Write a small file, complete, if there is none of that name; return whether there was none.
 
-    Raises `BertprepError` if that fails. Other processes may remove the folder meanwhile; it is made again.
+    Without `syncs` a power cut may empty or remove it. Raises `BertprepError` if the write fails. Other processes may remove
+    the folder meanwhile; it is made again.
     """
     if isinstance(path, ObjectPath):
         try:
@@ -207,7 +210,7 @@ def create_file(path: Path, data: bytes) -> bool:
             file = AtomicFile(path)
             try:
                 file.write(data)
-                return file.commit_new()
+                return file.commit_new(syncs=syncs)
             finally:
                 file.discard()
         except OSError as error:

@@ -267,7 +267,7 @@ def load_vocabulary_of(data_set: DataSet, vocab: Path | None = None) -> Vocabula
     if (path := vocab or data_set.vocabulary) is None:
         raise UsageError(f"{data_set.folder}: has no {VOCABULARY} beside it; name the vocabulary with --vocab FILE")
     vocabulary = load_vocabulary(path)
-    expected = sha256_of_vocabulary(data_set.manifest) if data_set.manifest else None
+    expected = sha256_of_vocabulary(data_set.manifest)
     if expected not in (None, vocabulary.sha256):
         raise BertprepError(
             f"{path}: is not the vocabulary that {data_set.folder} was made with: sha256 {vocabulary.sha256[:16]}..., expected "

@@ -56,7 +56,7 @@ def with_one_pred(files: Sequence[IdentifiedFile]) -> list[IdentifiedFile]:
 def check_identified(data_set: DataSet, files: Sequence[IdentifiedFile]) -> None:
     """Raise where a file is not what the manifest says, or has records of another shape than the first of its split."""
     manifest, manifest_path = data_set.manifest, data_set.root.folder / MANIFEST
-    expected = sha256_of_vocabulary(manifest) if manifest else None
+    expected = sha256_of_vocabulary(manifest)
     if data_set.vocabulary and expected and (found_sum := sha256_of(data_set.vocabulary)) != expected:
         raise BertprepError(
             f"{data_set.vocabulary}: is not the vocabulary that the records were made with: sha256 {found_sum[:16]}..., "

@@ -152,15 +152,13 @@ def record_file_name(
     split: str,
     shard: int,
     dialect: Dialect = DEFAULT_DIALECT,
-    *,
-    part_digits: int = 1,
 ) -> str:
     """The name of one record file, as the field's trainers expect it.
 
     Compressed ones end in .gz, so that the pattern *.tfrecord of a program that does not decompress finds none of them.
     """
     if record_format == RecordFormat.OFRECORD:
-        return f"part-{shard:0{part_digits}}"
+        return f"part-{shard}"
     return f"{corpus}_{split}_{shard:05d}.{record_format}" + (".gz" if dialect.compress == GZIP else "")
 
 

@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from bertprep.errors import BertprepError
-from bertprep.files.atomic import atomic_file, create_file, explain_write_error, remove_leftovers, sync_folder, temporary_name
-from bertprep.files.places import ObjectPath, is_object, remove_all, sizes_of
+from bertprep.files.atomic import atomic_file, create_file, remove_leftovers, sync_folder
+from bertprep.files.places import is_object, remove_all, sizes_of
 from bertprep.untrusted import OBJECT, SHA256, TEXT, check_values, parse_json, read_bounded
 from bertprep.work.difference import check_same, make_header
 from bertprep.work.layout import LEDGER, MANIFEST, RECEIPTS, by_number, check_splits_inside
@@ -54,7 +54,6 @@ _OLD = (MANIFEST + JOURNAL_SUFFIX, RECEIPTS)
 _COMMANDS = {MAPPED_TEXT: "shard", TEXT_SHARDS: "shard", TOKEN_SHARDS: "tokenize", RECORDS: "create", TASK_RECORDS: "task"}
 _AT_ONCE = 32  # markers of a store
 _MAX_BYTES = 1 << 20  # of a marker
-_TRIES = 10
 _RULES = {"settings": SHA256, "name": TEXT, "entry": OBJECT}
 
 
@@ -126,7 +125,7 @@ class Ledger:
         self._remove_leftovers(names)
         finished = {name: entry for name, entry in entries.items() if sizes.get(name) == entry["bytes"]}
         for name in entries.keys() - finished if manifest else ():  # it is made again, to become what the manifest says
-            _create(self._path(name + _SUFFIX), self._marker(name, entries[name]))
+            create_file(self._path(name + _SUFFIX), self._marker(name, entries[name]), syncs=False)
         return finished
 
     def is_finished(self, name: str) -> bool:
@@ -136,7 +135,7 @@ class Ledger:
 
     def finish(self, name: str, entry: Entry) -> None:
         """Create the marker of a file that has its name; raise `BertprepError` where another run made other bytes."""
-        if not _create(self._path(name + _SUFFIX), self._marker(name, entry)):
+        if not create_file(self._path(name + _SUFFIX), self._marker(name, entry), syncs=False):
             theirs = self._read_marker(name) or entry
             if theirs["sha256"] != entry["sha256"]:
                 (self.folder / name).unlink(missing_ok=True)
@@ -361,41 +360,6 @@ def _read_settings(folder: Path) -> dict[str, Any] | None:
     except (OSError, ValueError) as error:
         raise _damaged(path, error) from error
     return settings
-
-
-def _create(path: Path, data: bytes) -> bool:
-    """Write a small file, complete, if there is none of that name; return whether there was none. It is not synced."""
-    if isinstance(path, ObjectPath):
-        return create_file(path, data)
-    for tried in range(1, _TRIES + 1):
-        temporary = temporary_name(path)
-        try:
-            with temporary.open("xb", buffering=0) as file:
-                file.write(data)
-            return _link(temporary, path)
-        except FileNotFoundError as error:  # no folder yet, or another run has closed the ledger in this moment
-            if tried == _TRIES:
-                raise explain_write_error(path, error) from error
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise explain_write_error(path, error) from error
-        finally:
-            temporary.unlink(missing_ok=True)
-    raise AssertionError
-
-
-def _link(temporary: Path, path: Path) -> bool:
-    try:
-        os.link(temporary, path)
-    except FileExistsError:
-        return False
-    except FileNotFoundError:
-        raise
-    except OSError:  # a file system without hard links
-        if path.exists():
-            return False
-        temporary.replace(path)
-    return True
 
 
 def _keep_copy(path: Path, copy: Path) -> None:

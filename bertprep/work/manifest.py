@@ -51,7 +51,7 @@ from bertprep.version import __version__
 from bertprep.work.layout import DEV, MANIFEST, by_number
 
 JOURNAL_SUFFIX = ".journal"
-
+_BLOCK_BYTES = 1 << 20
 SCHEMA = 1
 MAPPED_TEXT, TEXT_SHARDS, TOKEN_SHARDS, RECORDS, TASK_RECORDS = (
     "sorted text", "text shards", "token shards", "masked-LM records", "task records",
@@ -134,6 +134,12 @@ class Manifest:
     versions: dict[str, str] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
 
+    @property
+    def vocabulary(self) -> dict[str, Any]:
+        """The size, sha256 and id of [PAD] of the vocabulary, as far as they are known."""
+        found: dict[str, Any] = self.made_with.get("vocabulary", {})
+        return found
+
     def as_json(self) -> dict[str, Any]:
         return {
             "schema": SCHEMA,
@@ -164,17 +170,13 @@ def read_manifest(folder: Path) -> Manifest | None:
         ) from error
 
 
-def read_finished(folder: Path, kind: str, made_with: dict[str, Any], names: Collection[str] = ()) -> Manifest | None:
-    """The manifest of `folder` if it is finished: made with the same settings, with all files present and of the right size.
-
-    It lists the files `names`, and may list others.
-    """
+def read_finished(folder: Path, kind: str, made_with: dict[str, Any]) -> Manifest | None:
+    """Return the manifest of `folder` if it was made with the same settings, and has all files with their sizes."""
     manifest = read_manifest(folder)
     if (
         (folder / (MANIFEST + JOURNAL_SUFFIX)).exists()
         or not manifest
         or (manifest.kind, manifest.made_with) != (kind, json.loads(json.dumps(made_with)))
-        or not manifest.files.keys() >= set(names)
     ):
         return None
     return manifest if is_in_place(folder, manifest.files) else None
@@ -198,23 +200,10 @@ def sha256_of_questions(manifest: Manifest) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def sha256_of_vocabulary(manifest: Manifest) -> str | None:
-    """The sha256 of the records' vocabulary, if the manifest has it."""
-    sha256: str | None = manifest.made_with.get("vocabulary", {}).get("sha256")
+def sha256_of_vocabulary(manifest: Manifest | None) -> str | None:
+    """Return the sha256 of the vocabulary that files were made with; None if it is unknown."""
+    sha256: str | None = manifest.vocabulary.get("sha256") if manifest else None
     return sha256
-
-
-def tokens_of_vocabulary(manifest: Manifest) -> int | None:
-    """The size of the records' vocabulary, if the manifest has it."""
-    tokens: int | None = manifest.made_with.get("vocabulary", {}).get("tokens")
-    return tokens
-
-
-def pad_of_vocabulary(manifest: Manifest) -> int | None:
-    """The number of [PAD] in the records' vocabulary, if the manifest knows the vocabulary."""
-    vocabulary = manifest.made_with.get("vocabulary")
-    pad: int | None = None if vocabulary is None else vocabulary.get("pad", 0)
-    return pad
 
 
 def packages_of(files: Collection[str]) -> list[str]:
@@ -243,14 +232,10 @@ def sha256_of(path: Path) -> str:
         from bertprep.files import object_store
 
         return object_store.sha256_of_bytes(path)
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest() if hasattr(hashlib, "file_digest") else _digest(file)
-
-
-def _digest(file: Any) -> str:  # Python 3.10 lacks hashlib.file_digest
     digest = hashlib.sha256()
-    while block := file.read(1 << 20):
-        digest.update(block)
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK_BYTES):
+            digest.update(block)
     return digest.hexdigest()
 
 

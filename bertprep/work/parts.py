@@ -36,10 +36,6 @@ class Part:
         """What this part has to do."""
         return items[self.index :: self.count] if self.count else items[:0]
 
-    def has(self, number: int) -> bool:
-        """Whether the item of that number is this part's."""
-        return bool(self.count) and number % self.count == self.index
-
     def __str__(self) -> str:
         return f"{self.index}/{self.count}"
 

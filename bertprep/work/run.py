@@ -20,13 +20,13 @@ from typing import Any
 from bertprep import pool
 from bertprep.errors import BertprepError
 from bertprep.progress import SILENT, Reporter
+from bertprep.terminal import listed
 from bertprep.work.ledger import Entry, Ledger
 from bertprep.work.manifest import Manifest
 from bertprep.work.parts import FINISH, Part
 
 FAIL_AFTER = "BERTPREP_FAIL_AFTER"
 """Environment variable for tests: "3 SIGKILL" kills the process right after its third file was finished."""
-_MAX_NAMED = 10
 
 
 @dataclass(frozen=True)
@@ -155,9 +155,8 @@ def _close(ledger: Ledger, names: Collection[str], part: Part | None, reporter: 
     manifest, missing = ledger.close(names)
     count = f"{len(missing):,} of {len(names):,} files"
     if missing and part in (None, FINISH):
-        named = ", ".join(missing[:_MAX_NAMED]) + (f" and {len(missing) - _MAX_NAMED:,} more" * (len(missing) > _MAX_NAMED))
         raise BertprepError(
-            f"{ledger.folder}: {count} are missing: {named}; run the parts that make them, then --part finish again"
+            f"{ledger.folder}: {count} are missing: {listed(missing)}; run the parts that make them, then --part finish again"
         )
     if missing:
         reporter.say(f"{ledger.folder}: part {part} is done; {count} are still missing, which other parts make")
