@@ -6,7 +6,7 @@ the vocabulary and the settings alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +18,7 @@ from bertprep import kernels
 from bertprep.config import DEFAULT_DIALECT, Dialect, InstanceSettings, RecordFormat
 from bertprep.errors import BertprepError
 from bertprep.files.object_cache import open_local
+from bertprep.files.places import HEAD_BYTES, open_head
 from bertprep.instances import Tokenizer, Vocabulary, generate_instances
 from bertprep.instances.tokenizer import TokenizedShard
 from bertprep.records.dataset_info import DatasetFolder
@@ -29,6 +30,8 @@ from bertprep.work.layout import MANIFEST, TRAIN, TRAINING, split_order
 from bertprep.work.ledger import Entry, Ledger
 from bertprep.work.manifest import packages_of, sha256_of, versions_of
 from bertprep.work.run import Maker, Task
+
+_MANY_UNKNOWN = 0.1  # far more than text has with a vocabulary of its language
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,27 @@ class ShardMaker(Maker):
     def prepare(self) -> None:
         kernels.load()
         _ = self.tokenizer
+
+    def remarks(self, todo: Sequence[Task]) -> Iterator[str]:
+        if self.remark:
+            yield self.remark
+        shard: TextShard = todo[0].argument
+        unknown = 0.0 if shard.tokens else self._unknown_fraction(shard.path)
+        if unknown > _MANY_UNKNOWN:
+            yield (
+                f"{self.label}: {unknown:.0%} of the first tokens of {shard.path} are [UNK]: {self.vocabulary.path} does not "
+                "fit this text; name another vocabulary with --vocab, or leave it out to train one"
+            )
+
+    def _unknown_fraction(self, path: Path) -> float:
+        """Return the fraction of [UNK] in the first 64 KiB of a text."""
+        try:
+            with open_head(path) as file:
+                text = file.read(HEAD_BYTES)
+            tokens = self.tokenizer.tokenize_lines(text[: text.rfind(b"\n") + 1]).tokens
+        except (OSError, ValueError):  # which is reported where all of it is read
+            return 0.0
+        return float(np.mean(tokens == self.vocabulary.unk)) if len(tokens) else 0.0
 
     def check(self, task: Task, folder: Path, entry: Entry) -> None:
         if not self.checks_text:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -43,11 +43,13 @@ class Maker:
 
     label = "make"
     things = "shards"
-    remark = ""
-    """A line for people where there is something to make."""
 
     def prepare(self) -> None:
         """Load what all workers share, so that a forked worker has it at once."""
+
+    def remarks(self, todo: Sequence[Task]) -> Iterator[str]:  # noqa: ARG002 - of subclasses
+        """Yield lines for people, where there is something to make."""
+        yield from ()
 
     def check(self, task: Task, folder: Path, entry: Entry) -> None:
         """Raise `BertprepError` if a finished file was made from something else than what is there now."""
@@ -123,8 +125,8 @@ def _make(
 ) -> None:
     if todo:
         maker.prepare()
-        if maker.remark:
-            reporter.say(maker.remark)
+        for line in maker.remarks(todo):
+            reporter.say(line)
     else:
         of_part = f" of part {part}" if part else ""
         how = "sizes compared; bertprep validate compares checksums"

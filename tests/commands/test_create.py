@@ -168,6 +168,12 @@ def test_a_limit_of_masks_is_remarked_on(settings: dict[str, Any], said: str) ->
     assert said in "".join(lines)
 
 
+def test_a_vocabulary_that_does_not_fit_the_text_is_remarked_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "text.txt").write_text("один два три\nчетыре пять\n\n")
+    create(inputs=[tmp_path / "text.txt"], output=tmp_path / "out", vocab=VOCABULARY, workers=1, progress=True)
+    assert "create: 100% of the first tokens of" in capsys.readouterr().err
+
+
 def test_one_seed_gives_every_shard_the_same(golden_corpus: Path, tmp_path: Path) -> None:
     text = deal(golden_corpus, tmp_path / "text", 1)[0]
     twin = text.with_name("twin.txt")
