@@ -348,5 +348,4 @@ def open_engine(settings: EngineSettings) -> Engine:
 
 
 def _not_installed(engine: str, what: str) -> UsageError:
-    page = "oneflow" if engine == "oneflow" else "training"  # with the extras for GPUs, and OneFlow's Python
-    return UsageError(f"--engine {engine}: {what}; pip install '.[{engine}]' in a clone, as docs/{page}.md says")
+    return UsageError(f"--engine {engine}: {what}; pip install '.[{engine}]' in a clone, as docs/training.md says")
