@@ -37,7 +37,7 @@ from bertprep.records.data_sets import find_records
 from bertprep.records.token_shards import read_token_shard
 from bertprep.sources.documents import DUMP, READERS, TEXT, WHOLE, Source
 from bertprep.sources.dump import read_dump
-from bertprep.sources.listing import check_source, describe, load_listing
+from bertprep.sources.listing import check_source, load_listing
 from bertprep.sources.readers import open_stream
 from bertprep.sources.task_files import write_squad
 from bertprep.sources.wikitext import to_prose
@@ -460,5 +460,4 @@ def _read_listing(folder: Path, content: bytes, _: random.Random) -> None:
     (folder / LISTING).write_bytes(content)
     if listing := load_listing(folder):
         listing.missing(folder)
-        describe(listing.source)
         check_source(listing, json.loads(_LISTING)["source"], folder)

@@ -156,7 +156,7 @@ def _provide(wanted: Wanted, listing: Listing, connections: int, hub: Hub) -> Li
         for name, target in kept.links().items():
             make_link(folder / name, target)
         if "hub" in kept.source:
-            hub.fetch(kept, folder, connections=connections, label=wanted.label)
+            hub.fetch(kept, folder, connections=connections)
         elif not kept.links() and kept.missing(folder):
             fetch_url(kept.files[0], folder / kept.files[0].name, reporter=hub.reporter)
         wanted.finish()

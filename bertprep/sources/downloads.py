@@ -43,7 +43,6 @@ class Download:
     """One folder: its origin and what is made of it. A `fixed` listing, that of a commit, is never renewed."""
 
     name: str
-    label: str
     folder: Path
     source: dict[str, Any]
     list_files: Callable[[Hub], Listing]
@@ -125,49 +124,42 @@ def check_dataset_name(name: str) -> str:
     return name
 
 
-def _from_hub(name: str, label: str, folder: Path, files: HubFiles, finish: Callable[[], None] = lambda: None) -> Download:
-    return Download(name, label, folder, source_of(files), lambda hub: hub.list_files(files), finish)
+def _from_hub(name: str, folder: Path, files: HubFiles, finish: Callable[[], None] = lambda: None) -> Download:
+    return Download(name, folder, source_of(files), lambda hub: hub.list_files(files), finish)
 
 
-def _linked(name: str, label: str, folder: Path, listing: Listing) -> Download:
-    return Download(name, label, folder, listing.source, lambda _: listing, fixed=False)
+def _linked(name: str, folder: Path, option: str, source: dict[str, Any], *files: Path) -> Download:
+    """Return a download of the user's own files, which are linked; raises `UsageError` for an unprintable name."""
+    try:
+        listing = Listing(source, "", tuple(RemoteFile(path.name, path.as_uri(), path.stat().st_size) for path in files))
+    except ValueError as error:
+        raise UsageError(f"{option}: cannot be taken under its name ({error}); give it another") from error
+    return Download(name, folder, source, lambda _: listing, fixed=False)
 
 
 def _wikipedia(request: Request, workspace: Workspace) -> Iterator[Download]:
-    label = wiki(request.language)
-    folder = workspace.download(label)
-    dump = request.from_dump
+    folder, dump = workspace.download(wiki(request.language)), request.from_dump
     if dump is None:
-        yield _from_hub("wikipedia", label, folder, catalogue.wikipedia(request.language, request.date))
+        yield _from_hub("wikipedia", folder, catalogue.wikipedia(request.language, request.date))
     elif is_web(dump):
         name_in_url(dump)
-        yield Download(
-            "wikipedia", label, folder, {"dump": dump}, lambda hub: list_url(dump, reporter=hub.reporter), fixed=False
-        )
+        yield Download("wikipedia", folder, {"dump": dump}, lambda hub: list_url(dump, reporter=hub.reporter), fixed=False)
     else:
         path = local_place("--from-dump", dump).absolute()
         if not path.is_file():
             raise UsageError(f"--from-dump {dump}: is not a file; give a pages-articles dump, or the http(s) address of one")
-        try:
-            listing = Listing({"dump": str(path)}, "", (RemoteFile(path.name, path.as_uri(), path.stat().st_size),))
-        except ValueError as error:
-            raise UsageError(f"--from-dump {dump}: cannot be taken under its name ({error}); give it another") from error
-        yield _linked("wikipedia", label, folder, listing)
+        yield _linked("wikipedia", folder, f"--from-dump {dump}", {"dump": str(path)}, path)
 
 
 def _bookcorpus(request: Request, workspace: Workspace) -> Iterator[Download]:
     folder = workspace.download(BOOKS)
     if request.from_files is None:
-        yield _from_hub("bookcorpus", BOOKS, folder, catalogue.BOOKCORPUS)
+        yield _from_hub("bookcorpus", folder, catalogue.BOOKCORPUS)
         return
     path = request.from_files.absolute()
     if not any(path.rglob("*.txt")):
         raise UsageError(f"--from-files {request.from_files}: has no .txt file; give a folder with one for each book")
-    try:
-        listing = Listing({"files": str(path)}, "", ())
-    except ValueError as error:
-        raise UsageError(f"--from-files {path}: cannot be taken under its name ({error}); give it another") from error
-    yield _linked("bookcorpus", BOOKS, folder, listing)
+    yield _linked("bookcorpus", folder, f"--from-files {path}", {"files": str(path)})
 
 
 def _squad(_: Request, workspace: Workspace) -> Iterator[Download]:
@@ -176,7 +168,7 @@ def _squad(_: Request, workspace: Workspace) -> Iterator[Download]:
     for version, files in catalogue.SQUAD.items():
         folder = workspace.download("squad") / version
         finish = partial(write_squad, folder / PARQUET, folder, version)
-        yield _from_hub("squad", f"SQuAD {version}", folder / PARQUET, files, finish)
+        yield _from_hub("squad", folder / PARQUET, files, finish)
 
 
 def _glue(_: Request, workspace: Workspace) -> Iterator[Download]:
@@ -185,7 +177,7 @@ def _glue(_: Request, workspace: Workspace) -> Iterator[Download]:
     for task in TASKS.values():
         folder = workspace.download(task.folder)
         finish = partial(write_glue, task, folder / PARQUET, folder)
-        yield _from_hub("glue", f"GLUE {task.folder}", folder / PARQUET, catalogue.glue(task.name), finish)
+        yield _from_hub("glue", folder / PARQUET, catalogue.glue(task.name), finish)
 
 
 def _weights(request: Request, workspace: Workspace) -> Iterator[Download]:
@@ -195,7 +187,6 @@ def _weights(request: Request, workspace: Workspace) -> Iterator[Download]:
         release = catalogue.GOOGLE_RELEASES.get(model)
         yield Download(
             "weights",
-            model,
             folder,
             source_of(files),
             partial(_list_weights, files),
@@ -231,7 +222,7 @@ def _vocab(request: Request, workspace: Workspace) -> Iterator[Download]:
     for model in _full_names(request.models or (DEFAULT_MODEL,)):
         folder = workspace.download("vocab") / model
         finish = partial(_finish_vocab, folder, model, workspace)
-        yield _from_hub("vocab", f"{model} vocabulary", folder, catalogue.vocab(model), finish)
+        yield _from_hub("vocab", folder, catalogue.vocab(model), finish)
 
 
 def _finish_vocab(folder: Path, model: str, workspace: Workspace) -> None:
@@ -247,7 +238,7 @@ def _full_names(models: tuple[str, ...]) -> list[str]:
 def _dataset(name: str, workspace: Workspace) -> Download:
     folder = workspace.download(f"{DATASET}s") / name
     files = HubFiles(name, keep_folders=True)
-    return Download(DATASET, name, folder, source_of(files), partial(_list_pushed, files), partial(_finish_pushed, folder))
+    return Download(DATASET, folder, source_of(files), partial(_list_pushed, files), partial(_finish_pushed, folder))
 
 
 def _list_pushed(wanted: HubFiles, hub: Hub) -> Listing:

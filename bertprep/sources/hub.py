@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed, wait
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -41,14 +41,12 @@ from bertprep.progress import SILENT, Reporter, say
 from bertprep.sources.catalogue import KNOWN_SHA256, HubFiles
 from bertprep.sources.listing import Listing, RemoteFile, check_on_disk, git_sha1
 from bertprep.sources.web import TRIES_TO_LIST, RequestError, retry
-from bertprep.terminal import megabytes
 from bertprep.untrusted import check_path
 from bertprep.version import __version__
 
 MAX_FILES = 100_000
 """Of one repository; the largest one used has some 1,000."""
 _SHOWN_NAMES = 12
-_WORTH_A_LINE_BYTES = 1_000_000_000  # checking that many takes seconds
 _SECONDS_TO_STOP = 2.0
 _TIMEOUT_FACTOR = 10  # the Hub thinks for longer about a commit of a thousand files than about a download
 
@@ -90,19 +88,16 @@ class Hub:
             raise BertprepError(f"{page_of(wanted)}: has no file {' or '.join(wanted.patterns)}{_what_there_is(wanted, tree)}")
         return list_paths(wanted, commit, [tree[path] for path in paths], source_of(wanted))
 
-    def fetch(self, listing: Listing, folder: Path, *, connections: int = 4, label: str = "") -> None:
+    def fetch(self, listing: Listing, folder: Path, *, connections: int = 4) -> None:
         """Bring every file of `listing` to `folder`, verified; existing ones are kept if their checksum is right.
 
-        The caller holds the folder's lock. With a `label` progress is shown. Raises `BertprepError` if a file cannot be
-        fetched; finished ones are kept.
+        The caller holds the folder's lock. Raises `BertprepError` if a file cannot be fetched; finished ones are kept.
         """
         check_on_disk(folder)
         check_free_space({folder: sum(file.size_bytes or 0 for file in listing.missing(folder))})
-        wanted = list(self._wrong(listing, folder, label))
-        if not wanted:
-            return
+        wanted = [file for file in listing.files if not _is_right(file, folder / file.name)]
         stop = threading.Event()
-        is_hidden = not (label and self.reporter.enabled)
+        is_hidden = not self.reporter.enabled
 
         class Bar(tqdm):
             """Shows the bytes of one file, and ends its transfer once another file failed or the user stopped the run."""
@@ -117,49 +112,25 @@ class Hub:
 
         with temporary_folder(folder / "unfinished") as staging:
             pool = ThreadPoolExecutor(connections)
-            fetch = partial(self._fetch_file, listing, folder, staging, Bar)
-            futures = {pool.submit(fetch, file): file for file in wanted}
+            futures = [pool.submit(self._fetch_file, listing, file, folder, staging, Bar) for file in wanted]
             try:
                 for future in as_completed(futures):
                     future.result()
-                    file = futures[future]
-                    if label:
-                        self.reporter.say(f"{label}: {file.name}, {megabytes(file.size_bytes)} MB")
             finally:
                 stop.set()
                 pool.shutdown(wait=False, cancel_futures=True)  # the bars stop what is in flight
                 wait(futures, timeout=_SECONDS_TO_STOP)
 
-    def _wrong(self, listing: Listing, folder: Path, label: str) -> Iterator[RemoteFile]:
-        """Yield the files that are missing or wrong, and remove wrong ones."""
-        there_bytes = sum(path.stat().st_size for file in listing.files if (path := folder / file.name).is_file())
-        if there_bytes >= _WORTH_A_LINE_BYTES:
-            self.reporter.say(f"{label}: checking the {there_bytes / 1e6:,.0f} MB that are there")
-        for file in listing.files:
-            path = folder / file.name
-            if path.is_file():
-                if (problem := file.problem_of(path)) is None:
-                    continue
-                say(f"{path}: {problem}; it is fetched again")
-                path.unlink()
-            yield file
-
-    def _fetch_file(self, listing: Listing, folder: Path, staging: Path, bar: type[Any], file: RemoteFile) -> None:
+    def _fetch_file(self, listing: Listing, file: RemoteFile, folder: Path, staging: Path, bar: type[Any]) -> None:
         """Fetch one file, once more if its bytes are wrong, and give it its name."""
         kind, _, repo = listing.source["hub"].partition("/")
-        path = folder / file.name
+        path, name = folder / file.name, unquote(file.url.partition(f"/resolve/{listing.revision}/")[2])
         problem: str | None = ""
         for attempt in ("first", "second"):
             download = partial(
-                hf_hub_download,
-                repo,
-                unquote(file.url.partition(f"/resolve/{listing.revision}/")[2]),
-                repo_type=kind.removesuffix("s"),
-                revision=listing.revision,
-                local_dir=staging / attempt,
-                force_download=attempt == "second",  # not what is in the cache
-                tqdm_class=bar,
-            )
+                hf_hub_download, repo, name, repo_type=kind.removesuffix("s"), revision=listing.revision,
+                local_dir=staging / attempt, force_download=attempt == "second", tqdm_class=bar,
+            )  # fmt: skip
             try:
                 received = Path(retry(f"{constants.ENDPOINT}/{file.url}", download, reporter=self.reporter))
                 if (problem := file.problem_of(received)) is None:
@@ -183,6 +154,15 @@ class Hub:
         with TemporaryDirectory() as folder:
             self.fetch(Listing(source_of(wanted), commit, (file,)), Path(folder))
             return (Path(folder) / "content").read_bytes()
+
+
+def _is_right(file: RemoteFile, path: Path) -> bool:
+    """Whether a file is there as listed; one with other content is removed."""
+    if not path.is_file() or (problem := file.problem_of(path)) is None:
+        return path.is_file()
+    say(f"{path}: {problem}; it is fetched again")
+    path.unlink()
+    return False
 
 
 def _configure_client() -> None:

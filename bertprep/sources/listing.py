@@ -4,7 +4,7 @@ Later runs follow it: they need no request to know what is missing, and stay on 
 `source` is what was requested:
 
     {"hub": "datasets/REPO" or "models/REPO", "patterns": [...], "revision": "main"}   files of a repository on the Hub
-    {"hub": "datasets/REPO", "config": "default", "split": "train", "is_default": true, "revision": "main"}   a split
+    {"hub": "datasets/REPO", "config": "default", "split": "train", "revision": "main"}   a split
     {"dump": "https://..." or "/absolute/path"}     one file at an address, or a symbolic link to one
     {"files": "/absolute/path"}                     a folder of the user's own; `files` is a symbolic link to it
 
@@ -25,7 +25,6 @@ from bertprep.files.atomic import atomic_file, explain_write_error, temporary_na
 from bertprep.files.places import is_object
 from bertprep.untrusted import (
     COUNT,
-    FLAG,
     LIST,
     OBJECT,
     PATH,
@@ -50,7 +49,7 @@ _FILE = {
     "etag": optional(TEXT),
 }  # fmt: skip
 _SOURCE = {
-    "hub": TEXT, "patterns": TEXTS, "revision": TEXT, "config": TEXT, "split": TEXT, "is_default": FLAG, "dump": TEXT,
+    "hub": TEXT, "patterns": TEXTS, "revision": TEXT, "config": TEXT, "split": TEXT, "dump": TEXT,
     "files": TEXT,
 }  # fmt: skip
 
@@ -168,22 +167,10 @@ def check_on_disk(folder: Path) -> None:
 def check_source(listing: Listing, source: dict[str, Any], folder: Path) -> None:
     """Raise `BertprepError` if the download in `folder` is not the requested one."""
     if listing.source != source:
+        found, expected = (" ".join(map(str, each.values())) for each in (listing.source, source))
         raise BertprepError(
-            f"{folder}: holds a download of {describe(listing.source)}, requested is {describe(source)}; "
-            "choose another --workdir, or remove this folder"
+            f"{folder}: holds a download of {found}, requested is {expected}; choose another --workdir, or remove this folder"
         )
-
-
-def describe(source: dict[str, Any]) -> str:
-    """Return a source in words.
-
-    >>> describe({"hub": "datasets/wikimedia/wikipedia", "patterns": ["20231101.en/*.parquet"], "revision": "main"})
-    'datasets/wikimedia/wikipedia (20231101.en/*.parquet, revision main)'
-    """
-    if "hub" not in source:
-        return " ".join(str(value) for value in source.values())
-    files = " ".join(source.get("patterns", ())) or f"split {source.get('split')} of {source.get('config')}"
-    return f"{source['hub']} ({files}, revision {source.get('revision')})"
 
 
 def make_link(link: Path, target: Path) -> None:

@@ -9,6 +9,7 @@ they are in
 
 import hashlib
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,11 +25,11 @@ from bertprep.sources import import_extra
 from bertprep.sources.catalogue import HubFiles, is_repository
 from bertprep.sources.hub import Hub, list_paths, page_of, source_of
 from bertprep.sources.inputs import IN_FOLDERS, Fetched, is_glob
-from bertprep.sources.listing import Listing, check_source, load_listing, save_listing
+from bertprep.sources.listing import Listing, load_listing, save_listing
 from bertprep.sources.readers import suffixes
 from bertprep.sources.web import RequestError, retry
 from bertprep.untrusted import check_name
-from bertprep.work.layout import LISTING, TRAIN, Workspace
+from bertprep.work.layout import TRAIN, Workspace
 
 CONVERTED = "refs/convert/parquet"
 """The revision of the Hub's own conversion to Parquet."""
@@ -62,25 +63,13 @@ def fetch_split(name: str, split: str | None, workspace: Workspace, *, verify: b
             f"--dataset {name}: is neither a folder nor the name of a data set; give OWNER/NAME or OWNER/NAME:CONFIG, such as "
             "wikimedia/wikipedia:20231101.en"
         )
-    wanted, config = HubFiles(repository, keep_folders=True), after[0] if after else None
-    parent = workspace.download("datasets") / repository
-    hub = Hub(reporter=reporter)
-    folder = _find_kept(parent, config, split)
-    listing = None
-    if folder is None:
-        listing = _list_split(hub, wanted, config, split)
-        folder = parent / check_name(f"{listing.source['config']}-{split}".replace("/", "_"))
-    return _provide(hub, folder, listing, verify=verify, label=f"{repository} {folder.name}")
-
-
-def _find_kept(parent: Path, config: str | None, split: str) -> Path | None:
-    """Return the folder of a split that was listed before; without a configuration, that of the default one."""
-    for path in sorted(parent.glob(f"*-{split}/{LISTING}")):
-        listing = load_listing(path.parent)
-        source = listing.source if listing else {}
-        if source.get("split") == split and (source.get("is_default") if config is None else source.get("config") == config):
-            return path.parent
-    return None
+    config = after[0] if after else None
+    try:
+        folder = workspace.download("datasets") / repository / check_name(f"{config or 'default'}-{split}".replace("/", "_"))
+    except ValueError as error:
+        raise UsageError(f"--dataset {name}: {error}") from error
+    wanted = HubFiles(repository, keep_folders=True)
+    return _provide(folder, lambda hub: _list_split(hub, wanted, config, split), verify=verify, reporter=reporter)
 
 
 def _list_split(hub: Hub, wanted: HubFiles, config: str | None, split: str) -> Listing:
@@ -102,7 +91,7 @@ def _list_split(hub: Hub, wanted: HubFiles, config: str | None, split: str) -> L
     listing = _find_split(hub, wanted, config, split)
     if any("/partial-" in file.name for file in listing.files):
         say(f"{page_of(wanted)}: only the first gigabytes of its split {split} are converted to Parquet; the rest is not read")
-    return replace(listing, source={**listing.source, "is_default": len(configs) == 1})
+    return listing
 
 
 def _find_split(hub: Hub, wanted: HubFiles, config: str | None, split: str) -> Listing:
@@ -143,7 +132,6 @@ def _find_split(hub: Hub, wanted: HubFiles, config: str | None, split: str) -> L
         "revision": wanted.revision,
         "config": config or builder.config.name,
         "split": split,
-        "is_default": config in (None, builder.DEFAULT_CONFIG_NAME),
     }
     return list_paths(wanted, commit, [tree[path] for path in paths], source)
 
@@ -166,11 +154,12 @@ def fetch_address(address: str, workspace: Workspace, *, verify: bool = False, r
     kind = "dataset" if match["kind"] else "model"
     wanted = HubFiles(match["repo"], (path,), kind, unquote(match["revision"] or "main"), keep_folders=True)
     folder = workspace.download("web") / hashlib.sha256(address.encode()).hexdigest()[:16]
-    hub, listing = Hub(reporter=reporter), None
-    if load_listing(folder) is None:
+
+    def list_files(hub: Hub) -> Listing:
         commit, tree = hub.tree(wanted)
-        listing = list_paths(wanted, commit, _at_path(address, path, tree), source_of(wanted))
-    return _provide(hub, folder, listing, verify=verify, label=address)
+        return list_paths(wanted, commit, _at_path(address, path, tree), source_of(wanted))
+
+    return _provide(folder, list_files, verify=verify, reporter=reporter)
 
 
 def _at_path(address: str, path: str, tree: dict[str, RepoFile]) -> list[RepoFile]:
@@ -190,24 +179,21 @@ def _at_path(address: str, path: str, tree: dict[str, RepoFile]) -> list[RepoFil
     return found
 
 
-def _provide(hub: Hub, folder: Path, listing: Listing | None, *, verify: bool, label: str) -> Fetched:
-    """Fetch what is missing in a folder by the listing in it, or else by `listing`.
+def _provide(folder: Path, list_files: Callable[[Hub], Listing], *, verify: bool, reporter: Reporter) -> Fetched:
+    """Fetch what is missing in a folder, by its own listing where it has one.
 
     Returns the files with their names and checksums, so that none need be read to know whether it has changed.
     """
+    hub = Hub(reporter=reporter)
+    listing = load_listing(folder) or list_files(hub)
     with locked(folder):
-        kept = load_listing(folder)
-        if kept is None:
-            if listing is None:
-                raise BertprepError(f"{folder / LISTING}: was removed meanwhile; run the command again")
+        if (kept := load_listing(folder)) is None:
             save_listing(listing, folder)
-            kept = listing
-        elif listing is not None:
-            check_source(kept, listing.source, folder)
-        if verify or kept.missing(folder):
-            hub.fetch(kept, folder, label=label)
-    checksums = ({"sha256": file.sha256} if file.sha256 else {"git_sha1": file.git_sha1} for file in kept.files)
+        listing = kept or listing
+        if verify or listing.missing(folder):
+            hub.fetch(listing, folder)
+    checksums = ({"sha256": file.sha256} if file.sha256 else {"git_sha1": file.git_sha1} for file in listing.files)
     return [
         (folder / file.name, {"name": file.name, "bytes": file.size_bytes, **checksum})
-        for file, checksum in zip(kept.files, checksums, strict=True)
+        for file, checksum in zip(listing.files, checksums, strict=True)
     ]

@@ -232,14 +232,6 @@ def test_the_token_goes_to_the_hub_alone(hub: HubServer, records: Path) -> None:
     assert all(asked.headers["Authorization"] == f"Bearer {TOKEN}" for asked in hub.asked_for("/objects/batch"))
 
 
-def test_a_push_in_vain_is_one_line(hub: HubServer, records: Path) -> None:
-    hub.fail("/commit/main", times=None, status=500)
-    with pytest.raises(BertprepError, match=r"the server answers 500 .*; retries exhausted after 8 tries; the same command"):
-        bertprep.push(records, NAME)
-    assert [*files_on(hub)] == [".gitattributes"]
-    assert set(sent(hub).values()) == {1}
-
-
 def test_datasets_loads_what_was_pushed(hub: HubServer, records: Path, tmp_path: Path) -> None:
     pushed = bertprep.push(records, NAME, private=True)
     for split in ("train", "dev"):
@@ -342,33 +334,6 @@ def damage(records: Path) -> None:
     first.write_bytes(data)
 
 
-def test_parquet_that_create_made_beside_is_what_goes_up(hub: HubServer, made: Path, tmp_path: Path) -> None:
-    workdir = shutil.copytree(made, tmp_path / "data", ignore=shutil.ignore_patterns("parquet"))
-    settings = InstanceSettings(seq=32, pred=4, dupe=1)
-    created = bertprep.create(**vars(settings), corpus="mine", formats="parquet", vocab=VOCABULARY, workdir=workdir)
-    [tfrecords] = (workdir / "tfrecord").glob("*/mine")
-    before = sums(created.folders["parquet"])
-    bertprep.push(tfrecords, NAME)
-    assert sums(created.folders["parquet"]) == before
-    assert (
-        files_on(hub)["train/mine_training_00000.parquet"]
-        == next(created.folders["parquet"].rglob("*training_00000.parquet")).read_bytes()
-    )
-    (created.folders["parquet"] / "vocab.txt").unlink()
-    with pytest.raises(BertprepError, match=r"has no vocab\.txt"):
-        bertprep.push(tfrecords, NAME)
-
-
-@pytest.mark.usefixtures("hub")
-def test_records_without_a_vocabulary_are_refused_before_they_are_converted(made: Path, tmp_path: Path) -> None:
-    [tfrecords] = (made / "tfrecord").glob("*/mine")
-    alone = shutil.copytree(tfrecords, tmp_path / "alone")
-    (alone / "vocab.txt").unlink()
-    with pytest.raises(BertprepError, match=r"has no vocab\.txt"):
-        bertprep.push(alone, NAME, workdir=tmp_path)
-    assert not (tmp_path / "parquet").exists()
-
-
 @pytest.mark.parametrize("case", REFUSED)
 def test_a_refused_push_changes_nothing(case: str, hub: HubServer, records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     prepare, says = REFUSED[case]
@@ -409,31 +374,6 @@ def test_what_somebody_else_commits_meanwhile_is_not_replaced(
     with pytest.raises(BertprepError, match=says):
         bertprep.push(records, NAME)
     assert files_on(hub) == files
-
-
-def test_what_a_push_of_ours_brought_meanwhile_is_replaced_whole(
-    hub: HubServer, records: Path, pushed_files: dict[str, bytes], tmp_path: Path
-) -> None:
-    dealt = bertprep.convert(records, tmp_path / "dealt", to="parquet", shards=1).target
-    hub.before["/commit/main"] = lambda: hub.put(REPOSITORY, dict(pushed_files))
-    pushed = bertprep.push(dealt, NAME)
-    assert pushed.deleted == ["train/mine_training_00001.parquet"]
-    assert set(pushed.files) == {path for path in files_on(hub) if path.endswith(".parquet")}
-
-    hub.put(REPOSITORY, dict(pushed_files))
-    hub.fail("/commit/main", lost=True)
-    pushed = bertprep.push(dealt, NAME)
-    assert pushed.deleted == ["train/mine_training_00001.parquet"]
-    assert MANIFEST in pushed.changed
-
-
-@pytest.mark.parametrize(
-    "name", ["mine", "me/", "me/a/b", "me/a b", "me/-a", "me/a..b", "me/a.git", "../a", "me/" + 97 * "a", ""]
-)
-def test_names_that_no_repository_has(name: str, records: Path, hub: HubServer) -> None:
-    with pytest.raises(UsageError, match="is not the name of a data set on the Hub"):
-        bertprep.push(records, name)
-    assert not hub.asked
 
 
 def test_a_stopped_download_is_unfinished_and_resumes(hub: HubServer, pushed_files: dict[str, bytes], tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ from bertprep.sources.catalogue import DEFAULT_MODEL, HubFiles
 from bertprep.sources.hub import Hub
 from bertprep.sources.listing import Listing, RemoteFile, load_listing
 from tests.hostile import BAD_NAMES, HALF_A_PAIR
-from tests.hub_server import ENTRIES_A_PAGE, Answer, HubServer, use_hub
-from tests.small_hub import MODEL, fill, model_files, noise
+from tests.hub_server import Answer, HubServer, use_hub
+from tests.small_hub import MODEL, fill, noise
 
 FILES = HubFiles("some/set", ("*.parquet",), keep_folders=True)
 NAME = "train.parquet"
@@ -81,20 +81,6 @@ def test_wrong_bytes_of_the_right_size_are_fetched_once_more(server: HubServer, 
     assert "fetched again it was wrong once more" in text
 
 
-def test_existing_files_are_kept_if_they_are_right(
-    server: HubServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = tmp_path / "x"
-    listing = fetch(folder)
-    server.asked.clear()
-    Hub().fetch(listing, folder)
-    assert not server.asked
-    (folder / NAME).write_bytes(bytes(len(CONTENT)))
-    Hub().fetch(listing, folder)
-    assert (folder / NAME).read_bytes() == CONTENT
-    assert "has sha256" in capsys.readouterr().err
-
-
 def test_one_failed_file_ends_the_run_and_keeps_finished_ones(server: HubServer, tmp_path: Path) -> None:
     server.put("datasets/some/set", {f"{number}.parquet": noise(1000, str(number)) for number in range(5)})
     server.fail("4.parquet", times=None, status=404)
@@ -109,24 +95,6 @@ def test_too_small_a_disk_is_reported_before_the_start(server: HubServer, tmp_pa
     with pytest.raises(BertprepError, match="are still to come and"):
         Hub().fetch(Listing({"hub": "datasets/some/set"}, "x", (file,)), tmp_path)
     assert not server.asked
-
-
-def test_every_page_is_read_once_for_all_downloads(server: HubServer) -> None:
-    server.put("datasets/some/set", {f"{number}.parquet": b"x" for number in range(2 * ENTRIES_A_PAGE + 1)})
-    hub = Hub()
-    assert len(hub.list_files(FILES).files) == 2 * ENTRIES_A_PAGE + 1
-    asked = len(server.asked)
-    hub.list_files(HubFiles("some/set", ("1*.parquet",)))
-    assert len(server.asked) == asked == 4
-
-
-def test_checksums_are_sha256_of_large_files_and_gits_of_small_ones(server: HubServer) -> None:
-    fill(server)
-    by_name = {file.name: file for file in Hub().list_files(catalogue.weights(MODEL)).files}
-    assert by_name["model.safetensors"].sha256
-    assert not by_name["model.safetensors"].git_sha1
-    assert by_name["vocab.txt"].git_sha1
-    assert "pytorch_model.bin" not in by_name
 
 
 def test_what_does_not_exist_is_named_with_what_does(server: HubServer, tmp_path: Path) -> None:
@@ -233,13 +201,6 @@ def test_an_invalid_listing_is_one_line(content: object, tmp_path: Path) -> None
         load_listing(tmp_path)
 
 
-def test_a_listing_with_unknown_keys_is_read(tmp_path: Path) -> None:
-    file = {"name": "x", "url": "x", "more": 1}
-    content = {"schema": 1, "source": {"dump": "/x"}, "revision": "", "files": [file], "made_by": "a later version"}
-    (tmp_path / "listing.json").write_text(json.dumps(content))
-    assert load_listing(tmp_path) == Listing({"dump": "/x"}, "", (RemoteFile("x", "x"),))
-
-
 def test_a_listing_that_somebody_made_leads_nowhere_else(server: HubServer, tmp_path: Path) -> None:
     """Its addresses name another host: the files are fetched from the endpoint or not at all."""
     fill(server)
@@ -253,7 +214,6 @@ def test_a_listing_that_somebody_made_leads_nowhere_else(server: HubServer, tmp_
         with pytest.raises(BertprepError):
             download(["vocab"], models=[MODEL], workdir=tmp_path)
         assert not stranger.asked
-    assert model_files()
 
 
 def test_downloads_do_not_go_to_a_store() -> None:

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from bertprep.errors import BertprepError
-from bertprep.files.lock import locked
 from bertprep.sources.release import link_into, write_bert_config, write_release
 from bertprep.weights.safetensors import read_safetensors, write_safetensors
 from bertprep.weights.tensor_bundle import open_bundle
@@ -62,12 +61,6 @@ def test_a_model_without_its_encoder_is_refused(source: Path, tmp_path: Path) ->
     assert not (tmp_path / "release").exists()
 
 
-def test_what_is_no_bert_becomes_nothing(source: Path, tmp_path: Path) -> None:
-    (source / "bert_config.json").unlink()
-    write_release(source, tmp_path / "release", [])
-    assert not (tmp_path / "release").exists()
-
-
 @pytest.mark.parametrize("layers", [10**12, 0, "12", None, True])
 def test_sizes_that_no_model_has_are_refused(layers: Any, source: Path, tmp_path: Path) -> None:
     change(source / "bert_config.json", num_hidden_layers=layers)
@@ -86,15 +79,3 @@ def test_what_leads_to_the_same_bytes_is_left_as_it_is(source: Path, tmp_path: P
     (release / "vocab.txt").write_text("of another model\n")
     link_into(release, source / "vocab.txt")
     assert (release / "vocab.txt").samefile(source / "vocab.txt")
-
-
-def test_one_run_writes_at_a_time(source: Path, tmp_path: Path) -> None:
-    with locked(tmp_path / "release"), pytest.raises(BertprepError, match=r"release: another run is writing here"):
-        write_release(source, tmp_path / "release", [])
-
-
-def test_a_link_that_cannot_be_made_is_one_line(source: Path, tmp_path: Path) -> None:
-    (tmp_path / "release" / "vocab.txt").mkdir(parents=True)
-    with pytest.raises(BertprepError, match=rf"^{tmp_path}/release/vocab\.txt: cannot be written: "):
-        link_into(tmp_path / "release", source / "vocab.txt")
-    assert [path.name for path in (tmp_path / "release").iterdir()] == ["vocab.txt"]

@@ -78,15 +78,6 @@ def test_a_split_is_fetched_once_and_then_read_offline(hub: HubServer, tmp_path:
     assert not hub.asked
 
 
-def test_the_default_configuration_is_the_same_with_and_without_its_name(hub: HubServer, tmp_path: Path) -> None:
-    card = b"---\nconfigs:\n- {config_name: small, data_files: a.parquet}\n---\n"
-    hub.put("datasets/some/one", {"README.md": card, "a.parquet": texts(1)})
-    assert sharded(tmp_path, dataset="some/one") == ("one", 16)
-    hub.asked.clear()
-    assert sharded(tmp_path, dataset="some/one:small") == ("one_small", 16)
-    assert not hub.asked
-
-
 def lines(*sentences: str) -> bytes:
     return b"".join(json.dumps({"text": sentence}).encode() + b"\n" for sentence in sentences)
 
@@ -202,13 +193,6 @@ def test_wrong_requests_are_refused_without_a_request(
     assert not hub.asked
 
 
-def test_a_network_that_fails_is_tried_again(hub: HubServer, tmp_path: Path) -> None:
-    hub.fail(GERMAN, cut_after=500, method="GET")
-    hub.fail("revision/main", status=503)
-    hub.fail("/train-00000-of-00001.parquet", status=500, method="GET")
-    assert sharded(tmp_path, dataset="wikimedia/wikipedia:20231101.de")[1] == 10
-
-
 def test_gated_and_private_data_sets_say_what_to_do(hub: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hub.repositories["datasets/some/texts"].gated = True
     address = "hf://datasets/some/texts/test.parquet"
@@ -254,21 +238,6 @@ def test_an_address_of_the_hub_is_a_file_a_folder_or_a_pattern(path: str, count:
     hub.asked.clear()
     assert sharded(tmp_path, f"hf://{path}", corpus="again")[1] == count
     assert not hub.asked
-
-
-@pytest.mark.usefixtures("hub")
-@pytest.mark.parametrize(
-    ("address", "message"),
-    [
-        ("hf://datasets/some", "is not an address; give hf://datasets/OWNER/NAME/PATH"),
-        ("hf://datasets/some/../x", "is not an address"),
-        ("hf://datasets/some/texts/none", "does not exist"),
-        ("hf://datasets/some/texts/*.md", "has no file that ends in .txt"),
-        ("hf://datasets/some/none/a.txt", "it does not exist, or is not open to this token"),
-    ],
-)
-def test_addresses_that_lead_nowhere_are_named(address: str, message: str, tmp_path: Path) -> None:
-    assert message in complaint(tmp_path, address)
 
 
 @pytest.mark.usefixtures("hub")

@@ -2,11 +2,9 @@
 
 import gzip
 import hashlib
-import ssl
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx2
 import pytest
 
 from bertprep.commands.shard import shard
@@ -14,7 +12,7 @@ from bertprep.config import ShardSettings
 from bertprep.errors import BertprepError, UsageError
 from bertprep.patience import TRIES
 from bertprep.sources.listing import RemoteFile
-from bertprep.sources.web import explain, fetch_url, list_url, name_in_url
+from bertprep.sources.web import fetch_url, list_url, name_in_url
 from tests.hub_server import HubServer
 from tests.small_hub import noise
 
@@ -89,14 +87,6 @@ def test_progress_resets_the_count_of_tries(server: HubServer, tmp_path: Path) -
     assert (tmp_path / "a.txt").read_bytes() == CONTENT
 
 
-def test_a_server_without_ranges_sends_the_file_again(server: HubServer, tmp_path: Path) -> None:
-    [file] = list_url(f"{server.url}/files/a.txt").files
-    server.fail("a.txt", cut_after=100_000)
-    server.fail("/a.txt", ignore_range=True, times=None)
-    fetch_url(file, tmp_path / "a.txt")
-    assert (tmp_path / "a.txt").read_bytes() == CONTENT
-
-
 def test_versions_are_not_mixed(server: HubServer, tmp_path: Path) -> None:
     [file] = list_url(f"{server.url}/files/a.txt").files
     server.fail("a.txt", cut_after=100_000)
@@ -119,14 +109,6 @@ def test_the_size_need_not_be_known(server: HubServer, tmp_path: Path) -> None:
     assert fetch(server, tmp_path) == CONTENT
 
 
-@pytest.mark.parametrize("length", ["9" * 5000, str(10**30), "-5", "x"])
-def test_a_false_size_is_none(length: str, server: HubServer) -> None:
-    headers = httpx2.Headers({"Content-Length": length})
-    assert headers["Content-Length"] == length
-    server.fail("a.txt", times=None, no_length=True)
-    assert list_url(f"{server.url}/files/a.txt").files[0].size_bytes is None
-
-
 def test_links_are_not_written_through(server: HubServer, tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("mine")
     [file] = list_url(f"{server.url}/files/a.txt").files
@@ -146,16 +128,6 @@ def test_a_permanent_failure_is_reported_at_once(status: int, advice: str, serve
 def test_an_address_that_is_none_is_one_line(url: str) -> None:
     with pytest.raises(BertprepError, match=r"give |check the address"):
         list_url(url)
-
-
-def test_failures_without_an_answer_are_explained() -> None:
-    certificate = ssl.SSLCertVerificationError(1, "x")
-    certificate.verify_message = "self-signed certificate"
-    wrapped = httpx2.ConnectError("x")
-    wrapped.__cause__ = certificate
-    assert "certificate is not trusted (self-signed certificate)" in str(explain("https://x", wrapped))
-    assert explain("http://x", httpx2.ReadTimeout("")).is_transient
-    assert not explain("http://x", httpx2.UnsupportedProtocol("no")).is_transient
 
 
 def test_an_address_given_as_input_is_fetched_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
