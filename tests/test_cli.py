@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from bertprep.cli import COMMANDS, main
-from tests.corpora import deal
 from tests.golden import GOLDEN
 
 ROOT = Path(__file__).parents[1]
@@ -20,58 +19,6 @@ def complaint(capsys: pytest.CaptureFixture[str]) -> str:
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("bertprep: error: ")]
     assert len(lines) == 1
     return lines[0].removeprefix("bertprep: error: ")
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ("--seq 7", "--seq 7: must be at least 8"),
-        ("--seq 128 --pred 126", "--pred 126: must be at least 1 and at most 125"),
-        ("--masked-lm-prob 1.5", "--masked-lm-prob 1.5: must be above 0 and at most 1"),
-        ("--masked-lm-prob nan", "--masked-lm-prob nan: must be above 0"),
-        ("--short-seq-prob -0.1", "--short-seq-prob -0.1: must be at least 0 and at most 1"),
-        ("--format hdf5", "--format hdf5: unknown; choose one of tfrecord, ofrecord"),
-        ("--input text.txt", "--input and --output go together"),
-        ("--json f.json", "--json: is for the forecast of --dry-run"),
-        ("--compress gzip", "--compress gzip: is for TFRecord only"),
-    ],
-)
-def test_an_impossible_request_is_a_usage_error(options: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["create", *options.split()]) == 2
-    assert complaint(capsys).startswith(message)
-
-
-@pytest.mark.parametrize(
-    ("content", "status", "message"),
-    [
-        (None, 2, "does not exist"),
-        (b"", 1, "is empty; expected one sentence a line"),
-        (b"\n\n \n", 1, "holds no document"),
-        (b"good\nline \xff\n", 1, "byte 10 (0xff) is not UTF-8"),
-    ],
-    ids=["missing", "empty", "no document", "not UTF-8"],
-)
-def test_invalid_text_is_named(
-    content: bytes | None, status: int, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    text = tmp_path / "text.txt"
-    if content is not None:
-        text.write_bytes(content)
-    out = tmp_path / "out"
-    assert main(["create", "--input", str(text), "--output", str(out), "--vocab", VOCABULARY]) == status
-    line = complaint(capsys)
-    assert str(text) in line
-    assert message in line
-    assert not [path for path in out.rglob("*") if path.name != "vocab.txt" and path.is_file()]
-
-
-def test_a_folder_made_with_other_settings_is_left_alone(
-    golden_corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    create = ["create", "--input", str(golden_corpus), "--output", str(tmp_path / "out"), "--vocab", VOCABULARY, "--dupe", "1"]
-    assert main(create) == 0
-    assert main([*create, "--seq", "64"]) == 1
-    assert "was made with --seq 128, asked for is --seq 64; choose another --output, or remove this folder" in complaint(capsys)
 
 
 def test_shard_create_and_inspect_turn_text_into_examples(
@@ -116,27 +63,6 @@ def test_more_shards_than_documents(tmp_path: Path, capsys: pytest.CaptureFixtur
     place = ["--workdir", str(tmp_path / "data"), "--corpus", "small"]
     assert main(["shard", "--input", str(text), "--shards", "10", *place]) == 2
     assert "documents" in complaint(capsys)
-
-
-def test_vocab_train_writes_the_requested_file(golden_corpus: Path, tmp_path: Path) -> None:
-    path = tmp_path / "vocab.txt"
-    assert main(["vocab", "--input", str(golden_corpus), "--size", "400", "--output", str(path)]) == 0
-    tokens = path.read_text(encoding="utf-8").splitlines()
-    assert tokens[:5] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    assert len(tokens) == 400
-
-
-@pytest.mark.parametrize("record", ["99999", "-1"])
-def test_inspecting_a_record_number_past_the_end(
-    golden_corpus: Path, record: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    [text] = deal(golden_corpus, tmp_path / "text", 1)
-    create = ["create", "--input", str(text), "--output", str(tmp_path), "--vocab", VOCABULARY, "--dupe", "1"]
-    assert main([*create, "--format", "ofrecord"]) == 0
-    capsys.readouterr()
-    [records] = (tmp_path / "ofrecord").rglob("part-0")
-    assert main(["inspect", str(records), "--record", record]) == 2
-    assert complaint(capsys).startswith(f"--record {record}: ")
 
 
 def test_a_closed_pipe_is_not_an_error() -> None:

@@ -15,7 +15,7 @@ import pytest
 from bertprep import kernels
 from bertprep.cli import main
 from bertprep.text import shards
-from bertprep.work.layout import LEDGER, MANIFEST, RECEIPTS
+from bertprep.work.layout import LEDGER, RECEIPTS
 from bertprep.work.roots import find_root
 from bertprep.work.run import FAIL_AFTER
 from tests.corpora import deal, sums
@@ -157,79 +157,11 @@ def test_killed_parts_are_resumed(name: str, course: Path, monkeypatch: pytest.M
     assert sums(folder) == sums(course / f"{name}-alone")
 
 
-def test_the_number_of_parts_may_change(course: Path) -> None:
-    folder, command = begin(course, "create-of-files")
-    run(folder, [part(command, 1, 3)])
-    run(folder, [part(command, number, 2) for number in range(2)])
-    assert sums(folder) == sums(course / "create-of-files-alone")
-
-
-def test_a_run_without_parts_makes_the_rest(course: Path) -> None:
-    folder, command = begin(course, "create-of-files")
-    run(folder, [part(command, 1, 3)])
-    made = {path: path.stat().st_mtime_ns for path in (folder / "records").glob("*record/training/*")}
-    run(folder, [command])
-    assert all(path.stat().st_mtime_ns == when for path, when in made.items())
-    assert sums(folder) == sums(course / "create-of-files-alone")
-
-
-def test_finish_names_what_is_missing_and_leaves_nothing(course: Path) -> None:
-    folder, command = begin(course, "create-of-files")
-    (said,) = run(folder, [[*command, "--part", "finish"]], status=1)
-    assert sums(folder) == {}
-    assert said.splitlines()[-1].startswith(
-        "bertprep: error: records/tfrecord: 10 of 10 files are missing: training/corpus_training_00000"
-    )
-    assert "run the parts that make them, then --part finish again" in said
-    run(folder, [part(command, 1, 2)])
-    next((folder / "records/tfrecord/training").iterdir()).unlink()
-    (said,) = run(folder, [[*command, "--part", "finish"]], status=1)
-    assert "6 of 10 files are missing" in said
-    assert not (folder / "records/tfrecord" / MANIFEST).exists()
-
-
-def test_other_settings_are_told_the_first_difference(course: Path) -> None:
-    folder, command = begin(course, "create-of-files")
-    run(folder, [part(command, 1, 3)])
-    before = sums(folder)
-    for other in (
-        part([*command, "--seed", "7"], 0, 3),
-        [*command, "--seed", "7"],
-        [*command, "--seed", "7", "--part", "finish"],
-    ):
-        (said,) = run(folder, [other], status=1)
-        assert "records/tfrecord: was made with --seed 12345, asked for is --seed 7; choose another --output" in said
-    assert sums(folder) == before
-
-
-def test_of_two_first_settings_one_is_refused(course: Path) -> None:
-    folder, command = begin(course, "create-of-files")
-    ended = start(folder, [part([*command, "--seed", str(seed)], 0, 3) for seed in (1, 1, 2, 2)])
-    assert sorted(status for status, _ in ended) == [0, 0, 1, 1]
-    assert all("records/tfrecord: was made with --seed" in said for status, said in ended if status)
-
-
 def test_create_needs_finished_text_shards(course: Path) -> None:
     folder, command = begin(course, "shard")
     run(folder, [part(command, 0)])
     (said,) = run(folder, [part(CREATE, 0)], status=2)
     assert "has no finished text shards of golden, which parts need; make them first: bertprep shard" in said
-
-
-def test_what_cannot_be_asked_for(course: Path) -> None:
-    folder, command = begin(course, "create-of-files")
-    for more, expected in (
-        (["--part", "7/7"], "--part 7/7: there is no part 7 of 7; parts are numbered from 0, 0/7 to 6/7"),
-        (["--part", "0/0"], "--part 0/0: there must be at least 1 part"),
-        (["--part", "1"], "--part 1: is not a part; expected I/N, such as 0/400"),
-        (["--part", "slurm"], "SLURM_ARRAY_TASK_ID is not set"),
-    ):
-        (said,) = run(folder, [[*command, *more]], status=2)
-        assert expected in said
-    run(folder, [FILES])
-    file = "records/ofrecord/training/part-0"
-    (said,) = run(folder, [["convert", file, "one", "--part", "0/2"]], status=2)
-    assert f"{file}: is one file, which has no parts" in said
 
 
 def test_parts_in_a_store_leave_the_bytes_of_a_disk(course: Path, store: Store) -> None:

@@ -92,7 +92,7 @@ create --dry-run --input text.txt --output out --vocab vocab.txt --json {folder|
 create --dry-run {--corpus nothing --workdir w|--input missing|--input folder}
 
 inspect good.tfrecord {--record -1|--record 2|--record x|--record TOO_MANY|--records 0|--records x|--search ''|--search wor%d}
-inspect good.tfrecord --vocab {VOCABULARY}
+{inspect|validate} good.tfrecord --vocab {VOCABULARY}
 inspect good.tfrecord --vocab {missing|folder|binary.txt}
 convert good.tfrecord made.ofrecord {--to|--to hdf5|--to ''|--shards 0|--shards -1|--shards x|--workers 0}
 convert {missing out|folder out|a a|a text.txt|good.tfrecord good.tfrecord|good.tfrecord folder --to tfrecord|mixed out}
@@ -241,6 +241,9 @@ UNFINISHED = {"vocab.txt"}
 """What a refused run may leave beside hidden files: nothing that anybody could take for what was asked for."""
 
 
+ONE_FORM = "is for TFRecord only, no reader of OFRecord takes it"
+
+
 @pytest.mark.parametrize("line", lines_of(BERTPREP))
 def test_bertprep_refuses_in_one_line(line: str, refuse: Callable[..., str]) -> None:
     refuse("bertprep", line, cli.main)
@@ -322,6 +325,39 @@ def test_the_number_of_broken_inputs_is_large() -> None:
         ("inspect folder", "folder: is a folder; name a record file in it"),
         ("inspect missing", "missing: does not exist; name a record file"),
         ("inspect text.txt", "text.txt: "),
+        ("validate missing", "missing: does not exist; "),
+        ("validate folder", "folder: holds no record files"),
+        ("create --seq 128 --pred 126", "--pred 126: must be at least 1 and at most 125"),
+        ("create --masked-lm-prob nan", "--masked-lm-prob nan: must be above 0 and at most 1"),
+        ("create --format hdf5", "--format hdf5: unknown; choose one of tfrecord, ofrecord"),
+        ("create --compress zstd", "--compress zstd: unknown; choose one of none, gzip"),
+        ("create --json f.json", "--json: is for the forecast of --dry-run"),
+        ("create --corpus ../x", "--corpus ../x: must be wikipedia, bookcorpus"),
+        ("create --corpus mine --workdir w", "--corpus mine: has no text shards in w/sharded/mine; make them first: bertprep "),
+        ("create --dry-run --corpus mine --workdir w", "--corpus mine: has no text shards in w/sharded/mine; make "),
+        ("create --dry-run --corpus bookcorpus --workdir w", "--corpus bookscorpus: is not in w/download/bookscorpus; "),
+        ("create --dry-run --input missing --output out", "--input missing: does not exist"),
+        ("create --input empty.txt --output out --vocab vocab.txt", "empty.txt: is empty; expected one sentence a line"),
+        ("create --input blank.txt --output out --vocab vocab.txt", "blank.txt: holds no document"),
+        ("create --compress gzip --feature-names tf2", f"--feature-names tf2 --compress gzip: {ONE_FORM}; give --format tf"),
+        ("convert good.tfrecord made --compress gzip", f"--compress gzip: {ONE_FORM}; give --to tfrecord"),
+        ("convert a made --compress gzip --to ofrecord", f"--compress gzip: {ONE_FORM}; give --to tfrecord"),
+        ("convert good.tfrecord made --part 0/2", "good.tfrecord: is one file, which has no parts"),
+        ("validate a --json a/manifest.json", "--json a/manifest.json: exists and is not a .json file of this command"),
+        ("validate a --html good.tfrecord", "--html good.tfrecord: exists and is not a .html file of this command"),
+        ("validate a --json -", "--json -: is not a file name"),
+        ("download wiki", "wiki: cannot be downloaded; choose from wikipedia, bookcorpus, squad, glue, weights, vocab, or all"),
+        ("download squad --language de", "--language goes with wikipedia, which is not requested"),
+        ("download squad --date 20240101", "--date goes with wikipedia, which is not requested"),
+        ("download squad --from-dump x", "--from-dump goes with wikipedia, which is not requested"),
+        ("download wikipedia --from-files x", "--from-files goes with bookcorpus, which is not requested"),
+        ("download squad --model x", "--model goes with weights or vocab, which is not requested"),
+        ("download wikipedia --language ../x", "--language ../x: must be the code of a Wikipedia"),
+        ("download wikipedia --date yesterday", "--date yesterday: must be a day such as 20231101"),
+        ("download wikipedia --date 20240101 --from-dump x", "--date and --from-dump do not go together"),
+        ("download vocab --model ../../x", "--model ../../x: must be a model of the Hub"),
+        ("download wikipedia --from-dump https://x/", "https://x/: does not end with a file's name"),
+        ("push a me/a..b", "me/a..b: is not the name of a data set on the Hub"),
     ],
 )  # fmt: skip
 def test_messages_of_bertprep(line: str, says: str, refuse: Callable[..., str]) -> None:

@@ -138,6 +138,11 @@ def tokens_name(*, cased: bool, vocabulary: str, shards: int, test_fraction: flo
 
 
 def _in_dialect(dialect: Dialect) -> str:
+    """Return what the name of a folder says of the form of TFRecords.
+
+    >>> _in_dialect(Dialect(feature_names="tf2", compress="gzip"))
+    '_tf2_names_gzip'
+    """
     name = ""
     if dialect.feature_names == TF2:
         name += "_tf2_names"

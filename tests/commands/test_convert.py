@@ -187,25 +187,6 @@ def test_a_dialect_of_one_file_and_of_dealt_ones(created: dict[str, Path], tmp_p
     assert b"".join(gzip.decompress((tmp_path / "dealt" / name).read_bytes()) for name in files) == plain
 
 
-@pytest.mark.parametrize("to", [[], ["--to", "ofrecord"]])
-def test_ofrecord_has_only_one_form(
-    created: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], to: list[str]
-) -> None:
-    for source in (created["tfrecord"], created["tfrecord"] / "training/gold_training_00000.tfrecord"):
-        assert main(["convert", str(source), str(tmp_path / "out"), "--feature-names", "tf2", *to]) == 2
-        expected = "--feature-names tf2: is for TFRecord only, no reader of OFRecord takes it; give --to tfrecord"
-        assert complaint(capsys).strip() == expected
-    assert not (tmp_path / "out").exists()
-
-
-def test_the_number_of_workers_changes_nothing(created: dict[str, Path], tmp_path: Path) -> None:
-    for workers in (1, 3):
-        bertprep.convert(created["tfrecord"], tmp_path / str(workers), shards=5, workers=workers)
-    one, three = (read_manifest(tmp_path / workers) for workers in "13")
-    assert contents(tmp_path / "1") == contents(tmp_path / "3")
-    assert one == three
-
-
 def test_dealing_over_more_files_and_back_over_one(created: dict[str, Path], tmp_path: Path) -> None:
     bertprep.convert(created["tfrecord"], tmp_path / "many", shards=7, workers=1)
     bertprep.convert(tmp_path / "many", tmp_path / "one", shards=1, workers=1)
@@ -274,23 +255,6 @@ def test_records_of_a_single_file_are_picked(created: dict[str, Path], tmp_path:
     assert (tmp_path / "picked").read_bytes() == b"".join(content[offsets[i] : offsets[i + 1]] for i in numbers)
     bertprep.convert(source, tmp_path / "all", to="tfrecord", pick=count)
     assert (tmp_path / "all").read_bytes() == content
-
-
-def test_a_pick_of_something_else_is_another_data_set(
-    created: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    command = ["convert", str(created["tfrecord"]), str(tmp_path / "target"), "--workers", "1"]
-    assert main([*command, "--pick", "7"]) == 0
-    before = contents(tmp_path / "target")
-    assert main([*command, "--pick", "7"]) == 0
-    for options, message in (
-        ([], "was made with --pick 7, asked for is without it"),
-        (["--pick", "8"], "asked for is --pick 8"),
-    ):
-        capsys.readouterr()
-        assert main([*command, *options]) == 1
-        assert message in complaint(capsys)
-    assert contents(tmp_path / "target") == before
 
 
 def picked(*sizes: int, pick: int, shards: int = 1) -> list[list[tuple[str, list[int]]]]:
@@ -459,6 +423,8 @@ def test_a_target_made_from_another_source(
     assert "was made without --shards, asked for is --shards 1; choose another target folder" in complaint(capsys)
     assert main(["convert", str(tmp_path / "source"), str(tmp_path / "target"), "--to", "tfrecord"]) == 1
     assert "was made with --to ofrecord, asked for is --to tfrecord" in complaint(capsys)
+    assert main(["convert", str(tmp_path / "source"), str(tmp_path / "target"), "--pick", "1"]) == 1
+    assert "was made without --pick, asked for is --pick 1" in complaint(capsys)
 
 
 def test_a_vocabulary_beside_a_split_is_copied(tmp_path: Path) -> None:

@@ -300,29 +300,3 @@ def test_a_folder_of_books_is_linked(tmp_path: Path) -> None:
     assert (part.files, part.size_bytes) == (1, 8)
     with pytest.raises(BertprepError, match=r"holds a download of .*books, requested is datasets/bookcorpus"):
         download(["bookcorpus"], workdir=tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["wiki"], "wiki: cannot be downloaded; choose from wikipedia, bookcorpus, squad, glue, weights, vocab, or all"),
-        (["squad", "--language", "de"], "--language goes with wikipedia, which is not requested"),
-        (["squad", "--date", "20240101"], "--date goes with wikipedia, which is not requested"),
-        (["squad", "--from-dump", "x"], "--from-dump goes with wikipedia, which is not requested"),
-        (["wikipedia", "--from-files", "x"], "--from-files goes with bookcorpus, which is not requested"),
-        (["squad", "--model", "x"], "--model goes with weights or vocab, which is not requested"),
-        (["wikipedia", "--language", "../x"], "--language ../x: must be the code of a Wikipedia"),
-        (["wikipedia", "--date", "yesterday"], "--date yesterday: must be a day such as 20231101"),
-        (["wikipedia", "--date", "20240101", "--from-dump", "x"], "--date and --from-dump do not go together"),
-        (["vocab", "--model", "../../x"], "--model ../../x: must be a model of the Hub"),
-        (["wikipedia", "--from-dump", "https://x/"], "https://x/: does not end with a file's name"),
-    ],
-)
-def test_an_impossible_request_is_a_usage_error(
-    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from bertprep.cli import main
-
-    assert main(["download", *arguments, "--workdir", str(tmp_path / "none")]) == 2
-    assert capsys.readouterr().err.startswith(f"bertprep: error: {message}")
-    assert not (tmp_path / "none").exists()

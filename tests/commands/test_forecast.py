@@ -102,22 +102,3 @@ def test_invalid_text_is_reported_as_by_create(tmp_path: Path) -> None:
             function(inputs=[wrong], output=tmp_path / "out", vocab=VOCABULARY, workers=1)
         messages.append(str(error.value))
     assert messages[0] == messages[1]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["create", "--json", "plan.json"], "--json: is for the forecast of --dry-run"),
-        (["create", "--dry-run", "--input", "nowhere.txt", "--output", "out"], "--input nowhere.txt: does not exist"),
-        (["create", "--dry-run", "--corpus", "mine"], "--corpus mine: has no text shards in data/sharded/mine; make them"),
-        (["create", "--dry-run", "--corpus", "bookcorpus"], "bertprep download bookcorpus fetches it"),
-        (["plan", "--seq", "512"], "plan: is now bertprep create --dry-run"),
-    ],
-)
-def test_an_impossible_request_is_reported(
-    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(arguments) == 2
-    assert message in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())

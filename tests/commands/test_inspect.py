@@ -102,11 +102,6 @@ def test_pieces_are_not_joined(examples: PretrainingExamples, vocabulary: Vocabu
     assert text(examples, 2, vocabulary, join=False) == "[CLS] the bark [MASK→##ed] [SEP] cat→##s ##ed states [SEP]"
 
 
-def test_an_id_beyond_the_vocabulary_is_shown_as_such(examples: PretrainingExamples, vocabulary: Vocabulary) -> None:
-    examples.input_ids[0, 1] = 99
-    assert text(examples, 0, vocabulary).startswith("[CLS] <99: not in the vocabulary> dog ")
-
-
 def test_lines_end_before_the_width_of_the_terminal(examples: PretrainingExamples, vocabulary: Vocabulary) -> None:
     lines = write_words(example_words(examples, 0, vocabulary), width=20, colour=False).split("\n")
     assert lines == ["[CLS] the dog", "[MASK→bark]s , [SEP]", "=the= cat→dog [SEP]"]
@@ -173,6 +168,12 @@ def test_a_file_is_shown(path: Path, capsys: pytest.CaptureFixture[str]) -> None
         "record 2: 9 of 12 tokens, B has 4 and is the next sentence, 2 predictions",
         SHOWN[2],
     ]
+
+
+@pytest.mark.parametrize("first", [-1, 3])
+def test_a_record_that_is_not_there(first: int, path: Path) -> None:
+    with pytest.raises(UsageError, match=rf"^--record {first}: {path} holds records 0 to 2$"):
+        show_examples(path, first=first)
 
 
 def test_records_that_have_a_word(path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -263,16 +263,6 @@ def test_what_create_refuses(tokens: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "a").exists()
 
 
-def test_a_file_of_the_users_own_stays(made: Path, tmp_path: Path) -> None:
-    text = made / "sharded/mine/test/mine_test_00000.txt"
-    (tmp_path / "corpus_training_00000.idx").write_text("mine")
-    with pytest.raises(BertprepError, match=r"corpus_training_00000\.idx: exists and is in no manifest"):
-        tokenize(inputs=[text], output=tmp_path, vocab=VOCABULARY)
-    with pytest.raises(UsageError, match="--input and --output go together"):
-        tokenize(inputs=[text], vocab=VOCABULARY)
-    assert sorted(sums(tmp_path)) == ["corpus_training_00000.idx"]
-
-
 def flip(path: Path, at: int, value: bytes) -> None:
     content = bytearray(path.read_bytes())
     content[at : at + len(value)] = value
@@ -358,18 +348,6 @@ def test_the_page_of_tokens(tokens: Path, tmp_path: Path) -> None:
     assert "token shards." in page
     assert main(["validate", str(tokens), "--workers", "1", "--html", str(path)]) == 0
     assert path.read_text() == page
-
-
-def test_convert_names_create(tokens: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["convert", str(tokens), str(tmp_path / "out")]) == 2
-    assert "bertprep create makes records of token shards" in capsys.readouterr().err
-
-
-def test_text_without_documents_leaves_nothing(tmp_path: Path) -> None:
-    (tmp_path / "text.txt").write_text("\n\n")
-    with pytest.raises(BertprepError, match="holds no document"):
-        tokenize(inputs=[tmp_path / "text.txt"], output=tmp_path / "out", vocab=VOCABULARY, workers=1)
-    assert not list((tmp_path / "out").glob("*.bin"))
 
 
 def test_a_bin_alone_is_told_what_it_lacks(tmp_path: Path) -> None:

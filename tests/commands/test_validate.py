@@ -28,7 +28,6 @@ from bertprep.errors import UsageError
 from bertprep.records import PretrainingExamples
 from bertprep.records.data_sets import find_data_sets
 from bertprep.records.write import write_examples
-from bertprep.work.layout import MANIFEST
 from bertprep.work.run import FAIL_AFTER
 from tests.check.clean_sets import CleanSet, write_set, write_texts
 from tests.check.tallied import RULES, VOCABULARY
@@ -294,30 +293,6 @@ def test_a_workspace(tmp_path: Path) -> None:
     assert set(of_split.counts) == {"training"}
 
 
-@pytest.mark.parametrize("content", ["[]", '{"kind": 1, "made_with": 2, "files": 3, "versions": 4}'])
-def test_an_invalid_manifest(copy: Path, content: str) -> None:
-    (copy / "ofrecord" / "manifest.json").write_text(content)
-    assert codes(copy / "ofrecord") == ["manifest"]
-
-
-@pytest.mark.parametrize("content", [b"\xff\x00garbage", b'{"schema": 1, "kin', None], ids=["garbage", "cut", "a folder"])
-def test_a_manifest_that_cannot_be_read_is_an_error(
-    content: bytes | None, copy: Path, golden_corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    bertprep.shard([golden_corpus], workdir=tmp_path, corpus="own", workers=1)
-    shards = tmp_path / "sharded" / "own"
-    for manifest in (copy / "ofrecord" / MANIFEST, shards / MANIFEST):
-        manifest.unlink()
-        if content is None:
-            manifest.mkdir()
-        else:
-            manifest.write_bytes(content)
-        capsys.readouterr()
-        assert main(["validate", str(manifest.parent), "--workers", "1"]) == 1
-        assert f"error: manifest: {manifest}: expected a manifest of bertprep, found is " in capsys.readouterr().out
-    assert codes(copy / "ofrecord") == codes(shards) == ["manifest"]
-
-
 def test_a_manifest_of_another_tool_above_the_records(copy: Path) -> None:
     (copy / "ofrecord/manifest.json").unlink()
     (copy / "manifest.json").write_text('{"name": "a web page", "icons": []}')
@@ -327,13 +302,6 @@ def test_a_manifest_of_another_tool_above_the_records(copy: Path) -> None:
 def test_a_format_without_its_folder(copy: Path) -> None:
     shutil.rmtree(copy / "ofrecord/training")
     assert set(codes(copy)) == {"file-missing"}
-
-
-def test_no_data(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="does not exist"):
-        bertprep.validate([tmp_path / "nothing"])
-    with pytest.raises(UsageError, match="holds no record files"):
-        bertprep.validate([tmp_path])
 
 
 @pytest.mark.parametrize("finished", [1, 3])  # the sorted text, and then a shard
@@ -413,12 +381,6 @@ def test_nothing_is_removed_through_a_link(copy: Path, tmp_path: Path, capsys: p
     assert main(["validate", str(copy / "ofrecord"), "--remove-damaged", "--workers", "1"]) == 1
     assert "is a link, and nothing is removed there" in capsys.readouterr().err
     assert (tmp_path / "elsewhere/part-0").exists()
-
-
-def test_an_invalid_vocabulary(made: Path, tmp_path: Path) -> None:
-    (tmp_path / "vocab.txt").write_text("a\nb\n")
-    with pytest.raises(bertprep.BertprepError, match="lacks"):
-        bertprep.validate([made], vocab=tmp_path / "vocab.txt")
 
 
 def test_padding_must_be_the_number_of_pad(golden_corpus: Path, tmp_path: Path) -> None:

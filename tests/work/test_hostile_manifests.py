@@ -16,8 +16,6 @@ from bertprep.work.manifest import (
     JOURNAL_SUFFIX,
     KINDS,
     MAPPED_TEXT,
-    RECORDS,
-    SCHEMA,
     Manifest,
     check_manifest,
     read_manifest,
@@ -183,15 +181,6 @@ def test_validate_tells_of_a_manifest_as_of_any_other_fault(records: Path, capsy
     found = capsys.readouterr().out
     assert f"error: manifest: {records / MANIFEST}: expected a manifest of bertprep, found is not a manifest" in found
     assert ".bytes is null, expected a whole number" in found
-
-
-def header(**more: object) -> bytes:
-    made_with = {"seq": 128, "pred": 20}
-    return json.dumps({"schema": SCHEMA, "kind": RECORDS, "made_with": made_with, **more}).encode() + b"\n"
-
-
-def entry(name: object = "training/part-00000", **facts: object) -> bytes:
-    return json.dumps({"name": name, "facts": {"bytes": 3, "sha256": "0" * 64, "examples": 1, **facts}}).encode()
 
 
 @pytest.mark.parametrize("link", ["training", "test", "ofrecord", JOURNAL])

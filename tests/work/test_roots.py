@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 import bertprep
-from bertprep.cli import main
 from bertprep.errors import BertprepError, UsageError
 from bertprep.records.data_sets import find_records
 from bertprep.work.roots import Root, find_root, find_vocabulary
@@ -90,12 +89,6 @@ def test_validate_of_the_whole_takes_each_format(out: Path) -> None:
     (out / "ofrecord" / "part-2").write_bytes((out / "ofrecord" / "part-0").read_bytes())
     found = {(finding.code, finding.file) for outcome in bertprep.validate([out], workers=1) for finding in outcome.findings}
     assert {("file-missing", "part-1"), ("file-extra", "part-2")} <= found
-
-
-@pytest.mark.parametrize("record_format", FILES)
-def test_inspect_shows_words(record_format: str, out: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["inspect", str(out / record_format / FILES[record_format]), "--records", "1"]) == 0
-    assert "[CLS] " in capsys.readouterr().out
 
 
 def test_what_needs_one_format_asks_for_it_where_there_are_two(out: Path, tmp_path: Path) -> None:
