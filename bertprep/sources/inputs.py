@@ -13,7 +13,6 @@ wrote is read in the order of its state.json. An object in memory is read once a
 
 from __future__ import annotations
 
-import hashlib
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,9 +28,9 @@ from bertprep.files.places import place
 from bertprep.rules import Rule
 from bertprep.sources.documents import DUMP, MEMORY, TEXT, WHOLE, MemorySource, Source
 from bertprep.sources.fields import column_texts, find_column, row_text, show_names
-from bertprep.sources.readers import check_not_records, file_system, is_local, is_url, is_web, split_hops, suffixes
+from bertprep.sources.readers import file_system, is_local, is_url, is_web, split_hops, suffixes
 from bertprep.untrusted import LIST, NAME, check_values, parse_json, read_bounded
-from bertprep.work.layout import DATASET_DICT, STATE, TRAIN, is_saved
+from bertprep.work.layout import DATASET_DICT, MANIFEST, STATE, TRAIN, is_saved
 from bertprep.work.manifest import sha256_of
 
 READER_OF = {
@@ -94,13 +93,11 @@ def _find(location: str) -> list[str]:
         found = sorted(file for file in matching if Path(file).is_file())
     if found is None:
         return [location]
-    if not (read := [file for file in found if suffixes(file)[0] in IN_FOLDERS]):
+    # a manifest is next to records, which the reader of these reports
+    if not (read := [file for file in found if suffixes(file)[0] in IN_FOLDERS and not file.endswith(f"/{MANIFEST}")]):
         none = f"{'matches' if is_glob(location) else 'the folder has'} no file"
         kinds = "" if is_glob(location) and not found else f" that ends in {', '.join(IN_FOLDERS)} (or .gz, .bz2, .zst)"
         raise UsageError(f"--input {location}: {none}{kinds}")
-    table = next((file for file in read if suffixes(file)[0] in (".parquet", ".arrow")), None)
-    if table and is_local(location):  # before what is next to records, as manifest.json, is taken for text
-        check_not_records(table)
     return read
 
 
@@ -226,9 +223,8 @@ def _not_saved(path: Path, error: ValueError) -> BertprepError:
 def from_memory(dataset: object, split: str | None, field: str) -> list[Source]:
     """Return the text of a Dataset, DatasetDict, IterableDataset, IterableDatasetDict or pyarrow.Table.
 
-    Text of a Dataset is kept while its fingerprint is the same, and that of a Table while its content is; that of an
-    IterableDataset, which has neither, is written anew each time. Raises `UsageError` for anything else, and for a field or
-    split that is not there.
+    It is read each time, in the calling process; what was sharded of the same text is kept. Raises `UsageError` for anything
+    else, and for a field or split that is not there.
     """
     kinds = {f"{each.__module__.partition('.')[0]}.{each.__name__}" for each in type(dataset).__mro__}
     what, rows = "dataset", dataset
@@ -246,34 +242,19 @@ def from_memory(dataset: object, split: str | None, field: str) -> list[Source]:
         raise UsageError(f"{what}: has no rows; was everything filtered out?")
     features = getattr(rows, "features", None)
     schema = features.arrow_schema if features is not None else getattr(rows, "schema", None)
-    path = None if schema is None else find_column(schema, field, what)
-    read = partial(_texts_in_memory, rows, path, what, field)
-    identity = {"read": uuid.uuid4().hex}
-    if fingerprint := hasattr(rows, "data") and getattr(rows, "_fingerprint", None):
-        identity = {"fingerprint": str(fingerprint)}
-    elif "pyarrow.Table" in kinds:
-        identity = {"sha256": _digest(read())}
-    return [MemorySource(what, MEMORY, {"name": what, **identity}, field, read)]
+    name = None if schema is None else find_column(schema, field, what)
+    read = partial(_texts_in_memory, rows, name, what, field)
+    return [MemorySource(what, MEMORY, {"read": uuid.uuid4().hex}, field, read)]
 
 
-def _texts_in_memory(rows: Any, path: list[str] | None, what: str, field: str) -> Iterator[str]:
-    """Yield the texts of a data set or table, some rows at a time; without a `path` each row is searched for the field."""
-    if path is None:
+def _texts_in_memory(rows: Any, name: str | None, what: str, field: str) -> Iterator[str]:
+    """Yield the texts of a data set or table, some rows at a time; without a known column each row is searched."""
+    if name is None:
         for index, row in enumerate(rows.with_format(None)):
             yield row_text(row, field, f"{what}: row {index:,}")
         return
     if hasattr(rows, "to_batches"):
-        tables = iter(rows.select(path[:1]).to_batches(max_chunksize=_ROWS))
+        tables = iter(rows.select([name]).to_batches(max_chunksize=_ROWS))
     else:
-        tables = rows.select_columns(path[:1]).with_format("arrow").iter(_ROWS)
-    columns = (table.column(0) for table in tables)
-    yield from column_texts(columns, path[1:], f"column {field!r}", what)
-
-
-def _digest(texts: Iterator[str]) -> str:
-    digest = hashlib.sha256()
-    for text in texts:
-        data = text.encode(errors="surrogatepass")
-        digest.update(b"%d:" % len(data))
-        digest.update(data)
-    return digest.hexdigest()
+        tables = rows.select_columns([name]).with_format("arrow").iter(_ROWS)
+    yield from column_texts((table.column(0) for table in tables), name, field, what)

@@ -11,7 +11,7 @@ import csv
 import io
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
@@ -21,7 +21,7 @@ from bertprep.errors import BertprepError, UsageError, first_line, quoted
 from bertprep.files.archives import BUFFER_BYTES, COMPRESSIONS, BrokenArchiveError, decompress
 from bertprep.files.object_cache import open_local
 from bertprep.files.places import place
-from bertprep.sources.fields import check_no_tokens, column_texts, find_column, no_field, row_text
+from bertprep.sources.fields import column_texts, find_column, no_field, row_text
 from bertprep.sources.plain_text import MAX_DOCUMENT_BYTES, check_encoding, too_long
 
 if TYPE_CHECKING:
@@ -213,9 +213,9 @@ def read_table(location: str, field: str, delimiter: str) -> Iterator[str]:
 def read_parquet(location: str, field: str) -> Iterator[str]:
     """Yield the column `field`, row by row; null is an empty document."""
     with open_parquet(location) as file:
-        path = find_column(file.schema_arrow, field, location)
-        batches = file.iter_batches(_rows_at_a_time(file, path[0]), columns=path[:1], use_threads=False)
-        yield from column_texts((batch.column(0) for batch in batches), path[1:], f"column {field!r}", location)
+        name = find_column(file.schema_arrow, field, location)
+        batches = file.iter_batches(_rows_at_a_time(file, name), columns=[name], use_threads=False)
+        yield from column_texts((batch.column(0) for batch in batches), name, field, location)
 
 
 @contextmanager
@@ -247,9 +247,8 @@ def _rows_at_a_time(file: Any, column: str) -> int:
 def read_arrow(location: str, field: str) -> Iterator[str]:
     """Yield the column `field` of an Arrow file, stream or file of batches, row by row; null is an empty document."""
     with _open_arrow(location) as (schema, batches):
-        path = find_column(schema, field, location)
-        columns = (batch.column(path[0]) for batch in batches)
-        yield from column_texts(columns, path[1:], f"column {field!r}", location)
+        name = find_column(schema, field, location)
+        yield from column_texts((batch.column(name) for batch in batches), name, field, location)
 
 
 @contextmanager
@@ -283,20 +282,6 @@ def _batches(reader: Any, raw: BinaryIO, *, is_file: bool) -> Iterator[pa.Record
         raw.seek(max(0, raw.tell() - len(_END_OF_STREAM)))
         if raw.read() != _END_OF_STREAM:
             raise pa.ArrowInvalid("it does not end with the marker of its end")
-
-
-def check_not_records(location: str) -> None:
-    """Raise `UsageError` where a Parquet or Arrow file has tokens and no text; a broken one is reported when it is read."""
-    schema = None
-    with suppress(BertprepError):
-        if location.endswith(".parquet"):
-            with open_parquet(location) as file:
-                schema = file.schema_arrow
-        else:
-            with _open_arrow(location) as (found, _):
-                schema = found
-    if schema is not None:
-        check_no_tokens(schema, location)
 
 
 def _shorten_line(line: bytes) -> str:

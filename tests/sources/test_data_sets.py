@@ -1,6 +1,5 @@
 """Data sets of the `datasets` library, in folders, files and memory, give the shards of the same text in a plain file."""
 
-import gzip
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import bertprep
-from bertprep.errors import BertprepError, UsageError, first_line
+from bertprep.errors import BertprepError, UsageError
 from bertprep.sources import documents as source_documents
 from bertprep.sources import fields, plain_text, readers
 from bertprep.sources.inputs import find_saved, from_memory
@@ -111,18 +110,6 @@ def test_streams_are_read_once(field: str, made: datasets.Dataset, expected: dic
     assert shards(tmp_path, dataset=made.to_iterable_dataset(num_shards=4), field=field, verify=True) == expected
 
 
-def test_text_is_known_by_its_fingerprint_or_content(made: datasets.Dataset) -> None:
-    def identity(dataset: Any) -> dict[str, Any]:
-        (source,) = from_memory(dataset, None, "text")
-        return source.metadata()
-
-    assert identity(made) == identity(datasets.Dataset.from_dict(ROWS)) != identity(made.select(range(50)))
-    table = made.data.table
-    assert identity(table) == identity(pa.Table.from_batches(table.to_batches(max_chunksize=7))) != identity(table.slice(10))
-    stream = made.to_iterable_dataset()
-    assert identity(stream) != identity(stream)  # nothing tells that it is the same
-
-
 NUMBERED = pa.dictionary(pa.int8(), pa.string())
 TYPES = [
     *(pa.large_string(), pa.string_view(), NUMBERED, pa.list_(pa.string()), pa.list_(pa.string(), 2), pa.list_(NUMBERED)),
@@ -136,7 +123,7 @@ def test_every_type_that_holds_text(kind: pa.DataType) -> None:
     for _ in range(str(kind).count("list")):
         rows = [None if each is None else [each, None] for each in rows]
     column = pa.array(rows, kind)
-    texts = list(fields.column_texts([column, column.slice(0, 0), column.slice(1, 2)], [], "column", "here"))
+    texts = list(fields.column_texts([column, column.slice(0, 0), column.slice(1, 2)], "a", "a", "here"))
     assert [text.strip() for text in texts] == ["One.", "", "A longer one, of more than twelve bytes.", "", "", texts[2]]
 
 
@@ -190,14 +177,7 @@ def test_tables_are_read_as_datasets_reads_them(name: str, separator: str, tmp_p
     assert (len(ours), ours.count(""), ours.count("NA")) == (10, 1, 1)  # a document may be the word NA
 
 
-def test_a_table_that_datasets_wrote(made: datasets.Dataset, expected: dict[str, str], tmp_path: Path) -> None:
-    made.select_columns(["id", "text", "text.de"]).to_csv(tmp_path / "a.csv")
-    (tmp_path / "a.csv.gz").write_bytes(gzip.compress((tmp_path / "a.csv").read_bytes()))
-    assert shards(tmp_path, (tmp_path / "a.csv.gz",)) == expected
-
-
-NAMES = "'text', 'id', 'lines', 'nested.en', 'nested.parts.n', 'nested.parts.s', 'text.de'"
-TEXTS = "'text', 'lines', 'nested.en', 'nested.parts.s', 'text.de'"
+COLUMNS = "'text', 'id', 'lines', 'nested', 'text.de'"
 
 
 @pytest.mark.parametrize("way", ["arrow", "parquet", "json", "memory", "table", "stream", "stream without features"])
@@ -223,23 +203,17 @@ def test_a_field_without_text_is_named_with_those_that_have_it(way: str, made: d
     by_row = way in ("json", "stream without features")
     assert len(read("nested.parts.s")) in (1, 60)
     for field in ("body", "nested.fr", "text.en", "id.text", "", "."):
-        with pytest.raises(UsageError, match=f"has no {'field' if by_row else 'column'} '{field}', but ") as error:
+        with pytest.raises(UsageError, match=f"has no (field|column) '{field}', but |column 'id' is of type int64"):
             read(field)
-        assert NAMES in str(error.value) or by_row
-    for field, kind in ("id", "int64"), ("nested.parts.n", "int64"), ("nested.parts", "list<"), ("nested", "struct<"):
-        with pytest.raises(BertprepError) as refusal:
+    for field, found in ("nested.parts.n", "int "), ("nested.parts", "dict "), ("nested", "dict "):
+        with pytest.raises(BertprepError, match=rf"(row|line) \d+: field '{field}': expected text, found {found}") as error:
             read(field)
-        if by_row:
-            assert f"field '{field}': expected text, found " in str(refusal.value)
-            assert str(refusal.value).endswith(f"fields of text are {TEXTS}; name one by --field")
-        else:
-            assert f"column '{field}' is of type {kind}" in str(refusal.value)
-            assert str(refusal.value).endswith(f"columns of text are {TEXTS}; name one by --field")
-
-
-def test_an_error_of_a_library_that_says_nothing_is_one_line() -> None:
-    assert first_line(pa.ArrowInvalid("")) == first_line(pa.ArrowInvalid("\n")) == "ArrowInvalid"
-    assert first_line(pa.ArrowInvalid("No column 3.\nIn /io.cc")) == "No column 3"
+        assert "'nested.en'" in str(error.value)
+    with pytest.raises(BertprepError, match=r"(column 'id' is of type int64, |field 'id': )expected text"):
+        read("id")
+    if not by_row:
+        with pytest.raises(UsageError, match=f"has no column 'body', but {COLUMNS}; name the one with the text by --field"):
+            read("body")
 
 
 def test_splits(made: datasets.Dataset, tmp_path: Path) -> None:

@@ -48,10 +48,6 @@ def test_every_kind_in_every_packing_gives_the_same_documents(name: str, content
     assert documents_of(path) == DOCUMENTS
 
 
-def test_parquet_gives_the_same_documents(tmp_path: Path) -> None:
-    assert documents_of(parquet(tmp_path / "a.parquet", [*DOCUMENTS])) == DOCUMENTS
-
-
 @pytest.mark.parametrize("packing", [".gz", ".bz2", ".zst"])
 def test_an_archive_of_several_parts_is_read_to_its_end(packing: str, tmp_path: Path) -> None:
     path = tmp_path / f"a.txt{packing}"
@@ -77,10 +73,6 @@ def test_a_broken_archive_is_an_error_and_leaves_no_text(packing: str, damage: s
     path.write_bytes(packed)
     with pytest.raises(BertprepError, match=rf"{path}: cannot be read: .*; is it whole\? fetch or compress it again"):
         documents_of(path)
-
-
-def test_empty_documents_are_dropped(tmp_path: Path) -> None:
-    assert documents_of(parquet(tmp_path / "a.parquet", ["One.", None, "", " \n ", "* * *", "Two."])) == ["One.", "Two."]
 
 
 def test_documents_are_cleaned_to_a_paragraph_a_line(tmp_path: Path) -> None:
@@ -197,7 +189,7 @@ def test_parquet_that_is_not_utf8_is_named_by_its_row(tmp_path: Path) -> None:
     with pytest.raises(BertprepError) as error:
         documents_of(path)
     assert str(error.value) == (
-        f"{path}: row 100: column 'text': expected UTF-8, found 0xe9 (invalid continuation byte); "
+        f"{path}: rows 0 to 100: column 'text': expected UTF-8, found 0xe9 (invalid continuation byte); "
         "write the column again as UTF-8"
     )
 
@@ -215,17 +207,6 @@ def test_a_file_that_expands_beyond_its_limit_is_refused(tmp_path: Path, monkeyp
         with pytest.raises(BertprepError, match=f"^{path}: has {size:,} bytes and more than {limit:,} characters of text"):
             bertprep.shard([path], corpus=path.stem[:1], workdir=tmp_path / "data", workers=1)
         assert not [each for each in (tmp_path / "data").rglob("*") if each.is_file() and each.stat().st_size > 1 << 20]
-
-
-@pytest.mark.parametrize("packing", PACK)
-def test_text_that_shrinks_a_hundredfold_is_taken(packing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(documents, "ALWAYS_TAKEN", 1 << 20, raising=False)
-    log = "".join(
-        f"Nov 23 03:00:{number % 60:02d} host service[12]: request {number} was answered\n\n" for number in range(50_000)
-    )
-    path = tmp_path / f"a.txt{packing}"
-    path.write_bytes(PACK[packing](log.encode()))
-    assert len(documents_of(path)) == 50_000
 
 
 def test_what_is_no_plain_file_is_not_read(tmp_path: Path) -> None:
