@@ -13,7 +13,7 @@ TRIES = 8
 """Consecutive tries without progress."""
 MAX_WAIT, SILENCE = 64, 30
 """In units of the first wait: between two tries, and until a silent connection counts as broken."""
-MIN_SILENCE_SECONDS = 2.0
+MIN_SILENCE_SECONDS = 20.0
 """However short the first wait: the machine may be busy."""
 PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 """Statuses of answers that another try may not get."""

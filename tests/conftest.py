@@ -63,10 +63,12 @@ def four_devices(request: pytest.FixtureRequest) -> None:
         cpu = tf.config.list_physical_devices("CPU")[0]
         tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 4)
     if any(item.get_closest_marker("jax") for item in request.session.items):
-        os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = (
-            "1"  # the same results, compiled in two thirds of the time; runs inherit it
-        )
-        os.environ["JAX_COMPILATION_CACHE_DIR"] = str(request.getfixturevalue("tmp_path_factory").mktemp("compiled"))
+        # The same results, compiled in two thirds of the time. Runs inherit the variable, which comes too late for this process
+        # where TensorFlow has imported JAX.
+        os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = compiled = str(request.getfixturevalue("tmp_path_factory").mktemp("compiled"))
         import jax
 
+        jax.config.update("jax_disable_most_optimizations", True)
+        jax.config.update("jax_compilation_cache_dir", compiled)
         jax.config.update("jax_num_cpu_devices", 4)

@@ -85,7 +85,7 @@ class Kind:
 
 
 def try_apart(kind: Kind, names: Sequence[str], folder: Path) -> str:
-    """Try cases in a process with a gigabyte of memory more than it has, a minute for each; returns what failed, or nothing."""
+    """Try cases in a process with a gigabyte of memory more than it has, ten minutes each; returns what failed, or nothing."""
     log = folder / "case"
     process = os.fork()
     if process == 0:
@@ -96,7 +96,7 @@ def try_apart(kind: Kind, names: Sequence[str], folder: Path) -> str:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)  # which ends the process
             for name in names:
                 log.write_text(f"{name}\n")
-                signal.alarm(60)
+                signal.alarm(600)
                 kind.try_case(name, folder)
             status = 0
         except BaseException:

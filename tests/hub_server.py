@@ -101,6 +101,7 @@ class HubServer:
         self.sent: Counter[str] = Counter()
         self.lock = threading.Condition()
         self.closing = threading.Event()
+        self.unstalled = threading.Event()  # as uploads that a fault stalls are cut
         owner = self
 
         class Handler(_Handler):
@@ -118,6 +119,7 @@ class HubServer:
 
     def __exit__(self, *exception: object) -> None:
         self.closing.set()
+        self.unstalled.set()
         self._server.shutdown()
         self._server.server_close()
 
@@ -154,12 +156,12 @@ class HubServer:
     def wait_until_sent(self, end: str, size_bytes: int) -> None:
         """Return as soon as that many bytes have been sent for paths that end so."""
         with self.lock:
-            assert self.lock.wait_for(lambda: self.sent_of(end) >= size_bytes, timeout=60), f"{self.sent_of(end):,} bytes sent"
+            assert self.lock.wait_for(lambda: self.sent_of(end) >= size_bytes, timeout=600), f"{self.sent_of(end):,} bytes sent"
 
     def wait_until(self, is_so: Callable[[], bool]) -> None:
         """Return as soon as something holds that comes with bytes sent or received."""
         with self.lock:
-            assert self.lock.wait_for(is_so, timeout=60)
+            assert self.lock.wait_for(is_so, timeout=600)
 
     def count(self, path: str, size_bytes: int) -> None:
         """Note bytes that were sent."""

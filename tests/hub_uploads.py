@@ -75,7 +75,7 @@ def read_body(hub: HubServer, path: str, rfile: Any, length: int, fault: Fault) 
         if not piece or (fault.cut_after is not None and len(body) >= fault.cut_after):
             return None
         if fault.stall_after is not None and len(body) >= fault.stall_after:
-            hub.closing.wait(60)
+            hub.unstalled.wait()
             return None
     return bytes(body)
 

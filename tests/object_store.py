@@ -167,6 +167,8 @@ def _server() -> str:
 
 
 class _Server(ThreadingHTTPServer):
+    request_queue_size = 128  # connections; one that finds no place takes a second or more
+
     def handle_error(self, request: Any, client_address: Any) -> None:
         if not isinstance(sys.exc_info()[1], ConnectionError):  # of a killed client
             super().handle_error(request, client_address)

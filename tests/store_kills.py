@@ -1,6 +1,6 @@
 """A workspace in a store, made by processes that are killed, while a second client looks at everything that is there.
 
-The second client is a thread that asks the store itself after each request that may have changed something: whatever has a
+The second client asks the store itself after each request that may have changed something, before its answer: whatever has a
 final name must have the bytes that a run on a disk leaves there. tests/commands/test_object_store.py has the moments that CI
 kills at; tests/test_stress.py kills at random ones.
 """
@@ -68,9 +68,17 @@ class Watcher:
         self.looks = 0
         self._store, self._expected = store, expected
         self._seen: set[tuple[str, str]] = set()
+        self._lock = threading.Lock()
 
     def look(self) -> None:
         """List everything, and read what is new."""
+        with self._lock:
+            try:
+                self._look()
+            except Exception as error:
+                self.wrong.append(repr(error))
+
+    def _look(self) -> None:
         self.looks += 1
         for name, version in self._list():
             if (name, version) in self._seen or "/.ledger/" in name or "/.map/" in name or f"{RECEIPTS}/" in name:
@@ -97,27 +105,12 @@ class Watcher:
 @contextmanager
 def watch(store: Store, expected: dict[str, str]) -> Iterator[Watcher]:
     """A second client that looks while anything changes; raises `AssertionError` for what it has seen."""
-    watcher, ended, changed = Watcher(store, expected), threading.Event(), threading.Event()
-
-    def look_again() -> None:
-        while not ended.is_set():
-            changed.wait()
-            changed.clear()
-            try:
-                watcher.look()
-            except Exception as error:
-                watcher.wrong.append(repr(error))
-
-    thread = threading.Thread(target=look_again)
-    thread.start()
-    store.changed = changed.set
+    watcher = Watcher(store, expected)
+    store.changed = watcher.look
     try:
         yield watcher
     finally:
         store.changed = bool
-        ended.set()
-        changed.set()
-        thread.join()
     assert not watcher.wrong, watcher.wrong
 
 

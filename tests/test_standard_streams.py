@@ -22,7 +22,7 @@ def run(command: str, folder: Path, *, files: int | None = None) -> tuple[int, l
         if files is not None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
 
-    settings = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True, "timeout": 120}
+    settings = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True, "timeout": 900}
     ended = subprocess.run(command, shell=True, cwd=folder, check=False, preexec_fn=limit, **settings)
     assert "Traceback" not in ended.stderr
     assert "Exception ignored" not in ended.stderr

@@ -156,7 +156,7 @@ def _in_threads(work: Callable[[ObjectPath], ObjectPath], paths: Sequence[Object
         threading.Thread(target=take, name="fetch", daemon=True).start()
     try:
         for _ in paths:
-            result = done.get()
+            result = object_store.take(done)
             if isinstance(result, BaseException):
                 raise result
             yield result

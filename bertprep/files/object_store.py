@@ -377,6 +377,13 @@ def _call(path: ObjectPath, action: Callable[[Any, str], Result], *, put_bytes: 
     raise AssertionError
 
 
+def take(queue: SimpleQueue[Result]) -> Result:
+    """Wait for what a thread puts; in steps, since a signal may wake another thread than this one, or come just before."""
+    while True:
+        with suppress(Empty):
+            return queue.get(timeout=1)
+
+
 def _interruptibly(path: ObjectPath, action: Callable[[], Result]) -> Result:
     """Return the result of an action; Ctrl-C in the main thread takes effect at once, not after all of obstore's retries."""
     outcome: SimpleQueue[tuple[Result | None, Exception | None]] = SimpleQueue()
@@ -391,10 +398,7 @@ def _interruptibly(path: ObjectPath, action: Callable[[], Result]) -> Result:
         threading.Thread(target=act, daemon=True).start()
     else:
         act()
-    while True:
-        with suppress(Empty):  # a signal may wake another thread than this one
-            result, error = outcome.get(timeout=1)
-            break
+    result, error = take(outcome)
     if error is not None:
         raise _explained(path, error) from error
     return cast(Result, result)

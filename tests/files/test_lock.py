@@ -37,9 +37,9 @@ def test_who_comes_second_is_refused_or_waits(said: "queue.Queue[str]", tmp_path
         with pytest.raises(BertprepError, match="another run is writing here; wait for it, or stop it first"), locked(tmp_path):
             pass
         second = start(wait)
-        assert said.get(timeout=60) == f"{tmp_path}: another run is writing here; waiting for it"
+        assert said.get(timeout=600) == f"{tmp_path}: another run is writing here; waiting for it"
         order.append("first")
-    second.join(60)
+    second.join(600)
     assert order == ["first", "second"]
     assert not list(tmp_path.iterdir())
 

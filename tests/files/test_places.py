@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bertprep import pool
+from bertprep import patience, pool
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files import object_store
 from bertprep.files.atomic import atomic_file, atomic_folder, temporary_folder
@@ -213,7 +213,8 @@ def test_a_large_object_goes_up_in_parts(store: Store, monkeypatch: pytest.Monke
     ],
     ids=str,
 )
-def test_a_write_outlasts_trouble(fault: Fault, store: Store) -> None:
+def test_a_write_outlasts_trouble(fault: Fault, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "MIN_SILENCE_SECONDS", 2.0)
     store.faults.append(fault)
     put(store.place("x"), b"data")
     assert fault.times == 0
@@ -301,11 +302,11 @@ def test_ctrl_c_ends_a_wait_for_a_silent_store(use: str, method: str, store: Sto
     store.faults += [Fault(each, times=None, act=ready.set, stall=True) for each in ("GET", method)]
     program = "from bertprep.files.object_cache import fetch; from bertprep.files.places import place; "
     program += f"path = place('{store.place('x')}'); {use}"
-    patient = {**os.environ, "BERTPREP_RETRY_SECONDS": "10"}
+    patient = {**os.environ, "BERTPREP_RETRY_SECONDS": "100"}
     child = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, env=patient, preexec_fn=default_ctrl_c)
-    assert ready.wait(60)
+    assert ready.wait(600)
     child.send_signal(signal.SIGINT)
-    _, said = child.communicate(timeout=100)  # an answer may take 300 s
+    _, said = child.communicate(timeout=600)  # an answer may take 3000 s
     assert said.strip().endswith(b"KeyboardInterrupt")
 
 
@@ -327,6 +328,7 @@ def default_ctrl_c() -> None:
     ids=str,
 )
 def test_a_reading_outlasts_trouble(fault: Fault, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "MIN_SILENCE_SECONDS", 2.0)
     monkeypatch.setattr(object_store, "BLOCK_BYTES", 1 << 16)
     data = os.urandom(300_000)
     put(store.place("x"), data)

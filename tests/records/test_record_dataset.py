@@ -289,7 +289,7 @@ def test_a_forked_child_leaves_the_lock_of_its_parent_alone(folder: Path) -> Non
     with data._records._lock:
         child = os.fork()
         if child == 0:
-            signal.alarm(10)
+            signal.alarm(600)
             data.close()
             os._exit(0)
         assert os.waitpid(child, 0)[1] == 0

@@ -48,7 +48,7 @@ class Ranks:
 
     def __init__(self, count: int) -> None:
         self.count = count
-        self._barrier = threading.Barrier(count, timeout=60)
+        self._barrier = threading.Barrier(count, timeout=600)
         self._given: list[Any] = [None] * count
 
     def gather(self, rank: int, value: Any) -> list[Any]:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -209,10 +210,11 @@ def wait_for(condition: Callable[[], bool], run: "subprocess.Popen[str]") -> Non
 
 
 def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for opened in sockets:
-        opened.bind(("127.0.0.1", 0))
-    ports = [opened.getsockname()[1] for opened in sockets]
-    for opened in sockets:
-        opened.close()
-    return ports
+    """Ports below those that the OS gives to connections, so that nobody takes one before its run listens there."""
+    ports: set[int] = set()
+    while len(ports) < count:
+        port = random.SystemRandom().randrange(10_000, 32_000)
+        with suppress(OSError), socket.socket() as opened:
+            opened.bind(("127.0.0.1", port))
+            ports.add(port)
+    return [*ports]

@@ -77,16 +77,13 @@ def test_a_run_in_a_store_is_that_of_the_disk(store: Store, data: Path, tmp_path
     assert saved_steps(out) == [4, 8]
     is_saving = threading.Event()
 
-    def hang() -> None:
-        is_saving.set()
-        threading.Event().wait()
-
-    store.faults.append(Fault("PUT", ".*checkpoint-000000016.*", act=hang))
+    store.faults.append(Fault("PUT", ".*checkpoint-000000016.*", times=None, act=is_saving.set, stall=True))
     process = multiprocessing.get_context("spawn").Process(target=run, args=(options,))
     process.start()
-    assert is_saving.wait(120)
+    assert is_saving.wait(600)
     process.kill()
     process.join()
+    store.faults.pop()
     assert saved_steps(out) == [8, 12]
     store.faults += [
         Fault("GET", ".*checkpoint-000000012.*", cut=True),

@@ -385,10 +385,13 @@ def _join(rank: int, hosts: tuple[str, ...]) -> None:
         except RuntimeError as error:
             joined.set_exception(error)
 
-    say(f"process {rank} of {len(hosts)}: waiting for the others, up to {_JOIN_TIMEOUT} s")
-    Thread(target=connect, daemon=True).start()
     try:
-        joined.result(_JOIN_TIMEOUT)
+        say(f"process {rank} of {len(hosts)}: waiting for the others, up to {_JOIN_TIMEOUT} s")
+        Thread(target=connect, daemon=True).start()
+        for _ in range(_JOIN_TIMEOUT):  # a wait is not ended by a signal that came just before it
+            if futures.wait([joined], timeout=1).done:
+                break
+        joined.result(timeout=0)
     except KeyboardInterrupt:
         engines.exit_without_waiting(INTERRUPTED)
         raise
