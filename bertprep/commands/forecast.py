@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bertprep import pool
-from bertprep.commands.shard import check_text_files, choose_corpus, downloaded_sources, shard
+from bertprep.commands.shard import check_text_files, choose_corpus, downloaded_sources, finished_shards, shard
 from bertprep.commands.vocab import find_vocabulary
 from bertprep.config import ShardSettings
 from bertprep.errors import UsageError
@@ -30,7 +30,7 @@ from bertprep.sources.corpora import parts_of
 from bertprep.sources.sample import SAMPLE
 from bertprep.terminal import duration, megabytes, tell, tell_table
 from bertprep.work.layout import TEST, TRAINING, VOCABULARY, Workspace
-from bertprep.work.manifest import Manifest, read_manifest
+from bertprep.work.manifest import Manifest
 
 if TYPE_CHECKING:
     from bertprep.commands.create import Create
@@ -157,7 +157,7 @@ def forecast_of(request: Create) -> Forecast:
 def _shards_of(workspace: Workspace, corpus: str, folder: Path, workers: int) -> list[Shard]:
     """Return the text shards of a corpus, or where it has none, shards of a sample of its files, made in `folder`."""
     sharded = workspace.sharded(corpus)
-    if manifest := read_manifest(sharded):
+    if manifest := finished_shards(workspace, corpus):
         return _listed(manifest, sharded, 1.0)
     if corpus == SAMPLE:
         return _listed(shard(workdir=folder, workers=workers), Workspace(folder).sharded(SAMPLE), 1.0)

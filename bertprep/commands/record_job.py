@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertprep.commands import Created
-from bertprep.commands.shard import check_lines_are_sentences, check_text_files, choose_corpus, ensure_shards
+from bertprep.commands.shard import check_lines_are_sentences, check_text_files, choose_corpus, ensure_shards, finished_shards
 from bertprep.commands.vocab import DEFAULT_VOCABULARY_SIZE, find_vocabulary, trained_vocabulary
 from bertprep.config import Dialect, InstanceSettings, RecordFormat
 from bertprep.errors import BertprepError, UsageError
@@ -37,7 +37,7 @@ from bertprep.work.layout import (
     tokens_name,
 )
 from bertprep.work.ledger import Ledger, check_begun_by_older
-from bertprep.work.manifest import RECORDS, TOKEN_SHARDS, Manifest, read_finished, read_manifest, versions_of
+from bertprep.work.manifest import RECORDS, TOKEN_SHARDS, Manifest, read_finished, versions_of
 from bertprep.work.parts import Part
 from bertprep.work.run import Maker, Task, run
 
@@ -197,11 +197,11 @@ def find_texts(request: OfText, workers: int, part: Part | None) -> Texts:
         return Texts(workspace, corpus, shards, {"shards": len(shards)}, None)
     corpus = choose_corpus(workspace, request.corpus, request.reporter)
     folder = workspace.sharded(corpus)
-    if part and read_manifest(folder) is None:
+    sharded = finished_shards(workspace, corpus) if part else ensure_shards(workspace, corpus, workers, request.reporter)
+    if sharded is None:
         raise UsageError(
             f"{folder}: has no finished text shards of {corpus}, which parts need; make them first: bertprep shard"
         )
-    sharded = ensure_shards(workspace, corpus, workers, request.reporter)
     made_from = {name: sharded.made_with[name] for name in ("shards", "test_shards", "test_fraction")}
     made_from["text_sha256"] = digest_of_shards(sharded)
     shards = [

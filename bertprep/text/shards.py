@@ -40,7 +40,6 @@ from bertprep.terminal import counted
 from bertprep.text.cleaning import Cleaner
 from bertprep.text.runs import HASHES, Documents, RunFile, Sorter, merge_runs, read_rows, read_windows
 from bertprep.text.sentences import load_splitter
-from bertprep.work.damage import remove_damaged
 from bertprep.work.difference import check_same, make_header
 from bertprep.work.layout import MAPPED, TEST, TRAINING, Workspace, text_shard
 from bertprep.work.ledger import Entry, Ledger
@@ -70,7 +69,6 @@ def shard_corpus(
     settings: ShardSettings,
     *,
     workers: int,
-    verify: bool = False,
     reporter: Reporter,
     about: dict[str, Any] | None = None,
     part: Part | None = None,
@@ -79,13 +77,11 @@ def shard_corpus(
 
     The manifest's `made_with` holds the resolved numbers of shards, as "shards" and "test_shards", the identity of the text, by
     content, and the entries of `about`; its `files` the documents, sentences, words, bytes and sha256 of each shard; its
-    `counts` the dropped documents. With `verify` a shard whose sha256 has changed counts as missing. The manifest of a `part`
-    lists the shards that are there, until all are. Raises `UsageError` for an impossible request, `BertprepError` for text that
-    cannot be sharded or a folder with shards of other text or settings.
+    `counts` the dropped documents. The manifest of a `part` lists the shards that are there, until all are. Raises `UsageError`
+    for an impossible request, `BertprepError` for text that cannot be sharded, or a folder with shards of other text or
+    settings.
     """
     job = _Job(workspace.sharded(corpus), corpus, settings, workers, part, reporter)
-    if verify and part is None and not (job.folder / MAPPED).is_symlink():
-        remove_folder(job.folder / MAPPED)
     copies = {} if all(source.is_known for source in sources) else _copy_streams(job, sources)
     sources = [
         source if source.is_known else replace(source, identity={"sha256": copies[index].content})
@@ -102,9 +98,6 @@ def shard_corpus(
         **(about or {}),
     }
     finished = _find_finished(job, made_with)
-    if verify:
-        remove_damaged(job.folder, None, workers=workers, reporter=reporter)
-        finished = finished if finished and is_in_place(job.folder, finished.files) else None
     if finished is None:
         try:
             manifest = _make(job, sources, files, copies or _copy_streams(job, sources), made_with)

@@ -26,7 +26,7 @@ from bertprep.config import (
     SquadSettings,
 )
 from bertprep.errors import BertprepError
-from bertprep.files.places import ObjectPath, is_object, sizes_of
+from bertprep.files.places import ObjectPath, sizes_of
 from bertprep.options import rules_of
 from bertprep.rules import Rule
 from bertprep.untrusted import (
@@ -182,13 +182,15 @@ def read_finished(folder: Path, kind: str, made_with: dict[str, Any]) -> Manifes
     return manifest if is_in_place(folder, manifest.files) else None
 
 
-def is_in_place(folder: Path, files: dict[str, dict[str, Any]]) -> bool:
+def missing_files(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """The files that a manifest lists and that are missing, or have another size."""
+    sizes = sizes_of(folder, files)
+    return [name for name, facts in files.items() if sizes.get(name) != facts["bytes"]]
+
+
+def is_in_place(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> bool:
     """Whether every file that a manifest lists exists with its size."""
-    if is_object(folder):
-        there = sizes_of(folder, files)
-        return all(there.get(name) == facts["bytes"] for name, facts in files.items())
-    paths = ((folder / name, facts["bytes"]) for name, facts in files.items())
-    return all(path.is_file() and path.stat().st_size == size for path, size in paths)
+    return not missing_files(folder, files)
 
 
 def sha256_of_questions(manifest: Manifest) -> str | None:

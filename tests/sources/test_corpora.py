@@ -7,6 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from bertprep.cli import main
+from bertprep.commands.create import create
 from bertprep.commands.shard import ensure_shards, shard
 from bertprep.errors import BertprepError, UsageError
 from bertprep.sources.corpora import name_corpus, name_made_corpus, parts_of
@@ -14,6 +16,7 @@ from bertprep.sources.listing import Listing, RemoteFile, save_listing
 from bertprep.work.layout import Workspace
 from bertprep.work.manifest import sha256_of
 from tests.corpora import sums
+from tests.golden import GOLDEN
 
 ARTICLES = [
     "Anarchism is a philosophy. It is old.\n\nHistory\n\nIt began early.\n\nSee also\n\nAnarchy\nCategory of ideas\n",
@@ -189,3 +192,26 @@ def test_books_of_ones_own_are_a_document_each(tmp_path: Path) -> None:
     books.rename(tmp_path / "moved")
     with pytest.raises(BertprepError, match=r"/books: is no longer there; .*download/bookscorpus is a link to it"):
         shard(corpus="bookcorpus", workdir=workspace.root)
+
+
+def test_a_damaged_shard_is_removed_and_made_again(tmp_path: Path) -> None:
+    """By `create` too, unless the text is the user's own and only its files can tell."""
+    workspace = Workspace(tmp_path)
+    download(workspace, "wikicorpus_en", [[f"This is article {number}. It ends." for number in range(30)]])
+    (tmp_path / "own.txt").write_text("This is mine.\n\nThis too.\n\nAnd this.\n")
+    shard(workdir=tmp_path, corpus="wikipedia", shards=3, test_fraction=0.3)
+    shard([tmp_path / "own.txt"], workdir=tmp_path, corpus="own", shards=1)
+    made = sums(tmp_path / "sharded")
+    for name in ("wikicorpus_en/training/wikicorpus_en_training_00001.txt", "own/training/own_training_00000.txt"):
+        path = tmp_path / "sharded" / name
+        path.write_bytes(bytes(path.stat().st_size))
+        assert main(["validate", str(path.parents[1]), "--remove-damaged", "--workers", "1"]) == 1
+        assert not path.exists()
+
+    create(workdir=tmp_path, corpus="wikipedia", vocab=GOLDEN / "vocab.txt", workers=1)
+    with pytest.raises(
+        BertprepError, match=r"own_training_00000\.txt: is missing .*: bertprep shard --input FILES --corpus own$"
+    ):
+        create(workdir=tmp_path, corpus="own", vocab=GOLDEN / "vocab.txt", workers=1)
+    shard([tmp_path / "own.txt"], workdir=tmp_path, corpus="own", shards=1)
+    assert sums(tmp_path / "sharded") == made
