@@ -1,7 +1,7 @@
 """`--engine ray` on a cluster of two nodes, each with processes of its own; the one that is not the head, and runs, are killed.
 
-Runs that are killed are processes of their own; all others are commands of one process, since a process that joins a cluster
-takes as much time as ten small runs.
+Runs that are killed are processes of their own; the others of a test are commands of one process, since a process that joins a
+cluster takes as much time as ten small runs. What a test has lost or broken of the cluster is there again for the next one.
 """
 
 import filecmp
@@ -13,9 +13,10 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterable, Iterator
-from functools import cached_property
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from tests.object_store import Fault, Store, serve
 ROOT = Path(__file__).parents[1]
 ON_RAY = ("--executor", "ray")
 SETTINGS = ("--corpus", "own", "--seq", "64", "--pred", "10")
-VOCABULARY = ("vocab", "--corpus", "own", "--size", "300")
+VOCABULARY = ("vocab", "--corpus", "own")
 CREATE = ("create", *SETTINGS, "--dupe", "20")
 LOST_AFTER = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500, "health_check_failure_threshold": 2}
 """Ray's settings with which a node that does not answer is lost after 1 s instead of 15."""
@@ -51,34 +52,37 @@ for line in sys.stdin:
 """
 
 
-def start(folder: Path, *arguments: str, cluster: Any, **environment: str) -> subprocess.Popen[str]:
-    """A bertprep command in a folder, on the cluster."""
-    return subprocess.Popen(
+@contextmanager
+def start(folder: Path, *arguments: str, cluster: Any, **environment: str) -> Iterator[subprocess.Popen[str]]:
+    """A bertprep command in a folder, on the cluster; where the test fails meanwhile, it is killed."""
+    with subprocess.Popen(
         [sys.executable, "-m", "bertprep", *arguments, *ON_RAY],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT), "RAY_ADDRESS": cluster.address, **environment},
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-    )
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 class Session:
-    """A process that joins the cluster with its first command, and runs one after another there.
+    """A process that joins the cluster, and runs one command after another there.
 
     `unseen` is the folder `folder` under a name that only it has.
     """
 
     def __init__(self, cluster: Any, folder: Path) -> None:
-        self._cluster, self.folder = cluster, folder
+        self.folder = folder
         self._opened = os.open(folder, os.O_RDONLY)
+        self._is_at_work = False
         self.unseen = Path(f"/proc/self/fd/{self._opened}")
-
-    @cached_property
-    def _process(self) -> subprocess.Popen[str]:
-        return subprocess.Popen(
+        self._process = subprocess.Popen(
             [sys.executable, "-c", _SESSION],
-            env={**os.environ, "PYTHONPATH": str(ROOT), "RAY_ADDRESS": self._cluster.address},
+            env={**os.environ, "PYTHONPATH": str(ROOT), "RAY_ADDRESS": cluster.address},
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -90,6 +94,7 @@ class Session:
         assert self._process.stdin
         self._process.stdin.write(json.dumps([str(folder), [*arguments, *ON_RAY]]) + "\n")
         self._process.stdin.flush()
+        self._is_at_work = True
 
     def end(self, status: int = 0) -> str:
         """The last line that the command has said."""
@@ -97,6 +102,7 @@ class Session:
         said: list[str] = []
         for line in self._process.stderr:
             if line.startswith("status "):
+                self._is_at_work = False
                 assert line == f"status {status}\n", "".join(said)
                 return said[-1].rstrip("\n") if said else ""
             said.append(line)
@@ -107,6 +113,8 @@ class Session:
         return self.end(status)
 
     def close(self) -> None:
+        if self._is_at_work:  # the test has failed
+            self._process.kill()
         self._process.communicate()
         os.close(self._opened)
 
@@ -119,7 +127,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 
 @pytest.fixture(scope="module")
-def cluster(store: Store) -> Iterator[Any]:  # noqa: ARG001 - its address must be there before the nodes
+def nodes(store: Store) -> Iterator[Any]:  # noqa: ARG001 - its address must be there before the nodes
+    """The cluster as tests leave it, at first without a node."""
     from ray.cluster_utils import Cluster
 
     with pytest.MonkeyPatch.context() as environment:
@@ -127,11 +136,23 @@ def cluster(store: Store) -> Iterator[Any]:  # noqa: ARG001 - its address must b
         environment.setenv("RAY_USAGE_STATS_ENABLED", "0")
         environment.setenv("RAY_raylet_start_wait_time_s", "90")
         environment.setenv("RAY_gcs_server_port_wait_time_s", "90")
-        cluster = Cluster()
-        add_node(cluster, num_cpus=1, _system_config=LOST_AFTER | NO_PRESTART, **ONLY_WHAT_IS_NEEDED)
-        add_node(cluster, num_cpus=1)
-        yield cluster
-        cluster.shutdown()
+        nodes = Cluster()
+        yield nodes
+        nodes.shutdown()
+
+
+@pytest.fixture
+def cluster(nodes: Any) -> Any:
+    """A head and one more node, both in order."""
+    if nodes.head_node and not nodes.head_node.remaining_processes_alive():
+        nodes.shutdown()
+    for node in [node for node in nodes.worker_nodes if not node.remaining_processes_alive()]:
+        nodes.remove_node(node, allow_graceful=False)
+    if not nodes.head_node:
+        add_node(nodes, num_cpus=1, _system_config=LOST_AFTER | NO_PRESTART, **ONLY_WHAT_IS_NEEDED)
+    if not nodes.worker_nodes:
+        add_node(nodes, num_cpus=1)
+    return nodes
 
 
 def add_node(cluster: Any, tries: int = 6, **options: Any) -> None:
@@ -147,7 +168,7 @@ def add_node(cluster: Any, tries: int = 6, **options: Any) -> None:
         add_node(cluster, tries - 1, **options)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def session(cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
     made = Session(cluster, tmp_path_factory.mktemp("session"))
     yield made
@@ -187,17 +208,21 @@ def stop_workers(node: Any) -> list[int]:
     threads = Path(f"/proc/{raylet.process.pid}/task")
     stopped: list[int] = []
     while not stopped:  # those that wait for a task are idle, and may be another run's
-        for child in {child for thread in threads.iterdir() for child in (thread / "children").read_text().split()}:
-            if Path(f"/proc/{child}/cmdline").read_bytes().startswith(b"ray::attend"):
-                os.kill(int(child), signal.SIGSTOP)
-                stopped.append(int(child))
+        for children in threads.glob("*/children"):
+            with suppress(FileNotFoundError, ProcessLookupError):  # threads and processes end meanwhile
+                for child in children.read_text().split():
+                    if Path(f"/proc/{child}/cmdline").read_bytes().startswith(b"ray::attend"):
+                        os.kill(int(child), signal.SIGSTOP)
+                        stopped.append(int(child))
         time.sleep(0.005)
     return stopped
 
 
 def send(processes: Iterable[int], number: signal.Signals) -> None:
+    """Send a signal to those of these processes that are still there."""
     for process in processes:
-        os.kill(process, number)
+        with suppress(ProcessLookupError):
+            os.kill(process, number)
 
 
 def finished_files(folder: Path) -> int:
@@ -218,17 +243,19 @@ def test_what_nodes_and_runs_that_were_killed_leave_is_what_one_process_makes(
     node = next(iter(cluster.worker_nodes))
     with start(tmp_path, *CREATE, cluster=cluster) as process:
         of_head = stop_workers(cluster.head_node)  # so that there is work for the other node, whenever it begins
-        of_node = stop_workers(node)
-        send(of_head, signal.SIGCONT)
+        try:
+            of_node = stop_workers(node)
+        finally:
+            send(of_head, signal.SIGCONT)
         while process.poll() is None and finished_files(tmp_path) < 2 * 30 - 2:  # all but those of the task that node has
             time.sleep(0.05)
         assert process.poll() is None, process.communicate()
         cluster.remove_node(node, allow_graceful=False)
-        send(of_node, signal.SIGKILL)  # who cannot see that their raylet is no more
+        send(of_node, signal.SIGKILL)  # those that could not see that their raylet is no more
         add_node(cluster, num_cpus=1)
         results, errors = process.communicate()
     assert process.returncode == 0, errors
-    assert "tasks that are run again, of lost nodes or workers: 1\n" in errors
+    assert "tasks that are run again, of lost nodes or workers: " in errors
     assert results.startswith("format "), "Ray's own messages are among the results"
     assert "aylet" not in results + errors
     assert sums(tmp_path / "data") == sums(laptop)
@@ -251,7 +278,7 @@ def test_a_store_and_parts_and_a_node_that_is_lost(
     for command in commands:
         assert main([*command, "--workdir", str(tmp_path), "--workers", "1"]) == 0
     store.faults += [
-        Fault("PUT", r".*\.run", lose=True),
+        Fault("PUT", r".*\.arrow", lose=True),
         Fault("PUT", r".*\.txt", lose=True),
         Fault("PUT", r".*\.tfrecord", times=3, status=503, code="SlowDown"),
         Fault("GET", r".*\.txt", cut_after=99),
@@ -262,9 +289,20 @@ def test_a_store_and_parts_and_a_node_that_is_lost(
     assert process.returncode == -signal.SIGKILL, errors
     session(tmp_path, *shard)
     session(tmp_path, *vocabulary)
-    session.begin(tmp_path, *create, "--part", "1/2")
-    cluster.remove_node(next(iter(cluster.worker_nodes)), allow_graceful=False)
-    assert "part 1/2 is done; 5 of 10 files are still missing" in session.end()
+    is_lost = threading.Event()
+    at_work = Fault("PUT", r".*\.tfrecord", times=2, act=is_lost.wait)  # a task of each node
+    store.faults.append(at_work)
+    with start(tmp_path, *create, "--part", "1/2", cluster=cluster) as process:
+        assert process.stderr
+        try:
+            while process.poll() is None and at_work.times:
+                time.sleep(0.05)
+            cluster.remove_node(next(iter(cluster.worker_nodes)), allow_graceful=False)
+            assert any("tasks that are run again" in line for line in process.stderr)
+        finally:
+            is_lost.set()
+        assert "part 1/2 is done; 5 of 10 files are still missing" in process.stderr.read()
+        assert process.wait() == 0
     session(tmp_path, *create, "--part", "0/2")
     assert not any(fault.times for fault in store.faults), "a request was not made"
     assert sums(store.place()) == sums(tmp_path)
@@ -278,7 +316,7 @@ def test_a_shard_that_fails_ends_the_run_with_its_name(
     for path in shards:
         path.write_text("One sentence.\nAnother one.\n\nA third one.\n")
     shards[1].write_bytes(b"One sentence.\n\xff\n")
-    (vocabulary,) = (laptop / "vocab").glob("own_300*.txt")
+    (vocabulary,) = (laptop / "vocab").glob("own_*.txt")
     create = ("create", "--input", *map(str, shards), "--output", str(tmp_path / "records"), "--vocab", str(vocabulary))
     told = session(tmp_path, *create, status=1)
     assert told.startswith(f"bertprep: error: {shards[1]}: byte 14 (0xff) is not UTF-8; ")
