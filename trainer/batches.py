@@ -33,9 +33,9 @@ from numpy.typing import NDArray
 from bertprep.errors import BertprepError
 from bertprep.progress import SILENT, Reporter
 from bertprep.records import Examples
-from bertprep.records.live import LiveExamples
+from bertprep.records.live import LiveExamples, Records
 from bertprep.records.order import Order, RecordOrder
-from bertprep.records.record_set import BadRecordError, Records, blank
+from bertprep.records.record_set import BadRecordError, blank
 from trainer.settings import MAX_STEPS
 
 READ_AHEAD = 2

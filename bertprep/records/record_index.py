@@ -45,7 +45,7 @@ _VERSION = 2
 class IndexedFile:
     """What the index says of a file; `data_bytes` are what its records are read from, where it `is_rewritten` elsewhere."""
 
-    name: str
+    path: Path
     size_bytes: int
     changed_ns: int
     data_bytes: int
@@ -72,28 +72,27 @@ class IndexedFile:
         begins, ends = self.offsets[:-1], self.offsets[1:]
         return bool(len(begins) == self.records and begins[0] == 0 and ends[-1] == self.data_bytes and (begins < ends).all())
 
-    def check_unchanged(self, path: Path) -> None:
+    def check_unchanged(self) -> None:
         """Raise `BertprepError` if the file has changed since it was indexed."""
-        if _identity(path) != (self.name, self.size_bytes, self.changed_ns):
-            raise changed(path)
+        if _identity(self.path) != (self.size_bytes, self.changed_ns):
+            raise self.changed()
 
-
-def changed(path: Path) -> BertprepError:
-    """The error for a file that has changed since it was indexed."""
-    return BertprepError(f"{path}: was changed since its records were found; leave the data alone, and start again")
+    def changed(self) -> BertprepError:
+        return BertprepError(f"{self.path}: was changed since its records were found; leave the data alone, and start again")
 
 
 def index_records(paths: Sequence[Path], kept_at: Path) -> list[IndexedFile]:
-    """The index of files of one folder, the kept one if still valid; raises `BertprepError` for a file without records."""
-    kept = _read(kept_at)
-    if kept and [(file.name, file.size_bytes, file.changed_ns) for file in kept] == [_identity(path) for path in paths]:
+    """Return the index of files, the kept one if still valid; raises `BertprepError` for a file without records."""
+    identities = [_identity(path) for path in paths]
+    kept = _read(kept_at, paths)
+    if kept and [(file.size_bytes, file.changed_ns) for file in kept] == identities:
         return kept
-    files = [_find_records(path) for path in paths]
+    files = [_find_records(path, *identity) for path, identity in zip(paths, identities, strict=True)]
     _write(kept_at, files)
     return files
 
 
-def index_place(folder: Path) -> Path:
+def index_path(folder: Path) -> Path:
     """Where the index of the files in a folder is kept; that of objects is among their copies."""
     if isinstance(folder, ObjectPath):
         return kept_about(folder / INDEX)
@@ -101,51 +100,52 @@ def index_place(folder: Path) -> Path:
     return folder.with_name(f"{INDEX}.{folder.name}") if is_split else folder / INDEX
 
 
-def _identity(path: Path) -> tuple[str, int, int]:
+def _identity(path: Path) -> tuple[int, int]:
     try:
         status = path.stat()
     except OSError as error:
         raise BertprepError(f"{path}: cannot be read: {error.strerror or error}") from error
-    return path.name, status.st_size, status.st_mtime_ns
+    return status.st_size, status.st_mtime_ns
 
 
-def _find_records(path: Path) -> IndexedFile:
-    name, size_bytes, changed_ns = _identity(path)
+def _find_records(path: Path, size_bytes: int, changed_ns: int) -> IndexedFile:
     with RecordFile(path) as file:
         return IndexedFile(
-            name, size_bytes, changed_ns, file.data_bytes, file.format, file.seq, file.pred, len(file), file.kind,
+            path, size_bytes, changed_ns, file.data_bytes, file.format, file.seq, file.pred, len(file), file.kind,
             file.is_rewritten, file.knows_pred, file.offsets,
         )  # fmt: skip
 
 
-def _read(path: Path) -> list[IndexedFile] | None:
-    """The kept index, or None where there is none, or it is of another version or damaged."""
+def _read(kept_at: Path, paths: Sequence[Path]) -> list[IndexedFile] | None:
+    """Return the kept index of these files, or None where there is none, or it is of others, another version or damaged."""
     kinds = {kind.title: kind for kind in KINDS}
     try:
-        with path.open("rb") as file:
+        with kept_at.open("rb") as file:
             line = file.readline(MOST_BYTES)
             content = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.int64, offset=len(line))
         header = parse_json(line)
         if header["version"] != _VERSION or header["checksum"] != masked_checksum(content.view(np.uint8)):
             return None
         files = []
-        for entry in header["files"]:
+        for path, entry in zip(paths, header["files"], strict=True):
             record_format, kind = RecordFormat(entry["format"]), kinds[entry["kind"]]
             offsets, content = np.split(content, [0 if record_format.is_columnar else entry["records"] + 1])
-            files.append(IndexedFile(**{**entry, "format": record_format, "kind": kind}, offsets=offsets))
+            if entry.pop("name") != path.name:
+                return None
+            files.append(IndexedFile(path, **{**entry, "format": record_format, "kind": kind}, offsets=offsets))
         return files if all(file.fits for file in files) and not content.size else None
     except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, MemoryError):
         return None
 
 
-def _write(path: Path, files: Sequence[IndexedFile]) -> None:
+def _write(kept_at: Path, files: Sequence[IndexedFile]) -> None:
     """Keep an index; several processes may do so at once, and one that cannot goes without."""
     offsets = np.concatenate([file.offsets for file in files])
-    entries = [{**vars(file), "kind": file.kind.title} for file in files]
+    entries = [{"name": file.path.name, **vars(file), "kind": file.kind.title} for file in files]
     for entry in entries:
-        del entry["offsets"]
+        del entry["path"], entry["offsets"]
     header = {"version": _VERSION, "checksum": masked_checksum(offsets.view(np.uint8)), "files": entries}
     line = json.dumps(header).encode()
-    with contextlib.suppress(BertprepError), atomic_file(path) as file:
+    with contextlib.suppress(BertprepError), atomic_file(kept_at) as file:
         file.write(line + b" " * (-len(line) % 8 + 7) + b"\n")
         file.write(offsets.data)

@@ -18,13 +18,11 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bertprep import kernels
-from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.object_cache import fetch
 from bertprep.files.places import ObjectPath, place
@@ -34,12 +32,12 @@ from bertprep.records.examples import Examples, Shape, Values
 from bertprep.records.faults import explain
 from bertprep.records.file_bytes import FileBytes
 from bertprep.records.reader import select_records
-from bertprep.records.record_index import IndexedFile, changed, index_place, index_records
+from bertprep.records.record_index import IndexedFile, index_path, index_records
 from bertprep.work.layout import TEST, TRAINING
 
 _MAX_FLOAT, _MINUS_ZERO = 0x7F7FFFFF, 0x80000000  # the bits of the highest finite float32 and of -0
-_MOST_MAPPINGS = 32_000  # Linux allows 65,530 a process
-_MOST_DECOMPRESSED_BYTES = 4 << 30
+_MAX_OPEN = 32_000  # Linux allows 65,530 a process
+_MAX_REWRITTEN_BYTES = 4 << 30
 
 
 class BadRecordError(BertprepError):
@@ -48,32 +46,6 @@ class BadRecordError(BertprepError):
     def __init__(self, text: str, *, number: int, row: int) -> None:
         super().__init__(text)
         self.number, self.row = number, row  # in the set, and where it was to be read to
-
-
-class Records(Protocol):
-    """What batches are made of: records on disk (`RecordSet`), or examples that are made as they are read (`LiveExamples`)."""
-
-    kind: type[Examples]
-    seq: int
-    pred: int
-
-    def __len__(self) -> int:
-        """How many there are, or of live ones in epoch 0, whose numbers are these."""
-
-    def __enter__(self) -> Records: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None: ...
-
-    def place_of(self, number: int) -> tuple[Path, int]:
-        """The file that a record is of, and its number there."""
-
-    def gather_into(self, examples: Examples, numbers: NDArray[np.int64]) -> None:
-        """Read the records of an array of numbers, in its order, to the first rows."""
-
-    def gather_good(self, examples: Examples, numbers: NDArray[np.int64]) -> list[BadRecordError]:
-        """The same, where bad records become rows of 0; returns what is wrong with each."""
 
 
 class RecordSet:
@@ -91,23 +63,21 @@ class RecordSet:
         kind: type[Examples] | None = None,
         vocab_size: int | None = None,
         labels: int | None = None,
-        most_open: int | None = None,
+        max_open: int | None = None,
     ) -> None:
         """Records must be of the `kind`, if one is given, and all of one in any case.
 
         Values are held against the sizes of a model where its `vocab_size` is given; `labels` is the number of classes.
-        `most_open` files are mapped at a time; by default half of what the system lets this process open (ulimit -n).
+        `max_open` files are mapped at a time; by default half of what the system lets this process open (ulimit -n).
         """
         if not data:
             raise UsageError("no data; name at least one folder of records")
-        folders = [found for folder in data for found in _find_files(place(folder), split)]
-        fetch({path: sha256 for of_folder in folders for path, sha256 in zip(of_folder.paths, of_folder.sums, strict=True)})
-        self._paths = [path for of_folder in folders for path in of_folder.paths]
-        self._files = _with_room([file for each in folders for file in index_records(each.paths, each.kept_at)], data, split)
-        self._is_held = np.array([file.is_rewritten for file in self._files])
+        indexes = [index for folder in data for index in _find_files(place(folder), split)]
+        fetch({path: sha256 for _, files in indexes for path, sha256 in files.items()})
+        self._files = _with_room([file for kept_at, paths in indexes for file in index_records([*paths], kept_at)], data, split)
         self._is_columnar = np.array([file.format.is_columnar for file in self._files])
         self._check_alike(kind)
-        self._check_held()
+        self._check_rewritten()
         self.kind, self.seq, self.pred = self.shape = self._files[0].shape
         records = np.array([file.records for file in self._files], np.int64)
         self._ends = np.cumsum(records)  # (files,): the number of the record after each file's last
@@ -117,15 +87,15 @@ class RecordSet:
         self._rows[:, n.FILE_FORMAT] = [file.format.number for file in self._files]
         self._rows[:, n.FILE_OFFSETS] = [file.offsets.ctypes.data for file in self._files]
         self._opened: dict[int, FileBytes] = {}
-        self._most_open = most_open or _most_open()
+        self._max_open = max_open or _max_open()
         self._lock = threading.Lock()
-        self._most: NDArray[np.int64] | None = None  # the highest value of each feature
+        self._highest: NDArray[np.int64] | None = None  # the highest value of each feature
         if vocab_size is not None:
             self.limit_ids(vocab_size, labels=labels)
 
     def limit_ids(self, vocab_size: int, type_vocab_size: int = 2, *, labels: int | None = None) -> None:
         """Raise `BadRecordError` from now on for a record with a value beyond these sizes of a model."""
-        self._most = _highest_values(self.shape, vocab_size, type_vocab_size, labels)
+        self._highest = _highest_values(self.shape, vocab_size, type_vocab_size, labels)
 
     def __enter__(self) -> RecordSet:
         return self
@@ -155,11 +125,11 @@ class RecordSet:
     def place_of(self, number: int) -> tuple[Path, int]:
         """The file that has a record, and the record's number in it: what an error or a log names."""
         file = int(np.searchsorted(self._ends, number, side="right"))
-        return self._paths[file], number - int(self._starts[file])
+        return self._files[file].path, number - int(self._starts[file])
 
     def gather_into(self, examples: Examples, numbers: NDArray[np.int64], *, row: int = 0) -> None:
         """Read the records of an array of numbers, in its order, to the rows from `row` on."""
-        numbers = select_records(numbers, len(self), self._paths[0].parent)
+        numbers = select_records(numbers, len(self), self._files[0].path.parent)
         if examples.shape != self.shape or row < 0 or row + len(numbers) > len(examples):
             raise ValueError(
                 f"room for {len(examples)} {examples.title} records of {examples.seq}/{examples.pred}, "
@@ -168,7 +138,7 @@ class RecordSet:
         files = np.searchsorted(self._ends, numbers, side="right")
         records = numbers - self._starts[files]
         # That many records are in at most as many files, which can all be open at once.
-        portion = self._most_open if len(self._files) > self._most_open else max(1, len(numbers))
+        portion = self._max_open if len(self._files) > self._max_open else max(1, len(numbers))
         with self._lock:
             for start in range(0, len(numbers), portion):
                 rows = slice(start, start + portion)
@@ -203,31 +173,31 @@ class RecordSet:
             if fault < 0:
                 notes[n.ROW] += start
                 break
-        if self._most is not None:
+        if self._highest is not None:
             read = int(notes[n.ROW]) if fault < 0 else len(records)
-            fault = _find_excess(examples[row : row + read], self._most, notes) or fault
+            fault = _find_excess(examples[row : row + read], self._highest, notes) or fault
         if fault < 0:
             wrong = int(notes[n.ROW])
             file, record = int(files[wrong]), int(records[wrong])
-            error = explain(self._paths[file], self._files[file].format, fault, record, notes, self.kind)
+            error = explain(self._files[file].path, self._files[file].format, fault, record, notes, self.kind)
             raise BadRecordError(str(error), number=int(self._starts[file]) + record, row=row + wrong)
 
     def _open(self, wanted: set[int]) -> None:
         """Open files; where these would be too many, close those that are not wanted and cost nothing to open again."""
-        if len(self._opened.keys() | wanted) > self._most_open:
-            for number in [each for each in self._opened if each not in wanted and not self._is_held[each]]:
+        if len(self._opened.keys() | wanted) > self._max_open:
+            for number in [each for each in self._opened if each not in wanted and not self._files[each].is_rewritten]:
                 self._close(number)
         for number in sorted(wanted - self._opened.keys()):
-            path, file = self._paths[number], self._files[number]
-            file.check_unchanged(path)
-            opened = FileBytes(path, pred=file.pred or None)
+            file = self._files[number]
+            file.check_unchanged()
+            opened = FileBytes(file.path, pred=file.pred or None)
             if table := opened.table:
                 is_same = not table.damage and (table.records, table.shape) == (file.records, file.shape)
             else:
                 is_same = opened.array.size == file.data_bytes
             if not is_same:  # changed since it was checked
                 opened.close()
-                raise changed(path)
+                raise file.changed()
             self._opened[number] = opened
             self._rows[number, n.FILE_DATA] = opened.array.ctypes.data
         rows = [
@@ -244,25 +214,23 @@ class RecordSet:
         first = self._files[0]
         if expected and first.kind != expected:
             raise self.is_of_another_kind(expected)
-        for path, file in zip(self._paths, self._files, strict=True):
-            file.shape.check_same(path, first.shape, self._paths[0], "give data that was made with the same settings")
+        for file in self._files:
+            file.shape.check_same(file.path, first.shape, first.path, "give data that was made with the same settings")
 
     def is_of_another_kind(self, expected: type[Examples]) -> BertprepError:
-        """The error for records that are of no use where those of a kind are needed."""
-        found = self._files[0].shape.kind.title
+        """Return the error for records that are of no use where those of a kind are needed."""
+        first = self._files[0]
         return BertprepError(
-            f"{self._paths[0]}: has {found} records, expected {expected.title} records; name the data of this task"
+            f"{first.path}: has {first.kind.title} records, expected {expected.title} records; name the data of this task"
         )
 
-    def _check_held(self) -> None:
-        held = np.flatnonzero(self._is_held).tolist()
-        total = sum(self._files[number].data_bytes for number in held)
-        if total > _MOST_DECOMPRESSED_BYTES:
-            form = {RecordFormat.TFRECORD: "gzip", RecordFormat.PARQUET: "Parquet"}.get(self._files[held[0]].format, "foreign")
+    def _check_rewritten(self) -> None:
+        files = [file for file in self._files if file.is_rewritten]
+        if (total := sum(file.data_bytes for file in files)) > _MAX_REWRITTEN_BYTES:
             raise BertprepError(
-                f"{self._paths[held[0]]}: is one of {len(held):,} {form} files that hold {total / 1e9:,.1f} GB, "
-                f"at most {_MOST_DECOMPRESSED_BYTES / 1e9:,.1f} GB are held decompressed; "
-                "bertprep convert makes files that need none of it"
+                f"{files[0].path}: is one of {len(files):,} gzip, Parquet or foreign Arrow files of {total / 1e9:,.1f} GB, "
+                f"at most {_MAX_REWRITTEN_BYTES / 1e9:,.1f} GB are held rewritten; bertprep convert makes files that need none "
+                "of it"
             )
 
 
@@ -307,37 +275,25 @@ def blank(examples: Examples) -> None:
         array[...] = 0
 
 
-class _Files(NamedTuple):
-    """The files of a split in one folder, where their index is kept, and their sha256s as far as a manifest has them."""
-
-    paths: list[Path]
-    kept_at: Path
-    sums: list[str | None]
-
-
-def _find_files(path: Path, split: str) -> list[_Files]:
-    """The files of a split of a data set, by the folders that have some."""
-    folders: dict[Path, list[Path]] = {}
+def _find_files(path: Path, split: str) -> list[tuple[Path, dict[Path, str | None]]]:
+    """Return where the index of each folder of a split is kept, and the folder's files with the sha256s of a manifest."""
     data_set = find_records(path)
-    for file in data_set.paths(split):
-        folders.setdefault(file.parent, []).append(file)
-    if not folders:
-        advice = "bertprep shard holds one out" if split == TEST else "name a folder that has it"
-        raise UsageError(f"{path}: has no {split} split; {advice}")
+    listed = data_set.manifest.files if data_set.manifest else {}
     of_file = f".{path.name}" if path.is_file() else ""
     if any("/" not in name and of for name, of in data_set.files.items()):  # splits in one folder
         of_file = f".{split}"
-    found = []
-    for folder, files in folders.items():
-        kept_at = index_place(folder)
-        facts = data_set.manifest.files if data_set.manifest else {}
-        sums = [facts.get(str(file.relative_to(data_set.folder)), {}).get("sha256") for file in files]
-        found.append(_Files(_listed(data_set, files), kept_at.with_name(kept_at.name + of_file), sums))
-    return found
+    folders: dict[Path, dict[Path, str | None]] = {}
+    for file in _with_status(data_set, data_set.paths(split)):
+        sha256 = listed.get(str(file.relative_to(data_set.folder)), {}).get("sha256")
+        folders.setdefault(file.parent, {})[file] = sha256
+    if not folders:
+        advice = "bertprep shard holds one out" if split == TEST else "name a folder that has it"
+        raise UsageError(f"{path}: has no {split} split; {advice}")
+    return [((kept := index_path(folder)).with_name(kept.name + of_file), files) for folder, files in folders.items()]
 
 
-def _listed(data_set: DataSet, files: list[Path]) -> list[Path]:
-    """The same files, of URLs as the listing of their store has them: with size and version."""
+def _with_status(data_set: DataSet, files: list[Path]) -> list[Path]:
+    """Return the same files, of URLs as the listing of their store has them: with size and version."""
     if not isinstance(data_set.folder, ObjectPath):
         return files
     there = {path: path for path in data_set.folder.rglob("*")}
@@ -359,12 +315,11 @@ def _with_room(files: list[IndexedFile], data: Sequence[Path | str], split: str)
         for other in found.splits if found.is_whole else []:
             if other not in ("", split):
                 with contextlib.suppress(BertprepError):  # is told when that split is opened
-                    preds += [
-                        file.pred for each in _find_files(path, other) for file in index_records(each.paths, each.kept_at)
-                    ]
+                    indexes = _find_files(path, other)
+                    preds += [file.pred for kept_at, paths in indexes for file in index_records([*paths], kept_at)]
     return [file if file.knows_pred else replace(file, pred=max(preds)) for file in files]
 
 
-def _most_open() -> int:
+def _max_open() -> int:
     allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return min(_MOST_MAPPINGS, allowed // 2) if allowed > 1 else _MOST_MAPPINGS  # "no limit" is -1 or huge
+    return min(_MAX_OPEN, allowed // 2) if allowed > 1 else _MAX_OPEN  # "no limit" is -1 or huge

@@ -310,7 +310,7 @@ def test_formats_are_mixed_and_their_index_is_kept(tmp_path: Path) -> None:
     index = tmp_path / ".record-index.training"
     kept = []
     for _ in range(2):  # found, and then from the index
-        with RecordSet([tmp_path], vocab_size=30_522, most_open=1) as opened:
+        with RecordSet([tmp_path], vocab_size=30_522, max_open=1) as opened:
             assert (len(opened), opened.formats) == (50, ["arrow", "ofrecord", "parquet", "tfrecord"])
             room = PretrainingExamples.empty(50, seq=16, pred=3)
             opened.gather_into(room, numbers)
@@ -335,15 +335,15 @@ def test_a_forged_index_is_not_believed(forgery: str, tmp_path: Path) -> None:
     for name in ("arrow", "tfrecord"):
         write_examples([EXAMPLES], {name: tmp_path / f"a.{name}"})
     RecordSet([tmp_path]).close()
-    place = record_index.index_place(tmp_path)
+    place, paths = record_index.index_path(tmp_path), [tmp_path / "a.arrow", tmp_path / "a.tfrecord"]
     line, _, content = place.read_bytes().partition(b"\n")
     header, offsets = json.loads(line), np.frombuffer(content, np.int64).copy()
-    assert record_index._read(place) is not None
+    assert record_index._read(place, paths) is not None
     FORGERIES[forgery](header["files"][1], offsets)
     header["checksum"] = masked_checksum(offsets.view(np.uint8))
     line = json.dumps(header).encode()
     place.write_bytes(line + b" " * (-len(line) % 8 + 7) + b"\n" + offsets.tobytes())
-    assert record_index._read(place) is None
+    assert record_index._read(place, paths) is None
     with RecordSet([tmp_path]) as opened:
         room = PretrainingExamples.empty(46, seq=16, pred=3)
         opened.gather_into(room, np.arange(46))

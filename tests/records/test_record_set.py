@@ -45,11 +45,11 @@ def gather(records: RecordSet, numbers: list[int] | NDArray[np.int64]) -> Pretra
 def walks(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The files whose records were looked for, as it happens."""
     walked: list[Path] = []
-    find: Callable[[Path], object] = record_index._find_records
+    find: Callable[..., object] = record_index._find_records
 
-    def note(path: Path) -> object:
+    def note(path: Path, *identity: int) -> object:
         walked.append(path)
-        return find(path)
+        return find(path, *identity)
 
     monkeypatch.setattr(record_index, "_find_records", note)
     return walked
@@ -80,7 +80,7 @@ def test_few_files_are_open_at_a_time(tmp_path: Path) -> None:
     expected = write_folder(tmp_path / "a", (2,) * 20)
     open_before = len(list(Path("/dev/fd").iterdir()))
     rng = np.random.default_rng(0)
-    with RecordSet([tmp_path / "a"], most_open=3) as records:
+    with RecordSet([tmp_path / "a"], max_open=3) as records:
         for _ in range(10):
             numbers = rng.integers(0, 40, 15)
             assert_holds(gather(records, numbers), [expected[number] for number in numbers])
@@ -166,10 +166,13 @@ def test_gzip_files_are_held_decompressed(tmp_path: Path, monkeypatch: pytest.Mo
     for name in ("part-0", "part-2"):
         path = tmp_path / "a" / "training" / name
         path.write_bytes(gzip.compress(path.read_bytes()))
-    with RecordSet([tmp_path / "a"], most_open=1) as records:
+    with RecordSet([tmp_path / "a"], max_open=1) as records:
         assert_holds(gather(records, [11, 4, 0, 5, 2]), [expected[number] for number in (11, 4, 0, 5, 2)])
-    monkeypatch.setattr(record_set, "_MOST_DECOMPRESSED_BYTES", 1000)
-    with pytest.raises(BertprepError, match=r"part-0: is one of 2 gzip files that hold .*; bertprep convert makes files"):
+    monkeypatch.setattr(record_set, "_MAX_REWRITTEN_BYTES", 1000)
+    with pytest.raises(
+        BertprepError,
+        match=r"part-0: is one of 2 gzip, Parquet or foreign Arrow files of .*; bertprep convert makes files",
+    ):
         RecordSet([tmp_path / "a"])
 
 

@@ -93,8 +93,8 @@ def test_a_set_is_fetched_once_and_read_as_local(
     ]
     numbers = np.random.default_rng(0).permutation(TOTAL + 9)
     requests = []
-    for most_open in (None, 1):
-        with RecordSet([tmp_path / "b", store.place("a")], most_open=most_open) as records:
+    for max_open in (None, 1):
+        with RecordSet([tmp_path / "b", store.place("a")], max_open=max_open) as records:
             assert_holds(gather(records, numbers), [[*here, *there][number] for number in numbers])
             assert records.place_of(9 + 14) == (store.place("a/training/part-4"), 0)
         requests.append(fetched(store))

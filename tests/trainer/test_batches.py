@@ -113,7 +113,7 @@ def test_an_evaluation_has_the_first_records_once_in_order(records: RecordSet, w
 def test_an_evaluation_ends_with_all_its_batches_after_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other ranks are in the midst of the same evaluation."""
     write_folder(tmp_path / "a", (20, 17))
-    monkeypatch.setattr("bertprep.records.record_set._most_open", lambda: 1)  # so that files are opened again and again
+    monkeypatch.setattr("bertprep.records.record_set._max_open", lambda: 1)  # so that files are opened again and again
     with RecordSet([tmp_path / "a"]) as records:
         (tmp_path / "a/training/part-1").unlink()
         batches = EvaluationBatches(records, GlobalBatch(8))

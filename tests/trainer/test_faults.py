@@ -81,7 +81,7 @@ def test_a_file_that_becomes_shorter_ends_all_ranks_saved(
     ranks: int, data: RecordFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is replaced: one that is truncated in place while its bytes are read ends the process by SIGBUS."""
-    monkeypatch.setattr("bertprep.records.record_set._most_open", lambda: 1)  # so that files are opened again and again
+    monkeypatch.setattr("bertprep.records.record_set._max_open", lambda: 1)  # so that files are opened again and again
     part, shorter = data.folder / "training" / "part-1", data.folder / "shorter"
     shorter.write_bytes(part.read_bytes()[:-100])
     engines = make_ranks(ranks)
