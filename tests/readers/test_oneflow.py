@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 
 import bertprep
-from tests.readers.protobuf_bytes import feature_map, field, packed_integers
-from tests.readers.reader_checks import FEATURES, Created, Values, assert_equal, read_with_bertprep
+from tests.readers.reader_checks import FEATURES, Created, Values, assert_equal
 
 pytestmark = pytest.mark.oneflow
 BATCH = 100
-SOME = 2 * BATCH
 PARTS = 11  # so that the last is part-10, which is after part-2
 
 
@@ -56,20 +54,3 @@ def test_oneflow_reads_what_create_and_convert_write(flow: Any, created: Created
     assert_equal({name: array[records:] for name, array in values.items()}, {n: a[:BATCH] for n, a in created.values.items()})
     bertprep.convert(created.tfrecord, tmp_path / "several", shards=PARTS, workers=1)
     created.assert_golden(read_with_oneflow(flow, tmp_path / "several" / "training", records, created.widths, PARTS))
-
-
-def test_int64_lists_read_alike(flow: Any, created: Created, tmp_path: Path) -> None:
-    """Others' OFRecords may carry int64 lists, and any order of features: OneFlow and we find the same in them."""
-    expected = {name: array[:SOME] for name, array in created.values.items()}
-    with (tmp_path / "part-0").open("wb") as file:
-        for i in range(SOME):
-            features = {}
-            for name in reversed(FEATURES):
-                if name == "masked_lm_weights":
-                    features[name] = field(2, field(1, expected[name][i].astype("<f4").tobytes()))
-                else:
-                    features[name] = field(5, packed_integers(np.atleast_1d(expected[name][i]).tolist()))
-            record = feature_map(features)
-            file.write(len(record).to_bytes(8, "little") + record)
-    assert_equal(read_with_oneflow(flow, tmp_path, SOME, created.widths), expected)
-    assert_equal(read_with_bertprep(tmp_path / "part-0"), expected)

@@ -51,20 +51,6 @@ def test_tensorflow_reads_them_as_google_does(tmp_path: Path, kind: type[Example
         np.testing.assert_array_equal(found.numpy(), getattr(examples, name), name)
 
 
-@pytest.mark.tensorflow
-@by_title
-def test_protobuf_sees_our_features_and_no_other(tmp_path: Path, kind: type[Examples]) -> None:
-    import tensorflow as tf
-
-    write_examples([task_examples(kind, 5, seq=SEQ)], {"tfrecord": tmp_path / "part-0"})
-    for data in tf.data.TFRecordDataset(str(tmp_path / "part-0")).as_numpy_iterator():
-        features = tf.train.Example.FromString(data).features.feature
-        assert set(features) == {feature.name for feature in kind.features}
-        for feature in kind.features:
-            list_name = "float_list" if feature.dtype == np.float32 else "int64_list"
-            assert features[feature.name].WhichOneof("kind") == list_name
-
-
 @pytest.mark.oneflow
 @by_title
 def test_oneflow_reads_them(tmp_path: Path, kind: type[Examples]) -> None:

@@ -5,64 +5,28 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from bertprep.cli import main
 from bertprep.errors import BertprepError
-from bertprep.records import KINDS, Examples, MaskedExamples, PretrainingExamples
-from bertprep.records.columns import COLUMNS, LABELS, rows_in_batch, schema_of
+from bertprep.records import KINDS, Examples, PretrainingExamples
+from bertprep.records.columns import rows_in_batch, schema_of
 from bertprep.records.dataset_info import DatasetFolder
 from bertprep.records.examples import Shape
 from bertprep.records.write import write_examples
 from bertprep.work.layout import is_saved
+from tests.records.columns import column_examples, table_of
 from tests.records.handmade import FIRST, SECOND, Record, file_of
-from tests.records.task_records import task_examples
 
 SEQ, PRED = 37, 5  # so that no column of bytes ends where the next may begin
-
-
-def examples_of(kind: type[Examples], count: int) -> Examples:
-    """Sound examples, pretraining ones with 0 to PRED predictions."""
-    if not issubclass(kind, MaskedExamples):
-        return task_examples(kind, count, seq=SEQ)
-    rng = np.random.default_rng(count)
-    examples = kind.empty(count, seq=SEQ, pred=PRED)
-    for array in examples.arrays:
-        array[...] = 0
-    examples.input_ids[...] = rng.integers(0, 2**31 - 1, (count, SEQ), endpoint=True)
-    for mask in (examples.input_mask, examples.segment_ids, *examples.arrays[6:]):  # with the labels of pairs
-        mask[...] = rng.integers(0, 2, mask.shape)
-    for row in range(count):
-        found = rng.integers(0, PRED, endpoint=True)
-        examples.masked_lm_positions[row, :found] = np.sort(rng.choice(SEQ, found, replace=False))
-        examples.masked_lm_ids[row, :found] = rng.integers(0, 2**31 - 1, found)
-        examples.masked_lm_weights[row, :found] = 1
-    return examples
-
-
-def table_of(examples: Examples) -> pa.Table:
-    """The columns, put together by NumPy and pyarrow."""
-    columns = []
-    for column in COLUMNS[type(examples)]:
-        if column is LABELS:
-            assert isinstance(examples, MaskedExamples)
-            values = np.full((len(examples), SEQ), -100, np.int32)
-            row, number = np.nonzero(examples.masked_lm_weights)
-            values[row, examples.masked_lm_positions[row, number]] = examples.masked_lm_ids[row, number]
-        else:
-            values = getattr(examples, column.feature).astype(column.dtype)
-        array = pa.array(values.reshape(-1))
-        columns.append(array if column.width == "one" else pa.FixedSizeListArray.from_arrays(array, SEQ))
-    return pa.table(columns, schema=schema_of(examples.shape))
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.title)
 @pytest.mark.parametrize("count", [1, 1024, 2100])
 def test_the_bytes_are_those_of_pyarrow(kind: type[Examples], count: int, tmp_path: Path) -> None:
-    examples = examples_of(kind, count)
+    examples = column_examples(kind, count, seq=SEQ, pred=PRED)
     blocks = [examples[start : start + 300] for start in range(0, count, 300)]
     written = write_examples(blocks, {"arrow": tmp_path / "file.arrow"})["arrow"]
     theirs = io.BytesIO()
@@ -76,7 +40,7 @@ def test_the_bytes_are_those_of_pyarrow(kind: type[Examples], count: int, tmp_pa
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.title)
 def test_parquet_has_the_same_columns(kind: type[Examples], tmp_path: Path) -> None:
-    examples = examples_of(kind, 10_000)
+    examples = column_examples(kind, 10_000, seq=SEQ, pred=PRED)
     write_examples([examples[:7], examples[7:]], {"parquet": tmp_path / "file.parquet"})
     with pq.ParquetFile(tmp_path / "file.parquet") as file:
         assert [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)] == [8192, 1808]
@@ -90,6 +54,7 @@ def test_parquet_has_the_same_columns(kind: type[Examples], tmp_path: Path) -> N
 
 
 HOLES = "predictions cannot be the column labels, which has one a token: "
+NUMBER = "masked_lm_positions, _ids and _weights number"
 BYTES = "which has bytes: expected 0 to 127, found"
 
 
@@ -98,42 +63,20 @@ BYTES = "which has bytes: expected 0 to 127, found"
     [
         (
             {"masked_lm_positions": [2, 1], "masked_lm_weights": [1, 1]},
-            HOLES
-            + "expected ascending positions below 8, found masked_lm_positions, _ids and _weights number 1 are 1, 0 and 1",
+            f"{HOLES}expected ascending positions below 8, found {NUMBER} 1 are 1, 0 and 1",
         ),
-        (
-            {"masked_lm_positions": [2, 2], "masked_lm_weights": [1, 1]},
-            HOLES
-            + "expected ascending positions below 8, found masked_lm_positions, _ids and _weights number 1 are 2, 0 and 1",
-        ),
-        (
-            {"masked_lm_positions": [8, 0]},
-            HOLES
-            + "expected ascending positions below 8, found masked_lm_positions, _ids and _weights number 0 are 8, 4937 and 1",
-        ),
+        ({"masked_lm_positions": [2, 2], "masked_lm_weights": [1, 1]}, f"{HOLES}expected ascending positions below 8"),
+        ({"masked_lm_positions": [8, 0]}, f"{HOLES}expected ascending positions below 8, found {NUMBER} 0 are 8, 4937 and 1"),
         (
             {"masked_lm_weights": [0.5, 0]},
-            HOLES + "expected 1 as weights, then 0 in all three, found masked_lm_positions, _ids and _weights number 0 are 2, "
-            "4937 and 0.5",
+            f"{HOLES}expected 1 as weights, then 0 in all three, found {NUMBER} 0 are 2, 4937 and 0.5",
         ),
-        (
-            {"masked_lm_positions": [2, 3]},
-            HOLES + "expected 1 as weights, then 0 in all three, found masked_lm_positions, _ids",
-        ),
-        ({"masked_lm_ids": [4937, 1]}, HOLES + "expected 1 as weights, then 0 in all three, found masked_lm_positions, _ids"),
-        (
-            {"masked_lm_weights": [1, -0.0]},
-            HOLES + "expected 1 as weights, then 0 in all three, found masked_lm_positions, _ids",
-        ),
-        ({"masked_lm_weights": [0, 1]}, HOLES + "expected 1 as weights, then 0 in all three, found masked_lm_positions, _ids"),
-        (
-            {"input_mask": [1, 1, 128, 1, 1, 1, 1, 0]},
-            f"input_mask cannot be the column attention_mask, {BYTES} 128",
-        ),
-        (
-            {"segment_ids": [0, 0, 0, 0, 300, 1, 1, 0]},
-            f"segment_ids cannot be the column token_type_ids, {BYTES} 300",
-        ),
+        ({"masked_lm_positions": [2, 3]}, f"{HOLES}expected 1 as weights, then 0 in all three"),
+        ({"masked_lm_ids": [4937, 1]}, f"{HOLES}expected 1 as weights, then 0 in all three"),
+        ({"masked_lm_weights": [1, -0.0]}, f"{HOLES}expected 1 as weights, then 0 in all three"),
+        ({"masked_lm_weights": [0, 1]}, f"{HOLES}expected 1 as weights, then 0 in all three"),
+        ({"input_mask": [1, 1, 128, 1, 1, 1, 1, 0]}, f"input_mask cannot be the column attention_mask, {BYTES} 128"),
+        ({"segment_ids": [0, 0, 0, 0, 300, 1, 1, 0]}, f"segment_ids cannot be the column token_type_ids, {BYTES} 300"),
     ],
 )
 @pytest.mark.parametrize("to", ["arrow", "parquet"])

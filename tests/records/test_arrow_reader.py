@@ -22,7 +22,7 @@ from bertprep.errors import BertprepError
 from bertprep.records import KINDS, Examples, PretrainingExamples, record_index
 from bertprep.records.data_sets import find_records
 from bertprep.records.formats import masked_checksum
-from bertprep.records.record_set import BadRecordError, RecordSet
+from bertprep.records.record_set import RecordSet
 from bertprep.records.write import write_examples
 from tests.records.columns import (
     column_examples,
@@ -192,15 +192,6 @@ def test_a_bad_record_is_named_and_the_others_are_read(fault: str, tmp_path: Pat
     assert list(chain.from_iterable(numbers.tolist() for _, numbers in scan.blocks(None))) == good
     assert [(finding.record, finding.count) for finding in scan.findings] == [(7, 1)]
     scan.close()
-
-
-def test_a_value_that_the_model_cannot_take_is_named_by_its_column(tmp_path: Path) -> None:
-    write_stream(set_value("token_type_ids", 2), tmp_path / "a")
-    with RecordSet([tmp_path / "a"], vocab_size=30_522) as opened, pytest.raises(BadRecordError) as caught:
-        opened.gather_into(PretrainingExamples.empty(23, seq=16, pred=3), np.arange(23))
-    assert str(caught.value) == (
-        f"{tmp_path / 'a'}: record 7: column token_type_ids has the value 2, expected 0 to 1; make the file again"
-    )
 
 
 def of_text(path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from hypothesis import strategies as st
 
 import bertprep
 from bertprep import records
-from bertprep.cli import main
 from bertprep.errors import BertprepError
 from bertprep.records import (
     KINDS,
@@ -27,7 +25,7 @@ from bertprep.records import (
     SquadExamples,
 )
 from bertprep.records.reader import SMALLEST_RECORD
-from bertprep.records.record_set import BadRecordError, RecordSet, blank
+from bertprep.records.record_set import BadRecordError, RecordSet
 from bertprep.records.write import write_examples
 from tests.records.handmade import FIRST, Dialect, field, float_list, frame, message, number_list
 from tests.records.task_records import LABELS, TASK_KINDS, TOKENS, task_examples
@@ -134,26 +132,6 @@ def test_a_missing_feature_is_named(tmp_path: Path, kind: type[Examples], withou
     assert str(caught.value) == f"{path}: record 0: {words}"
 
 
-@by_title
-@pytest.mark.parametrize("record_format", FORMATS)
-def test_damaged_records_are_named(tmp_path: Path, kind: type[Examples], record_format: str) -> None:
-    examples, path = task_examples(kind, 3), tmp_path / "part-0"
-    whole = frame(plain_message(examples, 0, record_format), record_format)
-    last = kind.features[-1].name
-    others = {"without": "is missing", "repeat": "more than once"}
-    for change, words in others.items():
-        path.write_bytes(whole + frame(plain_message(examples, 1, record_format, **{change: last}), record_format))
-        with records.open(path) as file, pytest.raises(BertprepError, match=f"record 1: feature {last} .*{words}"):
-            file.read_into(kind.empty(2, seq=16), 0, 2)
-    longer = task_examples(kind, 1, seq=17)
-    path.write_bytes(whole + frame(plain_message(longer, 0, record_format), record_format))
-    with records.open(path) as file, pytest.raises(BertprepError, match=r"record 1: feature \w+ has 17 values, expected 16 as"):
-        file.read_into(kind.empty(2, seq=16), 0, 2)
-    path.write_bytes(whole + whole[:-3])
-    with records.open(path) as file, pytest.raises(BertprepError, match=r"record 1: .* truncated"):
-        len(file)
-
-
 def test_labels_of_another_type_are_another_kind(tmp_path: Path) -> None:
     path = tmp_path / "part-0"
     first, second = task_examples(ClassificationExamples, 1), task_examples(RegressionExamples, 1)
@@ -176,22 +154,6 @@ def write_folder(folder: Path, kind: type[Examples], sizes: tuple[int, ...] = (5
         write_examples([examples[start : start + size]], {FORMATS[number % 2]: folder / split / f"part-{number}"})
         start += size
     return examples
-
-
-@by_title
-def test_a_set_gathers_any_kind(tmp_path: Path, kind: type[Examples]) -> None:
-    examples = write_folder(tmp_path / "a", kind)
-    order = np.random.default_rng(0).permutation(14)
-    for _ in range(2):  # the second time by the index that was kept
-        with RecordSet([tmp_path / "a"], kind=kind, vocab_size=TOKENS, labels=LABELS) as found:
-            assert (found.kind, found.seq, found.pred) == (kind, 16, 0)
-            room = found.kind.empty(14, seq=16)
-            found.gather_into(room, order)
-            assert_same(room, kind(*(array[order] for array in examples.arrays)))
-    header = json.loads((tmp_path / "a" / ".record-index.training").read_bytes().splitlines()[0])
-    assert {file["kind"] for file in header["files"]} == {kind.title}
-    blank(room)
-    assert not any(array.any() for array in room.arrays)
 
 
 def test_a_set_is_of_one_kind(tmp_path: Path) -> None:
@@ -240,22 +202,6 @@ def test_examples_are_sent_to_another_process(kind: type[Examples]) -> None:
     examples = task_examples(kind, 3)
     assert examples.addresses[0] == len(kind.features)
     assert_same(pickle.loads(pickle.dumps(examples)), examples)
-
-
-@by_title
-def test_inspect_shows_any_kind(tmp_path: Path, kind: type[Examples], capsys: pytest.CaptureFixture[str]) -> None:
-    write_folder(tmp_path, kind)
-    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"word{number}" for number in range(5, TOKENS))]
-    (tmp_path / "vocab.txt").write_text("".join(f"{token}\n" for token in tokens))
-    examples = task_examples(kind, 14)
-    main(["inspect", str(tmp_path / "training" / "part-0"), "--record", "1", "--records", "1"])
-    shown = capsys.readouterr().out
-    assert f"5 records, 16 tokens, for {kind.title}" in shown
-    for feature, array in zip(kind.features, examples.arrays, strict=True):
-        if feature.width == "one":
-            assert f"{feature.name} {array[1]}" in shown
-    length = int(examples.input_mask[1].sum())
-    assert " ".join(tokens[number] for number in examples.input_ids[1, :length]) in shown
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=[kind.title for kind in KINDS])

@@ -7,21 +7,19 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Sequence
-from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 import bertprep
 from bertprep.check.records import RecordChecker, RecordRules
-from bertprep.check.statistics import expect, judge_split, minus_log_limit, minus_log_p
+from bertprep.check.statistics import expect, judge_split
 from bertprep.config import InstanceSettings
 from bertprep.errors import BertprepError, UsageError
-from bertprep.instances import Tokenizer, Vocabulary, generate_instances, load_vocabulary, reference
+from bertprep.instances import Tokenizer, Vocabulary, load_vocabulary, reference
 from bertprep.records import Examples
 from bertprep.records.columns import COLUMNS
 from bertprep.records.live import LiveExamples, epoch_seed
@@ -195,53 +193,6 @@ def test_an_epoch_that_cannot_be_is_refused(tokens: Path) -> None:
 
 
 # --- what is drawn
-
-Masks = list[tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]]
-
-
-@pytest.fixture(scope="module")
-def masks(texts: list[Path]) -> Masks:
-    """Of five epochs over a shard: which tokens of the text are in an example, which are masked, which documents are used.
-
-    Those of random Bs, which may come twice, are not counted.
-    """
-    vocabulary = load_vocabulary(GOLDEN / "vocab.txt")
-    shard = Tokenizer(vocabulary, lower=True).tokenize_file(texts[0])
-    asked = InstanceSettings(seq=64, pred=60, dupe=1)
-    document_of = np.searchsorted(shard.sentence_starts[shard.document_starts[1:]], np.arange(len(shard.tokens)), side="right")
-    found = []
-    for epoch in range(5):
-        made = generate_instances(shard, vocabulary, asked, seed=epoch_seed(asked, epoch=epoch, shard=0))
-        shown, masked = np.zeros(len(shard.tokens), bool), np.zeros(len(shard.tokens), bool)
-        start = 0
-        for (a, a_size, b, b_size), is_random, end in zip(
-            made.slices.tolist(), made.is_random_next.tolist(), made.mask_ends.tolist(), strict=True
-        ):
-            shown[a : a + a_size] = True
-            if not is_random:
-                shown[b : b + b_size] = True
-            for position in made.mask_positions[start:end].tolist():
-                if position <= a_size:
-                    masked[a + position - 1] = True
-                elif not is_random:
-                    masked[b + position - a_size - 2] = True
-            start = end
-        found.append((shown, masked, np.bincount(document_of[shown], minlength=shard.documents) > 0))
-    return found
-
-
-def test_every_document_is_in_every_epoch(masks: Masks) -> None:
-    assert all(used.all() for _, _, used in masks)
-
-
-def test_two_epochs_share_no_more_masks_than_chance_gives(masks: Masks) -> None:
-    pairs = list(combinations(masks, 2))
-    for (one, its, _), (other, others, _) in pairs:
-        both = one & other
-        tokens = int(both.sum())
-        expected = its[both].mean() * others[both].sum()
-        assert minus_log_p(float((its & others & both).sum()), tokens, expected) < minus_log_limit(len(pairs))
-        assert tokens > 1000
 
 
 @pytest.mark.parametrize("asked", [SMALL, InstanceSettings(seq=64, pred=10, whole_word=True)], ids=["tokens", "whole words"])

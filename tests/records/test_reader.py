@@ -68,13 +68,6 @@ def test_slices(many: tuple[Path, list[Record]]) -> None:
         assert len(file[400:500]) == len(file[5:5]) == 0
 
 
-def test_any_order(many: tuple[Path, list[Record]]) -> None:
-    path, expected = many
-    numbers = np.random.default_rng(0).integers(0, 300, 1000)
-    with records.open(path) as file:
-        assert_holds(file[numbers], [expected[number] for number in numbers])
-
-
 def test_records_are_named_by_whole_numbers_or_a_mask(many: tuple[Path, list[Record]]) -> None:
     path, expected = many
     mask = np.arange(300) % 7 == 0
@@ -154,14 +147,3 @@ def test_after_close_examples_stay_and_the_file_is_shut(many: tuple[Path, list[R
         file[:5]
     if before:
         assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
-
-
-@pytest.mark.parametrize(("seq", "pred"), [(1, 1), (3, 1), (16, 3), (100, 15), (128, 20), (512, 80)])
-def test_all_lengths_and_sizes_of_numbers(record_format: str, tmp_path: Path, seq: int, pred: int) -> None:
-    rng = random.Random(seq)
-    sizes = [1, 127, 128, 2**14 - 1, 2**14, 2**21 - 1, 2**21, 2**28 - 1, 2**28, 2**31 - 1]
-    expected = [random_record(rng, seq, pred, most=rng.choice(sizes)) for _ in range(50)]
-    path = write(tmp_path, file_of(*expected, dialect=Dialect(record_format)))
-    with records.open(path) as file:
-        assert (file.seq, file.pred) == (seq, pred)
-        assert_holds(file[:], expected)

@@ -16,17 +16,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 import bertprep
 from bertprep import records
-from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError, UsageError
-from bertprep.records import Examples, PretrainingExamples, RecordDataset
-from bertprep.records.columns import COLUMNS
-from bertprep.records.write import write_examples
+from bertprep.records import PretrainingExamples, RecordDataset
 from tests.records.handmade import FIRST, Dialect, Record, file_of
-from tests.records.task_records import TASK_KINDS, task_examples
 
 SEQ, PRED, COUNT = 8, 2, 60
 
@@ -148,14 +143,6 @@ def test_a_batch_is_a_sequence_of_rows_that_share_its_arrays(folder: Path, rows:
     assert_row(pickle.loads(pickle.dumps(batch))[1], row_of(rows[7]))
 
 
-@pytest.mark.parametrize("number", [COUNT, -COUNT - 1])
-def test_a_number_that_no_record_has(folder: Path, number: int) -> None:
-    data = RecordDataset(folder)
-    for ask in (lambda: data[number], lambda: data[[0, number]], lambda: data.__getitems__([number])):
-        with pytest.raises(IndexError, match=f"^{folder}: record {number} of {COUNT}$"):
-            ask()
-
-
 def test_what_names_no_records(folder: Path) -> None:
     data = RecordDataset(folder)
     wrong: list[Any] = ["labels", 1.0, [1.0], None, [[1]], [True]]
@@ -218,69 +205,10 @@ def test_threads_share_a_data_set(folder: Path, rows: list[Record]) -> None:
         assert all(threads.map(read, range(20)))
 
 
-@pytest.mark.parametrize("kind", TASK_KINDS, ids=[kind.title for kind in TASK_KINDS])
-def test_records_of_tasks(kind: type[Examples], tmp_path: Path) -> None:
-    examples = task_examples(kind, 20)
-    write_examples([examples], {RecordFormat.TFRECORD: tmp_path / "part-0"})
-    columns = RecordDataset(tmp_path / "part-0")[:]
-    for column in COLUMNS[kind]:
-        expected: NDArray[Any] = getattr(examples, column.feature)
-        assert columns[column.name].dtype == (np.float32 if expected.dtype == np.float32 else np.int64)
-        np.testing.assert_array_equal(columns[column.name], expected, column.name)
-
-
-def test_a_damaged_record_is_named(rows: list[Record], tmp_path: Path) -> None:
-    path = tmp_path / "part-0"
-    content = bytearray(file_of(*rows))
-    content[-5] ^= 1
-    path.write_bytes(content)
-    data = RecordDataset(path)
-    assert_row(data[58], row_of(rows[58]))
-    with pytest.raises(BertprepError, match=f"^{path}: record 59: the checksum of its data should be "):
-        data.__getitems__([3, 59])
-
-
-@pytest.mark.parametrize(
-    ("positions", "weights", "said"),
-    [
-        (
-            [5, 3],
-            [1.0, 1.0],
-            "ascending positions below 8, found masked_lm_positions, _ids and _weights number 1 are 3, 0 and 1",
-        ),
-        (
-            [3, 8],
-            [1.0, 1.0],
-            "ascending positions below 8, found masked_lm_positions, _ids and _weights number 1 are 8, 0 and 1",
-        ),
-        (
-            [3, 0],
-            [0.5, 0],
-            "1 as weights, then 0 in all three, found masked_lm_positions, _ids and _weights number 0 are 3, 4937",
-        ),
-    ],
-)
-def test_predictions_that_labels_cannot_say(positions: list[int], weights: list[float], said: str, tmp_path: Path) -> None:
-    path = tmp_path / "part-0"
-    wrong = {**FIRST, "masked_lm_positions": positions, "masked_lm_weights": weights}
-    path.write_bytes(file_of(*[FIRST] * 300, wrong, wrong))
-    with pytest.raises(BertprepError) as error:
-        RecordDataset(path)[:]
-    wanted = f"{path}: record 300: predictions cannot be the column labels, which has one a token: expected {said}"
-    assert str(error.value).startswith(wanted)
-    assert str(error.value).endswith("; bertprep.records.open reads it as it is")
-
-
 def test_nothing_is_said_when_the_interpreter_ends_with_files_open(folder: Path) -> None:
     program = f"import bertprep; data = bertprep.RecordDataset({str(folder)!r}); data[0]"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stderr == ""
-
-
-def test_a_truth_value_is_no_number(folder: Path) -> None:
-    for value in (True, np.False_):
-        with pytest.raises(TypeError, match="expected an integer, a slice, or a list of integers"):
-            RecordDataset(folder)[value]
 
 
 def test_a_forked_child_leaves_the_lock_of_its_parent_alone(folder: Path) -> None:

@@ -12,8 +12,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import bertprep
-from bertprep.config import Dialect as TFRecordDialect
 from bertprep.errors import BertprepError, UsageError
 from bertprep.records import PretrainingExamples, record_index, record_set
 from bertprep.records.record_index import INDEX
@@ -174,27 +172,6 @@ def test_gzip_files_are_held_decompressed(tmp_path: Path, monkeypatch: pytest.Mo
         match=r"part-0: is one of 2 gzip, Parquet or foreign Arrow files of .*; bertprep convert makes files",
     ):
         RecordSet([tmp_path / "a"])
-
-
-def test_what_we_write_in_gzip_and_with_the_names_of_tensorflow_2(tmp_path: Path) -> None:
-    expected = write_folder(tmp_path / "a", (3, 4, 5))
-    dialect = TFRecordDialect(feature_names="tf2", compress="gzip")
-    bertprep.convert(tmp_path / "a", tmp_path / "b", to="tfrecord", **vars(dialect), workers=1)
-    for _ in range(2):  # found, and then from the index
-        with RecordSet([tmp_path / "b"]) as records:
-            assert_holds(gather(records, list(range(12))), expected)
-
-
-def test_a_damaged_record_is_named(tmp_path: Path) -> None:
-    write_folder(tmp_path / "a", (3, 4))
-    path = tmp_path / "a" / "training" / "part-1"
-    content = bytearray(path.read_bytes())
-    content[-5] ^= 1  # in the data of its last record
-    path.write_bytes(content)
-    with RecordSet([tmp_path / "a"]) as records:
-        gather(records, [0, 5])
-        with pytest.raises(BertprepError, match=f"^{path}: record 3: the checksum of its data should be "):
-            gather(records, [0, 6, 1])
 
 
 @pytest.mark.parametrize("record_format", ["tfrecord", "ofrecord"])
