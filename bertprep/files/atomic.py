@@ -117,6 +117,8 @@ class AtomicFile:
             os.link(self._temporary, self.path)
         except FileExistsError:
             return False
+        except FileNotFoundError:
+            raise
         except OSError:
             if self.path.exists():
                 return False

@@ -30,8 +30,7 @@ def locked(folder: Path, name: str = LOCK, *, wait: bool = False) -> Iterator[No
         return
     path = folder / name
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        descriptor = open_locked(path, wait=wait)
+        descriptor = _open_locked(path, wait=wait)
     except OSError as error:
         raise explain_write_error(path, error) from error
     try:
@@ -41,29 +40,20 @@ def locked(folder: Path, name: str = LOCK, *, wait: bool = False) -> Iterator[No
         os.close(descriptor)
 
 
-def open_locked(path: Path, *, wait: bool) -> int:
-    """Return a descriptor of `path`, for reading and appending, that holds the file's lock; a missing file is created.
-
-    The previous holder may remove the file, or the folder; then the lock is taken on the next file of that name.
-    """
-    is_said = False
+def _open_locked(path: Path, *, wait: bool) -> int:
+    """Return a descriptor of `path` that holds its lock; the holder before may remove the file and its folder."""
     taken = f"{path.parent}: another run is writing here"
     while True:
-        path.parent.mkdir(parents=True, exist_ok=True)  # or even its folder
-        descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if not wait:
-                    raise BertprepError(f"{taken}; wait for it, or stop it first") from None
-                if not is_said:
-                    say(f"{taken}; waiting for it")
-                is_said = True
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
-            if is_still(path, descriptor):
-                return descriptor
-        except BaseException:
-            os.close(descriptor)
-            raise
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if not wait:
+                os.close(descriptor)
+                raise BertprepError(f"{taken}; wait for it, or stop it first") from None
+            say(f"{taken}; waiting for it")
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if is_still(path, descriptor):
+            return descriptor
         os.close(descriptor)

@@ -18,7 +18,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -197,20 +197,19 @@ def read_range(path: ObjectPath, start: int, size_bytes: int, status: Status | N
     return data
 
 
-def blocks(path: ObjectPath, status: Status) -> Iterator[bytes]:
-    """Yield the bytes of the object that has this status, a request for each block; raises as `read_range` does."""
-    for start in range(0, status.size_bytes, BLOCK_BYTES):
-        yield read_range(path, start, min(BLOCK_BYTES, status.size_bytes - start), status)
+def download(path: ObjectPath, status: Status, file: Any = None) -> str:
+    """Read the object that has this status, a request for each block, and write it to a file, if one is given.
 
-
-def download(path: ObjectPath, status: Status, file: Any) -> str:
-    """Write the object that has this status to a file; return its sha256."""
+    Returns its sha256; raises as `read_range` does.
+    """
     if status.is_folder:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     digest = hashlib.sha256()
-    for block in blocks(path, status):
+    for start in range(0, status.size_bytes, BLOCK_BYTES):
+        block = read_range(path, start, min(BLOCK_BYTES, status.size_bytes - start), status)
         digest.update(block)
-        file.write(block)
+        if file is not None:
+            file.write(block)
     return digest.hexdigest()
 
 
@@ -273,11 +272,8 @@ def _sha256_there(path: ObjectPath) -> str | None:
 
 
 def sha256_of_bytes(path: ObjectPath, status: Status | None = None) -> str:
-    """Return the sha256 of the bytes that the store gives now, whatever its metadata says."""
-    digest = hashlib.sha256()
-    for block in blocks(path, status or look(path)):
-        digest.update(block)
-    return digest.hexdigest()
+    """Return the sha256 of the bytes that the store has now, whatever its metadata says."""
+    return download(path, status or look(path))
 
 
 def _compare(path: ObjectPath, there: str, sha256: str) -> bool:
@@ -407,7 +403,6 @@ def _interruptibly(path: ObjectPath, action: Callable[[], Result]) -> Result:
 def _explained(path: ObjectPath, error: Exception) -> Exception:
     """Return the error to raise for one of obstore's: what happened in one line, and what to do."""
     text, _, details = str(error).partition("\nDebug source:")
-    name = type(error).__name__
     found = {key: match[1] for key, pattern in _IN_ERRORS.items() if (match := re.search(pattern, text))}
     status, code = found.get("status", ""), found.get("code", "")
     if status:
@@ -417,31 +412,26 @@ def _explained(path: ObjectPath, error: Exception) -> Exception:
         answer, why = quoted(_RETRIES.sub(": ", text)), cause and (cause[1] or cause[2])
     if why:
         answer = f"{answer} ({quoted(why)})"
-    bucket, (_, allow_http, variables) = f"{path.scheme}://{path.bucket}", _PROVIDERS.get(path.scheme, ("", "", ""))
+    _, allow_http, variables = _PROVIDERS.get(path.scheme, ("", "", ""))
     if code in ("NoSuchBucket", "ContainerNotFound", "InvalidBucketName"):
+        bucket = f"{path.scheme}://{path.bucket}"
         return BertprepError(f"{bucket}: there is no such bucket; make it, or check the name and the store's address")
-    if "uploadId=" in text:  # the end of an upload in parts, or its removal after a failure that is not told
+    if "uploadId=" in text:  # the end of an upload in parts, or its removal after a failure that is not reported
         return _NoAnswerError(f"{path}: its upload in parts has failed ({answer}); the same command resumes")
     if isinstance(error, FileNotFoundError):
         return FileNotFoundError(errno.ENOENT, "there is no such object", str(path))
-    if name in ("AlreadyExistsError", "PreconditionError", "NotModifiedError"):
+    if type(error).__name__ in ("AlreadyExistsError", "PreconditionError", "NotModifiedError"):
         return error
-    if name == "NotSupportedError" or "not implemented" in text or status == "501":
+    if type(error).__name__ == "NotSupportedError" or "not implemented" in text or status == "501":
         return _NotSupportedError(f"{path}: {answer}; the store cannot do what it is asked; is it one of this kind?")
     if any(sign in text for sign in _WITHOUT_CREDENTIALS):
         return BertprepError(f"{path}: there are no credentials for it; set {variables}")
-    if "redirect" in text or code in ("PermanentRedirect", "AuthorizationHeaderMalformed"):
-        region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
-        return BertprepError(f"{bucket}: is in another region than {region}; set AWS_REGION to that of the bucket")
     if "invalid path" in text:
         return BertprepError(f"{path}: has an object below it whose name no path can be; rename that, or name a folder inside")
-    if "builder error" in text:
-        return BertprepError(
-            f"{path}: the store's address is not an https one; set {allow_http}=true if it is meant to be http"
-        )
-    if status.startswith("4") and status not in _PASSING and code != "RequestTimeout":
+    is_refused = status.startswith(("3", "4")) and status not in _PASSING and code != "RequestTimeout"
+    if is_refused or "builder error" in text or "redirect" in text:
         return BertprepError(
             f"{path}: {answer}; check the URL, the credentials in the environment, which may have expired, what they permit, "
-            "and this machine's clock"
+            f"the region (AWS_REGION), the address, which is https unless {allow_http}=true, and this machine's clock"
         )
     return _NoAnswerError(f"{path}: {answer}; retries are exhausted, and the same command resumes")

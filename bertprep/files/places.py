@@ -26,7 +26,7 @@ from bertprep.files.object_store import SCHEMES, Status
 
 _FIRST_PARTS = tuple((f"{scheme}:",) for scheme in SCHEMES)
 _IN_BUCKET = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
-_LONGEST_KEY = 1024  # bytes, of S3 and of Google
+_MAX_KEY_BYTES = 1024  # of S3 and of Google
 _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 HEAD_BYTES = 64 << 10
 
@@ -70,8 +70,8 @@ def _refused(key: str) -> str | None:
         return "has a query or a fragment; give the bucket and the name alone"
     if ".." in key.split("/"):
         return 'has "..", which is no folder of a store'
-    if len(key.encode()) > _LONGEST_KEY:
-        return f"is longer than the {_LONGEST_KEY} bytes that a name in a store may have"
+    if len(key.encode()) > _MAX_KEY_BYTES:
+        return f"is longer than the {_MAX_KEY_BYTES} bytes that a name in a store may have"
     return None
 
 
@@ -287,8 +287,6 @@ class ObjectPath(PosixPath):
 
     def read_bounded(self, most_bytes: int) -> bytes:
         """Return the bytes of an object; raises `ValueError` if there are more than `most_bytes`."""
-        from bertprep.files import object_store
-
         status, content = object_store.read(self, most_bytes)
         if content is None:
             raise ValueError(f"it has {status.size_bytes:,} bytes, expected at most {most_bytes:,}")
@@ -358,19 +356,13 @@ def open_head(path: Path) -> BinaryIO:
 
 
 def _open(path: ObjectPath) -> BinaryIO:
-    if not path._status or path._status.size_bytes <= object_store.BLOCK_BYTES:
-        if path._status and path._status.is_folder:
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-        try:
-            status, content = object_store.read(path)
-        except FileNotFoundError as error:
-            if path._status:
-                raise object_store.lost(path) from error
-            raise
-        if content is not None:
-            return io.BytesIO(content)
-        path = path.parent._with(path.name, status)
-    return open_download(path)
+    if path._status and path._status.is_folder:
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    try:
+        status, content = object_store.read(path)
+    except FileNotFoundError as error:
+        raise object_store.lost(path) if path._status else error from error
+    return io.BytesIO(content) if content is not None else open_download(path.parent._with(path.name, status))
 
 
 def open_download(path: ObjectPath) -> io.BufferedReader:

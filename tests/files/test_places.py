@@ -364,8 +364,8 @@ def test_the_password_of_an_address_is_not_printed(
     [
         (403, "AccessDenied", "the store answers 403 AccessDenied .*credentials"),
         (400, "ExpiredToken", "the store answers 400 ExpiredToken .* may have expired"),
-        (301, "PermanentRedirect", "another region than us-east-1; set AWS_REGION"),
-        (400, "AuthorizationHeaderMalformed", "another region"),
+        (301, "PermanentRedirect", "AWS_REGION"),
+        (400, "AuthorizationHeaderMalformed", "AWS_REGION"),
         (404, "NoSuchBucket", "there is no such bucket"),
     ],
 )
@@ -391,7 +391,7 @@ def test_missing_credentials_and_addresses_are_one_line(store: Store, monkeypatc
         put(place("s3://no-such-bucket/x"), b"data")
     monkeypatch.setenv("AWS_ALLOW_HTTP", "false")
     object_store.forget()
-    with pytest.raises(BertprepError, match="set AWS_ALLOW_HTTP=true"):
+    with pytest.raises(BertprepError, match="unless AWS_ALLOW_HTTP=true"):
         put(store.place("x"), b"data")
     monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
     monkeypatch.setenv("AWS_METADATA_ENDPOINT", store.address)
