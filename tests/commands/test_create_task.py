@@ -16,11 +16,10 @@ import bertprep
 from bertprep.cli import main
 from bertprep.records.data_sets import find_records
 from bertprep.records.examples import ClassificationExamples, SquadEvalExamples, SquadExamples
-from bertprep.records.write import write_examples
 from bertprep.tasks import records as task_records
 from bertprep.work.layout import TEST, TRAINING
 from bertprep.work.manifest import read_manifest, sha256_of
-from tests.corpora import pad_at, sums
+from tests.corpora import sums
 from tests.golden import GOLDEN
 
 FINETUNE = GOLDEN / "finetune"
@@ -119,40 +118,6 @@ def test_squad_becomes_google_s_records(workspace: Path) -> None:
         assert manifest.counts["dev_questions"] == 44
 
 
-@pytest.mark.parametrize("task", [["squad"], ["glue", "mrpc"]], ids=["squad", "glue"])
-def test_padding_is_the_number_of_pad(
-    task: list[str], workspace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    vocab, out = pad_at(200, tmp_path), tmp_path / "out"
-    line = ["task", *task, "--workdir", str(workspace), "--output", str(out), "--workers", "1"]
-    assert main([*line, "--vocab", str(vocab)]) == 0
-    said = f"create: [PAD] is token 200 of {vocab}: padding of input_ids has that id\n"
-    assert capsys.readouterr().err.count(said) == 1
-    assert main(["validate", str(out), "--workers", "1"]) == 0
-    assert main([*line[:-4], "--output", str(tmp_path / "usual"), "--workers", "1"]) == 0
-    for split in (TRAINING, "dev"):
-        found, usual = read(out / "tfrecord" / split), read(tmp_path / "usual/tfrecord" / split)
-        text = usual.input_mask == 1
-        tokens = {name: np.array((path).read_text(encoding="utf-8").splitlines()) for name, path in
-                  {"found": vocab, "usual": VOCABULARY}.items()}  # fmt: skip
-        assert not text.all()
-        np.testing.assert_array_equal(found.input_ids[~text], 200)
-        np.testing.assert_array_equal(tokens["found"][found.input_ids], tokens["usual"][usual.input_ids])
-        for name in ("input_mask", "segment_ids"):
-            np.testing.assert_array_equal(getattr(found, name), getattr(usual, name))
-        found.input_ids[~text] = 0
-        write_examples([found], {"tfrecord": next((out / "tfrecord" / split).iterdir())})
-    findings = [finding for outcome in bertprep.validate([out / "tfrecord"], workers=1) for finding in outcome.findings]
-    wrong = [finding for finding in findings if finding.code == "padding"]
-    assert wrong
-    assert all(finding.expected.startswith("input_ids 200, the number of [PAD], after the ") for finding in wrong)
-    assert {finding.found[:14] for finding in wrong} == {"0 at position "}
-    (out / "ofrecord/vocab.txt").unlink()
-    (out / "ofrecord/manifest.json").unlink()
-    alone = [finding for outcome in bertprep.validate([out / "ofrecord"], workers=1) for finding in outcome.findings]
-    assert [finding.code for finding in alone] == ["vocabulary"]
-
-
 def test_what_is_dropped_is_counted_and_named(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = workspace / "download/squad/v1.1/train-v1.1.json"
     content = json.loads(path.read_text())
@@ -192,33 +157,6 @@ def test_a_file_of_the_user_s_is_not_replaced_by_the_questions(
         assert theirs.read_text() == "MY OWN FILE"
     shutil.copyfile(made / "tfrecord/dev.json", theirs)
     assert main(["convert", str(made), str(theirs.parent)]) == 0
-
-
-def test_windows_of_squad_are_not_picked(workspace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = bertprep.create_squad(workdir=workspace, formats="tfrecord").folders["tfrecord"]
-    for source in (folder, folder / "dev/squad_v1.1_dev_00000.tfrecord"):
-        capsys.readouterr()
-        assert main(["convert", str(source), str(tmp_path / "picked"), "--pick", "3"]) == 2
-        assert f"--pick 3: {source} has windows of SQuAD's questions" in capsys.readouterr().err
-        assert not (tmp_path / "picked").exists()
-    glue = bertprep.create_glue(name="mrpc", workdir=workspace, formats="tfrecord").folders["tfrecord"]
-    bertprep.convert(glue, tmp_path / "picked", pick=3)
-    assert len(read(tmp_path / "picked/dev")) == 3
-
-
-def test_mnli_has_two_of_each(workspace: Path) -> None:
-    created = bertprep.create_glue(name="mnli", workdir=workspace, formats="tfrecord")
-    folder = created.folders["tfrecord"]
-    assert sorted(path.name for path in folder.iterdir() if path.is_dir()) == [
-        "dev", "dev_mismatched", "submission", "submission_mismatched", "training",
-    ]  # fmt: skip
-    manifest = read_manifest(folder)
-    assert manifest is not None
-    assert manifest.made_with["labels"] == ["contradiction", "entailment", "neutral"]
-    found = find_records(folder)
-    assert found.splits == ["training", "test", "dev_mismatched", "submission", "submission_mismatched"]
-    assert found.notes == ()
-    assert [path.parent.name for path in found.paths(TRAINING) + found.paths(TEST)] == ["training", "dev"]
 
 
 def test_one_s_own_task(tmp_path: Path) -> None:

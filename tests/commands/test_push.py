@@ -23,8 +23,6 @@ import bertprep
 from bertprep import BertprepError, InstanceSettings, UsageError
 from bertprep.commands.push import Pushed
 from bertprep.config import SquadSettings
-from bertprep.files.object_store import put
-from bertprep.files.places import place
 from bertprep.instances.tokenizer import Tokenizer
 from bertprep.records import FEATURES
 from bertprep.records.columns import features_of
@@ -36,7 +34,7 @@ from tests.corpora import sums
 from tests.golden import GOLDEN
 from tests.hub_server import Answer, HubServer, use_hub
 from tests.hub_uploads import Account
-from tests.object_store import Store, store
+from tests.object_store import store
 
 __all__ = ["store"]  # a fixture
 
@@ -146,17 +144,6 @@ def test_what_is_pushed_comes_back(hub: HubServer, made: Path, tmp_path: Path, g
     assert [number for line in encoded for number in line.ids] == found.tokens.tolist()
 
 
-@pytest.mark.usefixtures("hub")
-def test_records_in_a_store_are_pushed_as_those_on_a_disk(records: Path, store: Store, tmp_path: Path) -> None:
-    for path in records.rglob("*"):
-        if path.is_file():
-            put(place(f"{store.url}/mine/{path.relative_to(records)}"), path.read_bytes())
-    from_disk = bertprep.push(records, "me/disk", workers=1)
-    from_store = bertprep.push(f"{store.url}/mine", "me/store", workdir=tmp_path / "data", workers=1)
-    assert from_store.files == from_disk.files
-    assert not bertprep.push(f"{store.url}/mine", "me/store", workdir=tmp_path / "data", workers=1).changed
-
-
 def test_only_what_differs_is_sent(hub: HubServer, records: Path, tmp_path: Path) -> None:
     first = bertprep.push(records, NAME)
     assert set(sent(hub).values()) == {1}
@@ -227,16 +214,6 @@ def test_a_push_outlasts_faults(hub: HubServer, records: Path) -> None:
     assert len(hub.uploads.commits) == 1
     assert pushed.commit == hub.repositories[REPOSITORY].revisions["main"]
     assert json.loads(files_on(hub)[MANIFEST])["files"] == pushed.files
-
-
-def test_the_token_goes_to_the_hub_alone(hub: HubServer, records: Path) -> None:
-    with HubServer() as stranger:
-        hub.uploads.verify_at = f"{stranger.url}/verify"
-        stranger.fail("/verify", times=None, status=200)
-        bertprep.push(records, NAME)
-        assert stranger.asked_for("/verify")
-        assert not any("Authorization" in asked.headers for asked in stranger.asked)
-    assert all(asked.headers["Authorization"] == f"Bearer {TOKEN}" for asked in hub.asked_for("/objects/batch"))
 
 
 def test_datasets_loads_what_was_pushed(hub: HubServer, records: Path, tmp_path: Path) -> None:

@@ -89,13 +89,6 @@ def test_records_are_made_of_what_was_sharded_and_never_silently_of_something_el
         name_made_corpus(workspace)
 
 
-def test_the_language_is_that_of_the_wikipedia(tmp_path: Path) -> None:
-    download(Workspace(tmp_path), "wikicorpus_de", [["Am 5. Mai kam er z.B. heim. Gut.", "Noch ein Artikel."]])
-    manifest = shard(workdir=tmp_path)
-    assert manifest.made_with["language"] == "de"
-    assert "Am 5. Mai kam er z.B. heim.\nGut.\n" in text_of(Workspace(tmp_path), "wikicorpus_de")
-
-
 @pytest.mark.parametrize("name", ["wikicorpus_en", "bookscorpus", "books_wiki_en_corpus"])
 @pytest.mark.parametrize("suffix", ["txt", "jsonl"])
 def test_own_text_may_have_the_name_that_trainers_look_for(name: str, suffix: str, tmp_path: Path) -> None:
@@ -113,21 +106,6 @@ def test_own_text_may_have_the_name_that_trainers_look_for(name: str, suffix: st
     with pytest.raises(UsageError, match="cannot have that name there"):
         shard(workdir=workspace.root, corpus=name)
     assert text_of(workspace, name) == "This is mine.\n\n"
-
-
-@pytest.mark.parametrize("left", ["download", "sharded"])
-def test_own_text_does_not_mix_with_that_of_a_download(left: str, tmp_path: Path) -> None:
-    """As long as anything is left of the download."""
-    (tmp_path / "own.jsonl").write_text('{"text": "This is mine."}\n{"text": "This too."}\n')
-    workspace = Workspace(tmp_path / "data")
-    download(workspace, "wikicorpus_en", [ARTICLES])
-    shard(workdir=workspace.root, corpus="wikipedia")
-    for folder in {"download", "sharded"} - {left}:
-        shutil.rmtree(workspace.root / folder)
-    before = sums(workspace.root / left)
-    with pytest.raises(BertprepError, match=r"cannot have that name there|was made with another --input"):
-        shard([tmp_path / "own.jsonl"], workdir=workspace.root, corpus="wikipedia")
-    assert sums(workspace.root / left) == before
 
 
 def test_wikipedia_becomes_shards_of_prose(tmp_path: Path) -> None:
@@ -155,16 +133,6 @@ def test_sentences_of_bookcorpus_are_kept_and_joined_to_books(tmp_path: Path) ->
     books = text_of(workspace, "bookscorpus").split("\n\n")
     assert sorted(map(len, (book.split("\n") for book in books[:2]))) == [2, 601]
     assert "\n".join(other) in books  # the second of these lines is two sentences to a splitter, and one here
-
-
-def test_both_are_one_corpus(tmp_path: Path) -> None:
-    workspace = Workspace(tmp_path)
-    download(workspace, "wikicorpus_en", [ARTICLES])
-    download(workspace, "bookscorpus", [SENTENCES])
-    manifest = shard(workdir=tmp_path, shards=1, test_fraction=0)
-    assert {given["reader"] for given in manifest.made_with["inputs"]} == {"wikipedia", "bookcorpus"}
-    assert "copyright 2011 by a. writer\nhe said number 0 .\n" in text_of(workspace, "books_wiki_en_corpus")
-    assert "Anarchism is a philosophy.\n" in text_of(workspace, "books_wiki_en_corpus")
 
 
 def test_a_download_that_is_not_whole_is_no_corpus(tmp_path: Path) -> None:

@@ -86,15 +86,6 @@ def test_every_way_gives_the_shards_of_the_text(
     assert shards(tmp_path / "work", field=field, **given) == expected
 
 
-def test_rows_that_were_chosen_or_shuffled_are_taken(made: datasets.Dataset, expected: dict[str, str], tmp_path: Path) -> None:
-    shuffled = made.shuffle(seed=1)
-    restored = shuffled.select([shuffled["id"].index(n) for n in range(60)])
-    assert shards(tmp_path / "a", dataset=restored) == expected
-    assert shards(tmp_path / "b", dataset=made.filter(lambda row: row["text"]), field="text.de", workers=2) == expected
-    restored.save_to_disk(tmp_path / "saved")
-    assert shards(tmp_path / "c", dataset=tmp_path / "saved") == expected
-
-
 @pytest.mark.parametrize("field", FIELDS)
 def test_streams_are_read_once(field: str, made: datasets.Dataset, expected: dict[str, str], tmp_path: Path) -> None:
     read = []
@@ -138,13 +129,6 @@ def test_workers_clean_what_one_process_reads(
         shards(tmp_path, dataset=cut, workers=workers)
     assert not list((tmp_path / "sharded").rglob("*.arrow"))
     assert shards(tmp_path, dataset=made, workers=workers) == expected
-
-
-def test_each_text_of_a_list_is_a_line(tmp_path: Path) -> None:
-    table = pa.table({"text": [["One. Two.", None, "Three\nfour", ""], None, [], ["Five."]]})
-    bertprep.shard(dataset=table, shards=1, test_fraction=0, splitter="lines", workdir=tmp_path, corpus="mine", workers=1)
-    (path,) = (tmp_path / "sharded").rglob("*.txt")
-    assert path.read_text() == "Five.\n\nOne. Two.\nThree four\n\n"
 
 
 TABLE = (
@@ -260,13 +244,6 @@ def test_a_folder_that_is_damaged_or_hostile_is_refused(name: str, tmp_path: Pat
     with pytest.raises(BertprepError, match=f"{tmp_path}.*{message}") as error:
         find_saved(tmp_path, None, "text")
     assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize("content", ['{"splits": ["../up"]}', '{"splits": "train"}', "{}", '{"splits": ["train"]}', "\0"])
-def test_a_dictionary_of_splits_that_is_damaged_is_refused(content: str, tmp_path: Path) -> None:
-    (tmp_path / "dataset_dict.json").write_text(content)
-    with pytest.raises(BertprepError, match=r"dataset_dict\.json: is not as|train/state\.json: is missing; copy or save"):
-        find_saved(tmp_path, None, "text")
 
 
 @pytest.mark.parametrize("make", [pa.ipc.new_stream, pa.ipc.new_file])

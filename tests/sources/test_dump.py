@@ -3,7 +3,6 @@
 import bz2
 import gzip
 import io
-import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -92,28 +91,6 @@ def test_every_compression_gives_the_same_and_a_cut_one_is_an_error(packing: str
     assert "\n" not in str(raised.value)
 
 
-def test_a_stream_is_read_a_page_at_a_time() -> None:
-    class Endless(io.RawIOBase):
-        """40 MB of XML, in articles of 1 MB, that is nowhere as a whole."""
-
-        remaining = 40
-        rest = HEAD.encode()
-
-        def read(self, size: int = -1) -> bytes:
-            while len(self.rest) < size and self.remaining:
-                self.remaining -= 1
-                self.rest += page("A", "words " * 170_000).encode() + (b"" if self.remaining else b"</mediawiki>")
-            block, self.rest = self.rest[:size], self.rest[size:]
-            return block
-
-    tracemalloc.start()
-    try:
-        assert sum(1 for _ in read_dump(Endless(), "dump.xml")[1]) == 40  # type: ignore[arg-type]
-        assert tracemalloc.get_traced_memory()[1] < 16_000_000
-    finally:
-        tracemalloc.stop()
-
-
 @pytest.mark.parametrize(
     ("xml", "message"),
     [
@@ -129,10 +106,3 @@ def test_a_file_that_is_not_a_complete_export_is_an_error(xml: str, message: str
     with pytest.raises(BertprepError, match=f"^dump.xml: .*{message}") as raised:
         read(xml)
     assert "\n" not in str(raised.value)
-
-
-def test_articles_before_the_damage_are_yielded() -> None:
-    _, pages = read_dump(io.BytesIO(f"{HEAD}{page('A', 'text')}{page('B', 'x')[:-9]}".encode()), "dump.xml")
-    assert next(pages) == Page("A", "text")
-    with pytest.raises(BertprepError, match="whole MediaWiki export"):
-        next(pages)

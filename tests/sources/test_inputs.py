@@ -49,13 +49,6 @@ def test_every_kind_in_every_packing_gives_the_same_documents(name: str, content
 
 
 @pytest.mark.parametrize("packing", [".gz", ".bz2", ".zst"])
-def test_an_archive_of_several_parts_is_read_to_its_end(packing: str, tmp_path: Path) -> None:
-    path = tmp_path / f"a.txt{packing}"
-    path.write_bytes(PACK[packing](b"One.\n\n") + PACK[packing](b"Two.\n"))
-    assert documents_of(path) == ["One.", "Two."]
-
-
-@pytest.mark.parametrize("packing", [".gz", ".bz2", ".zst"])
 @pytest.mark.parametrize("damage", ["cut off", "changed", "another format", "empty", "followed by something else"])
 def test_a_broken_archive_is_an_error_and_leaves_no_text(packing: str, damage: str, tmp_path: Path) -> None:
     path = tmp_path / f"a.txt{packing}"
@@ -256,10 +249,3 @@ def test_records_are_not_text(suffix: str, tmp_path: Path) -> None:
     parquet(records / "a.parquet", ["One."])
     with pytest.raises(BertprepError, match=r"manifest\.json: line 1: is JSON over several lines"):
         documents_of(records / "a.parquet", records / "manifest.json")
-
-
-@pytest.mark.parametrize("name", ["enwiki-latest-pages-articles1.xml-p000000010p000030302.bz2", "dewiki.xml", "a.xml.zst"])
-def test_a_dump_is_known_by_its_name(name: str, tmp_path: Path) -> None:
-    (tmp_path / name).write_bytes(b"")
-    (source,) = find_sources([tmp_path / name], field="text", one_document=False)
-    assert source.reader == "dump"

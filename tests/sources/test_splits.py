@@ -207,16 +207,6 @@ def test_gated_and_private_data_sets_say_what_to_do(hub: HubServer, tmp_path: Pa
     assert sharded(tmp_path, dataset="wikimedia/wikipedia:20231101.de")[1] == 10
 
 
-@pytest.mark.usefixtures("hub")
-def test_a_file_that_was_removed_is_fetched_again(tmp_path: Path) -> None:
-    sharded(tmp_path, dataset="wikimedia/wikipedia:20231101.de")
-    path = tmp_path / "download/datasets/wikimedia/wikipedia/20231101.de-train" / GERMAN
-    content = path.read_bytes()
-    path.unlink()
-    sharded(tmp_path, dataset="wikimedia/wikipedia:20231101.de", corpus="again")
-    assert path.read_bytes() == content
-
-
 @pytest.mark.parametrize(
     ("path", "count"),
     [
@@ -235,10 +225,3 @@ def test_an_address_of_the_hub_is_a_file_a_folder_or_a_pattern(path: str, count:
     hub.asked.clear()
     assert sharded(tmp_path, f"hf://{path}", corpus="again")[1] == count
     assert not hub.asked
-
-
-@pytest.mark.usefixtures("hub")
-def test_the_extra_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "datasets", None)
-    text = complaint(tmp_path, dataset="some/texts:small")
-    assert text == "--dataset some/texts: needs the Python package datasets; pip install 'bertprep[datasets]'"

@@ -30,22 +30,14 @@ def predict(features: SquadFeatures, starts: Logits, ends: Logits, **options: An
 
 # The text of a context between two positions; its first token is at position 3, and one row holds all.
 TEXTS: dict[str, tuple[str, int, int, str]] = {
-    "a word": ("a b c", 4, 4, "b"),
     "capitals return": ("The CAFE c", 3, 4, "The CAFE"),
-    "accents return": ("a Café c", 4, 4, "Café"),
-    "without the comma": ("a b, c", 4, 4, "b"),
     "without the brackets": ("(1895-1943).", 4, 6, "1895-1943"),
-    "with a bracket": ("(1895-1943).", 3, 4, "(1895"),
     "a piece of a word": ("a xyz", 4, 5, "xy"),
     "a piece that is found earlier in the word": ("a xyxz", 6, 6, "x"),
-    "two spaces become one": ("a  b c", 3, 4, "a b"),
-    "a line end becomes a space": ("a\nb c", 3, 4, "a b"),
     "a narrow no-break space becomes a space": ("a\u202fb c", 3, 4, "a b"),
     "a no-break space stays, with its word": ("a\u00a0b c", 3, 3, "a\u00a0b"),
     "a combining accent: lengths differ, the whole word": ("cafe\u0301, c", 3, 3, "cafe\u0301,"),
     "an unknown token: the whole words": ("a ß, c", 4, 4, "ß,"),
-    "CJK": ("北京大学", 4, 5, "京大"),
-    "an emoji before": ("😀 a, b", 4, 4, "a"),
     "## in the text vanishes: the whole word": ("a ##b c", 4, 6, "##b"),
 }
 
@@ -66,24 +58,11 @@ def test_an_answer_is_in_the_context_and_in_order(tmp_path: Path) -> None:
     assert predict(features, {**outside, (0, 5): 2.0}, {**outside, (0, 4): 5.0}).best == {"q1": "a b"}
 
 
-def test_an_answer_has_at_most_so_many_tokens(tmp_path: Path) -> None:
-    features = features_of(tmp_path, "a b c d", question(answers=[answer("a b c d", "a")]), seq=12)
-    starts, ends = {(0, 3): 5.0}, {(0, 6): 5.0, (0, 5): 4.0, (0, 4): 3.0}
-    lengths = {length: predict(features, starts, ends, max_answer_length=length).best["q1"] for length in (4, 3, 2)}
-    assert lengths == {4: "a b c d", 3: "a b c", 2: "a b"}
-
-
 def test_equal_logits_keep_their_order(tmp_path: Path) -> None:
     """All are equal: the first start with its ends in order, then the next one; 0.0 and -0.0 are equal too."""
     features = features_of(tmp_path, "a b c", question(answers=[answer("a b c", "a")]), seq=12)
     texts = [entry["text"] for entry in predict(features, {(0, 3): -0.0}, {(0, 3): -0.0}).nbest["q1"]]
     assert texts == ["a", "a b", "a b c", "b", "b c", "c"]
-
-
-def test_the_same_text_is_listed_once(tmp_path: Path) -> None:
-    features = features_of(tmp_path, "a b a", question(answers=[answer("a b a", "a")]), seq=12)
-    texts = [entry["text"] for entry in predict(features, {(0, 5): 1.0}, {}).nbest["q1"]]
-    assert texts == ["a", "a b", "a b a", "b", "b a"]
 
 
 def test_windows_of_a_question_compete(tmp_path: Path) -> None:

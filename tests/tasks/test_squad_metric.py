@@ -125,12 +125,6 @@ def test_unscorable_input_is_one_line(folder: Path, arguments: list[str], says: 
     assert says in line
 
 
-def test_without_arguments_the_program_of_v2_0_shows_its_help(folder: Path) -> None:
-    done = run(folder, "evaluate-v2.0.py")
-    assert done.returncode == 1
-    assert "data.json pred.json" in done.stdout
-
-
 def test_the_programs_need_only_python_3_6() -> None:
     for version in VERSIONS:
         tree = ast.parse(evaluation_program(version), feature_version=(3, 6))

@@ -16,7 +16,6 @@ from bertprep.weights.safetensors import read_safetensors, write_safetensors
 from tests.trainer.small_runs import WEIGHTS, read_golden
 from trainer.model_config import ModelConfig
 from trainer.tasks import Pretraining
-from trainer.weights import initial_values
 
 
 @pytest.fixture
@@ -40,14 +39,6 @@ def test_theirs_to_ours_and_back(config: ModelConfig, tmp_path: Path) -> None:
     for name, value in theirs.items():
         np.testing.assert_array_equal(again[name], value)
     assert (tmp_path / "model.safetensors").read_bytes()[16:].startswith(b'data__":{"format":"pt"}')
-
-
-def test_ours_to_theirs_and_back(tmp_path: Path) -> None:
-    config = ModelConfig.preset("tiny", vocab_size=100)
-    weights = initial_values(config, seed=3, task=Pretraining())
-    save_weights(tmp_path / "model.safetensors", weights)
-    for name, value in load_weights(tmp_path / "model.safetensors", Pretraining().variable_shapes(config)).items():
-        np.testing.assert_array_equal(value, weights[name])
 
 
 def test_old_names_and_copies_are_understood(config: ModelConfig, tmp_path: Path) -> None:
@@ -100,19 +91,6 @@ def test_every_precision_is_read_as_float32(tmp_path: Path) -> None:
     for array in arrays.values():
         assert array.dtype == np.float32
         np.testing.assert_array_equal(array.ravel(), values)
-
-
-def test_weights_of_another_size_are_refused(config: ModelConfig) -> None:
-    other = ModelConfig.from_settings({**config.__dict__, "vocab_size": 98})
-    with pytest.raises(BertprepError, match=r"has 97 word embeddings for a vocabulary of 98 tokens, too few: it is of"):
-        load_weights(WEIGHTS, Pretraining().variable_shapes(other))
-
-
-def test_weights_without_heads_are_refused(config: ModelConfig, tmp_path: Path) -> None:
-    encoder = {name: value for name, value in read_safetensors(WEIGHTS).items() if name.startswith("bert")}
-    write_safetensors(tmp_path / "encoder", encoder, {})
-    with pytest.raises(BertprepError, match=r"lacks 7 of the model's 46 variables: cls\.predictions\.transform"):
-        load_weights(tmp_path / "encoder", Pretraining().variable_shapes(config))
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 something else", WEIGHTS.read_bytes()[:-100]])
