@@ -40,9 +40,8 @@ class Create(InFormats, InstanceSettings, OfText, InParts):
         """
         from bertprep.commands.record_job import resolve
 
-        part, workers = self.read_part(), self.start_workers(shared=place(self.output or self.workdir))
-        job = resolve(self, workers, part)
-        return job.run(part, workers, self.reporter)
+        workers = self.start_workers(shared=place(self.output or self.workdir))
+        return resolve(self, workers).run(self, workers)
 
     def forecast(self) -> Forecast:
         """Forecast what `create` with these arguments makes, as if nothing were made yet; raises as `create` does.

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bertprep.commands import Created
 from bertprep.commands.shard import check_lines_are_sentences, check_text_files, choose_corpus, ensure_shards, finished_shards
-from bertprep.commands.vocab import DEFAULT_VOCABULARY_SIZE, find_vocabulary, trained_vocabulary
+from bertprep.commands.vocab import Vocab, find_vocabulary
 from bertprep.config import Dialect, InstanceSettings, RecordFormat
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.places import place
@@ -28,7 +29,6 @@ from bertprep.work.layout import (
     TEST,
     TRAINING,
     VOCABULARY,
-    Workspace,
     record_file_name,
     settings_name,
     split_folder,
@@ -36,14 +36,13 @@ from bertprep.work.layout import (
     token_shard_name,
     tokens_name,
 )
-from bertprep.work.ledger import Ledger, check_begun_by_older
+from bertprep.work.ledger import Entry, Ledger, check_begun_by_older
 from bertprep.work.manifest import RECORDS, TOKEN_SHARDS, Manifest, read_finished, versions_of
-from bertprep.work.parts import Part
 from bertprep.work.run import Maker, Task, run
 
 if TYPE_CHECKING:
     from bertprep.commands.create import Create
-    from bertprep.commands.request import OfText
+    from bertprep.commands.request import InParts
     from bertprep.commands.tokenize import Tokenize
 
 GENERATOR = "google-research/bert eedf5716"
@@ -59,114 +58,123 @@ class Job:
     tasks: Sequence[Task]
     remarks: Sequence[str] = ()
 
-    def run(self, part: Part | None, workers: int, reporter: Reporter) -> Created:
-        """Make what is missing."""
+    def run(self, request: InParts, workers: int) -> Created:
+        """Make what is missing of the request's part."""
         started = time.monotonic()
         for line in self.remarks:
-            reporter.say(line)
-        made = run(self.maker, self.ledgers, self.tasks, part, workers, reporter)
+            request.reporter.say(line)
+        made = run(self.maker, self.ledgers, self.tasks, request.read_part(), workers, request.reporter)
         folders = {str(key): ledger.folder for key, ledger in self.ledgers.items()}
         manifests = {str(key): manifest for key, manifest in made.manifests.items()}
         return Created(folders, manifests, time.monotonic() - started, made.tasks)
 
 
+class Shard(NamedTuple):
+    """A text shard, or the .bin of a token shard; `entry` is that of the manifest of text shards, None of what was given."""
+
+    split: str
+    number: int
+    path: Path
+    entry: Entry | None = None
+
+
 @dataclass(frozen=True)
 class Texts:
-    """The text shards of a corpus, or what the user gave as such: text files, or token shards, whose files are their .bin."""
+    """The text shards of a corpus, or what the user gave as such: text files, or token shards."""
 
-    workspace: Workspace
     corpus: str
-    shards: list[tuple[str, int, Path]]  # split, number, file
+    shards: Sequence[Shard]
     made_from: dict[str, Any]
-    sharded: Manifest | None  # of the text shards of a corpus
+    is_of_workspace: bool = False
     tokens: DataSet | None = None  # where token shards were given
 
 
-def resolve(request: Create, workers: int, part: Part | None) -> Job:
+def resolve(request: Create, workers: int) -> Job:
     """Return the job that a request of `create` describes; missing text shards and a missing vocabulary are made and kept.
 
-    A `part` needs finished text shards, which many machines can have made no other way. `inputs` may name token shards, and
+    A part needs finished text shards, which many machines can have made no other way. `inputs` may name token shards, and
     finished ones of the workspace are taken instead of the text they were made of. Unless `lines_are_sentences`, text that is
     to give pairs must look as if they were.
     """
     settings, dialect, formats = narrowed(InstanceSettings, request), request.dialect, request.record_formats
     given = find_given_tokens(request.inputs, request.reporter)
-    texts = _given_tokens(given, request) if given else find_texts(request, workers, part)
-    if request.inputs and not given and settings.has_pairs and not request.lines_are_sentences:
-        check_lines_are_sentences([path for _, _, path in texts.shards])
-    vocabulary = vocabulary_of(texts, request, workers, part)
-    kept = _kept_tokens(texts, vocabulary, cased=settings.cased)
-    taken = {shard.bin.parent for path, shard in kept.items() if shard.bin != path}
-    remark = f"create: takes the tokens in {min(taken)} as long as the text is the same" if taken else ""
+    texts = _given_tokens(given, request) if given else _find_texts(request, workers, pairs=settings.has_pairs)
+    vocabulary = _find_or_train_vocabulary(texts, request, workers)
+    kept = _kept_tokens(texts, vocabulary, request)
+    taken = {tokens.bin.parent for path, tokens in kept.items() if tokens.bin != path}
     maker = RecordMaker(
-        vocabulary=vocabulary, cased=settings.cased, checks_text=texts.sharded is None, remark=remark, settings=settings,
+        vocabulary=vocabulary,
+        cased=settings.cased,
+        checks_text=not texts.is_of_workspace,
+        remark=f"create: takes the tokens in {min(taken)} as long as the text is the same" if taken else "",
+        settings=settings,
         dialect=dialect,
-    )  # fmt: skip
+    )
     tasks = [
         Task(
-            str(path),
-            record_names(formats, texts.corpus, split, number, dialect),
-            TextShard(path, number, kept.get(path), _entry_of(texts, split, path)),
+            str(each.path),
+            record_names(formats, texts.corpus, each.split, each.number, dialect),
+            TextShard(each.path, each.number, kept.get(each.path), each.entry),
         )
-        for split, number, path in texts.shards
+        for each in texts.shards
     ]
-    template = Ledger(
-        folder=texts.workspace.root,
-        kind=RECORDS,
-        made_with={
-            "generator": GENERATOR,
-            **settings.made_with,
-            **dialect.made_with,
-            "corpus": texts.corpus,
-            **texts.made_from,
-            "vocabulary": vocabulary.made_with,
-        },
-        versions={},
-        copies={VOCABULARY: vocabulary.path},
-        advice=_advice(texts),
-    )
-    if texts.sharded:
-        made_from = texts.made_from
-        name = settings_name(settings, shards=made_from["shards"], test_fraction=made_from["test_fraction"], dialect=dialect)
-        folders = {each: texts.workspace.records(each, name, texts.corpus) for each in formats}
+    if texts.is_of_workspace:
+        shards, test_fraction = texts.made_from["shards"], texts.made_from["test_fraction"]
+        name = settings_name(settings, shards=shards, test_fraction=test_fraction, dialect=dialect)
+        folders = {each: request.workspace.records(each, name, texts.corpus) for each in formats}
     else:
         folders = folders_of(request.output, formats)
+    made_with = {"generator": GENERATOR, **settings.made_with, **dialect.made_with}
+    template = _ledger(RECORDS, request.workspace.root, made_with, texts, vocabulary)
     ledgers = ledgers_by_format(template, folders, tasks, dict.fromkeys(SPLITS, maker.shape))
     return Job(maker, ledgers, tasks, [*padding_remark(vocabulary), *mask_remark(settings)])
 
 
-def resolve_tokens(request: Tokenize, workers: int, part: Part | None) -> Job:
+def resolve_tokens(request: Tokenize, workers: int) -> Job:
     """Return the job that a request of `tokenize` describes; both files of a token shard have one ledger."""
-    texts, cased = find_texts(request, workers, part), request.cased
-    if request.inputs and not request.lines_are_sentences:
-        check_lines_are_sentences([path for _, _, path in texts.shards])
-    vocabulary = vocabulary_of(texts, request, workers, part)
-    made_with = _tokens_made_with(texts.corpus, texts.made_from, vocabulary, cased=cased)
+    texts = _find_texts(request, workers, pairs=True)
+    vocabulary = _find_or_train_vocabulary(texts, request, workers)
+    maker = TokenMaker(vocabulary=vocabulary, cased=request.cased, checks_text=not texts.is_of_workspace)
     tasks = [
         Task(
-            str(path),
-            {
-                end: ("" if texts.sharded is None else f"{split}/") + token_shard_name(split, texts.corpus, number, end)
-                for end in TokenFile
-            },
-            TextShard(path, number, None, _entry_of(texts, split, path)),
+            str(each.path),
+            {end: _token_name(texts, each, end) for end in TokenFile},
+            TextShard(each.path, each.number, None, each.entry),
         )
-        for split, number, path in texts.shards
+        for each in texts.shards
     ]
-    ledger = Ledger(
-        folder=_tokens_folder(texts.workspace, made_with, vocabulary) if texts.sharded else place(request.output or "."),
-        kind=TOKEN_SHARDS,
-        made_with=made_with,
+    return Job(maker, dict.fromkeys(TokenFile, _token_ledger(texts, vocabulary, request)), tasks)
+
+
+def _ledger(kind: str, folder: Path, made_with: dict[str, Any], texts: Texts, vocabulary: Vocabulary) -> Ledger:
+    """Return the ledger of what is made of these texts with a vocabulary and the settings `made_with`."""
+    return Ledger(
+        folder=folder,
+        kind=kind,
+        made_with={**made_with, "corpus": texts.corpus, **texts.made_from, "vocabulary": vocabulary.made_with},
         versions=versions_of("llvmlite", "numpy"),
         copies={VOCABULARY: vocabulary.path},
-        advice=_advice(texts),
+        advice="choose another --workdir or --corpus" if texts.is_of_workspace else "choose another --output",
     )
-    maker = TokenMaker(vocabulary=vocabulary, cased=cased, checks_text=texts.sharded is None)
-    return Job(maker, dict.fromkeys(TokenFile, ledger), tasks)
 
 
-def _advice(texts: Texts) -> str:
-    return "choose another --workdir or --corpus" if texts.sharded else "choose another --output"
+def _token_ledger(texts: Texts, vocabulary: Vocabulary, request: Create | Tokenize) -> Ledger:
+    folder, made_from = place(request.output or "."), texts.made_from
+    if texts.is_of_workspace:
+        name = tokens_name(
+            cased=request.cased,
+            vocabulary=vocabulary.sha256,
+            shards=made_from["shards"],
+            test_fraction=made_from["test_fraction"],
+        )
+        folder = request.workspace.tokens(name, texts.corpus)
+    return _ledger(TOKEN_SHARDS, folder, {"tokenizer": GENERATOR, "cased": request.cased}, texts, vocabulary)
+
+
+def _token_name(texts: Texts, shard: Shard, end: str) -> str:
+    """Return the name of one file of a token shard, which in an --output folder is not in one of its split."""
+    name = token_shard_name(shard.split, texts.corpus, shard.number, end)
+    return f"{shard.split}/{name}" if texts.is_of_workspace else name
 
 
 def record_names(formats: Sequence[RecordFormat], corpus: str, split: str, number: int, dialect: Dialect) -> dict[str, str]:
@@ -186,18 +194,25 @@ def folders_of(output: Path | str | None, formats: Sequence[RecordFormat]) -> di
     return {each: folder / each for each in formats}
 
 
-def find_texts(request: OfText, workers: int, part: Part | None) -> Texts:
-    """Return the text shards that a request names, those of a corpus made first where they are missing."""
+def _find_texts(request: Create | Tokenize, workers: int, *, pairs: bool) -> Texts:
+    """Return the text shards that a request names, those of a corpus made first where they are missing.
+
+    With `pairs`, given ones must be of a sentence a line, unless the user says so.
+    """
     workspace = request.workspace
     if request.vocab is not None:
         find_vocabulary(workspace, request.vocab)  # refused before text is sharded
     if request.inputs:
         corpus = name_corpus(GIVEN if request.corpus is None else request.corpus, workspace)
-        shards = [(TRAINING, number, path) for number, path in enumerate(check_text_files(request.inputs))]
-        return Texts(workspace, corpus, shards, {"shards": len(shards)}, None)
+        paths = check_text_files(request.inputs)
+        if pairs and not request.lines_are_sentences:
+            check_lines_are_sentences(paths)
+        return Texts(corpus, _given_shards(paths), {"shards": len(paths)})
     corpus = choose_corpus(workspace, request.corpus, request.reporter)
     folder = workspace.sharded(corpus)
-    sharded = finished_shards(workspace, corpus) if part else ensure_shards(workspace, corpus, workers, request.reporter)
+    sharded = (
+        finished_shards(workspace, corpus) if request.part else ensure_shards(workspace, corpus, workers, request.reporter)
+    )
     if sharded is None:
         raise UsageError(
             f"{folder}: has no finished text shards of {corpus}, which parts need; make them first: bertprep shard"
@@ -205,31 +220,27 @@ def find_texts(request: OfText, workers: int, part: Part | None) -> Texts:
     made_from = {name: sharded.made_with[name] for name in ("shards", "test_shards", "test_fraction")}
     made_from["text_sha256"] = digest_of_shards(sharded)
     shards = [
-        (split, number, folder / text_shard(split, corpus, number))
+        Shard(split, number, folder / (name := text_shard(split, corpus, number)), sharded.files[name])
         for split, count in zip(SPLITS, (made_from["shards"], made_from["test_shards"]), strict=True)
         for number in range(count)
     ]
-    return Texts(workspace, corpus, shards, made_from, sharded)
+    return Texts(corpus, shards, made_from, is_of_workspace=True)
 
 
-def vocabulary_of(texts: Texts, request: Create | Tokenize, workers: int, part: Part | None) -> Vocabulary:
+def _given_shards(paths: Sequence[Path]) -> list[Shard]:
+    return [Shard(TRAINING, number, path) for number, path in enumerate(paths)]
+
+
+def _find_or_train_vocabulary(texts: Texts, request: Create | Tokenize, workers: int) -> Vocabulary:
     """Return the vocabulary that is named, or one trained on the training shards, and kept; for token shards their own."""
-    named = None if request.vocab is None else find_vocabulary(texts.workspace, request.vocab)
+    named = None if request.vocab is None else find_vocabulary(request.workspace, request.vocab)
     if texts.tokens:
         return load_vocabulary_of(texts.tokens, named)
-    if named is not None:
-        return load_vocabulary(named)
-    path = trained_vocabulary(
-        texts.workspace,
-        texts.corpus,
-        {path: _entry_of(texts, split, path) for split, _, path in texts.shards if split == TRAINING},
-        size=DEFAULT_VOCABULARY_SIZE,
-        cased=request.cased,
-        part=part,
-        workers=workers,
-        reporter=request.reporter,
-    )
-    return load_vocabulary(path)
+    if named is None:
+        training = {each.path: each.entry for each in texts.shards if each.split == TRAINING}
+        ask = Vocab(workdir=request.workdir, cased=request.cased, progress=request.progress)
+        named = ask.find_or_train(texts.corpus, training, workers)
+    return load_vocabulary(named)
 
 
 def padding_remark(vocabulary: Vocabulary) -> Iterator[str]:
@@ -246,11 +257,6 @@ def mask_remark(settings: InstanceSettings) -> Iterator[str]:
             f"create: --pred {settings.pred} limits the masks: --masked-lm-prob {settings.masked_lm_prob:g} of "
             f"{settings.seq} tokens would be {wanted}, --pred {min(wanted, settings.longest)} allows them"
         )
-
-
-def _entry_of(texts: Texts, split: str, path: Path) -> dict[str, Any] | None:
-    """Return the manifest entry of a text shard; None for text that was given."""
-    return texts.sharded.files[f"{split}/{path.name}"] if texts.sharded else None
 
 
 def find_given_tokens(inputs: Sequence[Path | str], reporter: Reporter) -> DataSet | None:
@@ -275,45 +281,23 @@ def _given_tokens(tokens: DataSet, request: Create) -> Texts:
     cased = tokens.manifest.made_with["cased"] if tokens.manifest else request.cased
     if cased != request.cased:
         raise UsageError(f"{tokens.folder}: was tokenized {'with' if cased else 'without'} --cased; make records of it so too")
-    shards = [(TRAINING, number, path) for number, path in enumerate(tokens.paths(TRAINING))]
-    if not shards:
+    if not (shards := _given_shards(tokens.paths(TRAINING))):
         raise UsageError(f"{tokens.folder}: has no training split; name the folder of the one to make records of")
-    return Texts(request.workspace, corpus, shards, {"shards": len(shards)}, None, tokens)
+    return Texts(corpus, shards, {"shards": len(shards)}, tokens=tokens)
 
 
-def _kept_tokens(texts: Texts, vocabulary: Vocabulary, *, cased: bool) -> dict[Path, TokenShard]:
+def _kept_tokens(texts: Texts, vocabulary: Vocabulary, request: Create) -> dict[Path, TokenShard]:
     """Return the token shards of each text shard: those that were given, or finished ones of the workspace."""
     if texts.tokens:
         folder, listed = texts.tokens.folder, texts.tokens.manifest
-        return {path: TokenShard.of(folder, path.relative_to(folder).as_posix(), listed) for _, _, path in texts.shards}
-    if not texts.sharded:
+        return {each.path: TokenShard.of(folder, each.path.relative_to(folder).as_posix(), listed) for each in texts.shards}
+    ledger, finished = _token_ledger(texts, vocabulary, request), None
+    if texts.is_of_workspace:
+        with contextlib.suppress(BertprepError):  # then the text is tokenized
+            finished = read_finished(ledger.folder, TOKEN_SHARDS, ledger.made_with)
+    if finished is None:
         return {}
-    made_with = _tokens_made_with(texts.corpus, texts.made_from, vocabulary, cased=cased)
-    folder = _tokens_folder(texts.workspace, made_with, vocabulary)
-    try:
-        finished = read_finished(folder, TOKEN_SHARDS, made_with)
-    except BertprepError:  # then the text is tokenized
-        return {}
-    names = [f"{split}/{token_shard_name(split, texts.corpus, n, TokenFile.BIN)}" for split, n, _ in texts.shards]
-    return (
-        {path: TokenShard.of(folder, name, finished) for (_, _, path), name in zip(texts.shards, names, strict=True)}
-        if finished
-        else {}
-    )
-
-
-def _tokens_made_with(corpus: str, made_from: dict[str, Any], vocabulary: Vocabulary, *, cased: bool) -> dict[str, Any]:
-    return {"tokenizer": GENERATOR, "cased": cased, "corpus": corpus, **made_from, "vocabulary": vocabulary.made_with}
-
-
-def _tokens_folder(workspace: Workspace, made_with: dict[str, Any], vocabulary: Vocabulary) -> Path:
-    name = tokens_name(
-        cased=made_with["cased"],
-        vocabulary=vocabulary.sha256,
-        shards=made_with["shards"],
-        test_fraction=made_with["test_fraction"],
-    )
-    return workspace.tokens(name, made_with["corpus"])
+    return {each.path: TokenShard.of(ledger.folder, _token_name(texts, each, TokenFile.BIN), finished) for each in texts.shards}
 
 
 def digest_of_shards(sharded: Manifest) -> str:

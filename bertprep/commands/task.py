@@ -88,7 +88,7 @@ def create_task(request: Squad | Glue) -> Created:
     from bertprep.commands.task_job import resolve_task
 
     workers = request.start_workers(shared=place(request.output or request.workdir))
-    return resolve_task(request).run(request.read_part(), workers, request.reporter)
+    return resolve_task(request).run(request, workers)
 
 
 REQUEST = {"squad": Squad, "glue": Glue}

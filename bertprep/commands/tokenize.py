@@ -35,9 +35,8 @@ class Tokenize(OfText, InParts):
         from bertprep.commands.record_job import resolve_tokens
         from bertprep.records.token_shards import TokenFile
 
-        part, workers = self.read_part(), self.start_workers(shared=place(self.output or self.workdir))
-        job = resolve_tokens(self, workers, part)
-        created = job.run(part, workers, self.reporter)
+        workers = self.start_workers(shared=place(self.output or self.workdir))
+        created = resolve_tokens(self, workers).run(self, workers)
         return replace(
             created, folders={TOKENS: created.folders[TokenFile.BIN]}, manifests={TOKENS: created.manifests[TokenFile.BIN]}
         )

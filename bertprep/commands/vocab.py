@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
@@ -16,13 +15,11 @@ from bertprep.commands.shard import check_text_files, choose_corpus, ensure_shar
 from bertprep.errors import UsageError
 from bertprep.files.places import as_path, place
 from bertprep.options import MADE, described, option
-from bertprep.progress import Reporter
 from bertprep.sources.catalogue import DEFAULT_MODEL
 from bertprep.sources.corpora import GIVEN, name_corpus
 from bertprep.terminal import say, tell
 from bertprep.work.layout import TRAINING, VOCABULARY, Workspace
 from bertprep.work.ledger import Entry
-from bertprep.work.parts import Part
 
 DEFAULT_VOCABULARY_SIZE = 8000
 
@@ -58,12 +55,37 @@ class Vocab(OfCorpus, OnExecutor):
             training = [name for name in sharded.files if name.startswith(TRAINING + "/")]
             texts = {workspace.sharded(corpus) / name: sharded.files[name] for name in training}
         if self.output is None:
-            return trained_vocabulary(
-                workspace, corpus, texts, size=self.size, cased=self.cased, workers=workers, reporter=reporter
-            )
+            return self.find_or_train(corpus, texts, workers)
         path = place(self.output)
-        _train([*texts], path, size=self.size, cased=self.cased, workers=workers, reporter=reporter)
+        self._train([*texts], path, workers)
         return path
+
+    def find_or_train(self, corpus: str, training: Mapping[Path, Entry | None], workers: int) -> Path:
+        """Return the vocabulary in the workspace that was trained on these text shards, each with its manifest entry.
+
+        It is trained first if there is none. Several runs may do so at once, and write the same file.
+        """
+        from bertprep.records.make import check_text, identify_text
+
+        identities = {path: identify_text(path) for path in training}
+        for path, (size_bytes, crc32c) in identities.items():
+            check_text(path, training[path], {"bytes": size_bytes, "crc32c": crc32c})
+        text = hashlib.sha256("".join(crc32c for _, crc32c in identities.values()).encode()).hexdigest()
+        path = self.workspace.vocabulary(corpus, size=self.size, cased=self.cased, text=text)
+        if path.exists():
+            return path
+        self.reporter.say(f"training a vocabulary of {self.size:,} tokens (--vocab takes an existing one): {path}")
+        self._train([*training], path, workers)
+        return path
+
+    def _train(self, files: Sequence[Path], path: Path, workers: int) -> None:
+        """Train a vocabulary, with a message if the text yields fewer tokens than requested."""
+        from bertprep.instances import load_vocabulary
+        from bertprep.text.train_vocabulary import train_vocabulary
+
+        train_vocabulary(files, path, size=self.size, cased=self.cased, workers=workers, reporter=self.reporter)
+        if (tokens := len(load_vocabulary(path))) < self.size:
+            say(f"{path}: has {tokens:,} tokens, all that this text gives; {self.size:,} were asked for")
 
 
 REQUEST = Vocab
@@ -93,48 +115,3 @@ def find_vocabulary(workspace: Workspace, given: Path | str | None, default: str
             f"the vocabulary of {default}, the default, is not downloaded; {command} fetches it, or --vocab FILE names another"
         )
     raise UsageError(f"--vocab {vocab}: is neither a file nor a downloaded vocabulary; {command} fetches it")
-
-
-def trained_vocabulary(
-    workspace: Workspace,
-    corpus: str,
-    training: Mapping[Path, Entry | None],
-    *,
-    size: int,
-    cased: bool,
-    part: Part | None = None,
-    workers: int,
-    reporter: Reporter,
-) -> Path:
-    """Return the vocabulary trained on these training shards, each with its manifest entry; it is trained if there is none.
-
-    Parts do not wait for each other: several may train it, and write the same file.
-    """
-    from bertprep.files.lock import locked
-    from bertprep.instances.vocabulary import SPECIAL_TOKENS
-    from bertprep.records.make import check_text, identify_text
-
-    identities = {path: identify_text(path) for path in training}
-    for path, (size_bytes, crc32c) in identities.items():
-        check_text(path, training[path], {"bytes": size_bytes, "crc32c": crc32c})
-    text = hashlib.sha256("".join(crc32c for _, crc32c in identities.values()).encode()).hexdigest()
-    path = workspace.vocabulary(corpus, size=size, cased=cased, text=text)
-    if path.exists():
-        return path
-    if size < len(SPECIAL_TOKENS):
-        raise UsageError(f"a vocabulary of {size} tokens: must have at least the five special ones")
-    with contextlib.nullcontext() if part else locked(path.parent, f".{path.name}.lock", wait=True):
-        if not path.exists():  # another run may have trained it during the wait
-            reporter.say(f"training a vocabulary of {size:,} tokens (--vocab takes an existing one): {path}")
-            _train([*training], path, size=size, cased=cased, workers=workers, reporter=reporter)
-    return path
-
-
-def _train(files: Sequence[Path], path: Path, *, size: int, cased: bool, workers: int, reporter: Reporter) -> None:
-    """Train a vocabulary, with a message if the text yields fewer tokens than requested."""
-    from bertprep.instances import load_vocabulary
-    from bertprep.text.train_vocabulary import train_vocabulary
-
-    train_vocabulary(files, path, size=size, cased=cased, workers=workers, reporter=reporter)
-    if (tokens := len(load_vocabulary(path))) < size:
-        say(f"{path}: has {tokens:,} tokens, all that this text gives; {size:,} were asked for")
