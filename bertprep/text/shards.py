@@ -175,26 +175,24 @@ def _make(
         )
     rows = list(_placed(sorted_texts, ROWS))
     keys, sizes = weigh_documents(rows, documents, keep_duplicates=job.settings.keep_duplicates)
-    counts = count_shards(len(keys), int(sizes.sum()), job.settings)
-    bounds = cut_hashes(keys, sizes, counts.fractions())
-    names = [text_shard(TRAINING, job.corpus, index) for index in range(counts.training)]
-    names += [text_shard(TEST, job.corpus, index) for index in range(counts.test)]
+    training, test = count_shards(len(keys), int(sizes.sum()), job.settings)
+    fraction = job.settings.test_fraction
+    fractions = [(1 - fraction) / training] * training + [fraction / max(test, 1)] * test
+    names = [text_shard(TRAINING, job.corpus, index) for index in range(training)]
+    names += [text_shard(TEST, job.corpus, index) for index in range(test)]
     runs = _merge(job, sorted_runs)
     ledger = ShardLedger(
         folder=job.folder,
         kind=TEXT_SHARDS,
-        made_with={**made_with, "shards": counts.training, "test_shards": counts.test},
+        made_with={**made_with, "shards": training, "test_shards": test},
         versions=versions_of("sentencex"),
         counts={"dropped_empty": sum(entry["empty"] for entry in sorted_runs.values())},
         copies_of_documents=sum(entry["copies"] for entry in sorted_runs.values()),
     )
-    reduce = _Reduce(
-        job.corpus,
-        tuple(runs),
-        sum(entry["text_bytes"] for entry in runs.values()),
-        keep_duplicates=job.settings.keep_duplicates,
-    )
-    tasks = [Task(name, {"text": name}, within) for name, within in zip(names, pairwise(bounds), strict=True)]
+    text_bytes = sum(entry["text_bytes"] for entry in runs.values())
+    reduce = _Reduce(job.corpus, tuple(runs), text_bytes, keep_duplicates=job.settings.keep_duplicates)
+    bounds = pairwise(cut_hashes(keys, sizes, fractions))
+    tasks = [Task(name, {"text": name}, within) for name, within in zip(names, bounds, strict=True)]
     return run(reduce, {"text": ledger}, tasks, job.part, job.workers, job.reporter).manifests["text"]
 
 
@@ -280,44 +278,38 @@ class _Copy(_Named):
 
 @dataclass(frozen=True)
 class _Unsorted:
-    """Documents of some text: a piece of a file, a whole source, or a batch of a stream."""
+    """Documents of some text: a piece of a file, a whole source, or a batch of a stream; `key` is what determines them."""
 
     text: Piece | Source | Batch
     splitter: str
     language: str
+    location: str
+    key: list[Any]
 
 
 def _sort(
     job: _Job, sources: Sequence[Source], files: Mapping[str, TextFile], copies: Mapping[int, _Copied]
 ) -> dict[str, Entry]:
     """Return the entries of the runs and rows of all sources."""
-    tasks, seen = [], Counter[str]()
-    group: list[_Unsorted] = []
-    made_of: list[Any] = []
-    filled, label = 0, ""
-
-    def finish_group() -> None:
-        nonlocal filled
-        key = _digest(made_of)
-        seen[key] += 1  # the same text may have two names
-        key = _digest(key, seen[key])
-        tasks.append(Task(label, {"runs": key + RUNS, "rows": key + ROWS}, tuple(group)))
-        group.clear()
-        made_of.clear()
-        filled = 0
-
+    groups: list[list[_Unsorted]] = [[]]
+    filled = 0
     for index, source in enumerate(sources):
         splitter = SPLITTERS.get(source.reader, job.settings.splitter)
-        for number, (text, size_bytes) in enumerate(_pieces(source, files, copies[index].batches if source.is_stream else [])):
-            if not group:
-                label = source.location
-            group.append(_Unsorted(text, splitter, job.settings.language or "en"))
-            made_of.append([_metadata(source, files), number, PIECE_BYTES, splitter])
-            filled += size_bytes
+        batches = copies[index].batches if source.is_stream else []
+        for number, (text, size_bytes) in enumerate(_pieces(source, files, batches)):
             if filled >= PIECE_BYTES:
-                finish_group()
-    if group or not tasks:
-        finish_group()
+                groups.append([])
+                filled = 0
+            key = [_metadata(source, files), number, PIECE_BYTES, splitter]
+            groups[-1].append(_Unsorted(text, splitter, job.settings.language or "en", source.location, key))
+            filled += size_bytes
+    tasks, seen = [], Counter[str]()
+    for group in groups:
+        content = _digest([each.key for each in group])
+        seen[content] += 1  # the same text may have two names
+        name = _digest(content, seen[content])
+        label = group[0].location if group else ""
+        tasks.append(Task(label, {"runs": name + RUNS, "rows": name + ROWS}, tuple(group)))
     return job.run(_Sort(f"sort {job.corpus}"), "sorted", tasks)
 
 
@@ -428,22 +420,8 @@ def weigh_documents(
     return keys.astype(np.uint64) << shift, total[keys]
 
 
-@dataclass(frozen=True)
-class ShardCounts:
-    """The number of shards of each split; the test fraction of the text is spread over the test shards."""
-
-    training: int
-    test: int
-    test_fraction: float
-
-    def fractions(self) -> list[float]:
-        """Return the fraction of the text of each shard: the training shards, then the test shards."""
-        training = (1 - self.test_fraction) / self.training
-        return [training] * self.training + [self.test_fraction / max(self.test, 1)] * self.test
-
-
-def count_shards(documents: int, text_bytes: int, settings: ShardSettings) -> ShardCounts:
-    """Return the number of shards for different documents of so many bytes.
+def count_shards(documents: int, text_bytes: int, settings: ShardSettings) -> tuple[int, int]:
+    """Return the numbers of training and test shards for different documents of so many bytes.
 
     Every shard gets at least one document. Test shards are as large as training shards, up to rounding; there is at least one
     if any text is held out. Raises `UsageError` if there are too few documents.
@@ -468,7 +446,7 @@ def count_shards(documents: int, text_bytes: int, settings: ShardSettings) -> Sh
     else:
         training = settings.shards
     test = max(min_test, min(round(training * fraction / (1 - fraction)), documents - training))
-    return ShardCounts(training, test, fraction)
+    return training, test
 
 
 def cut_hashes(keys: npt.NDArray[np.uint64], sizes: npt.NDArray[np.int64], fractions: Sequence[float]) -> list[int]:

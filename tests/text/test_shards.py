@@ -388,8 +388,7 @@ def test_memory_is_a_small_part_of_the_text(tmp_path: Path, monkeypatch: pytest.
 
 
 def counts(documents: int, megabytes: float, **choices: float) -> tuple[int, int]:
-    found = count_shards(documents, int(megabytes * 1_000_000), ShardSettings(**choices))  # type: ignore[arg-type]
-    return found.training, found.test
+    return count_shards(documents, int(megabytes * 1_000_000), ShardSettings(**choices))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
