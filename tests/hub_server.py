@@ -15,7 +15,6 @@ import hashlib
 import json
 import os
 import re
-import ssl
 import threading
 import time
 from collections import Counter
@@ -44,13 +43,10 @@ class Fault:
 
     times: int | None = 1
     status: int = 0
-    retry_after: str = ""
     cut_after: int | None = None
     stall_after: int | None = None
     replace_with: bytes | None = None
-    length: int | None = None
     no_length: bool = False
-    ignore_range: bool = False
     method: str = ""  # of the requests that fail, any if empty
     lost: bool = False  # what was asked for is done, and the answer never comes
     content_range: str = ""
@@ -86,7 +82,7 @@ class Asked:
 class HubServer:
     """Use as a context manager; `repositories` is keyed by "datasets/REPO" or "models/REPO"."""
 
-    def __init__(self, context: ssl.SSLContext | None = None) -> None:
+    def __init__(self) -> None:
         self.repositories: dict[str, Repository] = {}
         self.files: dict[str, bytes] = {}
         self.faults: dict[str, Fault] = {}
@@ -109,9 +105,6 @@ class HubServer:
 
         self._server = _Server(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_port}"
-        if context is not None:
-            self._server.socket = context.wrap_socket(self._server.socket, server_side=True, do_handshake_on_connect=False)
-            self.url = f"https://localhost:{self._server.server_port}"
 
     def __enter__(self) -> "HubServer":
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
@@ -225,7 +218,7 @@ class _Handler(BaseHTTPRequestHandler):
         if body is None:
             self.close_connection = True
         elif fault.status:
-            self._answer(fault.status, b"no", {"Retry-After": fault.retry_after} if fault.retry_after else {})
+            self._answer(fault.status, b"no")
         else:
             with self.hub.lock:
                 for end in [end for end in self.hub.before if path.endswith(end)]:
@@ -252,7 +245,7 @@ class _Handler(BaseHTTPRequestHandler):
         if answer:
             self._say(answer(target.query))
         elif fault.status:
-            self._answer(fault.status, b"no", {"Retry-After": fault.retry_after} if fault.retry_after else {})
+            self._answer(fault.status, b"no")
         elif target.path == "/api/whoami-v2":
             who = hub_uploads.who_is(self.hub.uploads, self._token())
             self._answer(who.status, who.body, who.headers)
@@ -331,7 +324,7 @@ class _Handler(BaseHTTPRequestHandler):
         headers = {"ETag": etag, "Accept-Ranges": "bytes", **({"X-Repo-Commit": commit} if commit else {})}
         wanted = re.fullmatch("bytes=([0-9]+)-", self.headers.get("Range", ""))
         status, first = 200, 0
-        if wanted and not fault.ignore_range and self.headers.get("If-Range", etag) == etag:
+        if wanted and self.headers.get("If-Range", etag) == etag:
             first = int(wanted[1])
             if first >= len(content):
                 self._answer(416, b"", {"Content-Range": f"bytes */{len(content)}"})
@@ -340,31 +333,28 @@ class _Handler(BaseHTTPRequestHandler):
             whole = f"bytes {first}-{len(content) - 1}/{len(content)}"
             headers["Content-Range"] = fault.content_range or whole
         body = content[first:]
-        length = len(body) if fault.length is None else fault.length
         self.send_response(status)
         if not fault.no_length:
-            headers["Content-Length"] = str(length)
+            headers["Content-Length"] = str(len(body))
         for key, value in headers.items():
             self.send_header(key, value)
         self.end_headers()
-        self.close_connection = fault.no_length or length != len(body)
+        self.close_connection = fault.no_length
+        self.close_connection |= fault.cut_after is not None
         if self.command == "GET":
             self._send_body(body, fault)
 
     def _send_body(self, body: bytes, fault: Fault) -> None:
         path = urlsplit(self.path).path
-        ends = [end for end in (fault.cut_after, fault.stall_after) if end is not None]
-        try:
-            for piece in _pieces(body[: min(ends)] if ends else body):
-                self.wfile.write(piece)
-                self.hub.count(path, len(piece))
+        body = body[: fault.cut_after]
+        with contextlib.suppress(OSError):  # the client went away
+            for start in range(0, len(body), PIECE):
+                self.wfile.write(body[start : start + PIECE])
+                self.hub.count(path, len(body[start : start + PIECE]))
                 if self.hub.bytes_per_second:
-                    self.hub.closing.wait(len(piece) / self.hub.bytes_per_second)
-            if fault.stall_after is not None:
-                self.hub.closing.wait(20)
-        except OSError:  # the client went away
-            self.close_connection = True
-        self.close_connection |= bool(ends)
+                    self.hub.closing.wait(PIECE / self.hub.bytes_per_second)
+            return
+        self.close_connection = True
 
     def _answer(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
         self.send_response(status)
@@ -373,11 +363,6 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
-
-
-def _pieces(body: bytes) -> Iterator[bytes]:
-    for start in range(0, len(body), PIECE):
-        yield body[start : start + PIECE]
 
 
 def _is_large(path: str) -> bool:

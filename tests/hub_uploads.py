@@ -49,7 +49,6 @@ class Uploads:
     parts: dict[tuple[str, int], bytes] = field(default_factory=dict)
     private: set[str] = field(default_factory=set)
     part_bytes: int | None = None
-    verify_at: str = ""  # the address that is named for it, if not one of the Hub
     received: Counter[str] = field(default_factory=Counter)  # bytes of bodies by path
     commits: list[dict[str, Any]] = field(default_factory=list)  # the operations of each
 
@@ -162,7 +161,7 @@ def _batch(hub: HubServer, name: str, asked: dict[str, Any]) -> Answer:
         if (size := hub.uploads.part_bytes) and each["size"] > size:
             parts = {str(number + 1): f"{href}/{number + 1}" for number in range(-(-each["size"] // size))}
             upload["header"] = {"chunk_size": str(size), **parts}
-        verify = {"href": hub.uploads.verify_at or f"{hub.url}/{name}.git/info/lfs/verify"}
+        verify = {"href": f"{hub.url}/{name}.git/info/lfs/verify"}
         is_there = each["oid"] in hub.uploads.stored
         objects.append(known if is_there else {**known, "actions": {"upload": upload, "verify": verify}})
     return Answer(200, {"transfer": "basic", "objects": objects})

@@ -14,9 +14,8 @@ wrote is read in the order of its state.json. An object in memory is read once a
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from glob import glob
 from pathlib import Path
@@ -25,11 +24,10 @@ from urllib.parse import urlsplit
 
 from bertprep.errors import BertprepError, UsageError, quoted
 from bertprep.files.places import place
-from bertprep.rules import Rule
 from bertprep.sources.documents import DUMP, MEMORY, TEXT, WHOLE, MemorySource, Source
 from bertprep.sources.fields import column_texts, find_column, row_text, show_names
 from bertprep.sources.readers import file_system, is_local, is_url, is_web, split_hops, suffixes
-from bertprep.untrusted import LIST, NAME, check_values, parse_json, read_bounded
+from bertprep.untrusted import check_name, parse_json, read_bounded
 from bertprep.work.layout import DATASET_DICT, MANIFEST, STATE, TRAIN, is_saved
 from bertprep.work.manifest import sha256_of
 
@@ -42,9 +40,6 @@ IN_FOLDERS = (".txt", *READER_OF)
 NO_TEXT = (".html", ".htm", ".pdf", ".doc", ".docx", ".epub", ".tar", ".tgz", ".zip", ".7z", ".xz", ".rar", ".npz")
 Fetched = Sequence[tuple[Path, dict[str, Any] | None]]
 """Files that were fetched, each with its identity if that is known without reading it."""
-_FILES, _FILE = "_data_files", "filename"
-_INDICES = ("_indices_files", "_indices_data_files")
-_NAMES = replace(NAME, many=True)
 _ROWS = 256  # of a data set in memory that are read at a time
 
 
@@ -169,30 +164,28 @@ def find_saved(folder: Path, split: str | None, field: str) -> list[Source]:
             f"{what}: has no {STATE} or {DATASET_DICT}, so save_to_disk did not write it; --input reads other folders"
         )
     if (folder / DATASET_DICT).is_file():
-        splits = _read_json(folder / DATASET_DICT, {"splits": _NAMES}, "splits")["splits"]
+        [splits] = _read_json(folder / DATASET_DICT, lambda content: [[check_name(name) for name in content["splits"]]])
         folder /= _choose_split(what, splits, split)
         split = None
-    state = _read_json(folder / STATE, {_FILES: LIST}, _FILES)
-    _check_only_split(what, state.get("_split"), split)
-    if any(state.get(name) for name in _INDICES):
+    names, has, indices = _read_json(
+        folder / STATE,
+        lambda state: (
+            [check_name(each["filename"]) for each in state["_data_files"]],
+            state.get("_split"),
+            state.get("_indices_files") or state.get("_indices_data_files"),
+        ),
+    )
+    _check_only_split(what, has, split)
+    if indices:
         raise UsageError(
             f"{folder}: holds rows and, apart from them, their order; save it again: "
             "load_from_disk(...).flatten_indices().save_to_disk(...)"
         )
-    sources = []
-    for given in state[_FILES]:
-        try:
-            name = check_values(given, {_FILE: NAME}, needed=(_FILE,), place=f"{_FILES}.")[_FILE]
-        except ValueError as error:
-            raise _not_saved(folder / STATE, error) from error
-        path = folder / name
-        if not path.is_file():
-            raise BertprepError(f"{path}: is missing, but {STATE} lists it; copy or save the data set again")
-        identity = {"name": name, "bytes": path.stat().st_size, "sha256": sha256_of(path)}
-        sources.append(Source(str(path), "arrow", identity, field))
-    if not sources:
+    if not names:
         raise BertprepError(f"{folder / STATE}: lists no files; save the data set again")
-    return sources
+    if absent := [name for name in names if not (folder / name).is_file()]:
+        raise BertprepError(f"{folder / absent[0]}: is missing, but {STATE} lists it; copy or save the data set again")
+    return [source_at(str(folder / name), field, one_document=False) for name in names]
 
 
 def _choose_split(what: str, splits: list[str], split: str | None) -> str:
@@ -207,17 +200,15 @@ def _check_only_split(what: str, has: object, split: str | None) -> None:
         raise UsageError(f"{what}: has no splits, it is a Dataset and no DatasetDict; leave --split out")
 
 
-def _read_json(path: Path, rules: Mapping[str, Rule], needed: str) -> dict[str, Any]:
+def _read_json(path: Path, pick: Callable[[Any], Sequence[Any]]) -> Sequence[Any]:
+    """Return what `pick` takes out of a JSON file; raises `BertprepError` where it is not as save_to_disk writes it."""
     try:
-        return check_values(parse_json(read_bounded(path)), rules, needed=(needed,))
+        return pick(parse_json(read_bounded(path)))
     except FileNotFoundError:
         raise BertprepError(f"{path}: is missing; copy or save the data set again") from None
-    except ValueError as error:
-        raise _not_saved(path, error) from error
-
-
-def _not_saved(path: Path, error: ValueError) -> BertprepError:
-    return BertprepError(f"{path}: is not as save_to_disk writes it: {error}; copy or save the data set again")
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        why = f"{type(error).__name__}: {error}"
+        raise BertprepError(f"{path}: is not as save_to_disk writes it ({why}); copy or save the data set again") from error
 
 
 def from_memory(dataset: object, split: str | None, field: str) -> list[Source]:
