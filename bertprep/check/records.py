@@ -109,35 +109,54 @@ class RecordChecker:
         step = 1 << max(1, math.ceil(math.log2(max(records, 1) / _MAX_PAIRS))) if records else 0
         self._pairs = records // step if records else 0
         self._sketches = np.zeros((2 * self._pairs + 2, kernel.SKETCH_WORDS), np.uint64)
-        self._sketched_lengths = np.zeros((2 * self._pairs + 2, 2), np.int64)
-        sizes = [seq, pred, tokens, rules.cls, rules.sep, rules.mask, rules.count_rule, step, rules.pad, rules.segments]
-        keys = seq + sum(rules.shape.counts)  # hashes of the text and of all values
+        self._sketched = np.zeros((2 * self._pairs + 2, 2), np.int64)  # the length, 0 for none, and the first token
         log2_of_factorials = [math.lgamma(n + 1) / math.log(2) * kernel.CHOICE for n in range(seq + 1)]
-        self._tables = (
-            np.array(sizes, np.int64), rules.predictions_by_length(), rules.predictions_by_length(halves_up=rules.may_round_up),
-            np.array(np.round(log2_of_factorials), np.int64),
-            np.random.Generator(np.random.PCG64(_HASH_SEED)).integers(0, 2**64, keys, np.uint64) | np.uint64(1),
-            np.zeros(seq + 1, np.int32), np.frombuffer(rules.continues or bytes(tokens + 1), np.uint8),
-            np.zeros((kernel.WORD_ROWS, seq + 1), np.int64), self._faults,
-            counts.lengths, counts.lengths_of_a, counts.predictions, counts.positions, counts.labels, counts.tokens,
-            counts.shown, counts.next_sentence, counts.position_steps, counts.expected_labels,
-            counts.word_positions, counts.word_labels, counts.replaced, counts.signs,
-            self._sketches, self._sketched_lengths, counts.predicted, np.zeros(4 * kernel.SKETCH_WORDS + 1, np.uint64),
-        )  # fmt: skip
-        self._addresses = np.array([table.ctypes.data for table in self._tables], np.int64)
+        keys = seq + sum(rules.shape.counts)  # hashes of the text and of all values
+        fields = vars(counts) | {
+            "seq": seq, "pred": pred, "vocabulary": tokens, "cls": rules.cls, "sep": rules.sep, "mask": rules.mask,
+            "pad": rules.pad, "segments": rules.segments, "count_rule": rules.count_rule, "step": step,
+            "by_length": rules.predictions_by_length(),
+            "half_up": rules.predictions_by_length(halves_up=rules.may_round_up),
+            "kinds": np.frombuffer(rules.continues or bytes(tokens + 1), np.uint8),
+            "log2_factorials": np.array(np.round(log2_of_factorials), np.int64),
+            "keys": np.random.Generator(np.random.PCG64(_HASH_SEED)).integers(0, 2**64, keys, np.uint64) | np.uint64(1),
+            "text": np.zeros(seq + 1, np.int32),
+            "words": np.zeros((kernel.WORD_ROWS, seq + 1), np.int64),
+            "neighbours": np.zeros(4 * kernel.SKETCH_WORDS + 1, np.uint64),
+            "faults": self._faults, "sketches": self._sketches, "sketched": self._sketched,
+        }  # fmt: skip
+        self._check = kernels.load().check_records.bind(fields)
 
-    def check(self, examples: Examples, numbers: NDArray[np.int64]) -> NDArray[np.uint64]:
-        """Check the records `numbers` of the file; return two hashes of each, of its text and of all values, (n, 2)."""
+    def check(self, examples: Examples, indices: NDArray[np.int64]) -> NDArray[np.uint64]:
+        """Check the records `indices` of the file; return two hashes of each, of its text and of all values, (n, 2)."""
         hashes = np.empty((len(examples), 2), np.uint64)
-        numbers, arrays = np.ascontiguousarray(numbers, np.int64), examples.addresses.copy()
+        arrays = examples.addresses.copy()
         rows = arrays[kernel.ARRAY_FEATURE :].reshape(-1, kernel.ARRAY_WIDTH)
         rows[:] = rows[np.argsort(rows[:, 0])]  # by the ids of features, the kernel has tokens first
-        kernels.load().check_records(arrays, len(examples), numbers, self._addresses, hashes)
+        self._check(arrays, len(examples), np.ascontiguousarray(indices, np.int64), hashes)
         return hashes
 
     def compare_order(self) -> None:
-        """Count how often neighbours are more alike than other records; called after the last record."""
-        kernels.load().compare_neighbours(self._sketches, self._sketched_lengths, self._pairs, self.counts.wins)
+        """Count how often neighbours are more alike than other records; called after the last record.
+
+        Two pairs of neighbours are compared with the same four records paired the other way: by tokens that their texts have in
+        common, by their lengths and by their first tokens.
+        """
+        half = self._pairs // 2
+        a = 2 * np.arange(half)
+        a = a[(self._sketched[[a, a + 1, a + 2 * half, a + 2 * half + 1], 0] != 0).all(0)]
+        b, c, d = a + 1, a + 2 * half, a + 2 * half + 1
+        bits, wins = np.unpackbits(self._sketches.view(np.uint8), axis=1), self.counts.wins
+
+        def in_common(one: Ints, other: Ints) -> Ints:
+            return (bits[one] & bits[other]).sum(1, dtype=np.int64)
+
+        near, far = in_common(a, b) + in_common(c, d), in_common(a, c) + in_common(b, d)
+        wins[:2] += (near > far).sum(), (near < far).sum()
+        values = self._sketched
+        near = abs(values[a] - values[b]) + abs(values[c] - values[d])
+        far = abs(values[a] - values[c]) + abs(values[b] - values[d])
+        wins[2:] += np.stack([(near < far).sum(0), (near > far).sum(0)], 1).ravel()
 
     def findings(self, name: str) -> list[Finding]:
         """Return one finding for each kind of fault so far, in file `name`."""

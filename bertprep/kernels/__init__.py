@@ -30,6 +30,7 @@ from bertprep.progress import say
 _SOURCES = (
     "numbers",
     "language",
+    "memory",
     "mersenne",
     "wordpiece",
     "sentence_pairs",
@@ -49,42 +50,41 @@ _C_TYPES: dict[str, Any] = {"int64": ctypes.c_int64, "uint64": ctypes.c_uint64, 
 
 
 class Kernel:
-    """One compiled function: takes NumPy arrays where the source says pointer, and numbers."""
+    """One compiled function: takes NumPy arrays where the source says pointer, dicts of fields for a struct, and numbers."""
 
-    def __init__(self, address: int, name: str, result: str, parameters: list[list[str]]) -> None:
-        """`parameters`: (name, type) pairs; a type is a NumPy type's name, with `*` after it for a pointer."""
-        self._name, self.address = name, address
-        self._parameters = [(name, np.dtype(kind[:-1]) if kind[-1] == "*" else None) for name, kind in parameters]
-        c_types = [ctypes.c_void_p if kind[-1] == "*" else _C_TYPES[kind] for _, kind in parameters]
-        self._function = ctypes.CFUNCTYPE(_C_TYPES[result], *c_types)(address)
+    def __init__(self, address: int, name: str, result: str, parameters: Sequence[tuple[str, Any]]) -> None:
+        """`parameters`: names and types; a type is a NumPy type's name, with `*` after it for a pointer, or those of fields."""
+        self._name, self._parameters = name, parameters
+        c_types = [_C_TYPES.get(kind) if isinstance(kind, str) else None for _, kind in parameters]
+        self._function = ctypes.CFUNCTYPE(_C_TYPES[result], *(kind or ctypes.c_void_p for kind in c_types))(address)
 
     def __call__(self, *arguments: Any) -> int:
-        result: int = self._function(*self._plain(arguments))
+        if len(arguments) != len(self._parameters):
+            raise TypeError(f"{self._name}: takes {len(self._parameters)} arguments, got {len(arguments)}")
+        result: int = self._function(*map(self._plain, self._parameters, arguments))
         return result
 
     def bind(self, *arguments: Any) -> Callable[..., int]:
         """Return the function with its first arguments given, checked and held once: for what is called for every block."""
-        plain, function = self._plain(arguments, whole=False), self._function
+        plain, others = list(map(self._plain, self._parameters, arguments)), self._parameters[len(arguments) :]
 
-        def call(*others: int, _held: Any = arguments) -> int:
-            result: int = function(*plain, *others)
+        def call(*more: Any, _held: Any = arguments) -> int:
+            result: int = self._function(*plain, *map(self._plain, others, more))
             return result
 
         return call
 
-    def _plain(self, arguments: Sequence[Any], *, whole: bool = True) -> list[Any]:
-        """Return numbers, and the addresses of arrays, which must be of the declared type and contiguous."""
-        if whole and len(arguments) != len(self._parameters):
-            raise TypeError(f"{self._name}: takes {len(self._parameters)} arguments, got {len(arguments)}")
-        plain = []
-        for argument, (name, dtype) in zip(arguments, self._parameters, strict=whole):
-            if dtype is None:
-                plain.append(argument)
-                continue
-            if not isinstance(argument, np.ndarray) or argument.dtype != dtype or not argument.flags.c_contiguous:
-                raise TypeError(f"{self._name}: {name} must be a contiguous array of {dtype}")
-            plain.append(argument.ctypes.data)
-        return plain
+    def _plain(self, parameter: tuple[str, Any], argument: Any) -> Any:
+        """Return a number, or the address of an array, which must be of the declared type and contiguous."""
+        name, kind = parameter
+        if isinstance(kind, dict):  # a row of numbers and addresses
+            fields = [self._plain(field, argument[field[0]]) for field in kind.items()]
+            return (ctypes.c_int64 * len(fields))(*fields)
+        if kind[-1] != "*":
+            return argument
+        if not isinstance(argument, np.ndarray) or argument.dtype != kind[:-1] or not argument.flags.c_contiguous:
+            raise TypeError(f"{self._name}: {name} must be a contiguous array of {kind[:-1]}")
+        return argument.ctypes.data
 
 
 class Kernels:

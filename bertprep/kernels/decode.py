@@ -10,21 +10,8 @@ addresses among them: one for each open file, so that one call can gather from m
 
 from bertprep.kernels import numbers as n
 from bertprep.kernels.crc32c import masked_crc32c
-from bertprep.kernels.language import (
-    copy_memory,
-    f32_p,
-    i32_p,
-    i64,
-    i64_p,
-    kernel,
-    load_u32,
-    load_u64,
-    pointer_at,
-    prefetch,
-    shifted,
-    subroutine,
-    u8_p,
-)
+from bertprep.kernels.language import f32_p, i32_p, i64, i64_p, kernel, subroutine, u8_p
+from bertprep.kernels.memory import copy_memory, load_u32, load_u64, pointer_at, prefetch, shifted
 from bertprep.kernels.messages import check_list, count_values, find_features, locate_features, take_floats, take_numbers
 
 # The arrays: a row of ARRAY_WIDTH numbers for each feature that is asked for; see `Examples.addresses`.

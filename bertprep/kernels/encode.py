@@ -8,23 +8,8 @@ See docs/formats.md for the layout. Copies overshoot: outputs need SLACK spare b
 
 from bertprep.kernels import numbers as n
 from bertprep.kernels.crc32c import masked_crc32c
-from bertprep.kernels.language import (
-    copy_16,
-    copy_64,
-    i32_p,
-    i64,
-    i64_p,
-    kernel,
-    pointer_at,
-    shifted,
-    store_u32,
-    store_u64,
-    subroutine,
-    u8_p,
-    u32,
-    u32_p,
-    u64,
-)  # fmt: skip
+from bertprep.kernels.language import i32_p, i64, i64_p, kernel, subroutine, u8_p, u32, u32_p, u64
+from bertprep.kernels.memory import copy_16, copy_64, pointer_at, shifted, store_u32, store_u64
 
 
 @subroutine

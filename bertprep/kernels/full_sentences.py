@@ -5,7 +5,8 @@ array, which a sequence is a slice of: appending a sentence is one copy. Costs a
 tokens, most of it for the shuffle that picks the masked positions.
 """
 
-from bertprep.kernels.language import copy_numbers, i32_p, i64, i64_p, kernel, shifted, subroutine, u8_p, u16_p, u32_p, u64_p
+from bertprep.kernels.language import i32_p, i64, i64_p, kernel, subroutine, u8_p, u16_p, u32_p, u64_p
+from bertprep.kernels.memory import copy_numbers, shifted
 from bertprep.kernels.mersenne import shuffle, shuffle_head
 from bertprep.kernels.numbers import INSTANCES, MASKS, NO_SEGMENT, PACKED
 from bertprep.kernels.sentence_pairs import draw_replacements, pick_words, put_masks

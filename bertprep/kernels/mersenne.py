@@ -5,7 +5,8 @@ starts as `random.Random(seed).getstate()` (see `instances.generator`). A block 
 compiler turns into vector code: 0.4 ns a draw.
 """
 
-from bertprep.kernels.language import i64, leading_zeros, subroutine, u32, u64
+from bertprep.kernels.language import i64, subroutine, u32, u64
+from bertprep.kernels.memory import leading_zeros
 from bertprep.kernels.numbers import TWISTER_STATE, TWISTER_USED
 
 _MIDDLE = 397

@@ -11,7 +11,8 @@ is used.
 import numpy as np
 
 from bertprep.kernels import numbers as n
-from bertprep.kernels.language import i64, load_f32, load_f64, load_u64, subroutine
+from bertprep.kernels.language import i64, subroutine
+from bertprep.kernels.memory import load_f32, load_f64, load_u64
 from bertprep.kernels.varints import count_numbers, read_number, read_varint, unpack
 
 _NAMES = {name: feature for feature, known in enumerate(n.KNOWN_FEATURES) for name in (known, n.TF2_NAMES.get(known, known))}

@@ -168,13 +168,6 @@ VALUE_FAULT_WIDTH = 5
 FAULT_COUNT, FAULT_RECORD, FAULT_POSITION, FAULT_EXPECTED, FAULT_FOUND = range(VALUE_FAULT_WIDTH)
 """A row for each: how many records have it; of the first, its number, the position in it, the value expected and found."""
 
-RULES_SIZE = 10
-(
-    RULE_SEQ, RULE_PRED, RULE_TOKENS, RULE_CLS, RULE_SEP, RULE_MASK, RULE_COUNT, RULE_STEP, RULE_PAD, RULE_SEGMENTS,
-) = range(RULES_SIZE)  # fmt: skip
-"""What records are checked against: sizes; the vocabulary's size and special tokens, 0 and -1 where unknown; a rule below; a
-power of two: of that many records the first two are sketched, or 0 for none; the token of padding; which segments
-there are. Records of fine-tuning have room for 0 predictions."""
 FULL_SENTENCES, TWO_SEGMENTS, ONE_OR_TWO_SEGMENTS = range(3)
 """One segment, which may have [SEP] between documents; A and B; A, or A and B."""
 EXACT_COUNT, AT_MOST, WHOLE_WORDS = range(3)
@@ -186,14 +179,6 @@ RIGHT, LEFT, EXPECTED_RIGHT, EXPECTED_LEFT, OPEN_FOLLOWS, OPEN_RANDOM, OWN_B, OT
 """Counts over records. Of predictions: the label is that of the token on the right, on the left; how many are expected, in
 units of 1 / SCALE. Of open records, whose A is too short to be a sentence of the target length: B follows, B is random. Of
 two records with a random B each: the two As have more tokens in common with their own Bs than with each other's, fewer."""
-
-(
-    AT_RULES, AT_BY_LENGTH, AT_HALF_UP, AT_FACTORIALS, AT_KEYS, AT_TEXT, AT_CONTINUES, AT_WORDS, AT_FAULTS,
-    AT_LENGTHS, AT_LENGTHS_OF_A, AT_PREDICTIONS, AT_POSITIONS, AT_LABELS, AT_TOKENS, AT_SHOWN, AT_NEXT_SENTENCE,
-    AT_EXPECTED_POSITIONS, AT_EXPECTED_LABELS, AT_WORD_POSITIONS, AT_WORD_LABELS, AT_REPLACED, AT_SIGNS,
-    AT_SKETCHES, AT_SKETCHED_LENGTHS, AT_PREDICTED, AT_SEGMENTS,
-) = range(27)  # fmt: skip
-"""The columns of the checker's arrays in the one row of addresses that the kernel is given: each argument costs 1 us."""
 
 WORD_ROWS = 5
 """Of seq + 1 numbers each, which the checker needs for whole words."""

@@ -6,22 +6,8 @@ which nothing foresees, is prefetched a few rows ahead.
 """
 
 from bertprep.kernels import numbers as n
-from bertprep.kernels.language import (
-    copy_memory,
-    f32_p,
-    fill,
-    i32_p,
-    i64,
-    i64_p,
-    kernel,
-    pointer_at,
-    prefetch,
-    shifted,
-    subroutine,
-    u8_p,
-    u16_p,
-    u32_p,
-)  # fmt: skip
+from bertprep.kernels.language import f32_p, i32_p, i64, i64_p, kernel, subroutine, u8_p, u16_p, u32_p
+from bertprep.kernels.memory import copy_memory, fill, pointer_at, prefetch, shifted
 
 _AHEAD = 4  # rows between asking for the memory of an instance and using it
 

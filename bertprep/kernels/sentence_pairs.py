@@ -6,20 +6,8 @@ cutting them to length moves their ends. No token is copied. Costs about 0.5 mic
 it for the shuffle that picks the masked positions.
 """
 
-from bertprep.kernels.language import (
-    i32_p,
-    i64,
-    i64_p,
-    kernel,
-    shifted,
-    subroutine,
-    trailing_zeros,
-    u8_p,
-    u16_p,
-    u32_p,
-    u64,
-    u64_p,
-)
+from bertprep.kernels.language import i32_p, i64, i64_p, kernel, subroutine, u8_p, u16_p, u32_p, u64, u64_p
+from bertprep.kernels.memory import shifted, trailing_zeros
 from bertprep.kernels.mersenne import draw_53_bits, draw_below, shuffle, shuffle_head
 from bertprep.kernels.numbers import DOCUMENT, INSTANCES, MASKS, ROUND, UNCHANGED
 

@@ -13,21 +13,8 @@ import numpy as np
 from llvmlite import ir
 from numba.extending import intrinsic
 
-from bertprep.kernels.language import (
-    copy_64,
-    count_bits,
-    i64,
-    i64_p,
-    inlined,
-    kernel,
-    load_u64,
-    loaded,
-    subroutine,
-    trailing_zeros,
-    u8_p,
-    u64,
-    u64_p,
-)
+from bertprep.kernels.language import i64, i64_p, inlined, kernel, subroutine, u8_p, u64, u64_p
+from bertprep.kernels.memory import copy_64, count_bits, load_u64, loaded, trailing_zeros
 from bertprep.kernels.numbers import (
     ASK_LINE,
     CLOSING_MARKS,

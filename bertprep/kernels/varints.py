@@ -13,21 +13,8 @@ from numba import types
 from numba.extending import intrinsic
 
 from bertprep.kernels import numbers as n
-from bertprep.kernels.language import (
-    CPU_FEATURES,
-    count_bits,
-    i32_p,
-    i64,
-    kernel,
-    leading_zeros,
-    load_u32,
-    loaded,
-    stored,
-    subroutine,
-    trailing_zeros,
-    u8_p,
-    u64,
-)
+from bertprep.kernels.language import CPU_FEATURES, i32_p, i64, kernel, subroutine, u8_p, u64
+from bertprep.kernels.memory import count_bits, leading_zeros, load_u32, loaded, stored, trailing_zeros
 
 _REACH = 80
 """Bytes of the file that must lie ahead for a block of 64: the last of four loads of 32 begins at byte 48."""

@@ -7,24 +7,12 @@ to four ids. Everything else takes the general path: code point by code point th
 """
 
 import numpy as np
+from llvmlite import ir
+from numba.extending import intrinsic
 
 from bertprep.kernels import numbers as n
-from bertprep.kernels.language import (
-    copy_16,
-    i32_p,
-    i64,
-    i64_p,
-    inlined,
-    kernel,
-    load_u64,
-    store_u64,
-    subroutine,
-    u8_p,
-    u32_p,
-    u64,
-    u64_p,
-    word_bytes,
-)
+from bertprep.kernels.language import i32_p, i64, i64_p, inlined, kernel, subroutine, u8_p, u32_p, u64, u64_p
+from bertprep.kernels.memory import copy_16, load_u64, loaded, store_u64
 from bertprep.kernels.text import decode_character
 
 CACHED_BYTES = 15
@@ -37,6 +25,28 @@ _HIGH_BYTES = np.array([(1 << 8 * max(n - 8, 0)) - 1 for n in range(CACHED_BYTES
 """Masks for the first n bytes of a word in two numbers."""
 _WORD, _CONTINUATION = 0, 1  # the trie's two roots: for the start of a word, for what follows
 _NEWLINE, _BLANK_SPACE, _HASH = 10, 32, 35
+
+
+@intrinsic
+def _word_bytes(_context, _text, _at):
+    """How many of the 32 bytes at text[at] are ASCII letters or digits before the first that is not."""
+
+    def generate(_context, builder, _signature, arguments):
+        vector, wide = ir.VectorType(ir.IntType(8), 32), ir.IntType(64)
+        value = loaded(builder, arguments[0], arguments[1], vector)
+
+        def all_of(number):
+            return ir.Constant(vector, [number] * 32)
+
+        def within(operand, first: str, last: str):
+            return builder.icmp_unsigned("<=", builder.sub(operand, all_of(ord(first))), all_of(ord(last) - ord(first)))
+
+        word = builder.or_(within(builder.or_(value, all_of(0x20)), "a", "z"), within(value, "0", "9"))
+        others = builder.not_(builder.zext(builder.bitcast(word, ir.IntType(32)), wide))
+        count = builder.module.declare_intrinsic("llvm.cttz", [wide], ir.FunctionType(wide, [wide, ir.IntType(1)]))
+        return builder.call(count, [others, ir.IntType(1)(1)])
+
+    return i64(u8_p, i64), generate
 
 
 @subroutine
@@ -204,7 +214,7 @@ def _ascii_word(text, at, entries, lower, word, tables, tokens, count):
 
     Also returns the tokens so far.
     """
-    run = word_bytes(text, at)
+    run = _word_bytes(text, at)
     if 0 < run <= CACHED_BYTES:
         after = i64(text[at + run])
         if after < 0x80 and (i64(entries[after]) & n.CODE_POINT_KIND) != n.DROP:

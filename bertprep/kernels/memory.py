@@ -1,0 +1,161 @@
+"""Operations on memory and bits that numba lacks: loads and stores of any type anywhere, copies, prefetching, counting bits."""
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from bertprep.kernels.language import i64, subroutine, u8_p, u32, u64
+
+
+@subroutine
+def copy_numbers(to: Any, source: Any, count: Any) -> None:
+    """Copy the first `count` numbers, of any types of both."""
+    for i in range(count):
+        to[i] = source[i]
+
+
+@subroutine
+def fill(to: Any, start: Any, end: Any, value: Any) -> None:
+    """Write a value to the numbers from `start` to `end` - 1."""
+    for i in range(start, end):
+        to[i] = value
+
+
+def loaded(builder: Any, pointer: Any, index: Any, kind: Any) -> Any:
+    """The value of type `kind` at pointer[index], wherever that is: code for an intrinsic."""
+    value = builder.load(builder.bitcast(builder.gep(pointer, [index]), kind.as_pointer()))
+    value.align = 1
+    return value
+
+
+def stored(builder: Any, value: Any, pointer: Any, index: Any) -> None:
+    """Write a value of any type to pointer[index]: the same the other way round."""
+    builder.store(value, builder.bitcast(builder.gep(pointer, [index]), value.type.as_pointer())).align = 1
+
+
+@intrinsic
+def pointer_at(_context: Any, kind: Any, _address: Any) -> Any:
+    """The memory at an address, as a pointer of that kind."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[1], context.get_value_type(signature.return_type))
+
+    return kind.instance_type(kind, types.int64), generate
+
+
+def _load(kind: Any, result: Any) -> Any:
+    @intrinsic
+    def load(_context: Any, _pointer: Any, _index: Any) -> Any:
+        def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+            return loaded(builder, arguments[0], arguments[1], kind)
+
+        return result(u8_p, i64), generate
+
+    return load
+
+
+def _store(kind: Any) -> Any:
+    @intrinsic
+    def store(_context: Any, _pointer: Any, _index: Any, _value: Any) -> Any:
+        def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+            pointer, index, value = arguments
+            stored(builder, value, pointer, index)
+            return context.get_dummy_value()
+
+        return types.none(u8_p, i64, kind), generate
+
+    return store
+
+
+load_u32, load_u64 = _load(ir.IntType(32), u32), _load(ir.IntType(64), u64)
+load_f32, load_f64 = _load(ir.FloatType(), types.float32), _load(ir.DoubleType(), types.float64)
+"""load(bytes, offset): a little-endian number at any offset."""
+store_u32, store_u64 = _store(u32), _store(u64)
+"""store(bytes, offset, value): the same the other way round."""
+
+
+def _copy(width: int) -> Any:
+    @intrinsic
+    def copy(_context: Any, to: Any, _at: Any, source: Any, _start: Any) -> Any:
+        def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+            target, at, origin, start = arguments
+            stored(builder, loaded(builder, origin, start, ir.VectorType(ir.IntType(8), width)), target, at)
+            return context.get_dummy_value()
+
+        return types.none(to, i64, source, i64), generate
+
+    return copy
+
+
+copy_16, copy_64 = _copy(16), _copy(64)
+"""copy(to, at, source, start): that many bytes in one go; both sides must have them, offsets count elements."""
+
+
+@intrinsic
+def copy_memory(_context: Any, to: Any, source: Any, _count: Any) -> Any:
+    """Copy the first `count` numbers, of the same type in both: memcpy."""
+
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        size = context.get_abi_sizeof(context.get_value_type(to.dtype))
+        target, origin, count = arguments
+        cgutils.raw_memcpy(builder, target, origin, count, size)  # type: ignore[no-untyped-call]
+        return context.get_dummy_value()
+
+    return types.none(to, source, i64), generate
+
+
+@intrinsic
+def shifted(_context: Any, pointer: Any, _count: Any) -> Any:
+    """The pointer, `count` elements on."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.gep(arguments[0], [arguments[1]])
+
+    return pointer(pointer, i64), generate
+
+
+def _count_zeros(name: str) -> Any:
+    @intrinsic
+    def count(_context: Any, _value: Any) -> Any:
+        def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+            kind = ir.IntType(64)
+            function = builder.module.declare_intrinsic(f"llvm.{name}", [kind], ir.FunctionType(kind, [kind, ir.IntType(1)]))
+            return builder.call(function, [arguments[0], ir.IntType(1)(0)])
+
+        return i64(u64), generate
+
+    return count
+
+
+trailing_zeros, leading_zeros = _count_zeros("cttz"), _count_zeros("ctlz")
+
+
+@intrinsic
+def count_bits(_context: Any, _value: Any) -> Any:
+    """How many bits of a number are 1."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        kind = ir.IntType(64)
+        function = builder.module.declare_intrinsic("llvm.ctpop", [kind], ir.FunctionType(kind, [kind]))
+        return builder.call(function, arguments)
+
+    return i64(u64), generate
+
+
+@intrinsic
+def prefetch(_context: Any, pointer: Any, _index: Any) -> Any:
+    """Begin to bring pointer[index] into the cache."""
+
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        byte_pointer, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+        function = builder.module.declare_intrinsic(
+            "llvm.prefetch", [byte_pointer], ir.FunctionType(ir.VoidType(), [byte_pointer, number, number, number])
+        )
+        address = builder.bitcast(builder.gep(arguments[0], [arguments[1]]), byte_pointer)
+        builder.call(function, [address, number(0), number(3), number(1)])
+        return context.get_dummy_value()
+
+    return types.none(pointer, i64), generate
