@@ -43,7 +43,7 @@ from bertprep.sources.task_files import write_squad
 from bertprep.sources.wikitext import to_prose
 from bertprep.text.cleaning import clean_document
 from bertprep.work.layout import LEDGER, LISTING, MANIFEST
-from bertprep.work.ledger import Ledger, listed_entries
+from bertprep.work.ledger import Ledger
 from bertprep.work.manifest import RECORDS, Manifest, read_manifest, sha256_of
 from tests.check.damage import SETTINGS, Examiner, Target, damage, damage_case
 from tests.corpora import documents_of
@@ -444,7 +444,7 @@ def _read_marker(data_set: Path) -> Read:
         marker = copied / LEDGER / f"{name}.json"
         marker.parent.mkdir(parents=True, exist_ok=True)
         marker.write_bytes(content)
-        json.dumps(listed_entries(copied))
+        json.dumps(_ledger_of(data_set, copied).open([name]))
 
     return read
 

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from bertprep import kernels
-from bertprep.work.ledger import listed_entries
+from bertprep.work.layout import LEDGER
+from bertprep.work.manifest import read_manifest
 from bertprep.work.run import FAIL_AFTER
 from tests.corpora import deal, sums
 from tests.golden import GOLDEN
@@ -57,8 +58,13 @@ def start_and_stop(arguments: list[str], after: int) -> subprocess.Popen[str]:
 
 
 def finished_files(output: Path) -> list[Path]:
-    """The files of an unfinished run that have a completion marker, or are listed in a manifest."""
-    return [folder / name for folder in output.iterdir() for name in listed_entries(folder)]
+    """The files of a run that have a completion marker, or are listed in a manifest."""
+    found = []
+    for folder in output.iterdir():
+        manifest, ledger = read_manifest(folder), folder / LEDGER
+        marked = [path.relative_to(ledger).as_posix().removesuffix(".json") for path in ledger.glob("*/*.json")]
+        found += [folder / name for name in (manifest.files if manifest else marked)]
+    return found
 
 
 @pytest.fixture(scope="module")

@@ -45,9 +45,12 @@ _TASKS = 1000  # of which each takes some neighbouring files where there are mor
 
 def check_data_set(
     data_set: DataSet, vocabulary: Vocabulary | None, *,
-    masked_lm_prob: float | None, sample: int | None, workers: int, shown: Progress,
+    masked_lm_prob: float | None = None, sample: int | None = None, checksums: bool = True, workers: int, shown: Progress,
 ) -> Outcome:  # fmt: skip
-    """Check one data set; `vocabulary` replaces the one next to it. With `sample`, only so many records of each file."""
+    """Check one data set; `vocabulary` replaces the one next to it. With `sample`, only so many records of each file.
+
+    Without `checksums` files are not compared with those of the manifest, and of a sample the text is no part.
+    """
     findings = _check_manifest(data_set) + find_gaps(data_set)
     if data_set.kind != TEXT_SHARDS:
         vocabulary, about_vocabulary = _check_vocabulary(data_set, vocabulary)
@@ -56,11 +59,11 @@ def check_data_set(
     if data_set.manifest and data_set.is_whole:
         findings += _check_names(data_set, data_set.manifest, set(checks.names))
     missing = {finding.file for finding in findings if finding.code == "file-missing"}
-    files = [] if sample and data_set.kind == TEXT_SHARDS else list(_files(data_set, checks, missing))
+    files = [] if sample and not checksums and data_set.kind == TEXT_SHARDS else list(_files(data_set, checks, missing))
     together = 1 + len(files) // _TASKS
     tasks = [(str(data_set.folder / files[at].name), files[at : at + together]) for at in range(0, len(files), together)]
     reports: dict[str, FileReport] = {}
-    with closing(pool.run(partial(_check_files, checks.check_file, sample is None), tasks, workers=workers)) as results:
+    with closing(pool.run(partial(_check_files, checks.check_file, checksums), tasks, workers=workers)) as results:
         for report in (report for _, of_task in results for report in of_task):
             checks.take(report)
             reports[report.facts.name] = report

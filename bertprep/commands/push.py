@@ -23,6 +23,7 @@ from bertprep.untrusted import MOST_BYTES
 from bertprep.work.layout import MANIFEST, QUESTIONS, VOCABULARY, Workspace
 
 if TYPE_CHECKING:
+    from bertprep.check.outcome import Outcome
     from bertprep.commands.card import PushedSet
     from bertprep.instances import Vocabulary
     from bertprep.records.data_sets import DataSet
@@ -88,12 +89,12 @@ class Push(Where, How):
 
             bertprep.push("data/tfrecord/.../sample", "you/sample-bert-128")
         """
+        from bertprep.check.data_set import check_data_set
         from bertprep.records.data_sets import find_records
         from bertprep.sources.catalogue import HubFiles
         from bertprep.sources.downloads import NEXT_TO_MANIFEST, check_dataset_name
         from bertprep.sources.hub import Hub, check_token, page_of, publish
         from bertprep.sources.web import RequestError, retry
-        from bertprep.work.damage import check_undamaged
 
         reporter, repository = self.reporter, self.repository
         workers = self.workers or pool.default_workers()
@@ -120,10 +121,10 @@ class Push(Where, How):
         if not data_set.manifest:
             raise BertprepError(f"{data_set.folder}: has no {MANIFEST} of its Parquet files; name the folder it was made of")
         _check_same(page, earlier, data_set.manifest)
-        advice = "make them again, or remove the folder if push made it"
-        check_undamaged(data_set.folder, data_set.manifest.files, advice=advice, workers=workers, reporter=reporter)
         manifest = _manifest_on_hub(data_set, data_set.manifest)
-        pushed, vocabulary = _describe(data_set, manifest, repository, page, self.license, workers)
+        with reporter.progress("check", len(data_set.files), "files") as shown:
+            outcome = check_data_set(data_set, None, sample=_CHECKED_RECORDS, workers=workers, shown=shown)
+        pushed, vocabulary = _describe(data_set, outcome, manifest, repository, page, self.license)
         contents = _contents(data_set, pushed, vocabulary)
         if not exists:
             create = partial(hub.api.create_repo, repository, repo_type="dataset", private=self.private or None, exist_ok=True)
@@ -208,19 +209,16 @@ def _as_parquet(data_set: DataSet, workdir: Path, repository: str, workers: int,
 
 
 def _describe(
-    data_set: DataSet, manifest: Manifest, repository: str, page: str, licence: str | None, workers: int
+    data_set: DataSet, outcome: Outcome, manifest: Manifest, repository: str, page: str, licence: str | None
 ) -> tuple[PushedSet, Vocabulary]:
-    """What the card says of the records, of which some are checked."""
+    """Return what the card says of the records; raises `BertprepError` if they were found wrong."""
     from bertprep.commands.card import PushedSet, name_on_hub
-    from bertprep.commands.validate import validate
     from bertprep.instances import load_vocabulary
     from bertprep.work.manifest import sha256_of_vocabulary
 
     vocabulary = load_vocabulary(_vocabulary_of(data_set))
     if (expected := sha256_of_vocabulary(manifest)) not in (None, vocabulary.sha256):
         raise BertprepError(f"{vocabulary.path}: has sha256 {vocabulary.sha256}, expected {expected}; put the right one there")
-    outcomes = validate([data_set.folder], sample=_CHECKED_RECORDS, workers=workers)
-    outcome = next(outcome for outcome in outcomes if outcome.folder == data_set.folder)  # others may lie below it
     if outcome.errors:
         found = f"{outcome.findings[0]} and {outcome.errors - 1:,} more" if outcome.errors > 1 else outcome.findings[0]
         raise BertprepError(f"{data_set.folder}: is not fit to be pushed: {found}; bertprep validate says more")

@@ -7,17 +7,17 @@ stops the others.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from bertprep.commands.request import OnExecutor, WithVocabulary, check_target, function_of
 from bertprep.errors import BertprepError
-from bertprep.files.atomic import atomic_file
-from bertprep.files.places import as_path, place
+from bertprep.files.atomic import atomic_file, explain_write_error
+from bertprep.files.places import as_path, is_object, place
 from bertprep.options import MOST, OPTIONS, described, option
-from bertprep.terminal import counted, tell, tell_table
+from bertprep.terminal import counted, say, tell, tell_table
 from bertprep.work.layout import MANIFEST, split_order
 from bertprep.work.manifest import TEXT_SHARDS, TOKEN_SHARDS
 
@@ -68,7 +68,6 @@ class Validate(WithVocabulary, OnExecutor):
         from bertprep.check.data_set import check_data_set
         from bertprep.instances import load_vocabulary
         from bertprep.records.data_sets import find_data_sets
-        from bertprep.work import damage
 
         reporter = self.reporter
         data_sets = find_data_sets(self.paths)
@@ -78,14 +77,13 @@ class Validate(WithVocabulary, OnExecutor):
         workers = self.start_workers(read=[data_set.folder for data_set in data_sets])
         kernels.load()  # before workers are forked, so that they share it
         with reporter.progress("validate", sum(len(s.files) for s in data_sets), "files") as shown:
-            how: dict[str, Any] = {"sample": self.sample, "workers": workers, "shown": shown}
-            outcomes = [check_data_set(each, vocabulary, masked_lm_prob=self.masked_lm_prob, **how) for each in data_sets]
+            how: dict[str, Any] = {"masked_lm_prob": self.masked_lm_prob, "sample": self.sample, "workers": workers}
+            how["checksums"] = self.sample is None or self.remove_damaged
+            outcomes = [check_data_set(each, vocabulary, shown=shown, **how) for each in data_sets]
         _compare_texts(outcomes)
-        for data_set, outcome in zip(data_sets, outcomes, strict=True) if self.remove_damaged else ():
-            prefix = data_set.root.prefix
-            names = None if data_set.is_whole else {prefix + name for name in data_set.files}
-            removed = damage.remove_damaged(data_set.root.folder, names, workers=workers, reporter=reporter)
-            _add_removed(outcome, {name.removeprefix(prefix): why for name, why in removed.items()})
+        if self.remove_damaged:
+            for outcome in outcomes:
+                _remove_damaged(outcome)
         return outcomes
 
 
@@ -120,7 +118,7 @@ def run(request: ValidateAndShow) -> None:
     if request.sample:
         checked, unchecked = f"{counted(request.sample, 'record')} of each file", "duplicates, checksums and text shards"
         if request.remove_damaged:
-            checked, unchecked = f"{checked} and all checksums", "duplicates and the lines of text shards"
+            checked, unchecked = f"{checked}, all checksums and text shards", "duplicates of records"
         tell(f"checked: {checked}; not checked: {unchecked}")
     if to_json:
         write_json(outcomes, to_json)
@@ -131,15 +129,20 @@ def run(request: ValidateAndShow) -> None:
         raise BertprepError(f"{found} found; docs/validation.md says what each means and what to do")
 
 
-def _add_removed(outcome: Outcome, removed: Mapping[str, str]) -> None:
-    """Add findings about removed files whose damage a sample does not show."""
-    from bertprep.check.outcome import Finding
-
-    known = {finding.file for finding in outcome.findings if finding.code == "file-changed"}
-    expected = f"the size and sha256 that {MANIFEST} lists"
-    outcome.findings[:0] = [
-        Finding("file-changed", name, expected, f"a file that {why}") for name, why in removed.items() if name not in known
-    ]
+def _remove_damaged(outcome: Outcome) -> None:
+    """Remove files that differ from their entries in the manifest, and nothing through a link."""
+    listed = outcome.manifest.files if outcome.manifest else {}
+    for finding in outcome.findings:
+        if finding.code != "file-changed" or finding.file not in listed:
+            continue
+        path, folder = outcome.folder / finding.file, outcome.folder
+        if not is_object(path) and path.parent.resolve() != folder.resolve() / Path(finding.file).parent:
+            raise BertprepError(f"{path.parent}: is a link, and nothing is removed there; remove {path.name} there yourself")
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise explain_write_error(path, error) from error
+        say(f"{path}: has {finding.found}, expected {finding.expected}; removed, and the command that made it makes it again")
 
 
 def _compare_texts(outcomes: Sequence[Outcome]) -> None:

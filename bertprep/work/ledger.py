@@ -28,7 +28,7 @@ from bertprep.files.atomic import atomic_file, create_file, remove_leftovers, sy
 from bertprep.files.places import is_object, remove_all, sizes_of
 from bertprep.untrusted import OBJECT, SHA256, TEXT, check_values, parse_json, read_bounded
 from bertprep.work.difference import check_same, make_header
-from bertprep.work.layout import LEDGER, MANIFEST, RECEIPTS, by_number, check_splits_inside
+from bertprep.work.layout import LEDGER, MANIFEST, RECEIPTS, check_splits_inside
 from bertprep.work.manifest import (
     DECIDING,
     JOURNAL_SUFFIX,
@@ -336,16 +336,6 @@ def check_begun_by_older(folder: Path) -> None:
             raise BertprepError(
                 f"{folder / name}: is of an unfinished run of bertprep 0.2; finish it with that version, or remove {folder}"
             )
-
-
-def listed_entries(folder: Path) -> dict[str, Entry]:
-    """Return the entries of all finished files of a folder, by its manifest, or else by its markers."""
-    if manifest := read_manifest(folder):
-        return manifest.files
-    if (settings := _read_settings(folder)) is None:
-        return {}
-    ledger = Ledger(folder=folder, kind=settings["kind"], made_with=settings["made_with"], versions=settings["versions"])
-    return ledger._read_markers(sorted(ledger._list_markers(), key=by_number))
 
 
 def _read_settings(folder: Path) -> dict[str, Any] | None:

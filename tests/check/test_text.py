@@ -28,7 +28,7 @@ def check(folder: Path, changes: dict[str, str | bytes]) -> list[Finding]:
         (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     data_set = DataSet(folder, TEXT_SHARDS, dict.fromkeys(texts, ""), Root(folder))
     shown = SILENT.progress("validate", 1)
-    return check_data_set(data_set, None, masked_lm_prob=None, sample=None, workers=1, shown=shown).findings
+    return check_data_set(data_set, None, workers=1, shown=shown).findings
 
 
 def short(finding: Finding) -> tuple[str, str, str, int, int]:
