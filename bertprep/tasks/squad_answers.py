@@ -3,17 +3,15 @@
 The best starts and ends of each window are paired, and the pairs of all windows of a question ordered by the sum of their
 logits, equal ones as Google's stable sorts leave them. The quirks of a pair's text are kept: words are joined by one space, and
 where normalizing has changed the number of characters the answer is whole words (`project`).
-The pairs of a block of rows are found with NumPy; texts are made for as many as are needed, 20 to 40 a question.
+The pairs of a question are found with NumPy; texts are made for as many as are needed, 20 to 40 a question.
 """
 
 import json
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +20,7 @@ from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import atomic_file
 from bertprep.instances.reference import split_words
 from bertprep.tasks.squad import V2
-from bertprep.tasks.squad_features import BLOCK_ROWS, FIRST_UNIQUE_ID, SquadFeatures
+from bertprep.tasks.squad_features import FIRST_UNIQUE_ID, SquadFeatures
 
 NO_ANSWER_SCORE = 1_000_000.0
 """Google's score of no answer before any window is seen; here also where a question has no possible answer at all."""
@@ -56,23 +54,6 @@ class SquadPredictions:
                 file.write((json.dumps(content, indent=4) + "\n").encode())
 
 
-class _Pairs(NamedTuple):
-    """Possible answers, of one question or of a block of them: rows, first and last token, and their logits."""
-
-    rows: NDArray[np.int64]
-    firsts: NDArray[np.int64]
-    lasts: NDArray[np.int64]
-    start_logits: NDArray[np.float64]
-    end_logits: NDArray[np.float64]
-
-    def between(self, start: int, end: int) -> "_Pairs":
-        """Those from number `start` to number `end` - 1."""
-        return _Pairs(
-            self.rows[start:end], self.firsts[start:end], self.lasts[start:end],
-            self.start_logits[start:end], self.end_logits[start:end],
-        )  # fmt: skip
-
-
 def predict_answers(
     features: SquadFeatures,
     start_logits: NDArray[np.float32],
@@ -102,8 +83,9 @@ def predict_answers(
     with_null = features.data.version == V2
     texts = _Texts(features)
     predictions = SquadPredictions({}, {}, {} if with_null else None)
-    for example, pairs in enumerate(_pairs_of_questions(features, start_logits, end_logits, nbest_size, max_answer_length)):
-        rows = slice(int(features.first_rows[example]), int(features.first_rows[example + 1]))
+    for example, identifier in enumerate(features.data.ids):
+        rows = features.rows_of(example)
+        pairs = _find_pairs(features, example, start_logits[rows], end_logits[rows], nbest_size, max_answer_length)
         null: tuple[float, float] | None = None
         if with_null:
             starts, ends = (logits[rows, 0].astype(np.float64) for logits in (start_logits, end_logits))
@@ -111,7 +93,6 @@ def predict_answers(
             null = (float(starts[least]), float(ends[least])) if len(starts) else (0.0, 0.0)
         entries = _order(pairs, null, example, texts, nbest_size)
         best = next((entry for entry in entries if entry[0]), None)
-        identifier = features.data.ids[example]
         if predictions.null_odds is not None and null is not None:
             odds = null[0] + null[1] - best[1] - best[2] if best else NO_ANSWER_SCORE
             predictions.null_odds[identifier] = odds
@@ -122,38 +103,33 @@ def predict_answers(
     return predictions
 
 
+Pairs = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]
+"""Possible answers to a question: the first and the last token of each, in words.tokens, and their logits."""
 Entry = tuple[str, float, float]  # text, start_logit, end_logit
 
 
-def _order(pairs: _Pairs, null: tuple[float, float] | None, example: int, texts: "_Texts", nbest_size: int) -> list[Entry]:
+def _order(pairs: Pairs, null: tuple[float, float] | None, example: int, texts: "_Texts", nbest_size: int) -> list[Entry]:
     """The best entries of different texts; with `null` no answer is among them, or added after them."""
-    scores = pairs.start_logits + pairs.end_logits
+    firsts, lasts, start_logits, end_logits = pairs
+    scores = start_logits + end_logits
     if null is not None:
         scores = np.append(scores, null[0] + null[1])
-    order = np.argsort(-scores, kind="stable").tolist()
-    firsts, lasts = pairs.firsts.tolist(), pairs.lasts.tolist()
-    entries: list[Entry] = []
-    seen: set[str] = set()
+    entries: dict[str, Entry] = {}
     spans: set[tuple[int, int]] = set()
-    for number in order:
+    for number in np.argsort(-scores, kind="stable").tolist():
         if len(entries) >= nbest_size:
             break
-        if null is not None and number == len(firsts):
-            seen.add("")
-            entries.append(("", *null))
+        if number == len(firsts) and null is not None:
+            entries[""] = ("", *null)
             continue
-        span = firsts[number], lasts[number]
-        if span in spans:  # of another window
-            continue
-        spans.add(span)
-        text = texts.text(example, *span)
-        if text in seen:
-            continue
-        seen.add(text)
-        entries.append((text, float(pairs.start_logits[number]), float(pairs.end_logits[number])))
-    if null is not None and "" not in seen:
-        entries.append(("", *null))
-    return entries or [("empty", 0.0, 0.0)]
+        span = int(firsts[number]), int(lasts[number])
+        if span not in spans:  # of another window
+            spans.add(span)
+            text = texts.text(example, *span)
+            entries.setdefault(text, (text, float(start_logits[number]), float(end_logits[number])))
+    if null is not None:
+        entries.setdefault("", ("", *null))
+    return list(entries.values()) or [("empty", 0.0, 0.0)]
 
 
 def _with_probabilities(entries: list[Entry]) -> list[dict[str, Any]]:
@@ -170,54 +146,31 @@ def _with_probabilities(entries: list[Entry]) -> list[dict[str, Any]]:
     ]
 
 
-def _pairs_of_questions(
+def _find_pairs(
     features: SquadFeatures,
+    example: int,
     start_logits: NDArray[np.float32],
     end_logits: NDArray[np.float32],
     nbest_size: int,
     max_answer_length: int,
-) -> Iterator[_Pairs]:
-    """The possible answers of each question in turn, found for blocks of whole questions."""
-    first, examples = 0, len(features.order)
-    while first < examples:
-        row = int(features.first_rows[first])
-        last = max(first + 1, int(np.searchsorted(features.first_rows, row + BLOCK_ROWS, side="right")) - 1)
-        rows = slice(row, int(features.first_rows[last]))
-        pairs = _pairs(features, rows, start_logits[rows], end_logits[rows], nbest_size, max_answer_length)
-        bounds = np.searchsorted(pairs.rows, features.first_rows[first : last + 1]).tolist()
-        for start, end in pairwise(bounds):
-            yield pairs.between(start, end)
-        first = last
-
-
-def _pairs(
-    features: SquadFeatures,
-    rows: slice,
-    start_logits: NDArray[np.float32],
-    end_logits: NDArray[np.float32],
-    nbest_size: int,
-    max_answer_length: int,
-) -> _Pairs:
-    """The possible answers in some rows, by row, then rank of their start, then rank of their end.
+) -> Pairs:
+    """The possible answers to a question, of whose rows these are the logits: by row, then rank of the start, then of the end.
 
     Both are tokens of the context, the start one that has its most context in this row.
     """
-    starts, ends = _best_positions(start_logits, nbest_size), _best_positions(end_logits, nbest_size)  # (rows, best)
-    numbers = np.arange(rows.start, rows.stop)
-    firsts = features.text_positions(rows)[:, None]
-    lasts = firsts + features.window_sizes[rows][:, None] - 1
-    can_start = (starts >= firsts) & (starts <= lasts)
-    row, rank = np.nonzero(can_start)
-    can_start[row, rank] = features.is_max_context(numbers[row], starts[row, rank])
-    can_end = (ends >= firsts) & (ends <= lasts)
+    rows, first = features.rows_of(example), int(features.query_sizes[example]) + 2  # after [CLS], the question and [SEP]
+    window_starts, sizes = features.window_starts[rows, None], features.window_sizes[rows, None]
+    starts, ends = (_best_positions(logits, nbest_size) - first for logits in (start_logits, end_logits))  # (rows, best)
+    can_start, can_end = ((positions >= 0) & (positions < sizes) for positions in (starts, ends))
+    tokens = np.where(can_start, starts + window_starts - window_starts[:1], 0)
+    can_start &= np.take_along_axis(features.max_context(example), tokens, axis=1)
     lengths = ends[:, None, :] - starts[:, :, None] + 1  # (rows, best starts, best ends)
     possible = can_start[:, :, None] & can_end[:, None, :] & (lengths >= 1) & (lengths <= max_answer_length)
     row, start_rank, end_rank = np.nonzero(possible)
     start, end = starts[row, start_rank], ends[row, end_rank]
-    offsets = (features.window_starts[rows] - firsts[:, 0])[row]  # from positions to tokens
-    return _Pairs(
-        numbers[row], start + offsets, end + offsets,
-        start_logits[row, start].astype(np.float64), end_logits[row, end].astype(np.float64),
+    return (
+        start + window_starts[row, 0], end + window_starts[row, 0],
+        start_logits[row, start + first].astype(np.float64), end_logits[row, end + first].astype(np.float64),
     )  # fmt: skip
 
 

@@ -6,7 +6,6 @@ kernel.
 """
 
 import random
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,13 +52,8 @@ class SquadFeatures:
     def __len__(self) -> int:
         return len(self.examples)
 
-    def blocks(self, rows: int = BLOCK_ROWS) -> Iterator[SquadExamples | SquadEvalExamples]:
-        """All rows in order, `rows` at a time: with answers for training, without for evaluation."""
-        for start in range(0, len(self), rows):
-            yield self[start : start + rows]
-
     def __getitem__(self, rows: slice) -> SquadExamples | SquadEvalExamples:
-        """Some of the rows, as arrays of their own."""
+        """Some of the rows, as arrays of their own: with answers for training, without for evaluation."""
         start, stop, step = rows.indices(len(self))
         if step != 1:
             raise ValueError("rows are taken in order, all of a range")
@@ -90,34 +84,26 @@ class SquadFeatures:
         starts = self.window_starts[rows]
         firsts, lasts = first_tokens[self.examples[rows]], last_tokens[self.examples[rows]]
         inside = (firsts >= starts) & (lasts < starts + self.window_sizes[rows])
-        offsets = self.text_positions(rows) - starts
+        offsets = self.query_sizes[self.examples[rows]] + 2 - starts  # the context is after [CLS], the question and [SEP]
         return np.where(inside, firsts + offsets, 0).astype(np.int32), np.where(inside, lasts + offsets, 0).astype(np.int32)
 
-    def text_positions(self, rows: slice | NDArray[np.int64]) -> NDArray[np.int64]:
-        """For some rows, the position of the first token of the context: after [CLS], the question and [SEP]."""
-        return self.query_sizes[self.examples[rows]] + 2
+    def rows_of(self, example: int) -> slice:
+        """Return the rows of an example, which may have none."""
+        return slice(int(self.first_rows[example]), int(self.first_rows[example + 1]))
 
-    def is_max_context(self, rows: NDArray[np.int64], positions: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Whether the row is the one of its question's windows in which the token at a position has the most context.
+    def max_context(self, example: int) -> NDArray[np.bool_]:
+        """Return (rows, tokens of the context) whether the row is the one in which the token has the most context.
 
         Context is the lesser of the tokens left and right of it, plus a hundredth of the window's size; of equals the first.
         """
-        examples = self.examples[rows]
-        first_rows, last_rows = self.first_rows[examples], self.first_rows[examples + 1] - 1
-        tokens = self.window_starts[rows] + positions - self.text_positions(rows)
-        best, best_rows = np.full(len(rows), -1.0), np.full(len(rows), -1)
-        sizes = self.window_sizes[first_rows]
-        reach = (sizes - 1) // np.minimum(sizes, self.settings.doc_stride)  # windows further away do not overlap
-        row, last_rows = np.maximum(first_rows, rows - reach), np.minimum(last_rows, rows + reach)
-        while (active := row <= last_rows).any():
-            starts, sizes = self.window_starts[np.minimum(row, last_rows)], self.window_sizes[np.minimum(row, last_rows)]
-            left, right = tokens - starts, starts + sizes - 1 - tokens
-            score = np.minimum(left, right) + 0.01 * sizes
-            better = active & (left >= 0) & (right >= 0) & (score > best)
-            best[better], best_rows[better] = score[better], row[better]
-            row += 1
-        found: NDArray[np.bool_] = best_rows == rows
-        return found
+        starts, sizes = (values[self.rows_of(example)].reshape(-1, 1) for values in (self.window_starts, self.window_sizes))
+        tokens = np.arange(starts[:1].sum(), (starts + sizes)[-1:].sum())
+        left = tokens - starts
+        right = sizes - 1 - left
+        scores = np.where((left >= 0) & (right >= 0), np.minimum(left, right) + 0.01 * sizes, -1.0)
+        is_best = scores == scores.max(axis=0, initial=-1.0)
+        first_best: NDArray[np.bool_] = is_best & (is_best.cumsum(axis=0) == 1)
+        return first_best
 
 
 def make_features(

@@ -4,7 +4,6 @@ import random
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from bertprep.errors import BertprepError, UsageError
@@ -130,8 +129,8 @@ def test_training_examples_are_in_googles_order(tmp_path: Path) -> None:
 def test_the_window_of_most_context(tmp_path: Path) -> None:
     """Of "c" at the edge of the first window; "d" has 0 and 1 tokens beside it; "e" and "f" are in the second alone."""
     features = features_of(tmp_path, "a b c d e f", question(answers=[answer("a b c d e f", "a")]))
-    flags = [features.is_max_context(np.full(4, row), np.arange(3, 7)).tolist() for row in range(2)]
-    assert flags == [[True, True, True, False], [False, True, True, True]]
+    best = features.max_context(0).astype(int).tolist()
+    assert best == [[1, 1, 1, 0, 0, 0], [0, 0, 0, 1, 1, 1]]
 
 
 @pytest.mark.parametrize(

@@ -89,8 +89,10 @@ def test_features(version: str, size: int, purpose: str) -> None:
     for name, key in keys.items():
         assert getattr(found, name)[~ours].tolist() == [row[key] for row in wanted]
     for number, row in zip(np.flatnonzero(~ours), wanted, strict=True):
-        positions = row["doc_first"] + np.arange(len(row["token_to_orig"]))
-        flags = features.is_max_context(np.full(len(positions), number), positions)
+        example = int(features.examples[number])
+        first = int(features.first_rows[example])
+        start = int(features.window_starts[number] - features.window_starts[first])
+        flags = features.max_context(example)[number - first, start : start + len(row["token_to_orig"])]
         assert "".join("01"[flag] for flag in flags.tolist()) == row["max_context"]
 
 
