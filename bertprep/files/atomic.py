@@ -30,6 +30,7 @@ from bertprep.files.places import ObjectPath, disk_folder
 TEMPORARY_SUFFIX = ".tmp"
 _TEMPORARY = re.compile(rf"(.+)\.[0-9a-f]{{8}}{re.escape(TEMPORARY_SUFFIX)}")
 _TRIES = 10
+_PAGE_BYTES = 4096
 
 
 def explain_write_error(path: Path, error: OSError) -> BertprepError:
@@ -64,8 +65,8 @@ def _not_a_folder(path: Path) -> str | None:
 class AtomicFile:
     """A binary file being written; `write` takes any buffer and writes all of it.
 
-    A `direct` file bypasses the page cache if the OS supports it, which takes a third of the CPU time. It should be written in
-    large blocks of whole pages from page-aligned memory; other writes, such as the end of a file, go through the cache.
+    A `direct` file bypasses the page cache if the OS supports it, which takes a third of the CPU time: writes of whole pages
+    from page-aligned memory, which should be large. Other writes, such as the end of a file, go through the cache.
     """
 
     def __init__(self, path: Path, *, direct: bool = False, mode: int = 0o666, syncs_folder: bool = True) -> None:
@@ -73,27 +74,28 @@ class AtomicFile:
         self._syncs_folder = syncs_folder
         self.size_bytes = 0
         self._temporary, self._descriptor = _make_temporary(path, partial(_make_file, mode=mode))
-        self._direct = direct and hasattr(os, "O_DIRECT") and self._set_direct(True)
+        self._may_bypass, self._bypasses = direct and hasattr(os, "O_DIRECT"), False
 
-    def _set_direct(self, direct: bool) -> bool:
-        """Bypass the page cache or not; return False where the file system cannot."""
-        flags = fcntl.fcntl(self._descriptor, fcntl.F_GETFL)
-        try:
-            fcntl.fcntl(self._descriptor, fcntl.F_SETFL, flags | os.O_DIRECT if direct else flags & ~os.O_DIRECT)
-        except OSError:
-            return False
-        return True
+    def _bypass(self, bypasses: bool) -> None:
+        """Bypass the page cache from now on, if the file system can, or do not."""
+        if bypasses != self._bypasses:
+            flags = fcntl.fcntl(self._descriptor, fcntl.F_GETFL)
+            try:
+                fcntl.fcntl(self._descriptor, fcntl.F_SETFL, flags | os.O_DIRECT if bypasses else flags & ~os.O_DIRECT)
+                self._bypasses = bypasses
+            except OSError:
+                self._may_bypass = False
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         view = memoryview(data).cast("B")
         while len(view):  # os.write may write less, on a signal or on a full disk
+            self._bypass(self._may_bypass and len(view) % _PAGE_BYTES == 0)
             try:
                 written = os.write(self._descriptor, view)
             except OSError as error:
-                if not (self._direct and error.errno == errno.EINVAL):
+                if not (self._bypasses and error.errno == errno.EINVAL):
                     raise
-                self._set_direct(False)
-                self._direct = False
+                self._may_bypass = False  # the memory, the file's position or the pages of the file system do not fit
                 continue
             self.size_bytes += written
             view = view[written:]
@@ -104,7 +106,7 @@ class AtomicFile:
         self._temporary.replace(self.path)
         if self._syncs_folder:
             sync_folder(self.path.parent)
-        self.discard()  # which ends the lock, so not before the file has its name
+        self._close()  # which ends the lock, so not before the file has its name
 
     def commit_new(self, *, syncs: bool = True) -> bool:
         """Give the file its name if there is none of that name; return whether there was none.
@@ -128,11 +130,14 @@ class AtomicFile:
         return True
 
     def discard(self) -> None:
-        """Remove the unfinished file."""
-        self._temporary.unlink(missing_ok=True)
+        """Remove the file if it is unfinished."""
         if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+            self._temporary.unlink(missing_ok=True)
+            self._close()
+
+    def _close(self) -> None:
+        os.close(self._descriptor)
+        self._descriptor = -1
 
 
 class ObjectFile(AtomicFile):
@@ -179,7 +184,8 @@ def atomic_file(
         if isinstance(path, ObjectPath):
             file = ObjectFile(path, replace=replace)
         else:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            if not path.parent.is_dir():
+                path.parent.mkdir(parents=True, exist_ok=True)
             if path.exists() and not path.is_file():
                 found = "a folder" if path.is_dir() else "a device or a pipe"
                 raise BertprepError(f"{path}: cannot be written: it is {found}, expected a file; name another")
@@ -208,7 +214,8 @@ def create_file(path: Path, data: bytes, *, syncs: bool = True) -> bool:
             return False
     for tried in range(1, _TRIES + 1):
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            if tried > 1:
+                path.parent.mkdir(parents=True, exist_ok=True)
             file = AtomicFile(path)
             try:
                 file.write(data)

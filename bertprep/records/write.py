@@ -141,6 +141,7 @@ class HashedFile(io.RawIOBase):
     def finish(self) -> str:
         """Write what is left; return the sha256 of the file, if it was taken."""
         self._put(self.memory[: self.filled])
+        self.filled = 0  # since io flushes it once more when it goes
         if self._gzip:
             self._write(self._gzip.flush())
         return self._sha256.hexdigest() if self._sha256 else ""
