@@ -109,7 +109,7 @@ class RecordScan:
                 done = int(self._notes[kernel.ROW])
                 self._note(fault, int(numbers[done]))
             if done:
-                yield buffer[:done], numbers[:done]
+                yield buffer if done == rows else buffer[:done], numbers[:done]
             at += done + (fault < 0)
 
     def _describe(self, start: int) -> NDArray[np.int64]:
