@@ -27,11 +27,10 @@ from bertprep.kernels import numbers as kernel
 from bertprep.records.data_sets import DataSet
 from bertprep.records.examples import MAX_VALUES, Examples, PretrainingExamples, Shape, rows_in_block
 from bertprep.records.file_bytes import FileBytes
-from bertprep.records.reader import SMALLEST_RECORD, describe_file, measure_record
+from bertprep.records.reader import MIN_RECORD_BYTES, describe_file, find_offsets, measure_record
 
 BLOCK = 256
 """Records at a time; at 128 tokens they fit the processor's cache."""
-_ODD_RECORDS = 1024  # records smaller than SMALLEST_RECORD that are still counted
 _FIRST_FILES = 10  # of a split, that give the shape of its records where no manifest does
 _FIRST_RECORDS = 1_000  # of each, spread over the file, of which the first block is read
 _TRIES = 100  # the first readable one of these many records gives the sizes
@@ -68,9 +67,8 @@ class RecordScan:
                     found = str(table.damage).removeprefix(f"{path}: ")
                     self._add(Finding("truncated", name, "the batches of a whole file", found, self.records))
             else:
-                self._offsets = np.zeros(self._bytes.array.size // SMALLEST_RECORD + _ODD_RECORDS, np.int64)
-                self._row = self._describe(0)
                 self.records = self._find_records()
+                self._row = self._describe(0)
                 self.shape = self._measure()
             self.kind, self.seq, self.pred = self.shape
         except BaseException:
@@ -118,8 +116,8 @@ class RecordScan:
 
     def _find_records(self) -> int:
         """Return the number of complete frames; record a finding about what follows them."""
-        fault = kernels.load().find_records(self._row, 0, len(self._offsets) - 1, self._notes)
-        found = fault if fault >= 0 else int(self._notes[kernel.ROW])
+        self._offsets, fault = find_offsets(self._bytes.array, self.format, self._notes)
+        found = len(self._offsets) - 1
         rest = self._bytes.array[self._offsets[found] :]
         if fault < 0 and rest.any():
             self._note(fault, found)
@@ -128,7 +126,7 @@ class RecordScan:
             self._add(Finding("trailing-bytes", self._name, "the end of the file", zeros, found))
         elif rest.size:
             mean = f"a mean of {int(self._offsets[found]) // found} before it"
-            self._add(Finding("bad-message", self._name, f"records of {SMALLEST_RECORD} bytes or more", mean, found))
+            self._add(Finding("bad-message", self._name, f"records of {MIN_RECORD_BYTES} bytes or more", mean, found))
         return found
 
     def _measure(self) -> Shape:

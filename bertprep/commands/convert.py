@@ -180,7 +180,7 @@ def _convert_file(
 ) -> tuple[RecordFormat, dict[str, dict[str, Any]]]:
     """Convert a single file, without a manifest; returns (format, facts of the file)."""
     from bertprep.records.convert import RecordConverter
-    from bertprep.records.deal import contents_of, identify
+    from bertprep.records.deal import deal, identify
     from bertprep.records.write import entry_of
 
     identified = identify(source)
@@ -189,7 +189,7 @@ def _convert_file(
     dialect.check_fits((to,), "--to")
     if target.exists():
         identify(target)  # only records are replaced
-    (spans,) = contents_of([identified], None, pick)
+    (spans,) = deal([identified], None, pick)
     with contextlib.closing(RecordConverter(to, dialect, _labels(data_set, identified))) as converter:
         written = converter.convert(spans, target)
     return to, {target.name: entry_of(written)}

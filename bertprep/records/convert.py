@@ -34,19 +34,10 @@ _BLOCK_TOKENS = 1 << 15  # of a block of records: what the arrays of it take fit
 
 @dataclass(frozen=True)
 class Span:
-    """Records start to stop - 1 of a file, or to its end where `stop` is None."""
+    """Records of a file by their indices, or all of them where `records` is None."""
 
     path: Path
-    start: int = 0
-    stop: int | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class Picked:
-    """Single records of a file, by their numbers from 0."""
-
-    path: Path
-    records: NDArray[np.int64]
+    records: range | NDArray[np.int64] | None = None
 
 
 class RecordConverter(Maker):
@@ -71,7 +62,7 @@ class RecordConverter(Maker):
         self._tidies = tidies
         self._format, self._dialect, self._labels, self._pred = record_format, dialect, labels, pred
         self._source: RecordFile | None = None
-        self._numbers: range | NDArray[np.int64] = range(0)  # of the records read last, in that file
+        self._indices: range | NDArray[np.int64] = range(0)  # of the records read last, in that file
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_source": None}
@@ -86,7 +77,7 @@ class RecordConverter(Maker):
     def amounts(self, entries: Sequence[Entry]) -> dict[str, float]:
         return {"records": entries[0]["examples"], "MB": entries[0]["bytes"] / 1e6}
 
-    def convert(self, spans: Sequence[Span | Picked], path: Path) -> WrittenFile:
+    def convert(self, spans: Sequence[Span], path: Path) -> WrittenFile:
         """Write the records of `spans`, in their order, to `path`, which appears whole or not at all.
 
         Raises `BertprepError` for a record that is damaged, has another shape than the first or does not fit the format, and
@@ -99,7 +90,7 @@ class RecordConverter(Maker):
         except NoColumnsError as error:
             path = self._source.path if self._source else path
             raise BertprepError(
-                f"{path}: record {self._numbers[error.row]}: {error}; convert to TFRecord or OFRecord"
+                f"{path}: record {self._indices[error.row]}: {error}; convert to TFRecord or OFRecord"
             ) from None
 
     def close(self) -> None:
@@ -108,7 +99,7 @@ class RecordConverter(Maker):
             self._source.close()
         self._source = None
 
-    def _blocks(self, spans: Sequence[Span | Picked]) -> Iterator[Examples]:
+    def _blocks(self, spans: Sequence[Span]) -> Iterator[Examples]:
         room: Examples | None = None
         for span in spans:
             source = self._open(span.path)
@@ -117,31 +108,14 @@ class RecordConverter(Maker):
                 room = source.kind.empty(rows, seq=source.seq, pred=source.pred)
             else:
                 source.shape.check_same(source.path, room.shape, spans[0].path, SAME_SETTINGS)
-            read = _read_picked(source, span, room) if isinstance(span, Picked) else _read_span(source, span, room)
-            for self._numbers, block in read:
-                yield block
+            records = range(len(source)) if span.records is None else span.records
+            for start in range(0, len(records), len(room)):
+                self._indices = records[start : start + len(room)]
+                source.gather_into(room, self._indices)
+                yield room if len(self._indices) == len(room) else room[: len(self._indices)]
 
     def _open(self, path: Path) -> RecordFile:
         if self._source is None or self._source.path != path:
             self.close()
             self._source = RecordFile(path, pred=self._pred or None)
         return self._source
-
-
-def _read_span(source: RecordFile, span: Span, room: Examples) -> Iterator[tuple[range, Examples]]:
-    """The numbers of some records and the records, until all are read."""
-    start = span.start
-    while span.stop is None or start < span.stop:
-        stop = start + len(room)
-        count = source.read_into(room, start, stop if span.stop is None else min(stop, span.stop))
-        if not count:
-            break
-        yield range(start, start + count), room[:count]
-        start += count
-
-
-def _read_picked(source: RecordFile, picked: Picked, room: Examples) -> Iterator[tuple[NDArray[np.int64], Examples]]:
-    for start in range(0, len(picked.records), len(room)):
-        records = picked.records[start : start + len(room)]
-        source.gather_into(room, records)
-        yield records, room[: len(records)]

@@ -7,15 +7,15 @@ The files have the names that trainers in the field look for.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bertprep.config import DEFAULT_DIALECT, Dialect, RecordFormat
 from bertprep.errors import BertprepError, UsageError
-from bertprep.records.convert import SAME_SETTINGS, Picked, Span
+from bertprep.records.convert import SAME_SETTINGS, Span
 from bertprep.records.data_sets import DataSet
 from bertprep.records.examples import Shape
 from bertprep.records.reader import RecordFile
@@ -79,7 +79,7 @@ class Output:
 
     name: str
     split: str
-    spans: tuple[Span | Picked, ...]
+    spans: tuple[Span, ...]
     entry: dict[str, Any]
 
 
@@ -98,62 +98,41 @@ def plan_outputs(
         files = [source for source in sources if source.split == split]
         named = DEV if split == TEST and is_task else split
         folder = next((name for name in (named, data_set.folder.name) if name in (*SPLITS, *TASK_SPLITS)), TRAINING)
-        for number, of_file in enumerate(contents_of(files, shards, pick)):
+        for number, of_file in enumerate(deal(files, shards, pick)):
             file_name = record_file_name(to, data_set.corpus, folder, number, dialect)
             known = data_set.manifest.files[files[number].name] if data_set.manifest and not (shards or pick) else {}
             outputs.append(Output(f"{split_folder(to, folder)}/{file_name}", folder, of_file, known))
     return outputs
 
 
-def contents_of(files: Sequence[IdentifiedFile], shards: int | None, pick: int | None) -> Sequence[tuple[Span | Picked, ...]]:
-    """What each file of a split is made of."""
-    if pick:
-        return deal_picked(files, pick, shards or 1)
-    return deal(files, shards) if shards else [(Span(source.path),) for source in files]
+def deal(files: Sequence[IdentifiedFile], shards: int | None, pick: int | None = None) -> list[tuple[Span, ...]]:
+    """Return what each file of a split is made of: a source each, or all records in order in `shards` runs.
 
-
-def deal_picked(files: Sequence[IdentifiedFile], pick: int, shards: int) -> list[tuple[Picked, ...]]:
-    """`pick` records of the files, evenly spaced and in order, dealt over `shards` files as `deal` does.
-
-    Record i of them is that of number int(i * (records / pick)), in floating point, as MLPerf's pick_eval_samples.py has it.
+    The sizes of runs differ by one at most, the longer ones first. With `pick` only that many of the records are taken, evenly
+    spaced: record i is number int(i * (records / pick)), in floating point, as in MLPerf's pick_eval_samples.py.
     """
+    if not shards and not pick:
+        return [(Span(file.path),) for file in files]
     records = sum(file.records for file in files)
-    if pick > records:
-        raise UsageError(
-            f"--pick {pick:,}: the {_whose(files)} has {counted(records, 'record')}, so at most as many can be picked"
-        )
-    if shards > pick:
-        raise UsageError(f"--shards {shards:,}: --pick {pick:,} gives at most as many files")
-    numbers = (np.arange(pick) * (records / pick)).astype(np.int64)
-    firsts = np.cumsum([0, *(file.records for file in files)])  # (files + 1,): which record of all is the first of each
+    total, shards = pick or records, shards or 1
+    whose = f"{split} split" if (split := files[0].split) else "source"
+    if total > records:
+        raise UsageError(f"--pick {pick:,}: the {whose} has {counted(records, 'record')}, so at most as many can be picked")
+    if shards > total:
+        why = f"--pick {pick:,} gives" if pick else f"the {whose} has {counted(records, 'record')}, so"
+        raise UsageError(f"--shards {shards:,}: {why} at most as many files")
+    picked = (np.arange(pick) * (records / pick)).astype(np.int64) if pick else None
     dealt = []
-    for of_shard in np.array_split(numbers, shards):
-        cuts = pairwise(np.searchsorted(of_shard, firsts))
-        picked = (
-            (file.path, of_shard[start:stop] - first) for file, first, (start, stop) in zip(files, firsts, cuts, strict=False)
-        )
-        dealt.append(tuple(Picked(path, chosen) for path, chosen in picked if len(chosen)))
-    return dealt
-
-
-def _whose(files: Sequence[IdentifiedFile]) -> str:
-    return f"{split} split" if (split := files[0].split) else "source"
-
-
-def deal(files: Sequence[IdentifiedFile], shards: int) -> list[tuple[Span, ...]]:
-    """The records of the files, in order, as `shards` runs whose sizes differ by one at most, the longer ones first."""
-    records = sum(file.records for file in files)
-    if shards > records:
-        raise UsageError(f"--shards {shards:,}: the {_whose(files)} has {counted(records, 'record')}, so at most as many files")
-    dealt = []
-    stop = 0
     for shard in range(shards):
-        start, stop = stop, stop + records // shards + (shard < records % shards)
+        start, stop = (shard * (total // shards) + min(shard, total % shards) for shard in (shard, shard + 1))
         spans, first = [], 0
         for file in files:
-            begin, end = max(start - first, 0), min(stop - first, file.records)
-            if begin < end:
-                spans.append(Span(file.path, begin, end))
+            of_file: range | NDArray[np.int64] = range(max(start - first, 0), min(stop - first, file.records))
+            if picked is not None:
+                here = picked[start:stop] - first
+                of_file = here[(here >= 0) & (here < file.records)]
+            if len(of_file):
+                spans.append(Span(file.path, of_file))
             first += file.records
         dealt.append(tuple(spans))
     return dealt

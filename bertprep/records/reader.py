@@ -1,7 +1,7 @@
 """One record file of any format to `Examples`: in order, or any records in any order.
 
-Where records begin is found as they are read, and for all at once when the number of records or random access asks for it.
-Every length and every checksum that the format has is checked with each reading. What other tools write is read as well:
+Where records begin is found when a file is opened, by a walk over all lengths, 0.1 microseconds each. Every length and every
+checksum that the format has is checked with each reading. What other tools write is read as well:
 features in any order, TensorFlow 2's names, numbers packed or not, int32 or int64; of Arrow and Parquet see `arrow_reader`.
 """
 
@@ -30,9 +30,9 @@ from bertprep.records.file_bytes import FileBytes
 if TYPE_CHECKING:
     import datasets
 
-_FIRST_ROOM = 1024
-SMALLEST_RECORD = 64
-"""Bytes; the names of the features of any kind, with what protobuf puts around them, are longer."""
+MIN_RECORD_BYTES = 64
+"""The names of the features of any kind, with what protobuf puts around them, are longer."""
+_SPARE_RECORDS = 1024  # smaller ones that are still counted
 
 Selection: TypeAlias = slice | Sequence[int] | NDArray[np.integer] | NDArray[np.bool_]
 """Which records: a slice, integers, or for each record whether it is one of them."""
@@ -49,7 +49,9 @@ def select_records(records: ArrayLike, count: int, where: Path | str) -> NDArray
     if isinstance(records, range) and len(records) > count:  # which no array need be made of to know
         raise IndexError(f"{where}: {records} are more records than its {count:,}")
     given: NDArray[Any] = np.empty((0, 0))
-    if not isinstance(records, tuple):  # to NumPy, a tuple has an index for each axis
+    if isinstance(records, range):
+        given = np.arange(records.start, records.stop, records.step)
+    elif not isinstance(records, tuple):  # to NumPy, a tuple has an index for each axis
         with contextlib.suppress(ValueError):  # lists in a list, of several lengths
             given = np.asarray(records)
     if given.ndim != 1 or (given.size and given.dtype.kind not in "iub"):
@@ -62,8 +64,8 @@ def select_records(records: ArrayLike, count: int, where: Path | str) -> NDArray
     if given.size and not -count <= given.min() <= given.max() < count:
         wrong = given.max() if given.max() >= count else given.min()
         raise IndexError(f"{where}: record {wrong} of {count:,}")
-    indices = given.astype(np.int64)
-    return np.where(indices < 0, indices + count, indices)
+    indices = given.astype(np.int64, copy=False)
+    return np.where(indices < 0, indices + count, indices) if given.size and given.min() < 0 else indices
 
 
 def describe_file(
@@ -89,33 +91,49 @@ def measure_record(row: NDArray[np.int64], notes: NDArray[np.int64]) -> tuple[in
     return fault, kind, dict(zip([feature.name for feature in kind.features], counts.tolist(), strict=True))
 
 
+def find_offsets(
+    data: NDArray[np.uint8], record_format: RecordFormat, notes: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], int]:
+    """Return (records + 1,) offsets, where each record begins and the last one ends, and the fault that ends the walk or 0.
+
+    Offsets that end before the file without a fault are those of records smaller than any of BERT's.
+    """
+    offsets = np.zeros(data.size // MIN_RECORD_BYTES + _SPARE_RECORDS, np.int64)  # the OS gives memory for what is written
+    found = kernels.load().find_records(describe_file(data, record_format, offsets), 0, len(offsets) - 1, notes)
+    fault = min(found, 0)
+    records = int(notes[n.ROW]) if fault else found
+    return offsets[: records + 1].copy(), fault
+
+
 class RecordFile:
-    """The records of one file, by number from 0; for one thread at a time.
+    """The records of one file, by index from 0; for one thread at a time.
 
     `format` is "tfrecord", "ofrecord", "arrow" or "parquet"; `kind` is the class of the records, `seq` and `pred` are the first
-    one's numbers of tokens and of masked ones, which all others must share; `shape` is the three. Any method that reads raises
+    one's numbers of tokens and of masked ones, which all others must share; `shape` is the three. Opening and reading raise
     `BertprepError`, which names the file, the record and the fault.
 
     Of columns that do not say for how many predictions they have room, `pred` is the one given, or else the most that a record
-    has; then `knows_pred` is False.
+    has; then `knows_pred` is False. `offsets` are where each record begins, and the last one ends; empty for columns.
     """
 
     def __init__(self, path: Path | str, *, pred: int | None = None) -> None:
         self.path = place(path)
+        self.kind: type[Examples] = PretrainingExamples
         self._bytes = FileBytes(self.path, pred=pred)
-        self.knows_pred = True
-        self._is_open = True
         self._notes = np.zeros(n.NOTES_SIZE, np.int64)
-        self._offsets = np.zeros(_FIRST_ROOM + 1, np.int64)  # (records found + 1,): where each begins, and the last one ends
-        self._found = 0
+        self._is_open, self.knows_pred = True, True
+        self.offsets: NDArray[np.int64] = np.empty(0, np.int64)
         try:
             self.format = self._bytes.format
             if table := self._bytes.table:
                 if table.damage:
                     raise table.damage
-                self._found, self.knows_pred = table.records, table.knows_pred
-            self._row = self._describe()
-            self.kind, self.seq, self.pred = self.shape = table.shape if table else self._measure()
+                self._records, self.shape, self.knows_pred = table.records, table.shape, table.knows_pred
+            else:
+                self._records = self._find_records()
+                self._row = describe_file(self._bytes.array, self.format, self.offsets)
+                self.shape = self._measure()
+            self.kind, self.seq, self.pred = self.shape
         except BaseException:
             self.close()
             raise
@@ -132,71 +150,52 @@ class RecordFile:
         self._is_open = False
 
     def __len__(self) -> int:
-        """The number of records; the first call walks over all lengths in the file, 0.1 microseconds each.
-
-        Arrow and Parquet files tell theirs.
-        """
-        self._find_records(None)
-        return self._found
+        return self._records
 
     def __getitem__(self, records: Selection) -> Examples:
         """Return the records of a slice, of a list or array of indices in its order, or of a mask, in new arrays."""
-        if isinstance(records, slice) and records.step in (None, 1):
-            start, stop, _ = records.indices(len(self))
-            examples = self.kind.empty(max(0, stop - start), seq=self.seq, pred=self.pred)
-            self.read_into(examples, start, start + len(examples))
-            return examples
-        chosen = np.arange(len(self))[records] if isinstance(records, slice) else select_records(records, len(self), self.path)
+        chosen = range(len(self))[records] if isinstance(records, slice) else select_records(records, len(self), self.path)
         examples = self.kind.empty(len(chosen), seq=self.seq, pred=self.pred)
         self.gather_into(examples, chosen)
         return examples
 
     def blocks(self, size: int) -> Iterator[Examples]:
-        """All records in order, `size` at a time; the arrays are the same each time, so a block is valid until the next."""
+        """Yield all records in order, `size` at a time, in arrays that the next block overwrites."""
         room = self.kind.empty(size, seq=self.seq, pred=self.pred)
-        start = 0
-        while count := self.read_into(room, start, start + size):
-            yield room[:count]
-            start += count
+        for start in range(0, len(self), size):
+            some = range(start, min(start + size, len(self)))
+            self.gather_into(room, some)
+            yield room if len(some) == size else room[: len(some)]
 
-    def read_into(self, examples: Examples, start: int, stop: int, *, row: int = 0) -> int:
-        """Read records start to stop - 1, or to the end of the file, to the rows from `row` on; returns how many.
+    def gather_into(self, examples: Examples, records: range | NDArray[np.int64], *, row: int = 0) -> None:
+        """Read the records of a range or an array of indices, in its order, to the rows from `row` on.
 
         Fastest where the arrays stay in the processor's cache: some 256 records of 128 tokens.
         """
-        self._check_room(examples, row, stop - start)
-        if start < 0 or stop < start:
-            raise IndexError(f"records {start} to {stop}")
-        if start > self._found:
-            self._find_records(start)
-            if start > self._found:
-                raise IndexError(f"{self.path}: records {start} to {stop} of {self._found}")
-        if table := self._bytes.table:
-            count = table.rows.read(np.arange(start, min(stop, self._found)), examples, row, self._notes)
-        else:
-            self._make_room(stop)
-            count = kernels.load().decode(self._row, start, stop - start, examples.addresses, row, self._notes)
-        if count < 0:
-            raise self._explain(count, start + int(self._notes[n.ROW]))
-        self._found = max(self._found, start + count)
-        return count
-
-    def gather_into(self, examples: Examples, records: NDArray[np.int64], *, row: int = 0) -> None:
-        """Read the records of an array of numbers, in its order, to the rows from `row` on."""
-        numbers = select_records(records, len(self), self.path)
-        self._check_room(examples, row, len(numbers))
-        if len(numbers) == 0:
+        if not self._is_open:
+            raise ValueError(f"{self.path}: is closed")
+        is_run = isinstance(records, range) and records.step == 1 and 0 <= records.start <= records.stop <= len(self)
+        chosen = records if is_run else select_records(records, len(self), self.path)
+        count = len(chosen)
+        if examples.shape != self.shape or row < 0 or row + count > len(examples):
+            raise ValueError(
+                f"{self.path}: room for {len(examples)} {examples.title} records of {examples.seq}/{examples.pred}, "
+                f"needed for {count} {self.kind.title} records of {self.seq}/{self.pred} from row {row}"
+            )
+        if not count:
             return
         if table := self._bytes.table:
-            fault = table.rows.read(numbers, examples, row, self._notes)
+            fault = table.rows.read(np.asarray(chosen), examples, row, self._notes)
+        elif is_run:
+            fault = kernels.load().decode(self._row, int(chosen[0]), count, examples.addresses, row, self._notes)
         else:
-            files = np.zeros(len(numbers), np.int64)  # all are in the one
-            fault = kernels.load().gather(self._row, files, numbers, len(numbers), examples.addresses, row, self._notes)
+            files = np.zeros(count, np.int64)  # all are in the one
+            fault = kernels.load().gather(self._row, files, chosen, count, examples.addresses, row, self._notes)
         if fault < 0:
-            raise self._explain(fault, int(numbers[self._notes[n.ROW]]))
+            raise self._explain(fault, int(chosen[self._notes[n.ROW]]))
 
     def to_dataset(self) -> datasets.Dataset:
-        """All records as a `datasets.Dataset` in memory: 1.3 kB and 2 microseconds for each of 128 tokens.
+        """Return all records as a `datasets.Dataset` in memory: 1.3 kB and 2 microseconds for each of 128 tokens.
 
         Its columns are those that transformers' models take (docs/hugging_face.md); `bertprep.load_dataset` maps those of whole
         folders into memory instead. Raises `UsageError` where `datasets` is not installed.
@@ -216,13 +215,6 @@ class RecordFile:
         )  # its own is slow
 
     @property
-    def offsets(self) -> NDArray[np.int64]:
-        """(records + 1,): where each record begins, and the last one ends; empty for Arrow and Parquet."""
-        self._find_records(None)
-        offsets: NDArray[np.int64] = self._offsets[: 0 if self._bytes.table else self._found + 1].copy()
-        return offsets
-
-    @property
     def data_bytes(self) -> int:
         """The size of what the records are read from."""
         return int(self._bytes.array.size)
@@ -232,11 +224,20 @@ class RecordFile:
         """Whether the file cannot be read in place, and its bytes are held in another form while it is open."""
         return self._bytes.is_rewritten
 
-    def _describe(self) -> NDArray[np.int64]:
-        return describe_file(self._bytes.array, self.format, self._offsets)
+    def _find_records(self) -> int:
+        self.offsets, fault = find_offsets(self._bytes.array, self.format, self._notes)
+        records, end = len(self.offsets) - 1, int(self.offsets[-1])
+        if fault < 0:
+            raise self._explain(fault, records)
+        if end < self._bytes.array.size:
+            raise BertprepError(
+                f"{self.path}: record {records}: those before have {end // records} bytes on average, BERT's have "
+                f"{MIN_RECORD_BYTES} or more; damaged or something else, make the file again"
+            )
+        return records
 
     def _measure(self) -> Shape:
-        """The shape of the first record, whose features must agree."""
+        """Return the shape of the first record, whose features must agree."""
         fault, self.kind, counts = measure_record(self._row, self._notes)
         if fault < 0:
             raise self._explain(fault, 0)
@@ -252,45 +253,6 @@ class RecordFile:
                 self._notes[[n.FEATURE, n.FOUND, n.EXPECTED]] = n.NUMBER_OF_FEATURE[name], count, expected
                 raise self._explain(n.WRONG_COUNT, 0)
         return shape
-
-    def _find_records(self, wanted: int | None) -> None:
-        """Find where records begin, up to number `wanted` or to the end of the file."""
-        self._check_open()
-        if self._bytes.table:
-            return
-        while self._offsets[self._found] < self._bytes.array.size and (wanted is None or self._found < wanted):
-            self._make_room(2 * self._found + _FIRST_ROOM if wanted is None else wanted)
-            if self._found > _FIRST_ROOM + self._bytes.array.size // SMALLEST_RECORD:
-                raise BertprepError(
-                    f"{self.path}: record {self._found}: those before have {int(self._offsets[self._found]) // self._found} "
-                    f"bytes on average, BERT's have {SMALLEST_RECORD} or more; damaged or something else, make the file again"
-                )
-            most = len(self._offsets) - 1 if wanted is None else wanted
-            found = kernels.load().find_records(self._row, self._found, most, self._notes)
-            if found < 0:
-                raise self._explain(found, int(self._notes[n.ROW]))
-            self._found = found
-
-    def _make_room(self, records: int) -> None:
-        """Room for the offsets of that many records, and as much again."""
-        if records >= len(self._offsets):
-            offsets = np.zeros(2 * records + 1, np.int64)
-            offsets[: self._found + 1] = self._offsets[: self._found + 1]
-            self._offsets = offsets
-            self._row = self._describe()
-
-    def _check_open(self) -> None:
-        if not self._is_open:
-            raise ValueError(f"{self.path}: is closed")
-
-    def _check_room(self, examples: Examples, row: int, count: int) -> None:
-        """Raise `ValueError` unless `count` records of this file fit into the arrays from `row` on."""
-        self._check_open()
-        if examples.shape != self.shape or row < 0 or row + count > len(examples):
-            raise ValueError(
-                f"{self.path}: room for {len(examples)} {examples.title} records of {examples.seq}/{examples.pred}, "
-                f"needed for {count} {self.kind.title} records of {self.seq}/{self.pred} from row {row}"
-            )
 
     def _explain(self, fault: int, record: int) -> BertprepError:
         return explain(self.path, self.format, fault, record, self._notes, self.kind)

@@ -24,7 +24,7 @@ from bertprep.records import (
     SquadEvalExamples,
     SquadExamples,
 )
-from bertprep.records.reader import SMALLEST_RECORD
+from bertprep.records.reader import MIN_RECORD_BYTES
 from bertprep.records.record_set import BadRecordError, RecordSet
 from bertprep.records.write import write_examples
 from tests.records.handmade import FIRST, Dialect, field, float_list, frame, message, number_list
@@ -142,7 +142,7 @@ def test_labels_of_another_type_are_another_kind(tmp_path: Path) -> None:
             BertprepError, match="record 1: feature label_ids should be int64_list, it is a float_list; give a file of cl"
         ),
     ):
-        file.read_into(ClassificationExamples.empty(2, seq=16), 0, 2)
+        file.gather_into(ClassificationExamples.empty(2, seq=16), range(2))
 
 
 def write_folder(folder: Path, kind: type[Examples], sizes: tuple[int, ...] = (5, 9), split: str = "training") -> Examples:
@@ -207,4 +207,4 @@ def test_examples_are_sent_to_another_process(kind: type[Examples]) -> None:
 @pytest.mark.parametrize("kind", KINDS, ids=[kind.title for kind in KINDS])
 def test_no_record_is_smaller_than_the_smallest(kind: type[Examples]) -> None:
     examples = kind(*(np.zeros_like(array) for array in kind.empty(1, seq=1, pred=1).arrays))
-    assert len(frame(plain_message(examples, 0, "ofrecord"), "ofrecord")) >= SMALLEST_RECORD
+    assert len(frame(plain_message(examples, 0, "ofrecord"), "ofrecord")) >= MIN_RECORD_BYTES
