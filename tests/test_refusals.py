@@ -113,6 +113,9 @@ download {dataset|dataset squad|dataset me/a..b|me/a dataset|me/a|dataset me/a/b
 push {missing|folder|text.txt|sharded_hello|loop} me/a
 push folder {me|me/|/me|me/a/b|me/a--b|'me/a b'|../a|''|me/a.git}
 push folder me/a --license {''|'A b'|-x|MIT}
+{validate s3://bucket/../x|create --workdir http://host/data|convert s3:///x y|shard --workdir s3://bucket/a?b}
+{shard --dataset ftp://host/data|push a you/data --workdir s3://bucket/data|download vocab --workdir s3://bucket/data}
+{download bookcorpus --from-files s3://bucket/data|download wikipedia --from-dump s3://bucket/dump.xml}
 download {nothing|squad nothing|Wikipedia|squad --language de|squad --from-files folder|squad --model x} --workdir w
 download wikipedia --language {DE|''|../de} --workdir w
 download {wikipedia --date today|wikipedia --date 2023|squad --date 20240101} --workdir w

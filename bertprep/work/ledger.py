@@ -111,7 +111,9 @@ class Ledger:
         sizes, entries, manifest = self._look(names)
         if manifest is None:
             check_begun_by_older(self.folder)
-            if settings is None and not entries:
+            if settings is None:  # another run may have begun meanwhile, and made files: it binds the folder before
+                settings = self._read_settings()
+            if settings is None and not entries and not self._read_manifest():
                 self._check_free(names, sizes)
             if settings is None and binds:
                 content = {**self.header, "versions": self.versions}

@@ -301,24 +301,6 @@ def test_a_compressed_folder_without_a_manifest(tmp_path: Path) -> None:
     assert b"".join(path.read_bytes() for path in ours) == file_of(*expected, dialect=Dialect("ofrecord"))
 
 
-def test_the_same_command_again_does_nothing(
-    created: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    command = ["convert", str(created["tfrecord"]), str(tmp_path / "target")]
-    assert main(command) == 0
-    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "target").rglob("*")}
-    capsys.readouterr()
-    assert main(command) == 0
-    out, err = capsys.readouterr()
-    assert "convert: all 4 files are made already" in err
-    assert [line.split()[:3] for line in out.splitlines()[:3]] == [
-        ["format", "split", "files"],
-        ["ofrecord", "training", "3"],
-        ["ofrecord", "test", "1"],
-    ]
-    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "target").rglob("*")} == before
-
-
 Change = Callable[[Path], object]
 
 

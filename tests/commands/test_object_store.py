@@ -88,21 +88,6 @@ def test_killed_at_any_moment_it_leaves_the_same_and_nothing_half_made_is_ever_s
     assert watcher.looks > len(expected)
 
 
-def test_workers_make_the_same_and_a_second_run_makes_nothing(made: Path, store: Store) -> None:
-    inputs = sorted((made / "text").iterdir())
-    shard(inputs, shards=3, workdir=store.url, corpus="mine", workers=2)
-    expected = sums(made / "data" / "sharded")
-    assert sums(store.place("sharded")) == expected
-    (store.place("sharded/mine/training") / "mine_training_00001.txt").unlink()
-    store.asked.clear()
-    shard(inputs, shards=3, workdir=store.url, corpus="mine", workers=1)
-    assert sums(store.place("sharded")) == expected
-    assert store.count("PUT", ".*training_0000[02].*") == 0
-    store.asked.clear()
-    shard(inputs, shards=3, workdir=store.url, corpus="mine", workers=1)
-    assert store.count("PUT") == store.count("DELETE") == 0
-
-
 def test_commands_read_urls(made: Path, store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     upload(made / "data", store.place("data"))
     (records,) = (made / "data" / "tfrecord").glob("*/mine")
@@ -154,27 +139,6 @@ def test_a_flipped_bit_of_text_is_one_line_and_the_same_command_recovers(
     assert " were read, expected " in said
     assert main(arguments) == 0
     assert "text-changed" not in [each.code for outcome in bertprep.validate([store.url]) for each in outcome.findings]
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["validate", "s3://bucket/../x"],
-        ["create", "--workdir", "http://host/data"],
-        ["convert", "s3:///x", "y"],
-        ["shard", "--workdir", "s3://bucket/a?b"],
-        ["download", "vocab", "--workdir", "s3://bucket/data"],
-        ["download", "bookcorpus", "--from-files", "s3://bucket/data"],
-        ["download", "wikipedia", "--from-dump", "s3://bucket/dump.xml"],
-        ["push", "data", "you/data", "--workdir", "s3://bucket/data"],
-        ["shard", "--dataset", "ftp://host/data"],
-    ],
-)
-def test_a_bad_url_is_one_line(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(arguments) == UsageError.exit_status
-    said = capsys.readouterr().err
-    assert said.startswith("bertprep: error:")
-    assert said.count("\n") == 1
 
 
 def test_text_is_read_from_a_store_as_from_a_disk(made: Path, store: Store, tmp_path: Path) -> None:

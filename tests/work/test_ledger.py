@@ -51,6 +51,20 @@ def test_what_is_finished_is_found_again_and_closed(folder: Path) -> None:
     assert not is_unfinished(folder)
 
 
+def test_a_file_of_a_run_that_begins_at_the_same_time_is_not_foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger, look = ledger_of(tmp_path), Ledger._look
+
+    def begin_meanwhile(self: Ledger, names: list[str]) -> Any:
+        monkeypatch.undo()
+        ledger_of(tmp_path).open(names)
+        (tmp_path / NAME).parent.mkdir()
+        (tmp_path / NAME).write_bytes(b"abc")  # and has no marker yet
+        return look(self, names)
+
+    monkeypatch.setattr(Ledger, "_look", begin_meanwhile)
+    assert ledger.open([NAME]) == {}
+
+
 def test_a_late_run_finds_the_folder_closed_and_leaves_nothing(folder: Path) -> None:
     late, ledger = ledger_of(folder), ledger_of(folder)
     late.open([NAME])
