@@ -11,7 +11,7 @@ import re
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -42,9 +42,9 @@ Result = TypeVar("Result")
 class RequestError(BertprepError):
     """A request failed; `is_transient` if another try may succeed."""
 
-    is_transient = False
-    status = 0
-    retry_after_seconds = 0
+    def __init__(self, message: str, *, status: int = 0, is_transient: bool = False, retry_after_seconds: int = 0) -> None:
+        super().__init__(message)
+        self.status, self.is_transient, self.retry_after_seconds = status, is_transient, retry_after_seconds
 
 
 def retry(
@@ -80,64 +80,60 @@ def retry(
 
 def explain(what: str, error: BaseException) -> RequestError:
     """Return the one-line error for a failed request to a web server or the Hub, from the first known cause in its chain."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, FileMetadataError):
-            break
+    causes = [error]
+    while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None:
+        causes.append(cause)
+    for cause in causes:
         if isinstance(cause, OfflineModeIsEnabled):
             return RequestError(f"{what}: is needed, and HF_HUB_OFFLINE forbids any request; unset it")
+        if isinstance(cause, FileMetadataError):
+            break
         if isinstance(cause, httpx2.HTTPError) and isinstance(response := getattr(cause, "response", None), httpx2.Response):
             return _explain_answer(what, cause, response)
         if isinstance(cause, httpx2.TransportError):
-            return _explain_transport(what, cause)
-        cause = cause.__cause__ or cause.__context__
+            return _explain_transport(what, cause, causes)
     reason = printable(quoted(str(error))) or type(error).__name__
-    if isinstance(
-        cause or error, httpx2.HTTPError | httpx2.InvalidURL | FileMetadataError | ValueError | LookupError | TypeError
-    ):
+    if isinstance(error, httpx2.HTTPError | httpx2.InvalidURL | FileMetadataError | ValueError | LookupError | TypeError):
         return RequestError(f"{what}: does not answer as expected ({reason}); check the address, HF_ENDPOINT and the proxy")
-    return _transient(f"{what}: the transfer failed ({reason})")  # a size that differs, or an error of Xet
+    return RequestError(f"{what}: the transfer failed ({reason})", is_transient=True)  # a wrong size, or an error of Xet
 
 
 def _explain_answer(what: str, error: httpx2.HTTPError, response: httpx2.Response) -> RequestError:
     """Return the error for an answer with an error status."""
-    status = response.status_code
-    said = getattr(error, "server_message", None)
-    answer = f"the server answers {status} {quoted(response.reason_phrase)}".rstrip() + (
-        f" ({printable(quoted(said))})" if said else ""
-    )
+    status, said = response.status_code, getattr(error, "server_message", None)
+    answer = f"{what}: the server answers {status} {quoted(response.reason_phrase)}".rstrip()
+    if said:
+        answer += f" ({printable(quoted(said))})"
     is_from_store = what.startswith(constants.ENDPOINT) and not str(response.request.url).startswith(constants.ENDPOINT)
     has_expired = status == 403 and bool(response.history or is_from_store)  # redirects are signed for a limited time
     if status in PASSING or has_expired:
         after = response.headers.get("Retry-After", "").strip()
-        seconds = int(after) if re.fullmatch("[0-9]{1,9}", after) else 0
-        return _transient(f"{what}: {answer}", min(seconds, _MAX_RETRY_AFTER_SECONDS))
+        seconds = min(int(after), _MAX_RETRY_AFTER_SECONDS) if re.fullmatch("[0-9]{1,9}", after) else 0
+        return RequestError(answer, is_transient=True, retry_after_seconds=seconds)
     if status in (409, 412):
-        return _transient(f"{what}: it has changed meanwhile")
+        return RequestError(f"{what}: it has changed meanwhile", is_transient=True)
     if isinstance(error, GatedRepoError):
-        failure = RequestError(
+        answer = (
             f"{what}: is only for who has accepted its conditions; accept them on that page, wait where its owners let people "
             "in, and set HF_TOKEN to a token of the account that did"
         )
     elif isinstance(error, RevisionNotFoundError):
-        failure = RequestError(f"{what}: has no such revision")
+        answer = f"{what}: has no such revision"
     elif status == 407:
-        failure = RequestError(f"{what}: {answer}; give the proxy's user and password in HTTPS_PROXY")
+        answer += "; give the proxy's user and password in HTTPS_PROXY"
     elif status in (401, 403, 404):
-        failure = RequestError(
-            f"{what}: {answer}; it does not exist, or is not open to this token; check its name, or set HF_TOKEN to a token of "
-            "an account that has access (hf auth login)"
+        answer += (
+            "; it does not exist, or is not open to this token; check its name, or set HF_TOKEN to a token of an account that "
+            "has access (hf auth login)"
         )
     else:
-        failure = RequestError(f"{what}: {answer}; check the address, or try again later")
-    failure.status = status
-    return failure
+        answer += "; check the address, or try again later"
+    return RequestError(answer, status=status)
 
 
-def _explain_transport(what: str, error: httpx2.TransportError) -> RequestError:
+def _explain_transport(what: str, error: httpx2.TransportError, causes: Sequence[BaseException]) -> RequestError:
     """Return the error where there was no answer."""
-    cause: BaseException | None = error
-    while cause is not None:
+    for cause in causes:
         if isinstance(cause, ssl.SSLCertVerificationError):
             return RequestError(
                 f"{what}: the server's certificate is not trusted ({cause.verify_message}); behind a proxy that puts its own "
@@ -148,19 +144,12 @@ def _explain_transport(what: str, error: httpx2.TransportError) -> RequestError:
                 f"{what}: the name of the server or of its proxy cannot be resolved ({cause.strerror}); check the address, and "
                 "that this machine has a network"
             )
-        cause = cause.__cause__ or cause.__context__
     reason = printable(quoted(str(error))) or type(error).__name__
     if isinstance(error, httpx2.UnsupportedProtocol):
         return RequestError(f"{what}: cannot be fetched ({reason}); give an http or https address")
-    if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.ProxyError):
-        return _transient(f"{what}: the server cannot be reached ({reason})")
-    return _transient(f"{what}: the connection broke ({reason})")
-
-
-def _transient(message: str, retry_after_seconds: int = 0) -> RequestError:
-    failure = RequestError(message)
-    failure.is_transient, failure.retry_after_seconds = True, retry_after_seconds
-    return failure
+    is_unreachable = isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.ProxyError)
+    how = "the server cannot be reached" if is_unreachable else "the connection broke"
+    return RequestError(f"{what}: {how} ({reason})", is_transient=True)
 
 
 def name_in_url(url: str) -> str:
