@@ -17,7 +17,7 @@ from bertprep.commands.request import Where, function_of
 from bertprep.files.free_space import check_free_space, free_space
 from bertprep.files.places import local_path, place
 from bertprep.options import MOST_AT_ONCE, OPTIONS, described, option
-from bertprep.sources.catalogue import WIKIPEDIA_DATE
+from bertprep.sources.catalogue import DEFAULT_MODEL, WIKIPEDIA_DATE
 from bertprep.sources.corpora import language_of
 from bertprep.sources.listing import (
     OWN_FILES,
@@ -67,8 +67,13 @@ class Download(Where):
             positional=True,
         ),
     )
-    language: str = option("en", "language of the Wikipedia", metavar="CODE")
-    date: str = option(WIKIPEDIA_DATE, "day of the Wikipedia", metavar="DAY")
+    language: str = option(
+        "en", "language of the Wikipedia", metavar="CODE",
+        pattern="[a-z]+(-[a-z]+)*", words="the code of a Wikipedia, such as en, de or zh-yue",
+    )  # fmt: skip
+    date: str = option(
+        WIKIPEDIA_DATE, "day of the Wikipedia", metavar="DAY", pattern=r"\d{8}", words=f"a day such as {WIKIPEDIA_DATE}"
+    )
     from_dump: Path | str | None = option(
         None, "use this pages-articles dump as the Wikipedia instead", metavar="FILE|URL", check=str
     )
@@ -78,6 +83,7 @@ class Download(Where):
     models: Sequence[str] = option(
         (), "model of the weights or vocab; may be repeated (default: the two BERT models, and the smaller one's vocabulary)",
         name="--model", metavar="ID", repeated=True,
+        pattern=r"(\w[\w.-]*/)?\w[\w.-]*", words=f"a model of the Hub, such as {DEFAULT_MODEL}",
     )  # fmt: skip
     connections: int = option(4, "files fetched at once", least=1, most=MOST_AT_ONCE, rare=True)
     dry_run: bool = option(False, "show what would be fetched, and write nothing")

@@ -1,7 +1,6 @@
 """What `bertprep download` can bring: for each folder its origin, its label, and what is made of it."""
 
 import json
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -54,7 +53,7 @@ class Download:
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """A request to download, checked when built: `names` of `NAMES`, "all", or "dataset" and OWNER/NAME after it."""
+    """A request to download, whose parts fit: `names` of `NAMES`, "all", or "dataset" and OWNER/NAME after it."""
 
     names: tuple[str, ...]
     language: str = ENGLISH
@@ -76,10 +75,6 @@ class Request:
             check_dataset_name(name)
         if not self.names:
             raise UsageError(f"nothing is named; choose from {', '.join(NAMES)}, or {ALL}")
-        if not re.fullmatch("[a-z]+(-[a-z]+)*", self.language):
-            raise UsageError(f"--language {self.language}: must be the code of a Wikipedia, such as en, de or zh-yue")
-        if not re.fullmatch(r"\d{8}", self.date):
-            raise UsageError(f"--date {self.date}: must be a day such as {WIKIPEDIA_DATE}")
         for option, is_given, *names in (
             ("--language", self.language != ENGLISH, "wikipedia"),
             ("--date", self.date != WIKIPEDIA_DATE, "wikipedia"),
@@ -91,9 +86,6 @@ class Request:
                 raise UsageError(f"{option} goes with {' or '.join(names)}, which is not requested")
         if self.from_dump is not None and self.date != WIKIPEDIA_DATE:
             raise UsageError("--date and --from-dump do not go together: a dump is of its own day")
-        for model in self.models:
-            if not re.fullmatch(r"(\w[\w.-]*/)?\w[\w.-]*", model):
-                raise UsageError(f"--model {model}: must be a model of the Hub, such as {DEFAULT_MODEL}")
 
     @property
     def datasets(self) -> tuple[str, ...]:
