@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,9 @@ from tests.golden import GOLDEN
 # The same examples on every run, and no limit of time for one: machines are shared, and a test is not a benchmark.
 settings.register_profile("bertprep", deadline=None, derandomize=True)
 settings.load_profile("bertprep")
+
+# A shell's background jobs ignore Ctrl-C, and so would the processes that tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

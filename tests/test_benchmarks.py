@@ -50,7 +50,7 @@ def test_a_row_and_a_profile_of_a_tiny_model(tmp_path: Path) -> None:
 @pytest.mark.jax
 def test_without_an_accelerator_it_ends_at_once(tmp_path: Path) -> None:
     options = Namespace(**{**vars(TINY), "tiny": False}, out=tmp_path)
-    found = step.measure_apart(options, step.Clock(8), "products", on_cpu=True)
+    found = step.measure_apart(options, step.Clock(60), "products", on_cpu=True, seconds=1800)
     assert found["error"].startswith("JAX finds no accelerator that it can use; --cpu measures the processor")
 
 

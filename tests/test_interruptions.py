@@ -40,7 +40,6 @@ def start(
     """The command as the leader of a process group of its own."""
 
     def prepare() -> None:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell's background jobs, and so our tests there, ignore Ctrl-C
         resource.setrlimit(resource.RLIMIT_FSIZE, (file_size_limit, resource.RLIM_INFINITY))
 
     return subprocess.Popen(

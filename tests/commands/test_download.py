@@ -152,7 +152,7 @@ def test_a_killed_download_keeps_its_finished_files(hub: HubServer, tmp_path: Pa
 def test_ctrl_c_is_one_line(hub: HubServer, tmp_path: Path) -> None:
     hub.put("datasets/wikimedia/wikipedia", {"20231101.en/train-00000-of-00001.parquet": noise(2_000_000, "one")})
     hub.bytes_per_second = 100_000
-    process = start(hub, tmp_path, "wikipedia", preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
+    process = start(hub, tmp_path, "wikipedia")
     hub.wait_until_sent(".parquet", 100_000)
     os.killpg(process.pid, signal.SIGINT)
     _, complaint = process.communicate()

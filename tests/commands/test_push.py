@@ -179,10 +179,7 @@ def test_a_stopped_push_sends_only_the_rest(
     [last, *others] = [facts["sha256"] for facts in manifest.files.values()]
     hub.fail(f"/lfs/{last}", stall_after=20_000)
     command = [sys.executable, "-m", "bertprep", "push", str(records), NAME]
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )  # fmt: skip
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     hub.wait_until(lambda: hub.uploads.received[f"/lfs/{last}"] >= 20_000 and hub.uploads.stored.keys() >= set(others))
     process.send_signal(stop)
     hub.fail(f"/lfs/{last}", times=None, status=403)

@@ -303,16 +303,11 @@ def test_ctrl_c_ends_a_wait_for_a_silent_store(use: str, method: str, store: Sto
     program = "from bertprep.files.object_cache import fetch; from bertprep.files.places import place; "
     program += f"path = place('{store.place('x')}'); {use}"
     patient = {**os.environ, "BERTPREP_RETRY_SECONDS": "100"}
-    child = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, env=patient, preexec_fn=default_ctrl_c)
+    child = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, env=patient)
     assert ready.wait(600)
     child.send_signal(signal.SIGINT)
     _, said = child.communicate(timeout=600)  # an answer may take 3000 s
     assert said.strip().endswith(b"KeyboardInterrupt")
-
-
-def default_ctrl_c() -> None:
-    """For a child: a shell's background jobs, and so our tests there, ignore it."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @pytest.mark.parametrize(

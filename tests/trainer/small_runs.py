@@ -165,10 +165,6 @@ def losses(log: Sequence[dict[str, Any]]) -> list[float]:
 
 def start(arguments: Sequence[str]) -> "subprocess.Popen[str]":
     """A run as the leader of a process group, which a kill reaches as a whole."""
-
-    def heed_ctrl_c() -> None:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell's background jobs, and so our tests there, ignore it
-
     # Where OneFlow was loaded it has set its rank in the environment, which is not that of the run
     of_this_process = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
     environment = {name: value for name, value in os.environ.items() if name not in of_this_process}
@@ -178,7 +174,6 @@ def start(arguments: Sequence[str]) -> "subprocess.Popen[str]":
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
-        preexec_fn=heed_ctrl_c,
         env={**environment, "TF_CPP_MIN_LOG_LEVEL": "3"},
     )
 

@@ -13,7 +13,6 @@ from bertprep.errors import BertprepError
 from bertprep.instances import load_vocabulary
 from bertprep.records.data_sets import find_records
 from bertprep.tasks.glue import TASKS
-from bertprep.tasks.glue_metrics import compute_metrics
 from bertprep.weights.hugging_face import save_weights
 from tests.trainer.numpy_engine import NumPyEngine, at_step, make_ranks, plan, read_entries, run, run_ranks
 from tests.trainer.small_data import make_moods, make_squad
@@ -104,8 +103,6 @@ def test_each_epoch_is_scored_and_the_best_is_kept(tasks: dict[str, Path], tmp_p
 
 def test_ranks_score_all_rows_together(tasks: dict[str, Path], tmp_path: Path) -> None:
     """21 sequences in batches of 8 over two ranks: the last batch of one rank has but one, of the other none."""
-    # Packages are loaded before the ranks wait for each other, which they do for some seconds only
-    compute_metrics(TASKS["cola"], np.eye(2, dtype=np.float32), np.arange(2, dtype=np.int32))
     options = mood_options(tasks, tmp_path / "run", batch_size=4)
     assert run_ranks(options, *make_ranks(2, outputs=answer_mood(12))) == [True, True]
     assert [entry["accuracy"] for entry in read_entries(tmp_path / "run", "evaluation")] == [0, 1, 1]
