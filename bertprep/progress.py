@@ -53,10 +53,14 @@ class Progress:
 
     def _amounts_so_far(self, now: float) -> str:
         seconds = max(now - self._started, 1e-9)
-        return ", ".join(
-            f"{amount:,.0f} {unit.replace('_', ' ')} ({amount / seconds:,.{0 if amount >= 1000 else 1}f}/s)"
-            for unit, amount in self._amounts.items()
-        )
+        shown = []
+        for unit, amount in self._amounts.items():
+            if unit.startswith("MB") and amount < 1:
+                unit, amount = f"k{unit[1:]}", 1000 * amount
+            digits = int(unit.startswith("MB") and amount < 10)
+            throughput = f"{amount / seconds:,.{0 if amount >= 1000 else 1}f}/s"
+            shown.append(f"{amount:,.{digits}f} {unit.replace('_', ' ')} ({throughput})")
+        return ", ".join(shown)
 
     def _last_throughput(self, now: float) -> str:
         """Return the throughput of the last amount, the only one that fits next to a bar."""

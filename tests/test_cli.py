@@ -46,7 +46,7 @@ def test_shard_create_and_inspect_turn_text_into_examples(
     assert "\nmade in " in out
     assert main(["create", "--dupe", "1", "--vocab", VOCABULARY, *place]) == 0
     out, err = capsys.readouterr()
-    assert "all 5 shards are made already" in err
+    assert "all 5 shards exist already" in err
     assert "made in" not in out
 
 
@@ -79,7 +79,7 @@ def test_a_vocabulary_smaller_than_requested_is_reported(
     path = tmp_path / "vocab.txt"
     assert main(["vocab", "--input", str(golden_corpus), "--size", "90000", "--output", str(path)]) == 0
     tokens = len(path.read_text(encoding="utf-8").splitlines())
-    assert f"has {tokens:,} tokens, all that this text gives; 90,000 were asked for" in capsys.readouterr().err
+    assert f"has {tokens:,} tokens, not 90,000: this text gives no more" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -312,7 +312,7 @@ def test_the_number_of_broken_inputs_is_large() -> None:
         ("shard --splitter words", "--splitter words: unknown; choose one of sentencex, lines"),
         ("create --corpus wikipedia --workdir w", "--corpus wikicorpus_en: is not in w/download/wikicorpus_en; "),
         ("create --input text.txt --output out --vocab ''", ".: is not a plain file; name a vocab.txt with --vocab"),
-        ("vocab --corpus c --input text.txt --output v", "--corpus: with --input and --output no corpus is read"),
+        ("vocab --corpus c --input text.txt --output v", "--corpus: has no effect with both --input and --output"),
         ("convert loop made", "loop: does not exist; name a record file or a folder of them"),
         ("create --input text.txt", "--input and --output go together"),
         ("create --input text.txt --output out --vocab missing.txt", "--vocab missing.txt: does not exist"),

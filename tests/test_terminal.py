@@ -75,8 +75,9 @@ def test_progress_before_the_first_thing_is_finished(
 ) -> None:
     monkeypatch.setattr("bertprep.progress.SECONDS_BETWEEN_LINES", 0.0)
     with Progress("validate", 2, "files") as shown:
-        shown.advance(0, MB=1.0)
-    assert re.search(r"^validate: 0/2 files, 1 MB \(.*/s\), 0:00:00.\d so far$", capsys.readouterr().err, re.MULTILINE)
+        shown.advance(0, MB=1.0, MB_of_text=0.014)
+    said = r"^validate: 0/2 files, 1.0 MB \(.*/s\), 14 kB of text \(.*/s\), 0:00:00.\d so far$"
+    assert re.search(said, capsys.readouterr().err, re.MULTILINE)
 
 
 def test_progress_of_nothing_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:

@@ -132,13 +132,13 @@ def _check_formats(reports: Sequence[FileReport]) -> list[Finding]:
 def _check_vocabulary(data_set: DataSet, vocabulary: Vocabulary | None) -> tuple[Vocabulary | None, list[Finding]]:
     """Return the vocabulary, that next to the records if none is given, and what is wrong with it."""
     if vocabulary is None and data_set.vocabulary is None:
-        expected, found = f"a {VOCABULARY} beside the records, or --vocab FILE", "none, so what needs it is not checked"
+        expected, found = f"a {VOCABULARY} next to the records, or --vocab FILE", "none, so what needs it is not checked"
         return None, [Finding("vocabulary", VOCABULARY, expected, found, level=WARNING)]
     if vocabulary is None and data_set.vocabulary:
         try:
             vocabulary = load_vocabulary(data_set.vocabulary)
         except BertprepError as error:
-            found = str(error).removeprefix(f"{data_set.vocabulary}: ")
+            found = _file_that(error, data_set.vocabulary)
             return None, [Finding("vocabulary", data_set.vocabulary.name, "a BERT vocabulary", found)]
     made_with = sha256_of_vocabulary(data_set.manifest)
     if vocabulary is None or made_with in (None, vocabulary.sha256):
@@ -154,13 +154,18 @@ def _check_manifest(data_set: DataSet) -> list[Finding]:
     root = data_set.root
     name = str(root.folder.absolute() / MANIFEST) if root.prefix else MANIFEST  # relative to the records if it is beside them
     if data_set.problem:
-        found = str(data_set.problem).removeprefix(f"{root.folder / MANIFEST}: ")
-        return [Finding("manifest", name, "a manifest of bertprep", found)]
+        return [Finding("manifest", name, "a manifest of bertprep", _file_that(data_set.problem, root.folder / MANIFEST))]
     if data_set.is_unfinished:
         begun = next((each for each in (LEDGER, RECEIPTS) if (root.folder / each).is_dir()), MANIFEST + JOURNAL_SUFFIX)
         found = f"one that is still working or was stopped; run {resuming_command(root.folder)} again, which resumes it"
         return [Finding("manifest", str(Path(name).parent / begun), "a finished run", found, level=WARNING)]
     return []
+
+
+def _file_that(error: BertprepError, path: Path) -> str:
+    """Return what an error says is wrong with a file, in words that follow "found"."""
+    wrong = str(error).removeprefix(f"{path}: ")
+    return f"a file {'whose' if wrong.startswith(('line ', 'byte ')) else 'that'} {wrong}" if wrong != str(error) else wrong
 
 
 def _check_names(data_set: DataSet, manifest: Manifest, names: set[str]) -> list[Finding]:
@@ -171,7 +176,7 @@ def _check_names(data_set: DataSet, manifest: Manifest, names: set[str]) -> list
         if name not in names
     ]
     for name in sorted(names - set(manifest.files)):
-        expected, found = f"only files that {MANIFEST} names", "one that trainers read too"
+        expected, found = f"only files that {MANIFEST} names", "another one, which trainers would read too"
         findings.append(Finding("file-extra", name, expected, found, level=WARNING))
     made_with, path = sha256_of_questions(manifest), data_set.root.folder / QUESTIONS
     if manifest.made_with.get("task") != SQUAD or made_with is None:

@@ -59,7 +59,7 @@ def tell_files(manifests: Mapping[str, Manifest], *counts: str) -> None:
 
 def tell_created(created: Created, request: InParts) -> None:
     """Print how long the missing files took and where they are, as the last lines of a command."""
-    how = f"made in {created.seconds:.1f} s in" if created.made else "nothing was missing in"
+    how = f"made in {created.seconds:.1f} s:" if created.made else "nothing to do, all files exist:"
     tell(how, *(f"  {folder}" for folder in created.folders.values()))
     tell_finished(request)
 
@@ -67,4 +67,4 @@ def tell_created(created: Created, request: InParts) -> None:
 def tell_finished(request: InParts) -> None:
     """Print that --part finish has found nothing missing."""
     if request.part == "finish":
-        tell("all parts are there, and the manifest is written")
+        tell("all parts are finished, and the manifest is written")

@@ -125,7 +125,7 @@ def run(request: Convert) -> None:
     tell_table([("format", "split", "files", "records", "MB"), *rows])
     if converted.format == RecordFormat.ARROW and converted.target.is_dir():
         tell(f'datasets.load_from_disk("{converted.target}") opens them')
-    how = f"made in {converted.seconds:.1f} s" if converted.made else "nothing was missing"
+    how = f"made in {converted.seconds:.1f} s" if converted.made else "nothing to do, all files exist"
     tell(f"{how}: {converted.target}")
     tell_finished(request)
 
@@ -170,7 +170,7 @@ def _check_pick(source: Path, pick: int | None, shape: Shape) -> None:
 
     if pick is not None and issubclass(shape.kind, SquadExamples | SquadEvalExamples):
         raise UsageError(
-            f"--pick {pick}: {source} has windows of SQuAD's questions, which are numbered through and scored together; "
+            f"--pick {pick}: {source} has windows of SQuAD's questions, which are numbered consecutively and scored together; "
             "convert all of them, or make records of fewer questions: bertprep task squad --input"
         )
 

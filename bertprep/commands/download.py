@@ -209,7 +209,7 @@ def _plan_rows(downloads: Sequence[Downloaded]) -> list[tuple[str, ...]]:
 def _space_lines(downloads: Sequence[Downloaded]) -> list[str]:
     """One line per disk: whether it has space for the rest of the download."""
     return [
-        f"{megabytes(disk.needed_bytes)} MB are still to come, {megabytes(disk.free_bytes)} MB are free in {disk.folder}: "
+        f"{megabytes(disk.needed_bytes)} MB still to download, {megabytes(disk.free_bytes)} MB free in {disk.folder}: "
         + ("enough" if disk.enough else "not enough")
         for disk in free_space({part.folder: part.needed_bytes for part in downloads})
     ]

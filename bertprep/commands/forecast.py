@@ -78,7 +78,7 @@ def show_forecast(found: Forecast, to_json: Path | None) -> None:
     tell_table(
         [
             ("text, MB", megabytes(found.text_bytes)),
-            ("of which made, MB", megabytes(found.sample_bytes)),
+            ("of which sampled, MB", megabytes(found.sample_bytes)),
             ("training records", f"{found.training_records:,}"),
             ("test records", f"{found.test_records:,}"),
             *((f"{name}, MB", megabytes(size)) for name, size in found.size_bytes.items()),
@@ -111,7 +111,7 @@ def forecast_of(request: Create) -> Forecast:
         workers = min(workers, len(shards))
         sample = _write_sample(shards, folder / "text", workers)
         total, made = sum(each.size_bytes for each in shards), sum(each.size_bytes for each in sample)
-        reporter.say(f"create: making {made / 1e6:,.1f} of {total / 1e6:,.1f} MB of text, for a forecast")
+        reporter.say(f"create: forecasting from {made / 1e6:,.1f} of {total / 1e6:,.1f} MB of text")
         vocabulary = None if request.vocab is None else find_vocabulary(workspace, request.vocab)
         start = _used()
         kernels.load()

@@ -67,9 +67,9 @@ class Push(Where, How):
     )
     repository: str = field(
         kw_only=False,
-        metadata=described("the data set on the Hub; it is made if there is none", metavar="OWNER/NAME", positional=True),
+        metadata=described("data set on the Hub, which is created if it does not exist", metavar="OWNER/NAME", positional=True),
     )
-    private: bool = option(False, "make it a private one")
+    private: bool = option(False, "create it as a private data set")
     license: str | None = option(
         None, "licence of the text, as the Hub names it (default: that of the corpus)", metavar="ID",
         pattern="[a-z0-9][a-z0-9.-]*", words="a name of the Hub's, such as cc-by-4.0, mit or other",
@@ -102,7 +102,7 @@ class Push(Where, How):
         page = page_of(wanted)
         data_set = find_records(place(self.folder), prefer=_PREFERRED)
         if not data_set.is_whole:
-            raise UsageError(f"{self.folder}: is a part of a data set; name the whole, such as {data_set.root.folder}")
+            raise UsageError(f"{self.folder}: is only part of a data set; name all of it: {data_set.root.folder}")
         for note in data_set.notes:
             reporter.say(note)
         hub = Hub(reporter=reporter)
@@ -165,7 +165,7 @@ def _earlier(hub: Hub, wanted: HubFiles, private: bool) -> Manifest | None:
     advice = f"name another repository, or delete this one at {page}/settings"
     if MANIFEST not in tree:
         if foreign := [path for path in tree if path != ".gitattributes"]:  # which the Hub puts into a new repository
-            raise BertprepError(f"{page}: holds {foreign[0]}, which is no push of bertprep; {advice}")
+            raise BertprepError(f"{page}: holds {foreign[0]}, which bertprep push did not write; {advice}")
         return None
     try:
         return manifest_in(hub.read(wanted, MANIFEST, MOST_BYTES))
@@ -221,7 +221,7 @@ def _describe(
         raise BertprepError(f"{vocabulary.path}: has sha256 {vocabulary.sha256}, expected {expected}; put the right one there")
     if outcome.errors:
         found = f"{outcome.findings[0]} and {outcome.errors - 1:,} more" if outcome.errors > 1 else outcome.findings[0]
-        raise BertprepError(f"{data_set.folder}: is not fit to be pushed: {found}; bertprep validate says more")
+        raise BertprepError(f"{data_set.folder}: cannot be pushed: {found}; bertprep validate lists everything")
     cased = manifest.made_with.get(
         "cased", any(not token.startswith("[") and token.lower() != token for token in vocabulary.tokens)
     )

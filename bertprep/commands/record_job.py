@@ -106,7 +106,7 @@ def resolve(request: Create, workers: int) -> Job:
         vocabulary=vocabulary,
         cased=settings.cased,
         checks_text=not texts.is_of_workspace,
-        remark=f"create: takes the tokens in {min(taken)} as long as the text is the same" if taken else "",
+        remark=f"create: takes the token shards in {min(taken)} where their text is unchanged" if taken else "",
         settings=settings,
         dialect=dialect,
     )
@@ -246,7 +246,7 @@ def _find_or_train_vocabulary(texts: Texts, request: Create | Tokenize, workers:
 def padding_remark(vocabulary: Vocabulary) -> Iterator[str]:
     """Yield a line for those whose tools take padding to be 0, where it is not."""
     if vocabulary.pad:
-        yield f"create: [PAD] is token {vocabulary.pad} of {vocabulary.path}: padding of input_ids has that id"
+        yield f"create: [PAD] is token {vocabulary.pad} of {vocabulary.path}, so input_ids are padded with it, not 0"
 
 
 def mask_remark(settings: InstanceSettings) -> Iterator[str]:
@@ -270,7 +270,7 @@ def find_given_tokens(inputs: Sequence[Path | str], reporter: Reporter) -> DataS
         for note in found.notes:
             reporter.say(note)
         if TEST in found.splits and found.splits != [TEST]:
-            reporter.say(f"{found.folder}: its training split is taken; records of the other are made of {found.folder / TEST}")
+            reporter.say(f"{found.folder}: using its training split; for records of its test split name {found.folder / TEST}")
         return found
     return None
 
@@ -282,7 +282,7 @@ def _given_tokens(tokens: DataSet, request: Create) -> Texts:
     if cased != request.cased:
         raise UsageError(f"{tokens.folder}: was tokenized {'with' if cased else 'without'} --cased; make records of it so too")
     if not (shards := _given_shards(tokens.paths(TRAINING))):
-        raise UsageError(f"{tokens.folder}: has no training split; name the folder of the one to make records of")
+        raise UsageError(f"{tokens.folder}: has no training split; name the folder of the split to use")
     return Texts(corpus, shards, {"shards": len(shards)}, tokens=tokens)
 
 

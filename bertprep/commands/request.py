@@ -126,9 +126,9 @@ class OfText(OfCorpus):
         "takes a folder of token shards too", name="--input", metavar="SHARD", check=as_path,
     )  # fmt: skip
     lines_are_sentences: bool = option(
-        False, "take each line of --input for a sentence, even if most have several or documents have one line", rare=True
+        False, "treat each line of --input as a sentence, even if most have several or documents have one line", rare=True
     )
-    output: Path | str | None = option(None, "folder for what is made of --input", metavar="DIR", check=as_path)
+    output: Path | str | None = option(None, "output folder for --input", metavar="DIR", check=as_path)
 
     def __post_init__(self) -> None:
         super().__post_init__()

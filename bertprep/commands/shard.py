@@ -21,7 +21,7 @@ from bertprep.progress import Reporter, say
 from bertprep.sources.corpora import BOOKS, GIVEN, language_of, name_corpus, name_data_set, name_made_corpus, parts_of
 from bertprep.sources.listing import OWN_FILES, Listing, load_listing
 from bertprep.sources.sample import SAMPLE, write_sample
-from bertprep.terminal import tell, tell_table
+from bertprep.terminal import counted, tell, tell_table
 from bertprep.work.layout import LISTING, Workspace
 from bertprep.work.manifest import TEXT_SHARDS, Manifest, missing_files, read_manifest, sha256_of
 
@@ -84,10 +84,10 @@ class Shard(ShardSettings, OfCorpus, InParts):
         settings = narrowed(ShardSettings, self)
         workers = self.start_workers(shared=workspace.root)
         if inputs and dataset is not None:
-            raise UsageError("--dataset and --input: give one of the two, the text of a corpus comes from one")
+            raise UsageError("--dataset and --input: give only one of the two")
         if split is not None:
             if dataset is None:
-                raise UsageError(f"--split {split}: is a split of --dataset, which is not given")
+                raise UsageError(f"--split {split}: goes with --dataset, which is not given")
             from bertprep.sources.splits import check_split
 
             check_split(split)
@@ -130,7 +130,7 @@ def run(request: Shard) -> None:
     tell_table([head, *split_rows(manifest.files, "documents", "sentences", "words")])
     for cause, why in _WHY_DROPPED.items():
         if count := manifest.counts.get(cause):
-            tell(f"{count:,} documents were dropped: {why}")
+            tell(f"{counted(count, 'document')} dropped: {why}")
     tell_finished(request)
 
 

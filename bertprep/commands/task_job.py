@@ -134,12 +134,12 @@ def _squad_features(
 
 def _squad_remarks(features: Mapping[str, SquadFeatures], files: Mapping[str, Path], settings: SquadSettings) -> Iterator[str]:
     if dropped := features[TRAINING].dropped if TRAINING in files else []:
-        yield f"{files[TRAINING]}: drops {len(dropped):,} questions, whose answer is not in their context: {listed(dropped)}"
+        yield f"{files[TRAINING]}: drops {len(dropped):,} questions whose answer is not in their context: {listed(dropped)}"
     smallest = settings.seq - settings.max_query - 3  # [CLS] and two [SEP]
     if settings.doc_stride > smallest:
         yield (
-            f"--doc-stride {settings.doc_stride}: a window of --seq {settings.seq} may hold only {smallest} tokens of a "
-            f"context, and what is between two windows is in none; give at most --doc-stride {smallest}"
+            f"--doc-stride {settings.doc_stride}: a window of --seq {settings.seq} may hold only {smallest} tokens of the "
+            f"context, so tokens between two windows would be lost; give at most --doc-stride {smallest}"
         )
 
 

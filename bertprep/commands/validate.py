@@ -50,7 +50,8 @@ class Validate(WithVocabulary, OnExecutor):
     )
     sample: int | None = option(None, "check only this many records of each file", least=1, most=MOST)
     remove_damaged: bool = option(
-        False, "remove files whose size or checksum is not that of their manifest; the command that made them makes them again"
+        False,
+        "remove files whose size or checksum differs from their manifest, so that the command that made them makes them again",
     )
 
     def validate(self) -> list[Outcome]:

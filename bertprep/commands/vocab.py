@@ -41,9 +41,7 @@ class Vocab(OfCorpus, OnExecutor):
     def train_vocabulary(self) -> Path:
         """Train a vocabulary on text files, or on the training shards of `corpus`; returns its path."""
         if self.corpus is not None and self.inputs and self.output:
-            raise UsageError(
-                "--corpus: with --input and --output no corpus is read and no file is named after it; leave it out"
-            )
+            raise UsageError("--corpus: has no effect with both --input and --output; leave it out")
         reporter, workspace = self.reporter, self.workspace
         texts: dict[Path, Entry | None] = dict.fromkeys(check_text_files(self.inputs))
         workers = self.start_workers(shared=None if texts else workspace.root, read=[*texts])
@@ -85,7 +83,7 @@ class Vocab(OfCorpus, OnExecutor):
 
         train_vocabulary(files, path, size=self.size, cased=self.cased, workers=workers, reporter=self.reporter)
         if (tokens := len(load_vocabulary(path))) < self.size:
-            say(f"{path}: has {tokens:,} tokens, all that this text gives; {self.size:,} were asked for")
+            say(f"{path}: has {tokens:,} tokens, not {self.size:,}: this text gives no more")
 
 
 REQUEST = Vocab

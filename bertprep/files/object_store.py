@@ -193,7 +193,9 @@ def read_range(path: ObjectPath, start: int, size_bytes: int, status: Status | N
     except PreconditionError:
         now, data = Status(), b""
     if status and (now.version != status.version or now.size_bytes != status.size_bytes):  # some stores do not check if_match
-        raise BertprepError(f"{path}: was replaced while it was read; see that nothing else writes there, and run it again")
+        raise BertprepError(
+            f"{path}: was replaced while it was read; make sure that nothing else writes there, and run the command again"
+        )
     return data
 
 
@@ -216,7 +218,7 @@ def download(path: ObjectPath, status: Status, file: Any = None) -> str:
 def lost(path: ObjectPath) -> BertprepError:
     """Return the error for an object that the store has named and no longer has."""
     return BertprepError(
-        f"{path}: the store listed it, and no longer has it; see that nothing else removes objects there, and run it again"
+        f"{path}: the store listed it, and no longer has it; make sure that nothing removes objects there, and run it again"
     )
 
 
@@ -256,8 +258,8 @@ def put(path: ObjectPath, data: Any, sha256: str | None = None, *, replace: bool
                 return True
             if tried >= _TRIES:
                 raise
-            say(f"{path}: the store fails or is silent; trying again")
-    raise BertprepError(f"{path}: is written and removed by others again and again; see that nothing else writes there")
+            say(f"{path}: the store does not respond; retrying")
+    raise BertprepError(f"{path}: is written and removed by others again and again; make sure that nothing else writes there")
 
 
 def _sha256_there(path: ObjectPath) -> str | None:
@@ -369,7 +371,7 @@ def _call(path: ObjectPath, action: Callable[[Any, str], Result], *, put_bytes: 
         except _NoAnswerError:
             if tried == tries:
                 raise
-            say(f"{path}: the store fails or is silent; trying again")
+            say(f"{path}: the store does not respond; retrying")
     raise AssertionError
 
 

@@ -159,7 +159,7 @@ class Tokenizer:
         if text_bytes < size_bytes:
             raise BertprepError(
                 f"{path}: was cut short while it was read, {text_bytes:,} of its {size_bytes:,} bytes came; "
-                "see that nothing else writes there, make it again, and run the same command"
+                "make sure that nothing else writes there, make it again, and run the same command"
             )
         n_tokens, n_sentences, n_documents = (int(n) for n in state)
         ends = document_ends[:n_documents]

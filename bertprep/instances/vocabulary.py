@@ -54,7 +54,7 @@ def load_vocabulary(path: Path) -> Vocabulary:
         lines = content.decode().split("\n")
     except OSError as error:
         raise BertprepError(
-            f"{path}: the vocabulary cannot be read: {error.strerror}; name a vocab.txt with --vocab"
+            f"{path}: cannot be read as a vocabulary: {error.strerror}; name a vocab.txt with --vocab"
         ) from error
     except UnicodeDecodeError as error:
         raise BertprepError(

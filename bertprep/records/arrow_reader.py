@@ -325,7 +325,7 @@ def _kind_of(path: Path, schema: pa.Schema) -> type[Examples]:
     for column in COLUMNS[kind]:
         found = schema.get_all_field_indices(column.name)
         if len(found) != 1:
-            how = "is missing" if not found else "stands in it more than once"
+            how = "is missing" if not found else "occurs in it more than once"
             raise BertprepError(f"{path}: column {column.name} {how}; give a file of {kind.title} records")
         _check_type(path, column, schema.field(found[0]).type)
     return kind

@@ -183,7 +183,7 @@ def find_data_sets(paths: Iterable[Path | str]) -> list[DataSet]:
                 found.append(_records(path, ()))
                 continue
             if not path.exists():
-                pattern = ", patterns are not taken" if any(character in str(path) for character in "*?[") else ""
+                pattern = ", patterns are not expanded" if any(character in str(path) for character in "*?[") else ""
                 raise UsageError(f"{path}: does not exist; name a record file or a folder of them{pattern}")
             folder = path.parent
             named.setdefault(folder.parent if folder.name in SPLIT_NAMES else folder, []).append(path)
@@ -250,10 +250,10 @@ def find_token_shards(paths: Sequence[Path]) -> DataSet:
     if len(paths) > 1 and len(found) < len(sets):
         other = next(each for each in sets if each.kind != TOKEN_SHARDS)
         raise UsageError(
-            f"{other.folder / next(iter(other.files), '')}: is no token shard; name token shards or text, not both"
+            f"{other.folder / next(iter(other.files), '')}: is not a token shard; name token shards or text, not both"
         )
     if len(paths) > 1 and len(found) > 1:
-        raise UsageError(f"{paths[1]}: lies elsewhere than {paths[0]}; name the token shards of one folder")
+        raise UsageError(f"{paths[1]}: is not in the same folder as {paths[0]}; name the token shards of one folder")
     return _finished(paths[0], *_choose(paths[0], found, ()))
 
 
@@ -265,7 +265,7 @@ def load_vocabulary_of(data_set: DataSet, vocab: Path | None = None) -> Vocabula
     if data_set.problem:
         raise data_set.problem
     if (path := vocab or data_set.vocabulary) is None:
-        raise UsageError(f"{data_set.folder}: has no {VOCABULARY} beside it; name the vocabulary with --vocab FILE")
+        raise UsageError(f"{data_set.folder}: has no {VOCABULARY} next to it; name the vocabulary with --vocab FILE")
     vocabulary = load_vocabulary(path)
     expected = sha256_of_vocabulary(data_set.manifest)
     if expected not in (None, vocabulary.sha256):
@@ -327,9 +327,9 @@ def _choose(path: Path, found: Sequence[DataSet], prefer: Sequence[str]) -> tupl
         raise UsageError(f"{path}: holds {len(found):,} data sets; name one, such as {chosen.folder}")
     others = [each for each in found if each is not chosen and each not in formats.values()]
     if others:
-        return chosen, (f"{chosen.folder}: taken alone, without the data sets below {path}, such as {others[0].folder}",)
+        return chosen, (f"{chosen.folder}: using it alone, without the data sets below {path}, such as {others[0].folder}",)
     is_plain = own or formats
-    return chosen, () if is_plain else (f"{path}: taking the records in {chosen.folder}",)
+    return chosen, () if is_plain else (f"{path}: using the records in {chosen.folder}",)
 
 
 def _search(folder: Path, seen: set[str], passed: list[str]) -> Iterator[DataSet]:
@@ -519,4 +519,4 @@ def _note(folder: Path, names: Sequence[str], why: str) -> tuple[str, ...]:
     """A line on files that are passed over, where there are any."""
     more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
     are = "are" if len(names) > 1 else "is"
-    return (f"{folder / names[0]}{more}: {are} {why}; passed over",) if names else ()
+    return (f"{folder / names[0]}{more}: {are} {why}; skipped",) if names else ()

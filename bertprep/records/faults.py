@@ -71,7 +71,7 @@ def _words(record_format: RecordFormat, fault: int, kind: type[Examples], number
     if fault == numbers.MISSING:
         return f"feature {name} is missing; {advice}"
     if fault == numbers.TWICE:
-        return f"feature {name} stands in it more than once; make the file again"
+        return f"feature {name} occurs in it more than once; make the file again"
     feature = kind.feature(name)
     if fault == numbers.WRONG_TYPE:
         lists = _LISTS[record_format][found] if found < len(_LISTS[record_format]) else "an unknown list"

@@ -239,7 +239,7 @@ def _list_pushed(wanted: HubFiles, hub: Hub) -> Listing:
     Raises `BertprepError` for a repository that `bertprep push` did not make, or whose files are not those of its manifest.
     """
     commit, tree = hub.tree(wanted)
-    advice = f"it is no push of bertprep; bertprep shard --dataset {wanted.repo} takes text of it"
+    advice = f"bertprep push did not write it; bertprep shard --dataset {wanted.repo} takes text of it"
     if MANIFEST not in tree:
         raise BertprepError(f"{page_of(wanted)}: has no {MANIFEST}, so {advice}")
     try:

@@ -141,7 +141,7 @@ class Hub:
             except OSError as error:
                 raise explain_write_error(path, error) from error
         raise RequestError(
-            f"{path}: {constants.ENDPOINT}/{file.url} {problem}; fetched again it was wrong once more, so the source has "
+            f"{path}: {constants.ENDPOINT}/{file.url} {problem}, and again after a second download, so the source has "
             f"changed or something on the way alters it; try another network, or remove {folder} and download again"
         )
 

@@ -90,7 +90,7 @@ def _list_split(hub: Hub, wanted: HubFiles, config: str | None, split: str) -> L
         raise UsageError(f"--dataset {wanted.repo}: NAME:CONFIG must name a configuration; there are {', '.join(configs)}")
     listing = _find_split(hub, wanted, config, split)
     if any("/partial-" in file.name for file in listing.files):
-        say(f"{page_of(wanted)}: only the first gigabytes of its split {split} are converted to Parquet; the rest is not read")
+        say(f"{page_of(wanted)}: only the first few GB of its split {split} are converted to Parquet; the rest is not read")
     return listing
 
 

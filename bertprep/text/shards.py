@@ -171,7 +171,7 @@ def _make(
     documents = sum(entry["documents"] for entry in sorted_runs.values())
     if not documents:
         raise BertprepError(
-            f"{job.corpus}: no document found in {len(sources):,} inputs; expected text, with a blank line after each"
+            f"{job.corpus}: no document in {counted(len(sources), 'input')}; expected text, a blank line between documents"
         )
     rows = list(_placed(sorted_texts, ROWS))
     keys, sizes = weigh_documents(rows, documents, keep_duplicates=job.settings.keep_duplicates)
@@ -441,7 +441,7 @@ def count_shards(documents: int, text_bytes: int, settings: ShardSettings) -> tu
     elif settings.shards > most:
         kept = ", one of them for testing" if fraction else ""
         raise UsageError(
-            f"--shards {settings.shards}: the text has {counted(documents, 'document')}{kept}; ask for at most {most:,}"
+            f"--shards {settings.shards}: the text has {counted(documents, 'document')}{kept}; give at most {most:,}"
         )
     else:
         training = settings.shards

@@ -40,7 +40,7 @@ def describe_difference(found: dict[str, Any], asked: dict[str, Any]) -> str:
 
     >>> found, asked = ({"kind": RECORDS, "made_with": {"seq": seq}} for seq in (128, 512))
     >>> describe_difference(found, asked)
-    'was made with --seq 128, asked for is --seq 512'
+    'was made with --seq 128, this run has --seq 512'
     """
     name, before, now = _first_difference("", found, asked)
     if name == "converted_to":
@@ -49,10 +49,10 @@ def describe_difference(found: dict[str, Any], asked: dict[str, Any]) -> str:
     option = options.get(name)
     if option is None:
         setting = name.removeprefix("number of ").partition(".")[0].partition("[")[0]
-        values = f"{name} {_shown(before)}, asked for is {_shown(now)}"
+        values = f"{name} {_shown(before)}, this run has {_shown(now)}"
         return f"was made with another {options[setting]}: {values}" if setting in options else f"was made with {values}"
     made, wanted = (_with_option(option, value) for value in (before, now))
-    return f"was made {made or f'without {option}'}, asked for is {wanted.removeprefix('with ') or 'without it'}"
+    return f"was made {made or f'without {option}'}, this run has {wanted.removeprefix('with ') or f'no {option}'}"
 
 
 def _with_option(option: str, value: Any) -> str:

@@ -190,7 +190,7 @@ class Ledger:
                 if name in manifest.files and entry["sha256"] != manifest.files[name]["sha256"]:
                     remove_all(self.folder, [name, f"{LEDGER}/{name}{_SUFFIX}"])
                     raise BertprepError(
-                        f"{self.folder / name}: differs from {MANIFEST}; it is removed, and the same command makes it again"
+                        f"{self.folder / name}: differs from {MANIFEST}, and was removed; run the command again to remake it"
                     )
             entries = {name: manifest.files[name] for name in names if name in manifest.files}
         return sizes_of(self.folder, [*names, *self._next_to_manifest]), entries, manifest
@@ -240,9 +240,9 @@ class Ledger:
         for package in DECIDING:
             if versions.get(package) != self.versions.get(package):
                 raise BertprepError(
-                    f"{self.folder}: was begun with {package} {str(versions.get(package))[:100]}, this run has {package} "
-                    f"{self.versions.get(package)}, which may make other files; finish with the version that began, or remove "
-                    "this folder"
+                    f"{self.folder}: was started with {package} {str(versions.get(package))[:100]}, this run has {package} "
+                    f"{self.versions.get(package)}, which may write other bytes; finish with that version, or remove this "
+                    "folder"
                 )
         self.versions = versions
 
@@ -364,4 +364,4 @@ def _keep_copy(path: Path, copy: Path) -> None:
 
 def _damaged(path: Path, error: Exception) -> BertprepError:
     why = getattr(error, "strerror", None) or error
-    return BertprepError(f"{path}: is damaged ({why}); remove it, and what it is about is made again")
+    return BertprepError(f"{path}: is damaged ({why}); remove it, and run the command again")

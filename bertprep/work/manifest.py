@@ -246,7 +246,7 @@ def check_header(content: object) -> Kind:
     rules = {"schema": COUNT, "kind": TEXT, "made_with": OBJECT}
     header = check_values(content, rules, needed=tuple(rules))
     if header["schema"] > SCHEMA:
-        raise ValueError(f"it has schema {header['schema']}, expected {SCHEMA}: a newer bertprep made it, which reads it")
+        raise ValueError(f"it has schema {header['schema']}, expected {SCHEMA}: a newer bertprep wrote it, and can read it")
     check_values(header, {"schema": POSITIVE, "kind": one_of(*KINDS)})
     kind = KINDS[header["kind"]]
     made_with = check_values(header["made_with"], kind.made_with, needed=kind.needed, place="made_with.")

@@ -85,7 +85,7 @@ def _of_slurm(environment: Mapping[str, str]) -> Part:
     step, rest = divmod(last - first, count - 1) if count > 1 else (1, last - first)
     if rest or step < 1 or (one - first) % step:
         raise UsageError(
-            f"--part {SLURM}: the array's {count} ids from {first} to {last} have no common step, so they cannot be dealt; "
+            f"--part {SLURM}: the array's {count} ids from {first} to {last} have no common step; "
             "give an array such as 0-399 or 1-399:2, of any size: it makes whatever is missing"
         )
     return _checked(f"--part {SLURM} (SLURM_ARRAY_TASK_ID={one})", (one - first) // step, count)

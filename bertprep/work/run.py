@@ -129,8 +129,8 @@ def _make(
             reporter.say(line)
     else:
         of_part = f" of part {part}" if part else ""
-        how = "sizes compared; bertprep validate compares checksums"
-        reporter.say(f"{maker.label}: all {all_of_part:,} {maker.things}{of_part} are made already ({how})")
+        how = "only sizes are compared; bertprep validate compares checksums"
+        reporter.say(f"{maker.label}: all {all_of_part:,} {maker.things}{of_part} exist already ({how})")
     done = 0
     with (
         reporter.progress(maker.label, len(todo), maker.things, enabled=bool(todo)) as shown,

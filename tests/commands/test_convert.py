@@ -347,7 +347,7 @@ def complaint(capsys: pytest.CaptureFixture[str]) -> str:
     ("arguments", "status", "message"),
     [
         (["missing", "out"], 2, "missing: does not exist; name a record file or a folder of them"),
-        (["m*.x", "out"], 2, "m*.x: does not exist; name a record file or a folder of them, patterns are not taken"),
+        (["m*.x", "out"], 2, "m*.x: does not exist; name a record file or a folder of them, patterns are not expanded"),
         (["RECORDS", "RECORDS"], 2, "RECORDS: is the source itself"),
         (["FOLDER", "./FOLDER/"], 2, "FOLDER: is the source itself"),
         (["FOLDER", "FOLDER/below"], 2, "FOLDER/below: source and target must not contain each other (FOLDER)"),
@@ -404,11 +404,11 @@ def test_a_target_made_from_another_source(
     assert main(["convert", str(tmp_path / "source"), str(tmp_path / "target")]) == 1
     assert "was made with converted_from.part-0 " in complaint(capsys)
     assert main(["convert", str(tmp_path / "source"), str(tmp_path / "target"), "--shards", "1"]) == 1
-    assert "was made without --shards, asked for is --shards 1; choose another target folder" in complaint(capsys)
+    assert "was made without --shards, this run has --shards 1; choose another target folder" in complaint(capsys)
     assert main(["convert", str(tmp_path / "source"), str(tmp_path / "target"), "--to", "tfrecord"]) == 1
-    assert "was made with --to ofrecord, asked for is --to tfrecord" in complaint(capsys)
+    assert "was made with --to ofrecord, this run has --to tfrecord" in complaint(capsys)
     assert main(["convert", str(tmp_path / "source"), str(tmp_path / "target"), "--pick", "1"]) == 1
-    assert "was made without --pick, asked for is --pick 1" in complaint(capsys)
+    assert "was made without --pick, this run has --pick 1" in complaint(capsys)
 
 
 def test_a_vocabulary_beside_a_split_is_copied(tmp_path: Path) -> None:

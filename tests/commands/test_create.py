@@ -119,7 +119,7 @@ def test_padding_is_the_number_of_pad(
     text.write_bytes(b"\n\n".join(golden_corpus.read_bytes().split(b"\n\n")[:20]))
     asked = {"vocab": vocab, **vars(settings), "formats": RECORD_FORMATS}
     made = create(inputs=[text], output=tmp_path / "made", **asked, workers=1, progress=True)
-    said = f"create: [PAD] is token {pad} of {vocab}: padding of input_ids has that id\n"
+    said = f"create: [PAD] is token {pad} of {vocab}, so input_ids are padded with it, not 0\n"
     assert capsys.readouterr().err.count(said) == 1
     expected = reference_examples(text, load_vocabulary(vocab), settings, seed=12345)
     for record_format, manifest in made.manifests.items():
@@ -255,7 +255,9 @@ def test_one_seed_is_in_the_manifest_and_not_in_the_folder_name(golden_corpus: P
     created = create(**{**asked, **vars(one_seed)})  # type: ignore[arg-type]
     assert created.folders["ofrecord"] == tmp_path / "ofrecord" / NAME / "gold"
     assert created.manifests["ofrecord"].made_with["one_seed"] is True
-    with pytest.raises(BertprepError, match="was made with --one-seed, asked for is without it; choose another --workdir or"):
+    with pytest.raises(
+        BertprepError, match="was made with --one-seed, this run has no --one-seed; choose another --workdir or"
+    ):
         create(**{**asked, **vars(SETTINGS)})  # type: ignore[arg-type]
 
 
@@ -342,14 +344,14 @@ def test_a_manifest_names_the_isal_that_gzip_depends_on(golden_corpus: Path, tmp
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"compress": "gzip"}, "was made without --compress, asked for is --compress gzip"),
-        ({"dupe": 3}, "was made with --dupe 2, asked for is --dupe 3"),
+        ({"compress": "gzip"}, "was made without --compress, this run has --compress gzip"),
+        ({"dupe": 3}, "was made with --dupe 2, this run has --dupe 3"),
         (
             {"dupe": 2, "whole_word": True},
             "was made without --whole-word, ",
         ),
-        ({"dupe": 2, "pairs": "none"}, "was made without --pairs, asked for is --pairs none"),
-        ({"corpus": "other"}, "was made with --corpus corpus, asked for is --corpus other"),
+        ({"dupe": 2, "pairs": "none"}, "was made without --pairs, this run has --pairs none"),
+        ({"corpus": "other"}, "was made with --corpus corpus, this run has --corpus other"),
     ],
 )
 def test_settings_never_mix(golden_corpus: Path, tmp_path: Path, change: dict[str, object], message: str) -> None:
@@ -369,11 +371,11 @@ def test_another_number_of_shards_another_text_and_another_vocabulary_do_not_mix
     inputs = deal(golden_corpus, tmp_path / "text", 2)
     create(inputs=inputs, output=tmp_path / "out", vocab=VOCABULARY, **vars(SETTINGS), workers=1)
     before = sums(tmp_path / "out")
-    with pytest.raises(BertprepError, match="was made with shards 2, asked for is 1"):
+    with pytest.raises(BertprepError, match="was made with shards 2, this run has 1"):
         create(inputs=inputs[:1], output=tmp_path / "out", vocab=VOCABULARY, **vars(SETTINGS), workers=1)
     other = tmp_path / "vocab.txt"
     other.write_bytes(VOCABULARY.read_bytes() + b"entirelynew\n")
-    with pytest.raises(BertprepError, match=r"was made with another --vocab: vocabulary\.tokens 2937, asked for is 2938"):
+    with pytest.raises(BertprepError, match=r"was made with another --vocab: vocabulary\.tokens 2937, this run has 2938"):
         create(inputs=inputs, output=tmp_path / "out", vocab=other, **vars(SETTINGS), workers=1)
     assert sums(tmp_path / "out") == before
 

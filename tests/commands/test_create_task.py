@@ -129,9 +129,7 @@ def test_what_is_dropped_is_counted_and_named(workspace: Path, capsys: pytest.Ca
     assert manifest.counts["training_dropped"] > 0
     shown, said = capsys.readouterr()
     unanswerable = content["data"][0]["paragraphs"][0]["qas"][0]["id"]
-    assert re.search(
-        rf"train-v1\.1\.json: drops \d questions, whose answer is not in their context: .*\b{unanswerable}\b", said
-    )
+    assert re.search(rf"train-v1\.1\.json: drops \d questions whose answer is not in their context: .*\b{unanswerable}\b", said)
     assert "--doc-stride" not in said
     assert f"dropped: {manifest.counts['training_dropped']} of 44 questions for training" in shown
     assert manifest.counts["training_recovered"] > 0
@@ -243,10 +241,10 @@ def test_other_settings_do_not_mix(workspace: Path, tmp_path: Path, capsys: pyte
     assert main(["task", "glue", "mrpc", *arguments]) == 0
     before = sums(tmp_path / "out")
     for others, expected in {
-        ("glue", "mrpc", "--seq", "64"): "was made with --seq 128, asked for is --seq 64",
+        ("glue", "mrpc", "--seq", "64"): "was made with --seq 128, this run has --seq 64",
         ("glue", "mrpc", "--cased"): "",
         ("glue", "cola"): "was made with",
-        ("squad",): "was made with task glue, asked for is task squad",
+        ("squad",): "was made with task glue, this run has task squad",
     }.items():
         capsys.readouterr()
         vocabulary = ["--vocab", str(VOCABULARY)]

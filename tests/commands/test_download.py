@@ -167,9 +167,9 @@ def test_a_dry_run_writes_nothing(hub: HubServer, tmp_path: Path) -> None:
     assert not workdir.exists()
     assert "20231101" not in printed
     assert f"{workdir}/download/wikicorpus_en/train-00000-of-00003.parquet" in printed
-    assert f"MB are free in {tmp_path}: enough" in printed
+    assert f"MB free in {tmp_path}: enough" in printed
     run(hub, tmp_path, "vocab", "--model", MODEL)
-    assert "0.0 MB are still to come" in run(hub, tmp_path, "vocab", "--model", MODEL, "--dry-run")
+    assert "0.0 MB still to download" in run(hub, tmp_path, "vocab", "--model", MODEL, "--dry-run")
 
 
 def test_an_expired_redirect_is_requested_again(hub: HubServer, tmp_path: Path) -> None:
@@ -249,7 +249,7 @@ def test_a_released_model_is_where_the_fields_scripts_look(hub: HubServer, tmp_p
 
 def test_a_release_counts_towards_disk_space(hub: HubServer, tmp_path: Path) -> None:
     hub.put(f"models/{RELEASED}", {**release_files(), "model.safetensors": noise(3_000_000, "large")})
-    assert "6.0 MB are still to come" in run(hub, tmp_path, "weights", "--model", RELEASED, "--dry-run")
+    assert "6.0 MB still to download" in run(hub, tmp_path, "weights", "--model", RELEASED, "--dry-run")
     assert not list(tmp_path.iterdir())
 
 

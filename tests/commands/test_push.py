@@ -272,8 +272,8 @@ REFUSED: dict[str, tuple[Callable[[Case], Any], str]] = {
         "the server answers 403 .*set HF_TOKEN to a token of an account that has access",
     ),
     "offline": (lambda it: it.environment.setattr(constants, "HF_HUB_OFFLINE", True), "HF_HUB_OFFLINE forbids any request"),
-    "taken": (lambda it: it.hub.put(REPOSITORY, {"data.csv": b"a,b"}), "holds data.csv, which is no push of bertprep; name an"),
-    "a card by hand": (lambda it: it.hub.put(REPOSITORY, {"README.md": b"# Mine"}), "holds README.md, which is no push of"),
+    "taken": (lambda it: it.hub.put(REPOSITORY, {"data.csv": b"a,b"}), "holds data.csv, which bertprep push did not write"),
+    "a card by hand": (lambda it: it.hub.put(REPOSITORY, {"README.md": b"# Mine"}), "holds README.md, which bertprep push"),
     "another manifest": (lambda it: it.hub.put(REPOSITORY, {MANIFEST: b'{"name": "an app"}'}), "its manifest.json is not one"),
     "another corpus": (lambda it: it.hub.put(REPOSITORY, other(it.records)), "whose corpus is theirs, and not mine; name"),
     "unfinished": (lambda it: (it.records / "manifest.json.journal").touch(), "is not finished; run the command that makes it"),
@@ -282,7 +282,7 @@ REFUSED: dict[str, tuple[Callable[[Case], Any], str]] = {
     "other vocabulary": (
         lambda it: (it.records / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n"), "has sha256 .*, expected "
     ),
-    "wrong records": (lambda it: change_a_record(it.records), "is not fit to be pushed: .* bertprep validate says more"),
+    "wrong records": (lambda it: change_a_record(it.records), "cannot be pushed: .* bertprep validate lists"),
     "no Hub": (lambda it: it.hub.answers.update({"/api/whoami-v2": lambda _: Answer(b"<html>hello")}), "check the address"),
 }  # fmt: skip
 
@@ -343,7 +343,7 @@ def test_a_private_push_does_not_become_public(hub: HubServer, records: Path) ->
 @pytest.mark.parametrize(
     ("theirs", "says"),
     [
-        (lambda _: {"data.csv": b"a,b"}, "holds data.csv, which is no push of bertprep; name another"),
+        (lambda _: {"data.csv": b"a,b"}, "holds data.csv, which bertprep push did not write; name another"),
         (lambda records: other(records), "holds another data set, whose corpus is theirs, and not mine; name another"),
     ],
 )
@@ -397,7 +397,10 @@ def claiming(files: dict[str, bytes], name: str) -> dict[str, bytes]:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (without(MANIFEST), f"has no manifest.json, so it is no push of bertprep; bertprep shard --dataset {NAME} takes text"),
+        (
+            without(MANIFEST),
+            f"has no manifest.json, so bertprep push did not write it; bertprep shard --dataset {NAME} takes text",
+        ),
         (without(TEST_FILE), "test/mine_test_00000.parquet is missing, by its manifest.json; ask its owner to push it again"),
         (lambda files: {**files, TEST_FILE: b"another"}, "has another size or sha256, by its manifest"),
         (lambda files: {**files, TEST_FILE: bytes(len(files[TEST_FILE]))}, "has another size or sha256"),

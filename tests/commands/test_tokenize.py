@@ -119,11 +119,11 @@ def test_what_megatron_wrote_is_read(name: str) -> None:
 
 def test_create_takes_the_tokens_and_makes_the_same_bytes(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made = make(copy, progress=True)
-    assert "create: takes the tokens in" in capsys.readouterr().err
+    assert "create: takes the token shards in" in capsys.readouterr().err
     shutil.rmtree(copy / "tfrecord")
     shutil.rmtree(copy / "tokens")
     assert make(copy, progress=True) == made
-    assert "takes the tokens" not in capsys.readouterr().err
+    assert "takes the token shards" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("checksum", ["crc32c", "sha256"])
@@ -174,7 +174,7 @@ def test_records_and_tokens_of_another_text_than_the_shards_are_found(copy: Path
 def test_tokens_of_other_casing_are_not_taken(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = bertprep.InstanceSettings(seq=64, pred=10, dupe=1, cased=True)
     create(workdir=copy, corpus="mine", **vars(settings), vocab=VOCABULARY, formats="tfrecord", progress=True, workers=1)
-    assert "takes the tokens" not in capsys.readouterr().err
+    assert "takes the token shards" not in capsys.readouterr().err
 
 
 def test_damaged_tokens_are_one_line_and_made_again(tokens: Path, copy: Path) -> None:
@@ -218,7 +218,7 @@ def test_records_of_a_folder_of_tokens_are_those_of_its_text(tokens: Path, copy:
 
 
 def test_records_of_tokens_of_another_tool(foreign: Path, copy: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"has no vocab.txt beside it; name the vocabulary with --vocab FILE"):
+    with pytest.raises(UsageError, match=r"has no vocab.txt next to it; name the vocabulary with --vocab FILE"):
         create(inputs=[foreign], output=tmp_path / "a", **vars(SETTINGS))
     made = create(inputs=[foreign], output=tmp_path / "a", vocab=VOCABULARY, **vars(SETTINGS), workers=1)
     own = make(copy)
@@ -246,13 +246,13 @@ def test_what_create_refuses(tokens: Path, tmp_path: Path) -> None:
     whole = MEGATRON / "whole_documents.bin"
     with pytest.raises(UsageError, match="has no sentences: each of its 4 documents is one sequence"):
         create(inputs=[whole], output=tmp_path / "b", vocab=VOCABULARY)
-    with pytest.raises(UsageError, match=r"lies elsewhere than .*; name the token shards of one folder"):
+    with pytest.raises(UsageError, match=r"is not in the same folder as .*; name the token shards of one folder"):
         create(inputs=[tokens / "training", MEGATRON / "uint16.bin"], output=tmp_path / "a", vocab=VOCABULARY)
-    with pytest.raises(UsageError, match=r"text_0\.txt: is no token shard; name token shards or text, not both"):
+    with pytest.raises(UsageError, match=r"text_0\.txt: is not a token shard; name token shards or text, not both"):
         create(inputs=[tokens / "training", tokens.parents[2] / "text/text_0.txt"], output=tmp_path / "a", vocab=VOCABULARY)
     shutil.rmtree(tokens / "training")
     (tokens / "manifest.json").unlink()
-    with pytest.raises(UsageError, match="has no training split; name the folder of the one to make records of"):
+    with pytest.raises(UsageError, match="has no training split; name the folder of the split to use"):
         create(inputs=[tokens], output=tmp_path / "a", **vars(SETTINGS))
     with pytest.raises(UsageError, match="is a folder; name the files in it"):
         bertprep.forecast(inputs=[tokens], output=tmp_path / "a", vocab=VOCABULARY)

@@ -222,7 +222,7 @@ REFUSED: dict[str, tuple[Callable[[Path], None], str]] = {
     "a column missing": (lambda path: write_stream(BARE.drop_columns(["token_type_ids"]), path),
                          "column token_type_ids is missing; give a file of pretraining records"),
     "a column twice": (lambda path: write_stream(BARE.append_column("labels", BARE["labels"]), path),
-                       "column labels stands in it more than once; give a file of pretraining records"),
+                       "column labels occurs in it more than once; give a file of pretraining records"),
     "tokens as text": (table_with("input_ids", ["1 2"] * 23), "column input_ids has the type string, expected lists of 1 to "
                        "65,535 integers; give a file that bertprep create or a tool like it has made"),
     "tokens as floats": (table_with("input_ids", [[0.5]] * 23), "column input_ids has the type list<item: double>, expected "

@@ -169,7 +169,7 @@ def test_missing_feature(path: Path, name: str, record_format: str) -> None:
 
 def test_feature_given_twice(path: Path) -> None:
     both = {**FIRST, "input_word_ids": FIRST["input_ids"]}
-    assert complaint(path, second(both)) == "record 1: feature input_ids stands in it more than once; make the file again"
+    assert complaint(path, second(both)) == "record 1: feature input_ids occurs in it more than once; make the file again"
 
 
 @pytest.mark.parametrize(

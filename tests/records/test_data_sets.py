@@ -52,7 +52,7 @@ LAYOUTS = (
            "training/c_training_00000.tfrecord", "test/c_test_00000.tfrecord", converted=SPLITS),
     Layout("ours in a workspace", "tfrecord/S/c/training/c_training_00000.tfrecord tfrecord/S/c/test/c_test_00000.tfrecord",
            "tfrecord/S/c/training/c_training_00000.tfrecord", "tfrecord/S/c/test/c_test_00000.tfrecord", converted=SPLITS,
-           choice="taking the records in"),
+           choice="using the records in"),
     Layout("ours of 0.1.0", "training/part-00000 training/part-00001 test/part-00000 MANIFEST.json",
            "training/part-00000 training/part-00001", "test/part-00000", converted=SPLITS),
     Layout("--output of 0.1.0", "part-00000 part-00001 MANIFEST.json VOCAB.txt", "part-00000 part-00001"),
@@ -81,9 +81,9 @@ LAYOUTS = (
     Layout("marks beside records", "a.tfrecord .a.tfrecord.CRC a.tfrecord.CRC _SUCCESS README LICENSE.TXT .HIDDEN "
            "a.tfrecord.IDX b.tfrecord.1a2b3c4d.TMP REPORT.html", "a.tfrecord"),
     Layout("unknown files beside records", "a.tfrecord NOTES.csv SCRIPT.sh", "a.tfrecord",
-           note="NOTES.csv and 1 more: are neither TFRecord, OFRecord, nor Arrow or Parquet of records; passed over"),
+           note="NOTES.csv and 1 more: are neither TFRecord, OFRecord, nor Arrow or Parquet of records; skipped"),
     Layout("unknown files in a split", "train/part-0 train/NOTES.csv", "train/part-0",
-           note="train/NOTES.csv: is neither TFRecord, OFRecord, nor Arrow or Parquet of records; passed over"),
+           note="train/NOTES.csv: is neither TFRecord, OFRecord, nor Arrow or Parquet of records; skipped"),
     Layout("formats mixed in a folder", "a.tfrecord part-0", "a.tfrecord part-0"),
     Layout("ours in Arrow", "train/c_training_00000.arrow test/c_test_00000.arrow train/STATE.json DATASET_DICT.json",
            "train/c_training_00000.arrow", "test/c_test_00000.arrow", converted=SPLITS),
@@ -92,19 +92,19 @@ LAYOUTS = (
            "data-00000-of-00002.arrow data-00001-of-00002.arrow"),
     Layout("the Hub's", "data/train-00000-of-00002.parquet data/train-00001-of-00002.parquet data/test-00000-of-00001.parquet "
            "README.md", "data/train-00000-of-00002.parquet data/train-00001-of-00002.parquet",
-           "data/test-00000-of-00001.parquet", converted=SPLITS, choice="taking the records in data"),
+           "data/test-00000-of-00001.parquet", converted=SPLITS, choice="using the records in data"),
     Layout("other tables beside records", "a.parquet TEXT.parquet", "a.parquet",
-           note="TEXT.parquet: is neither TFRecord, OFRecord, nor Arrow or Parquet of records; passed over"),
+           note="TEXT.parquet: is neither TFRecord, OFRecord, nor Arrow or Parquet of records; skipped"),
     Layout("a file", "a.tfrecord b.tfrecord", "a.tfrecord", named="a.tfrecord", converted=("",)),
     Layout("a file of a split", "training/part-0 training/part-1 test/part-0", "training/part-1", named="training/part-1",
            converted=("",)),
     Layout("a file without a name", "a b NOTES.csv", "b", named="b", converted=("",)),
     Layout("records and data sets below", "part-0 old/part-0 old/more/part-0", "part-0",
-           choice="taken alone, without the data sets below"),
+           choice="using it alone, without the data sets below"),
     Layout("folders that are not searched", "a/part-0 a/.git/part-0 vocab/part-0 models/b/part-0 a/part-1.1a2b3c4d.tmp/part-0",
-           "a/part-0", choice="taking the records in a"),
+           "a/part-0", choice="using the records in a"),
     Layout("TensorBoard's event files", "a/part-0 a/events.out.tfevents.173000000.HOST run/events.out.tfevents.173000000.HOST",
-           "a/part-0", choice="taking the records in a"),
+           "a/part-0", choice="using the records in a"),
 )  # fmt: skip
 
 
@@ -170,7 +170,7 @@ def test_all_see_the_same(layout: Layout, lay: Callable[[str], None], capsys: py
     assert [str(Path(checked["folder"]) / file["name"]) for file in checked["files"]] == training + test
     said = capsys.readouterr().err
     assert layout.note in said
-    assert ("passed over" in said or "left out" in said) == bool(layout.note)
+    assert ("skipped" in said or "left out" in said) == bool(layout.note)
 
     data = opened(Path(layout.named))
     assert (len(data.records), data.test is not None) == (len(training), bool(test))
@@ -243,7 +243,7 @@ def test_files_beside_splits_are_checked_and_not_read(lay: Callable[[str], None]
     assert data_set.files == {"left.tfrecord": "", "train/part-0": "training", "eval/part-0": "test"}
     found = find_records(Path())
     assert list(found.files) == ["train/part-0", "eval/part-0"]
-    assert found.notes == ("left.tfrecord: is in no split; passed over",)
+    assert found.notes == ("left.tfrecord: is in no split; skipped",)
 
 
 def test_files_that_the_manifest_does_not_list_are_not_read(lay: Callable[[str], None]) -> None:
@@ -251,7 +251,7 @@ def test_files_that_the_manifest_does_not_list_are_not_read(lay: Callable[[str],
     Path("part-2").write_bytes(Path("part-1").read_bytes())
     found = find_records(Path())
     assert list(found.files) == ["part-0", "part-1"]
-    assert found.notes == ("part-2: is in no manifest.json; passed over",)
+    assert found.notes == ("part-2: is in no manifest.json; skipped",)
     assert "file-extra" in {finding.code for finding in bertprep.validate(["."], workers=1)[0].findings}
 
 

@@ -157,7 +157,7 @@ def test_the_conversion_is_read_where_the_repository_has_a_script(
     partly = {path.replace("/train/", "/partial-train/"): content for path, content in bookcorpus_files().items()}
     hub.put("datasets/some/books", partly, revision=CONVERTED)
     assert sharded(tmp_path / "other", dataset="some/books:plain_text") == ("books_plain_text", 400)
-    assert "datasets/some/books: only the first gigabytes of its split train are converted" in capsys.readouterr().err
+    assert "datasets/some/books: only the first few GB of its split train are converted" in capsys.readouterr().err
 
 
 def test_what_does_not_exist_is_named_with_what_does(hub: HubServer, tmp_path: Path) -> None:

@@ -223,16 +223,16 @@ def test_finished_shards_are_kept_and_other_requests_refused(tmp_path: Path) -> 
     assert shard(tmp_path, moved) == first
     assert shard(tmp_path, moved, shards=4) == first  # what the default came to
     for choices, message in (
-        ({"shards": 2}, "was made with --shards 4, asked for is --shards 2"),
-        ({"splitter": "sentencex"}, "was made with --splitter lines, asked for is --splitter sentencex; choose another --work"),
-        ({"test_fraction": 0.2}, "was made with --test-fraction 0.1, asked for is --test-fraction 0.2"),
+        ({"shards": 2}, "was made with --shards 4, this run has --shards 2"),
+        ({"splitter": "sentencex"}, "was made with --splitter lines, this run has --splitter sentencex; choose another --work"),
+        ({"test_fraction": 0.2}, "was made with --test-fraction 0.1, this run has --test-fraction 0.2"),
     ):
         with pytest.raises(BertprepError, match=message):
             shard(tmp_path, text, **choices)
-    with pytest.raises(BertprepError, match=r"another --input: number of inputs 1, asked for is 2; "):
+    with pytest.raises(BertprepError, match=r"another --input: number of inputs 1, this run has 2; "):
         shard(tmp_path, text, write(tmp_path / "more.txt", "More.\n"))
     text.write_text(text.read_text().replace("7", "8"))
-    with pytest.raises(BertprepError, match=r'another --input: inputs\[0\]\.sha256 "\w{64}", asked for is "\w{64}"; '):
+    with pytest.raises(BertprepError, match=r'another --input: inputs\[0\]\.sha256 "\w{64}", this run has "\w{64}"; '):
         shard(tmp_path, text)
     assert identities(tmp_path / "sharded") == made
 
@@ -250,15 +250,13 @@ def test_what_is_missing_or_has_another_size_is_made_again(tmp_path: Path) -> No
 
 def test_a_wrong_request_is_refused_before_a_shard_is_written(tmp_path: Path) -> None:
     text = write(tmp_path / "some.txt", *numbered(*range(300)))
-    with pytest.raises(
-        UsageError, match="--shards 300: the text has 300 documents, one of them for testing; ask for at most 299"
-    ):
+    with pytest.raises(UsageError, match="--shards 300: the text has 300 documents, one of them for testing; give at most 299"):
         shard(tmp_path, text, shards=300)
     with pytest.raises(UsageError, match=r"given twice"):
         shard(tmp_path, text, tmp_path / ".." / tmp_path.name / "some.txt")
     with pytest.raises(UsageError, match=r"--test-fraction 0\.1: the text is a single document"):
         shard(tmp_path / "one", write(tmp_path / "one.txt", "One."))
-    with pytest.raises(BertprepError, match="c: no document found in 1 inputs; expected text, with a blank line after each"):
+    with pytest.raises(BertprepError, match="c: no document in 1 input; expected text, a blank line between"):
         shard(tmp_path / "none", write(tmp_path / "none.txt", "***", "---"))
     folder = tmp_path / "sharded" / "c"
     assert [path.name for path in folder.iterdir()] == [".map"]

@@ -155,7 +155,7 @@ def test_a_file_that_is_no_manifest_is_one_line_from_every_command(
 
 def test_a_newer_schema_is_said_to_be_newer(records: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     change(records, set_at("schema", to=99))
-    assert "schema 99, expected 1: a newer bertprep made it" in refused(capsys, "convert", records, tmp_path / "target")
+    assert "schema 99, expected 1: a newer bertprep wrote it" in refused(capsys, "convert", records, tmp_path / "target")
 
 
 @pytest.mark.parametrize("kind", NO_FILES)
@@ -170,7 +170,9 @@ def test_validate_tells_of_a_manifest_as_of_any_other_fault(records: Path, capsy
     change(records, set_at("files", "*", "bytes", to=None))
     assert main(["validate", str(records)]) == 1
     found = capsys.readouterr().out
-    assert f"error: manifest: {records / MANIFEST}: expected a manifest of bertprep, found is not a manifest" in found
+    assert (
+        f"error: manifest: {records / MANIFEST}: expected a manifest of bertprep, found a file that is not a manifest" in found
+    )
     assert ".bytes is null, expected a whole number" in found
 
 

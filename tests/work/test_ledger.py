@@ -76,7 +76,7 @@ def test_a_late_run_finds_the_folder_closed_and_leaves_nothing(folder: Path) -> 
     late.close([NAME])
     assert tree(folder) == before
     late.finish(NAME, {**ENTRY, "sha256": "1" * 64})
-    with pytest.raises(BertprepError, match=r"part-0: differs from manifest.json; it is removed, and the same command"):
+    with pytest.raises(BertprepError, match=r"part-0: differs from manifest.json, and was removed; run the command again"):
         ledger_of(folder).open([NAME])
     assert tree(folder).keys() == {MANIFEST}
 
@@ -91,7 +91,9 @@ def test_a_file_is_finished_once_and_another_checksum_is_an_error(folder: Path) 
 
 
 def test_a_version_that_decides_bytes_is_refused(folder: Path) -> None:
-    with pytest.raises(BertprepError, match=r"was begun with bertprep 1, this run has bertprep 2, which may make other files"):
+    with pytest.raises(
+        BertprepError, match=r"was started with bertprep 1, this run has bertprep 2, which may write other bytes"
+    ):
         ledger_of(folder, {**VERSIONS, "bertprep": "2"}).open([NAME])
 
 

@@ -19,7 +19,7 @@ def test_an_array_of_any_first_id_and_step_is_dealt(ids: range) -> None:
 
 @pytest.mark.parametrize(("one", "ids"), [(0, [0, 1, 2, 4]), (4, [0, 1, 2, 4]), (3, [1, 3, 7]), (1, [0, 1, 5, 6, 7])])
 def test_an_array_without_a_step_is_refused(one: int, ids: list[int]) -> None:
-    with pytest.raises(UsageError, match=r"common step, so they cannot be dealt; give an array such as 0-399 .* of any size"):
+    with pytest.raises(UsageError, match=r"common step; give an array such as 0-399 .* of any size"):
         of_slurm(one, ids[0], ids[-1], len(ids))
 
 

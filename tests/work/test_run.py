@@ -147,7 +147,7 @@ def test_other_settings_are_refused_and_change_nothing(request_here: Request) ->
         begun()
         before = tree(request_here.output)
         for part in (None, Part(1, 2), FINISH):
-            with pytest.raises(BertprepError, match="was made with --seq 128, asked for is --seq 512; choose another --output"):
+            with pytest.raises(BertprepError, match="was made with --seq 128, this run has --seq 512; choose another --output"):
                 replace(request_here, seq=512, part=part)()
         assert tree(request_here.output) == before
 
@@ -157,7 +157,7 @@ def test_a_failed_run_that_made_nothing_binds_no_folder(request_here: Request) -
         replace(request_here, broken=0)()
     assert not tree(request_here.output)
     replace(request_here, seq=512)()
-    with pytest.raises(BertprepError, match="asked for is --seq 128"):
+    with pytest.raises(BertprepError, match="this run has --seq 128"):
         replace(request_here, broken=0)()
     assert not list(request_here.output.rglob(LEDGER))
 
