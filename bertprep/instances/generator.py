@@ -1,6 +1,6 @@
 """A tokenized shard to instances: the compiled generator, and the arrays that it works on and fills.
 
-The algorithm is in `bertprep.kernels.sentence_pairs` and `full_sentences` and, to be read, in `bertprep.instances.reference`.
+The algorithm is in `bertprep.kernels.generate` and, to be read, in `bertprep.instances.reference`.
 Costs about 0.5 microseconds and 120 bytes an instance of 128 tokens; nothing else grows with the number of rounds. Without
 pairs the tokens do: they are there once for each round, packed, which takes 4 bytes a token and round.
 """
@@ -8,7 +8,7 @@ pairs the tokens do: they are there once for each round, packed, which takes 4 b
 import math
 import random
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,103 +49,67 @@ class Instances:
 
 
 def generate_instances(shard: TokenizedShard, vocabulary: Vocabulary, settings: InstanceSettings, *, seed: int) -> Instances:
-    """The instances of a shard with `random.Random(seed)`, those of `dupe` rounds together, in shuffled order."""
-    if not settings.has_pairs:
-        return _pack_sentences(shard, vocabulary, settings, seed=seed)
-    if len(shard.tokens) >= MOST_TOKENS_IN_SHARD:
-        raise BertprepError(
-            f"a shard of {len(shard.tokens):,} tokens is too large; at most {MOST_TOKENS_IN_SHARD:,}; make more shards"
-        )
-    compiled = kernels.load()
-    twister = mersenne_twister(seed)
-    order = np.arange(shard.documents, dtype=np.int64)
-    compiled.shuffle_numbers(twister, order, len(order))
-    documents = np.stack([shard.document_starts[order], shard.document_starts[order + 1]], axis=1)
+    """The instances of a shard with `random.Random(seed)`, those of `dupe` rounds together, in shuffled order.
 
-    longest = settings.longest
-    state = np.zeros(GENERATOR_STATE_SIZE, np.int64)
-    scratch = np.empty(3 * (longest + 4), np.uint16)
-    marked = np.zeros(settings.seq // 64 + 2, np.uint64)
-    chosen = np.empty(settings.seq + 1, np.int32)
-    predictions = predictions_by_length(settings.seq, settings.pred, settings.masked_lm_prob)
-    continues = np.frombuffer(vocabulary.continues, np.uint8)
-
-    # A first guess that nearly always holds; where it does not, the arrays grow and the generator resumes where it stopped.
-    most_in_a_document = int(np.diff(shard.document_starts).max())
-    instances = most_in_a_document + settings.dupe * (3 * len(shard.tokens) // settings.seq + shard.documents)
-    masks = most_in_a_document * settings.pred + int(instances * min(settings.pred, settings.masked_lm_prob * settings.seq + 1))
-    slices: NDArray[np.int32] = np.empty((instances, 4), np.int32)
-    is_random_next: NDArray[np.uint8] = np.empty(instances, np.uint8)
-    mask_ends: NDArray[np.int64] = np.empty(instances, np.int64)
-    mask_positions: NDArray[np.uint16] = np.empty(masks, np.uint16)
-    mask_replacements: NDArray[np.int32] = np.empty(masks, np.int32)
-    while True:
-        is_finished = compiled.generate(
-            shard.tokens, shard.sentence_starts, documents, len(documents),
-            longest, settings.dupe, threshold(settings.short_seq_prob), predictions, settings.pred,
-            int(settings.whole_word), continues, vocabulary.mask, len(vocabulary),
-            twister, scratch, marked, chosen,
-            state, len(slices), len(mask_positions),
-            slices, is_random_next, mask_ends, mask_positions, mask_replacements,
-        )  # fmt: skip
-        if is_finished:
-            break
-        slices, is_random_next, mask_ends = _grown(slices), _grown(is_random_next), _grown(mask_ends)
-        mask_positions, mask_replacements = _grown(mask_positions), _grown(mask_replacements)
-    n, n_masks = int(state[INSTANCES]), int(state[MASKS])
-    records = np.arange(n, dtype=np.int64)
-    compiled.shuffle_numbers(twister, records, n)
-    return Instances(
-        shard.tokens,
-        slices[:n],
-        is_random_next[:n],
-        mask_ends[:n],
-        mask_positions[:n_masks],
-        mask_replacements[:n_masks],
-        records,
-    )
-
-
-def _pack_sentences(shard: TokenizedShard, vocabulary: Vocabulary, settings: InstanceSettings, *, seed: int) -> Instances:
-    """The same without pairs: `dupe` rounds over all documents, each in another order, packed and masked anew."""
-    most_tokens = settings.dupe * (len(shard.tokens) + shard.documents)  # each document with a [SEP]
+    Without pairs each round takes the documents in another order.
+    """
+    tokens, documents, longest, dupe = len(shard.tokens), shard.documents, settings.longest, settings.dupe
+    most_tokens = tokens if settings.has_pairs else dupe * (tokens + documents)  # each document with a [SEP]
     if most_tokens >= MOST_TOKENS_IN_SHARD:
+        rounds = "" if settings.has_pairs else f" in --dupe {dupe} rounds without pairs"
         raise BertprepError(
-            f"a shard of {len(shard.tokens):,} tokens is too large; at most {MOST_TOKENS_IN_SHARD:,} in --dupe {settings.dupe} "
-            "rounds without pairs; make more shards, or fewer rounds"
+            f"a shard of {tokens:,} tokens is too large; at most {MOST_TOKENS_IN_SHARD:,}{rounds}; make more shards"
+            + (", or fewer rounds" if rounds else "")
         )
     compiled = kernels.load()
-    twister = mersenne_twister(seed)
-    longest = settings.longest
-    predictions = predictions_by_length(settings.seq, settings.pred, settings.masked_lm_prob, special=2)
-    # of two sequences that follow each other the second begins with what the first had not enough space for
-    most = settings.dupe * (2 * (len(shard.tokens) + shard.documents) // longest + 2)
-    most_masks = most * int(max(predictions))
-    state = np.zeros(GENERATOR_STATE_SIZE, np.int64)
-    packed: NDArray[np.int32] = np.empty(most_tokens, np.int32)  # the system gives memory only for what is written
-    slices: NDArray[np.int32] = np.empty((most, 4), np.int32)
-    mask_ends: NDArray[np.int64] = np.empty(most, np.int64)
-    mask_positions: NDArray[np.uint16] = np.empty(most_masks, np.uint16)
-    mask_replacements: NDArray[np.int32] = np.empty(most_masks, np.int32)
-    compiled.pack_sentences(
-        shard.tokens, shard.sentence_starts, shard.document_starts,
-        np.arange(shard.documents, dtype=np.int64), shard.documents,
-        longest, settings.dupe, predictions, int(settings.whole_word), np.frombuffer(vocabulary.continues, np.uint8),
-        vocabulary.cls, vocabulary.sep, vocabulary.mask, len(vocabulary),
-        twister, np.empty(4 * (longest + 4), np.uint16), np.zeros(settings.seq // 64 + 2, np.uint64),
-        np.empty(settings.seq + 1, np.int32), state,
-        packed, slices, mask_ends, mask_positions, mask_replacements,
-    )  # fmt: skip
-    n, n_masks, n_tokens = (int(state[which]) for which in (INSTANCES, MASKS, PACKED))
+    predictions = predictions_by_length(settings.seq, settings.pred, settings.masked_lm_prob, 3 if settings.has_pairs else 2)
+    if settings.has_pairs:
+        # A first guess that nearly always holds; where it does not, the arrays grow and the generator resumes where it stopped.
+        most_in_a_document = int(np.diff(shard.document_starts).max())
+        most = most_in_a_document + dupe * (3 * tokens // settings.seq + documents)
+        masks = most_in_a_document * settings.pred + int(most * min(settings.pred, settings.masked_lm_prob * settings.seq + 1))
+    else:
+        # of two sequences that follow each other the second begins with what the first had not enough space for
+        most = dupe * (2 * (tokens + documents) // longest + 2)
+        masks = most * int(max(predictions))
+    twister, order, state = (
+        mersenne_twister(seed),
+        np.arange(documents, dtype=np.int64),
+        np.zeros(GENERATOR_STATE_SIZE, np.int64),
+    )
+    packed = np.empty(0 if settings.has_pairs else most_tokens, np.int32)  # the OS gives memory only for what is written
+    if settings.has_pairs:
+        compiled.shuffle_numbers(twister, order, len(order))
+    made: dict[str, NDArray[Any]] = {
+        "slices": np.empty((most, 4), np.int32),
+        "is_random_next": np.zeros(most, np.uint8),
+        "mask_ends": np.empty(most, np.int64),
+        "mask_positions": np.empty(masks, np.uint16),
+        "mask_replacements": np.empty(masks, np.int32),
+    }
+    fields = {
+        "tokens": shard.tokens, "sentence_starts": shard.sentence_starts, "document_starts": shard.document_starts,
+        "order": order, "documents": documents, "longest": longest, "rounds": dupe,
+        "short_threshold": threshold(settings.short_seq_prob), "predictions": predictions, "most_predictions": settings.pred,
+        "whole_word": int(settings.whole_word), "continues": np.frombuffer(vocabulary.continues, np.uint8),
+        "cls": vocabulary.cls, "sep": vocabulary.sep, "mask": vocabulary.mask, "vocabulary": len(vocabulary),
+        "twister": twister, "scratch": np.empty((4, longest + 4), np.uint16), "chosen": np.empty(settings.seq + 1, np.int32),
+        "marked": np.zeros(settings.seq // 64 + 2, np.uint64), "state": state, "packed": packed,
+    }  # fmt: skip
+    generate = compiled.generate if settings.has_pairs else compiled.pack_sentences
+    while not generate({**fields, **made, "instance_capacity": most, "mask_capacity": masks}):
+        made = {name: np.concatenate([array, np.empty_like(array)]) for name, array in made.items()}
+        most, masks = 2 * most, 2 * masks
+    n, n_masks, n_packed = (int(state[which]) for which in (INSTANCES, MASKS, PACKED))
     records = np.arange(n, dtype=np.int64)
     compiled.shuffle_numbers(twister, records, n)
     return Instances(
-        packed[:n_tokens],
-        slices[:n],
-        np.zeros(n, np.uint8),
-        mask_ends[:n],
-        mask_positions[:n_masks],
-        mask_replacements[:n_masks],
+        shard.tokens if settings.has_pairs else packed[:n_packed],
+        made["slices"][:n],
+        made["is_random_next"][:n],
+        made["mask_ends"][:n],
+        made["mask_positions"][:n_masks],
+        made["mask_replacements"][:n_masks],
         records,
     )
 
@@ -172,13 +136,3 @@ def mersenne_twister(seed: int) -> NDArray[np.uint32]:
     twister[:TWISTER_STATE] = state[:TWISTER_STATE]
     twister[TWISTER_USED] = TWISTER_STATE  # a fresh generator has used up its draws
     return twister
-
-
-Number = TypeVar("Number", bound=np.generic)
-
-
-def _grown(array: NDArray[Number]) -> NDArray[Number]:
-    """The array, twice as long."""
-    larger = np.empty((2 * len(array), *array.shape[1:]), array.dtype)
-    larger[: len(array)] = array
-    return larger

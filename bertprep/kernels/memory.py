@@ -159,3 +159,25 @@ def prefetch(_context: Any, pointer: Any, _index: Any) -> Any:
         return context.get_dummy_value()
 
     return types.none(pointer, i64), generate
+
+
+def find_bytes(*ranges: tuple[int, int]) -> Any:
+    """Return a function for the bits of those of the 64 bytes at text[at] that are in one of the ranges, each (first, last)."""
+
+    @intrinsic
+    def find(_context: Any, _text: Any, _at: Any) -> Any:
+        def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+            vector = ir.VectorType(ir.IntType(8), 64)
+            value, found = (
+                loaded(builder, arguments[0], arguments[1], vector),
+                ir.Constant(ir.VectorType(ir.IntType(1), 64), [0] * 64),
+            )
+            for first, last in ranges:
+                above = builder.sub(value, ir.Constant(vector, [first] * 64))
+                within = builder.icmp_unsigned("<=", above, ir.Constant(vector, [last - first] * 64))
+                found = builder.or_(found, within)
+            return builder.bitcast(found, ir.IntType(64))
+
+        return u64(u8_p, i64), generate
+
+    return find

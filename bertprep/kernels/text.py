@@ -10,23 +10,10 @@ byte outside the arrays is touched in any case.
 """
 
 import numpy as np
-from llvmlite import ir
-from numba.extending import intrinsic
 
+from bertprep.kernels import numbers as n
 from bertprep.kernels.language import i64, i64_p, inlined, kernel, subroutine, u8_p, u64, u64_p
-from bertprep.kernels.memory import copy_64, count_bits, load_u64, loaded, trailing_zeros
-from bertprep.kernels.numbers import (
-    ASK_LINE,
-    CLOSING_MARKS,
-    CUT_PLAIN,
-    ENDER_ASK,
-    ENDER_BITS,
-    ENDER_CUTS,
-    ENDER_ENTRY,
-    ENDER_WIDTH,
-    LINES_ONLY,
-    SENTENCE_ENDS,
-)
+from bertprep.kernels.memory import copy_64, find_bytes, load_u64, trailing_zeros
 
 _NEWLINE, _BLANK = 10, 32
 
@@ -36,85 +23,27 @@ def _packed(characters):
     return np.array([int.from_bytes(character.encode(), "big") for character in characters], np.int64)
 
 
-_CLOSING, _ENDS = _packed(CLOSING_MARKS), _packed(SENTENCE_ENDS)
+_CLOSING, _ENDS = _packed(n.CLOSING_MARKS), _packed(n.SENTENCE_ENDS)
 _FIRST_BYTES = np.array(
-    [[(1 << 8 * min(max(n - 8 * k, 0), 8)) - 1 for k in range(3)] for n in range(ENDER_WIDTH + 1)], np.uint64
+    [[(1 << 8 * min(max(size - 8 * k, 0), 8)) - 1 for k in range(3)] for size in range(n.ENDER_WIDTH + 1)], np.uint64
 )
 """Masks for the first n bytes of a word in three numbers."""
 _NOT_ROMAN = np.array([chr(b).isalpha() and chr(b).lower() not in "ivxlcdm" for b in range(128)])
 """Letters that are no Roman numerals."""
+_newlines, _spaces = find_bytes((_NEWLINE, _NEWLINE)), find_bytes((_BLANK, _BLANK))
+_other_white = find_bytes((0, 31), (0xC2, 0xC2), (0xE1, 0xE3))
+"""What may be white space other than the space, or its first byte."""
+_marks = find_bytes(
+    (0, 31), (0x21, 0x22), (0x27, 0x29), (0x2E, 0x2E), (0x3C, 0x40), (0x5B, 0x5D), (0x60, 0x60), (0x7B, 0x7D), (0x7F, 0xFF)
+)  # fmt: skip
+"""What can matter to where a sentence ends: all but letters, digits, space, ~ and # $ % & * + , - / : ; ^ _"""
 
 
-class _Bytes:
-    """The generated code of comparisons of 64 bytes at once."""
-
-    def __init__(self, builder, text, at):
-        self._builder = builder
-        self._vector = ir.VectorType(ir.IntType(8), 64)
-        self._value = loaded(builder, text, at, self._vector)
-
-    def _all_of(self, number):
-        return ir.Constant(self._vector, [number] * 64)
-
-    def within(self, first, last, *, either_case=False):
-        """Which are from `first` to `last`; with `either_case` bit 5, which distinguishes cases, counts as set."""
-        value = self._builder.or_(self._value, self._all_of(0x20)) if either_case else self._value
-        return self._builder.icmp_unsigned(
-            "<=", self._builder.sub(value, self._all_of(first)), self._all_of((last - first) & 0xFF)
-        )
-
-    def bits(self, *flags):
-        found = flags[0]
-        for flag in flags[1:]:
-            found = self._builder.or_(found, flag)
-        return self._builder.bitcast(found, ir.IntType(64))
-
-
-@intrinsic
-def _untidy(_context, _text, _at):
+@subroutine
+def _untidy(text, at):
     """Of the 64 bytes at text[at], those that may be needless white space, or its first byte."""
-
-    def generate(_context, builder, _signature, arguments):
-        found = _Bytes(builder, *arguments)
-        spaces = found.bits(found.within(_BLANK, _BLANK))
-        doubled = builder.and_(spaces, builder.lshr(spaces, ir.IntType(64)(1)))
-        return builder.or_(doubled, found.bits(found.within(0, 31), found.within(0xC2, 0xC2), found.within(0xE1, 0xE3)))
-
-    return u64(u8_p, i64), generate
-
-
-@intrinsic
-def _marks(_context, _text, _at):
-    """Of the 64 bytes at text[at], those that can matter to where a sentence ends."""
-
-    def generate(_context, builder, _signature, arguments):
-        found = _Bytes(builder, *arguments)
-        return found.bits(
-            found.within(0x7F, 0x1F),  # wraps around: controls and all that is not ASCII
-            found.within(ord("!"), ord('"')),
-            found.within(ord("'"), ord(")")),
-            found.within(ord("."), ord(".")),
-            found.within(ord("<"), ord("@")),
-            found.within(ord("{"), ord("}"), either_case=True),  # and [ \ ]
-            found.within(ord("`"), ord("`")),
-        )
-
-    return u64(u8_p, i64), generate
-
-
-def _bits(first, last):
-    @intrinsic
-    def bits(_context, _text, _at):
-        def generate(_context, builder, _signature, arguments):
-            found = _Bytes(builder, *arguments)
-            return found.bits(found.within(first, last))
-
-        return u64(u8_p, i64), generate
-
-    return bits
-
-
-_newlines, _spaces, _not_ascii = _bits(_NEWLINE, _NEWLINE), _bits(_BLANK, _BLANK), _bits(0x80, 0xFF)
+    spaces = _spaces(text, at)
+    return _other_white(text, at) | (spaces & (spaces >> u64(1)))
 
 
 @inlined
@@ -155,64 +84,6 @@ def _white_bytes(text, at, end):
         if byte == 0xE3:
             return 3 * i64(rest == 0x8080)
     return i64(0)
-
-
-@subroutine
-def decode_character(text, at, size):
-    """(code point, bytes) of the UTF-8 character at text[at], or (-1, 0) where there is none."""
-    first = i64(text[at])
-    if first < 0x80:
-        return first, i64(1)
-    if first < 0xC2 or first > 0xF4:
-        return i64(-1), i64(0)
-    length = i64(2) + i64(first >= 0xE0) + i64(first >= 0xF0)
-    if at + length > size:
-        return i64(-1), i64(0)
-    value = first & (0x7F >> length)
-    for i in range(1, length):
-        byte = i64(text[at + i])
-        if byte & 0xC0 != 0x80:
-            return i64(-1), i64(0)
-        value = (value << 6) | (byte & 0x3F)
-    if length == 3 and (value < 0x800 or 0xD800 <= value <= 0xDFFF):
-        return i64(-1), i64(0)
-    if length == 4 and (value < 0x10000 or value > 0x10FFFF):
-        return i64(-1), i64(0)
-    return value, length
-
-
-@kernel
-def check_utf8(text: u8_p, size: i64) -> i64:
-    """The offset of the first byte in text[:size] that is not UTF-8, or -1. TEXT_SLACK bytes after it may be read."""
-    done = i64(0)
-    for block in range(0, size, 64):
-        marks = _not_ascii(text, block)
-        while marks != u64(0):
-            at = block + trailing_zeros(marks)
-            marks &= marks - u64(1)
-            if at >= size:
-                break
-            if at >= done:
-                _, width = decode_character(text, at, size)
-                if width == 0:
-                    return at
-                done = at + width
-    return -1
-
-
-@kernel
-def count_spaces(text: u8_p, size: i64, newlines: i64_p) -> i64:
-    """The spaces in text[:size], of which the last 63 bytes are read one by one; adds its newlines to newlines[0]."""
-    spaces, lines = i64(0), i64(0)
-    whole = size & ~63
-    for block in range(0, whole, 64):
-        spaces += count_bits(_spaces(text, block))
-        lines += count_bits(_newlines(text, block))
-    for at in range(whole, size):
-        spaces += i64(text[at] == _BLANK)
-        lines += i64(text[at] == _NEWLINE)
-    newlines[0] += lines
-    return spaces
 
 
 @kernel
@@ -338,12 +209,12 @@ def _closes_plainly(text, start, at):
 def _slot(words, low, middle, high):
     """The entry of a word in the table, or the free one where it would be."""
     hashed = low * u64(0x9E3779B97F4A7C15) ^ middle * u64(0xC2B2AE3D27D4EB4F) ^ high * u64(0x165667B19E3779F9)
-    slot = i64((hashed * u64(0x9E3779B97F4A7C15)) >> u64(64 - ENDER_BITS))
+    slot = i64((hashed * u64(0x9E3779B97F4A7C15)) >> u64(64 - n.ENDER_BITS))
     while True:
-        entry = slot * ENDER_ENTRY
+        entry = slot * n.ENDER_ENTRY
         if words[entry + 3] == u64(0) or (words[entry] == low and words[entry + 1] == middle and words[entry + 2] == high):
             return entry
-        slot = (slot + 1) & ((1 << ENDER_BITS) - 1)
+        slot = (slot + 1) & ((1 << n.ENDER_BITS) - 1)
 
 
 @subroutine
@@ -353,11 +224,11 @@ def _look_up(text, start, at, words, unknown, count, most):
     while first > start and text[first - 1] != _BLANK and text[first - 1] != _NEWLINE:
         first -= 1
         byte = text[first]
-        if at - first > ENDER_WIDTH or byte == 0x2E or byte == 0x2F or byte == 0x22 or byte == 0x28:  # . / " (
-            return i64(ENDER_ASK), count
+        if at - first > n.ENDER_WIDTH or byte == 0x2E or byte == 0x2F or byte == 0x22 or byte == 0x28:  # . / " (
+            return i64(n.ENDER_ASK), count
     size = at - first
     if size < 2 or first == start:
-        return i64(ENDER_ASK), count
+        return i64(n.ENDER_ASK), count
     low = load_u64(text, first) & _FIRST_BYTES[size, 0]
     middle = load_u64(text, first + 8) & _FIRST_BYTES[size, 1]
     high = load_u64(text, first + 16) & _FIRST_BYTES[size, 2]
@@ -398,7 +269,7 @@ def _cut(text, start, end, words, unknown, count, most):
                     for i in range(line_start, last_cut + 1):
                         if text[i] == _NEWLINE:
                             text[i] = _BLANK
-                    text[at] = ASK_LINE
+                    text[at] = n.ASK_LINE
                 line_start = at + 1
                 line = i64(_ASK if line_start < end and _starts_like_item(text, line_start) else _PLAIN)
                 in_brackets, in_straight, in_curly = False, False, False
@@ -436,13 +307,13 @@ def _cut(text, start, end, words, unknown, count, most):
                         follower, held = i64(text[opener + 1]), True
                     elif _is_quote(text, opener, 0x9C):
                         follower, held = i64(text[opener + 3]), True
-                found = i64(ENDER_ASK)
+                found = i64(n.ENDER_ASK)
                 if text[next_at] == _BLANK and _is_alphanumeric(follower) and (closes or not is_quoted) and not in_brackets:
                     found, count = _look_up(text, line_start, at, words, unknown, count, most)
-                if found == ENDER_CUTS:
+                if found == n.ENDER_CUTS:
                     text[next_at] = _NEWLINE
                     last_cut = next_at
-                elif found == ENDER_ASK:
+                elif found == n.ENDER_ASK:
                     line = i64(_ASK)
                 else:
                     line = i64(_LACKS_WORD)
@@ -494,11 +365,11 @@ def split_text(
         document_start = to
         to, lines, ends = _tidy(text, start, end, out, to)
         start = end
-        if mode != LINES_ONLY and 2 * ends <= lines - 1:
+        if mode != n.LINES_ONLY and 2 * ends <= lines - 1:
             for i in range(document_start, to - 1):
                 if out[i] == _NEWLINE:
                     out[i] = _BLANK
-        if mode == CUT_PLAIN and to > document_start:
+        if mode == n.CUT_PLAIN and to > document_start:
             count = _cut(out, document_start, to, words, unknown, count, most_unknown)
         out[to] = _NEWLINE
         to += 1

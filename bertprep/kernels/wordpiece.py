@@ -7,13 +7,10 @@ to four ids. Everything else takes the general path: code point by code point th
 """
 
 import numpy as np
-from llvmlite import ir
-from numba.extending import intrinsic
 
 from bertprep.kernels import numbers as n
 from bertprep.kernels.language import i32_p, i64, i64_p, inlined, kernel, subroutine, u8_p, u32_p, u64, u64_p
-from bertprep.kernels.memory import copy_16, load_u64, loaded, store_u64
-from bertprep.kernels.text import decode_character
+from bertprep.kernels.memory import copy_16, find_bytes, load_u64, store_u64, trailing_zeros
 
 CACHED_BYTES = 15
 CACHED_IDS = 4
@@ -25,28 +22,7 @@ _HIGH_BYTES = np.array([(1 << 8 * max(n - 8, 0)) - 1 for n in range(CACHED_BYTES
 """Masks for the first n bytes of a word in two numbers."""
 _WORD, _CONTINUATION = 0, 1  # the trie's two roots: for the start of a word, for what follows
 _NEWLINE, _BLANK_SPACE, _HASH = 10, 32, 35
-
-
-@intrinsic
-def _word_bytes(_context, _text, _at):
-    """How many of the 32 bytes at text[at] are ASCII letters or digits before the first that is not."""
-
-    def generate(_context, builder, _signature, arguments):
-        vector, wide = ir.VectorType(ir.IntType(8), 32), ir.IntType(64)
-        value = loaded(builder, arguments[0], arguments[1], vector)
-
-        def all_of(number):
-            return ir.Constant(vector, [number] * 32)
-
-        def within(operand, first: str, last: str):
-            return builder.icmp_unsigned("<=", builder.sub(operand, all_of(ord(first))), all_of(ord(last) - ord(first)))
-
-        word = builder.or_(within(builder.or_(value, all_of(0x20)), "a", "z"), within(value, "0", "9"))
-        others = builder.not_(builder.zext(builder.bitcast(word, ir.IntType(32)), wide))
-        count = builder.module.declare_intrinsic("llvm.cttz", [wide], ir.FunctionType(wide, [wide, ir.IntType(1)]))
-        return builder.call(count, [others, ir.IntType(1)(1)])
-
-    return i64(u8_p, i64), generate
+_letters_and_digits = find_bytes((0x30, 0x39), (0x41, 0x5A), (0x61, 0x7A))
 
 
 @subroutine
@@ -168,6 +144,30 @@ def _finish_word(word, size, length, tables, tokens, at):
 
 
 @subroutine
+def _decode_character(text, at, size):
+    """(code point, bytes) of the UTF-8 character at text[at], or (-1, 0) where there is none."""
+    first = i64(text[at])
+    if first < 0x80:
+        return first, i64(1)
+    if first < 0xC2 or first > 0xF4:
+        return i64(-1), i64(0)
+    length = i64(2) + i64(first >= 0xE0) + i64(first >= 0xF0)
+    if at + length > size:
+        return i64(-1), i64(0)
+    value = first & (0x7F >> length)
+    for i in range(1, length):
+        byte = i64(text[at + i])
+        if byte & 0xC0 != 0x80:
+            return i64(-1), i64(0)
+        value = (value << 6) | (byte & 0x3F)
+    if length == 3 and (value < 0x800 or 0xD800 <= value <= 0xDFFF):
+        return i64(-1), i64(0)
+    if length == 4 and (value < 0x10000 or value > 0x10FFFF):
+        return i64(-1), i64(0)
+    return value, length
+
+
+@subroutine
 def _tokenize_any(text, at, size, entries, replacements, tables, word, tokens, count):
     """Any word at text[at], up to what ends it, with the character that ends it if that is a word by itself.
 
@@ -175,7 +175,7 @@ def _tokenize_any(text, at, size, entries, replacements, tables, word, tokens, c
     """
     word_size, length, is_blank = i64(0), i64(0), True
     while True:
-        code_point, width = decode_character(text, at, size)
+        code_point, width = _decode_character(text, at, size)
         if code_point < 0:
             return -1 - at, count, is_blank
         if code_point == _NEWLINE:
@@ -214,7 +214,7 @@ def _ascii_word(text, at, entries, lower, word, tables, tokens, count):
 
     Also returns the tokens so far.
     """
-    run = _word_bytes(text, at)
+    run = trailing_zeros(~_letters_and_digits(text, at))
     if 0 < run <= CACHED_BYTES:
         after = i64(text[at + run])
         if after < 0x80 and (i64(entries[after]) & n.CODE_POINT_KIND) != n.DROP:

@@ -136,8 +136,7 @@ def _documents_in(
     if not stops:
         return 0
     done: int = min(nexts[-1], end)
-    if kernels.load().check_utf8(text[1:], done - 1) >= 0:
-        _raise_not_utf8(path, buffer[1:done], position)
+    _check_utf8(path, memoryview(buffer)[1:done], position)
     start = first = 1
     ends: list[int] = []
     empty = 0
@@ -191,9 +190,9 @@ def check_encoding(name: Path | str, start: bytes) -> None:
         )
 
 
-def _raise_not_utf8(path: Path, block: bytearray, position: int) -> None:
+def _check_utf8(path: Path, block: memoryview, position: int) -> None:
     try:
-        block.decode()
+        str(block, "utf-8")
     except UnicodeDecodeError as error:
         raise BertprepError(
             f"{path}: byte {position + error.start:,}: expected UTF-8, found 0x{block[error.start]:02x} ({error.reason}); "

@@ -143,14 +143,14 @@ class Sorter:
 
     def add(self, lines: bytes | memoryview) -> None:
         """Add whole documents, each with its blank line."""
-        at = len(self._text)
+        at = start = len(self._text)
         self._text += lines
         with memoryview(self._text) as view:
-            while at < len(view):
-                end = self._text.index(_DOCUMENT_END, at)
-                self._hashes += hash_document(view[at:end])
-                at = end + len(_DOCUMENT_END)
-                self._ends.append(at)
+            is_newline = np.frombuffer(lines, np.uint8) == ord("\n")
+            for end in (np.flatnonzero(is_newline[:-1] & is_newline[1:]) + at + len(_DOCUMENT_END)).tolist():
+                self._hashes += hash_document(view[start : end - len(_DOCUMENT_END)])
+                self._ends.append(end)
+                start = end
         if len(self._text) >= RUN_BYTES:
             self.flush()
 

@@ -27,18 +27,6 @@ def array(text: bytes) -> npt.NDArray[np.uint8]:
     return np.frombuffer(text + b"\xaa" * TEXT_SLACK, np.uint8)
 
 
-@given(BYTES)
-@example(b"\xc0\x80")
-@example(b"a" * 63 + "é".encode() + b"b" * 63 + b"\xe2\x82")
-def test_the_first_byte_that_is_not_utf8(text: bytes) -> None:
-    try:
-        text.decode()
-        expected = -1
-    except UnicodeDecodeError as error:
-        expected = error.start
-    assert kernels.load().check_utf8(array(text), len(text)) == expected
-
-
 @given(LINES)
 @example("\n" * 200)
 @example("a\n" + "\u2028" * 100 + "\nb\n \n")
@@ -47,15 +35,6 @@ def test_gaps_between_documents(lines: str) -> None:
     gaps = np.empty(len(text) + 2, np.int64)
     count = kernels.load().find_gaps(array(text), len(text), gaps)
     assert gaps[: 2 * count].reshape(-1, 2).tolist() == [list(gap.span()) for gap in GAP.finditer(text)]
-
-
-@given(LINES)
-def test_spaces_and_newlines_are_counted(lines: str) -> None:
-    text = lines.encode()
-    newlines = np.array([5], np.int64)
-    exactly = np.frombuffer(text or b"a", np.uint8)  # nothing after the text is read
-    assert kernels.load().count_spaces(exactly, len(text), newlines) == text.count(b" ")
-    assert newlines[0] == 5 + text.count(b"\n")
 
 
 @pytest.mark.parametrize("mode", [LINES_ONLY, PARAGRAPHS])
