@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertprep import kernels
-from bertprep.errors import BertprepError
+from bertprep.errors import BertprepError, quoted
 from bertprep.records.examples import KINDS, Examples, Feature, MaskedExamples, Shape, Width
 
 if TYPE_CHECKING:
@@ -177,23 +177,12 @@ def check_fits(column: Column, found: NDArray[Any]) -> None:
 
 
 def _explain_predictions(examples: MaskedExamples, row: int) -> NoColumnsError:
-    """Which of the predictions of a row is the first that does not fit."""
-    before, is_over = -1, False
-    expected, found = "ascending positions of weight 1, then zeros", ""
-    arrays = (each[row].tolist() for each in (examples.masked_lm_positions, examples.masked_lm_ids, examples.masked_lm_weights))
-    for number, (position, token, weight) in enumerate(zip(*arrays, strict=True)):
-        is_over = is_over or weight != 1
-        what = f"masked_lm_positions, _ids and _weights number {number} are {position}, {token} and {weight:g}"
-        if is_over and (position or token or weight or np.signbit(weight)):
-            expected, found = "1 as weights, then 0 in all three", what
-        elif not is_over and not before < position < examples.seq:
-            expected, found = f"ascending positions below {examples.seq}", what
-        else:
-            before = position
-            continue
-        break
+    arrays = examples.masked_lm_positions, examples.masked_lm_ids, examples.masked_lm_weights
+    found = ", ".join(quoted(str(each[row].tolist())) for each in arrays)
     return NoColumnsError(
-        f"predictions cannot be the column labels, which has one a token: expected {expected}, found {found}", row
+        "predictions cannot be the column labels, which has one a token: expected masked_lm_positions that ascend below "
+        f"{examples.seq} with weight 1, then 0 in positions, ids and weights, found {found}",
+        row,
     )
 
 

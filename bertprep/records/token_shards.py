@@ -37,11 +37,10 @@ MAGIC = b"MMIDIDX\0\0"
 _HEADER = np.dtype([("magic", "S9"), ("version", "<u8"), ("code", "u1"), ("sequences", "<u8"), ("indices", "<u8")])
 _VERSION = 1
 _CODES = {1: "<u1", 2: "<i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2"}
-_FLOAT_CODES = (6, 7)
 _UINT16, _INT32 = 8, 4
-_MOST_IN_UINT16 = 65_499  # Megatron's own bound on the size of a vocabulary, DType.optimal_dtype
+_MAX_IN_UINT16 = 65_499  # Megatron's own bound on the size of a vocabulary, DType.optimal_dtype
 _HEAD_BYTES = 1 << 20
-_MADE_AGAIN = "make both again, or fetch both from where they were made"
+_MAKE_AGAIN = "the two files do not fit each other, or are damaged: make both again"
 
 
 class TokenFile(str, Enum):
@@ -127,7 +126,7 @@ def write_token_shard(
     Numbers are uint16 where Megatron takes that for a vocabulary of `vocabulary_tokens`, else int32. Raises `BertprepError`
     where the system refuses a write.
     """
-    code = _UINT16 if vocabulary_tokens <= _MOST_IN_UINT16 else _INT32
+    code = _UINT16 if vocabulary_tokens <= _MAX_IN_UINT16 else _INT32
     numbers = np.dtype(_CODES[code])
     lengths = np.diff(shard.sentence_starts)
     header = np.array((MAGIC, _VERSION, code, shard.sentences, len(shard.document_starts)), _HEADER)
@@ -202,38 +201,34 @@ def _parse_index(path: Path, data: bytes) -> tuple[np.dtype[Any], NDArray[np.int
     if len(data) < _HEADER.itemsize or not data.startswith(MAGIC):
         raise BertprepError(
             f"{path}: is not the index of a token shard: it has {len(data):,} bytes and begins with {data[:9].hex(' ')}, "
-            f"expected MMIDIDX; {_MADE_AGAIN}"
+            f"expected MMIDIDX; {_MAKE_AGAIN}"
         )
     _, version, code, n, m = np.frombuffer(data, _HEADER, 1)[0].tolist()
-    if version != _VERSION:
-        raise BertprepError(f"{path}: has version {version}, expected {_VERSION}: nothing is known of such a layout")
-    if code not in _CODES:
-        found = "floating-point numbers" if code in _FLOAT_CODES else f"numbers of the unknown type {code}"
-        raise BertprepError(f"{path}: says of its .bin that it has {found}, expected integers: it is no index of tokens")
+    if version != _VERSION or code not in _CODES:
+        found = f"has version {version} and numbers of type {code}"
+        raise BertprepError(f"{path}: {found}, expected version {_VERSION} and integers (type {', '.join(map(str, _CODES))})")
     expected = _HEADER.itemsize + 12 * n + 8 * m
     if len(data) not in (expected, expected + n):  # with a mode for each sequence
         raise BertprepError(
             f"{path}: has {len(data):,} bytes, expected {expected:,} for its {n:,} sequences and {m:,} document indices; "
-            f"it was cut short, or is damaged; {_MADE_AGAIN}"
+            f"it is truncated, or damaged; {_MAKE_AGAIN}"
         )
     numbers, at = np.dtype(_CODES[code]), _HEADER.itemsize
     lengths = np.frombuffer(data, "<i4", n, at)
     pointers = np.frombuffer(data, "<i8", n, at + 4 * n)
     indices = np.frombuffer(data, "<i8", m, at + 12 * n)
-    if (bad := np.flatnonzero(lengths < 0)).size:
-        raise BertprepError(f"{path}: sequence {bad[0]:,} has {lengths[bad[0]]:,} tokens; {_MADE_AGAIN}")
-    starts = (np.cumsum(lengths, dtype=np.int64) - lengths) * numbers.itemsize
-    if (bad := np.flatnonzero(pointers != starts)).size:
+    ends = np.cumsum(lengths, dtype=np.int64)
+    if (bad := np.flatnonzero((lengths < 0) | (pointers != (ends - lengths) * numbers.itemsize))).size:
         raise BertprepError(
-            f"{path}: sequence {bad[0]:,} begins at byte {pointers[bad[0]]:,} of the .bin, expected it where the one before "
-            f"ends; {_MADE_AGAIN}"
+            f"{path}: sequence {bad[0]:,} has {lengths[bad[0]]:,} tokens from byte {pointers[bad[0]]:,} of the .bin on, "
+            f"expected 0 or more from where the one before ends; {_MAKE_AGAIN}"
         )
     if m == 0 or indices[0] != 0 or indices[-1] != n or (indices[1:] < indices[:-1]).any():
         found = f"{m:,} from {indices[0]:,} to {indices[-1]:,}" if m else "none"
         raise BertprepError(
-            f"{path}: its document indices must ascend from 0 to its {n:,} sequences, found {found}; {_MADE_AGAIN}"
+            f"{path}: its document indices must ascend from 0 to its {n:,} sequences, found {found}; {_MAKE_AGAIN}"
         )
-    if (count := int(lengths.sum(dtype=np.int64))) >= MOST_TOKENS_IN_SHARD:
+    if n and (count := int(ends[-1])) >= MOST_TOKENS_IN_SHARD:
         raise BertprepError(
             f"{path}: lists {count:,} tokens, and a shard has less than {MOST_TOKENS_IN_SHARD:,}; make more, smaller ones"
         )
@@ -242,36 +237,27 @@ def _parse_index(path: Path, data: bytes) -> tuple[np.dtype[Any], NDArray[np.int
 
 def _parse_tokens(path: Path, data: bytes, numbers: np.dtype[Any], count: int) -> NDArray[np.int32]:
     """Return the `count` numbers of a .bin, none negative or beyond any vocabulary."""
-    index = path.with_suffix(".idx").name
     if len(data) != (expected := count * numbers.itemsize):
         raise BertprepError(
-            f"{path}: has {len(data):,} bytes, expected {expected:,} for the tokens that {index} lists: the two do not fit "
-            f"each other, or one was cut short; {_MADE_AGAIN}"
+            f"{path}: has {len(data):,} bytes, expected {expected:,} for the tokens that {path.stem}.idx lists; {_MAKE_AGAIN}"
         )
     tokens = np.frombuffer(data, numbers)
     if numbers.kind == "i" and (bad := np.flatnonzero((tokens < 0) | (tokens >= MOST_TOKENS))).size:
-        raise BertprepError(
-            f"{path}: token {bad[0]:,} is {tokens[bad[0]]:,}, expected 0 to {MOST_TOKENS - 1:,}; {index} is another's, or the "
-            f"file is damaged; {_MADE_AGAIN}"
-        )
+        raise BertprepError(f"{path}: token {bad[0]:,} is {tokens[bad[0]]:,}, expected 0 to {MOST_TOKENS - 1:,}; {_MAKE_AGAIN}")
     return tokens.astype(np.int32, copy=False)
 
 
 def _read(path: Path, sha256: str | None = None, size: int = -1) -> bytes:
-    """Return the bytes of a file, or its first `size`, which must have the sha256 that its manifest says."""
+    """Return the bytes of a file, or its first `size`, which must have the sha256 of its manifest."""
     try:
         if path.exists() and not path.is_file():
             raise BertprepError(f"{path}: is not a plain file; expected one of the two files of a token shard")
         with open_local(path) as file:
             data: bytes = file.read(size)
-    except FileNotFoundError as error:
-        raise BertprepError(
-            f"{path}: does not exist; a token shard is two files, a .bin and an .idx of the same name"
-        ) from error
     except OSError as error:
-        raise BertprepError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except MemoryError as error:
-        raise BertprepError(f"{path}: there is no memory for all of its bytes; make smaller shards") from error
+        raise BertprepError(
+            f"{path}: cannot be read: {error.strerror or error}; a token shard is two files of one name, a .bin and an .idx"
+        ) from error
     if sha256 and (found := hashlib.sha256(data).hexdigest()) != sha256:
         raise BertprepError(
             f"{path}: has sha256 {found[:16]}..., expected {sha256[:16]}... by its manifest; remove it with "

@@ -53,28 +53,24 @@ def test_parquet_has_the_same_columns(kind: type[Examples], tmp_path: Path) -> N
     ]
 
 
-HOLES = "predictions cannot be the column labels, which has one a token: "
-NUMBER = "masked_lm_positions, _ids and _weights number"
+HOLES = (
+    "predictions cannot be the column labels, which has one a token: expected masked_lm_positions that ascend below 8 with "
+    "weight 1, then 0 in positions, ids and weights, found "
+)
 BYTES = "which has bytes: expected 0 to 127, found"
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            {"masked_lm_positions": [2, 1], "masked_lm_weights": [1, 1]},
-            f"{HOLES}expected ascending positions below 8, found {NUMBER} 1 are 1, 0 and 1",
-        ),
-        ({"masked_lm_positions": [2, 2], "masked_lm_weights": [1, 1]}, f"{HOLES}expected ascending positions below 8"),
-        ({"masked_lm_positions": [8, 0]}, f"{HOLES}expected ascending positions below 8, found {NUMBER} 0 are 8, 4937 and 1"),
-        (
-            {"masked_lm_weights": [0.5, 0]},
-            f"{HOLES}expected 1 as weights, then 0 in all three, found {NUMBER} 0 are 2, 4937 and 0.5",
-        ),
-        ({"masked_lm_positions": [2, 3]}, f"{HOLES}expected 1 as weights, then 0 in all three"),
-        ({"masked_lm_ids": [4937, 1]}, f"{HOLES}expected 1 as weights, then 0 in all three"),
-        ({"masked_lm_weights": [1, -0.0]}, f"{HOLES}expected 1 as weights, then 0 in all three"),
-        ({"masked_lm_weights": [0, 1]}, f"{HOLES}expected 1 as weights, then 0 in all three"),
+        ({"masked_lm_positions": [2, 1], "masked_lm_weights": [1, 1]}, f"{HOLES}[2, 1], [4937, 0], [1.0, 1.0]"),
+        ({"masked_lm_positions": [2, 2], "masked_lm_weights": [1, 1]}, HOLES),
+        ({"masked_lm_positions": [8, 0]}, HOLES),
+        ({"masked_lm_weights": [0.5, 0]}, HOLES),
+        ({"masked_lm_positions": [2, 3]}, HOLES),
+        ({"masked_lm_ids": [4937, 1]}, HOLES),
+        ({"masked_lm_weights": [1, -0.0]}, HOLES),
+        ({"masked_lm_weights": [0, 1]}, HOLES),
         ({"input_mask": [1, 1, 128, 1, 1, 1, 1, 0]}, f"input_mask cannot be the column attention_mask, {BYTES} 128"),
         ({"segment_ids": [0, 0, 0, 0, 300, 1, 1, 0]}, f"segment_ids cannot be the column token_type_ids, {BYTES} 300"),
     ],
