@@ -1,10 +1,9 @@
 """Data folders are one sequence of records, whose places are found once and kept beside them."""
 
 import gzip
-import json
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from bertprep.errors import BertprepError, UsageError
-from bertprep.records import PretrainingExamples, record_index, record_set
+from bertprep.records import PretrainingExamples, record_set
 from bertprep.records.record_index import INDEX
 from bertprep.records.record_set import BadRecordError, RecordSet
 from tests.records.handmade import FIRST, Dialect, Record, file_of, random_record
@@ -33,24 +32,10 @@ def write_folder(folder: Path, sizes: tuple[int, ...], record_format: str = "tfr
     return records
 
 
-def gather(records: RecordSet, numbers: list[int] | NDArray[np.int64]) -> PretrainingExamples:
+def gather(records: RecordSet, numbers: Sequence[int] | NDArray[np.int64]) -> PretrainingExamples:
     examples = PretrainingExamples.empty(len(numbers), seq=records.seq, pred=records.pred)
     records.gather_into(examples, np.array(numbers, np.int64))
     return examples
-
-
-@pytest.fixture
-def walks(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """The files whose records were looked for, as it happens."""
-    walked: list[Path] = []
-    find: Callable[..., object] = record_index._find_records
-
-    def note(path: Path, *identity: int) -> object:
-        walked.append(path)
-        return find(path, *identity)
-
-    monkeypatch.setattr(record_index, "_find_records", note)
-    return walked
 
 
 def test_folders_of_both_formats_are_one_sequence(tmp_path: Path) -> None:
@@ -85,66 +70,44 @@ def test_few_files_are_open_at_a_time(tmp_path: Path) -> None:
             assert len(list(Path("/dev/fd").iterdir())) <= open_before + 3
 
 
-def test_an_index_is_made_once(tmp_path: Path, walks: list[Path]) -> None:
-    expected = write_folder(tmp_path / "a", (3, 4))
-    for _ in range(2):
-        with RecordSet([tmp_path / "a"]) as records:
-            assert_holds(gather(records, [6, 0]), [expected[6], expected[0]])
-        assert len(walks) == 2
-    assert (tmp_path / "a" / f"{INDEX}.training").exists()
-    assert sorted(path.name for path in (tmp_path / "a" / "training").iterdir()) == ["part-0", "part-1"]
+def edit_index(folder: Path, edit: Callable[[bytes], bytes]) -> None:
+    index = folder / f"{INDEX}.training"
+    index.write_bytes(edit(index.read_bytes()))
 
 
-@pytest.mark.parametrize("what", ["size", "time", "name"])
-def test_a_changed_file_is_looked_through_again(tmp_path: Path, walks: list[Path], what: str) -> None:
-    write_folder(tmp_path / "a", (3, 4))
-    RecordSet([tmp_path / "a"])
-    path = tmp_path / "a" / "training" / "part-1"
-    if what == "size":
-        path.write_bytes(file_of(FIRST))
-    elif what == "time":
-        os.utime(path, ns=(1, 1))
-    else:
-        path.rename(path.with_name("part-2"))
-    walks.clear()
-    assert len(RecordSet([tmp_path / "a"])) == (4 if what == "size" else 7)
-    assert len(walks) == 2
+CHANGES: dict[str, Callable[[Path], object]] = {
+    "nothing": Path.exists,
+    "size": lambda folder: (path := folder / "training" / "part-1").write_bytes(path.read_bytes() + file_of(FIRST)),
+    "time": lambda folder: os.utime(folder / "training" / "part-1", ns=(1, 1)),
+    "name": lambda folder: (folder / "training" / "part-1").rename(folder / "training" / "part-2"),
+    "offset": lambda folder: edit_index(folder, lambda data: data[:-1] + b"\1"),
+    "count": lambda folder: edit_index(folder, lambda data: data.replace(b'"records": 3', b'"records": 4')),
+    "cut": lambda folder: edit_index(folder, lambda data: data[:-8]),
+    "garbage": lambda folder: edit_index(folder, lambda _: b"\0\xff" * 100),
+    "version": lambda folder: edit_index(folder, lambda data: data.replace(b'"version": ', b'"version": 1')),
+}
 
 
-@pytest.mark.parametrize("damage", ["offset", "count", "cut", "garbage", "version"])
-def test_a_damaged_index_is_made_again(tmp_path: Path, walks: list[Path], damage: str) -> None:
+@pytest.mark.parametrize("what", CHANGES)
+def test_an_index_is_kept_until_it_is_not_that_of_the_files(tmp_path: Path, what: str) -> None:
     expected = write_folder(tmp_path / "a", (3, 4))
     RecordSet([tmp_path / "a"])
     index = tmp_path / "a" / f"{INDEX}.training"
-    line, _, offsets = index.read_bytes().partition(b"\n")
-    changed = {
-        "offset": line + b"\n" + offsets[:8] + b"\xff" + offsets[9:],
-        "count": line.replace(b'"records": 3', b'"records": 4') + b"\n" + offsets,
-        "cut": line + b"\n" + offsets[:-8],
-        "garbage": b"\x00\xff" * 100,
-        "version": json.dumps({**json.loads(line), "version": 0}).encode() + b"\n" + offsets,
-    }
-    index.write_bytes(changed[damage])
-    walks.clear()
-    with RecordSet([tmp_path / "a"]) as records:
-        assert len(walks) == 2
-        assert_holds(gather(records, range(7)), expected)  # type: ignore[arg-type]
+    CHANGES[what](tmp_path / "a")
+    before = index.stat().st_ino
+    for _ in range(2):
+        with RecordSet([tmp_path / "a"]) as records:
+            assert len(records) == 7 + (what == "size")
+            assert_holds(gather(records, range(7)), expected)
+    assert (index.stat().st_ino == before) == (what == "nothing")
 
 
-def test_a_folder_that_cannot_be_written_to_does_as_well(
-    tmp_path: Path, walks: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_no_index_can_be_kept_the_records_are_found_again(tmp_path: Path) -> None:
     expected = write_folder(tmp_path / "a", (3,))
-
-    def refuse(path: Path) -> None:
-        raise BertprepError(f"{path}: Permission denied")
-
-    monkeypatch.setattr(record_index, "atomic_file", refuse)
+    (tmp_path / "a" / f"{INDEX}.training").mkdir()  # in whose place no file can be written
     for _ in range(2):
         with RecordSet([tmp_path / "a"]) as records:
             assert_holds(gather(records, [2]), [expected[2]])
-    assert len(walks) == 2
-    assert [path.name for path in (tmp_path / "a" / "training").iterdir()] == ["part-0"]
 
 
 def test_single_files_and_the_test_split(tmp_path: Path) -> None:
