@@ -41,7 +41,6 @@ def documents_of(sources: "Iterable[Source]") -> list[str]:
     """The cleaned documents of sources, without empty ones."""
     from bertprep.sources.documents import WHOLE
     from bertprep.sources.plain_text import Piece, hash_file, read_piece
-    from bertprep.text.cleaning import clean_document
 
     found: list[str] = []
     for source in sources:
@@ -52,3 +51,11 @@ def documents_of(sources: "Iterable[Source]") -> list[str]:
         for text, ends, _ in read_piece(Piece(file, 0, file.size_bytes, source.reader == WHOLE)):
             found += [bytes(text[start:end]).decode() for start, end in pairwise([0, *ends.tolist()])]
     return [cleaned for text in found if (cleaned := clean_document(text))]
+
+
+def clean_document(text: str) -> str:
+    """The document without blank lines, or '' if it has no letter and no digit."""
+    from bertprep.text.sentences import split_lines
+
+    cleaned = "\n".join(split_lines(text))
+    return cleaned if any(map(str.isalnum, cleaned)) else ""

@@ -41,12 +41,11 @@ from bertprep.sources.listing import check_source, load_listing
 from bertprep.sources.readers import open_stream
 from bertprep.sources.task_files import write_squad
 from bertprep.sources.wikitext import to_prose
-from bertprep.text.cleaning import clean_document
 from bertprep.work.layout import LEDGER, LISTING, MANIFEST
 from bertprep.work.ledger import Ledger
 from bertprep.work.manifest import RECORDS, Manifest, read_manifest, sha256_of
 from tests.check.damage import SETTINGS, Examiner, Target, damage, damage_case
-from tests.corpora import documents_of
+from tests.corpora import clean_document, documents_of
 from tests.golden import GOLDEN
 
 READ, REFUSED = "read", "refused"

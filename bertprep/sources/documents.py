@@ -26,7 +26,7 @@ from bertprep.sources.wikitext import prose_of, to_prose
 DUMP, MEMORY, TEXT, WHOLE = "dump", "memory", "text", "whole"
 RULES = {DUMP: 2, "csv": 2, "tsv": 2}
 """The version of the rules of readers whose text has changed, so that theirs never mixes with that of an earlier version."""
-BATCH_CHARACTERS = 8_000_000
+BATCH_TEXT_BYTES = 8_000_000
 MAX_EXPANSION, ALWAYS_TAKEN = 2_000, 1 << 30
 """The characters of text that a file may hold: so many times its bytes, or the second number, whichever is more.
 
@@ -113,7 +113,7 @@ def copy_stream(source: Source, path: Path) -> dict[str, Any]:
         copy = HashedFile(file)
         schema = pa.schema([pa.field("text", pa.binary())], metadata)
         with pa.ipc.new_file(copy, schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
-            for batch in _batches(texts):
+            for batch in in_batches(texts, BATCH_TEXT_BYTES):
                 writer.write_batch(pa.record_batch([pa.array(batch, pa.binary())], schema=schema))
                 batches += 1
                 documents += len(batch)
@@ -132,16 +132,16 @@ def _open_stream(source: Source, stack: ExitStack) -> tuple[dict[str, str] | Non
     return {"namespaces": json.dumps(names)}, _bounded((page.wikitext for page in articles), source)
 
 
-def _batches(texts: Iterable[str]) -> Iterator[list[bytes]]:
-    """Yield texts in batches of about `BATCH_CHARACTERS`. Half a surrogate pair, possible in JSON, becomes a question mark."""
+def in_batches(texts: Iterable[str], size_bytes: int) -> Iterator[list[bytes]]:
+    """Yield texts in batches of about that size. Half a surrogate pair, possible in JSON, becomes a question mark."""
     batch: list[bytes] = []
-    characters = 0
+    filled = 0
     for text in texts:
         batch.append(text.encode(errors="replace"))
-        characters += len(text) + 1
-        if characters >= BATCH_CHARACTERS:
+        filled += len(batch[-1]) + 1
+        if filled >= size_bytes:
             yield batch
-            batch, characters = [], 0
+            batch, filled = [], 0
     if batch:
         yield batch
 

@@ -1,58 +1,24 @@
-"""Normalizes documents before they are split: one paragraph per line, single spaces, no blank lines.
+"""Documents to lines: one paragraph or sentence a line, single spaces, a blank line after each document.
 
-Characters are unchanged: BERT's tokenizer drops control characters and normalizes the rest. `clean_document` says what becomes
-of a document; `Cleaner` does the same to many, as bytes.
+Characters are unchanged: BERT's tokenizer drops control characters and normalizes the rest.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
 from bertprep.kernels.numbers import TEXT_SLACK
+from bertprep.sources.documents import in_batches
 from bertprep.sources.plain_text import BATCH_BYTES, has_word
-from bertprep.text.sentences import Splitter, split_lines
+from bertprep.text.sentences import Splitter
 
 
-class Cleaner:
-    """Cleans documents, many at a time; counts as `empty` those without a letter or digit, which are dropped.
-
-    `write` copies the lines that it gets: each ends with a newline, and a blank one follows each document. With a `splitter`
-    the lines are its sentences: it cleans before it splits.
-    """
-
-    def __init__(self, write: Callable[[bytes | memoryview], object], splitter: Splitter | None = None) -> None:
-        self._write = write
-        self._splitter = splitter or Splitter("lines", "")
-        self._texts: list[bytes] = []
-        self._size_bytes = 0
-        self.empty = 0
-
-    def add(self, text: str) -> None:
-        """Add one document. Half a surrogate pair, possible in JSON, becomes a question mark."""
-        encoded = text.encode(errors="replace")
-        if not has_word(encoded):
-            self.empty += 1
-            return
-        self._texts.append(encoded)
-        self._size_bytes += len(encoded)
-        if self._size_bytes >= BATCH_BYTES:
-            self.flush()
-
-    def flush(self) -> None:
-        """Write what is still held."""
-        text = np.frombuffer(b"".join((*self._texts, bytes(TEXT_SLACK))), np.uint8)
-        self._write(self._splitter.split(text, np.cumsum([len(each) for each in self._texts], dtype=np.int64)))
-        self._texts.clear()
-        self._size_bytes = 0
-
-
-def clean_document(text: str) -> str:
-    r"""Return the document without blank lines, or '' if it has no letter and no digit.
-
-    >>> clean_document("One  line.\r\n\n \tAnother.\n")
-    'One line.\nAnother.'
-    >>> clean_document("* * *\n")
-    ''
-    """
-    cleaned = "\n".join(split_lines(text))
-    return cleaned if any(map(str.isalnum, cleaned)) else ""
+def write_lines(documents: Iterable[str], splitter: Splitter, write: Callable[[bytes | memoryview], object]) -> int:
+    """Write the lines of documents, which `write` copies; return how many have no letter or digit, and are dropped."""
+    empty = 0
+    for batch in in_batches(documents, BATCH_BYTES):
+        kept = [text for text in batch if has_word(text)]
+        empty += len(batch) - len(kept)
+        text = np.frombuffer(b"".join((*kept, bytes(TEXT_SLACK))), np.uint8)
+        write(splitter.split(text, np.cumsum([len(each) for each in kept], dtype=np.int64)))
+    return empty

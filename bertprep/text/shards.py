@@ -34,10 +34,10 @@ from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import atomic_file, remove_folder
 from bertprep.files.places import place
 from bertprep.progress import Reporter
-from bertprep.sources.documents import BATCH_CHARACTERS, MEMORY, SPLITTERS, WHOLE, Batch, Source, copy_stream
+from bertprep.sources.documents import BATCH_TEXT_BYTES, MEMORY, SPLITTERS, WHOLE, Batch, Source, copy_stream
 from bertprep.sources.plain_text import Piece, TextFile, cut_file, hash_file, read_piece
 from bertprep.terminal import counted
-from bertprep.text.cleaning import Cleaner
+from bertprep.text.cleaning import write_lines
 from bertprep.text.runs import HASHES, Documents, RunFile, Sorter, merge_runs, read_rows, read_windows
 from bertprep.text.sentences import load_splitter
 from bertprep.work.difference import check_same, make_header
@@ -318,7 +318,7 @@ def _pieces(
 ) -> Iterator[tuple[Piece | Source | Batch, int]]:
     """Yield what a worker sorts at once, and its size."""
     if source.is_stream:
-        yield from ((batch, BATCH_CHARACTERS) for batch in batches)
+        yield from ((batch, BATCH_TEXT_BYTES) for batch in batches)
     elif (file := files.get(source.location)) and source.reader == WHOLE:
         yield Piece(file, 0, file.size_bytes, one_document=True), file.size_bytes
     elif file:
@@ -353,11 +353,7 @@ def _sort_documents(unsorted: _Unsorted, sorter: Sorter) -> int:
     """Clean documents, split them into sentences and sort them; return how many were empty."""
     splitter = load_splitter(unsorted.splitter, unsorted.language)
     if not isinstance(unsorted.text, Piece):
-        cleaner = Cleaner(sorter.add, splitter)
-        for document in unsorted.text.documents():
-            cleaner.add(document)
-        cleaner.flush()
-        return cleaner.empty
+        return write_lines(unsorted.text.documents(), splitter, sorter.add)
     empty = 0
     for text, ends, dropped in read_piece(unsorted.text):
         empty += dropped

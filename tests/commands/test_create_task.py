@@ -170,16 +170,6 @@ def test_one_s_own_task(tmp_path: Path) -> None:
     assert find_records(tmp_path / "out/tfrecord").splits == [TRAINING, TEST]
 
 
-def test_published_names_come_first_in_a_folder(tmp_path: Path) -> None:
-    """GLUE's original MRPC has dev_ids.tsv, without any text, beside dev.tsv."""
-    shutil.copytree(FINETUNE / "glue/MRPC", tmp_path / "MRPC")
-    (tmp_path / "MRPC/dev_ids.tsv").write_text("1\t2\n")
-    created = bertprep.create_glue(name="mrpc", inputs=[tmp_path / "MRPC"], vocab=VOCABULARY, output=tmp_path / "out")
-    assert len(read(created.folders["tfrecord"] / "dev")) == 8
-    with pytest.raises(bertprep.UsageError, match=r"dev_ids.tsv: is for dev, and so is .*dev.tsv; name one file"):
-        bertprep.create_glue(name="own", inputs=[tmp_path / "MRPC"], vocab=VOCABULARY)
-
-
 def records_of(folder: Path) -> dict[str, str]:
     return {name: checksum for name, checksum in sums(folder).items() if name != "manifest.json"}
 

@@ -265,7 +265,6 @@ class Case(NamedTuple):
 
 REFUSED: dict[str, tuple[Callable[[Case], Any], str]] = {
     "no token": (lambda it: it.environment.delenv("HF_TOKEN"), "a push needs a token; run hf auth login, or set HF_TOKEN"),
-    "unknown token": (lambda it: it.environment.setenv("HF_TOKEN", "hf_x"), "the server answers 401 .*hf auth login"),
     "token that reads": (lambda it: it.hub.uploads.accounts.update({TOKEN: Account("me", "read")}), "the token of me may only"),
     "name of another": (
         lambda it: it.hub.uploads.accounts.update({TOKEN: Account("you")}),
@@ -273,8 +272,6 @@ REFUSED: dict[str, tuple[Callable[[Case], Any], str]] = {
     ),
     "offline": (lambda it: it.environment.setattr(constants, "HF_HUB_OFFLINE", True), "HF_HUB_OFFLINE forbids any request"),
     "taken": (lambda it: it.hub.put(REPOSITORY, {"data.csv": b"a,b"}), "holds data.csv, which bertprep push did not write"),
-    "a card by hand": (lambda it: it.hub.put(REPOSITORY, {"README.md": b"# Mine"}), "holds README.md, which bertprep push"),
-    "another manifest": (lambda it: it.hub.put(REPOSITORY, {MANIFEST: b'{"name": "an app"}'}), "its manifest.json is not one"),
     "another corpus": (lambda it: it.hub.put(REPOSITORY, other(it.records)), "whose corpus is theirs, and not mine; name"),
     "unfinished": (lambda it: (it.records / "manifest.json.journal").touch(), "is not finished; run the command that makes it"),
     "damaged": (lambda it: damage(it.records), "is not fit to be pushed: .* and 2 more; bertprep validate says more"),

@@ -122,7 +122,7 @@ def test_every_type_that_holds_text(kind: pa.DataType) -> None:
 def test_workers_clean_what_one_process_reads(
     workers: int, made: datasets.Dataset, expected: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(source_documents, "BATCH_CHARACTERS", 300)
+    monkeypatch.setattr(source_documents, "BATCH_TEXT_BYTES", 300)
     monkeypatch.setattr(text_shards, "PIECE_BYTES", 300)
     cut = datasets.IterableDataset.from_generator(lambda: iter([*made.select(range(30)), {"text": 5}]))
     with pytest.raises(BertprepError, match=r"^dataset: row 30: field 'text': expected text, found int 5"):

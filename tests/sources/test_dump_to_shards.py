@@ -40,7 +40,7 @@ def test_the_articles_of_a_dump_become_shards_without_markup(dump: Path, tmp_pat
 def test_the_bytes_do_not_depend_on_workers_or_on_where_a_run_was_stopped(
     dump: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(documents, "BATCH_CHARACTERS", 500_000)
+    monkeypatch.setattr(documents, "BATCH_TEXT_BYTES", 500_000)
     monkeypatch.setattr(text_shards, "PIECE_BYTES", 500_000)
     found = []
     for workers in (1, 3):

@@ -6,7 +6,6 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from huggingface_hub import constants
 
 from bertprep import download
 from bertprep.errors import BertprepError, UsageError
@@ -111,12 +110,6 @@ def test_a_known_file_with_another_checksum_is_refused(tmp_path: Path, monkeypat
     monkeypatch.setitem(hub.KNOWN_SHA256, ("some/set", NAME), "0" * 64)
     assert "it is not the published file, do not use it" in complaint(tmp_path / "x")
     assert (DEFAULT_MODEL, "vocab.txt") in hub.KNOWN_SHA256
-
-
-def test_no_request_is_made_offline(server: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    assert "HF_HUB_OFFLINE forbids any request" in complaint(tmp_path / "x")
-    assert not server.asked
 
 
 NOT_THE_HUB = [b"<html>log in first</html>", b"{}", b"[]", b"[" * 100_000, b'{"sha": 5', b"\xff"]

@@ -5,7 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bertprep.text import cleaning
-from bertprep.text.cleaning import Cleaner, clean_document
+from bertprep.text.cleaning import write_lines
+from bertprep.text.sentences import Splitter
+from tests.corpora import clean_document
 
 TEXTS = st.lists(
     st.lists(st.sampled_from("aB9.* \n\r\t\u2028\u00a0\u4e00\u0301\ud800\U00010400") | st.characters()).map("".join)
@@ -17,10 +19,7 @@ def test_a_batch_is_cleaned_as_one_by_one(texts: list[str], batch_bytes: int) ->
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cleaning, "BATCH_BYTES", batch_bytes)
         lines = bytearray()
-        cleaner = Cleaner(lines.extend)
-        for text in texts:
-            cleaner.add(text)
-        cleaner.flush()
+        empty = write_lines(texts, Splitter("lines", ""), lines.extend)
     cleaned = [document for text in texts if (document := clean_document(text))]
     assert bytes(lines) == "".join(f"{document}\n\n" for document in cleaned).encode(errors="replace")
-    assert cleaner.empty == len(texts) - len(cleaned)
+    assert empty == len(texts) - len(cleaned)

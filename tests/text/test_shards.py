@@ -35,7 +35,6 @@ from bertprep.text import runs, shards
 from bertprep.text.shards import count_shards, cut_hashes
 from bertprep.work.manifest import Manifest, sha256_of
 from bertprep.work.run import FAIL_AFTER
-from tests.golden import GOLDEN
 
 SMALL = {
     shards: {"PIECE_BYTES": 1500, "MAX_RUNS": 3, "MERGED_RUNS": 2, "_WRITE_BYTES": 100},
@@ -182,15 +181,6 @@ def test_a_shard_holds_a_sentence_a_line_and_a_blank_line_after_each_document(tm
 def test_with_lines_each_line_becomes_a_sentence(tmp_path: Path) -> None:
     shard(tmp_path, write(tmp_path / "tiny.txt", THREE_DOCUMENTS), shards=1, test_fraction=0)
     assert shards_in(tmp_path) == {"c_training_00000.txt": "I came. I saw.\nI conquered.\n\nA third one!\n\nWas it so?\n\n"}
-
-
-def test_create_and_validate_take_such_shards(tmp_path: Path) -> None:
-    shard(tmp_path, write(tmp_path / "some.txt", *numbered(*range(300))), shards=2)
-    bertprep.create(vocab=GOLDEN / "vocab.txt", formats="tfrecord", workdir=tmp_path, corpus="c", workers=1)
-    (records,) = (tmp_path / "tfrecord").glob("*/c")
-    assert "shard_2_test" in records.parent.name
-    outcomes = validate([tmp_path / "sharded" / "c", records], workers=1)
-    assert [finding for outcome in outcomes for finding in outcome.findings if finding.level == "error"] == []
 
 
 def test_the_kind_of_file_does_not_matter(tmp_path: Path) -> None:
