@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bertprep import pool
-from bertprep.check.outcome import ERROR, WARNING, Checks, FileReport, FileTask, Finding, Outcome
+from bertprep.check.outcome import ERROR, WARNING, Checks, FileReport, FileTask, Finding, Outcome, file_that
 from bertprep.check.record_scan import read_first_records
 from bertprep.check.record_sets import Records
 from bertprep.check.shards import TextShards, TokenShards
@@ -138,7 +138,7 @@ def _check_vocabulary(data_set: DataSet, vocabulary: Vocabulary | None) -> tuple
         try:
             vocabulary = load_vocabulary(data_set.vocabulary)
         except BertprepError as error:
-            found = _file_that(error, data_set.vocabulary)
+            found = file_that(error, data_set.vocabulary)
             return None, [Finding("vocabulary", data_set.vocabulary.name, "a BERT vocabulary", found)]
     made_with = sha256_of_vocabulary(data_set.manifest)
     if vocabulary is None or made_with in (None, vocabulary.sha256):
@@ -154,18 +154,12 @@ def _check_manifest(data_set: DataSet) -> list[Finding]:
     root = data_set.root
     name = str(root.folder.absolute() / MANIFEST) if root.prefix else MANIFEST  # relative to the records if it is beside them
     if data_set.problem:
-        return [Finding("manifest", name, "a manifest of bertprep", _file_that(data_set.problem, root.folder / MANIFEST))]
+        return [Finding("manifest", name, "a manifest of bertprep", file_that(data_set.problem, root.folder / MANIFEST))]
     if data_set.is_unfinished:
         begun = next((each for each in (LEDGER, RECEIPTS) if (root.folder / each).is_dir()), MANIFEST + JOURNAL_SUFFIX)
         found = f"one that is still working or was stopped; run {resuming_command(root.folder)} again, which resumes it"
         return [Finding("manifest", str(Path(name).parent / begun), "a finished run", found, level=WARNING)]
     return []
-
-
-def _file_that(error: BertprepError, path: Path) -> str:
-    """Return what an error says is wrong with a file, in words that follow "found"."""
-    wrong = str(error).removeprefix(f"{path}: ")
-    return f"a file {'whose' if wrong.startswith(('line ', 'byte ')) else 'that'} {wrong}" if wrong != str(error) else wrong
 
 
 def _check_names(data_set: DataSet, manifest: Manifest, names: set[str]) -> list[Finding]:
@@ -205,11 +199,11 @@ def _check_content(path: Path, name: str, entry: dict[str, Any], known: str | No
 def find_gaps(data_set: DataSet) -> list[Finding]:
     """Return findings about gaps in numbered file names, such as part-0, part-2 or x-00003-of-00010.
 
-    Used without a manifest. A sequence starts at 0 or 1 and has at least half of its numbers, so names with a year or a length
-    do not count as one; one that gives the total number of files must be complete.
+    Used without a manifest, and not for an unfinished run. A sequence starts at 0 or 1 and has at least half of its numbers, so
+    names with a year or a length do not count as one; one that gives the total number of files must be complete.
     """
     sequences: dict[tuple[str, str], dict[int, str]] = {}
-    for name in data_set.files if data_set.manifest is None else ():
+    for name in data_set.files if data_set.manifest is None and not data_set.is_unfinished else ():
         if numbered := _NUMBERED.fullmatch(name):
             before, number, after = numbered.groups()
             sequences.setdefault((before, after), {})[int(number)] = number

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from bertprep.errors import BertprepError
 from bertprep.kernels import numbers as kernel
 from bertprep.work.manifest import Manifest
 
@@ -50,6 +51,18 @@ class Finding:
         where = self.file if self.record is None else f"{self.file}, {self.unit} {self.record:,}"
         more = f" ({self.count:,} {self.unit}s)" if self.count > 1 else ""
         return f"{self.level}: {self.code}: {where}: expected {self.expected}, found {self.found}{more}"
+
+
+def file_that(error: BertprepError, path: Path) -> str:
+    """Return what an error says is wrong with a file, in words that follow "found".
+
+    >>> file_that(BertprepError("a/vocab.txt: line 7 is empty"), Path("a/vocab.txt"))
+    'a file whose line 7 is empty'
+    """
+    wrong = str(error).removeprefix(f"{path}: ")
+    if wrong.startswith(("is ", "has ", "holds ", "lacks ", "begins ", "cannot ")):
+        return f"a file that {wrong}"
+    return f"a file whose {wrong}" if wrong.startswith(("line ", "byte ", "column ")) else wrong
 
 
 Addend = TypeVar("Addend", bound="Counts")

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from bertprep import kernels
 from bertprep.check import tasks
 from bertprep.check.faults import describe, name_pad
-from bertprep.check.outcome import ERROR, WARNING, FileFacts, FileReport, FileTask, Finding, Ints, RecordCounts
+from bertprep.check.outcome import ERROR, WARNING, FileFacts, FileReport, FileTask, Finding, Ints, RecordCounts, file_that
 from bertprep.check.record_scan import RecordScan
 from bertprep.errors import BertprepError
 from bertprep.instances import Vocabulary
@@ -185,7 +185,7 @@ def check_file(rules_of: dict[str, RecordRules], sample: int | None, task: FileT
                 _check_records(report, scan, rules, sample)
             report.findings[:0] = scan.findings
     except BertprepError as error:  # also a file that was cut short while it was read
-        finding = Finding("unreadable", task.name, "a record file", str(error).removeprefix(f"{path}: "))
+        finding = Finding("unreadable", task.name, "a record file", file_that(error, path))
         if path.is_file() and size_bytes == 0:
             finding = Finding("empty-file", task.name, "records", "a file of 0 bytes")
         elif isinstance(error.__cause__, EOFError):

@@ -300,6 +300,13 @@ def test_a_manifest_of_another_tool_above_the_records(copy: Path) -> None:
     assert codes(copy / "ofrecord") == []
 
 
+def test_an_unfinished_run_has_no_gaps(copy: Path) -> None:
+    (copy / "ofrecord/manifest.json").unlink()
+    (copy / "ofrecord/.ledger").mkdir()
+    (copy / "ofrecord/training/part-1").unlink()
+    assert codes(copy / "ofrecord") == ["manifest"]
+
+
 def test_a_format_without_its_folder(copy: Path) -> None:
     shutil.rmtree(copy / "ofrecord/training")
     assert set(codes(copy)) == {"file-missing"}
