@@ -274,7 +274,7 @@ REFUSED: dict[str, tuple[Callable[[Case], Any], str]] = {
     "taken": (lambda it: it.hub.put(REPOSITORY, {"data.csv": b"a,b"}), "holds data.csv, which bertprep push did not write"),
     "another corpus": (lambda it: it.hub.put(REPOSITORY, other(it.records)), "whose corpus is theirs, and not mine; name"),
     "unfinished": (lambda it: (it.records / "manifest.json.journal").touch(), "is not finished; run the command that makes it"),
-    "damaged": (lambda it: damage(it.records), "is not fit to be pushed: .* and 2 more; bertprep validate says more"),
+    "damaged": (lambda it: damage(it.records), "cannot be pushed: .* and 2 more; bertprep validate lists everything"),
     "without vocabulary": (lambda it: (it.records / "vocab.txt").unlink(), "has no vocab.txt, without which nobody can"),
     "other vocabulary": (
         lambda it: (it.records / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n"), "has sha256 .*, expected "
