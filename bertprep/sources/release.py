@@ -38,7 +38,7 @@ BERT_FIELDS = (
 )  # fmt: skip
 SAFETENSORS = "model.safetensors"
 _NVIDIAS_PREFIX = "model.ckpt"
-_MOST = {
+_SIZES = {
     "hidden_size": 1 << 20, "intermediate_size": 1 << 20, "max_position_embeddings": 1 << 20, "num_hidden_layers": 1000,
     "type_vocab_size": 1 << 20, "vocab_size": 1 << 24,
 }  # fmt: skip
@@ -95,10 +95,10 @@ def _write_checkpoint(prefix: Path, weights: Weights, lacking: int) -> None:
 
 def _read_sizes(path: Path) -> dict[str, Any]:
     config = parse_json(read_bounded(path))
-    for name, most in _MOST.items():
+    for name, most in _SIZES.items():
         if type(config[name]) is not int or not 1 <= config[name] <= most:
             raise BertprepError(f"{path}: {name} is {config[name]!r}, expected 1 to {most:,}; download another --model")
-    return {name: config[name] for name in _MOST}
+    return {name: config[name] for name in _SIZES}
 
 
 def link_into(folder: Path, *targets: Path) -> None:

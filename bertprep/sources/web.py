@@ -19,7 +19,7 @@ from urllib.parse import unquote, urlsplit
 
 import httpx2
 from huggingface_hub import constants
-from huggingface_hub.errors import FileMetadataError, GatedRepoError, OfflineModeIsEnabled, RevisionNotFoundError
+from huggingface_hub.errors import FileMetadataError, GatedRepoError, OfflineModeIsEnabled
 
 from bertprep.errors import BertprepError, UsageError, quoted
 from bertprep.files.atomic import explain_write_error, sync_folder
@@ -117,39 +117,26 @@ def _explain_answer(what: str, error: httpx2.HTTPError, response: httpx2.Respons
             f"{what}: is only for who has accepted its conditions; accept them on that page, wait where its owners let people "
             "in, and set HF_TOKEN to a token of the account that did"
         )
-    elif isinstance(error, RevisionNotFoundError):
-        answer = f"{what}: has no such revision"
-    elif status == 407:
-        answer += "; give the proxy's user and password in HTTPS_PROXY"
     elif status in (401, 403, 404):
         answer += (
             "; it does not exist, or is not open to this token; check its name, or set HF_TOKEN to a token of an account that "
             "has access (hf auth login)"
         )
     else:
-        answer += "; check the address, or try again later"
+        answer += "; check the address and the proxy, or try again later"
     return RequestError(answer, status=status)
 
 
 def _explain_transport(what: str, error: httpx2.TransportError, causes: Sequence[BaseException]) -> RequestError:
-    """Return the error where there was no answer."""
+    """Return the error where there was no answer: at once if the server's name, certificate or protocol is wrong."""
     for cause in causes:
-        if isinstance(cause, ssl.SSLCertVerificationError):
-            return RequestError(
-                f"{what}: the server's certificate is not trusted ({cause.verify_message}); behind a proxy that puts its own "
-                "in place, set SSL_CERT_FILE to a file with that proxy's certificate"
-            )
-        if isinstance(cause, socket.gaierror) and cause.errno != socket.EAI_AGAIN:
-            return RequestError(
-                f"{what}: the name of the server or of its proxy cannot be resolved ({cause.strerror}); check the address, and "
-                "that this machine has a network"
-            )
-    reason = printable(quoted(str(error))) or type(error).__name__
-    if isinstance(error, httpx2.UnsupportedProtocol):
-        return RequestError(f"{what}: cannot be fetched ({reason}); give an http or https address")
-    is_unreachable = isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.ProxyError)
-    how = "the server cannot be reached" if is_unreachable else "the connection broke"
-    return RequestError(f"{what}: {how} ({reason})", is_transient=True)
+        if isinstance(cause, ssl.SSLCertVerificationError | httpx2.UnsupportedProtocol) or (
+            isinstance(cause, socket.gaierror) and cause.errno != socket.EAI_AGAIN
+        ):
+            reason = printable(quoted(str(cause)))
+            advice = "give an http or https address that this machine reaches; a proxy's certificate is named in SSL_CERT_FILE"
+            return RequestError(f"{what}: cannot be fetched ({reason}); {advice}")
+    return RequestError(f"{what}: no answer ({printable(quoted(str(error))) or type(error).__name__})", is_transient=True)
 
 
 def name_in_url(url: str) -> str:

@@ -77,34 +77,28 @@ def _read(path: Path, content: object, version: str, training: bool) -> SquadDat
     if known in VERSIONS and known != version:  # other data sets of this shape have versions of their own
         raise ValueError(f"is of version {known}, expected {version}; choose {known}, or name another file")
     contexts: list[str] = []
-    ids: dict[str, None] = {}
-    questions: list[str] = []
-    paragraphs: list[int] = []
-    answers: list[tuple[list[str] | None, int]] = []
+    rows: dict[str, tuple[int, str, list[str] | None, int]] = {}  # id -> number of the context, question, answers, first start
     for article in _get(content, "data", list):
         for paragraph in _get(article, "paragraphs", list):
             contexts.append(_get(paragraph, "context", str))
             for question in _get(paragraph, "qas", list):
                 name = _get(question, "id", str)
-                if name in ids:
+                if name in rows:
                     raise ValueError(f"two questions have the id {_shown(name)}, expected one; predictions go by it")
-                ids[name] = None
-                paragraphs.append(len(contexts) - 1)
                 try:
-                    questions.append(_get(question, "question", str))
-                    answers.append(_read_answers(question, contexts[-1], version, training))
+                    text = _get(question, "question", str)
+                    rows[name] = len(contexts) - 1, text, *_read_answers(question, contexts[-1], version, training)
                 except ValueError as error:
                     raise ValueError(f"question {_shown(name)}: {error}") from error
-    if not ids:
+    if not rows:
         raise ValueError("holds no question; name another file")
-    unlabelled = sum(texts is None for texts, _ in answers)
-    if unlabelled not in (0, len(ids)):
-        raise ValueError(f"{unlabelled:,} of {len(ids):,} questions have no list of answers, expected all or none")
+    paragraphs, questions, answers, starts = zip(*rows.values(), strict=True)
+    unlabelled = answers.count(None)
+    if unlabelled not in (0, len(rows)):
+        raise ValueError(f"{unlabelled:,} of {len(rows):,} questions have no list of answers, expected all or none")
     return SquadData(
-        path, version, contexts, list(ids), questions, np.array(paragraphs, np.int64),
-        answers=[texts or [] for texts, _ in answers],
-        answer_starts=np.array([start for _, start in answers], np.int64),
-        labelled=not unlabelled,
+        path, version, contexts, list(rows), list(questions), np.array(paragraphs, np.int64),
+        answers=[texts or [] for texts in answers], answer_starts=np.array(starts, np.int64), labelled=not unlabelled,
     )  # fmt: skip
 
 
