@@ -77,42 +77,20 @@ def row_bytes(shape: Shape) -> int:
 def rows_in_batch(shape: Shape) -> int:
     """How many rows each record batch of an Arrow file has but the last: what a few megabytes hold, 1,024 at most.
 
+    >>> from bertprep.records.examples import PretrainingExamples
     >>> [rows_in_batch(Shape(PretrainingExamples, seq, 20)) for seq in (128, 512, 65_535)]
     [1024, 817, 6]
     """
     return max(1, min(_MAX_ROWS, _BATCH_BYTES // row_bytes(shape)))
 
 
-def empty_columns(shape: Shape, count: int) -> Columns:
-    """Arrays for `count` rows, int64 but for a regression's labels: what PyTorch's embeddings and losses take.
-
-    They share one allocation, which is reused when all are gone: the C library would give several back to the OS.
-    """
-    widths = [values_in(column, shape) for column in COLUMNS[shape.kind]]
-    parts = np.split(np.empty(count * sum(widths), np.int64), count * np.cumsum(widths)[:-1])
-    columns = {}
-    for column, part in zip(COLUMNS[shape.kind], parts, strict=True):
-        values = part if column.dtype != np.float32 else part.view(np.float32)[:count]
-        columns[column.name] = values.reshape(count, shape.seq) if column.width == "seq" else values
-    return columns
-
-
-def fill_columns(columns: Columns, examples: Examples, *, row: int = 0) -> None:
-    """Write records to the rows from `row` on; raises `NoColumnsError` for a record that no row can hold."""
-    for column in COLUMNS[type(examples)]:
-        into = columns[column.name][row : row + len(examples)]
-        if column is LABELS and isinstance(examples, MaskedExamples):
-            put_labels(examples, labels := np.empty(into.shape, np.int32))
-            into[...] = labels
-            continue
-        into[...] = getattr(examples, column.feature)
-
-
 def to_columns(examples: Examples) -> Columns:
-    """The columns of records as new arrays, for PyTorch: int64, and float32 for a regression's labels.
+    """Return the columns of records as new arrays for PyTorch: int64, and float32 for a regression's labels.
 
-    Raises `NoColumnsError` for a record that no row can hold.
+    They share one allocation, which is reused when all are gone: the C library would give several back to the OS. Raises
+    `NoColumnsError` for a record that no row can hold.
 
+    >>> from bertprep.records.examples import PretrainingExamples
     >>> examples = PretrainingExamples.empty(2, seq=4, pred=2)
     >>> values = [[2, 9, 4, 3]], 1, 0, [[1, 2], [1, 0]], [[7, 4], [5, 0]], [[1, 1], [1, 0]], 0
     >>> for array, value in zip(examples.arrays, values):
@@ -120,8 +98,19 @@ def to_columns(examples: Examples) -> Columns:
     >>> to_columns(examples)["labels"].tolist()
     [[-100, 7, 4, -100], [-100, 5, -100, -100]]
     """
-    columns = empty_columns(examples.shape, len(examples))
-    fill_columns(columns, examples)
+    count, shape = len(examples), examples.shape
+    sizes = [count * values_in(column, shape) for column in COLUMNS[shape.kind]]
+    parts = np.split(np.empty(sum(sizes), np.int64), np.cumsum(sizes)[:-1])
+    columns: Columns = {}
+    for column, part in zip(COLUMNS[shape.kind], parts, strict=True):
+        values: NDArray[Any] = part if column.dtype != np.float32 else part.view(np.float32)[:count]
+        values = values.reshape(count, shape.seq) if column.width == "seq" else values
+        columns[column.name] = values
+        if column is LABELS and isinstance(examples, MaskedExamples):
+            put_labels(examples, labels := np.empty(values.shape, np.int32))
+            values[...] = labels
+        else:
+            values[...] = getattr(examples, column.feature)
     return columns
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import operator
 import os
-import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -23,9 +22,9 @@ from numpy.typing import NDArray
 
 from bertprep.errors import BertprepError
 from bertprep.files.places import place
-from bertprep.records.columns import COLUMNS, Columns, NoColumnsError, empty_columns, fill_columns
+from bertprep.records.columns import COLUMNS, Columns, NoColumnsError, to_columns
 from bertprep.records.data_sets import find_records
-from bertprep.records.examples import Examples, rows_in_block
+from bertprep.records.examples import Examples
 from bertprep.records.reader import select_records
 from bertprep.records.record_set import RecordSet
 from bertprep.work.layout import SPLIT_NAMES, TRAINING
@@ -143,7 +142,6 @@ class RecordDataset(ColumnDataset):
         self._shape, self._count = records.shape, len(records)
         self._records: RecordSet | None = records
         self._process = os.getpid()
-        self._own = threading.local()  # a block of each thread, read into again and again
 
     def __enter__(self) -> RecordDataset:
         return self
@@ -162,10 +160,10 @@ class RecordDataset(ColumnDataset):
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("_records", "_own")}
+        return {name: value for name, value in self.__dict__.items() if name != "_records"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _records=None, _own=threading.local())  # opened again where it is used
+        self.__dict__.update(state, _records=None)  # opened again where it is used
 
     @property
     def kind(self) -> type[Examples]:
@@ -201,20 +199,14 @@ class RecordDataset(ColumnDataset):
         return {name: torch.from_numpy(array) for name, array in batch.columns.items()}
 
     def _read(self, numbers: NDArray[np.int64]) -> Columns:
-        """Columns of the records, by way of a block that stays in the processor's cache."""
-        records, (kind, seq, pred) = self._open(), self._shape
-        if (block := getattr(self._own, "block", None)) is None:
-            block = self._own.block = kind.empty(rows_in_block(_BLOCK, seq=seq, pred=pred, kind=kind), seq=seq, pred=pred)
-        columns = empty_columns(self._shape, len(numbers))
-        for start in range(0, len(numbers), len(block)):
-            some = numbers[start : start + len(block)]
-            records.gather_into(block, some)
-            try:
-                fill_columns(columns, block[: len(some)], row=start)
-            except NoColumnsError as error:
-                path, record = records.place_of(int(some[error.row]))
-                raise BertprepError(f"{path}: record {record}: {error}; bertprep.records.open reads it as it is") from error
-        return columns
+        records = self._open()
+        examples = self.kind.empty(len(numbers), seq=self.seq, pred=self._shape.pred)
+        records.gather_into(examples, numbers)
+        try:
+            return to_columns(examples)
+        except NoColumnsError as error:
+            path, record = records.place_of(int(numbers[error.row]))
+            raise BertprepError(f"{path}: record {record}: {error}; bertprep.records.open reads it as it is") from error
 
     def _open(self) -> RecordSet:
         """The files, as this process has opened them: a forked worker must not share its parent's lock."""
