@@ -40,7 +40,7 @@ from bertprep.files.atomic import atomic_file, explain_write_error, temporary_fo
 from bertprep.files.places import is_object
 from bertprep.progress import Progress, say
 from bertprep.protobuf import fixed, integer, message
-from bertprep.records.formats import masked_checksum
+from bertprep.records.file_bytes import masked_checksum
 from bertprep.records.record_set import BadRecordError
 from bertprep.terminal import duration
 from bertprep.work.layout import TEST

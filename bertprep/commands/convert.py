@@ -28,8 +28,8 @@ from bertprep.work.manifest import RECORDS, TASK_RECORDS
 from bertprep.work.parts import Part
 
 if TYPE_CHECKING:
+    from bertprep.records.convert import IdentifiedFile
     from bertprep.records.data_sets import DataSet
-    from bertprep.records.deal import IdentifiedFile
     from bertprep.records.examples import Shape
 
 
@@ -179,8 +179,7 @@ def _convert_file(
     data_set: DataSet, source: Path, target: Path, to: RecordFormat | None, dialect: Dialect, pick: int | None
 ) -> tuple[RecordFormat, dict[str, dict[str, Any]]]:
     """Convert a single file, without a manifest; returns (format, facts of the file)."""
-    from bertprep.records.convert import RecordConverter
-    from bertprep.records.deal import deal, identify
+    from bertprep.records.convert import RecordConverter, deal, identify
     from bertprep.records.write import entry_of
 
     identified = identify(source)
@@ -207,8 +206,7 @@ def convert_data_set(
     reporter: Reporter = SILENT,
 ) -> tuple[RecordFormat, dict[str, dict[str, Any]], bool]:
     """Convert a data set with its manifest; return its format, the entries of the files, and whether any was made."""
-    from bertprep.records.convert import RecordConverter
-    from bertprep.records.deal import plan_outputs
+    from bertprep.records.convert import RecordConverter, plan_outputs
     from bertprep.records.make import ledgers_by_format
     from bertprep.work.ledger import Ledger
     from bertprep.work.run import Task
@@ -267,7 +265,7 @@ def _sizes(shape: Shape) -> dict[str, int]:
 def _identify_all(data_set: DataSet, workers: int, reporter: Reporter) -> list[IdentifiedFile]:
     """All files of a data set, read and checked."""
     from bertprep import kernels
-    from bertprep.records.deal import check_identified, identify, with_one_pred
+    from bertprep.records.convert import check_identified, identify, with_one_pred
 
     kernels.load()
     identified: dict[str, IdentifiedFile] = {}

@@ -1,4 +1,8 @@
-"""Examples to record files, and records of some files to another: lossless, whatever the values are.
+"""Records of some files to other files: file for file, dealt over another number of files, or some of them alone.
+
+Before anything is made, each source is read once: its sha256, and how many records of which shape it holds. The order of the
+records is kept, within a file and from file to file, so that a data set dealt over many files and back is the same data set.
+The files have the names that trainers in the field look for.
 
 Records are read in blocks that stay in the processor's cache, encoded, hashed and written at once, so memory does not grow
 with a file. Every value is decoded and every checksum verified on the way: what is damaged is not passed on. The bytes are
@@ -8,28 +12,78 @@ those that `create` makes of instances with the same values, so that a conversio
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bertprep import kernels
 from bertprep.config import DEFAULT_DIALECT, Dialect, RecordFormat
-from bertprep.errors import BertprepError
+from bertprep.errors import BertprepError, UsageError
 from bertprep.records.columns import NoColumnsError
-from bertprep.records.examples import Examples, rows_in_block
+from bertprep.records.data_sets import DataSet
+from bertprep.records.examples import Examples, Shape, rows_in_block
 from bertprep.records.reader import RecordFile
 from bertprep.records.write import WrittenFile, entry_of, write_examples
+from bertprep.terminal import counted
+from bertprep.work.layout import DEV, MANIFEST, SPLITS, TASK_SPLITS, TEST, TRAINING, record_file_name, split_folder
 from bertprep.work.ledger import Entry
+from bertprep.work.manifest import TASK_RECORDS, sha256_of, sha256_of_vocabulary
 from bertprep.work.run import Maker
 
-if TYPE_CHECKING:
-    from bertprep.records.deal import Output
-
-SAME_SETTINGS = "give files that were made with the same settings"
+_SAME_SETTINGS = "give files that were made with the same settings"
 _BLOCK_TOKENS = 1 << 15  # of a block of records: what the arrays of it take fits into the processor's cache
+
+
+@dataclass(frozen=True)
+class IdentifiedFile:
+    """A record file that was read: what it holds, and the sha256 of its bytes. `name` and `split` are the data set's."""
+
+    path: Path
+    name: str
+    split: str
+    format: RecordFormat
+    shape: Shape
+    records: int
+    size_bytes: int
+    sha256: str
+    knows_pred: bool = True
+
+
+def identify(path: Path, name: str = "", split: str = "") -> IdentifiedFile:
+    """Read a record file's sha256 and count its records; raises `BertprepError` where it is none."""
+    with RecordFile(path) as file:
+        records, size_bytes = len(file), path.stat().st_size
+        of_file = file.format, file.shape, records, size_bytes, sha256_of(path), file.knows_pred
+        return IdentifiedFile(path, name, split, *of_file)
+
+
+def with_one_pred(files: Sequence[IdentifiedFile]) -> list[IdentifiedFile]:
+    """The files, of which those that do not say for how many predictions their records have room get the highest number."""
+    most = max((file.shape.pred for file in files), default=0)
+    return [file if file.knows_pred else replace(file, shape=file.shape._replace(pred=most)) for file in files]
+
+
+def check_identified(data_set: DataSet, files: Sequence[IdentifiedFile]) -> None:
+    """Raise where a file is not what the manifest says, or has records of another shape than the first of its split."""
+    manifest, manifest_path = data_set.manifest, data_set.root.folder / MANIFEST
+    expected = sha256_of_vocabulary(manifest)
+    if data_set.vocabulary and expected and (found_sum := sha256_of(data_set.vocabulary)) != expected:
+        raise BertprepError(
+            f"{data_set.vocabulary}: is not the vocabulary that the records were made with: sha256 {found_sum[:16]}..., "
+            f"expected {expected[:16]}... by {manifest_path}; put the right one there"
+        )
+    first_of: dict[str, IdentifiedFile] = {}
+    for found in files:
+        first = first_of.setdefault(found.split, found)
+        found.shape.check_same(found.path, first.shape, first.path, _SAME_SETTINGS)
+        if manifest and (listed := str(manifest.files[found.name].get("sha256"))) != found.sha256:
+            raise BertprepError(
+                f"{found.path}: has sha256 {found.sha256[:16]}..., expected {listed[:16]}... by {manifest_path}; "
+                "it is damaged or was changed, make it again"
+            )
 
 
 @dataclass(frozen=True)
@@ -38,6 +92,71 @@ class Span:
 
     path: Path
     records: range | NDArray[np.int64] | None = None
+
+
+@dataclass(frozen=True)
+class Output:
+    """A file to be made: its name relative to the folder, the records for it, and its entry in the old manifest, if any."""
+
+    name: str
+    split: str
+    spans: tuple[Span, ...]
+    entry: dict[str, Any]
+
+
+def plan_outputs(
+    data_set: DataSet,
+    sources: Sequence[IdentifiedFile],
+    to: RecordFormat,
+    shards: int | None,
+    dialect: Dialect = DEFAULT_DIALECT,
+    pick: int | None = None,
+) -> list[Output]:
+    """Return the files to be made, in the folder of their split, which is training where there are none."""
+    outputs = []
+    is_task = data_set.manifest is not None and data_set.manifest.kind == TASK_RECORDS
+    for split in dict.fromkeys(source.split for source in sources):
+        files = [source for source in sources if source.split == split]
+        named = DEV if split == TEST and is_task else split
+        folder = next((name for name in (named, data_set.folder.name) if name in (*SPLITS, *TASK_SPLITS)), TRAINING)
+        for number, of_file in enumerate(deal(files, shards, pick)):
+            file_name = record_file_name(to, data_set.corpus, folder, number, dialect)
+            known = data_set.manifest.files[files[number].name] if data_set.manifest and not (shards or pick) else {}
+            outputs.append(Output(f"{split_folder(to, folder)}/{file_name}", folder, of_file, known))
+    return outputs
+
+
+def deal(files: Sequence[IdentifiedFile], shards: int | None, pick: int | None = None) -> list[tuple[Span, ...]]:
+    """Return what each file of a split is made of: a source each, or all records in order in `shards` runs.
+
+    The sizes of runs differ by one at most, the longer ones first. With `pick` only that many of the records are taken, evenly
+    spaced: record i is number int(i * (records / pick)), in floating point, as in MLPerf's pick_eval_samples.py.
+    """
+    if not shards and not pick:
+        return [(Span(file.path),) for file in files]
+    records = sum(file.records for file in files)
+    total, shards = pick or records, shards or 1
+    whose = f"{split} split" if (split := files[0].split) else "source"
+    if total > records:
+        raise UsageError(f"--pick {pick:,}: the {whose} has {counted(records, 'record')}, so at most as many can be picked")
+    if shards > total:
+        why = f"--pick {pick:,} gives" if pick else f"the {whose} has {counted(records, 'record')}, so"
+        raise UsageError(f"--shards {shards:,}: {why} at most as many files")
+    picked = (np.arange(pick) * (records / pick)).astype(np.int64) if pick else None
+    dealt = []
+    for shard in range(shards):
+        start, stop = (shard * (total // shards) + min(shard, total % shards) for shard in (shard, shard + 1))
+        spans, first = [], 0
+        for file in files:
+            of_file: range | NDArray[np.int64] = range(max(start - first, 0), min(stop - first, file.records))
+            if picked is not None:
+                here = picked[start:stop] - first
+                of_file = here[(here >= 0) & (here < file.records)]
+            if len(of_file):
+                spans.append(Span(file.path, of_file))
+            first += file.records
+        dealt.append(tuple(spans))
+    return dealt
 
 
 class RecordConverter(Maker):
@@ -107,7 +226,7 @@ class RecordConverter(Maker):
                 rows = rows_in_block(max(1, _BLOCK_TOKENS // source.seq), seq=source.seq, pred=source.pred, kind=source.kind)
                 room = source.kind.empty(rows, seq=source.seq, pred=source.pred)
             else:
-                source.shape.check_same(source.path, room.shape, spans[0].path, SAME_SETTINGS)
+                source.shape.check_same(source.path, room.shape, spans[0].path, _SAME_SETTINGS)
             records = range(len(source)) if span.records is None else span.records
             for start in range(0, len(records), len(room)):
                 self._indices = records[start : start + len(room)]

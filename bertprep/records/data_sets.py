@@ -29,7 +29,7 @@ from bertprep.files.archives import GZIP, BrokenArchiveError, decompress
 from bertprep.files.atomic import TEMPORARY_SUFFIX
 from bertprep.files.places import open_head, place, real_path, sizes_of
 from bertprep.instances import Vocabulary, load_vocabulary
-from bertprep.records.formats import find_format
+from bertprep.records.file_bytes import find_format
 from bertprep.records.token_shards import TokenFile, has_index, token_files
 from bertprep.untrusted import CORPUS
 from bertprep.work.layout import (

@@ -1,10 +1,19 @@
-"""The bytes of a file as an array: mapped into memory, or rewritten where they cannot be read in place.
+"""The bytes of a file as an array, mapped into memory or rewritten where they cannot be read in place, and their format.
 
 A mapped file needs no memory of its own: the OS caches its pages and evicts them under memory pressure. Where another program
 truncates a file that is mapped, the OS ends the process (SIGBUS), as with NumPy and pyarrow; bertprep's own files are never
 truncated, they are replaced whole. A gzip file is decompressed whole, since records are read in any order, and gzip cannot be
 entered in the middle; Parquet and foreign forms of Arrow become plain Arrow, see `records.arrow_reader`. The result is held in
 a file on disk that has no name and is gone when it is closed, however the process ends.
+
+A file's format is told by its first bytes:
+
+    TFRecord   u64 length, u32 masked CRC-32C of those 8 bytes, data, u32 checksum: recognized by the first checksum
+    OFRecord   i64 length, data that begins with the tag of a map entry, 0x0A: recognized by that byte
+    Arrow      a stream of messages, each after FF FF FF FF and its size, or a file that begins with ARROW1
+    Parquet    a file that begins with PAR1
+
+A TFRecord file whose first checksum is wrong is still taken for one if all else looks so, for the sake of its message.
 """
 
 from __future__ import annotations
@@ -20,16 +29,19 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from bertprep import kernels
 from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError
 from bertprep.files.archives import BUFFER_BYTES, GZIP, BrokenArchiveError, decompress
 from bertprep.files.object_cache import open_local
 from bertprep.files.places import disk_folder
-from bertprep.records.formats import find_format
 
 if TYPE_CHECKING:
     from bertprep.records.arrow_reader import Table
 
+_MAP_ENTRY = 0x0A
+_ARROW_BEGINNINGS = b"\xff\xff\xff\xff", b"ARROW1"
+_MAX_MESSAGE_BYTES = 1 << 31  # no protobuf message is longer
 _GZIP_MAGIC = b"\x1f\x8b"
 _MAX_REWRITTEN_BYTES = 32 << 30
 
@@ -145,3 +157,40 @@ def _decompressed(path: Path, file: BinaryIO) -> mmap.mmap | bytes:
         held.write(block)
         block = stream.read(BUFFER_BYTES)
     return held.content()
+
+
+def find_format(path: Path, data: NDArray[np.uint8], *, is_whole: bool = True) -> RecordFormat:
+    """The format of the file with these bytes, or that begins with them.
+
+    Raises `BertprepError` where it has none of them or is empty.
+    """
+    if len(data) == 0:
+        raise BertprepError(f"{path}: is empty, it holds no records; make it again")
+    head = data[:13].tobytes()
+    length = int.from_bytes(head[:8], "little")
+    if len(data) >= 12 and int.from_bytes(head[8:12], "little") == masked_checksum(data[:8]):
+        return RecordFormat.TFRECORD
+    if head.startswith(_ARROW_BEGINNINGS):
+        return RecordFormat.ARROW
+    if head.startswith(b"PAR1"):
+        return RecordFormat.PARQUET
+    if len(data) >= 9 and length < _MAX_MESSAGE_BYTES:
+        if head[8] == _MAP_ENTRY:
+            return RecordFormat.OFRECORD
+        if head[12:] == bytes([_MAP_ENTRY]) and length <= len(data) - 16:
+            return RecordFormat.TFRECORD
+    size = f"{'' if is_whole else 'more than '}{len(data):,} bytes"
+    raise BertprepError(
+        f"{path}: is neither TFRecord, OFRecord, Arrow nor Parquet: it has {size} and begins with {head[:12].hex(' ')}; "
+        "give a file that bertprep create or a tool like it has made"
+    )
+
+
+def masked_checksum(data: NDArray[np.uint8]) -> int:
+    """The masked CRC-32C of TFRecord.
+
+    >>> hex(masked_checksum(np.frombuffer(b"123456789", np.uint8)))
+    '0xc78ab0e5'
+    """
+    checksum = kernels.load().checksum(0, data, len(data))
+    return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF  # a CRC of data that has its own CRC would be weak

@@ -31,7 +31,7 @@ from bertprep.files.atomic import atomic_file
 from bertprep.files.object_cache import kept_about
 from bertprep.files.places import ObjectPath
 from bertprep.records.examples import KINDS, MAX_VALUES, Examples, Shape
-from bertprep.records.formats import masked_checksum
+from bertprep.records.file_bytes import masked_checksum
 from bertprep.records.reader import RecordFile
 from bertprep.untrusted import MOST_BYTES, parse_json
 from bertprep.work.layout import SPLIT_NAMES

@@ -16,7 +16,7 @@ import numpy as np
 
 from bertprep import records
 from bertprep.records import MaskedExamples, PretrainingExamples
-from bertprep.records.formats import masked_checksum
+from bertprep.records.file_bytes import masked_checksum
 from bertprep.records.write import write_examples
 from bertprep.work.layout import MANIFEST
 from bertprep.work.manifest import sha256_of

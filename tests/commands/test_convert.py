@@ -15,9 +15,8 @@ from bertprep import records
 from bertprep.cli import main
 from bertprep.config import RECORD_FORMATS, RecordFormat, ShardSettings
 from bertprep.config import Dialect as TFRecordDialect
-from bertprep.records.convert import Span
+from bertprep.records.convert import IdentifiedFile, Span, deal
 from bertprep.records.data_sets import find_records
-from bertprep.records.deal import IdentifiedFile, deal
 from bertprep.records.examples import PretrainingExamples, Shape
 from bertprep.work.layout import by_number
 from bertprep.work.manifest import read_manifest

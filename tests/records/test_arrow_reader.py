@@ -21,7 +21,7 @@ from bertprep.check.record_scan import RecordScan
 from bertprep.errors import BertprepError
 from bertprep.records import KINDS, Examples, PretrainingExamples, record_index
 from bertprep.records.data_sets import find_records
-from bertprep.records.formats import masked_checksum
+from bertprep.records.file_bytes import masked_checksum
 from bertprep.records.record_set import RecordSet
 from bertprep.records.write import write_examples
 from tests.records.columns import (
