@@ -81,10 +81,7 @@ def wikipedia(language: str, date: str) -> HubFiles:
 # Its main branch is a script for a host that is gone; only the Hub's own conversion remains.
 BOOKCORPUS = HubFiles("bookcorpus/bookcorpus", ("plain_text/train/*.parquet",), revision="refs/convert/parquet")
 
-SQUAD = {
-    "v1.1": HubFiles("rajpurkar/squad", ("*.parquet",)),
-    "v2.0": HubFiles("rajpurkar/squad_v2", ("*.parquet",)),
-}
+SQUAD = {"v1.1": HubFiles("rajpurkar/squad", ("*.parquet",)), "v2.0": HubFiles("rajpurkar/squad_v2", ("*.parquet",))}
 
 
 def glue(task: str) -> HubFiles:
@@ -105,6 +102,4 @@ def vocab(model: str) -> HubFiles:
 
 
 # checksums that hold whatever the Hub reports: (repository, path) -> sha256
-KNOWN_SHA256 = {
-    (DEFAULT_MODEL, "vocab.txt"): "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3",
-}
+KNOWN_SHA256 = {(DEFAULT_MODEL, "vocab.txt"): "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3"}

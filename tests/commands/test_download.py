@@ -182,10 +182,7 @@ def test_an_expired_redirect_is_requested_again(hub: HubServer, tmp_path: Path) 
         assert len(hub.asked_for("model.safetensors")) == 2
 
 
-@pytest.mark.parametrize(
-    "environment",
-    [{"HTTP_PROXY": "bogus:xx"}, {"HTTP_PROXY": "ftp://proxy"}, {"SSL_CERT_FILE": "/none"}],
-)
+@pytest.mark.parametrize("environment", [{"HTTP_PROXY": "bogus:xx"}, {"HTTP_PROXY": "ftp://proxy"}, {"SSL_CERT_FILE": "/none"}])
 def test_an_unusable_environment_is_one_line(hub: HubServer, environment: dict[str, str], tmp_path: Path) -> None:
     text = refused(hub, tmp_path, "vocab", "--model", MODEL, env=environment)
     assert text.startswith("the environment's proxy or certificates cannot be used (")

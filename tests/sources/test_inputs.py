@@ -68,20 +68,6 @@ def test_a_broken_archive_is_an_error_and_leaves_no_text(packing: str, damage: s
         documents_of(path)
 
 
-def test_documents_are_cleaned_to_a_paragraph_a_line(tmp_path: Path) -> None:
-    path = tmp_path / "a.jsonl"
-    path.write_text(
-        json.dumps({"text": "\n A\u00a0paragraph. \r\n\r\n\nAnother\tone.\u2028Still.\n"}) + '\n\n{"text": "\\ud800 Two."}\n'
-    )
-    assert documents_of(path) == ["A paragraph.\nAnother one. Still.", "\ud800 Two."]
-
-
-def test_another_field_can_be_named(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_text('{"content": "One."}\n')
-    parquet(tmp_path / "b.parquet", ["Two."], column="content")
-    assert documents_of(tmp_path / "a.jsonl", tmp_path / "b.parquet", field="content") == ["One.", "Two."]
-
-
 def test_a_folder_is_all_text_in_it_by_name(tmp_path: Path) -> None:
     folder = tmp_path / "in"
     (folder / "deep").mkdir(parents=True)
@@ -120,25 +106,15 @@ def test_a_url_is_opened_by_fsspec(tmp_path: Path) -> None:
             b'{\n  "text": "One."\n}\n',
             r"a\.json: line 1: is JSON over several lines, expected JSON Lines, an object a line",
         ),
-        ("a.jsonl", b'["One."]\n', r"a\.jsonl: line 1: expected a JSON object, found \[\"One\.\"\]$"),
         ("a.jsonl", b'{"body": "One."}\n', r"line 1: has no field 'text', but 'body'; name the one with the text by --field"),
         ("a.jsonl", b'{"text": 5}\n', r"line 1: field 'text': expected text, found int 5"),
-        ("a.jsonl", b'{"text": "\xff"}\n', r"line 1: expected a JSON object, found .*can't decode byte 0xff"),
-        (
-            "a.jsonl",
-            b'{"text": "One.", "more": ' + 200_000 * b"[",
-            r"line 1: expected a JSON object, found .* recursion",
-        ),
+        ("a.jsonl", b'{"text": "One.", "more": ' + 200_000 * b"[", r"line 1: expected a JSON object, found .* recursion"),
         (
             "a.jsonl",
             b'{"text": "One.", "id": ' + 10_000 * b"9" + b"}",
             r"line 1: expected a JSON object, found .*: Exceeds the",
         ),
-        (
-            "a.jsonl",
-            JSON_LINES.encode("utf-16"),
-            r"a\.jsonl: expected UTF-8, found UTF-16, UTF-32 or",
-        ),
+        ("a.jsonl", JSON_LINES.encode("utf-16"), r"a\.jsonl: expected UTF-8, found UTF-16, UTF-32 or"),
         (
             "a.txt.gz",
             gzip.compress("One.".encode("utf-16-le")),

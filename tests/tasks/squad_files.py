@@ -48,12 +48,7 @@ def squad(version: str, *paragraphs: tuple[str, list[dict[str, Any]]]) -> dict[s
 
 
 def features_of(
-    folder: Path,
-    context: str,
-    *questions: dict[str, Any],
-    version: str = "v1.1",
-    training: bool = False,
-    **settings: Any,
+    folder: Path, context: str, *questions: dict[str, Any], version: str = "v1.1", training: bool = False, **settings: Any
 ) -> SquadFeatures:
     """The features of one paragraph's questions, unshuffled."""
     data = read_squad(write(folder, squad(version, (context, list(questions)))), version, training=training)

@@ -51,26 +51,11 @@ def test_texts(tmp_path: Path, case: str) -> None:
     assert found.nbest["q1"][0] == {**found.nbest["q1"][0], "text": wanted, "start_logit": 9.0, "end_logit": 9.0}
 
 
-def test_an_answer_is_in_the_context_and_in_order(tmp_path: Path) -> None:
-    """The question, the last [SEP] and the padding are no answers, nor is an end before its start."""
-    features = features_of(tmp_path, "a b c", question(answers=[answer("a b c", "a")]), seq=12)
-    outside = {(0, position): 9.0 for position in (0, 1, 2, 6, 7, 11)}
-    assert predict(features, {**outside, (0, 5): 2.0}, {**outside, (0, 4): 5.0}).best == {"q1": "a b"}
-
-
 def test_equal_logits_keep_their_order(tmp_path: Path) -> None:
     """All are equal: the first start with its ends in order, then the next one; 0.0 and -0.0 are equal too."""
     features = features_of(tmp_path, "a b c", question(answers=[answer("a b c", "a")]), seq=12)
     texts = [entry["text"] for entry in predict(features, {(0, 3): -0.0}, {(0, 3): -0.0}).nbest["q1"]]
     assert texts == ["a", "a b", "a b c", "b", "b c", "c"]
-
-
-def test_windows_of_a_question_compete(tmp_path: Path) -> None:
-    """The start must have its most context in its row: "d" has it in the second window, "c" in the first."""
-    context = "a b c d e f"
-    features = features_of(tmp_path, context, question(answers=[answer(context, "a")]))
-    assert predict(features, {(0, 6): 9.0, (1, 5): 3.0}, {(0, 6): 2.0, (1, 6): 3.0}).best == {"q1": "e f"}
-    assert predict(features, {(1, 3): 9.0, (0, 5): 3.0}, {(1, 6): 2.0, (0, 6): 3.0}).best == {"q1": "c d"}
 
 
 def test_odds_of_no_answer(tmp_path: Path) -> None:

@@ -2,11 +2,10 @@
 
 import random
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from bertprep.errors import BertprepError, UsageError
+from bertprep.errors import BertprepError
 from bertprep.tasks.squad import read_squad
 from bertprep.tasks.squad_features import SquadSettings, make_features
 from tests.tasks.squad_files import answer, features_of, question, squad, tokens_of, vocabulary, write
@@ -59,13 +58,6 @@ def test_cased_features_keep_case_and_accents(tmp_path: Path) -> None:
     features = features_of(tmp_path, context, asked, training=True, cased=True, seq=12)
     assert tokens_of(features, 0) == "[CLS] The [SEP] The Cafe the [UNK] [SEP]"
     assert features[:].start_positions.tolist() == [5]
-
-
-def test_a_long_question_is_cut(tmp_path: Path) -> None:
-    features = features_of(tmp_path, "x y", question(text="a b c d e f\ng?", answers=[answer("x y", "y")]))
-    assert tokens_of(features, 0) == "[CLS] a b c d [SEP] x [SEP]"
-    assert tokens_of(features, 1) == "[CLS] a b c d [SEP] y [SEP]"
-    assert len(features) == 2
 
 
 def test_a_question_may_have_no_token(tmp_path: Path) -> None:
@@ -131,19 +123,6 @@ def test_the_window_of_most_context(tmp_path: Path) -> None:
     features = features_of(tmp_path, "a b c d e f", question(answers=[answer("a b c d e f", "a")]))
     best = features.max_context(0).astype(int).tolist()
     assert best == [[1, 1, 1, 0, 0, 0], [0, 0, 0, 1, 1, 1]]
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"max_query": 5}, "--max-query 5: must be at most 4, the 8 tokens of a sequence"),
-        ({"doc_stride": 0}, "--doc-stride 0: must be at least 1"),
-        ({"seq": 7}, "--seq 7: must be at least 8"),
-    ],
-)
-def test_settings_that_leave_nothing(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        SquadSettings(**{"seq": 8, "doc_stride": 2, "max_query": 4, **settings})
 
 
 def test_a_file_without_features_is_an_error(tmp_path: Path) -> None:

@@ -17,10 +17,7 @@ from tests.golden import GOLDEN
 from tests.tasks.squad_files import FINETUNE
 
 VERSIONS = {"v1": "v1.1", "v2": "v2.0"}
-SETTINGS = {
-    64: SquadSettings(seq=64, doc_stride=24, max_query=16),
-    384: SquadSettings(seq=384, doc_stride=128, max_query=64),
-}
+SETTINGS = {64: SquadSettings(seq=64, doc_stride=24, max_query=16), 384: SquadSettings(seq=384, doc_stride=128, max_query=64)}
 VOCABULARY = load_vocabulary(GOLDEN / "vocab.txt")
 both_versions = pytest.mark.parametrize("version", VERSIONS)
 both_sizes = pytest.mark.parametrize("size", SETTINGS)

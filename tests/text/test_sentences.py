@@ -119,21 +119,10 @@ DOCUMENTS = st.lists(
 @pytest.mark.parametrize(("name", "language"), SPLITTERS)
 @given(texts=DOCUMENTS)
 @example(
-    texts=[
-        "The law is old. It stays. (So it is. They say so.)",
-        "I came.\nI saw (all). I won.",
-        "He said \u201cNo.\u201d I left. Ok",
-    ]
+    texts=["The law is old. (So it is.", "I came.\nI saw (all).", "He said \u201cNo.\u201d I left. Ok", "civil) We saw it."]
 )
 @example(
-    texts=["civil) We saw it. a) They came. The law is old.", "mild. The law is old. It is", "'The law is old. We saw it.'"]
-)
-@example(
-    texts=[
-        'A "b. The law is old. We saw it.',
-        "The law (is old. We saw it.",
-        "wrapped text. The law\nis old. We\nsaw it. And\nso on",
-    ]
+    texts=["mild. The law is old. It is", "'The law is old.'", 'A "b. The law is old.', "wrapped. The law\nis old. We\nso on"]
 )
 def test_many_documents_at_once_have_the_sentences_of_each(name: str, language: str, texts: list[str]) -> None:
     assert at_once(SPLITTERS[name, language], texts) == one_by_one(name, language, texts)

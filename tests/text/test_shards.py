@@ -1,10 +1,6 @@
 """Text becomes shards: the bytes by definition, that only text and settings determine them, kills, and what is left in .map."""
 
-import bz2
-import csv
-import gzip
 import hashlib
-import json
 import os
 import shutil
 import subprocess
@@ -181,28 +177,6 @@ def test_a_shard_holds_a_sentence_a_line_and_a_blank_line_after_each_document(tm
 def test_with_lines_each_line_becomes_a_sentence(tmp_path: Path) -> None:
     shard(tmp_path, write(tmp_path / "tiny.txt", THREE_DOCUMENTS), shards=1, test_fraction=0)
     assert shards_in(tmp_path) == {"c_training_00000.txt": "I came. I saw.\nI conquered.\n\nA third one!\n\nWas it so?\n\n"}
-
-
-def test_the_kind_of_file_does_not_matter(tmp_path: Path) -> None:
-    texts = numbered(*range(300))
-    plain = write(tmp_path / "plain.txt", *texts)
-    with (tmp_path / "table.csv").open("w", newline="") as file:
-        csv.writer(file).writerows([["text"], *([text] for text in texts)])
-    (tmp_path / "lines.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    (tmp_path / "plain.txt.gz").write_bytes(gzip.compress(plain.read_bytes()))
-    (tmp_path / "lines.jsonl.bz2").write_bytes(bz2.compress((tmp_path / "lines.jsonl").read_bytes()))
-    pq.write_table(pa.table({"text": texts}), tmp_path / "table.parquet")
-    expected = by_definition(texts, 4, 1, 0.1)
-    for name in ("plain.txt", "table.csv", "lines.jsonl", "plain.txt.gz", "lines.jsonl.bz2", "table.parquet"):
-        root = tmp_path / f"of {name}"
-        shard(root, tmp_path / name)
-        assert shards_in(root) == expected
-        assert sorted(path.name for path in root.iterdir()) == ["sharded"]
-    bertprep.shard(dataset=pa.table({"text": texts}), splitter="lines", workdir=tmp_path / "memory", corpus="c", workers=2)
-    assert shards_in(tmp_path / "memory") == expected
-    all_of_them = shard(tmp_path / "all", *sorted(path for path in tmp_path.glob("*.*") if path.is_file()), shards=4)
-    assert shards_in(tmp_path / "all") == expected
-    assert all_of_them.counts["dropped_duplicates"] == 5 * 300
 
 
 def test_finished_shards_are_kept_and_other_requests_refused(tmp_path: Path) -> None:
