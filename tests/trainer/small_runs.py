@@ -181,7 +181,7 @@ def start(arguments: Sequence[str]) -> "subprocess.Popen[str]":
 def finish(*runs: "subprocess.Popen[str]", status: int = 0) -> str:
     """Wait for runs to end with this status, which wait for each other; returns what they printed."""
     try:
-        printed = [run.communicate(timeout=900)[0] for run in runs]
+        printed = [run.communicate(timeout=3600)[0] for run in runs]
     finally:
         kill_groups(*runs)
     assert [run.returncode for run in runs] == [status] * len(runs), "\n".join(printed)
