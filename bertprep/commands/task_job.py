@@ -69,7 +69,7 @@ def resolve_task(request: Squad | Glue) -> Job:
     if isinstance(request, SquadSettings):
         settings = squad = narrowed(SquadSettings, request)
         features, asked, files = _squad_features(workspace, request.version, inputs, vocabulary, squad)
-        task, data_set, source = SQUAD, f"squad_v{request.version}", squad_source(features, vocabulary)
+        task, data_set, source = SQUAD, f"squad_v{request.version}", squad_source(features)
         remarks += _squad_remarks(features, files, squad)
     else:
         settings = glue = narrowed(GlueSettings, request)
@@ -96,8 +96,8 @@ def resolve_task(request: Squad | Glue) -> Job:
             record_names(formats, data_set, split, number, dialect),
             (split, number),
         )
-        for split, count in source.blocks.items()
-        for number in range(count)
+        for split, examples in source.splits.items()
+        for number in range(examples.files)
     ]
     template = Ledger(
         folder=workspace.root,
@@ -108,7 +108,8 @@ def resolve_task(request: Squad | Glue) -> Job:
         copies={VOCABULARY: vocabulary.path, **({QUESTIONS: files[DEV]} if task == SQUAD and DEV in files else {})},
         advice="choose another --output or --workdir",
     )
-    ledgers = ledgers_by_format(template, folders, tasks, source.shapes, source.labels)
+    shapes = {split: examples.shape for split, examples in source.splits.items()}
+    ledgers = ledgers_by_format(template, folders, tasks, shapes, source.labels)
     return Job(TaskRecordMaker(source, dialect), ledgers, tasks, remarks)
 
 

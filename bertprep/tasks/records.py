@@ -7,7 +7,7 @@ workers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
@@ -35,77 +35,61 @@ from bertprep.work.run import Maker
 
 
 @dataclass(frozen=True)
-class TaskSource:
-    """The examples of a task by split: their shape, the bounds of the record files, and what makes those of a file.
+class Split:
+    """The examples of a split: their shape, the bounds of its record files, and what makes those from one number to another."""
 
-    `counts` are for the manifest; `labels` are the names of the classes, in the order of their ids, where there are some.
-    """
-
-    vocabulary: Vocabulary
-    counts: dict[str, int]
-    shapes: dict[str, Shape]
-    bounds: dict[str, list[int]]
-    examples: Callable[[str, int, int], Iterable[Examples]]  # (split, start, stop)
-    labels: tuple[str, ...] = ()
+    shape: Shape
+    bounds: list[int]
+    make: Callable[[int, int], Examples]
 
     @property
-    def blocks(self) -> dict[str, int]:
-        """How many record files each split has."""
-        return {split: len(bounds) - 1 for split, bounds in self.bounds.items()}
+    def files(self) -> int:
+        return len(self.bounds) - 1
+
+
+@dataclass(frozen=True)
+class TaskSource:
+    """The examples of a task. `counts` are for the manifest; `labels` the names of the classes, in the order of their ids."""
+
+    splits: dict[str, Split]
+    counts: dict[str, int]
+    labels: tuple[str, ...] = ()
 
 
 def glue_source(files: Mapping[str, TextFile], task: GlueTask, vocabulary: Vocabulary, settings: GlueSettings) -> TaskSource:
     """Return the examples of files of labelled texts; raises `BertprepError` for a wrong label."""
     shape = Shape(RegressionExamples if task.is_regression else ClassificationExamples, settings.seq, 0)
-    rows = {split: (file.rows, label_ids(file, task)) for split, file in files.items()}
-    return TaskSource(
-        vocabulary,
-        counts={f"{split}_examples": len(file.rows) for split, file in files.items()},
-        shapes=dict.fromkeys(files, shape),
-        bounds={split: _bounds(len(file.rows), file.first_line - 1) for split, file in files.items()},
-        examples=partial(_glue_examples, rows, vocabulary, settings),
-        labels=task.labels,
-    )
+    splits = {}
+    for split, file in files.items():
+        make = partial(_make_examples, file.rows, label_ids(file, task), vocabulary, settings)
+        splits[split] = Split(shape, _bounds(len(file.rows), file.first_line - 1), make)
+    return TaskSource(splits, {f"{split}_examples": len(file.rows) for split, file in files.items()}, task.labels)
 
 
-def _glue_examples(
-    rows: Mapping[str, tuple[list[Row], Labels]],
-    vocabulary: Vocabulary,
-    settings: GlueSettings,
-    split: str,
-    start: int,
-    stop: int,
-) -> Iterable[Examples]:
-    texts, labels = rows[split]
+def _make_examples(
+    rows: Sequence[Row], labels: Labels, vocabulary: Vocabulary, settings: GlueSettings, start: int, stop: int
+) -> Examples:
     tokenizer = _tokenizer(vocabulary, lower=not settings.cased)
-    yield make_examples(texts[start:stop], labels[start:stop], tokenizer, vocabulary, seq=settings.seq)
+    return make_examples(rows[start:stop], labels[start:stop], tokenizer, vocabulary, seq=settings.seq)
 
 
 _tokenizer = cache(Tokenizer)  # each process builds its own
 
 
-def squad_source(features: Mapping[str, SquadFeatures], vocabulary: Vocabulary) -> TaskSource:
+def squad_source(features: Mapping[str, SquadFeatures]) -> TaskSource:
     """Return the windows of SQuAD's questions."""
-    counts: dict[str, int] = {}
+    splits, counts = {}, {}
     for split, each in features.items():
+        kind = SquadExamples if split == TRAINING else SquadEvalExamples
+        splits[split] = Split(Shape(kind, each.settings.seq, 0), _bounds(len(each)), partial(_windows, each))
         counts[f"{split}_questions"] = len(each.data)
         if split == TRAINING:
             counts |= {f"{split}_dropped": len(each.dropped), f"{split}_recovered": len(each.recovered)}
-    return TaskSource(
-        vocabulary,
-        counts,
-        shapes={
-            split: Shape(SquadExamples if split == TRAINING else SquadEvalExamples, each.settings.seq, 0)
-            for split, each in features.items()
-        },
-        bounds={split: _bounds(len(each)) for split, each in features.items()},
-        examples=partial(_squad_examples, features),
-    )
+    return TaskSource(splits, counts)
 
 
-def _squad_examples(features: Mapping[str, SquadFeatures], split: str, start: int, stop: int) -> Iterable[Examples]:
-    for first in range(start, stop, BLOCK_ROWS):
-        yield features[split][first : min(first + BLOCK_ROWS, stop)]
+def _windows(features: SquadFeatures, start: int, stop: int) -> Examples:
+    return features[start:stop]
 
 
 def _bounds(examples: int, header_lines: int = 0) -> list[int]:
@@ -133,8 +117,10 @@ class TaskRecordMaker(Maker):
         return {"records": entries[0]["examples"]}
 
     def make(self, argument: tuple[str, int], paths: Mapping[str, Path]) -> dict[str, Entry]:
-        split, number = argument
-        blocks = self.source.examples(split, *self.source.bounds[split][number : number + 2])
+        name, number = argument
+        split = self.source.splits[name]
+        start, stop = split.bounds[number : number + 2]
+        blocks = (split.make(first, min(first + BLOCK_ROWS, stop)) for first in range(start, stop, BLOCK_ROWS))
         files = {RecordFormat(name): path for name, path in paths.items()}
         written = write_examples(blocks, files, self.dialect, self.source.labels, tidies=False)
         return {name: entry_of(file) for name, file in written.items()}

@@ -215,8 +215,9 @@ def test_record_files_hold_so_many_lines_the_header_included(tmp_path: Path, mon
     vocab.write_text("\n".join(WORDS), encoding="utf-8")
     file = read_file(path, TRAINING, REVIEWS)
     source = glue_source({TRAINING: file}, REVIEWS, load_vocabulary(vocab), GlueSettings(seq=8))
-    assert (source.bounds[TRAINING], source.blocks, source.counts) == ([0, 2, 5, 6], {TRAINING: 3}, {"training_examples": 6})
+    split = source.splits[TRAINING]
+    assert (split.bounds, split.files, source.counts) == ([0, 2, 5, 6], 3, {"training_examples": 6})
     for bounds, labels in (((0, 2), [1, 1]), ((2, 5), [1, 0, 0]), ((5, 6), [0])):
-        [examples] = source.examples(TRAINING, *bounds)
+        examples = split.make(*bounds)
         assert isinstance(examples, ClassificationExamples)
         assert examples.label_ids.tolist() == labels
