@@ -23,11 +23,9 @@ from numpy.typing import NDArray
 from bertprep.errors import BertprepError
 from bertprep.files.places import place
 from bertprep.records.columns import COLUMNS, Columns, NoColumnsError, to_columns
-from bertprep.records.data_sets import find_records
 from bertprep.records.examples import Examples
 from bertprep.records.reader import select_records
 from bertprep.records.record_set import RecordSet
-from bertprep.work.layout import SPLIT_NAMES, TRAINING
 
 if TYPE_CHECKING:
     import torch
@@ -60,19 +58,6 @@ class RecordBatch(Sequence[Row]):
     def __iter__(self) -> Iterator[Row]:
         columns = self.columns.items()
         return ({name: array[row] for name, array in columns} for row in range(len(self)))
-
-
-def _find_split(paths: list[Path], split: str) -> tuple[list[Path], str]:
-    """The paths and the split of `RecordSet` that are the split of this name; a second test split is named by itself."""
-    files = {path: ((found := find_records(path)).named(split), found) for path in paths}
-    of_set = SPLIT_NAMES.get(split, TRAINING)
-    if all(set(named) == set(found.paths(of_set)) for named, found in files.values()):
-        return paths, of_set
-    alone: list[Path] = []
-    for named, found in files.values():
-        folder = named[0].parent
-        alone += [folder] if folder.name in found.split_names and folder != found.folder else named
-    return alone, TRAINING
 
 
 class ColumnDataset:
@@ -137,8 +122,8 @@ class RecordDataset(ColumnDataset):
             data = [data]
         elif not isinstance(data, Iterable):
             raise TypeError(f"data is {data!r:.40}, expected the path of a folder or file of records, or a list of them")
-        self._paths, self._split = _find_split([place(path) for path in data], split)
-        records = RecordSet(self._paths, self._split)
+        self._paths, self._split = [place(path) for path in data], split
+        records = RecordSet(self._paths, split, is_own_name=True)
         self._shape, self._count = records.shape, len(records)
         self._records: RecordSet | None = records
         self._process = os.getpid()
@@ -211,7 +196,7 @@ class RecordDataset(ColumnDataset):
     def _open(self) -> RecordSet:
         """The files, as this process has opened them: a forked worker must not share its parent's lock."""
         if self._records is None or self._process != os.getpid():
-            records = RecordSet(self._paths, self._split)
+            records = RecordSet(self._paths, self._split, is_own_name=True)
             if (records.shape, len(records)) != (self._shape, self._count):
                 raise BertprepError(
                     f"{self._paths[0]}: has {len(records):,} records, expected {self._count:,} as when the data set was made; "

@@ -60,6 +60,7 @@ class RecordSet:
         data: Sequence[Path | str],
         split: str = TRAINING,
         *,
+        is_own_name: bool = False,
         kind: type[Examples] | None = None,
         vocab_size: int | None = None,
         labels: int | None = None,
@@ -67,12 +68,13 @@ class RecordSet:
     ) -> None:
         """Records must be of the `kind`, if one is given, and all of one in any case.
 
+        With `is_own_name` the split is that of this name alone: "test" is then no folder validation.
         Values are held against the sizes of a model where its `vocab_size` is given; `labels` is the number of classes.
         `max_open` files are mapped at a time; by default half of what the system lets this process open (ulimit -n).
         """
         if not data:
             raise UsageError("no data; name at least one folder of records")
-        indexes = [index for folder in data for index in _find_files(place(folder), split)]
+        indexes = [index for folder in data for index in _find_files(place(folder), split, is_own_name)]
         fetch({path: sha256 for _, files in indexes for path, sha256 in files.items()})
         self._files = _with_room([file for kept_at, paths in indexes for file in index_records([*paths], kept_at)], data, split)
         self._is_columnar = np.array([file.format.is_columnar for file in self._files])
@@ -275,7 +277,7 @@ def blank(examples: Examples) -> None:
         array[...] = 0
 
 
-def _find_files(path: Path, split: str) -> list[tuple[Path, dict[Path, str | None]]]:
+def _find_files(path: Path, split: str, is_own_name: bool = False) -> list[tuple[Path, dict[Path, str | None]]]:
     """Return where the index of each folder of a split is kept, and the folder's files with the sha256s of a manifest."""
     data_set = find_records(path)
     listed = data_set.manifest.files if data_set.manifest else {}
@@ -283,7 +285,8 @@ def _find_files(path: Path, split: str) -> list[tuple[Path, dict[Path, str | Non
     if any("/" not in name and of for name, of in data_set.files.items()):  # splits in one folder
         of_file = f".{split}"
     folders: dict[Path, dict[Path, str | None]] = {}
-    for file in _with_status(data_set, data_set.paths(split)):
+    files = data_set.named(split) if is_own_name else data_set.paths(split)
+    for file in _with_status(data_set, files):
         sha256 = listed.get(str(file.relative_to(data_set.folder)), {}).get("sha256")
         folders.setdefault(file.parent, {})[file] = sha256
     if not folders:
