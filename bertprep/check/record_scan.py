@@ -12,12 +12,11 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bertprep import kernels
 from bertprep.check.faults import describe
 from bertprep.check.outcome import Finding
 from bertprep.config import RecordFormat
@@ -25,9 +24,11 @@ from bertprep.errors import BertprepError
 from bertprep.instances import Vocabulary
 from bertprep.kernels import numbers as kernel
 from bertprep.records.data_sets import DataSet
-from bertprep.records.examples import MAX_VALUES, Examples, PretrainingExamples, Shape, rows_in_block
-from bertprep.records.file_bytes import FileBytes
-from bertprep.records.reader import MIN_RECORD_BYTES, describe_file, find_offsets, measure_record
+from bertprep.records.examples import MAX_VALUES, Examples, Shape, rows_in_block
+from bertprep.records.reader import MIN_RECORD_BYTES, RecordFile, describe_file, find_offsets, measure_record
+
+if TYPE_CHECKING:
+    from bertprep.records.arrow_reader import Table
 
 BLOCK = 256
 """Records at a time; at 128 tokens they fit the processor's cache."""
@@ -44,7 +45,7 @@ class FirstRecords(NamedTuple):
     knows_pred: bool
 
 
-class RecordScan:
+class RecordScan(RecordFile):
     """One file, open until `close`; `findings` grow while it is read.
 
     Raises `BertprepError` if it is not a record file. `kind`, `seq` and `pred`, together `shape`, are those of the first
@@ -54,37 +55,15 @@ class RecordScan:
     def __init__(self, path: Path, name: str, pred: int | None = None) -> None:
         """`pred` is as in `RecordFile`."""
         self._name = name
-        self.knows_pred = True
-        self.kind: type[Examples] = PretrainingExamples  # until the first record tells
-        self._notes = np.zeros(kernel.NOTES_SIZE, np.int64)
         self._faults: dict[tuple[str, str], Finding] = {}
-        self._bytes = FileBytes(path, pred=pred)
-        try:
-            self.format = self._bytes.format
-            if table := self._bytes.table:
-                self.records, self.shape, self.knows_pred = table.records, table.shape, table.knows_pred
-                if table.damage:
-                    found = str(table.damage).removeprefix(f"{path}: ")
-                    self._add(Finding("truncated", name, "the batches of a whole file", found, self.records))
-            else:
-                self.records = self._find_records()
-                self._row = self._describe(0)
-                self.shape = self._measure()
-            self.kind, self.seq, self.pred = self.shape
-        except BaseException:
-            self.close()
-            raise
-
-    def close(self) -> None:
-        """Release the file's memory."""
-        self._bytes.close()
+        super().__init__(path, pred=pred)
 
     @property
     def findings(self) -> list[Finding]:
         """One finding for each kind of fault so far."""
         return list(self._faults.values())
 
-    def blocks(self, sample: int | None) -> Iterator[tuple[Examples, NDArray[np.int64]]]:
+    def intact_blocks(self, sample: int | None) -> Iterator[tuple[Examples, NDArray[np.int64]]]:
         """Yield the readable records and their numbers, at most `BLOCK` at a time, in arrays that the next block reuses.
 
         The longer the records, the smaller the blocks, so memory does not grow with them. With `sample`, only that many
@@ -92,16 +71,12 @@ class RecordScan:
         """
         rows = rows_in_block(BLOCK, seq=self.seq, pred=self.pred, kind=self.kind)
         buffer = self.kind.empty(rows, seq=self.seq, pred=self.pred)
-        wanted = self.records if sample is None else min(sample, self.records)
-        files, at = np.zeros(rows, np.int64), 0
+        wanted = len(self) if sample is None else min(sample, len(self))
+        at = 0
         while at < wanted:
-            numbers = np.arange(at, min(at + rows, wanted)) * self.records // wanted
-            if table := self._bytes.table:
-                done = table.rows.read(numbers, buffer, 0, self._notes)
-            elif wanted == self.records:  # in order, so the processor can prefetch
-                done = kernels.load().decode(self._row, at, len(numbers), buffer.addresses, 0, self._notes)
-            else:
-                done = kernels.load().gather(self._row, files, numbers, len(numbers), buffer.addresses, 0, self._notes)
+            stop = min(at + rows, wanted)
+            numbers = np.arange(at, stop) * len(self) // wanted
+            done = self._read(range(at, stop) if wanted == len(self) else numbers, buffer)  # a range can be prefetched
             fault = min(done, 0)
             if fault < 0:
                 done = int(self._notes[kernel.ROW])
@@ -110,35 +85,37 @@ class RecordScan:
                 yield buffer if done == rows else buffer[:done], numbers[:done]
             at += done + (fault < 0)
 
-    def _describe(self, start: int) -> NDArray[np.int64]:
-        """Return address and size of the file from byte `start` on, for kernels."""
-        return describe_file(self._bytes.array, self.format, self._offsets, start)
+    def _check_table(self, table: Table) -> None:
+        if table.damage:
+            found = str(table.damage).removeprefix(f"{self.path}: ")
+            self._add(Finding("truncated", self._name, "the batches of a whole file", found, table.records))
 
     def _find_records(self) -> int:
         """Return the number of complete frames; record a finding about what follows them."""
-        self._offsets, fault = find_offsets(self._bytes.array, self.format, self._notes)
-        found = len(self._offsets) - 1
-        rest = self._bytes.array[self._offsets[found] :]
+        self.offsets, fault = find_offsets(self._bytes.array, self.format, self._notes)
+        found = len(self.offsets) - 1
+        rest = self._bytes.array[self.offsets[found] :]
         if fault < 0 and rest.any():
             self._note(fault, found)
         elif fault < 0:
             zeros = f"{rest.size:,} bytes that are all 0"
             self._add(Finding("trailing-bytes", self._name, "the end of the file", zeros, found))
         elif rest.size:
-            mean = f"a mean of {int(self._offsets[found]) // found} before it"
+            mean = f"a mean of {int(self.offsets[found]) // found} before it"
             self._add(Finding("bad-message", self._name, f"records of {MIN_RECORD_BYTES} bytes or more", mean, found))
         return found
 
     def _measure(self) -> Shape:
         """Return the shape of the first readable record; where none is, the first one's fault is reported for all."""
-        for record in range(min(self.records, _TRIES)):
-            fault, self.kind, counts = measure_record(self._describe(int(self._offsets[record])), self._notes)
+        for record in range(min(len(self), _TRIES)):
+            row = describe_file(self._bytes.array, self.format, self.offsets, int(self.offsets[record]))
+            fault, self.kind, counts = measure_record(row, self._notes)
             seq, pred = counts.get("input_ids", 0), counts.get("masked_lm_positions", 0)
             if fault >= 0 and min(counts.values()) > 0 and max(counts.values()) <= MAX_VALUES:
                 return Shape(self.kind, seq, pred)
-        if self.records and fault < 0:
+        if len(self) and fault < 0:
             self._note(fault, 0)
-        elif self.records:
+        elif len(self):
             expected = f"1 to {MAX_VALUES:,} values in input_ids and masked_lm_positions"
             self._add(Finding("feature-shape", self._name, expected, f"{seq:,} and {pred:,}", 0))
         return Shape(self.kind, 0, 0)
@@ -169,7 +146,7 @@ def read_first_records(data_set: DataSet) -> Iterator[FirstRecords]:
         if read[split] > _FIRST_FILES:
             continue
         with contextlib.suppress(BertprepError), contextlib.closing(RecordScan(data_set.folder / name, name)) as scan:
-            block = next(scan.blocks(_FIRST_RECORDS), None) if scan.seq else None
+            block = next(scan.intact_blocks(_FIRST_RECORDS), None) if scan.seq else None
             if block:
                 yield FirstRecords(split, block[0], scan.knows_pred)
 

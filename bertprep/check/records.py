@@ -179,9 +179,9 @@ def check_file(rules_of: dict[str, RecordRules], sample: int | None, task: FileT
     report = FileReport(FileFacts(task.name, task.split, 0, size_bytes), totals={"examples": 0} if path.is_file() else {})
     try:
         with closing(RecordScan(path, task.name, rules.pred or None)) as scan:
-            report.facts = FileFacts(task.name, task.split, scan.records, size_bytes)
-            report.format, report.totals = scan.format, {"examples": scan.records}
-            if scan.seq and scan.records:
+            report.facts = FileFacts(task.name, task.split, len(scan), size_bytes)
+            report.format, report.totals = scan.format, {"examples": len(scan)}
+            if scan.seq and len(scan):
                 _check_records(report, scan, rules, sample)
             report.findings[:0] = scan.findings
     except BertprepError as error:  # also a file that was cut short while it was read
@@ -200,10 +200,10 @@ def _check_records(report: FileReport, scan: RecordScan, rules: RecordRules, sam
         why = "by the manifest" if rules.by_manifest else "as most have"
         report.findings.append(Finding("mixed-shape", name, f"{_title(rules.shape)}, {why}", _title(scan.shape), 0))
         return
-    checker = RecordChecker(rules, scan.records if sample is None and rules.is_pretraining else 0)
+    checker = RecordChecker(rules, len(scan) if sample is None and rules.is_pretraining else 0)
     hashes, unique_ids = [], []
     of_task: dict[str, Finding] = {}
-    for examples, numbers in scan.blocks(sample):
+    for examples, numbers in scan.intact_blocks(sample):
         report.read += len(numbers)
         hashes.append(checker.check(examples, numbers))
         for new in tasks.find_faults(examples, numbers, name, labels=rules.labels, squad_2=rules.may_be_impossible):

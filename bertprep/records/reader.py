@@ -30,6 +30,8 @@ from bertprep.records.file_bytes import FileBytes
 if TYPE_CHECKING:
     import datasets
 
+    from bertprep.records.arrow_reader import Table
+
 MIN_RECORD_BYTES = 64
 """The names of the features of any kind, with what protobuf puts around them, are longer."""
 _SPARE_RECORDS = 1024  # smaller ones that are still counted
@@ -126,8 +128,7 @@ class RecordFile:
         try:
             self.format = self._bytes.format
             if table := self._bytes.table:
-                if table.damage:
-                    raise table.damage
+                self._check_table(table)
                 self._records, self.shape, self.knows_pred = table.records, table.shape, table.knows_pred
             else:
                 self._records = self._find_records()
@@ -182,15 +183,7 @@ class RecordFile:
                 f"{self.path}: room for {len(examples)} {examples.title} records of {examples.seq}/{examples.pred}, "
                 f"needed for {count} {self.kind.title} records of {self.seq}/{self.pred} from row {row}"
             )
-        if not count:
-            return
-        if table := self._bytes.table:
-            fault = table.rows.read(np.asarray(chosen), examples, row, self._notes)
-        elif is_run:
-            fault = kernels.load().decode(self._row, int(chosen[0]), count, examples.addresses, row, self._notes)
-        else:
-            files = np.zeros(count, np.int64)  # all are in the one
-            fault = kernels.load().gather(self._row, files, chosen, count, examples.addresses, row, self._notes)
+        fault = self._read(chosen, examples, row) if count else 0
         if fault < 0:
             raise self._explain(fault, int(chosen[self._notes[n.ROW]]))
 
@@ -223,6 +216,19 @@ class RecordFile:
     def is_rewritten(self) -> bool:
         """Whether the file cannot be read in place, and its bytes are held in another form while it is open."""
         return self._bytes.is_rewritten
+
+    def _read(self, records: range | NDArray[np.int64], examples: Examples, row: int = 0) -> int:
+        """Read records to the rows from `row` on; return how many, or a fault, which `_notes` tell more of."""
+        if table := self._bytes.table:
+            return table.rows.read(np.asarray(records), examples, row, self._notes)
+        if isinstance(records, range) and records.step == 1:
+            return kernels.load().decode(self._row, records.start, len(records), examples.addresses, row, self._notes)
+        indices, files = np.asarray(records), np.zeros(len(records), np.int64)  # all are in the one
+        return kernels.load().gather(self._row, files, indices, len(indices), examples.addresses, row, self._notes)
+
+    def _check_table(self, table: Table) -> None:
+        if table.damage:
+            raise table.damage
 
     def _find_records(self) -> int:
         self.offsets, fault = find_offsets(self._bytes.array, self.format, self._notes)

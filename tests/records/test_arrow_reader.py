@@ -190,7 +190,7 @@ def test_a_bad_record_is_named_and_the_others_are_read(fault: str, tmp_path: Pat
         room = PretrainingExamples.empty(23, seq=16, pred=3)
         assert [bad.number for bad in opened.gather_good(room, np.arange(23))] == [7]
     scan = RecordScan(path, "a")
-    assert list(chain.from_iterable(numbers.tolist() for _, numbers in scan.blocks(None))) == good
+    assert list(chain.from_iterable(numbers.tolist() for _, numbers in scan.intact_blocks(None))) == good
     assert [(finding.record, finding.count) for finding in scan.findings] == [(7, 1)]
     scan.close()
 
@@ -285,7 +285,7 @@ def test_the_whole_batches_of_a_file_that_was_cut_are_validated(tmp_path: Path) 
     write_stream(TABLE, path)
     os.truncate(path, path.stat().st_size - 100)
     scan = RecordScan(path, "a")
-    assert [len(numbers) for _, numbers in scan.blocks(None)] == [20]
+    assert [len(numbers) for _, numbers in scan.intact_blocks(None)] == [20]
     (finding,) = scan.findings
     assert (finding.code, finding.record) == ("truncated", 20)
     scan.close()
