@@ -17,15 +17,14 @@ from typing import TYPE_CHECKING, Any
 from bertprep import pool
 from bertprep.commands import split_rows, tell_finished
 from bertprep.commands.request import InParts, function_of
-from bertprep.config import DEFAULT_DIALECT, DEFAULT_FORMATS, RECORD_FORMATS, SQUAD, Dialect, RecordFormat
+from bertprep.config import DEFAULT_FORMATS, RECORD_FORMATS, SQUAD, Dialect, RecordFormat
 from bertprep.errors import UsageError
 from bertprep.files.places import as_path, place, real_path
 from bertprep.options import described, narrowed, option
-from bertprep.progress import SILENT, Reporter
+from bertprep.progress import Reporter
 from bertprep.terminal import tell, tell_table
 from bertprep.work.layout import QUESTIONS, VOCABULARY
 from bertprep.work.manifest import RECORDS, TASK_RECORDS
-from bertprep.work.parts import Part
 
 if TYPE_CHECKING:
     from bertprep.records.convert import IdentifiedFile
@@ -96,22 +95,48 @@ class Convert(Dialect, InParts):
         """
         from bertprep.records.data_sets import find_records
 
-        reporter, started, part = self.reporter, time.monotonic(), self.read_part()
-        source, target, shards, pick = place(self.source), place(self.target), self.shards, self.pick
-        dialect = narrowed(Dialect, self)
+        started, source, target = time.monotonic(), place(self.source), place(self.target)
         workers = self.start_workers(shared=target)
-        to = _format_of_target(target, self.to)
-        _check_request(source, target, to, dialect, shards)
+        self._check_paths(source, target)
         data_set = find_records(source)
         for note in data_set.notes:
-            reporter.say(note)
-        if source.is_file() and shards is None:
-            if part:
+            self.reporter.say(note)
+        if source.is_file() and self.shards is None:
+            if self.part:
                 raise UsageError(f"{source}: is one file, which has no parts; leave out --part, or give --shards")
-            (to, files), made = _convert_file(data_set, source, target, to, dialect, pick), True
+            (to, files), made = _convert_file(data_set, self), True
         else:
-            to, files, made = convert_data_set(data_set, target, to, dialect, shards, pick, part, workers, reporter)
+            to, files, made = convert_data_set(data_set, self, workers)
         return Converted(target, to, files, time.monotonic() - started, made)
+
+    @property
+    def dialect(self) -> Dialect:
+        return narrowed(Dialect, self)
+
+    def choose_format(self, found: set[RecordFormat]) -> RecordFormat:
+        """Return the format to write: the one that is named, or else another than that of the records."""
+        to = _format_of_target(place(self.target), self.to)
+        if to is None and len(found) > 1:
+            raise UsageError(f"{self.source}: holds files of several formats; choose one with --to")
+        to = to or next(name for name in DEFAULT_FORMATS if name not in found)
+        self.dialect.check_fits((to,), "--to")
+        return to
+
+    def _check_paths(self, source: Path, target: Path) -> None:
+        """Raise `UsageError` for a request that is impossible whatever the records."""
+        if (to := _format_of_target(target, self.to)) is not None:
+            self.dialect.check_fits((to,), "--to")
+        real_source, real_target = map(real_path, (source, target))
+        if real_source == real_target:
+            raise UsageError(f"{target}: is the source itself; name another file or folder for the result")
+        if source.is_file() and self.shards is None:
+            if target.is_dir():
+                raise UsageError(f"{target}: is a folder; name the file to write, or give --shards")
+            return
+        if target.is_file():
+            raise UsageError(f"{target}: is a file; name a folder for the records")
+        if real_target in real_source.parents or real_source in real_target.parents:
+            raise UsageError(f"{target}: source and target must not contain each other ({source}); name a folder outside")
 
 
 REQUEST = Convert
@@ -130,23 +155,6 @@ def run(request: Convert) -> None:
     tell_finished(request)
 
 
-def _check_request(source: Path, target: Path, to: RecordFormat | None, dialect: Dialect, shards: int | None) -> None:
-    """Raise `UsageError` for a request that is impossible whatever the records."""
-    if to is not None:
-        dialect.check_fits((to,), "--to")
-    real_source, real_target = map(real_path, (source, target))
-    if real_source == real_target:
-        raise UsageError(f"{target}: is the source itself; name another file or folder for the result")
-    if source.is_file() and shards is None:
-        if target.is_dir():
-            raise UsageError(f"{target}: is a folder; name the file to write, or give --shards")
-        return
-    if target.is_file():
-        raise UsageError(f"{target}: is a file; name a folder for the records")
-    if real_target in real_source.parents or real_source in real_target.parents:
-        raise UsageError(f"{target}: source and target must not contain each other ({source}); name a folder outside")
-
-
 def _format_of_target(target: Path, to: RecordFormat | None) -> RecordFormat | None:
     """The format that the name of a file or folder says, or else `to`; raises `UsageError` where they contradict each other."""
     suffix = Path(target.name.removesuffix(".gz")).suffix[1:].lower()
@@ -156,12 +164,6 @@ def _format_of_target(target: Path, to: RecordFormat | None) -> RecordFormat | N
     if to is None:
         return RecordFormat(named)
     raise UsageError(f"--to {to}: {target} is the name of {named} files; name one for {to}, or leave --to out")
-
-
-def _other_format(found: set[RecordFormat], source: Path) -> RecordFormat:
-    if len(found) > 1:
-        raise UsageError(f"{source}: holds files of several formats; choose one with --to")
-    return next(name for name in DEFAULT_FORMATS if name not in found)
 
 
 def _check_pick(source: Path, pick: int | None, shape: Shape) -> None:
@@ -175,35 +177,25 @@ def _check_pick(source: Path, pick: int | None, shape: Shape) -> None:
         )
 
 
-def _convert_file(
-    data_set: DataSet, source: Path, target: Path, to: RecordFormat | None, dialect: Dialect, pick: int | None
-) -> tuple[RecordFormat, dict[str, dict[str, Any]]]:
-    """Convert a single file, without a manifest; returns (format, facts of the file)."""
+def _convert_file(data_set: DataSet, request: Convert) -> tuple[RecordFormat, dict[str, dict[str, Any]]]:
+    """Convert a single file, without a manifest; return its format and its entry."""
     from bertprep.records.convert import RecordConverter, deal, identify
     from bertprep.records.write import entry_of
 
+    source, target = place(request.source), place(request.target)
     identified = identify(source)
-    _check_pick(source, pick, identified.shape)
-    to = to or _other_format({identified.format}, source)
-    dialect.check_fits((to,), "--to")
+    _check_pick(source, request.pick, identified.shape)
+    to = request.choose_format({identified.format})
     if target.exists():
         identify(target)  # only records are replaced
-    (spans,) = deal([identified], None, pick)
-    with contextlib.closing(RecordConverter(to, dialect, _labels(data_set, identified))) as converter:
+    (spans,) = deal([identified], None, request.pick)
+    with contextlib.closing(RecordConverter(to, request.dialect, _labels(data_set, identified))) as converter:
         written = converter.convert(spans, target)
     return to, {target.name: entry_of(written)}
 
 
 def convert_data_set(
-    data_set: DataSet,
-    target: Path,
-    to: RecordFormat | None,
-    dialect: Dialect = DEFAULT_DIALECT,
-    shards: int | None = None,
-    pick: int | None = None,
-    part: Part | None = None,
-    workers: int = 1,
-    reporter: Reporter = SILENT,
+    data_set: DataSet, request: Convert, workers: int = 1
 ) -> tuple[RecordFormat, dict[str, dict[str, Any]], bool]:
     """Convert a data set with its manifest; return its format, the entries of the files, and whether any was made."""
     from bertprep.records.convert import RecordConverter, plan_outputs
@@ -212,11 +204,11 @@ def convert_data_set(
     from bertprep.work.run import Task
     from bertprep.work.run import run as run_tasks
 
+    target, shards, pick, dialect = place(request.target), request.shards, request.pick, request.dialect
     data_set = data_set if data_set.is_whole else data_set.by_itself()
-    sources = _identify_all(data_set, workers, reporter)
+    sources = _identify_all(data_set, workers, request.reporter)
     _check_pick(data_set.folder, pick, sources[0].shape)
-    to = to or _other_format({source.format for source in sources}, data_set.folder)
-    dialect.check_fits((to,), "--to")
+    to = request.choose_format({source.format for source in sources})
     outputs = plan_outputs(data_set, sources, to, shards, dialect, pick)
     kind = data_set.manifest.kind if data_set.manifest else RECORDS
     known = data_set.manifest.made_with if data_set.manifest else _sizes(sources[0].shape)
@@ -243,7 +235,7 @@ def convert_data_set(
     labels = _labels(data_set, sources[0])
     ledgers = ledgers_by_format(template, {to: target}, tasks, shapes, labels)
     with contextlib.closing(RecordConverter(to, dialect, labels, pred=sources[0].shape.pred, tidies=False)) as converter:
-        made = run_tasks(converter, ledgers, tasks, part, workers, reporter)
+        made = run_tasks(converter, ledgers, tasks, request.read_part(), workers, request.reporter)
     return to, made.manifests[to].files, bool(made.tasks)
 
 

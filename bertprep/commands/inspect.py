@@ -54,39 +54,29 @@ REQUEST = Inspect
 
 
 def run(request: Inspect) -> None:
-    """Print the examples."""
-    if not (file := place(request.file)).exists():
-        raise UsageError(f"{file}: does not exist; name a record file")
-    vocab = None if request.vocab is None else place(request.vocab)
-    show_examples(file, first=request.record, count=request.records, search=request.search, vocab=vocab, pieces=request.pieces)
+    """Print examples of a record file, or documents of a token shard, a sentence a line, from one on.
 
-
-def show_examples(
-    path: Path, *, first: int = 0, count: int = 3, search: str | None = None, vocab: Path | None = None, pieces: bool = False
-) -> None:
-    """Print `count` examples of a record file from record `first` on; with `search`, only of those that contain these words.
-
-    Of a token shard documents are printed, a sentence a line; with `search`, only the sentences that contain the words.
-
-    `vocab` defaults to the vocabulary next to the records. With `pieces`, word pieces are not joined to words.
+    With `search`, only those that contain these words are printed, and of a document only the sentences that do.
     """
     from bertprep.check.show import make_phrase, write_words
 
-    with _open(path, vocab) as source:
-        noun, total = source.noun, source.total
+    if not (file := place(request.file)).exists():
+        raise UsageError(f"{file}: does not exist; name a record file")
+    with _open(file, None if request.vocab is None else place(request.vocab)) as source:
+        noun, total, first = source.noun, source.total, request.record
         if not 0 <= first < total:
-            raise UsageError(f"--record {first}: {path} holds {noun}s 0 to {total - 1}")
+            raise UsageError(f"--record {first}: {file} holds {noun}s 0 to {total - 1}")
         about, found = [source.about], {}
-        chosen: Sequence[int] = range(first, min(first + max(count, 0), total))
-        if search is not None:
-            phrase = make_phrase(search, source.vocabulary)
+        chosen: Sequence[int] = range(first, min(first + request.records, total))
+        if request.search is not None:
+            phrase = make_phrase(request.search, source.vocabulary)
             found = source.find(phrase)
             about.append(f'{len(found):,} of {total:,} {noun}s have "{phrase}"')
-            chosen = [number for number in found if number >= first][: max(count, 0)]
+            chosen = [number for number in found if number >= first][: request.records]
         tell(*about)
         width, colour = _terminal()
         for number in chosen:
-            description, lines = source.show(number, found.get(number, set()), join=not pieces)
+            description, lines = source.show(number, found.get(number, set()), join=not request.pieces)
             tell("", f"{noun} {number}: {description}", *(write_words(words, width=width, colour=colour) for words in lines))
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bertprep.commands.convert import convert_data_set
+from bertprep.commands.convert import Convert, convert_data_set
 from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError, UsageError, first_line
 from bertprep.files.atomic import atomic_folder
@@ -83,7 +83,8 @@ def _convert(path: Path, found: DataSet, cache: Path) -> Path:
     with locked(cache, f"{name}.lock", wait=True):
         if not kept.is_dir():
             with atomic_folder(kept) as unfinished:
-                convert_data_set(found, unfinished, RecordFormat.ARROW, shards=1 if path.is_file() else None, workers=1)
+                shards = 1 if path.is_file() else None
+                convert_data_set(found, Convert(path, unfinished, to=RecordFormat.ARROW, shards=shards))
     has_splits = found.is_whole and found.splits != [""]
     return kept if has_splits else next(kept.glob(f"*/{STATE}")).parent
 

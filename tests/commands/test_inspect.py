@@ -7,7 +7,7 @@ import pytest
 
 from bertprep.check.show import example_words, find_phrase, make_phrase, write_words
 from bertprep.cli import main
-from bertprep.commands.inspect import show_examples
+from bertprep.commands.inspect import Inspect, run
 from bertprep.errors import UsageError
 from bertprep.instances import Vocabulary, load_vocabulary
 from bertprep.records import PretrainingExamples
@@ -158,7 +158,7 @@ def test_words_outside_the_vocabulary_are_in_no_record(vocabulary: Vocabulary) -
 
 
 def test_a_file_is_shown(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    show_examples(path, first=1, count=5)
+    run(Inspect(path, record=1, records=5))
     assert capsys.readouterr().out.splitlines() == [
         f"{path}: ofrecord, 3 records, 12 tokens, 3 predictions",
         "",
@@ -173,7 +173,7 @@ def test_a_file_is_shown(path: Path, capsys: pytest.CaptureFixture[str]) -> None
 @pytest.mark.parametrize("first", [-1, 3])
 def test_a_record_that_is_not_there(first: int, path: Path) -> None:
     with pytest.raises(UsageError, match=rf"^--record {first}: {path} holds records 0 to 2$"):
-        show_examples(path, first=first)
+        run(Inspect(path, record=first))
 
 
 def test_records_that_have_a_word(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -194,7 +194,7 @@ def test_a_terminal(
     monkeypatch.setenv("COLUMNS", "30")
     monkeypatch.setenv("NO_COLOR", no_colour)
     monkeypatch.setenv("TERM", "xterm")
-    show_examples(path, count=1)
+    run(Inspect(path, records=1))
     out = capsys.readouterr().out
     assert ("\x1b[" in out) == coloured
     assert len(out.splitlines()) == 5
@@ -226,5 +226,5 @@ def test_a_vocabulary_of_other_records(
 def test_a_damaged_record_is_still_shown(examples: PretrainingExamples, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     examples.input_ids[0] = 1_000_000
     write_examples([examples], {"ofrecord": path})
-    show_examples(path, count=1)
+    run(Inspect(path, records=1))
     assert "<1000000: not in the vocabulary>" in capsys.readouterr().out
