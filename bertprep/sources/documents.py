@@ -48,6 +48,7 @@ class Source:
     reader: str  # one of READERS, DUMP or MEMORY
     identity: dict[str, Any]  # its name, and a value that changes with its content
     field: str = "text"  # column or key that holds the text, if the reader needs one
+    texts: Callable[[], Iterable[str]] = tuple  # of one in memory, which one process reads, in order
 
     @property
     def is_plain(self) -> bool:
@@ -62,7 +63,7 @@ class Source:
     @property
     def is_known(self) -> bool:
         """Whether its identity changes with its content."""
-        return "read" not in self.identity
+        return self.reader != MEMORY or "sha256" in self.identity
 
     def metadata(self) -> dict[str, Any]:
         """Return what determines its documents: no name, where a checksum identifies the content."""
@@ -75,13 +76,6 @@ class Source:
     def documents(self) -> Iterable[str]:
         """Yield the documents, unchanged but for BookCorpus and Wikipedia; empty ones too."""
         return _bounded(READERS[self.reader](self), self)
-
-
-@dataclass(frozen=True)
-class MemorySource(Source):
-    """Text from an object of the caller; one process reads it, once and in order."""
-
-    texts: Callable[[], Iterable[str]] = tuple
 
 
 @dataclass(frozen=True)
@@ -125,7 +119,7 @@ def copy_stream(source: Source, path: Path) -> dict[str, Any]:
 
 def _open_stream(source: Source, stack: ExitStack) -> tuple[dict[str, str] | None, Iterator[str]]:
     """Return (what cleaning needs to know, the texts)."""
-    if isinstance(source, MemorySource):
+    if source.reader == MEMORY:
         return None, iter(source.texts())
     site, articles = read_dump(stack.enter_context(open_stream(source.location)), source.location)
     names = [sorted(site.file_namespaces), sorted(site.category_namespaces)]

@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 
 from bertprep.errors import BertprepError, UsageError, quoted
 from bertprep.files.places import place
-from bertprep.sources.documents import DUMP, MEMORY, TEXT, WHOLE, MemorySource, Source
+from bertprep.sources.documents import DUMP, MEMORY, TEXT, WHOLE, Source
 from bertprep.sources.fields import column_texts, find_column, row_text, show_names
 from bertprep.sources.readers import file_system, is_local, is_url, is_web, split_hops, suffixes
 from bertprep.untrusted import check_name, parse_json, read_bounded
@@ -235,7 +235,7 @@ def from_memory(dataset: object, split: str | None, field: str) -> list[Source]:
     schema = features.arrow_schema if features is not None else getattr(rows, "schema", None)
     name = None if schema is None else find_column(schema, field, what)
     read = partial(_texts_in_memory, rows, name, what, field)
-    return [MemorySource(what, MEMORY, {"read": uuid.uuid4().hex}, field, read)]
+    return [Source(what, MEMORY, {"read": uuid.uuid4().hex}, field, read)]
 
 
 def _texts_in_memory(rows: Any, name: str | None, what: str, field: str) -> Iterator[str]:
