@@ -90,12 +90,12 @@ class Status:
 
 
 def in_use() -> bool:
-    """Whether this process has used a store; a fork of it cannot use one, since obstore's threads do not survive it."""
+    """Return whether this process has used a store; a fork of it cannot use one, since obstore's threads do not survive it."""
     return bool(_stores)
 
 
 def is_in_memory() -> bool:
-    """Whether this process has a store in its memory, which other processes cannot use."""
+    """Return whether this process has a store in its memory, which other processes cannot use."""
     return bool(_memory)
 
 

@@ -58,7 +58,7 @@ def _column_of(feature: Feature) -> Column:
 
 
 def _columns_of(kind: type[Examples]) -> tuple[Column, ...]:
-    """The columns of a kind, in the order in which tokenizers give them: segments before the mask."""
+    """Return the columns of a kind, in the order in which tokenizers give them: segments before the mask."""
     found = [_column_of(feature) for feature in kind.features if feature.column]
     mask = next(i for i, each in enumerate(found) if each.feature == "input_mask")
     return (*found[:mask], found[mask + 1], found[mask], *found[mask + 2 :])
@@ -70,12 +70,12 @@ LABELS = next(each for each in COLUMNS[MaskedExamples] if each.feature == "maske
 
 
 def row_bytes(shape: Shape) -> int:
-    """The bytes of a row of such records in an Arrow file."""
+    """Return the bytes of a row of such records in an Arrow file."""
     return sum(values_in(column, shape) * np.dtype(column.dtype).itemsize for column in COLUMNS[shape.kind])
 
 
 def rows_in_batch(shape: Shape) -> int:
-    """How many rows each record batch of an Arrow file has but the last: what a few megabytes hold, 1,024 at most.
+    """Return how many rows each record batch of an Arrow file has but the last: what a few megabytes hold, 1,024 at most.
 
     >>> from bertprep.records.examples import PretrainingExamples
     >>> [rows_in_batch(Shape(PretrainingExamples, seq, 20)) for seq in (128, 512, 65_535)]
@@ -176,7 +176,7 @@ def _explain_predictions(examples: MaskedExamples, row: int) -> NoColumnsError:
 
 
 def schema_of(shape: Shape, labels: Sequence[str] = ()) -> pa.Schema:
-    """The Arrow schema of such records; `labels` are the names of a classification's classes, where they are known.
+    """Return the Arrow schema of such records; `labels` are the names of a classification's classes, where they are known.
 
     Its metadata has what `datasets` keeps there, the features with their class names, and under `METADATA` the shape.
     """
@@ -192,7 +192,7 @@ def schema_of(shape: Shape, labels: Sequence[str] = ()) -> pa.Schema:
 
 
 def features_of(shape: Shape, labels: Sequence[str] = ()) -> dict[str, Any]:
-    """The same as `datasets` writes its `Features` as JSON."""
+    """Return the columns as `datasets` writes its `Features` in JSON."""
     features: dict[str, Any] = {}
     for column in COLUMNS[shape.kind]:
         value: dict[str, Any] = {"dtype": np.dtype(column.dtype).name, "_type": "Value"}
@@ -207,7 +207,7 @@ def features_of(shape: Shape, labels: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def values_in(column: Column, shape: Shape) -> int:
-    """How many values a row has in a column."""
+    """Return how many values a row has in a column."""
     return shape.seq if column.width == "seq" else 1
 
 

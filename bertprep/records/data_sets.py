@@ -143,7 +143,7 @@ class DataSet:
         return matched[1] if matched and CORPUS.holds(matched[1]) else "corpus"
 
     def paths(self, split: str) -> list[Path]:
-        """The files of a split; where there are no splits, or one was named by itself, all files are training data."""
+        """Return the files of a split; where there are no splits, or one was named by itself, all files are training data."""
         has_no_splits = not self.is_whole or self.splits == [""]
         return [self.folder / name for name, of in self.files.items() if (TRAINING if has_no_splits else of) == split]
 
@@ -153,12 +153,12 @@ class DataSet:
         return list(dict.fromkeys(map(_own_name, self.left_out)))
 
     def second_test(self, split: str) -> DataSet:
-        """A split that was left out, named by itself."""
+        """Return a split that was left out, named by itself."""
         files = {name: TEST for name in self.left_out if _own_name(name) == split}
         return replace(self, files=files, left_out=(), is_whole=False)
 
     def by_itself(self) -> DataSet:
-        """The split or the files that were named, as a folder without splits or a manifest."""
+        """Return the split or the files that were named, as a folder without splits or a manifest."""
         folder = (self.folder / next(iter(self.files))).parent
         return replace(
             self, folder=folder, files={Path(name).name: "" for name in self.files}, root=Root(folder), manifest=None
@@ -166,7 +166,7 @@ class DataSet:
 
 
 def find_data_sets(paths: Iterable[Path | str]) -> list[DataSet]:
-    """The data sets of files and folders; raises `UsageError` where a path does not exist or holds none."""
+    """Return the data sets of files and folders; raises `UsageError` where a path does not exist or holds none."""
     found: list[DataSet] = []
     named: dict[Path, list[Path]] = {}  # folder of a data set -> files of it
     tokens: dict[Path, list[Path]] = {}  # the same of token shards
@@ -240,7 +240,7 @@ def find_records(path: Path, prefer: Sequence[str] = ()) -> DataSet:
 
 
 def find_token_shards(paths: Sequence[Path]) -> DataSet:
-    """The same of token shards, which several files may name: `files` are their .bin, by split."""
+    """Return as `find_records` does the token shards that paths name: `files` are their .bin, by split."""
     sets = find_data_sets(paths)
     found = [each for each in sets if each.kind == TOKEN_SHARDS]
     if not found:
@@ -258,7 +258,7 @@ def find_token_shards(paths: Sequence[Path]) -> DataSet:
 
 
 def load_vocabulary_of(data_set: DataSet, vocab: Path | None = None) -> Vocabulary:
-    """The vocabulary of a data set: `vocab`, or the one beside it.
+    """Return the vocabulary of a data set: `vocab`, or the one beside it.
 
     Raises `UsageError` where there is none, `BertprepError` where it is not the one that the manifest names.
     """
@@ -277,7 +277,7 @@ def load_vocabulary_of(data_set: DataSet, vocab: Path | None = None) -> Vocabula
 
 
 def _finished(path: Path, chosen: DataSet, notes: tuple[str, ...]) -> DataSet:
-    """A data set that was chosen, without files that do not belong to it; raises as `find_records` does."""
+    """Return a data set that was chosen, without files that do not belong to it; raises as `find_records` does."""
     if chosen.problem:
         raise chosen.problem
     if chosen.is_unfinished and not path.is_file():
@@ -308,13 +308,13 @@ def find_training_records(path: Path, prefer: Sequence[str] = ()) -> DataSet:
 
 
 def find_training_tokens(path: Path) -> DataSet:
-    """The same of token shards."""
+    """Return as `find_training_records` does the data set of token shards."""
     found = find_token_shards([path])
     return found if path.is_file() or found.is_whole or found.splits != [TRAINING] else find_token_shards([found.folder])
 
 
 def _choose(path: Path, found: Sequence[DataSet], prefer: Sequence[str]) -> tuple[DataSet, tuple[str, ...]]:
-    """The data set that a path names, of those found under it, and a line where that could surprise."""
+    """Return the data set that a path names, of those found under it, and a line where that could surprise."""
     own = [each for each in found if each.folder == path or not each.is_whole]
     formats = {each.folder.name: each for each in found if each.folder.parent == path and each.folder.name in RECORD_FORMATS}
     preferred = [formats[name] for name in prefer if name in formats]
@@ -333,7 +333,7 @@ def _choose(path: Path, found: Sequence[DataSet], prefer: Sequence[str]) -> tupl
 
 
 def _search(folder: Path, seen: set[str], passed: list[str]) -> Iterator[DataSet]:
-    """The data set that a folder is, then those in the folders below it."""
+    """Yield the data set that a folder is, then those in the folders below it."""
     if (real := str(real_path(folder))) in seen:  # links may lead in a circle
         return
     seen.add(real)
@@ -408,7 +408,7 @@ def _without_numbers(name: str) -> str:
 
 
 def sniff_format(path: Path) -> RecordFormat | None:
-    """The format that the first bytes of a file say it has, compressed or not; None for anything else.
+    """Return the format that the first bytes of a file say it has, compressed or not; None for anything else.
 
     Arrow and Parquet must have a column of tokens.
     """
@@ -438,7 +438,7 @@ def _named_tokens(path: Path, *, is_folder: bool) -> list[Path]:
 
 
 def _token_bins(paths: Iterable[Path]) -> list[Path]:
-    """The .bin of each token shard whose .idx is one of these files; that may lack its .bin."""
+    """Return the .bin of each token shard whose .idx is one of these files; that may lack its .bin."""
     found = (path for path in paths if path.suffix == ".idx" and not path.name.startswith((".", "_")) and has_index(path))
     return [token_files(path)[TokenFile.BIN] for path in found]
 
@@ -448,12 +448,12 @@ def _bins(names: Iterable[str]) -> list[str]:
 
 
 def _tokens(folder: Path, names: Iterable[str]) -> DataSet:
-    """The same as `_records` for token shards."""
+    """Return the data set of these token shards."""
     return replace(_records(folder, names, (TOKEN_SHARDS,)), kind=TOKEN_SHARDS)
 
 
 def _records(folder: Path, names: Iterable[str], kinds: Collection[str] = RECORD_KINDS) -> DataSet:
-    """The data set of these files, with what lies beside them."""
+    """Return the data set of these files, with what lies beside them."""
     root = find_root(folder)
     files = _ordered(names)
     manifest, problem, is_unfinished = None, None, False
@@ -469,7 +469,7 @@ def _records(folder: Path, names: Iterable[str], kinds: Collection[str] = RECORD
 
 
 def find_split(split: str, names: Iterable[str]) -> str | None:
-    """Which of the names of splits is meant: the same, or what bertprep itself calls it; None where there is none.
+    """Return which of the names of splits is meant: the same, or what bertprep itself calls it; None where there is none.
 
     >>> [find_split(split, ["training", "dev"]) for split in ("train", "test", "validation")]
     ['training', 'dev', None]
@@ -480,7 +480,7 @@ def find_split(split: str, names: Iterable[str]) -> str | None:
 
 
 def _own_name(name: str) -> str:
-    """The split of a file as its folder or its name calls it; "" for none."""
+    """Return the split of a file as its folder or its name calls it; "" for none."""
     first, _, rest = name.partition("/")
     if rest:
         return first if first in SPLIT_NAMES else ""
@@ -493,7 +493,7 @@ def _split_of(name: str) -> str:
 
 
 def _second_tests(folder: Path, names: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The files of all test splits but one, and a line on each such split."""
+    """Return the files of all test splits but one, and a line on each such split."""
     found: dict[str, list[str]] = {}
     for name in names:
         if _split_of(name) == TEST:
@@ -516,7 +516,7 @@ def _ordered(names: Iterable[str]) -> dict[str, str]:
 
 
 def _note(folder: Path, names: Sequence[str], why: str) -> tuple[str, ...]:
-    """A line on files that are passed over, where there are any."""
+    """Return a line on files that are passed over, where there are any."""
     more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
     are = "are" if len(names) > 1 else "is"
     return (f"{folder / names[0]}{more}: {are} {why}; skipped",) if names else ()

@@ -86,18 +86,18 @@ class Examples:
 
     @classmethod
     def empty(cls, count: int, *, seq: int, pred: int = 0) -> Self:
-        """Arrays for `count` records, to be read into."""
+        """Return arrays for `count` records, to be read into."""
         return cls.empty_as(count, [feature.dtype for feature in cls.features], seq=seq, pred=pred)
 
     @classmethod
     def empty_as(cls, count: int, dtypes: Sequence[type[np.generic]], *, seq: int, pred: int) -> Self:
-        """The same with arrays of other types."""
+        """Return arrays of other types for `count` records."""
         shapes: dict[Width, tuple[int, ...]] = {"seq": (count, seq), "pred": (count, pred), "one": (count,)}
         return cls(*(np.empty(shapes[each.width], dtype) for each, dtype in zip(cls.features, dtypes, strict=True)))
 
     @classmethod
     def feature(cls, name: str) -> Feature:
-        """The feature of that name."""
+        """Return the feature of that name."""
         return next(feature for feature in cls.features if feature.name == name)
 
     @property
@@ -128,7 +128,7 @@ class Examples:
         return self.table()
 
     def table(self) -> NDArray[np.int64]:
-        """The same for rows that are written, whose masks, segments and labels may be bytes."""
+        """Return the addresses of rows to be written, whose masks, segments and labels may be bytes."""
         rows: list[int] = []
         for array, feature in zip(self.arrays, self.features, strict=True):
             if (
@@ -149,7 +149,7 @@ class Examples:
         return len(self.input_ids)
 
     def __getitem__(self, rows: slice) -> Self:
-        """Some of the records, in the same memory."""
+        """Return some of the records, in the same memory."""
         return type(self)(*(array[rows] for array in self.arrays))
 
 
@@ -263,12 +263,12 @@ KINDS: tuple[type[Examples], ...] = (
 
 
 def kind_made_with(settings: InstanceSettings) -> type[MaskedExamples]:
-    """The kind of the records that `create` makes with these settings."""
+    """Return the kind of the records that `create` makes with these settings."""
     return PretrainingExamples if settings.has_pairs else MaskedExamples
 
 
 def rows_in_block(most: int, *, seq: int, pred: int, kind: type[Examples] = PretrainingExamples) -> int:
-    """How many records of that shape to read at a time: `most`, or as many as `BLOCK_BYTES` hold, but one at the least.
+    """Return how many records of that shape to read at a time: `most`, or as many as `BLOCK_BYTES` hold, but one at the least.
 
     >>> rows_in_block(256, seq=512, pred=80), rows_in_block(256, seq=65_535, pred=9_830)
     (256, 4)
@@ -277,7 +277,7 @@ def rows_in_block(most: int, *, seq: int, pred: int, kind: type[Examples] = Pret
 
 
 def kind_of(lists: Mapping[str, bool]) -> type[Examples]:
-    """The kind of a record with these features, of which the values are true that are lists of floats.
+    """Return the kind of a record with these features, of which the values are true that are lists of floats.
 
     That of which it has the most features: all of them, if there is such a kind, or else the one that it was to be.
 

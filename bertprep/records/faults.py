@@ -37,7 +37,7 @@ def explain(
     problem: NDArray[np.int64],
     kind: type[Examples] = PretrainingExamples,
 ) -> BertprepError:
-    """The error for a fault of `record`, which should be of that kind, with what the kernel noted about it."""
+    """Return the error for a fault of `record`, which should be of that kind, with what the kernel noted about it."""
     found, expected = int(problem[numbers.FOUND]), int(problem[numbers.EXPECTED])
     return BertprepError(
         f"{path}: record {record}: {_words(record_format, fault, kind, int(problem[numbers.FEATURE]), found, expected)}"
@@ -98,7 +98,7 @@ def _beyond_model(what: str, feature: Feature, found: int, expected: int) -> str
 
 
 def _expected(feature: Feature, found: int, expected: int) -> str:
-    """How many values there should be, and why: two features of the first record set the numbers for all others."""
+    """Return how many values there should be, and why: two features of the first record set the numbers for all others."""
     if feature.width == "one":
         return f"{expected}"
     measure = "input_ids" if feature.width == "seq" else "masked_lm_positions"

@@ -160,7 +160,7 @@ def _decompressed(path: Path, file: BinaryIO) -> mmap.mmap | bytes:
 
 
 def find_format(path: Path, data: NDArray[np.uint8], *, is_whole: bool = True) -> RecordFormat:
-    """The format of the file with these bytes, or that begins with them.
+    """Return the format of the file with these bytes, or that begins with them.
 
     Raises `BertprepError` where it has none of them or is empty.
     """
@@ -187,7 +187,7 @@ def find_format(path: Path, data: NDArray[np.uint8], *, is_whole: bool = True) -
 
 
 def masked_checksum(data: NDArray[np.uint8]) -> int:
-    """The masked CRC-32C of TFRecord.
+    """Return the masked CRC-32C of TFRecord.
 
     >>> hex(masked_checksum(np.frombuffer(b"123456789", np.uint8)))
     '0xc78ab0e5'

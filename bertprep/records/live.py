@@ -166,7 +166,7 @@ class LiveExamples(ColumnDataset):
         return to_columns(examples)
 
     def batches(self, size: int, *, first: int = 0, stop: int | None = None, rows: range | None = None) -> Iterator[Examples]:
-        """The batches of steps `first` to stop - 1, or endlessly, over all epochs; of each its `rows`, or all.
+        """Yield the batches of steps `first` to stop - 1, or endlessly, over all epochs; of each its `rows`, or all.
 
         Step n has the positions from n * size on. The arrays of a batch are overwritten by the next.
         """
@@ -196,7 +196,7 @@ class LiveExamples(ColumnDataset):
         return [TOKENS]
 
     def numbers_of(self, epoch: int, shards: NDArray[np.int64], records: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Numbers with epoch, shard and record in their bits, above those of `create`'s records."""
+        """Return numbers with epoch, shard and record in their bits, above those of `create`'s records."""
         numbers: NDArray[np.int64] = (self._key_of(epoch, shards) << _RECORD_BITS) + records
         return numbers
 
@@ -222,7 +222,7 @@ class LiveExamples(ColumnDataset):
         return counts[shards]
 
     def place_of(self, number: int) -> tuple[Path, int]:
-        """The token shard that an example is made of, and its number among the shard's: what an error or a log names."""
+        """Return the token shard that an example is made of, and its number among the shard's: what an error or a log names."""
         keys, records = self._located(np.array([number], np.int64))
         return self.token_shards[self._of_key(int(keys[0]))[1]].bin, int(records[0])
 
@@ -271,7 +271,7 @@ class LiveExamples(ColumnDataset):
         return int(numbers[0]) >> _RECORD_BITS + self._shard_bits > 0
 
     def _located(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The key of the shard that each example is of, and its number there."""
+        """Return the key of the shard that each example is of, and its number there."""
         if self._is_ordered(numbers):
             return numbers >> _RECORD_BITS, numbers & (1 << _RECORD_BITS) - 1
         ends = np.cumsum(self.counts(0, np.arange(self.shards)))
@@ -281,7 +281,7 @@ class LiveExamples(ColumnDataset):
         return self._key_of(0, shards), numbers - np.concatenate([[0], ends])[shards]
 
     def _groups_of(self, keys: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The group that each key is of."""
+        """Return the group that each key is of."""
         groups = np.empty_like(keys)
         epochs = (keys >> self._shard_bits) - 1
         for epoch in np.unique(epochs).tolist():
@@ -290,7 +290,7 @@ class LiveExamples(ColumnDataset):
         return groups
 
     def _seeded(self, epoch: int) -> int:
-        """The epoch whose seeds are taken."""
+        """Return the epoch whose seeds are taken."""
         return 0 if self.repeat_epochs else epoch
 
     def _make_group(self, number: int) -> _Group:
@@ -298,7 +298,7 @@ class LiveExamples(ColumnDataset):
         return _Group({key: self._make(key) for key in self._key_of(epoch, np.sort(shards)).tolist()})
 
     def _make(self, key: int) -> Instances:
-        """The instances of a shard in an epoch."""
+        """Return the instances of a shard in an epoch."""
         epoch, shard = self._of_key(key)
         tokens = self.token_shards[shard].read(self.vocabulary, pairs=self.settings.has_pairs)
         seed = epoch_seed(self.settings, epoch=self._seeded(epoch), shard=self._shard_numbers[shard])
@@ -316,7 +316,7 @@ Records: TypeAlias = RecordSet | LiveExamples
 
 
 def shards_of(data_set: DataSet, split: str) -> tuple[TokenShard, ...]:
-    """The token shards of a split, in the order of their numbers."""
+    """Return the token shards of a split, in the order of their numbers."""
     found = data_set.paths(split)
     if not found:
         raise UsageError(f"{data_set.folder}: has no {split} split of token shards; name a folder that has it")
@@ -325,7 +325,7 @@ def shards_of(data_set: DataSet, split: str) -> tuple[TokenShard, ...]:
 
 
 def is_cased(data_set: DataSet) -> bool:
-    """Whether token shards are of text as it was written; they are not where nothing tells."""
+    """Return whether token shards are of text as it was written; they are not where nothing tells."""
     return bool(data_set.manifest.made_with["cased"]) if data_set.manifest else False
 
 

@@ -32,7 +32,7 @@ class Order(Protocol):
     """Which record comes at a position, counted over all epochs: an epoch is continued by the next one, nothing is left out."""
 
     def numbers(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The numbers of the records at `positions`, an array of any shape."""
+        """Return the numbers of the records at `positions`, an array of any shape."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ class ShardOrder:
 
 
 def permute(positions: NDArray[np.int64], size: int, *, seed: int, epoch: int, group: int | None = None) -> NDArray[np.int64]:
-    """The record numbers at `positions` of an epoch, all below `size`; a one-to-one function for each key.
+    """Return the record numbers at `positions` of an epoch, all below `size`; a one-to-one function for each key.
 
     The key is (seed, epoch), or (seed, epoch, group) for the records of a group of shards.
 

@@ -73,7 +73,7 @@ def select_records(records: ArrayLike, count: int, where: Path | str) -> NDArray
 def describe_file(
     data: NDArray[np.uint8], record_format: RecordFormat, offsets: NDArray[np.int64], start: int = 0
 ) -> NDArray[np.int64]:
-    """The file with these bytes, from `start` on, as kernels see it; holds as long as both arrays."""
+    """Return the file with these bytes, from `start` on, as kernels see it; holds as long as both arrays."""
     row = np.zeros(n.FILE_WIDTH, np.int64)
     row[[n.FILE_SIZE, n.FILE_FORMAT]] = data.size - start, record_format.number
     row[[n.FILE_DATA, n.FILE_OFFSETS]] = data.ctypes.data + start, offsets.ctypes.data

@@ -75,7 +75,7 @@ class ColumnDataset:
         raise NotImplementedError
 
     def __iter__(self) -> Iterator[Row]:
-        """All rows in order, read in blocks."""
+        """Yield all rows in order, read in blocks."""
         for start in range(0, len(self), _BLOCK):
             yield from self.__getitems__(range(start, min(start + _BLOCK, len(self))))
 
@@ -95,7 +95,7 @@ class ColumnDataset:
         return self.__getitems__(rows).columns  # type: ignore[arg-type]
 
     def __getitems__(self, rows: Sequence[int] | NDArray[Any]) -> RecordBatch:
-        """The records of a list of numbers, in its order: what `DataLoader` gives to its `collate_fn`."""
+        """Return the records of a list of numbers, in its order: what `DataLoader` gives to its `collate_fn`."""
         rows = list(rows) if isinstance(rows, tuple) else rows  # as some samplers give
         return RecordBatch(self._read(select_records(rows, len(self), self._where)))
 
@@ -194,7 +194,7 @@ class RecordDataset(ColumnDataset):
             raise BertprepError(f"{path}: record {record}: {error}; bertprep.records.open reads it as it is") from error
 
     def _open(self) -> RecordSet:
-        """The files, as this process has opened them: a forked worker must not share its parent's lock."""
+        """Return the files, as this process has opened them: a forked worker must not share its parent's lock."""
         if self._records is None or self._process != os.getpid():
             records = RecordSet(self._paths, self._split, is_own_name=True)
             if (records.shape, len(records)) != (self._shape, self._count):

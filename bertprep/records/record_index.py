@@ -93,7 +93,7 @@ def index_records(paths: Sequence[Path], kept_at: Path) -> list[IndexedFile]:
 
 
 def index_path(folder: Path) -> Path:
-    """Where the index of the files in a folder is kept; that of objects is among their copies."""
+    """Return where the index of the files in a folder is kept; that of objects is among their copies."""
     if isinstance(folder, ObjectPath):
         return kept_about(folder / INDEX)
     is_split = folder.name in SPLIT_NAMES or find_root(folder).prefix

@@ -125,7 +125,7 @@ class RecordSet:
         return sorted({file.format for file in self._files})
 
     def place_of(self, number: int) -> tuple[Path, int]:
-        """The file that has a record, and the record's number in it: what an error or a log names."""
+        """Return the file that has a record, and the record's number in it: what an error or a log names."""
         file = int(np.searchsorted(self._ends, number, side="right"))
         return self._files[file].path, number - int(self._starts[file])
 
@@ -306,7 +306,7 @@ def _with_status(data_set: DataSet, files: list[Path]) -> list[Path]:
 
 
 def _with_room(files: list[IndexedFile], data: Sequence[Path | str], split: str) -> list[IndexedFile]:
-    """The files, where those that do not say it have room for as many predictions as any has, so that all are alike.
+    """Return the files, where those that do not say it have room for as many predictions as any has, so that all are alike.
 
     Other splits of the same data count, so that these have the same shape, whichever is opened.
     """

@@ -53,7 +53,7 @@ class TokenFile(str, Enum):
 
 
 def token_files(path: Path) -> dict[TokenFile, Path]:
-    """Both files of a token shard, of which `path` names either.
+    """Return both files of a token shard, of which `path` names either.
 
     >>> [file.name for file in token_files(Path("x_00000.idx")).values()]
     ['x_00000.bin', 'x_00000.idx']
@@ -89,7 +89,7 @@ class TokenShard:
         return {path: self.checksums[each] if self.checksums else None for each, path in token_files(self.bin).items()}
 
     def read(self, vocabulary: Vocabulary, *, pairs: bool = True) -> TokenizedShard:
-        """The tokens, to make `pairs` of sentences of or not; raises as `read_token_shard` and `check_sentences` do."""
+        """Return the tokens, to make `pairs` of sentences of or not; raises as `read_token_shard` and `check_sentences` do."""
         shard = read_token_shard(self.bin, vocabulary, self.checksums)
         if pairs and self.checksums is None:
             check_sentences(self.bin, shard)
@@ -110,7 +110,7 @@ class TokenShard:
 
 
 def has_index(path: Path) -> bool:
-    """Whether a file is the .idx of a token shard, or there is one beside a .bin, as far as their beginning tells."""
+    """Return whether a file is the .idx of a token shard, or there is one beside a .bin, as far as their beginning tells."""
     try:
         with open_head(token_files(path)[TokenFile.IDX]) as file:
             return file.read(len(MAGIC)) == MAGIC
@@ -180,7 +180,7 @@ def read_token_shard(
 
 
 def has_sentences(shard: TokenizedShard) -> bool:
-    """Whether a document has more than one sequence."""
+    """Return whether a document has more than one sequence."""
     return shard.sentences > shard.documents
 
 
