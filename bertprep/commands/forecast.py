@@ -18,10 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bertprep import pool
-from bertprep.commands.shard import check_text_files, choose_corpus, downloaded_sources, finished_shards, shard
+from bertprep.commands.shard import check_text_files, choose_corpus, downloaded_sources, finished_shards, missing_shards, shard
 from bertprep.commands.vocab import find_vocabulary
 from bertprep.config import ShardSettings
-from bertprep.errors import UsageError
 from bertprep.files.atomic import atomic_file, temporary_folder
 from bertprep.files.free_space import FreeSpace, free_space
 from bertprep.files.places import place
@@ -176,8 +175,7 @@ def _shards_of(workspace: Workspace, corpus: str, folder: Path, workers: int) ->
         manifest = shard_corpus(made, part, chosen, ShardSettings(), workers=workers, reporter=SILENT)
         shards += _listed(manifest, made.sharded(part), sum(sizes) / made_of)
     if not shards:
-        advice = f"make them first: bertprep shard --input FILES --corpus {corpus}"
-        raise UsageError(f"--corpus {corpus}: has no text shards in {sharded}; {advice}")
+        raise missing_shards(workspace, corpus)
     return shards
 
 

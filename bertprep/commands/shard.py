@@ -75,8 +75,6 @@ class Shard(ShardSettings, OfCorpus, InParts):
 
         Raises `UsageError` for a request that cannot be met, `BertprepError` for incomplete data.
         """
-        from bertprep.sources.documents import TEXT, Source
-        from bertprep.sources.inputs import find_sources
         from bertprep.text.shards import shard_corpus
 
         reporter, part, workspace = self.reporter, self.read_part(), self.workspace
@@ -101,21 +99,7 @@ class Shard(ShardSettings, OfCorpus, InParts):
             check_not_downloaded(workspace, corpus)
         if reporter.enabled and self.corpus is None and not inputs:
             say(f"shard: using {corpus} (--corpus names another{'' if is_given else ', --input your own text'})")
-        sources: Sequence[Source] = ()
-        if is_given and dataset is None:
-            fetch = partial(_fetch, request=self)
-            sources = find_sources(inputs, field=self.field, one_document=self.one_document, fetch=fetch)
-        elif is_given:
-            sources = _find_data_set(self)
-        elif corpus == SAMPLE:
-            sources = [Source(str(write_sample(workspace)), TEXT, {})]
-        elif parts_of(corpus):
-            sources = [source for name in parts_of(corpus) for source in downloaded_sources(workspace, name)]
-        else:
-            raise UsageError(
-                f"--corpus {corpus}: has no text shards in {workspace.sharded(corpus)}; "
-                f"make them first: bertprep shard --input FILES --corpus {corpus}"
-            )
+        sources = _find_text(self, corpus)
         return shard_corpus(workspace, corpus, sources, settings, workers=workers, reporter=reporter, about=about, part=part)
 
 
@@ -132,6 +116,31 @@ def run(request: Shard) -> None:
         if count := manifest.counts.get(cause):
             tell(f"{counted(count, 'document')} dropped: {why}")
     tell_finished(request)
+
+
+def _find_text(request: Shard, corpus: str) -> Sequence[Source]:
+    """Return the text that becomes the shards of a corpus: what was given, the sample, or downloads."""
+    from bertprep.sources.documents import TEXT, Source
+    from bertprep.sources.inputs import find_sources
+
+    if request.inputs:
+        fetch = partial(_fetch, request=request)
+        return find_sources(request.inputs, field=request.field, one_document=request.one_document, fetch=fetch)
+    if request.dataset is not None:
+        return _find_data_set(request)
+    if corpus == SAMPLE:
+        return [Source(str(write_sample(request.workspace)), TEXT, {})]
+    if parts := parts_of(corpus):
+        return [source for name in parts for source in downloaded_sources(request.workspace, name)]
+    raise missing_shards(request.workspace, corpus)
+
+
+def missing_shards(workspace: Workspace, corpus: str) -> UsageError:
+    """Return the error for a corpus of the user's own that has no text shards."""
+    return UsageError(
+        f"--corpus {corpus}: has no text shards in {workspace.sharded(corpus)}; "
+        f"make them first: bertprep shard --input FILES --corpus {corpus}"
+    )
 
 
 def _fetch(location: str, request: Shard) -> Fetched | None:
