@@ -145,7 +145,7 @@ def read_first_records(data_set: DataSet) -> Iterator[FirstRecords]:
         read[split] += 1
         if read[split] > _FIRST_FILES:
             continue
-        with contextlib.suppress(BertprepError), contextlib.closing(RecordScan(data_set.folder / name, name)) as scan:
+        with contextlib.suppress(BertprepError), RecordScan(data_set.folder / name, name) as scan:
             block = next(scan.intact_blocks(_FIRST_RECORDS), None) if scan.seq else None
             if block:
                 yield FirstRecords(split, block[0], scan.knows_pred)

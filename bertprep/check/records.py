@@ -7,7 +7,6 @@ tables; what only records of fine-tuning have, `bertprep.check.tasks` checks.
 from __future__ import annotations
 
 import math
-from contextlib import closing
 from dataclasses import dataclass, replace
 from unicodedata import category
 
@@ -178,7 +177,7 @@ def check_file(rules_of: dict[str, RecordRules], sample: int | None, task: FileT
     size_bytes = path.stat().st_size if path.is_file() else 0
     report = FileReport(FileFacts(task.name, task.split, 0, size_bytes), totals={"examples": 0} if path.is_file() else {})
     try:
-        with closing(RecordScan(path, task.name, rules.pred or None)) as scan:
+        with RecordScan(path, task.name, rules.pred or None) as scan:
             report.facts = FileFacts(task.name, task.split, len(scan), size_bytes)
             report.format, report.totals = scan.format, {"examples": len(scan)}
             if scan.seq and len(scan):

@@ -24,7 +24,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -41,6 +40,7 @@ from bertprep.records.columns import Columns, to_columns
 from bertprep.records.data_sets import DataSet, find_token_shards, load_vocabulary_of
 from bertprep.records.examples import Examples, Shape, kind_made_with
 from bertprep.records.order import ShardOrder
+from bertprep.records.reader import check_room
 from bertprep.records.record_dataset import ColumnDataset
 from bertprep.records.record_set import BadRecordError, RecordSet
 from bertprep.records.rows import RowMaker, addresses
@@ -124,12 +124,6 @@ class LiveExamples(ColumnDataset):
         self.order = ShardOrder(self, seed=self.seed, group=self.shuffle_shards)
         self.set_epoch(self.epoch)
         self._groups, self._single = _Groups(self._make_group), _Groups(lambda key: _Group({key: self._make(key)}))
-
-    def __enter__(self) -> LiveExamples:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        self.close()
 
     def close(self) -> None:
         """Give the memory back and end the thread; what is asked for later is made again."""
@@ -233,8 +227,7 @@ class LiveExamples(ColumnDataset):
 
     def gather_into(self, examples: Examples, numbers: NDArray[np.int64]) -> None:
         """Write the examples of an array of numbers, in its order, to the first rows."""
-        if examples.shape != self.shape or len(numbers) > len(examples):
-            raise ValueError(f"{len(numbers)} examples of {self.seq}/{self.pred} do not fit {len(examples)} rows")
+        check_room(examples, self.shape, 0, len(numbers), str(self))
         if not len(numbers):
             return
         self._check_process()

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -29,6 +28,7 @@ from bertprep.records.file_bytes import FileBytes
 
 if TYPE_CHECKING:
     import datasets
+    from typing_extensions import Self
 
     from bertprep.records.arrow_reader import Table
 
@@ -107,7 +107,29 @@ def find_offsets(
     return offsets[: records + 1].copy(), fault
 
 
-class RecordFile:
+class Closing:
+    """What is closed at the end of a `with` block."""
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+def check_room(examples: Examples, shape: Shape, row: int, count: int, where: str) -> None:
+    """Raise `ValueError` unless `count` records of this shape fit into the arrays from `row` on."""
+    if examples.shape != shape or row < 0 or row + count > len(examples):
+        raise ValueError(
+            f"{where}: room for {len(examples)} {examples.title} records of {examples.seq}/{examples.pred}, "
+            f"needed for {count} {shape.kind.title} records of {shape.seq}/{shape.pred} from row {row}"
+        )
+
+
+class RecordFile(Closing):
     """The records of one file, by index from 0; for one thread at a time.
 
     `format` is "tfrecord", "ofrecord", "arrow" or "parquet"; `kind` is the class of the records, `seq` and `pred` are the first
@@ -138,12 +160,6 @@ class RecordFile:
         except BaseException:
             self.close()
             raise
-
-    def __enter__(self) -> RecordFile:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        self.close()
 
     def close(self) -> None:
         """Give the file's memory back; what was read stays."""
@@ -177,13 +193,8 @@ class RecordFile:
             raise ValueError(f"{self.path}: is closed")
         is_run = isinstance(records, range) and records.step == 1 and 0 <= records.start <= records.stop <= len(self)
         chosen = records if is_run else select_records(records, len(self), self.path)
-        count = len(chosen)
-        if examples.shape != self.shape or row < 0 or row + count > len(examples):
-            raise ValueError(
-                f"{self.path}: room for {len(examples)} {examples.title} records of {examples.seq}/{examples.pred}, "
-                f"needed for {count} {self.kind.title} records of {self.seq}/{self.pred} from row {row}"
-            )
-        fault = self._read(chosen, examples, row) if count else 0
+        check_room(examples, self.shape, row, len(chosen), str(self.path))
+        fault = self._read(chosen, examples, row) if len(chosen) else 0
         if fault < 0:
             raise self._explain(fault, int(chosen[self._notes[n.ROW]]))
 

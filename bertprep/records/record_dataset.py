@@ -14,7 +14,6 @@ import operator
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 import numpy as np
@@ -24,7 +23,7 @@ from bertprep.errors import BertprepError
 from bertprep.files.places import place
 from bertprep.records.columns import COLUMNS, Columns, NoColumnsError, to_columns
 from bertprep.records.examples import Examples
-from bertprep.records.reader import select_records
+from bertprep.records.reader import Closing, select_records
 from bertprep.records.record_set import RecordSet
 
 if TYPE_CHECKING:
@@ -60,7 +59,7 @@ class RecordBatch(Sequence[Row]):
         return ({name: array[row] for name, array in columns} for row in range(len(self)))
 
 
-class ColumnDataset:
+class ColumnDataset(Closing):
     """Rows of columns by number, as PyTorch's `DataLoader` asks a map-style data set for them."""
 
     def __len__(self) -> int:
@@ -127,12 +126,6 @@ class RecordDataset(ColumnDataset):
         self._shape, self._count = records.shape, len(records)
         self._records: RecordSet | None = records
         self._process = os.getpid()
-
-    def __enter__(self) -> RecordDataset:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        self.close()
 
     def close(self) -> None:
         """Give the files' memory back; what is asked for later is opened again."""

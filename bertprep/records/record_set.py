@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +30,7 @@ from bertprep.records.data_sets import DataSet, find_records
 from bertprep.records.examples import Examples, Shape, Values
 from bertprep.records.faults import explain
 from bertprep.records.file_bytes import FileBytes
-from bertprep.records.reader import select_records
+from bertprep.records.reader import Closing, check_room, select_records
 from bertprep.records.record_index import IndexedFile, index_path, index_records
 from bertprep.work.layout import TEST, TRAINING
 
@@ -48,7 +47,7 @@ class BadRecordError(BertprepError):
         self.number, self.row = number, row  # in the set, and where it was to be read to
 
 
-class RecordSet:
+class RecordSet(Closing):
     """The records of one split of data folders (or single files), numbered through; any thread may gather, one at a time.
 
     `kind`, `seq` and `pred` are those of all records. Raises `BertprepError` where a folder is not what it must be and where
@@ -99,12 +98,6 @@ class RecordSet:
         """Raise `BadRecordError` from now on for a record with a value beyond these sizes of a model."""
         self._highest = _highest_values(self.shape, vocab_size, type_vocab_size, labels)
 
-    def __enter__(self) -> RecordSet:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        self.close()
-
     def close(self) -> None:
         """Give the files' memory back; what was read stays, and what is asked for again is opened again."""
         with self._lock:
@@ -132,11 +125,7 @@ class RecordSet:
     def gather_into(self, examples: Examples, numbers: NDArray[np.int64], *, row: int = 0) -> None:
         """Read the records of an array of numbers, in its order, to the rows from `row` on."""
         numbers = select_records(numbers, len(self), self._files[0].path.parent)
-        if examples.shape != self.shape or row < 0 or row + len(numbers) > len(examples):
-            raise ValueError(
-                f"room for {len(examples)} {examples.title} records of {examples.seq}/{examples.pred}, "
-                f"needed for {len(numbers)} {self.kind.title} records of {self.seq}/{self.pred} from row {row}"
-            )
+        check_room(examples, self.shape, row, len(numbers), str(self._files[0].path.parent))
         files = np.searchsorted(self._ends, numbers, side="right")
         records = numbers - self._starts[files]
         # That many records are in at most as many files, which can all be open at once.
