@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError
-from bertprep.kernels import numbers
-from bertprep.kernels.numbers import KNOWN_FEATURES, MAX_INT32
+from bertprep.kernels import numbers as n
 from bertprep.records.columns import COLUMNS, LABELS
 from bertprep.records.examples import Examples, Feature, PretrainingExamples, Values
 
@@ -26,6 +25,13 @@ _ADVICE: dict[Values, str] = {
     "token": "train with the vocabulary that the data was made with",
     "class": "train the task that the data was made for",
 }
+_FRAME_WORDS = {
+    n.TRUNCATED: "by its length {expected:,} more bytes must follow, there are {found:,}; truncated or damaged",
+    n.LEFT_OVER: "{found} bytes are left for it, it needs {expected} or more; truncated or appended to",
+    n.LENGTH_CHECKSUM: "the checksum of its length should be {expected:08x}, it is {found:08x}; damaged",
+    n.DATA_CHECKSUM: "the checksum of its data should be {expected:08x}, it is {found:08x}; damaged",
+    n.MALFORMED: "it is no valid {message} message; damaged or something else",
+}
 _OF_LABELS = dict.fromkeys(("masked_lm_positions", "masked_lm_weights"), LABELS.feature)
 
 
@@ -38,53 +44,43 @@ def explain(
     kind: type[Examples] = PretrainingExamples,
 ) -> BertprepError:
     """Return the error for a fault of `record`, which should be of that kind, with what the kernel noted about it."""
-    found, expected = int(problem[numbers.FOUND]), int(problem[numbers.EXPECTED])
+    found, expected = int(problem[n.FOUND]), int(problem[n.EXPECTED])
     return BertprepError(
-        f"{path}: record {record}: {_words(record_format, fault, kind, int(problem[numbers.FEATURE]), found, expected)}"
+        f"{path}: record {record}: {_words(record_format, fault, kind, int(problem[n.FEATURE]), found, expected)}"
     )
 
 
 def _words(record_format: RecordFormat, fault: int, kind: type[Examples], number: int, found: int, expected: int) -> str:
-    if fault == numbers.TRUNCATED and expected < 0:
+    if fault == n.TRUNCATED and expected < 0:
         return "its length is beyond any file's; damaged, make the file again"
-    if fault == numbers.TRUNCATED:
-        return (
-            f"by its length {expected:,} more bytes must follow, there are {found:,}; truncated or damaged, make the file again"
-        )
-    if fault == numbers.LEFT_OVER:
-        return f"{found} bytes are left for it, it needs {expected} or more; truncated or appended to, make the file again"
-    if fault in (numbers.LENGTH_CHECKSUM, numbers.DATA_CHECKSUM):
-        what = "length" if fault == numbers.LENGTH_CHECKSUM else "data"
-        return f"the checksum of its {what} should be {expected:08x}, it is {found:08x}; damaged, make the file again"
-    if fault == numbers.MALFORMED:
-        return f"it is no valid {_MESSAGES[record_format]} message; damaged or something else, make the file again"
-    name = KNOWN_FEATURES[number]
-    most = MAX_INT32
+    if fault in _FRAME_WORDS:
+        words = _FRAME_WORDS[fault].format(found=found, expected=expected, message=_MESSAGES.get(record_format))
+        return f"{words}, make the file again"
+    name = n.KNOWN_FEATURES[number]
+    most = n.MAX_INT32
     if record_format.is_columnar:
         column = next(column for column in COLUMNS[kind] if column.feature in (name, _OF_LABELS.get(name)))
-        what, most = f"column {column.name}", 127 if column.dtype == np.int8 else MAX_INT32
-        if fault == numbers.WRONG_COUNT:
+        what, most = f"column {column.name}", 127 if column.dtype == np.int8 else n.MAX_INT32
+        if fault == n.WRONG_COUNT:
             return f"{what} predicts {found:,} tokens, expected {expected:,} at most; make the file again"
     else:
         what = f"feature {name}"
     advice = f"give a file of {'BERT ' * (kind is PretrainingExamples)}{kind.title} records"
-    if fault == numbers.MISSING:
+    if fault == n.MISSING:
         return f"feature {name} is missing; {advice}"
-    if fault == numbers.TWICE:
+    if fault == n.TWICE:
         return f"feature {name} occurs in it more than once; make the file again"
     feature = kind.feature(name)
-    if fault == numbers.WRONG_TYPE:
+    if fault == n.WRONG_TYPE:
         lists = _LISTS[record_format][found] if found < len(_LISTS[record_format]) else "an unknown list"
         fitting = (_FITTING_FLOATS if feature.dtype == np.float32 else _FITTING)[record_format]
         return f"feature {name} should be {fitting}, it is {lists}; {advice}"
-    if fault == numbers.WRONG_COUNT:
+    if fault == n.WRONG_COUNT:
         return f"feature {name} has {found:,} values, expected {_expected(feature, found, expected)}; make the file again"
-    if fault == numbers.BEYOND_MODEL:
+    if fault == n.BEYOND_MODEL:
         return _beyond_model(what, feature, found, expected)
     if what == f"column {LABELS.name}" and kind is PretrainingExamples:
-        return (
-            f"{what} has a value that is neither -100, where nothing is predicted, nor 0 to {MAX_INT32:,}; make the file again"
-        )
+        return f"{what} has a value that is neither -100, where nothing is predicted, nor 0 to {most:,}; make the file again"
     return f"{what} has a value that is negative or above {most:,}; make the file again"
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bertprep import patience, pool
+from bertprep import patience
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files import object_store
 from bertprep.files.atomic import atomic_file, atomic_folder, temporary_folder
@@ -474,18 +474,6 @@ def test_folders_and_locks_of_a_store(store: Store) -> None:
     assert not store.asked
 
 
-def test_workers_of_a_process_that_used_a_store_can_use_it(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("local").write_bytes(b"local")
-    paths = [*(store.place(str(number)) for number in range(4)), Path("local")]
-    for path in paths[:4]:
-        put(path, path.name.encode())
-    found = dict(pool.run(Path.read_bytes, [(path.name, path) for path in paths], workers=2))
-    assert found == {path.name: path.name.encode() for path in paths}
-
-
 def test_a_fork_of_a_process_that_used_a_store_says_so_and_does_not_hang(store: Store) -> None:
     put(store.place("x"), b"data")
     reading, writing = os.pipe()
@@ -512,21 +500,3 @@ def test_a_script_without_a_guard_is_not_run_again_by_its_workers(store: Store, 
     )
     found = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
     assert found.stdout.split("\n") == ["True", "[('1', b'data'), ('2', b'data')]", ""]
-
-
-def test_memory_is_a_store_of_one_process(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    request.addfinalizer(object_store.forget)
-    monkeypatch.setenv("BERTPREP_OBJECT_CACHE", str(tmp_path))
-    object_store.forget()
-    path = place("memory://bucket/a/b.txt")
-    write(path, b"data")
-    assert path.read_bytes() == local_copy(path).read_bytes() == b"data"
-    assert [str(each) for each in place("memory://bucket").rglob("*.txt")] == [str(path)]
-    with pytest.raises(BertprepError, match="is there already"):
-        write(path, b"else")
-    found = dict(pool.run(Path.read_bytes, [("1", path), ("2", path)], workers=2))
-    assert found == {"1": b"data", "2": b"data"}
-    object_store.forget()
-    assert not path.exists()
