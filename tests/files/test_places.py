@@ -337,7 +337,7 @@ def test_patience_ends(store: Store, capsys: pytest.CaptureFixture[str]) -> None
     store.faults.append(Fault("GET", times=None, status=503, code="SlowDown"))
     with pytest.raises(BertprepError, match=r"x: the store answers 503 SlowDown .*; retries are exhausted, and the same"):
         store.place("x").read_bytes()
-    assert "trying again" in capsys.readouterr().err
+    assert "the store does not respond; retrying" in capsys.readouterr().err
     store.faults[:] = [Fault("GET", times=None, cut=True)]
     with pytest.raises(BertprepError, match=f"x: .* {store.address}/.*: HTTP error: .*; retries are exhausted"):
         store.place("x").read_bytes()
