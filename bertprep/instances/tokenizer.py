@@ -69,11 +69,15 @@ class Tokenizer:
 
     def __init__(self, vocabulary: Vocabulary, *, lower: bool) -> None:
         self._lower = lower
-        self._unknown = vocabulary.unk
-        self._entries, self._replacements = load_unicode_table(lower=lower)
-        self._trie = _build_trie(vocabulary)
-        self._cache = _aligned_zeros(CACHE_ENTRY << CACHE_BITS)
-        self._word = np.zeros(WORD_BUFFER_SIZE, np.uint8)
+        entries, replacements = load_unicode_table(lower=lower)
+        trie, mask = _build_trie(vocabulary)
+        self._run = kernels.load().tokenize.bind(
+            {
+                "entries": entries, "replacements": replacements, "lower": int(lower), "unknown": vocabulary.unk,
+                "trie": trie, "mask": mask, "cache": _aligned_zeros(CACHE_ENTRY << CACHE_BITS),
+                "word": np.zeros(WORD_BUFFER_SIZE, np.uint8),
+            }
+        )  # fmt: skip
 
     def tokenize_file(self, path: Path) -> TokenizedShard:
         """Tokenize a shard: one sentence a line, a blank line between documents.
@@ -107,10 +111,8 @@ class Tokenizer:
         buffer += bytes(TEXT_SLACK)
         tokens = np.empty(size + TOKEN_SLACK, np.int32)  # the system gives memory only for what is written
         ends = np.empty(text.count(b"\n"), np.int64)
-        wrong = kernels.load().tokenize_lines(
-            np.frombuffer(buffer, np.uint8), size, self._entries, self._replacements, int(self._lower),
-            *self._trie, self._unknown, self._cache, self._word, tokens, ends,
-        )  # fmt: skip
+        state = np.zeros(TOKENIZER_STATE_SIZE, np.int64)
+        wrong = self._run(np.frombuffer(buffer, np.uint8), size, True, state, tokens, ends, ends)
         if wrong >= 0 or not text.endswith(b"\n"):
             raise ValueError("lines to be tokenized must be UTF-8 and end with a newline")
         return TokenizedLines(tokens[: ends[-1]], ends)
@@ -142,11 +144,7 @@ class Tokenizer:
             if whole:
                 if self._lower and buffer.find(_CAPITAL_SIGMA[0], 0, whole) >= 0:
                     lower_final_sigmas(buffer, whole)
-                wrong = kernels.load().tokenize(
-                    array, whole, self._entries, self._replacements, int(self._lower),
-                    *self._trie, self._unknown, self._cache, self._word,
-                    state, tokens, sentence_ends, document_ends,
-                )  # fmt: skip
+                wrong = self._run(array, whole, False, state, tokens, sentence_ends, document_ends)
                 if wrong >= 0:
                     raise BertprepError(
                         f"{path}: byte {offset + wrong} (0x{buffer[wrong]:02x}) is not UTF-8; "

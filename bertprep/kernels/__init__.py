@@ -53,7 +53,8 @@ class Kernel:
 
     def __init__(self, address: int, name: str, result: str, parameters: Sequence[tuple[str, Any]]) -> None:
         """`parameters`: names and types; a type is a NumPy type's name, with `*` after it for a pointer, or those of fields."""
-        self._name, self._parameters = name, parameters
+        self._name = name
+        self._parameters = [(parameter, _dtypes(kind)) for parameter, kind in parameters]
         c_types = [_C_TYPES.get(kind) if isinstance(kind, str) else None for _, kind in parameters]
         self._function = ctypes.CFUNCTYPE(_C_TYPES[result], *(kind or ctypes.c_void_p for kind in c_types))(address)
 
@@ -79,11 +80,18 @@ class Kernel:
         if isinstance(kind, dict):  # a row of numbers and addresses
             fields = [self._plain(field, argument[field[0]]) for field in kind.items()]
             return (ctypes.c_int64 * len(fields))(*fields)
-        if kind[-1] != "*":
+        if kind is None:
             return argument
-        if not isinstance(argument, np.ndarray) or argument.dtype != kind[:-1] or not argument.flags.c_contiguous:
-            raise TypeError(f"{self._name}: {name} must be a contiguous array of {kind[:-1]}")
+        if not isinstance(argument, np.ndarray) or argument.dtype != kind or not argument.flags.c_contiguous:
+            raise TypeError(f"{self._name}: {name} must be a contiguous array of {kind}")
         return argument.ctypes.data
+
+
+def _dtypes(kind: Any) -> Any:
+    """Return the dtype of an array, None for a number, those of its fields for a struct."""
+    if isinstance(kind, dict):
+        return {name: _dtypes(field) for name, field in kind.items()}
+    return np.dtype(kind[:-1]) if kind[-1] == "*" else None
 
 
 class Kernels:

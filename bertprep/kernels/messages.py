@@ -11,8 +11,8 @@ is used.
 import numpy as np
 
 from bertprep.kernels import numbers as n
-from bertprep.kernels.language import i64, subroutine
-from bertprep.kernels.memory import load_f32, load_f64, load_u64
+from bertprep.kernels.language import i64, inlined, subroutine
+from bertprep.kernels.memory import load_f32, load_f64, load_u64, shifted
 from bertprep.kernels.varints import count_numbers, read_number, read_varint, unpack
 
 _NAMES = {name: feature for feature, known in enumerate(n.KNOWN_FEATURES) for name in (known, n.TF2_NAMES.get(known, known))}
@@ -51,17 +51,9 @@ def _feature_named(data, at, size):
 
 
 @subroutine
-def _read_size(data, at, end):
-    """The size of what follows and where it begins; size -1 where it is not a number or goes beyond `end`."""
-    size, at = read_varint(data, at, end)
-    return (size if size <= end - at else i64(-1)), at
-
-
-@subroutine
 def _skip(data, tag, at, end):
-    """Where the field of this tag, whose content begins at `at`, ends; -1 where it has no sound end."""
-    wire_type = tag & 7
-    after = i64(-1)
+    """Where the field of this tag, whose content begins at `at` and is no run of bytes, ends; -1 where it is malformed."""
+    wire_type, after = tag & 7, i64(-1)
     if tag < 8:  # there is no field 0; -1: the tag is malformed
         return after
     if wire_type == 0:
@@ -70,13 +62,19 @@ def _skip(data, tag, at, end):
                 return at + k + 1
     elif wire_type == 1:
         after = at + 8
-    elif wire_type == 2:
-        size, begin = _read_size(data, at, end)
-        if size >= 0:
-            after = begin + size
     elif wire_type == 5:
         after = at + 4
     return after if after <= end else i64(-1)
+
+
+@inlined
+def _next_field(data, at, end):
+    """(tag, where its content begins, where it ends) of the field at data[at]; it ends at -1 where it is malformed."""
+    tag, begin = read_varint(data, at, end)
+    if tag & 7 == 2 and tag >= 8:
+        size, begin = read_varint(data, begin, end)
+        return tag, begin, begin + size if 0 <= size <= end - begin else i64(-1)
+    return tag, begin, _skip(data, tag, begin, end)
 
 
 @subroutine
@@ -85,62 +83,42 @@ def _locate_in_entry(data, at, end, wanted, found, spans, problem):
     name, name_size = i64(0), i64(0)
     value, value_end = i64(-1), i64(-1)
     while at < end:
-        tag, at = read_varint(data, at, end)
-        if tag == 0x0A or tag == 0x12:
-            size, at = _read_size(data, at, end)
-            if size < 0:
-                return i64(n.MALFORMED)
-            if tag == 0x0A:
-                name, name_size = at, size
-            elif value >= 0:
-                return i64(n.MALFORMED)
-            else:
-                value, value_end = at, at + size
-            at += size
-        else:
-            at = _skip(data, tag, at, end)
-            if at < 0:
-                return i64(n.MALFORMED)
+        tag, begin, at = _next_field(data, at, end)
+        if at < 0 or (tag == 0x12 and value >= 0):
+            return i64(n.MALFORMED)
+        if tag == 0x0A:
+            name, name_size = begin, at - begin
+        elif tag == 0x12:
+            value, value_end = begin, at
     feature = _feature_named(data, name, name_size)
     if feature < 0 or not (wanted >> feature) & 1:
         return found
     problem[n.FEATURE] = feature
-    span = n.SPAN_SIZE * feature
+    span = shifted(spans, n.SPAN_SIZE * feature)
     if (found >> feature) & 1:
         return i64(n.TWICE)
-    spans[span + n.KIND], spans[span + n.BEGIN], spans[span + n.END] = i64(0), name, name
+    span[n.KIND], span[n.BEGIN], span[n.END] = i64(0), name, name
     at, end = value, value_end
     while at < end:
-        tag, at = read_varint(data, at, end)
-        if tag & 7 == 2 and 1 <= tag >> 3 <= n.INT64_LIST:
-            size, at = _read_size(data, at, end)
-            if size < 0 or spans[span + n.KIND]:
-                return i64(n.MALFORMED)
-            spans[span + n.KIND], spans[span + n.BEGIN], spans[span + n.END] = tag >> 3, at, at + size
-            at += size
-        else:
-            at = _skip(data, tag, at, end)
-            if at < 0:
-                return i64(n.MALFORMED)
+        tag, begin, at = _next_field(data, at, end)
+        is_list = tag & 7 == 2 and tag >> 3 <= n.INT64_LIST
+        if at < 0 or (is_list and span[n.KIND]):
+            return i64(n.MALFORMED)
+        if is_list:
+            span[n.KIND], span[n.BEGIN], span[n.END] = tag >> 3, begin, at
     return found | i64(1) << feature
 
 
 @subroutine
 def _locate_in_map(data, at, end, wanted, found, spans, problem):
     while at < end:
-        tag, at = read_varint(data, at, end)
+        tag, begin, at = _next_field(data, at, end)
+        if at < 0:
+            return i64(n.MALFORMED)
         if tag == 0x0A:
-            size, at = _read_size(data, at, end)
-            if size < 0:
-                return i64(n.MALFORMED)
-            found = _locate_in_entry(data, at, at + size, wanted, found, spans, problem)
+            found = _locate_in_entry(data, begin, at, wanted, found, spans, problem)
             if found < 0:
                 return found
-            at += size
-        else:
-            at = _skip(data, tag, at, end)
-            if at < 0:
-                return i64(n.MALFORMED)
     return found
 
 
@@ -151,19 +129,13 @@ def find_features(data, at, end, record_format, wanted, spans, problem):
         return _locate_in_map(data, at, end, wanted, i64(0), spans, problem)
     found = i64(0)
     while at < end:
-        tag, at = read_varint(data, at, end)
+        tag, begin, at = _next_field(data, at, end)
+        if at < 0:
+            return i64(n.MALFORMED)
         if tag == 0x0A:
-            size, at = _read_size(data, at, end)
-            if size < 0:
-                return i64(n.MALFORMED)
-            found = _locate_in_map(data, at, at + size, wanted, found, spans, problem)
+            found = _locate_in_map(data, begin, at, wanted, found, spans, problem)
             if found < 0:
                 return found
-            at += size
-        else:
-            at = _skip(data, tag, at, end)
-            if at < 0:
-                return i64(n.MALFORMED)
     return found
 
 
@@ -203,16 +175,10 @@ def _next_values(data, at, end, width):
 
     `width` is the bytes of a value, or 0 for numbers of variable length.
     """
-    tag, begin = read_varint(data, at, end)
-    if tag == 0x0A:
-        size, begin = _read_size(data, begin, end)
-        if size < 0 or (width and size % width):
-            return i64(-1), begin
-        return begin, begin + size
-    after = _skip(data, tag, begin, end)
-    if after < 0:
-        return i64(-1), begin
-    if (width == 0 and tag == 0x08) or (width == 4 and tag == 0x0D) or (width == 8 and tag == 0x09):
+    tag, begin, after = _next_field(data, at, end)
+    if after < 0 or (tag == 0x0A and width and (after - begin) % width):
+        return i64(-1), after
+    if tag == 0x0A or (width == 0 and tag == 0x08) or (width == 4 and tag == 0x0D) or (width == 8 and tag == 0x09):
         return begin, after
     return after, after  # an unknown field
 
@@ -233,9 +199,9 @@ def count_values(data, at, end, width):
 def take_numbers(data, spans, feature, limit, out, start, count):
     """The `count` numbers of a feature to out[start:]; the file ends at `limit`. 0 or a fault."""
     at, end = spans[n.SPAN_SIZE * feature + n.BEGIN], spans[n.SPAN_SIZE * feature + n.END]
-    if at < end and data[at] == 0x0A:
-        size, begin = _read_size(data, at + 1, end)
-        if size == end - begin:
+    if at < end:
+        tag, begin, after = _next_field(data, at, end)
+        if tag == 0x0A and after == end:
             return unpack(data, begin, end, limit, out, start, count)
     stop = start + count
     while at < end:

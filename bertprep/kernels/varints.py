@@ -14,7 +14,7 @@ from numba.extending import intrinsic
 
 from bertprep.kernels import numbers as n
 from bertprep.kernels.language import CPU_FEATURES, i32_p, i64, kernel, subroutine, u8_p, u64
-from bertprep.kernels.memory import count_bits, find_bytes, leading_zeros, load_u32, loaded, trailing_zeros
+from bertprep.kernels.memory import count_bits, find_bytes, leading_zeros, load_u32, loaded, stored, trailing_zeros
 
 _REACH = 80
 """Bytes of the file that must lie ahead for a block of 64: the last of four loads of 32 begins at byte 48."""
@@ -26,6 +26,19 @@ _HAS_COMPRESSION = all(CPU_FEATURES.get(name) for name in ("avx512f", "avx512bw"
 
 
 _number_ends = find_bytes((0, 0x7F))
+
+
+@intrinsic
+def widen_16(_context, _out, _index, _data, _at):
+    """16 bytes from data[at] to 16 numbers from out[index]."""
+
+    def generate(context, builder, _signature, arguments):
+        out, index, data, at = arguments
+        wide = ir.VectorType(ir.IntType(32), 16)
+        stored(builder, builder.zext(loaded(builder, data, at, ir.VectorType(ir.IntType(8), 16)), wide), out, index)
+        return context.get_dummy_value()
+
+    return types.none(i32_p, i64, u8_p, i64), generate
 
 
 def _windows(builder, data, at):
@@ -154,11 +167,11 @@ def _unpacker(put_block):
             numbers = count_bits(ends)
             if numbers > stop - done:
                 return i64(n.WRONG_COUNT)
-            if ends == within:  # all of one byte
-                for k in range(numbers):
-                    out[done + k] = data[at + k]
-                done += numbers
-                at += numbers
+            if ends == _ALL_BITS:
+                for k in range(0, 64, 16):
+                    widen_16(out, done + k, data, at + k)
+                done += 64
+                at += 64
                 continue
             going_on = ~ends & within
             in_pairs = going_on & (going_on >> u64(1))

@@ -9,7 +9,7 @@ to four ids. Everything else takes the general path: code point by code point th
 import numpy as np
 
 from bertprep.kernels import numbers as n
-from bertprep.kernels.language import i32_p, i64, i64_p, inlined, kernel, subroutine, u8_p, u32_p, u64, u64_p
+from bertprep.kernels.language import i32_p, i64, i64_p, inlined, kernel, struct, subroutine, u8_p, u32_p, u64, u64_p
 from bertprep.kernels.memory import copy_16, find_bytes, load_u64, store_u64, trailing_zeros
 
 CACHED_BYTES = 15
@@ -23,6 +23,15 @@ _HIGH_BYTES = np.array([(1 << 8 * max(n - 8, 0)) - 1 for n in range(CACHED_BYTES
 _WORD, _CONTINUATION = 0, 1  # the trie's two roots: for the start of a word, for what follows
 _NEWLINE, _BLANK_SPACE, _HASH = 10, 32, 35
 _letters_and_digits = find_bytes((0x30, 0x39), (0x41, 0x5A), (0x61, 0x7A))
+
+Tables = struct(
+    entries=u32_p, replacements=u8_p,  # see `instances.unicode_table`
+    lower=i64, unknown=i64,
+    trie=i32_p, mask=i64,  # see `build_trie`
+    cache=u64_p,  # CACHE_ENTRY << CACHE_BITS numbers, zero
+    word=u8_p,  # WORD_BUFFER_SIZE bytes
+)  # fmt: skip
+"""`t` below; the last two are scratch memory."""
 
 
 @subroutine
@@ -66,8 +75,8 @@ def build_trie(text: u8_p, ends: i64_p, count: i64, trie: i32_p, mask: i64) -> i
 
 
 @subroutine
-def _match(word, size, trie, mask, unknown, tokens, at):
-    """Write the pieces of a word to tokens[at:], longest match first; returns how many, 1 for [UNK]."""
+def _match(t, size, tokens, at):
+    """Write the pieces of the word in the buffer to tokens[at:], longest match first; returns how many, 1 for [UNK]."""
     count = i64(0)
     start = i64(0)
     node = i64(_WORD)
@@ -75,15 +84,15 @@ def _match(word, size, trie, mask, unknown, tokens, at):
         found, found_end = i64(-1), start
         i = start
         while i < size:
-            slot = _slot(trie, mask, node, i64(word[i]))
-            if trie[slot] == n.TRIE_FREE:
+            slot = _slot(t.trie, t.mask, node, i64(t.word[i]))
+            if t.trie[slot] == n.TRIE_FREE:
                 break
-            node = i64(trie[slot + CHILD])
+            node = i64(t.trie[slot + CHILD])
             i += 1
-            if trie[slot + TOKEN] >= 0:
-                found, found_end = i64(trie[slot + TOKEN]), i
+            if t.trie[slot + TOKEN] >= 0:
+                found, found_end = i64(t.trie[slot + TOKEN]), i
         if found < 0:
-            tokens[at] = unknown
+            tokens[at] = t.unknown
             return i64(1)
         tokens[at + count] = found
         count += 1
@@ -101,46 +110,44 @@ def _lowered(value):
 
 
 @subroutine
-def _match_and_keep(low, high, size, word, tables, entry, tokens, at):
+def _match_and_keep(t, low, high, size, entry, tokens, at):
     """Write the ids of a word that is not in the table of words met, and put it there."""
-    trie, mask, unknown, cache = tables
-    store_u64(word, 0, low)
-    store_u64(word, 8, high)
-    count = _match(word, size, trie, mask, unknown, tokens, at)
+    store_u64(t.word, 0, low)
+    store_u64(t.word, 8, high)
+    count = _match(t, size, tokens, at)
     if count <= CACHED_IDS:
-        cache[entry] = low
-        cache[entry + 1] = high | u64(count << COUNT_SHIFT)
-        copy_16(cache, entry + 2, tokens, at)
+        t.cache[entry] = low
+        t.cache[entry + 1] = high | u64(count << COUNT_SHIFT)
+        copy_16(t.cache, entry + 2, tokens, at)
     return count
 
 
 @inlined
-def _look_up(low, high, size, word, tables, tokens, at):
-    """Write the ids of a word of at most 15 bytes, given as two numbers; returns how many. Spoils the buffer `word`."""
-    cache = tables[3]
+def _look_up(t, low, high, size, tokens, at):
+    """Write the ids of a word of at most 15 bytes, given as two numbers; returns how many. Spoils the buffer."""
+    cache = t.cache
     hashed = low * u64(0x9E3779B97F4A7C15) + high * u64(0xC2B2AE3D27D4EB4F)
     entry = i64(hashed >> u64(64 - n.CACHE_BITS)) * n.CACHE_ENTRY
     kept = cache[entry + 1]
     if cache[entry] == low and (kept ^ high) << u64(64 - COUNT_SHIFT) == u64(0):
         copy_16(tokens, at, cache, entry + 2)
         return i64(kept >> u64(COUNT_SHIFT))
-    return _match_and_keep(low, high, size, word, tables, entry, tokens, at)
+    return _match_and_keep(t, low, high, size, entry, tokens, at)
 
 
 @subroutine
-def _finish_word(word, size, length, tables, tokens, at):
-    """Write the ids of a normalized word of `size` bytes and `length` code points in a buffer; returns how many."""
+def _finish_word(t, size, length, tokens, at):
+    """Write the ids of a normalized word of `size` bytes and `length` code points in the buffer; returns how many."""
     if size == 0:
         return i64(0)
-    trie, mask, unknown, _ = tables
     if length > n.LONGEST_WORD:
-        tokens[at] = unknown
+        tokens[at] = t.unknown
         return i64(1)
     if size > CACHED_BYTES:
-        return _match(word, size, trie, mask, unknown, tokens, at)
-    low = load_u64(word, 0) & _LOW_BYTES[size]
-    high = load_u64(word, 8) & _HIGH_BYTES[size]
-    return _look_up(low, high, size, word, tables, tokens, at)
+        return _match(t, size, tokens, at)
+    low = load_u64(t.word, 0) & _LOW_BYTES[size]
+    high = load_u64(t.word, 8) & _HIGH_BYTES[size]
+    return _look_up(t, low, high, size, tokens, at)
 
 
 @subroutine
@@ -168,7 +175,7 @@ def _decode_character(text, at, size):
 
 
 @subroutine
-def _tokenize_any(text, at, size, entries, replacements, tables, word, tokens, count):
+def _tokenize_any(t, text, at, size, tokens, count):
     """Any word at text[at], up to what ends it, with the character that ends it if that is a word by itself.
 
     Returns where it ends, or -1 minus the offset of what is not UTF-8; the tokens so far; whether it is blank.
@@ -180,7 +187,7 @@ def _tokenize_any(text, at, size, entries, replacements, tables, word, tokens, c
             return -1 - at, count, is_blank
         if code_point == _NEWLINE:
             break
-        entry = i64(entries[code_point])
+        entry = i64(t.entries[code_point])
         kind = entry & n.CODE_POINT_KIND
         source, start, characters = text, at, i64(1)
         at += width
@@ -192,24 +199,24 @@ def _tokenize_any(text, at, size, entries, replacements, tables, word, tokens, c
             continue
         if entry >> n.REPLACEMENT_SHIFT:
             start = entry >> n.REPLACEMENT_SHIFT
-            width, characters = i64(replacements[start]), i64(replacements[start + 1])
-            source, start = replacements, start + 2
+            width, characters = i64(t.replacements[start]), i64(t.replacements[start + 1])
+            source, start = t.replacements, start + 2
         if kind == n.ALONE:
-            count += _finish_word(word, word_size, length, tables, tokens, count)
+            count += _finish_word(t, word_size, length, tokens, count)
             word_size, length = i64(0), i64(0)
         if length <= n.LONGEST_WORD:
             for i in range(width):
-                word[word_size + i] = source[start + i]
+                t.word[word_size + i] = source[start + i]
             word_size += width
         length += characters
         if kind == n.ALONE:
             break
-    count += _finish_word(word, word_size, length, tables, tokens, count)
+    count += _finish_word(t, word_size, length, tokens, count)
     return at, count, is_blank
 
 
 @inlined
-def _ascii_word(text, at, entries, lower, word, tables, tokens, count):
+def _ascii_word(t, text, at, tokens, count):
     """A word at text[at] that is a run of up to 15 ASCII letters and digits: where what follows it begins, `at` if it is none.
 
     Also returns the tokens so far.
@@ -217,36 +224,40 @@ def _ascii_word(text, at, entries, lower, word, tables, tokens, count):
     run = trailing_zeros(~_letters_and_digits(text, at))
     if 0 < run <= CACHED_BYTES:
         after = i64(text[at + run])
-        if after < 0x80 and (i64(entries[after]) & n.CODE_POINT_KIND) != n.DROP:
+        if after < 0x80 and (i64(t.entries[after]) & n.CODE_POINT_KIND) != n.DROP:
             low = load_u64(text, at) & _LOW_BYTES[run]
             high = load_u64(text, at + 8) & _HIGH_BYTES[run]
-            if lower:
+            if t.lower:
                 low, high = _lowered(low), _lowered(high)
-            count += _look_up(low, high, run, word, tables, tokens, count)
+            count += _look_up(t, low, high, run, tokens, count)
             at += run + i64(after == _BLANK_SPACE)
     return at, count
 
 
 @kernel
 def tokenize(
-    text: u8_p, size: i64, entries: u32_p, replacements: u8_p, lower: i64,
-    trie: i32_p, mask: i64, unknown: i64,
-    cache: u64_p, word: u8_p,
-    state: i64_p, tokens: i32_p, sentence_ends: i64_p, document_ends: i64_p,
-) -> i64:  # fmt: skip
+    tables: Tables,
+    text: u8_p,
+    size: i64,
+    each_line: i64,
+    state: i64_p,
+    tokens: i32_p,
+    sentence_ends: i64_p,
+    document_ends: i64_p,
+) -> i64:
     """Tokenize whole lines: `text` ends with a newline, and TEXT_SLACK bytes after it may be read.
 
-    Continues from `state` (tokens, sentences, documents so far). A line with tokens is a sentence, a blank one ends a document.
-    `tokens` must hold one a byte of text and TOKEN_SLACK more, `sentence_ends` and `document_ends` one a line.
-    Returns -1, or the offset of the first byte that is not UTF-8.
+    Continues from `state` (tokens, sentences, documents so far). A line with tokens is a sentence, a blank one ends a document;
+    with `each_line` every line is a sentence, and there are no documents. `tokens` must hold one a byte of text and TOKEN_SLACK
+    more, `sentence_ends` and `document_ends` one a line. Returns -1, or the offset of the first byte that is not UTF-8.
     """
-    tables = (trie, mask, unknown, cache)
+    t = Tables(tables)
     count, sentences, documents = state[n.TOKENS], state[n.SENTENCES], state[n.DOCUMENTS]
     sentence_start = count
     blank = True
     at = i64(0)
     while at < size:
-        after_word, count = _ascii_word(text, at, entries, lower, word, tables, tokens, count)
+        after_word, count = _ascii_word(t, text, at, tokens, count)
         if after_word > at:
             blank = False
             at = after_word
@@ -257,7 +268,7 @@ def tokenize(
             continue
         if byte == _NEWLINE:
             at += 1
-            if count > sentence_start:
+            if each_line or count > sentence_start:
                 sentence_ends[sentences] = count
                 sentences += 1
                 sentence_start = count
@@ -266,49 +277,15 @@ def tokenize(
                 documents += 1
             blank = True
             continue
-        if byte < 0x80 and (i64(entries[byte]) & n.CODE_POINT_KIND) == n.ALONE:
-            count += _look_up(u64(byte), u64(0), 1, word, tables, tokens, count)
+        if byte < 0x80 and (i64(t.entries[byte]) & n.CODE_POINT_KIND) == n.ALONE:
+            count += _look_up(t, u64(byte), u64(0), 1, tokens, count)
             blank = False
             at += 1
             continue
-        after_word, count, is_blank = _tokenize_any(text, at, size, entries, replacements, tables, word, tokens, count)
+        after_word, count, is_blank = _tokenize_any(t, text, at, size, tokens, count)
         if after_word < 0:
             return -1 - after_word
         at = after_word
         blank = blank and is_blank
     state[n.TOKENS], state[n.SENTENCES], state[n.DOCUMENTS] = count, sentences, documents
-    return -1
-
-
-@kernel
-def tokenize_lines(
-    text: u8_p, size: i64, entries: u32_p, replacements: u8_p, lower: i64,
-    trie: i32_p, mask: i64, unknown: i64,
-    cache: u64_p, word: u8_p,
-    tokens: i32_p, line_ends: i64_p,
-) -> i64:  # fmt: skip
-    """Tokenize lines by themselves: line_ends[i] is the number of tokens up to the end of line i, which may have none.
-
-    `text` ends with a newline, and TEXT_SLACK bytes after it may be read. `tokens` must hold one a byte of text and TOKEN_SLACK
-    more. Returns -1, or the offset of the first byte that is not UTF-8.
-    """
-    tables = (trie, mask, unknown, cache)
-    count, lines, at = i64(0), i64(0), i64(0)
-    while at < size:
-        after_word, count = _ascii_word(text, at, entries, lower, word, tables, tokens, count)
-        if after_word > at:
-            at = after_word
-            continue
-        byte = i64(text[at])
-        if byte == _NEWLINE:
-            line_ends[lines] = count
-            lines += 1
-            at += 1
-        elif byte < 0x80 and (i64(entries[byte]) & n.CODE_POINT_KIND) == n.ALONE:
-            count += _look_up(u64(byte), u64(0), 1, word, tables, tokens, count)
-            at += 1
-        else:
-            at, count, _ = _tokenize_any(text, at, size, entries, replacements, tables, word, tokens, count)
-            if at < 0:
-                return -1 - at
     return -1
