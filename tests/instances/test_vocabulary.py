@@ -67,5 +67,5 @@ def test_what_has_no_end_is_not_read(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(BertprepError, match=r"vocab\.txt: the vocabulary cannot be read: No such file"):
+    with pytest.raises(BertprepError, match=r"vocab\.txt: cannot be read as a vocabulary: No such file"):
         load_vocabulary(tmp_path / "vocab.txt")
