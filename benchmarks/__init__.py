@@ -5,4 +5,5 @@ python -m benchmarks step --torch-python PYTHON       # a training step next to 
 python -m benchmarks compile_step --on h100           # a step compiled for an accelerator that is not here
 python -m benchmarks cluster                          # what Ray and an object store add
 python -m benchmarks losses                           # the losses of two engines, step by step
+python -m benchmarks readme --google CLONE            # the figures and the terminal of README.md
 """

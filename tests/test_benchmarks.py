@@ -5,10 +5,11 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks import harness, step
+from benchmarks import harness, readme, step
 
 ROOT = Path(__file__).parents[1]
 TINY = Namespace(tiny=True, cpu=False, precision="auto", steps=2, data=None, threads=1)
@@ -30,6 +31,21 @@ def test_rows_take_turns_and_are_printed(tmp_path: Path, capsys: pytest.CaptureF
     assert [line.split(" | ")[0] for line in shown] == ["| a", "| b", "| c"]
     assert int(shown[2].split(" | ")[5]) > 10  # MB
     assert bench.scaled(30) == 15
+
+
+def test_the_readme_is_rewritten_between_its_comments(tmp_path: Path) -> None:
+    page = tmp_path / "README.md"
+    page.write_text("a\n<!-- python -m benchmarks readme -->\nold\n<!-- end -->\nb\n")
+    readme.rewrite(page, r"new \1")
+    assert page.read_text() == "a\n<!-- python -m benchmarks readme -->\nnew \\1\n<!-- end -->\nb\n"
+    page.write_text("a\n")
+    with pytest.raises(SystemExit, match="expected one block between"):
+        readme.rewrite(page, "new")
+
+
+def test_bars_are_as_long_as_the_seconds() -> None:
+    chart = ElementTree.fromstring(readme.draw({"128/20": (10, [harness.Cost(60.0, 61.0), harness.Cost(0.6, 0.7)])}))
+    assert [float(bar.attrib["width"]) for bar in chart if bar.tag.endswith("rect")] == [440.0, 4.4]
 
 
 @pytest.mark.jax

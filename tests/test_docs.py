@@ -11,14 +11,16 @@ from typing import Any
 
 import pytest
 
+from bertprep import cli
 from bertprep.config import InstanceSettings
 from bertprep.instances.unicode_table import __file__ as unicode_table
 from bertprep.records import FEATURES
 from bertprep.work.layout import settings_name
+from trainer import cli as trainer_cli
 
 ROOT = Path(__file__).parents[1]
 FORMATS = ROOT / "docs" / "formats.md"
-DETERMINISM = ROOT / "docs" / "determinism.md"
+REPRODUCIBILITY = ROOT / "docs" / "reproducibility.md"
 DOCUMENTS = [*sorted(ROOT.glob("docs/**/*.md")), *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md"))]
 
 
@@ -52,16 +54,16 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_dump_of_a_record_has_the_bytes_of_both_files(example: Path) -> None:
+def test_the_dump_of_a_record_has_the_bytes_of_the_files(example: Path) -> None:
     (dump,) = (block.splitlines() for block in blocks(FORMATS, "text") if block.startswith("   0  "))
-    content, entries = b"", b""
-    for line in dump:  # offset, at most 16 bytes, and what they mean
+    tfrecord = (example / "out/tfrecord/training/corpus_training_00000.tfrecord").read_bytes()
+    ofrecord = (example / "out/ofrecord/training/part-0").read_bytes()
+    for line in (line for line in dump if not line.startswith("  .. ")):  # offset, at most 16 bytes, and what they mean
         found = bytes.fromhex(line[6:53])
-        assert int(line[:4]) == len(content)
-        content += found
-        entries += found.replace(b"\x1a", b"\x22") if "int64_list" in line else found
-    assert content == (example / "out/tfrecord/training/corpus_training_00000.tfrecord").read_bytes()
-    assert (206).to_bytes(8, "little") + entries[15:221] == (example / "out/ofrecord/training/part-0").read_bytes()
+        assert found == tfrecord[int(line[:4]) :][: len(found)]
+    assert (206).to_bytes(8, "little") == ofrecord[:8]
+    differing = [(ours, theirs) for ours, theirs in zip(tfrecord[15:221], ofrecord[8:], strict=True) if ours != theirs]
+    assert differing == [(0x1A, 0x22)] * 6
 
 
 def test_the_manifest_matches_the_example(example: Path) -> None:
@@ -84,7 +86,7 @@ def test_the_folder_name_matches_the_settings() -> None:
 
 
 def test_the_checksum_commands_find_damage(example: Path, tmp_path: Path) -> None:
-    command = blocks(DETERMINISM, "sh")[0]
+    command = blocks(REPRODUCIBILITY, "sh")[0]
     shutil.copytree(example / "out" / "ofrecord", tmp_path / "records")
     assert run(command, tmp_path / "records") == "training/part-0: OK\n"
     path = tmp_path / "records/training/part-0"
@@ -100,11 +102,39 @@ def test_the_unicode_version_matches_the_table() -> None:
 
     with np.load(Path(unicode_table).with_name("unicode_table.npz")) as table:
         version = str(table["version"]).removesuffix(".0")
-    assert f"Unicode {version}" in DETERMINISM.read_text(encoding="utf-8")
+    assert f"Unicode {version}" in REPRODUCIBILITY.read_text(encoding="utf-8")
+
+
+def test_commands_have_options_that_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of each command with options; README's are run by test_readme.py."""
+    helped: dict[tuple[str, ...], set[str]] = {}
+    for document in DOCUMENTS:
+        text = document.read_text(encoding="utf-8").replace("\\\n", "")
+        for program, rest in re.findall(r"(?:^|[^\w/.-])(bertprep|python -m trainer) ([a-z-][^`#&|\n]*)", text):
+            words = rest.split()
+            options = {re.sub(r"[^\w-].*", "", word) for word in words if word.startswith("--")} - {"--help", "--help-all"}
+            if program != "bertprep":
+                words = trainer_cli.with_command(words)
+            command = (program, *words[: 2 if words[0] == "task" else 1])
+            if options and command not in helped:
+                main = cli.main if program == "bertprep" else trainer_cli.main
+                with pytest.raises(SystemExit):
+                    main([*command[1:], "--help-all"])
+                helped[command] = set(re.findall(r"--[a-z0-9-]+", capsys.readouterr().out))
+            assert options <= helped.get(command, set()), f"{document}: {rest}"
+
+
+def anchors(document: Path) -> set[str]:
+    """The headings of a document, as links name them."""
+    headings = re.findall(r"^#+ (.+)$", document.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def test_links_resolve() -> None:
     for document in DOCUMENTS:
-        targets = re.findall(r"\]\(([^)#\s]+)[^)]*\)", document.read_text(encoding="utf-8"))
-        broken = [target for target in targets if "://" not in target and not (document.parent / target).exists()]
-        assert broken == [], document
+        for target in re.findall(r"\]\(([^)\s]+)[^)]*\)", document.read_text(encoding="utf-8")):
+            name, _, anchor = target.partition("#")
+            path = document.parent / name if name else document
+            if "://" not in target:
+                assert path.exists(), f"{document}: {target}"
+                assert not anchor or anchor in anchors(path), f"{document}: {target}"
