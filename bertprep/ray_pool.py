@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import glob
 import hashlib
 import logging
 import os
@@ -36,7 +35,7 @@ from typing import Any
 
 from bertprep.errors import BertprepError, UsageError, first_line
 from bertprep.files import object_store
-from bertprep.files.atomic import TEMPORARY_SUFFIX
+from bertprep.files.atomic import TEMPORARY_SUFFIX, temporary_folder
 from bertprep.files.places import is_object
 from bertprep.pool import ClusterWorkers, attempt, default_workers
 from bertprep.terminal import say
@@ -103,52 +102,50 @@ class RayWorkers(ClusterWorkers):
         tasks = chain([first], tasks)
         work = ray.remote(num_cpus=1, max_retries=0)(_shipped())
         needed, key = environment(), uuid.uuid4().hex
-        mark = _mark(self.shared, key)
-        seen = (*([mark] if mark else ()), *self.read)
-        order = ray.put(_Order(cloudpickle.dumps(function), str(Path.cwd()), ray.util.get_node_ip_address(), seen))
         in_flight: dict[Any, _Task] = {}
-
-        def submit(task: _Task) -> None:
-            in_flight[work.remote(needed, key, [order], task.argument)] = task
-
         room = lost = 0
         looked = told = 0.0
         is_told_to_wait = False
-        try:
-            while True:
-                if time.monotonic() - looked >= _LOOK_AGAIN:
-                    cpus = int(ray.cluster_resources().get("CPU", 0))
-                    room, looked = min(self, 2 * cpus + _AHEAD), time.monotonic()
-                    if not cpus and not is_told_to_wait:
-                        say("the Ray cluster has no CPU; waiting for a node that has")
-                        is_told_to_wait = True
-                while len(in_flight) < room and (drawn := next(tasks, None)):
-                    submit(_Task(drawn[0], cloudpickle.dumps(drawn[1])))
-                if lost and (time.monotonic() - told >= _LOOK_AGAIN or not in_flight):
-                    say(f"tasks that are run again, of lost nodes or workers: {lost:,}")
-                    lost, told = 0, time.monotonic()
-                if not in_flight:
-                    return
-                ready, _ = ray.wait(list(in_flight), num_returns=1, timeout=_LOOK_AGAIN)
-                for reference in ready:
-                    task = in_flight.pop(reference)
-                    try:
-                        outcome, value = pickle.loads(ray.get(reference))
-                    except ray.exceptions.RayError as error:
-                        submit(_once_more(ray, task, error))
-                        lost += 1
-                        continue
-                    if outcome == "error":
-                        raise value
-                    if outcome == "traceback":
-                        raise RuntimeError(f"{task.name}: failed in a worker\n{value}")
-                    yield task.name, value
-        finally:
-            for reference in in_flight:
-                with contextlib.suppress(Exception):  # Ray may be what failed
-                    ray.cancel(reference, force=True)
-            if mark:
-                mark.unlink(missing_ok=True)
+        with _mark(self.shared) as mark:
+            place = str(Path.cwd()), ray.util.get_node_ip_address()
+            order = ray.put(_Order(cloudpickle.dumps(function), *place, (*mark, *self.read)))
+
+            def submit(task: _Task) -> None:
+                in_flight[work.remote(needed, key, [order], task.argument)] = task
+
+            try:
+                while True:
+                    if time.monotonic() - looked >= _LOOK_AGAIN:
+                        cpus = int(ray.cluster_resources().get("CPU", 0))
+                        room, looked = min(self, 2 * cpus + _AHEAD), time.monotonic()
+                        if not cpus and not is_told_to_wait:
+                            say("the Ray cluster has no CPU; waiting for a node that has")
+                            is_told_to_wait = True
+                    while len(in_flight) < room and (drawn := next(tasks, None)):
+                        submit(_Task(drawn[0], cloudpickle.dumps(drawn[1])))
+                    if lost and (time.monotonic() - told >= _LOOK_AGAIN or not in_flight):
+                        say(f"tasks that are run again, of lost nodes or workers: {lost:,}")
+                        lost, told = 0, time.monotonic()
+                    if not in_flight:
+                        return
+                    ready, _ = ray.wait(list(in_flight), num_returns=1, timeout=_LOOK_AGAIN)
+                    for reference in ready:
+                        task = in_flight.pop(reference)
+                        try:
+                            outcome, value = pickle.loads(ray.get(reference))
+                        except ray.exceptions.RayError as error:
+                            submit(_once_more(ray, task, error))
+                            lost += 1
+                            continue
+                        if outcome == "error":
+                            raise value
+                        if outcome == "traceback":
+                            raise RuntimeError(f"{task.name}: failed in a worker\n{value}")
+                        yield task.name, value
+            finally:
+                for reference in in_flight:
+                    with contextlib.suppress(Exception):  # Ray may be what failed
+                        ray.cancel(reference, force=True)
 
 
 def choose_workers(workers: int | None, *, shared: Path | None, read: Iterable[Path]) -> RayWorkers:
@@ -165,36 +162,19 @@ def choose_workers(workers: int | None, *, shared: Path | None, read: Iterable[P
     return chosen
 
 
-def _mark(shared: Path | None, key: str) -> Path | None:
-    """A new file in a folder, or in the first one above it that exists; None if nothing can be written there.
+@contextlib.contextmanager
+def _mark(shared: Path | None) -> Iterator[tuple[Path, ...]]:
+    """Have a new folder in `shared`, or in the first folder above it that exists: nodes that see it share that.
 
-    Those that killed runs of this machine have left are removed.
+    There is none where nothing can be written. Those that killed runs of this machine have left are removed.
     """
-    if shared is None:
-        return None
-    folder = next((each for each in (shared, *shared.parents) if each.is_dir()), shared)
-    ours = f".ray-{platform.node()}-"
-    mark = folder / f"{ours}{os.getpid()}-{key}{TEMPORARY_SUFFIX}"
-    try:
-        mark.touch()
-        for other in folder.glob(f"{glob.escape(ours)}*{TEMPORARY_SUFFIX}"):
-            process = other.name.removeprefix(ours).partition("-")[0]
-            if process.isdecimal() and not is_alive(int(process)):
-                other.unlink(missing_ok=True)
-    except OSError:
-        return None
-    return mark
-
-
-def is_alive(process: int) -> bool:
-    """Whether a process of this machine is there."""
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # another user's
-        pass
-    return True
+    with contextlib.ExitStack() as stack:
+        mark: tuple[Path, ...] = ()
+        if shared is not None:
+            folder = next((each for each in (shared, *shared.parents) if each.is_dir()), shared)
+            with contextlib.suppress(BertprepError):
+                mark = (stack.enter_context(temporary_folder(folder / f".ray-{platform.node()}")),)
+        yield mark
 
 
 def close() -> None:
