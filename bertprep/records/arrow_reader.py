@@ -168,6 +168,8 @@ def find_table(path: Path, data: NDArray[np.uint8], pred: int | None = None) -> 
         values = [column.values if pa.types.is_fixed_size_list(column.type) else column for column in batch.columns]
         if any(column.null_count or column.offset for column in (*batch.columns, *values)):
             return None
+        if any(each.buffers()[1] is None for each in values):
+            return None
         found = [int(each.buffers()[1].address) for each in values]
         ends = [at + len(each) * each.type.bit_width // 8 for at, each in zip(found, values, strict=True)]
         if min(found) < data.ctypes.data or max(ends) > data.ctypes.data + data.size:  # decompressed elsewhere

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 MIN_RECORD_BYTES = 64
 """The names of the features of any kind, with what protobuf puts around them, are longer."""
-_SPARE_RECORDS = 1024  # smaller ones that are still counted
+_FIRST_OFFSETS = 1 << 16
 
 Selection: TypeAlias = slice | Sequence[int] | NDArray[np.integer] | NDArray[np.bool_]
 """Which records: a slice, integers, or for each record whether it is one of them."""
@@ -100,11 +100,14 @@ def find_offsets(
 
     Offsets that end before the file without a fault are those of records smaller than any of BERT's.
     """
-    offsets = np.zeros(data.size // MIN_RECORD_BYTES + _SPARE_RECORDS, np.int64)  # the OS gives memory for what is written
-    found = kernels.load().find_records(describe_file(data, record_format, offsets), 0, len(offsets) - 1, notes)
-    fault = min(found, 0)
-    records = int(notes[n.ROW]) if fault else found
-    return offsets[: records + 1].copy(), fault
+    offsets, found = np.zeros(_FIRST_OFFSETS, np.int64), 0
+    while True:
+        found = kernels.load().find_records(describe_file(data, record_format, offsets), found, len(offsets) - 1, notes)
+        fault = min(found, 0)
+        records = int(notes[n.ROW]) if fault else found
+        if fault or offsets[records] == data.size or records * MIN_RECORD_BYTES > data.size:
+            return offsets[: records + 1].copy(), fault
+        offsets = np.concatenate([offsets, np.zeros_like(offsets)])
 
 
 class Closing:
