@@ -137,12 +137,11 @@ def load_listing(folder: Path) -> Listing | None:
         content = check_values(parse_json(read_bounded(path)), _LISTING, needed=tuple(_LISTING))
         if content["schema"] != SCHEMA:
             raise ValueError(f"it has schema {content['schema']}, expected {SCHEMA}; a newer bertprep reads newer ones")
-        files = [check_values(file, _FILE, needed=("name", "url"), place="files.") for file in content["files"]]
-        known = tuple(RemoteFile(**{key: value for key, value in file.items() if key in _FILE}) for file in files)
-        return Listing(content["source"], content["revision"], known)
+        files = tuple(RemoteFile(**{key: file[key] for key in _FILE if key in file}) for file in content["files"])
+        return Listing(content["source"], content["revision"], files)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, ValueError) as error:
+    except (OSError, TypeError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise BertprepError(f"{path}: is not a listing of bertprep ({why}); remove it and download again") from error
 

@@ -1,6 +1,7 @@
 """The Hub: right files or one clear line, whatever the network or a hostile listing does; the token for one host."""
 
 import json
+import resource
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -94,6 +95,17 @@ def test_too_small_a_disk_is_reported_before_the_start(server: HubServer, tmp_pa
     with pytest.raises(BertprepError, match="MB still to write, and"):
         Hub().fetch(Listing({"hub": "datasets/some/set"}, "x", (file,)), tmp_path)
     assert not server.asked
+
+
+@pytest.mark.usefixtures("server")
+def test_a_disk_that_fills_up_is_one_line(tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))  # Python ignores the signal, and gets an error
+    try:
+        text = complaint(tmp_path / "x")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert f"{tmp_path}/x/{NAME}: cannot be written: File too large" in text
 
 
 def test_what_does_not_exist_is_named_with_what_does(server: HubServer, tmp_path: Path) -> None:
