@@ -223,7 +223,7 @@ class _Handler(BaseHTTPRequestHandler):
             with self.hub.lock:
                 for end in [end for end in self.hub.before if path.endswith(end)]:
                     self.hub.before.pop(end)()
-                answer = hub_uploads.answer_to(self.hub, self.command, self.path, body, self._token())
+                answer = hub_uploads.answer_to(self.hub, self.path, body, self._token())
                 self.hub.lock.notify_all()
             if fault.lost:
                 self.close_connection = True

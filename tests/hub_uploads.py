@@ -5,8 +5,7 @@
     POST /api/validate-yaml
     POST /api/datasets/REPO/preupload/REVISION             which files are kept apart from git
     POST /datasets/REPO.git/info/lfs/objects/batch         where to send those that the store lacks
-    PUT  /lfs/SHA256  or  /lfs/SHA256/NUMBER               a file, or a part of one where `part_bytes` is set
-    POST /lfs/SHA256                                       the parts are complete
+    PUT  /lfs/SHA256                                       a file
     POST /datasets/REPO.git/info/lfs/verify
     POST /api/datasets/REPO/commit/REVISION
 
@@ -46,9 +45,7 @@ class Uploads:
 
     accounts: dict[str, Account] = field(default_factory=dict)
     stored: dict[str, bytes] = field(default_factory=dict)  # by sha256
-    parts: dict[tuple[str, int], bytes] = field(default_factory=dict)
     private: set[str] = field(default_factory=set)
-    part_bytes: int | None = None
     received: Counter[str] = field(default_factory=Counter)  # bytes of bodies by path
     commits: list[dict[str, Any]] = field(default_factory=list)  # the operations of each
 
@@ -79,11 +76,14 @@ def read_body(hub: HubServer, path: str, rfile: Any, length: int, fault: Fault) 
     return bytes(body)
 
 
-def answer_to(hub: HubServer, method: str, path: str, body: bytes, token: str) -> Answer:
+def answer_to(hub: HubServer, path: str, body: bytes, token: str) -> Answer:
     """What the Hub answers to a request that writes."""
     uploads, plain = hub.uploads, urlsplit(path).path
-    if match := re.fullmatch("/lfs/([0-9a-f]{64})(?:/([0-9]+))?", plain):  # the store's addresses are signed: no token
-        return _store(uploads, method, match[1], match[2], body)
+    if match := re.fullmatch("/lfs/([0-9a-f]{64})", plain):  # the store's addresses are signed: no token
+        if hashlib.sha256(body).hexdigest() != match[1]:
+            return Answer(400, b"the content is another")
+        uploads.stored[match[1]] = body
+        return Answer(200, {})
     account = uploads.accounts.get(token)
     if account is None:
         return Answer(401, {"error": "Invalid user token."}, X_Error_Message="Invalid credentials in Authorization header")
@@ -157,26 +157,10 @@ def _batch(hub: HubServer, name: str, asked: dict[str, Any]) -> Answer:
     for each in asked["objects"]:
         known = {"oid": each["oid"], "size": each["size"]}
         href = f"{hub.url}/lfs/{each['oid']}"
-        upload: dict[str, Any] = {"href": href}
-        if (size := hub.uploads.part_bytes) and each["size"] > size:
-            parts = {str(number + 1): f"{href}/{number + 1}" for number in range(-(-each["size"] // size))}
-            upload["header"] = {"chunk_size": str(size), **parts}
         verify = {"href": f"{hub.url}/{name}.git/info/lfs/verify"}
         is_there = each["oid"] in hub.uploads.stored
-        objects.append(known if is_there else {**known, "actions": {"upload": upload, "verify": verify}})
+        objects.append(known if is_there else {**known, "actions": {"upload": {"href": href}, "verify": verify}})
     return Answer(200, {"transfer": "basic", "objects": objects})
-
-
-def _store(uploads: Uploads, method: str, oid: str, part: str | None, body: bytes) -> Answer:
-    if method == "PUT" and part:
-        uploads.parts[oid, int(part)] = body
-        return Answer(200, ETag=f'"{hashlib.md5(body).hexdigest()}"')
-    if method == "POST":
-        body = b"".join(uploads.parts[oid, each["partNumber"]] for each in json.loads(body)["parts"])
-    if hashlib.sha256(body).hexdigest() != oid:
-        return Answer(400, b"the content is another")
-    uploads.stored[oid] = body
-    return Answer(200, {})
 
 
 def _commit(hub: HubServer, name: str, revision: str, lines: list[dict[str, Any]]) -> Answer:

@@ -200,11 +200,11 @@ def test_a_stopped_push_sends_only_the_rest(
 
 
 def test_a_push_outlasts_faults(hub: HubServer, records: Path) -> None:
-    hub.uploads.part_bytes = 20_000
     hub.fail("/api/whoami-v2", status=503)
     hub.fail("/api/repos/create", status=502)
-    hub.fail("/1", status=503)  # the first part of a file
-    hub.fail("/2", cut_after=10_000)
+    first, second, *_ = (sha256_of(path) for path in sorted(records.rglob("*.parquet")))
+    hub.fail(f"/lfs/{first}", status=503)
+    hub.fail(f"/lfs/{second}", cut_after=10_000)
     hub.fail("/info/lfs/verify", status=500)
     hub.fail("/commit/main", lost=True)  # it is made, and the answer never comes
     pushed = bertprep.push(records, NAME)
