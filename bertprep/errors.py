@@ -64,7 +64,7 @@ def quoted(text: str) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    r"""What another library's error says, without what follows its first line; its type if it says nothing.
+    r"""Return what another library's error says, without what follows its first line; its type if it says nothing.
 
     >>> first_line(ValueError("Wrong.\nBecause")), first_line(KeyError())
     ('Wrong', 'KeyError')
@@ -73,7 +73,7 @@ def first_line(error: BaseException) -> str:
 
 
 def explain_system_error(error: OSError) -> BertprepError | None:
-    """The one-line message for an error of the machine, wherever it occurred; None for one that would be a bug in bertprep.
+    """Return the one-line error for one of the machine, wherever it occurred; None for one that would be a bug in bertprep.
 
     Machine errors are the limit on open files, which any file, pipe or process may hit, and any system error about a named
     file.

@@ -8,7 +8,7 @@ INTEGER, EIGHT_BYTES, LENGTH, FOUR_BYTES = 0, 1, 2, 5
 
 
 def varint(value: int) -> bytes:
-    """A varint: seven bits a byte, lowest first; all bytes but the last have the highest bit set.
+    """Return a varint: seven bits a byte, lowest first; all bytes but the last have the highest bit set.
 
     >>> varint(300).hex()
     'ac02'
@@ -26,10 +26,10 @@ def integer(field: int, value: int) -> bytes:
 
 
 def message(field: int, content: bytes) -> bytes:
-    """A field of bytes, text or a nested message."""
+    """Return a field of bytes, text or a nested message."""
     return varint(field << 3 | LENGTH) + varint(len(content)) + content
 
 
 def fixed(field: int, content: bytes) -> bytes:
-    """A field of 4 or 8 bytes: a float, a double, or a number as wide."""
+    """Return a field of 4 or 8 bytes: a float, a double, or a number as wide."""
     return varint(field << 3 | (FOUR_BYTES if len(content) == 4 else EIGHT_BYTES)) + content

@@ -1,8 +1,8 @@
 """The cluster executor of `pool.run`: each task is one Ray Core task, on any node, and again on another after a loss.
 
 A task is a pure function of its argument and may run any number of times, two at once too: its file appears whole, with the
-same bytes. So the tasks of lost nodes are run again, each up to `_MOST_LOSSES` times, since Ray says the same where what it
-keeps for a task is lost for ever; a worker that dies alone is more likely killed by its task, so after `_MOST_DEATHS` of them
+same bytes. So the tasks of lost nodes are run again, each up to `_MAX_LOSSES` times, since Ray says the same where what it
+keeps for a task is lost for ever; a worker that dies alone is more likely killed by its task, so after `_MAX_DEATHS` of them
 the run fails with the task's name. Ray's own retries cannot tell the two apart.
 
 The function, with its vocabulary and settings, goes into the object store once. A worker process unpickles it once and keeps
@@ -43,10 +43,10 @@ from bertprep.version import __version__
 
 _ADDRESS = "RAY_ADDRESS"
 _AUTHENTICATION = "RAY_AUTH_MODE"  # "token": `ray start` does so by itself where the user has one, `ray.init` does not
-_PATIENCE = 5.0  # seconds until an address is taken to be dead; a head answers in milliseconds
-_LOOK_AGAIN = 2.0  # seconds between two looks at how many CPUs the cluster has
-_AHEAD = 4  # tasks in flight beyond two for each CPU, so that a cluster that can grow from nothing has a reason to
-_MOST_DEATHS, _MOST_LOSSES = 4, 20
+_TIMEOUT_SECONDS = 5.0  # for an answer; a head answers in milliseconds
+_POLL_SECONDS = 2.0  # how often the cluster's CPUs are counted
+_EXTRA_IN_FLIGHT = 4  # tasks in flight beyond two for each CPU, so that a cluster that can grow from nothing has a reason to
+_MAX_DEATHS, _MAX_LOSSES = 4, 20
 _MAX_IN_FLIGHT = 1 << 16
 _SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -104,8 +104,8 @@ class RayWorkers(ClusterWorkers):
         needed, key = environment(), uuid.uuid4().hex
         in_flight: dict[Any, _Task] = {}
         room = lost = 0
-        looked = told = 0.0
-        is_told_to_wait = False
+        counted_at = told_at = 0.0
+        has_warned = False
         with _mark(self.shared) as mark:
             place = str(Path.cwd()), ray.util.get_node_ip_address()
             order = ray.put(_Order(cloudpickle.dumps(function), *place, (*mark, *self.read)))
@@ -115,26 +115,26 @@ class RayWorkers(ClusterWorkers):
 
             try:
                 while True:
-                    if time.monotonic() - looked >= _LOOK_AGAIN:
+                    if time.monotonic() - counted_at >= _POLL_SECONDS:
                         cpus = int(ray.cluster_resources().get("CPU", 0))
-                        room, looked = min(self, 2 * cpus + _AHEAD), time.monotonic()
-                        if not cpus and not is_told_to_wait:
+                        room, counted_at = min(self, 2 * cpus + _EXTRA_IN_FLIGHT), time.monotonic()
+                        if not cpus and not has_warned:
                             say("the Ray cluster has no CPU; waiting for a node that has")
-                            is_told_to_wait = True
+                            has_warned = True
                     while len(in_flight) < room and (drawn := next(tasks, None)):
                         submit(_Task(drawn[0], cloudpickle.dumps(drawn[1])))
-                    if lost and (time.monotonic() - told >= _LOOK_AGAIN or not in_flight):
+                    if lost and (time.monotonic() - told_at >= _POLL_SECONDS or not in_flight):
                         say(f"tasks that are run again, of lost nodes or workers: {lost:,}")
-                        lost, told = 0, time.monotonic()
+                        lost, told_at = 0, time.monotonic()
                     if not in_flight:
                         return
-                    ready, _ = ray.wait(list(in_flight), num_returns=1, timeout=_LOOK_AGAIN)
+                    ready, _ = ray.wait(list(in_flight), num_returns=1, timeout=_POLL_SECONDS)
                     for reference in ready:
                         task = in_flight.pop(reference)
                         try:
                             outcome, value = pickle.loads(ray.get(reference))
                         except ray.exceptions.RayError as error:
-                            submit(_once_more(ray, task, error))
+                            submit(_retry(ray, task, error))
                             lost += 1
                             continue
                         if outcome == "error":
@@ -188,9 +188,9 @@ def close() -> None:
 
 
 def _start_watch(shown: str) -> subprocess.Popen[bytes]:
-    """A shell that says what has happened when this process ends without `close`.
+    """Start a shell that prints what has happened when this process ends without `close`.
 
-    So it does without a word and past all of Python where the node that it is connected to dies, or the head for a minute.
+    Ray ends it without a word, past all of Python, where its node dies, or the head for a minute.
     """
     atexit.register(close)
     line = f"{shown}: the Ray head or the node of this machine is lost, or the command was killed"
@@ -199,7 +199,7 @@ def _start_watch(shown: str) -> subprocess.Popen[bytes]:
 
 
 def _connect() -> Any:
-    """Ray, connected to the cluster at $RAY_ADDRESS, or else to one on this machine that ends with this process."""
+    """Return Ray, connected to the cluster at $RAY_ADDRESS, or else to one on this machine that ends with this process."""
     global _watch
     if (there := sys.modules.get("ray")) is not None and there.is_initialized():
         return there
@@ -225,42 +225,42 @@ def _connect() -> Any:
 
 
 def _check_answers(address: str, shown: str) -> None:
-    """Raise where no Ray head answers at HOST:PORT, for which Ray itself would wait for minutes."""
+    """Raise `BertprepError` where no Ray head answers at HOST:PORT, for which Ray itself would wait for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if address in ("local", "auto"):
         return
     if not host or not port.isdecimal():
         raise UsageError(f"{shown}: must be HOST:PORT of a Ray head, auto or local")
-    speaks_plainly = os.environ.get("RAY_USE_TLS", "0") in ("", "0")
+    is_unencrypted = os.environ.get("RAY_USE_TLS", "0") in ("", "0")
     try:
-        with socket.create_connection((host.strip("[]"), int(port)), timeout=_PATIENCE) as connection:
-            if speaks_plainly:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=_TIMEOUT_SECONDS) as connection:
+            if is_unencrypted:
                 connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
                 answer = connection.recv(9)
     except (OSError, OverflowError) as error:
         raise BertprepError(f"{shown}: no Ray head answers there ({error}); ray status on the head tells its address") from None
-    if speaks_plainly and answer[3:4] != b"\x04":  # an HTTP/2 server begins with its SETTINGS
+    if is_unencrypted and answer[3:4] != b"\x04":  # an HTTP/2 server begins with its SETTINGS
         raise BertprepError(f"{shown}: what answers there is not a Ray head; ray status on the head tells its address")
 
 
-def _once_more(ray: Any, task: _Task, error: Exception) -> _Task:
-    """The task to be run again after an error that is Ray's, in it or of it; raises where that would not help."""
+def _retry(ray: Any, task: _Task, error: Exception) -> _Task:
+    """Return the task to be run again after an error of Ray's; raises where that would not help."""
     if isinstance(error, ray.exceptions.RayTaskError) and isinstance(error.cause, ray.exceptions.RayError):
         error = error.cause
     lost = (ray.exceptions.NodeDiedError, ray.exceptions.ObjectLostError, ray.exceptions.LocalRayletDiedError)
     if isinstance(error, lost):
-        if task.losses + 1 < _MOST_LOSSES:
+        if task.losses + 1 < _MAX_LOSSES:
             return replace(task, losses=task.losses + 1)
         raise BertprepError(
-            f"{task.name}: was lost {_MOST_LOSSES} times with its node or with what Ray kept for it ({first_line(error)}); see "
+            f"{task.name}: was lost {_MAX_LOSSES} times with its node or with what Ray kept for it ({first_line(error)}); see "
             "that nodes stay for as long as a task takes (ray status); finished files are kept, the same command resumes"
         )
     died = (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError)
-    if isinstance(error, died) and task.deaths + 1 < _MOST_DEATHS:
+    if isinstance(error, died) and task.deaths + 1 < _MAX_DEATHS:
         return replace(task, deaths=task.deaths + 1)
     if isinstance(error, died):
         raise BertprepError(
-            f"{task.name}: its worker died {_MOST_DEATHS} times, as when memory runs out; take fewer --workers or "
+            f"{task.name}: its worker died {_MAX_DEATHS} times, as when memory runs out; take fewer --workers or "
             "smaller shards; finished files are kept, the same command resumes"
         )
     if isinstance(error, ray.exceptions.RayTaskError) and isinstance(error.cause, RuntimeError):  # a node that refuses
@@ -270,7 +270,7 @@ def _once_more(ray: Any, task: _Task, error: Exception) -> _Task:
 
 @cache
 def environment() -> dict[str, str]:
-    """What decides the bytes of files in this process, by name; equal on all nodes, or some would write other files."""
+    """Return the versions that decide the bytes of files; nodes where they differ would write other files."""
     folder = Path(__file__).parent
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*.py")):
@@ -283,7 +283,7 @@ def environment() -> dict[str, str]:
 
 
 def _shipped() -> Callable[..., bytes]:
-    """The function that Ray runs. It is pickled with its code, so that a worker without bertprep can say so."""
+    """Return the function that Ray runs, which is pickled with its code, so that a worker without bertprep can report that."""
 
     def attend(needed: dict[str, str], key: str, order: list[Any], argument: bytes) -> bytes:
         import ray
@@ -319,7 +319,7 @@ def work(key: str, order: list[Any], argument: bytes) -> bytes:
 
 
 def _order_of(key: str, order: list[Any]) -> _Order:
-    """What came with a run. Ray's own errors are left to the run, which gives the task to a worker once more."""
+    """Return the order of a run. Ray's own errors are left to the run, which retries the task."""
     global _kept
     if _kept and _kept[0] == key:
         return _kept[2]
@@ -341,7 +341,7 @@ def _run_task(key: str, given: _Order, argument: bytes) -> Any:
 
 
 def _function_of(key: str, given: _Order) -> Callable[[Any], Any]:
-    """The function of a run; raises where this node has not the folder of the run."""
+    """Return the function of a run; raises where this node does not have the folders of the run."""
     global _kept
     if _kept is None or _kept[0] != key:
         with contextlib.suppress(OSError):  # relative paths are those of the run; there may be none
@@ -353,10 +353,10 @@ def _function_of(key: str, given: _Order) -> Callable[[Any], Any]:
 
 
 def _check_there(path: Path) -> None:
-    """Raise where this node does not see what the run does, with patience for file systems that cache."""
-    given_up = time.monotonic() + _PATIENCE
+    """Raise where this node does not see what the run does; file systems that cache may take seconds to show it."""
+    deadline = time.monotonic() + _TIMEOUT_SECONDS
     while not path.exists():
-        if time.monotonic() > given_up:
+        if time.monotonic() > deadline:
             folder = path.parent if path.suffix == TEMPORARY_SUFFIX else path
             raise BertprepError(
                 f"{folder}: is not the same on node {_node()} as where the command runs; "
@@ -366,7 +366,7 @@ def _check_there(path: Path) -> None:
 
 
 def _node() -> str:
-    """The address of the node that this process is on."""
+    """Return the address of the node that this process is on."""
     import ray
 
     address: str = ray.util.get_node_ip_address()

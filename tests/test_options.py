@@ -181,16 +181,8 @@ def test_what_is_nearly_a_url_is_no_local_path(text: str, meant: str):
 def test_values_get_the_annotated_types():
     settings = Run(steps=np.int64(3), data=["a"], out="b", precision="bf16", beta_2=np.float32(0.5))  # type: ignore[arg-type]
     assert settings == Run(steps=3, data=(Path("a"),), out=Path("b"), precision=Precision.BF16, beta_2=0.5)
-    assert type(settings.steps) is int
-
-
-@pytest.mark.parametrize(
-    "settings", [InstanceSettings(seq=512, pred=80, one_seed=True), ShardSettings(shards=3, language="de")]
-)
-def test_the_settings_of_the_commands_survive(settings: Any):
-    parser = Parser(prog="test")
-    add_options(parser, type(settings))
-    assert read_options(type(settings), parser.parse_args(command_line(settings))) == settings
+    assert (type(settings.steps), type(settings.beta_2)) == (int, float)
+    assert ShardSettings(shards=None, language=None).shards is None
 
 
 @pytest.mark.parametrize(
@@ -209,11 +201,3 @@ def test_the_settings_of_the_commands_survive(settings: Any):
 def test_a_value_of_another_type_is_usage(settings: type, name: str, value: Any, expected: str) -> None:
     with pytest.raises(UsageError, match=f"^--{name.replace('_', '-')} .*: must be {expected}, found {type(value).__name__}$"):
         settings(**{name: value})
-
-
-def test_numbers_of_numpy_are_numbers() -> None:
-    made = InstanceSettings(seq=np.int64(64), pred=np.uint8(9), masked_lm_prob=np.float64(0.15), short_seq_prob=0, seed=2**70)
-    assert made == InstanceSettings(seq=64, pred=9, short_seq_prob=0.0, seed=2**70)
-    assert (type(made.seq), type(made.masked_lm_prob), type(made.short_seq_prob)) == (int, float, float)
-    assert ShardSettings(shards=np.int32(4)).shards == 4
-    assert ShardSettings(shards=None, language=None).shards is None

@@ -354,11 +354,11 @@ def test_a_task_that_is_lost_again_and_again_ends_the_run(name: str) -> None:
     error = getattr(ray.exceptions, name)(*of_kind[name])
     task = ray_pool._Task("shard 3", b"")
     for _ in range(19):
-        task = ray_pool._once_more(ray, task, error)
+        task = ray_pool._retry(ray, task, error)
     with pytest.raises(
         BertprepError, match=r"^shard 3: was lost 20 times with its node or with what Ray kept for it \(.+\); see"
     ):
-        ray_pool._once_more(ray, task, error)
+        ray_pool._retry(ray, task, error)
 
 
 def test_what_cannot_be_joined_is_told_at_once(

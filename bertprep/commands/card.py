@@ -93,12 +93,12 @@ class PushedSet:
 
 
 def meaning_of(column: str, kind: type[Examples]) -> str:
-    """What a column holds, in a line."""
+    """Return what a column holds, in a line."""
     return (_MEANINGS | _UNPAIRED_MEANINGS if kind is MaskedExamples else _MEANINGS)[column]
 
 
 def name_on_hub(name: str) -> str:
-    """The name of a record file in a repository: the folder of a split and its own.
+    """Return the name of a record file in a repository: the folder of a split and its own.
 
     >>> name_on_hub("training/mine_training_00000.parquet"), name_on_hub("dev/a.parquet"), name_on_hub("b.parquet")
     ('train/mine_training_00000.parquet', 'dev/a.parquet', 'train/b.parquet')
@@ -133,7 +133,7 @@ def card(pushed: PushedSet) -> bytes:
 
 
 def _metadata(pushed: PushedSet) -> dict[str, Any]:
-    """The YAML at the head of the card."""
+    """Return the YAML at the head of the card."""
     made_with = pushed.manifest.made_with
     licences = licences_of(pushed.corpus, pushed.licence)
     named = {"license": "other", "license_name": _PUBLIC_DOMAIN, "license_link": "https://en.wikipedia.org/wiki/Public_domain"}
@@ -163,7 +163,7 @@ def _metadata(pushed: PushedSet) -> dict[str, Any]:
 
 
 def licences_of(corpus: str, given: str | None = None) -> list[str]:
-    """The Hub's names for the licences of a corpus that bertprep knows, unless the user has named one.
+    """Return the Hub's names for the licences of a corpus that bertprep knows, unless the user has named one.
 
     >>> licences_of("wikicorpus_en"), licences_of("books_wiki_en_corpus"), licences_of("mine", "cc0-1.0")
     (['cc-by-sa-4.0', 'gfdl'], ['unknown'], ['cc0-1.0'])

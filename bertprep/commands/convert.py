@@ -156,7 +156,7 @@ def run(request: Convert) -> None:
 
 
 def _format_of_target(target: Path, to: RecordFormat | None) -> RecordFormat | None:
-    """The format that the name of a file or folder says, or else `to`; raises `UsageError` where they contradict each other."""
+    """Return the format that the name of a file or folder tells, or else `to`; raises `UsageError` if the two differ."""
     suffix = Path(target.name.removesuffix(".gz")).suffix[1:].lower()
     named = "ofrecord" if _PART.fullmatch(target.name) else suffix if suffix in RECORD_FORMATS else None
     if named is None or to == named:
@@ -240,7 +240,7 @@ def convert_data_set(
 
 
 def _labels(data_set: DataSet, source: IdentifiedFile) -> Sequence[str]:
-    """The names of the classes, where the manifest has them, or a file of columns."""
+    """Return the names of the classes, where the manifest has them, or a file of columns."""
     from bertprep.records.arrow_reader import class_names
     from bertprep.records.examples import ClassificationExamples
 
@@ -255,7 +255,7 @@ def _sizes(shape: Shape) -> dict[str, int]:
 
 
 def _identify_all(data_set: DataSet, workers: int, reporter: Reporter) -> list[IdentifiedFile]:
-    """All files of a data set, read and checked."""
+    """Read all files of a data set, and check them."""
     from bertprep import kernels
     from bertprep.records.convert import check_identified, identify, with_one_pred
 

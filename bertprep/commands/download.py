@@ -182,7 +182,7 @@ def _look_at(wanted: Wanted, listing: Listing) -> Downloaded:
 
 
 def _result_rows(downloads: Sequence[Downloaded]) -> list[tuple[str, ...]]:
-    """The table of a finished download, one row per folder."""
+    """Return the table of a finished download, one row per folder."""
     from bertprep.sources.downloads import PARQUET
 
     rows: list[tuple[str, ...]] = [("name", "files", "MB", "folder")]
@@ -193,7 +193,7 @@ def _result_rows(downloads: Sequence[Downloaded]) -> list[tuple[str, ...]]:
 
 
 def _plan_rows(downloads: Sequence[Downloaded]) -> list[tuple[str, ...]]:
-    """The table of a dry run, one row per file."""
+    """Return the table of a dry run, one row per file."""
     rows: list[tuple[str, ...]] = [("name", "file", "MB", "there")]
     for part in downloads:
         for file in part.listing.files:
@@ -216,7 +216,7 @@ def _space_lines(downloads: Sequence[Downloaded]) -> list[str]:
 
 
 def _next_commands(downloads: Sequence[Downloaded], workdir: Path) -> list[str]:
-    """The command to run next: `shard` for text, `create` for a vocabulary, `validate` for records."""
+    """Return the command to run next: `shard` for text, `create` for a vocabulary, `validate` for records."""
     from bertprep.sources.downloads import DATASET
 
     names = {part.name for part in downloads}

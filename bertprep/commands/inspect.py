@@ -115,7 +115,7 @@ class _Records:
         self.about = f"{file.path}: {file.format}, {counted(self.total, self.noun)}, {file.seq} tokens, {kind}"
 
     def find(self, phrase: Phrase) -> dict[int, set[int]]:
-        """The records that contain the phrase, in order, with the positions of its tokens."""
+        """Return the records that contain the phrase, in order, with the positions of its tokens."""
         from bertprep.check.show import find_phrase
         from bertprep.records.examples import rows_in_block
 
@@ -129,7 +129,7 @@ class _Records:
         return found
 
     def show(self, number: int, found: set[int], *, join: bool) -> tuple[str, list[list[Word]]]:
-        """A description of a record, and its words."""
+        """Return a description of a record, and its words."""
         from bertprep.check.show import describe, example_words
 
         examples = self._file[number : number + 1]
@@ -148,7 +148,7 @@ class _Documents:
         self.about = f"{path}: {counted(self.total, self.noun)}, {sentences}, {len(shard.tokens):,} tokens"
 
     def find(self, phrase: Phrase) -> dict[int, set[int]]:
-        """The documents with a sentence that contains the phrase, in order, with the positions of its tokens in the shard."""
+        """Return the documents with a sentence that contains the phrase, in order, with the positions of its tokens."""
         import numpy as np
 
         from bertprep.check.show import find_in_text
@@ -166,7 +166,7 @@ class _Documents:
         return found
 
     def show(self, number: int, found: set[int], *, join: bool) -> tuple[str, list[list[Word]]]:
-        """A description of a document, and the words of its sentences, or of those in which something was found."""
+        """Return a description of a document, and the words of its sentences, or of those in which something was found."""
         from bertprep.check.show import sentence_words
 
         shard = self._shard

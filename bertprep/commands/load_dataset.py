@@ -77,7 +77,7 @@ def _load(folder: Path) -> datasets.DatasetDict | datasets.Dataset:
 
 
 def _convert(path: Path, found: DataSet, cache: Path) -> Path:
-    """The folder in the cache that has these records as Arrow; it is made if it is missing."""
+    """Return the folder in the cache that has these records as Arrow; it is made if it is missing."""
     name = _fingerprint(found)
     kept = cache / name
     with locked(cache, f"{name}.lock", wait=True):
@@ -90,7 +90,7 @@ def _convert(path: Path, found: DataSet, cache: Path) -> Path:
 
 
 def _fingerprint(found: DataSet) -> str:
-    """The name of what is made of these records: a checksum of all files that decide it."""
+    """Return the name of what is made of these records: a checksum of all files that decide it."""
     paths = [found.folder / name for name in found.files]
     beside = [found.root.folder / MANIFEST, find_vocabulary(found.folder)]
     paths += [path for path in beside if path and path.is_file()]

@@ -188,7 +188,7 @@ def _check_same(page: str, earlier: Manifest | None, manifest: Manifest | None) 
 
 
 def _as_parquet(data_set: DataSet, workdir: Path, repository: str, workers: int, *, progress: bool) -> DataSet:
-    """The data set as Parquet files with a manifest: itself, or what `convert` makes or has made of it."""
+    """Return the data set as Parquet files with a manifest: itself, or what `convert` makes or has made of it."""
     from bertprep.commands.convert import convert
     from bertprep.records.data_sets import find_records
     from bertprep.work.manifest import read_manifest
@@ -232,7 +232,7 @@ def _describe(
 
 
 def _vocabulary_of(data_set: DataSet) -> Path:
-    """The vocabulary beside the records; raises `BertprepError` where there is none."""
+    """Return the vocabulary beside the records; raises `BertprepError` where there is none."""
     if data_set.vocabulary is None:
         raise BertprepError(
             f"{data_set.folder}: has no {VOCABULARY}, without which nobody can use the records; put the one they were made "
@@ -242,7 +242,7 @@ def _vocabulary_of(data_set: DataSet) -> Path:
 
 
 def _shape_of(path: Path) -> Shape:
-    """What the records of a file are."""
+    """Return the kind and sizes of the records of a file."""
     from bertprep.records.reader import RecordFile
 
     with RecordFile(path) as file:
@@ -271,7 +271,7 @@ def _contents(data_set: DataSet, pushed: PushedSet, vocabulary: Vocabulary) -> d
 
 
 def _manifest_on_hub(data_set: DataSet, manifest: Manifest) -> Manifest:
-    """The manifest with the names that the record files have in the repository, in the order of `data_set.files`."""
+    """Return the manifest with the names that the record files have in the repository, in the order of `data_set.files`."""
     from bertprep.commands.card import name_on_hub
 
     return replace(manifest, files={name_on_hub(name): manifest.files[name] for name in data_set.files})

@@ -36,7 +36,7 @@ _OPTIONS = {
 
 
 def describe_difference(found: dict[str, Any], asked: dict[str, Any]) -> str:
-    """The first difference of two headers, as command line options if possible.
+    """Return the first difference of two headers, as command line options if possible.
 
     >>> found, asked = ({"kind": RECORDS, "made_with": {"seq": seq}} for seq in (128, 512))
     >>> describe_difference(found, asked)
@@ -56,14 +56,14 @@ def describe_difference(found: dict[str, Any], asked: dict[str, Any]) -> str:
 
 
 def _with_option(option: str, value: Any) -> str:
-    """An option and its value; "" if it was not given."""
+    """Return an option and its value; "" if it was not given."""
     if value is None or value is False:
         return ""
     return f"with {option}" if value is True else f"with {option} {value}"
 
 
 def _first_difference(name: str, found: Any, wanted: Any) -> tuple[str, Any, Any]:
-    """The innermost name under which two values differ, and both values.
+    """Return the innermost name under which two values differ, and both values.
 
     >>> _first_difference("", {"made_with": {"inputs": [{"bytes": 5}]}}, {"made_with": {"inputs": [{"bytes": 6}]}})
     ('inputs[0].bytes', 5, 6)
@@ -82,7 +82,7 @@ def _first_difference(name: str, found: Any, wanted: Any) -> tuple[str, Any, Any
 
 
 def _shown(value: Any) -> str:
-    """A setting in an error: as JSON, a long one cut."""
+    """Return a setting in an error: as JSON, a long one cut."""
     text = "none" if value is None else json.dumps(value)
     return text if len(text) <= 200 else f"{text[:200]}..."
 

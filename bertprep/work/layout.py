@@ -94,7 +94,7 @@ GOOGLE_PREFIX = "bert_model.ckpt"
 
 
 def settings_name(settings: InstanceSettings, *, shards: int, test_fraction: float, dialect: Dialect = DEFAULT_DIALECT) -> str:
-    """The folder name for the settings, in NVIDIA's form; settings that it lacks are appended if they are not default.
+    """Return the folder name for the settings, in NVIDIA's form; settings that it lacks are appended if they are not default.
 
     `one_seed` is not, so that NVIDIA's scripts, whose tool always uses one seed, find such records; it is in the manifest.
 
@@ -117,7 +117,7 @@ def settings_name(settings: InstanceSettings, *, shards: int, test_fraction: flo
 
 
 def task_settings_name(settings: SquadSettings | GlueSettings, *, dialect: Dialect = DEFAULT_DIALECT) -> str:
-    """The same for a fine-tuning task.
+    """Return the folder name for the settings of a fine-tuning task.
 
     >>> task_settings_name(GlueSettings()), task_settings_name(SquadSettings(cased=True))
     ('lower_case_1_seq_len_128', 'lower_case_0_seq_len_384_doc_stride_128_max_query_64')
@@ -129,7 +129,7 @@ def task_settings_name(settings: SquadSettings | GlueSettings, *, dialect: Diale
 
 
 def tokens_name(*, cased: bool, vocabulary: str, shards: int, test_fraction: float) -> str:
-    """The same for token shards, of the vocabulary with the sha256 `vocabulary`.
+    """Return the folder name for token shards of the vocabulary with the sha256 `vocabulary`.
 
     >>> tokens_name(cased=False, vocabulary="1f2e3d4c5b6a", shards=256, test_fraction=0.1)
     'lower_case_1_vocab_1f2e3d4c_shard_256_test_split_10'
@@ -158,7 +158,7 @@ def record_file_name(
     shard: int,
     dialect: Dialect = DEFAULT_DIALECT,
 ) -> str:
-    """The name of one record file, as the field's trainers expect it.
+    """Return the name of one record file, as the field's trainers expect it.
 
     Compressed ones end in .gz, so that the pattern *.tfrecord of a program that does not decompress finds none of them.
     """
@@ -168,7 +168,7 @@ def record_file_name(
 
 
 def split_folder(record_format: RecordFormat, split: str) -> str:
-    """The name of a split's folder: training is train where that is the name that `datasets` looks for.
+    """Return the name of a split's folder: training is train where that is the name that `datasets` looks for.
 
     >>> [split_folder(RecordFormat(name), TRAINING) for name in ("tfrecord", "arrow")]
     ['training', 'train']
@@ -177,7 +177,7 @@ def split_folder(record_format: RecordFormat, split: str) -> str:
 
 
 def is_saved(folder: Path) -> bool:
-    """Whether `save_to_disk` of `datasets`, or bertprep in its place, wrote the folder.
+    """Return whether `save_to_disk` of `datasets`, or bertprep in its place, wrote the folder.
 
     >>> is_saved(Path("/dev"))
     False
@@ -186,12 +186,12 @@ def is_saved(folder: Path) -> bool:
 
 
 def split_order(split: str) -> tuple[int, str]:
-    """The key that sorts splits: training first, then the test split, then the others of a fine-tuning task."""
+    """Return the key that sorts splits: training first, then the test split, then the others of a fine-tuning task."""
     return (2 if split in TASK_SPLITS else int(split == TEST)), split
 
 
 def by_number(name: str) -> list[tuple[int, str]]:
-    """The key that sorts part-2 before part-10.
+    """Return the key that sorts part-2 before part-10.
 
     >>> sorted(["part-10", "part-2"], key=by_number)
     ['part-2', 'part-10']
@@ -209,7 +209,7 @@ class Workspace:
         return self.root / "download" / name
 
     def google_release(self, name: str) -> Path:
-        """The folder in which the field's scripts look for a model of this name of Google's."""
+        """Return the folder in which the field's scripts look for a model of this name of Google's."""
         return self.download("google_pretrained_weights") / name
 
     def nvidia_model(self, name: str) -> Path:
@@ -219,7 +219,7 @@ class Workspace:
         return self.root / "sharded" / corpus
 
     def vocabulary(self, corpus: str, *, size: int, cased: bool, text: str) -> Path:
-        """The vocabulary of the text with the digest `text`; another text under the same name has another vocabulary."""
+        """Return the vocabulary of the text with the digest `text`; another text under the same name has another vocabulary."""
         return self.root / "vocab" / f"{corpus}_{size}{'_cased' if cased else ''}_{text[:8]}.txt"
 
     def tokens(self, settings_folder: str, corpus: str) -> Path:
@@ -230,12 +230,12 @@ class Workspace:
 
 
 def text_shard(split: str, corpus: str, shard: int) -> str:
-    """The name of one text shard, relative to the corpus's folder of shards."""
+    """Return the name of one text shard, relative to the corpus's folder of shards."""
     return f"{split}/{corpus}_{split}_{shard:05d}.txt"
 
 
 def token_shard_name(split: str, corpus: str, shard: int, end: str) -> str:
-    """The name of one file of a token shard, which ends in "bin" or "idx"."""
+    """Return the name of one file of a token shard, which ends in "bin" or "idx"."""
     return f"{corpus}_{split}_{shard:05d}.{end}"
 
 

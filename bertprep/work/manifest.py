@@ -151,12 +151,12 @@ class Manifest:
         }
 
     def as_bytes(self) -> bytes:
-        """The content of the file."""
+        """Return the content of the file."""
         return (json.dumps(self.as_json(), indent=1) + "\n").encode()
 
 
 def read_manifest(folder: Path) -> Manifest | None:
-    """The manifest of `folder`, or None if there is none (or no finished one)."""
+    """Return the manifest of `folder`, or None if there is none (or no finished one)."""
     path = folder / MANIFEST
     try:
         content = check_manifest(parse_json(read_bounded(path)))
@@ -183,18 +183,18 @@ def read_finished(folder: Path, kind: str, made_with: dict[str, Any]) -> Manifes
 
 
 def missing_files(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """The files that a manifest lists and that are missing, or have another size."""
+    """Return the files that a manifest lists and that are missing, or have another size."""
     sizes = sizes_of(folder, files)
     return [name for name, facts in files.items() if sizes.get(name) != facts["bytes"]]
 
 
 def is_in_place(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Whether every file that a manifest lists exists with its size."""
+    """Return whether every file that a manifest lists exists with its size."""
     return not missing_files(folder, files)
 
 
 def sha256_of_questions(manifest: Manifest) -> str | None:
-    """The sha256 of the file that a SQuAD data set's dev split was made of; None where there is no such split."""
+    """Return the sha256 of the file that a SQuAD data set's dev split was made of; None where there is no such split."""
     listed = manifest.made_with.get("inputs")
     listed = listed if isinstance(listed, list) else []
     inputs = [each for each in listed if isinstance(each, dict) and each.get("split") == DEV]
@@ -209,7 +209,7 @@ def sha256_of_vocabulary(manifest: Manifest | None) -> str | None:
 
 
 def packages_of(files: Collection[str]) -> list[str]:
-    """The packages whose version could change record files of these names."""
+    """Return the packages whose version could change record files of these names."""
     columnar = tuple(f".{each}" for each in RecordFormat if each.is_columnar)
     endings = {"pyarrow": columnar, "isal": (".gz",)}
     return ["llvmlite", "numpy", *(package for package, of in endings.items() if any(name.endswith(of) for name in files))]
@@ -229,7 +229,7 @@ def versions_of(*packages: str) -> dict[str, str]:
 
 
 def sha256_of(path: Path) -> str:
-    """The sha256 of a file's bytes, in hexadecimal; of an object as the store gives them now, not of a copy."""
+    """Return the sha256 of a file's bytes, in hexadecimal; of an object as the store gives them now, not of a copy."""
     if isinstance(path, ObjectPath):
         from bertprep.files import object_store
 

@@ -33,7 +33,7 @@ class Part:
     count: int
 
     def deal(self, items: Sequence[Item]) -> Sequence[Item]:
-        """What this part has to do."""
+        """Return the items that this part has to make."""
         return items[self.index :: self.count] if self.count else items[:0]
 
     def __str__(self) -> str:
@@ -79,7 +79,7 @@ def _checked(name: str, index: int, count: int) -> Part:
 
 
 def _of_slurm(environment: Mapping[str, str]) -> Part:
-    """The part of a task of an array: its ids may begin anywhere and have any step, but the same between all."""
+    """Return the part of a task of an array: its ids may begin anywhere and have any step, but the same between all."""
     what = f"--part {SLURM}: is for a job array (sbatch --array=0-399)"
     one, first, last, count = (_number(environment, f"SLURM_ARRAY_TASK_{name}", what) for name in ("ID", "MIN", "MAX", "COUNT"))
     step, rest = divmod(last - first, count - 1) if count > 1 else (1, last - first)

@@ -231,10 +231,3 @@ def test_in_a_store_that_loses_answers(made: Request, store: Store) -> None:
     store.asked.clear()
     assert request().tasks == 0
     assert store.count("PUT") == store.count("DELETE") == store.count("POST") == 0
-
-
-def test_an_unfinished_run_of_0_2_is_refused_in_one_line(request_here: Request) -> None:
-    (request_here.output / "plain").mkdir(parents=True)
-    (request_here.output / "plain" / f"{MANIFEST}.journal").write_text("{}\n")
-    with pytest.raises(BertprepError, match=r"\A[^\n]*journal: is of an unfinished run of bertprep 0.2; finish it [^\n]*\Z"):
-        request_here()
