@@ -28,9 +28,8 @@ from tests.corpora import sums
 from tests.golden import GOLDEN
 from tests.trainer.test_data import opened
 from tests.weights.tensorflow_checkpoints import save
-from trainer.cli import make_parser
+from trainer.cli import make_parser, split_phases
 from trainer.model_config import ModelConfig
-from trainer.phases import split_phases
 from trainer.settings import OptimizerSettings, PretrainOptions
 from trainer.tasks import Pretraining
 from trainer.weights import initial_values

@@ -21,9 +21,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -63,7 +62,7 @@ class GlobalBatch:
         return np.arange(self.rank_size, dtype=np.int64) + step * self.size + self.data_rank * self.rank_size
 
 
-class Batch(NamedTuple):
+class RankBatch(NamedTuple):
     """This rank's rows of a global batch: features by name, with row_weights; and the bad records among them."""
 
     arrays: dict[str, NDArray[Any]]
@@ -87,16 +86,13 @@ class TrainingBatches:
         """Return the file of each of this rank's records at `step`, and its index there."""
         return [self.records.place_of(index) for index in self.indices(step).tolist()]
 
-    def read(self, step: int) -> Batch:
+    def read(self, step: int) -> RankBatch:
         """Return this rank's rows of `step`."""
         return _read(self.records, self.indices(step), self.batch.rank_size)
 
-    @contextmanager
-    def from_step(self, first: int, stop: int | None = None) -> Iterator[Iterator[Batch]]:
-        """Read the batches of steps `first` to stop - 1, or without end, ahead; an error in reading is raised at its turn."""
-        steps = range(first, MAX_STEPS if stop is None else stop)
-        with _read_ahead(self.read, iter(steps)) as batches:
-            yield batches
+    def from_step(self, first: int, stop: int = MAX_STEPS) -> AbstractContextManager[Iterator[RankBatch]]:
+        """Read the batches of steps `first` to stop - 1 ahead; an error in reading is raised at its turn."""
+        return _read_ahead(self.read, range(first, stop))
 
 
 class EvaluationBatches:
@@ -117,13 +113,13 @@ class EvaluationBatches:
         steps = -(-self.sequences // self.batch.size)
         # It is not entered, so that it prints lines alone: a terminal shows the bar of training.
         progress = self.reporter.progress("evaluation", steps, "batches")
-        with _read_ahead(self._read, iter(range(steps))) as batches:
+        with _read_ahead(self._read, range(steps)) as batches:
             for batch in batches:
                 self.bad += batch.bad
                 yield batch.arrays
                 progress.advance(sequences=self.batch.size)
 
-    def _read(self, step: int) -> Batch:
+    def _read(self, step: int) -> RankBatch:
         indices = self.batch.positions(step)
         try:
             if self.fault is None:
@@ -133,14 +129,14 @@ class EvaluationBatches:
         return _read(self.records, indices[:0], self.batch.rank_size)
 
 
-def _read(records: Records, indices: NDArray[np.int64], rows: int) -> Batch:
+def _read(records: Records, indices: NDArray[np.int64], rows: int) -> RankBatch:
     """Return a batch of `rows` rows, of which those of bad records and those beyond `indices` have weight 0."""
     examples = records.kind.empty(rows, seq=records.seq, pred=records.pred)
     bad = records.gather_good(examples, indices) if len(indices) else []
     blank(examples[len(indices) :])
     weights = (np.arange(rows) < len(indices)).astype(np.float32)
     weights[[each.row for each in bad]] = 0
-    return Batch(features(examples, weights), bad)
+    return RankBatch(features(examples, weights), bad)
 
 
 def features(examples: Examples, row_weights: NDArray[np.float32] | None = None) -> dict[str, NDArray[Any]]:
@@ -152,15 +148,16 @@ def features(examples: Examples, row_weights: NDArray[np.float32] | None = None)
 
 
 @contextmanager
-def _read_ahead(read: Callable[[int], Batch], steps: Iterator[int]) -> Iterator[Iterator[Batch]]:
+def _read_ahead(read: Callable[[int], RankBatch], steps: range) -> Iterator[Iterator[RankBatch]]:
     """Iterate over the batches of `steps`, each read by a thread `READ_AHEAD` steps in advance, which ends with the block."""
     thread = ThreadPoolExecutor(1, "batches")
 
-    def batches() -> Iterator[Batch]:
-        pending = deque(thread.submit(read, step) for step in islice(steps, READ_AHEAD + 1))
-        while pending:
+    def batches() -> Iterator[RankBatch]:
+        pending = deque(thread.submit(read, step) for step in steps[: READ_AHEAD + 1])
+        for step in steps[READ_AHEAD + 1 :]:
             yield pending.popleft().result()
-            pending.extend(thread.submit(read, step) for step in islice(steps, 1))
+            pending.append(thread.submit(read, step))
+        yield from (each.result() for each in pending)
 
     try:
         yield batches()

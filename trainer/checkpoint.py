@@ -27,6 +27,7 @@ from bertprep.errors import BertprepError, UsageError
 from bertprep.untrusted import COUNT, LIST, OBJECT, SHA256, check_values, parse_json
 from bertprep.weights.hugging_face import Weights
 from bertprep.weights.safetensors import read_metadata, read_safetensors, write_safetensors
+from bertprep.weights.tensor_bundle import find_prefix
 from trainer.tasks import Task, task_of_checkpoint
 
 _NAME = "checkpoint-{:09d}.safetensors"
@@ -121,8 +122,8 @@ def _differences(then: Mapping[str, Any], now: Mapping[str, Any], prefix: str = 
 
 
 def fingerprint(settings: Mapping[str, Any]) -> int:
-    """Return a number that tells settings apart, by which ranks compare theirs."""
-    return crc32(json.dumps(settings, sort_keys=True).encode())
+    """Return a number of 31 bits that tells settings apart, by which ranks compare theirs."""
+    return crc32(json.dumps(settings, sort_keys=True).encode()) >> 1
 
 
 def save(folder: Path, run: RunState, state: Weights, *, keep: int) -> Path:
@@ -196,8 +197,8 @@ def damaged(path: Path, why: object) -> BertprepError:
 
 
 def is_checkpoint(file: Path) -> bool:
-    """Whether a safetensors file is of a run of this trainer."""
-    return _METADATA in read_metadata(file)
+    """Whether a file of weights, or prefix of Google's files, is a checkpoint of a run of this trainer."""
+    return find_prefix(file) is None and _METADATA in read_metadata(file)
 
 
 def task_of(file: Path) -> Task:

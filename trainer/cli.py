@@ -1,19 +1,24 @@
 """The command line of the trainer. `pretrain` is the default: `python -m trainer --format ofrecord` pretrains.
 
+With `--phases` it is split before it is checked, so that each of the runs has options of its own with one value each.
 Nothing imported here, or by a command before it has checked its options, loads a framework, which takes seconds.
 """
 
 from __future__ import annotations
 
+import math
 import sys
+from argparse import Namespace
 from collections.abc import Sequence
 from functools import partial
 from importlib import import_module
+from itertools import accumulate, cycle, pairwise
+from typing import Any
 
 from bertprep import cli
+from bertprep.errors import UsageError
 from bertprep.options import Parser, add_options, read_options
-from bertprep.terminal import exit_status
-from trainer import phases
+from bertprep.terminal import counted, exit_status
 from trainer.data import ExampleSettings
 from trainer.settings import AnyOptions, EngineSettings, GlueOptions, OptimizerSettings, PretrainOptions, SquadOptions
 from trainer.start import start
@@ -44,6 +49,12 @@ FORMER = {
 """Options of Google's run_pretraining.py and run_squad.py, and what takes their place."""
 _OF_EPOCHS = ("eval_every", "eval_sequences", "keep_best")
 """Of fine-tuning each epoch ends with an evaluation on all of the dev set, and the best checkpoint is kept."""
+_PHASES_HELP = (
+    "runs of these lengths, each from the weights of the one before, as 128:900,512:100, or 128:0.9,512:0.1 of --steps; "
+    "--data, --batch-size, --accumulate, --lr, --warmup-steps and --pred may have a value for each (default: one run)"
+)
+_PER_PHASE = ("batch_size", "accumulate", "lr", "warmup_steps", "pred")
+"""Options with a separator, which the parser reads as a tuple; so is --data of phases."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -68,10 +79,10 @@ def _run(arguments: Sequence[str]) -> int:
     namespace = make_parser(command).parse_args(arguments)
     if command not in _OPTIONS:
         return int(import_module(f"trainer.{command}").run(namespace))
-    runs = [read_options(_OPTIONS[command], each) for each in phases.split_phases(namespace)]
+    phases = [read_options(_OPTIONS[command], each) for each in split_phases(namespace)]
     # Each run has its own --seq and --pred, which are options of pretraining on records too.
     examples = read_options(ExampleSettings, namespace, seq=ExampleSettings.seq, pred=ExampleSettings.pred)
-    return start(runs, read_options(EngineSettings, namespace), read_options(OptimizerSettings, namespace), examples)
+    return start(phases, read_options(EngineSettings, namespace), read_options(OptimizerSettings, namespace), examples)
 
 
 def make_parser(command: str) -> Parser:
@@ -87,10 +98,52 @@ def _add_options(command: str, parser: Parser) -> None:
     is_pretraining = command == PRETRAIN
     run = parser.add_argument_group("run")
     if is_pretraining:
-        run.add_argument("--phases", metavar="SEQ:STEPS,...", help=phases.HELP)
+        run.add_argument("--phases", metavar="SEQ:STEPS,...", help=_PHASES_HELP)
     add_options(run, _OPTIONS[command], without=() if is_pretraining else _OF_EPOCHS)
     add_options(parser.add_argument_group("optimizer"), OptimizerSettings)
     add_options(parser.add_argument_group("devices"), EngineSettings)
     if is_pretraining:
         group = parser.add_argument_group("examples of token shards", "Settings of create, for token shards alone.")
         add_options(group, ExampleSettings, without=("seq", "pred", "cased"))  # token shards are cased or not themselves
+
+
+def split_phases(given: Namespace) -> list[Namespace]:
+    """Return the options of each phase, or those of the only run."""
+    phases: list[dict[str, Any]] = [{}]
+    values = {name: getattr(given, name, None) for name in _PER_PHASE}
+    if getattr(given, "phases", None) is not None:
+        phases = _lengths_and_steps(given)
+        values["data"] = tuple([folder] for folder in given.data)
+    for name, of_phases in values.items():
+        if not isinstance(of_phases, tuple) or not of_phases:  # a default
+            continue
+        if len(of_phases) not in (1, len(phases)):
+            found = f"has {len(of_phases)} values for {counted(len(phases), 'phase')}"
+            raise UsageError(f"--{name.replace('_', '-')}: {found}; give one for all, or one for each")
+        for phase, value in zip(phases, cycle(of_phases), strict=False):
+            phase[name] = value
+    return [Namespace(**{**vars(given), **phase}) for phase in phases]
+
+
+def _lengths_and_steps(given: Namespace) -> list[dict[str, Any]]:
+    """Return `seq` and `steps` of each phase of 128:0.9,512:0.1 (fractions of --steps) or 128:900,512:100."""
+    option = f"--phases {given.phases}"
+    if given.seq is not None:
+        raise UsageError(f"--seq {given.seq} does not go with {option}, which gives the sequence length of each phase")
+    try:
+        seqs, lengths = zip(*(item.split(":") for item in given.phases.split(",")), strict=True)
+        fractions = [float(length) for length in lengths]
+        if "." not in given.phases:
+            steps = [int(length) for length in lengths]
+        elif given.steps is None or min(fractions) <= 0 or not math.isclose(sum(fractions), 1, abs_tol=1e-6):
+            raise UsageError(f"{option}: fractions must be above 0 and add up to 1, and need --steps N")
+        else:
+            ends = [round(given.steps * passed) for passed in accumulate(fractions)]
+            steps = [end - begin for begin, end in pairwise([0, *ends])]
+        phases = [{"seq": int(seq), "steps": of_phase} for seq, of_phase in zip(seqs, steps, strict=True)]
+    except ValueError:
+        expected = "SEQ:FRACTION,... or SEQ:STEPS,..., such as 128:0.9,512:0.1 or 128:900,512:100"
+        raise UsageError(f"{option}: expected {expected}") from None
+    if given.steps not in (None, sum(steps)):
+        raise UsageError(f"--steps {given.steps}: the phases have {sum(steps)} steps; leave --steps out")
+    return phases

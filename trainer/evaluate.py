@@ -26,15 +26,15 @@ from bertprep.tasks.glue import TASKS, UNLABELLED
 from bertprep.tasks.glue_metrics import check_metrics_installed
 from bertprep.terminal import tell
 from bertprep.work.layout import TEST, TRAINING
-from trainer import checkpoint
 from trainer.batches import EvaluationBatches, GlobalBatch
+from trainer.checkpoint import is_checkpoint, task_of
 from trainer.data import Data, check_fits_model, check_vocabulary, make_data
 from trainer.engines import Engine, check_engine, choose_engine, open_engine
 from trainer.model_config import ModelConfig
 from trainer.scores import AnswerOptions, Scorer, scorer_of
 from trainer.settings import EngineSettings, OptimizerSettings, check_folder
 from trainer.tasks import Classification, Pretraining, Task, name_of_split, task_of_records
-from trainer.weights import is_checkpoint, labels_of, model_of, read_weights, resolve_weights
+from trainer.weights import labels_of, model_of, read_weights, resolve_weights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +143,7 @@ def _scored_splits(options: EvaluateOptions, data_set: DataSet, task: Task) -> l
 def _check_task(file: Path, task: Task, data: Path) -> None:
     """Raise `UsageError` for weights known to be of another task than the records, or of its labels in another order."""
     if is_checkpoint(file):
-        trained = checkpoint.task_of(file)
+        trained = task_of(file)
         expected = Classification(TASKS["mnli"]) if task == Classification(TASKS["ax"]) else task  # ax is for models of MNLI
         if trained != expected and not isinstance(trained, Pretraining):
             raise UsageError(

@@ -27,9 +27,10 @@ from bertprep.weights.hugging_face import save_weights
 from bertprep.weights.tensor_bundle import write_bundle
 from bertprep.work.layout import GOOGLE_PREFIX, VOCABULARY
 from trainer import checkpoint
+from trainer.checkpoint import is_checkpoint
 from trainer.model_config import ModelConfig
 from trainer.tasks import Classification, Pretraining, Squad, Task, task_of_checkpoint
-from trainer.weights import HUGGING_FACE_FILE, find_weights, is_checkpoint
+from trainer.weights import HUGGING_FACE_FILE, find_weights
 
 _CLASSES = {
     Pretraining.name: "BertForPreTraining",

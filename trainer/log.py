@@ -77,7 +77,7 @@ class RunLog:
             with suppress(FileNotFoundError):  # what another process, perhaps on another machine, has left at the URL
                 (self._folder / LOG).write_bytes((self._out / LOG).read_bytes())
         path = self._folder / LOG
-        kept = cut_log(path, self._first_step)
+        kept = truncate_log(path, self._first_step)
         self.known_bad = {str(entry.get("what")) for entry in kept if entry["kind"] == "bad_record"}
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -189,7 +189,7 @@ def log_line(entry: Entry) -> bytes:
     return json.dumps(finite, default=str).encode() + b"\n"
 
 
-def cut_log(path: Path, step: int) -> list[dict[str, Any]]:
+def truncate_log(path: Path, step: int) -> list[dict[str, Any]]:
     """Remove all entries of a log after `step`, and every incomplete line; returns those that are kept."""
     if not path.exists():
         return []

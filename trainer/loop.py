@@ -34,7 +34,7 @@ from bertprep.progress import Reporter, say
 from bertprep.records.record_set import BadRecordError, RecordSet
 from bertprep.work.layout import TEST, TRAINING, VOCABULARY
 from trainer import checkpoint
-from trainer.batches import Batch, EvaluationBatches, GlobalBatch, TrainingBatches
+from trainer.batches import EvaluationBatches, GlobalBatch, RankBatch, TrainingBatches
 from trainer.checkpoint import Evaluated, RunState
 from trainer.engines import Engine, StepResult
 from trainer.evaluate import evaluate, without_targets
@@ -178,7 +178,7 @@ class _Loop:
             readable = self.readable(batches)
             read = deque(islice(readable, ahead + 1))
             self.is_stopping = self.is_on_any_rank(bool(self.stop))  # no step could carry a flag before
-            in_flight: deque[tuple[int, Batch, Callable[[], StepResult]]] = deque()
+            in_flight: deque[tuple[int, RankBatch, Callable[[], StepResult]]] = deque()
             for number in range(self.first + 1, steps + 1):
                 if self.is_stopping:
                     break
@@ -193,7 +193,7 @@ class _Loop:
         if self.state.step != self.saved:
             self.save()
 
-    def readable(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+    def readable(self, batches: Iterator[RankBatch]) -> Iterator[RankBatch]:
         """Iterate over the batches up to the first that cannot be read, or has one bad record more than may be skipped."""
         try:
             for batch in batches:
@@ -216,7 +216,7 @@ class _Loop:
         """Whether the condition holds on this rank or another; all ranks call it."""
         return any(self.engine.gather(int(condition)))
 
-    def start(self, number: int, batch: Batch) -> Callable[[], StepResult]:
+    def start(self, number: int, batch: RankBatch) -> Callable[[], StepResult]:
         """Start a step, counted from 1; returns what waits for its end."""
         return self.engine.train(
             batch.arrays, step=number, learning_rate=self.run.schedule.learning_rate(number),
@@ -227,7 +227,7 @@ class _Loop:
         """Whether this is the last step, or a multiple of a cadence; one of 0 is none."""
         return step == self.run.schedule.steps or any(each > 0 and step % each == 0 for each in every)
 
-    def finish(self, number: int, batch: Batch, wait: Callable[[], StepResult]) -> None:
+    def finish(self, number: int, batch: RankBatch, wait: Callable[[], StepResult]) -> None:
         """Wait for a step and count it, then log, evaluate and save where it is due."""
         state, options, result = self.state, self.run.options, wait()
         state.step = number

@@ -18,13 +18,15 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
-from trainer.model_config import MASKED_OUT, ModelConfig
+from trainer.model_config import ModelConfig
 
 Array: TypeAlias = Any
 """A tensor of the framework that runs the model."""
 Arrays: TypeAlias = Mapping[str, Array]
 Operation: TypeAlias = Callable[..., Any]
 WORDS = "bert/embeddings/word_embeddings"
+MASKED_OUT = -10_000.0
+"""Added to an attention score so that its weight becomes 0; the same number as in Google's and NVIDIA's."""
 COMPUTE_DTYPES = {"off": "float32", "fp16": "float16", "bf16": "bfloat16"}
 """What dense products run in, by the name of the precision."""
 

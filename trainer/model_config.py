@@ -18,8 +18,6 @@ from bertprep.files.places import place
 from bertprep.untrusted import check_values, parse_json, read_bounded
 
 LAYER_NORM_EPSILON = 1e-12  # as in Google's and Hugging Face's code; Keras' default of 1e-3 changes the loss by 4e-3
-MASKED_OUT = -10_000.0
-"""Added to an attention score so that its weight becomes 0; the same number as in Google's and NVIDIA's."""
 MAX_SIZE = 1 << 24
 """Limit on every size of a model; anything above is a mistake, or an attempt to exhaust memory."""
 PRESETS = {  # layers and hidden size of Google's released models; heads have 64 units each

@@ -26,6 +26,7 @@ from bertprep.weights.safetensors import open_safetensors
 from bertprep.weights.tensor_bundle import find_prefix, newest_bundle, open_bundle
 from bertprep.work.layout import GOOGLE_PREFIX, Workspace
 from trainer import checkpoint
+from trainer.checkpoint import is_checkpoint
 from trainer.model_config import ModelConfig
 from trainer.tasks import Classification, Task
 
@@ -104,11 +105,6 @@ def short_name(file: Path) -> str:
     return folder if file.name in (HUGGING_FACE_FILE, GOOGLE_PREFIX) else f"{folder}_{file.name.removesuffix('.safetensors')}"
 
 
-def is_checkpoint(file: Path) -> bool:
-    """Whether a file of weights, or prefix of Google's files, is a checkpoint of a run of this trainer."""
-    return find_prefix(file) is None and checkpoint.is_checkpoint(file)
-
-
 def model_of(file: Path) -> ModelConfig:
     """The sizes of the model of weights: a checkpoint has them, other files lie next to them.
 
@@ -152,7 +148,7 @@ def _open(file: Path, names: Shapes) -> AbstractContextManager[WeightFile]:
     """Open a file of weights, whose variables have our names."""
     if prefix := find_prefix(file):
         return open_bundle(prefix)
-    return open_safetensors(file) if checkpoint.is_checkpoint(file) else open_weights(file, names)
+    return open_safetensors(file) if is_checkpoint(file) else open_weights(file, names)
 
 
 def _choose(file: Path, found: WeightFile, expected: Shapes) -> list[str]:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from trainer import bench
-from trainer.bench import peak_of, summarize
+from trainer.bench import summarize
 from trainer.cli import main
 from trainer.engines import Execution, StepResult
 from trainer.model_config import ModelConfig
@@ -115,18 +115,6 @@ def test_lines_name_what_is_measured_and_report_progress(
         "bench: 16/16 steps, 0:01:15",
     ]  # fmt: skip
     assert last.startswith("median 6.0 sequences/s, ")
-
-
-@pytest.mark.parametrize(
-    ("device", "tera"),
-    [
-        ("NVIDIA H100 80GB HBM3", 989.4), ("2 x NVIDIA H100 PCIe", 756.5), ("NVIDIA H200", 989.4), ("NVIDIA L4", 121.0),
-        ("NVIDIA A100-SXM4-80GB", 312.0), ("NVIDIA A100 80GB PCIe", 312.0), ("TPU v5 lite", 197.0), ("8 x TPU v5p", 459.0),
-        ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", None), ("NVIDIA H100 NVL", None), ("NVIDIA A10G", None), ("4 x CPU", None),
-    ],
-)  # fmt: skip
-def test_the_peak_of_a_device(device: str, tera: float | None) -> None:
-    assert peak_of(device) == (tera and tera * 1e12)
 
 
 @pytest.mark.tensorflow

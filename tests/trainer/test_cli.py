@@ -51,14 +51,13 @@ def test_defaults_are_chosen_and_printed(capsys: pytest.CaptureFixture[str]) -> 
         assert part in printed[name]
 
 
-def test_the_default_out_names_model_corpora_and_format(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_default_out_names_model_corpora_and_format() -> None:
     made = {"seq": 128, "pred": 20, "records": 100}
     corpus = write_in_workspace(Path("data"), "made", time=1, corpus="wiki", **made)
     [of_one] = plan("pretrain")
     newer = {**made, "corpus": "try", "records": 70, "record_format": "ofrecord", "tokens": (*TOKENS, "x")}
-    tried = write_in_workspace(Path("data"), "tried", time=2, **newer)
+    write_in_workspace(Path("data"), "tried", time=2, **newer)
     [of_newest] = plan("pretrain")
-    assert f"{tried} (the newest of 2 in data; --data DIR" in printed_plan(capsys)["data"]
     [of_both] = plan(f"--data {corpus} {write_data(Path('second'), corpus='books', **made)}")
     other = write_data(Path("other"), records=100, tokens=None, has_manifest=False)
     Path("mine.json").write_text(ModelConfig(vocab_size=10).to_json())
@@ -73,12 +72,6 @@ def test_the_default_out_names_model_corpora_and_format(capsys: pytest.CaptureFi
         "data/models/mine_corpus_tfrecord_seq_8_adam_3_steps",
         "w/models/base_wiki_tfrecord_seq_128_adam_3_steps",
     ]
-
-
-def test_a_run_is_one_pass_over_the_records() -> None:
-    write_data(Path("a"), records=128)
-    [of_run] = plan("--data a --batch-size 1 --accumulate 3", devices=2)
-    assert of_run.schedule == Schedule(peak=1e-4, steps=21, warmup_steps=2)  # 128 // (1 x 2 x 3), and a tenth of it
 
 
 def test_one_step_is_called_so_and_a_number_of_shards_shuffles_by_shards() -> None:
@@ -105,7 +98,7 @@ def test_the_schedule_is_the_optimizers_own_or_the_given(line: str, schedule: Sc
 def test_devices_make_the_global_batch(capsys: pytest.CaptureFixture[str]) -> None:
     write_data(Path("a"), records=128)
     [run] = plan("--data a --batch-size 1 --accumulate 2 --amp bf16 --xla", devices=4, processes=2)
-    assert run.schedule.steps == 16  # 128 records, 1 x 4 x 2 a step
+    assert run.schedule == Schedule(peak=1e-4, steps=16, warmup_steps=1)  # 128 records, 1 x 4 x 2 a step; a tenth of it
     printed = printed_plan(capsys)
     assert printed["global batch"].startswith("8 sequences: 1 x 4 (devices) x 2 (accumulated)")
     assert printed["precision"].startswith("bf16")
@@ -118,15 +111,8 @@ def test_every_option_arrives() -> None:
     write_data(Path("a"), records=128)
     save_weights(Path("model.safetensors"), initial_values(TINY, seed=1, task=Pretraining()))
     optimizer = {"weight_decay": 0.1, "beta_1": 0.8, "beta_2": 0.98, "epsilon": 1e-8, "clip_norm": 2.0}
-    counts = {
-        "log_every": 1,
-        "eval_every": 2,
-        "eval_sequences": 3,
-        "save_every": 4,
-        "keep": 5,
-        "seed": 6,
-        "skip_bad_records": 7,
-    }
+    names = ["log_every", "eval_every", "eval_sequences", "save_every", "keep", "seed", "skip_bad_records"]
+    counts = {name: count for count, name in enumerate(names, 1)}
     given = {**{name.replace("beta_", "beta"): value for name, value in optimizer.items()}, **counts}
     numbers = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in given.items())
     engines = []

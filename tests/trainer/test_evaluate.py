@@ -1,7 +1,6 @@
 """`evaluate`: what is scored and written; test_refusals.py has what does not go together."""
 
 import json
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ import pytest
 from bertprep.records.record_set import RecordSet
 from bertprep.records.write import write_examples
 from bertprep.tasks.glue import TASKS, own_task
-from bertprep.tasks.squad_answers import predict_answers
 from bertprep.weights.hugging_face import save_weights
 from tests.trainer.numpy_engine import make_ranks, refuse, run_command, run_command_on
 from tests.trainer.small_data import SEQ, make_task, save_checkpoint
@@ -66,16 +64,7 @@ def test_what_only_fills_a_batch_is_not_submitted(tasks: dict[str, Path], tmp_pa
 
 
 @pytest.mark.parametrize("version", ["1.1", "2.0"])
-def test_the_length_of_answers_and_lists_can_be_chosen(
-    version: str, tasks: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls = Counter[str]()
-
-    def predict(*arguments: Any, **options: Any) -> Any:
-        calls["predict"] += 1
-        return predict_answers(*arguments, **options)
-
-    monkeypatch.setattr("trainer.scores.predict_answers", predict)
+def test_the_length_of_answers_and_lists_can_be_chosen(version: str, tasks: dict[str, Path], tmp_path: Path) -> None:
     save_checkpoint(tmp_path / "run", Squad(f"v{version}"))
     found = []
     for more in ([], ["--n-best-size", "2", "--max-answer-length", "1"]):
@@ -85,15 +74,12 @@ def test_the_length_of_answers_and_lists_can_be_chosen(
     assert max(len(entries) for entries in default.values()) > 3
     assert max(len(entries) for entries in chosen.values()) <= 3
     assert {len(entry["text"].split()) for entries in chosen.values() for entry in entries} <= {0, 1}
-    assert calls["predict"] == 2  # answers are decoded once in each evaluation
     if version == "2.0":
-        assert (
-            evaluate(tmp_path / "run", tasks[version], tmp_path / "blank", "--null-threshold=-1000", outputs=answer_position_14)
-            == 0
-        )
+        run, blank = tmp_path / "run", tmp_path / "blank"
+        assert evaluate(run, tasks[version], blank, "--null-threshold=-1000", outputs=answer_position_14) == 0
         names = ["nbest_predictions.json", "null_odds.json", "predictions.json"]
-        assert sorted(path.name for path in (tmp_path / "blank").iterdir()) == names
-        assert set(json.loads((tmp_path / "blank" / "predictions.json").read_bytes()).values()) == {""}
+        assert sorted(path.name for path in blank.iterdir()) == names
+        assert set(json.loads((blank / "predictions.json").read_bytes()).values()) == {""}
 
 
 def test_labels_may_differ_in_case_and_a_model_of_mnli_is_for_ax(tasks: dict[str, Path], tmp_path: Path) -> None:

@@ -30,9 +30,8 @@ from tests.trainer.numpy_engine import (
     run_ranks,
     sigterm,
 )
-from tests.trainer.small_runs import MODEL, VOCABULARY, on_engines
+from tests.trainer.small_runs import VOCABULARY
 from trainer.checkpoint import find_checkpoints, task_of
-from trainer.cli import main
 from trainer.settings import PretrainOptions
 from trainer.tasks import Pretraining
 
@@ -137,19 +136,6 @@ def test_a_run_without_sentence_pairs_has_no_next_sentences(workdir: Path, tmp_p
     assert {entry["kind"] for entry in entries} == {"run", "train", "evaluation"}
     assert not any(name.startswith("next_sentence") for entry in entries for name in entry)
     assert task_of(find_checkpoints(tmp_path)[-1]) == Pretraining(has_pairs=False)
-
-
-@on_engines("jax")
-def test_losses_with_dropout_are_those_of_records(engine: str, workdir: Path, tmp_path: Path) -> None:
-    (tmp_path / "model.json").write_text(replace(MODEL, num_hidden_layers=1).to_json())
-    common = ["--engine", engine, "--model", str(tmp_path / "model.json"), "--steps", "6", "--log-every", "1", "--lr", "0.01"]
-    common += ["--batch-size", "64", "--shuffle-shards", "2", "--eval-sequences", "64"]
-    examples = ["--vocab", str(VOCABULARY), "--seq", "32", "--pred", "5", "--dupe", "1", "--data-seed", "3"]
-    for name, options in (("tfrecord", []), ("tokens", examples)):
-        assert main([*common, "--data", str(workdir / name), "--out", str(tmp_path / name), *options]) == 0
-    live, of_records = (lasting(tmp_path / name) for name in ("tokens", "tfrecord"))
-    assert live == of_records
-    assert len({entry["loss"] for entry in live}) == 7
 
 
 @pytest.mark.parametrize(

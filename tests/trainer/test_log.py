@@ -15,7 +15,7 @@ from bertprep.records.record_set import BadRecordError
 from bertprep.tasks.glue import TASKS
 from tests.trainer.numpy_engine import read_entries
 from trainer import log as run_log
-from trainer.log import EventFile, RunLog, append, cut_log, evaluation_line, log_line, training_line
+from trainer.log import EventFile, RunLog, append, evaluation_line, log_line, training_line, truncate_log
 from trainer.plot import draw_losses, make_figure, read_log
 from trainer.tasks import Classification, Pretraining
 
@@ -91,7 +91,7 @@ def test_a_log_is_cut_after_a_step(step: int, kept: int, log: Path) -> None:
     with log.open("a") as file:
         file.write('{"kind": "train", "st')
     assert read_log(log) == ENTRIES
-    cut_log(log, step)
+    truncate_log(log, step)
     assert log.read_bytes() == b"".join(map(log_line, ENTRIES[:kept]))
 
 

@@ -203,18 +203,6 @@ def test_correct_predictions_and_weights_are_counted(engine: str) -> None:
     assert (sentence_hits, sentences) == ((golden["next_sentence"].argmax(-1) == batch["next_sentence_labels"]).sum(), 3)
 
 
-@on_each_engine
-def test_without_pairs_the_loss_is_that_of_masked_tokens_alone(engine: str) -> None:
-    on, batch = framework(engine), features_of("pretraining")
-    del batch["next_sentence_labels"]
-    tensors, weights = ({name: on.put(array) for name, array in each.items()} for each in (batch, weights_of("pretraining")))
-    logits = forward(on.ops, CONFIG, "pretraining", weights, tensors)
-    assert list(logits) == ["masked_lm"]
-    loss, sums = loss_and_sums(on.ops, tensors, logits, sum_weights(on.ops, tensors))
-    np.testing.assert_allclose(on.take(sums[0]), computed(engine, "pretraining")[1][0], rtol=1e-6)
-    assert on.take(loss) == pytest.approx(on.take(sums[0]) / 8, rel=1e-6)
-
-
 @of_each_task
 @on_each_engine
 def test_gradients_are_the_slopes_of_the_loss(engine: str, kind: str) -> None:

@@ -39,16 +39,8 @@ on_tensorflow_and_jax = on_engines("tensorflow", "jax")
 def test_the_losses_are_tensorflows(engine: str, workdir: Path, tmp_path: Path) -> None:
     """Of the same weights and records, as tests/golden/make_loss_golden.py has trained on them."""
     golden = LOSSES[OPTIMIZERS[engine]]
-    options = [
-        "--no-dropout",
-        "--steps",
-        str(len(golden["losses"])),
-        "--optimizer",
-        OPTIMIZERS[engine],
-        "--lr",
-        str(golden["lr"]),
-    ]
-    found = losses(train_here(workdir, tmp_path, "--engine", engine, *options))
+    options = f"--no-dropout --steps {len(golden['losses'])} --optimizer {OPTIMIZERS[engine]} --lr {golden['lr']}"
+    found = losses(train_here(workdir, tmp_path, "--engine", engine, *options.split()))
     assert len(found) == 20
     np.testing.assert_allclose(found, golden["losses"], rtol=0, atol=1e-5 if engine == "jax" else 1e-4)
     assert min(found) < found[0] - 0.05

@@ -23,7 +23,6 @@ from tests.trainer.numpy_engine import (
     run,
     saved_steps,
 )
-from tests.trainer.small_runs import MODEL, on_engines, train_here
 from trainer.settings import PretrainOptions
 from trainer.weights import find_weights, resolve_weights
 
@@ -124,13 +123,3 @@ def test_weights_are_found_at_urls(store: Store, data: Path, tmp_path: Path) -> 
     store.request("PUT", "half/checkpoint-000000001.safetensors", last.read_bytes()[:100])
     with pytest.raises(BertprepError, match=r"checkpoint-000000001\.safetensors"):
         run(options_in(data, store.place("half")))
-
-
-@on_engines("jax")
-def test_a_framework_trains_on_records_in_a_store(engine: str, store: Store, data: Path, tmp_path: Path) -> None:
-    (tmp_path / "model.json").write_text(replace(MODEL, vocab_size=30522, num_hidden_layers=1).to_json())
-    options = ["--engine", engine, "--model", str(tmp_path / "model.json"), "--seq", "8", "--steps", "4", "--batch-size", "8"]
-    upload(data, store)
-    for folder, name in ((str(data), "on_disk"), (f"{store.url}/records", "from_store")):
-        train_here(tmp_path, tmp_path / name, *options, "--data", folder, "--format", "tfrecord")
-    assert_same_run(tmp_path / "from_store", tmp_path / "on_disk")

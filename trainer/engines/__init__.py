@@ -178,7 +178,7 @@ class Engine:
         raise NotImplementedError
 
     def gather(self, number: int) -> list[int]:
-        """This number of every rank."""
+        """This number of every rank; it has at most 31 bits, since JAX has no longer integers by default."""
         raise NotImplementedError
 
     def peak_memory(self) -> int | None:
@@ -237,7 +237,7 @@ def choose_execution(settings: EngineSettings, processors: Sequence[Processor]) 
     """What `--amp` and `--xla` request, or what suits all processors.
 
     On GPUs bf16 where they have it (Ampere on), else fp16 (Volta on), compiled; on CPUs float32. Half precision of OneFlow was
-    never tried on a GPU, so it has to be asked for.
+    never tried on a GPU, so it has to be requested.
     """
     worst = min(processors, key=lambda each: each.capability or (0, 0))
     is_oneflow = settings.engine == "oneflow"
@@ -249,9 +249,9 @@ def choose_execution(settings: EngineSettings, processors: Sequence[Processor]) 
     if not worst.is_gpu:
         return Execution("off", xla)
     if is_oneflow:
-        return Execution("off", xla, "half precision was never tried on a GPU; --amp fp16 asks for it")
+        return Execution("off", xla, "half precision was never tried on a GPU; try it with --amp fp16")
     if worst.capability is None:
-        return Execution("off", xla, f"the compute capability of {worst.name} is unknown; --amp bf16 or fp16 asks for it")
+        return Execution("off", xla, f"the capability of {worst.name} is unknown; give --amp bf16 or fp16 if it has them")
     if worst.capability < (7, 0):
         return Execution("off", xla, f"{worst.name} has no faster one")
     return Execution("bf16" if worst.capability >= (8, 0) else "fp16", xla, "--amp off for float32")

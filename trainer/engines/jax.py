@@ -49,7 +49,7 @@ from trainer.tasks import Task
 
 DATA = "data"
 """The only axis of the mesh, over which batches are split."""
-_WHOLE, _ROWS, _MICRO_BATCHES = Spec(), Spec(DATA), Spec(None, DATA)
+_REPLICATED, _ROWS, _MICRO_BATCHES = Spec(), Spec(DATA), Spec(None, DATA)
 """What every device has; arrays (rows, ...) and (micro-batches, rows, ...), split over the devices."""
 _DETERMINISTIC = {"xla_gpu_deterministic_ops": True, "xla_gpu_enable_triton_gemm": False}
 """For the same bits in every run on GPUs: sums in one order, and no kernel chosen by how fast it ran this time."""
@@ -204,12 +204,12 @@ class JaxEngine(Engine):
         self._state: dict[str, Array] = {}
         self._shards = {name: self._shard(shape) for name, shape in self.variables.items()}
         specs = {moment: shard for name, shard in self._shards.items() for moment in moments_of(name)}
-        self._placements = {name: NamedSharding(self._mesh, specs.get(name, _WHOLE)) for name in self.shapes}
+        self._placements = {name: NamedSharding(self._mesh, specs.get(name, _REPLICATED)) for name in self.shapes}
         compiled = partial(jax.jit, compiler_options=_compiler_options(self.settings, self._device))
-        whole = NamedSharding(self._mesh, _WHOLE)
-        self._train = compiled(self._step, donate_argnums=0, out_shardings=(self._placements, whole))
-        self._evaluate = compiled(self._on_each_device(self._sums, (_WHOLE, _ROWS), _WHOLE), out_shardings=whole)
-        self._predict = compiled(self._on_each_device(self._logits, (_WHOLE, _ROWS), _ROWS), out_shardings=whole)
+        replicated = NamedSharding(self._mesh, _REPLICATED)
+        self._train = compiled(self._step, donate_argnums=0, out_shardings=(self._placements, replicated))
+        self._evaluate = compiled(self._on_each_device(self._sums, (_REPLICATED, _ROWS), _REPLICATED), out_shardings=replicated)
+        self._predict = compiled(self._on_each_device(self._logits, (_REPLICATED, _ROWS), _ROWS), out_shardings=replicated)
 
     def lower(self, batch: Batch, accumulation: int) -> Any:
         """The step on global batches like this one, as a `jax.stages.Lowered`; its devices need not exist here."""
@@ -242,10 +242,8 @@ class JaxEngine(Engine):
             self._state = {**self._state, **given}
 
     def gather(self, number: int) -> list[int]:
-        halves = np.array([number], np.int64).view(np.int32)  # since JAX has no integers of 64 bits by default
         with self.errors_in_a_line():
-            of_all = np.asarray(multihost_utils.process_allgather(halves))
-        return [int(each) for each in of_all.reshape(-1).view(np.int64)]
+            return [int(each) for each in np.ravel(multihost_utils.process_allgather(np.int32(number)))]
 
     def peak_memory(self) -> int | None:
         return (self._device.memory_stats() or {}).get("peak_bytes_in_use") if self.has_accelerator else None
@@ -260,7 +258,7 @@ class JaxEngine(Engine):
     def _shard(self, shape: tuple[int, ...]) -> Any:
         """How the moments of a variable are sharded: along the first axis that the devices divide, if there is one."""
         axes = [axis for axis, size in enumerate(shape) if self.devices > 1 and size % self.devices == 0]
-        return Spec(*[None] * axes[0], DATA) if axes else _WHOLE
+        return Spec(*[None] * axes[0], DATA) if axes else _REPLICATED
 
     def _trained(self, state: Arrays) -> dict[str, Array]:
         return {name: state[name] for name in self.variables}
@@ -278,7 +276,7 @@ class JaxEngine(Engine):
 
     def _step(self, state: Arrays, batch: Arrays, learning_rate: Array) -> tuple[dict[str, Array], Array]:
         ops, scale = self._ops, jnp.float32(self.scaled(state["loss_scale"], len(batch["input_ids"])))
-        inputs, outputs = (_WHOLE, _MICRO_BATCHES, _WHOLE), (self._shards, _WHOLE, _WHOLE)
+        inputs, outputs = (_REPLICATED, _MICRO_BATCHES, _REPLICATED), (self._shards, _REPLICATED, _REPLICATED)
         gradients, sums, stops = self._on_each_device(self._gradients, inputs, outputs)(self._trained(state), batch, scale)
         norm = jnp.sqrt(jnp.stack([jnp.square(gradients[name]).sum() for name in self.variables]).sum()) / scale
         factor = clip_factor(ops, norm, self.optimizer.clip_norm) / scale

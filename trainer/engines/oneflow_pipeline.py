@@ -83,7 +83,6 @@ class Stage:
 
     parts: range  # 0 is the embeddings, 1 the first layer, the last the head
     variables: tuple[str, ...]
-    parameters: int
 
 
 def variables_of_parts(config: ModelConfig, task: Task) -> list[tuple[str, ...]]:
@@ -123,12 +122,8 @@ def cut(config: ModelConfig, stages: int, task: Task) -> list[Stage]:
         sizes[smallest] += layer
     counts[0] += 1  # the embeddings
     counts[-1] += 1  # the head
-    found = []
-    for end, count in zip(accumulate(counts), counts, strict=True):
-        parts = range(end - count, end)
-        variables = tuple(dict.fromkeys(name for part in parts for name in names[part]))
-        found.append(Stage(parts, variables, sum(math.prod(shapes[name]) for name in variables)))
-    return found
+    runs = [range(end - count, end) for end, count in zip(accumulate(counts), counts, strict=True)]
+    return [Stage(parts, tuple(dict.fromkeys(name for part in parts for name in names[part]))) for parts in runs]
 
 
 def place(*, hosts: int, per_host: int, stages: int, strategy: str) -> Pipelines:

@@ -20,8 +20,9 @@ from typing import Any
 
 import numpy as np
 
-# Read as TensorFlow is loaded. Its warnings are for those who build it. Asked for Keras 2, seldom installed, it loads no
-# Keras, which nothing here uses, nor what Keras loads: 4 CPU seconds instead of 13 where pandas and matplotlib are installed.
+# Read as TensorFlow is loaded. Its warnings are for those who build it. With Keras 2 requested, which is seldom
+# installed, it loads no Keras, which nothing here uses, nor what Keras loads: 4 CPU seconds instead of 13 where pandas and
+# matplotlib are installed.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 
@@ -171,10 +172,8 @@ class TensorFlowEngine(Engine):
                 self._replicas.append({name: tf.Variable(tf.zeros(shape)) for name, shape in self.shapes.items()})
         # Without XLA a function too: it is traced once for the first micro-batch and the loop over the others
         self._compute_gradients = _function(self._gradients, jit_compile=self.execution.xla)
-        between: list[Operation] = [self._update, self._sums, self._logits]
-        if self.execution.xla:
-            between = [_function(each, jit_compile=True) for each in between]
-        self._make_update, self._compute_sums, self._compute_logits = between
+        compiled: Operation = partial(_function, jit_compile=True) if self.execution.xla else lambda function: function
+        self._make_update, self._compute_sums, self._compute_logits = map(compiled, (self._update, self._sums, self._logits))
         self._train = self._on_all(self._train_on_one)
         self._evaluate = self._on_all(self._evaluate_on_one)
         self._predict = self._on_all(self._predict_on_one)
@@ -308,7 +307,7 @@ def _add_up(compute: Operation, batch: Arrays, accumulation: int) -> Any:
 
 
 def _choose_gpus(settings: EngineSettings) -> list[Any]:
-    """All GPUs of this host, or as many as --devices asks for; TensorFlow fixes its devices when it is first used."""
+    """All GPUs of this host, or as many as --devices says; TensorFlow fixes its devices when it is first used."""
     gpus: list[Any] = tf.config.list_physical_devices("GPU")
     if gpus and (settings.devices or 0) > len(gpus):
         raise UsageError(f"--devices {settings.devices}: this host has {len(gpus)} GPUs")
