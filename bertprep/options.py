@@ -274,9 +274,9 @@ def _shown(value: Any) -> str:
     return str(value)
 
 
-MOST = 10**12
-MOST_AT_ONCE = 4096
-"""The highest accepted count (MOST), and number of processes or connections; anything above is a typing mistake."""
+MAX_NUMBER = 10**12
+MAX_AT_ONCE = 4096
+"""The highest accepted count (MAX_NUMBER), and number of processes or connections; anything above is a typing mistake."""
 _NEGATIVE_NUMBER = re.compile(r"-\.?\d")
 
 

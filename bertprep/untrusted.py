@@ -18,7 +18,7 @@ from typing import Any
 from bertprep.rules import Rule
 from bertprep.terminal import printable
 
-MOST_BYTES = 64 << 20
+MAX_JSON_BYTES = 64 << 20
 """The largest JSON file or response that is read: the size of a manifest of 200,000 files."""
 MAX_LEVELS = 64
 MAX_NAME_BYTES, MAX_PATH_BYTES = 255, 1024  # bytes; the first is the limit of file systems
@@ -69,7 +69,7 @@ def check_corpus(name: object) -> str:
     return check_name(name)
 
 
-def read_bounded(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
+def read_bounded(path: Path, most_bytes: int = MAX_JSON_BYTES) -> bytes:
     """Return the bytes of a regular file; raises `OSError` as `open` does, `ValueError` for anything else or a larger one."""
     if hasattr(path, "read_bounded"):  # of an object store
         content: bytes = path.read_bounded(most_bytes)

@@ -14,8 +14,8 @@ from bertprep.files.lock import LOCK
 from bertprep.sources.web import PART
 from bertprep.untrusted import (
     COUNT,
+    MAX_JSON_BYTES,
     MAX_LEVELS,
-    MOST_BYTES,
     check_name,
     check_path,
     check_values,
@@ -99,7 +99,7 @@ def test_what_is_no_file_or_too_large_is_not_read(tmp_path: Path) -> None:
     with (tmp_path / "large").open("wb") as file:
         file.truncate(1 << 40)
     tracemalloc.start()
-    for path, why in ((tmp_path, "not a file"), (tmp_path / "fifo", "not a file"), (tmp_path / "large", f"{MOST_BYTES:,}")):
+    for path, why in ((tmp_path, "not a file"), (tmp_path / "fifo", "not a file"), (tmp_path / "large", f"{MAX_JSON_BYTES:,}")):
         with pytest.raises(ValueError, match=why):
             read_bounded(path)
     assert tracemalloc.get_traced_memory()[1] < 1_000_000

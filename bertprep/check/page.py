@@ -21,7 +21,7 @@ from bertprep import records
 from bertprep.check.charts import charts_of, percent
 from bertprep.check.outcome import LEVELS, FileFacts, Fraction, Outcome
 from bertprep.check.show import describe, example_words, text_length, token_text
-from bertprep.check.statistics import MOST_LABELS, fraction_interval
+from bertprep.check.statistics import MAX_LABELS, fraction_interval
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import atomic_file
 from bertprep.instances.vocabulary import Vocabulary, load_vocabulary
@@ -163,7 +163,7 @@ def _masked_tokens(outcome: Outcome, vocabulary: Vocabulary | None) -> list[dict
     for token in np.argsort(-labels, kind="stable")[:_TOKENS_SHOWN].tolist():
         if labels[token]:
             streams = max(of.streams for of in expected)
-            interval = fraction_interval(int(labels[token]), draws, tests=MOST_LABELS, streams=streams)
+            interval = fraction_interval(int(labels[token]), draws, tests=MAX_LABELS, streams=streams)
             share = (wanted[token] / draws,) * 2 if expected[0].is_known else (0.0, 1.0)
             rows.append(_row([Fraction(token_text(token, vocabulary), "", int(labels[token]), draws, share, interval)]))
     return rows

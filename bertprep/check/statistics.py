@@ -28,7 +28,7 @@ from bertprep.work.layout import TEST, TRAINING
 
 FALSE_ALARMS = 1e-6
 SHOWN = ("[MASK]", "the token itself", "another token")
-MOST_LABELS = 1000
+MAX_LABELS = 1000
 """The number of most expected tokens whose frequencies as labels are compared."""
 _NAMES = ("shown as [MASK]", "left as it was", "another token")
 _MAX_RANDOM_NEXT = 0.8  # of open records: at least half, more if documents often end in one sentence; 0.59 in English
@@ -333,7 +333,7 @@ def _label_tests(counts: RecordCounts, rules: RecordRules) -> Iterator[_Test]:
     labels, what = (counts.word_labels, "first label of words") if rules.whole_word else (counts.labels, "label")
     if not len(labels):  # with whole words, if it is unknown what a word is
         return
-    most = np.argsort(counts.expected_labels)[::-1][:MOST_LABELS]
+    most = np.argsort(counts.expected_labels)[::-1][:MAX_LABELS]
     seen, expected = labels[most], counts.expected_labels[most] / kernel.SCALE
     right = f"token {{name}} as the {what} of {{expected:,.0f}} of {{draws:,}} draws, by its frequency in the text"
     yield _Test("label-frequencies", right, "{seen:,}", seen, expected, int(labels.sum()), len(most), most)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar
 from bertprep.commands.request import Where, function_of
 from bertprep.files.free_space import check_free_space, free_space
 from bertprep.files.places import local_path, place
-from bertprep.options import MOST_AT_ONCE, OPTIONS, described, option
+from bertprep.options import MAX_AT_ONCE, OPTIONS, described, option
 from bertprep.sources.catalogue import DEFAULT_MODEL, WIKIPEDIA_DATE
 from bertprep.sources.corpora import language_of
 from bertprep.sources.listing import (
@@ -85,7 +85,7 @@ class Download(Where):
         name="--model", metavar="ID", repeated=True,
         pattern=r"(\w[\w.-]*/)?\w[\w.-]*", words=f"a model of the Hub, such as {DEFAULT_MODEL}",
     )  # fmt: skip
-    connections: int = option(4, "files fetched at once", least=1, most=MOST_AT_ONCE, rare=True)
+    connections: int = option(4, "files fetched at once", least=1, most=MAX_AT_ONCE, rare=True)
     dry_run: bool = option(False, "show what would be fetched, and write nothing")
 
     def download(self) -> list[Downloaded]:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, ClassVar
 from bertprep.commands.request import WithVocabulary
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.places import as_path, place
-from bertprep.options import MOST, OPTIONS, described, option
+from bertprep.options import MAX_NUMBER, OPTIONS, described, option
 from bertprep.terminal import counted, tell
 from bertprep.work.manifest import TEXT_SHARDS, TOKEN_SHARDS
 
@@ -43,7 +43,7 @@ class Inspect(WithVocabulary):
         ),
     )
     record: int = option(0, "first record, or document of a token shard, to show")
-    records: int = option(3, "how many to show", least=1, most=MOST)
+    records: int = option(3, "how many to show", least=1, most=MAX_NUMBER)
     search: str | None = option(
         None, "show records or documents with this whole word, and say how many there are", metavar="WORD"
     )

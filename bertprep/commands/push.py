@@ -19,7 +19,7 @@ from bertprep.errors import BertprepError, UsageError
 from bertprep.files.places import as_path, is_object, local_path, place
 from bertprep.options import OPTIONS, described, option
 from bertprep.terminal import counted, tell, tell_table
-from bertprep.untrusted import MOST_BYTES
+from bertprep.untrusted import MAX_JSON_BYTES
 from bertprep.work.layout import MANIFEST, QUESTIONS, VOCABULARY, Workspace
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def _earlier(hub: Hub, wanted: HubFiles, private: bool) -> Manifest | None:
             raise BertprepError(f"{page}: holds {foreign[0]}, which bertprep push did not write; {advice}")
         return None
     try:
-        return manifest_in(hub.read(wanted, MANIFEST, MOST_BYTES))
+        return manifest_in(hub.read(wanted, MANIFEST, MAX_JSON_BYTES))
     except ValueError as error:
         raise BertprepError(f"{page}: its {MANIFEST} is not one of bertprep's records ({error}); {advice}") from error
 

@@ -15,7 +15,7 @@ from typing import ClassVar, ParamSpec, TypeVar
 from bertprep.config import DEFAULT_FORMATS, RECORD_FORMATS, Dialect, RecordFormat
 from bertprep.errors import UsageError
 from bertprep.files.places import as_path, is_object, place
-from bertprep.options import HOW, MOST_AT_ONCE, WHERE, Settings, narrowed, option
+from bertprep.options import HOW, MAX_AT_ONCE, WHERE, Settings, narrowed, option
 from bertprep.pool import default_workers
 from bertprep.progress import Reporter
 from bertprep.work.layout import LISTING, MANIFEST, Workspace
@@ -79,7 +79,7 @@ class How(Request):
     """The processes that do the work."""
 
     group: ClassVar[str] = HOW
-    workers: int | None = option(None, "worker processes (default: one per CPU)", least=1, most=MOST_AT_ONCE)
+    workers: int | None = option(None, "worker processes (default: one per CPU)", least=1, most=MAX_AT_ONCE)
 
 
 @dataclass(frozen=True, kw_only=True)

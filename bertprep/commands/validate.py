@@ -16,7 +16,7 @@ from bertprep.commands.request import OnExecutor, WithVocabulary, check_target, 
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import atomic_file, explain_write_error
 from bertprep.files.places import as_path, is_object, place
-from bertprep.options import MOST, OPTIONS, described, option
+from bertprep.options import MAX_NUMBER, OPTIONS, described, option
 from bertprep.terminal import counted, say, tell, tell_table
 from bertprep.work.layout import MANIFEST, split_order
 from bertprep.work.manifest import TEXT_SHARDS, TOKEN_SHARDS
@@ -48,7 +48,7 @@ class Validate(WithVocabulary, OnExecutor):
     masked_lm_prob: float | None = option(
         None, "fraction of masked tokens in records without a manifest (default: 0.15)", above=0, most=1
     )
-    sample: int | None = option(None, "check only this many records of each file", least=1, most=MOST)
+    sample: int | None = option(None, "check only this many records of each file", least=1, most=MAX_NUMBER)
     remove_damaged: bool = option(
         False,
         "remove files whose size or checksum differs from their manifest, so that the command that made them makes them again",

@@ -33,7 +33,7 @@ from bertprep.files.places import ObjectPath
 from bertprep.records.examples import KINDS, MAX_VALUES, Examples, Shape
 from bertprep.records.file_bytes import masked_checksum
 from bertprep.records.reader import RecordFile
-from bertprep.untrusted import MOST_BYTES, parse_json
+from bertprep.untrusted import MAX_JSON_BYTES, parse_json
 from bertprep.work.layout import SPLIT_NAMES
 from bertprep.work.roots import find_root
 
@@ -121,7 +121,7 @@ def _read(kept_at: Path, paths: Sequence[Path]) -> list[IndexedFile] | None:
     kinds = {kind.title: kind for kind in KINDS}
     try:
         with kept_at.open("rb") as file:
-            line = file.readline(MOST_BYTES)
+            line = file.readline(MAX_JSON_BYTES)
             content = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.int64, offset=len(line))
         header = parse_json(line)
         if header["version"] != _VERSION or header["checksum"] != masked_checksum(content.view(np.uint8)):

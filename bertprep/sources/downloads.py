@@ -20,7 +20,7 @@ from bertprep.sources.readers import is_web
 from bertprep.sources.release import link_into, write_bert_config, write_release
 from bertprep.sources.web import list_url, name_in_url
 from bertprep.tasks.glue import TASKS
-from bertprep.untrusted import MOST_BYTES, parse_json, read_bounded
+from bertprep.untrusted import MAX_JSON_BYTES, parse_json, read_bounded
 from bertprep.work.layout import GOOGLE_PREFIX, MANIFEST, QUESTIONS, VOCABULARY, Workspace
 from bertprep.work.manifest import RECORD_KINDS, Manifest, check_manifest
 
@@ -243,7 +243,7 @@ def _list_pushed(wanted: HubFiles, hub: Hub) -> Listing:
     if MANIFEST not in tree:
         raise BertprepError(f"{page_of(wanted)}: has no {MANIFEST}, so {advice}")
     try:
-        manifest = manifest_in(hub.read(wanted, MANIFEST, MOST_BYTES))
+        manifest = manifest_in(hub.read(wanted, MANIFEST, MAX_JSON_BYTES))
         for name, facts in manifest.files.items():
             entry = tree.get(name)
             if entry is None or entry.size != facts["bytes"] or (entry.lfs and entry.lfs.sha256 != facts["sha256"]):

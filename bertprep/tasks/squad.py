@@ -19,7 +19,7 @@ from bertprep.untrusted import read_bounded
 
 VERSIONS = V1, V2 = tuple(f"v{version}" for version in SQUAD_VERSIONS)
 """As files and their names spell them. In v1.1 each question has an answer; in v2.0 some have none."""
-MOST_BYTES = 1 << 30
+MAX_JSON_BYTES = 1 << 30
 WHITE_SPACE = "\t\n\r \u202f"
 """What separates words for Google's reader; other white space, such as a no-break space, is part of a word."""
 _SHOWN = 60  # characters of a value, in errors
@@ -59,7 +59,7 @@ def read_squad(path: Path, version: str, *, training: bool) -> SquadData:
         raise UsageError(f"SQuAD has no version {version!r}; choose {' or '.join(VERSIONS)}")
     try:
         # not untrusted.parse_json, which takes three times as long: all that is used of the content is checked by the reader
-        content = json.loads(read_bounded(path, MOST_BYTES).decode().removeprefix("\ufeff"))
+        content = json.loads(read_bounded(path, MAX_JSON_BYTES).decode().removeprefix("\ufeff"))
     except OSError as error:
         raise BertprepError(f"{path}: cannot be read: {error.strerror}; name a JSON file of SQuAD") from error
     except (ValueError, RecursionError) as error:

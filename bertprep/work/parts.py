@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from bertprep.errors import UsageError
-from bertprep.options import MOST
+from bertprep.options import MAX_NUMBER
 
 Item = TypeVar("Item")
 SLURM, KUBERNETES = "slurm", "kubernetes"
@@ -70,8 +70,8 @@ def read_part(text: str | Part | None, *, environment: Mapping[str, str] = os.en
 
 
 def _checked(name: str, index: int, count: int) -> Part:
-    if not 1 <= count <= MOST:
-        raise UsageError(f"{name}: there must be at least 1 part and at most {MOST:,}")
+    if not 1 <= count <= MAX_NUMBER:
+        raise UsageError(f"{name}: there must be at least 1 part and at most {MAX_NUMBER:,}")
     if index >= count:
         numbers = "0/1" if count == 1 else f"0/{count} to {count - 1}/{count}"
         raise UsageError(f"{name}: there is no part {index} of {count}; parts are numbered from 0, {numbers}")
