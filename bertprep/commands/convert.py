@@ -81,7 +81,7 @@ class Convert(Dialect, InParts):
 
         The name of `target` tells the format if `to` does not: .tfrecord, .ofrecord or part-0, .arrow, .parquet. A file becomes
         the file `target`. A folder becomes the folder `target`, with training/ and test/ in it as in the source, or training/
-        alone where that has no splits: file for file, or with `shards` dealt in order over that many files for each split,
+        alone where that has no splits: file for file, or with `shards` distributed in order over that many files for each split,
         whose sizes differ by at most one record. With `shards` a single file becomes a folder too. With `pick` only that many
         of the n records of each split are taken, those numbered int(i * (n / pick)) from 0, into one file unless `shards` is
         given.
@@ -179,7 +179,7 @@ def _check_pick(source: Path, pick: int | None, shape: Shape) -> None:
 
 def _convert_file(data_set: DataSet, request: Convert) -> tuple[RecordFormat, dict[str, dict[str, Any]]]:
     """Convert a single file, without a manifest; return its format and its entry."""
-    from bertprep.records.convert import RecordConverter, deal, identify
+    from bertprep.records.convert import RecordConverter, assign, identify
     from bertprep.records.write import entry_of
 
     source, target = place(request.source), place(request.target)
@@ -188,7 +188,7 @@ def _convert_file(data_set: DataSet, request: Convert) -> tuple[RecordFormat, di
     to = request.choose_format({identified.format})
     if target.exists():
         identify(target)  # only records are replaced
-    (spans,) = deal([identified], None, request.pick)
+    (spans,) = assign([identified], None, request.pick)
     with contextlib.closing(RecordConverter(to, request.dialect, _labels(data_set, identified))) as converter:
         written = converter.convert(spans, target)
     return to, {target.name: entry_of(written)}

@@ -1,7 +1,7 @@
-"""Records of some files to other files: file for file, dealt over another number of files, or some of them alone.
+"""Records of some files to other files: file for file, distributed over another number of files, or some of them alone.
 
 Before anything is made, each source is read once: its sha256, and how many records of which shape it holds. The order of the
-records is kept, within a file and from file to file, so that a data set dealt over many files and back is the same data set.
+records is kept, within a file and from file to file, so that a data set distributed over many files and back is the same data set.
 The files have the names that trainers in the field look for.
 
 Records are read in blocks that stay in the processor's cache, encoded, hashed and written at once, so memory does not grow
@@ -119,14 +119,14 @@ def plan_outputs(
         files = [source for source in sources if source.split == split]
         named = DEV if split == TEST and is_task else split
         folder = next((name for name in (named, data_set.folder.name) if name in (*SPLITS, *TASK_SPLITS)), TRAINING)
-        for number, of_file in enumerate(deal(files, shards, pick)):
+        for number, of_file in enumerate(assign(files, shards, pick)):
             file_name = record_file_name(to, data_set.corpus, folder, number, dialect)
             known = data_set.manifest.files[files[number].name] if data_set.manifest and not (shards or pick) else {}
             outputs.append(Output(f"{split_folder(to, folder)}/{file_name}", folder, of_file, known))
     return outputs
 
 
-def deal(files: Sequence[IdentifiedFile], shards: int | None, pick: int | None = None) -> list[tuple[Span, ...]]:
+def assign(files: Sequence[IdentifiedFile], shards: int | None, pick: int | None = None) -> list[tuple[Span, ...]]:
     """Return what each file of a split is made of: a source each, or all records in order in `shards` runs.
 
     The sizes of runs differ by one at most, the longer ones first. With `pick` only that many of the records are taken, evenly
@@ -143,7 +143,7 @@ def deal(files: Sequence[IdentifiedFile], shards: int | None, pick: int | None =
         why = f"--pick {pick:,} gives" if pick else f"the {whose} has {counted(records, 'record')}, so"
         raise UsageError(f"--shards {shards:,}: {why} at most as many files")
     picked = (np.arange(pick) * (records / pick)).astype(np.int64) if pick else None
-    dealt = []
+    assigned = []
     for shard in range(shards):
         start, stop = (shard * (total // shards) + min(shard, total % shards) for shard in (shard, shard + 1))
         spans, first = [], 0
@@ -155,8 +155,8 @@ def deal(files: Sequence[IdentifiedFile], shards: int | None, pick: int | None =
             if len(of_file):
                 spans.append(Span(file.path, of_file))
             first += file.records
-        dealt.append(tuple(spans))
-    return dealt
+        assigned.append(tuple(spans))
+    return assigned
 
 
 class RecordConverter(Maker):

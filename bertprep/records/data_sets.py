@@ -1,12 +1,12 @@
 """Which data sets a path names: the one finder of records, text shards and token shards, for every command and the trainer.
 
 A record file is known by its name (`part-0`, `x.tfrecord`, `x.tfrecord-00000-of-00010`) or else by its first bytes, so files
-of any tool are found and what lies beside them (`notes.csv`, `_SUCCESS`) is not. A file that has a record file's name always
+of any tool are found and what lies next to them (`notes.csv`, `_SUCCESS`) is not. A file that has a record file's name always
 counts: a damaged one is reported, never skipped. Arrow and Parquet hold anything: their columns must be those of records.
 A token shard is known by its .idx.
 Splits are folders: training, train; test, eval, validation, dev; or begin the names of Arrow and Parquet files, as on the Hub
 (`train-00000-of-00002.parquet`). Where several would be the test split, `test` is it, and the others are left out with a note:
-who has validation beside test does not want them as one. Folders are searched to any depth, but for those of downloads, cleaned
+who has validation as well as test does not want them as one. Folders are searched to any depth, but for those of downloads, cleaned
 text, vocabularies and trained models, which hold no data sets.
 
 `find_data_sets` takes what it finds, for `validate`, which tell what is wrong with it. `find_records` and
@@ -70,7 +70,7 @@ _RECORD_NAME = re.compile(
 _SPLIT_NAME = re.compile(rf"({'|'.join(SPLIT_NAMES)})(-\d+-of-\d+(-[0-9a-f]+)?)?\.(arrow|parquet)")
 _NOT_RECORDS = re.compile(
     r"[._].*|.*~|(readme|license|notice|makefile)\b.*|.*\.(json|txt|md|html|log|journal|crc|index|idx|tmp|part)(\.gz)?"
-    r"|cache-[0-9a-f]+\.arrow|tmp[a-z0-9_]{8}"  # which `datasets` leaves beside what it has loaded
+    r"|cache-[0-9a-f]+\.arrow|tmp[a-z0-9_]{8}"  # which `datasets` leaves next to what it has loaded
     r"|.*\.tfevents\..*",  # TensorBoard's, which are TFRecord files of other messages
     re.IGNORECASE,
 )
@@ -98,7 +98,7 @@ class DataSet:
     vocabulary: Path | None = None
     is_whole: bool = True  # False where a split or single files of it were named
     notes: tuple[str, ...] = ()
-    left_out: tuple[str, ...] = ()  # files of splits beside the test split that would be it too, such as validation/
+    left_out: tuple[str, ...] = ()  # files of splits other than the test split that would be it too, such as validation/
 
     @property
     def split_names(self) -> list[str]:
@@ -258,7 +258,7 @@ def find_token_shards(paths: Sequence[Path]) -> DataSet:
 
 
 def load_vocabulary_of(data_set: DataSet, vocab: Path | None = None) -> Vocabulary:
-    """Return the vocabulary of a data set: `vocab`, or the one beside it.
+    """Return the vocabulary of a data set: `vocab`, or the one next to it.
 
     Raises `UsageError` where there is none, `BertprepError` where it is not the one that the manifest names.
     """
@@ -453,7 +453,7 @@ def _tokens(folder: Path, names: Iterable[str]) -> DataSet:
 
 
 def _records(folder: Path, names: Iterable[str], kinds: Collection[str] = RECORD_KINDS) -> DataSet:
-    """Return the data set of these files, with what lies beside them."""
+    """Return the data set of these files, with what lies next to them."""
     root = find_root(folder)
     files = _ordered(names)
     manifest, problem, is_unfinished = None, None, False

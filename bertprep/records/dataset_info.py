@@ -1,6 +1,6 @@
 """The JSON files by which `datasets.load_from_disk` knows a folder of Arrow files.
 
-    CORPUS/dataset_dict.json               the splits that are folders beside it
+    CORPUS/dataset_dict.json               the splits that are folders next to it
     CORPUS/train/state.json                the files in their order, and a fingerprint of them
     CORPUS/train/dataset_info.json         the columns with their classes' names, a description, sizes
 

@@ -1,6 +1,6 @@
 """Where the records of a folder's files begin: found once, by a walk over all lengths, and kept.
 
-    CORPUS/.record-index.training    above the files, since other trainers read everything beside them
+    CORPUS/.record-index.training    above the files, since other trainers read everything next to them
     DIR/.record-index.tfrecord
     FOLDER/.record-index             with the files, where the folder above is not of the data set
 

@@ -110,7 +110,7 @@ class TokenShard:
 
 
 def has_index(path: Path) -> bool:
-    """Return whether a file is the .idx of a token shard, or there is one beside a .bin, as far as their beginning tells."""
+    """Return whether a file is the .idx of a token shard, or there is one next to a .bin, as far as their beginning tells."""
     try:
         with open_head(token_files(path)[TokenFile.IDX]) as file:
             return file.read(len(MAGIC)) == MAGIC

@@ -15,7 +15,7 @@ from bertprep import records
 from bertprep.cli import main
 from bertprep.config import RECORD_FORMATS, RecordFormat, ShardSettings
 from bertprep.config import Dialect as TFRecordDialect
-from bertprep.records.convert import IdentifiedFile, Span, deal
+from bertprep.records.convert import IdentifiedFile, Span, assign
 from bertprep.records.data_sets import find_records
 from bertprep.records.examples import PretrainingExamples, Shape
 from bertprep.work.layout import by_number
@@ -217,13 +217,13 @@ def identified(*sizes: int) -> list[IdentifiedFile]:
 
 def test_runs_of_records_cross_the_ends_of_files() -> None:
     a, b = Path("a"), Path("b")
-    assert deal(identified(4, 3), 3) == [
+    assert assign(identified(4, 3), 3) == [
         (Span(a, range(3)),),
         (Span(a, range(3, 4)), Span(b, range(1))),
         (Span(b, range(1, 3)),),
     ]
-    assert deal(identified(2), 2) == [(Span(a, range(1)),), (Span(a, range(1, 2)),)]
-    assert deal(identified(1, 1, 1), 1) == [(Span(a, range(1)), Span(b, range(1)), Span(Path("c"), range(1)))]
+    assert assign(identified(2), 2) == [(Span(a, range(1)),), (Span(a, range(1, 2)),)]
+    assert assign(identified(1, 1, 1), 1) == [(Span(a, range(1)), Span(b, range(1)), Span(Path("c"), range(1)))]
 
 
 @pytest.mark.parametrize("shards", [None, 3])
@@ -262,7 +262,7 @@ def test_records_of_a_single_file_are_picked(created: dict[str, Path], tmp_path:
 
 def picked(*sizes: int, pick: int, shards: int = 1) -> list[list[tuple[str, list[int]]]]:
     """(file, numbers in it) of each span of each file to be made."""
-    return [[(span.path.name, span.records.tolist()) for span in spans] for spans in deal(identified(*sizes), shards, pick)]
+    return [[(span.path.name, span.records.tolist()) for span in spans] for spans in assign(identified(*sizes), shards, pick)]
 
 
 def test_picked_records_come_from_all_files() -> None:
