@@ -81,7 +81,7 @@ class Convert(Dialect, InParts):
 
         The name of `target` tells the format if `to` does not: .tfrecord, .ofrecord or part-0, .arrow, .parquet. A file becomes
         the file `target`. A folder becomes the folder `target`, with training/ and test/ in it as in the source, or training/
-        alone where that has no splits: file for file, or with `shards` distributed in order over that many files for each split,
+        alone where that has no splits: file for file, or with `shards` in order over that many files for each split,
         whose sizes differ by at most one record. With `shards` a single file becomes a folder too. With `pick` only that many
         of the n records of each split are taken, those numbered int(i * (n / pick)) from 0, into one file unless `shards` is
         given.

@@ -1,8 +1,8 @@
 """Records of some files to other files: file for file, distributed over another number of files, or some of them alone.
 
 Before anything is made, each source is read once: its sha256, and how many records of which shape it holds. The order of the
-records is kept, within a file and from file to file, so that a data set distributed over many files and back is the same data set.
-The files have the names that trainers in the field look for.
+records is kept, within a file and from file to file, so that a data set converted to many files and back is the same. The files
+have the names that trainers in the field look for.
 
 Records are read in blocks that stay in the processor's cache, encoded, hashed and written at once, so memory does not grow
 with a file. Every value is decoded and every checksum verified on the way: what is damaged is not passed on. The bytes are

@@ -6,8 +6,8 @@ counts: a damaged one is reported, never skipped. Arrow and Parquet hold anythin
 A token shard is known by its .idx.
 Splits are folders: training, train; test, eval, validation, dev; or begin the names of Arrow and Parquet files, as on the Hub
 (`train-00000-of-00002.parquet`). Where several would be the test split, `test` is it, and the others are left out with a note:
-who has validation as well as test does not want them as one. Folders are searched to any depth, but for those of downloads, cleaned
-text, vocabularies and trained models, which hold no data sets.
+who has both validation and test does not want them as one. Folders are searched to any depth, but for those of downloads,
+cleaned text, vocabularies and trained models, which hold no data sets.
 
 `find_data_sets` takes what it finds, for `validate`, which tell what is wrong with it. `find_records` and
 `find_token_shards` are for those that read on: one data set, finished and complete.

@@ -87,7 +87,7 @@ class LiveExamples(ColumnDataset):
         repeat_epochs: bool = False,
         reporter: Reporter = SILENT,
     ) -> None:
-        """`data` are folders of token shards, whose shards come one folder after another; `vocab` if there is none next to them.
+        """`data` are folders of token shards, whose shards come one folder after another; `vocab` if none is next to them.
 
         `settings` are those of `create`, of which `cased` is the token shards' own; `seed` is that of the order.
         """
