@@ -74,13 +74,6 @@ def test_the_default_out_names_model_corpora_and_format() -> None:
     ]
 
 
-def test_one_step_is_called_so_and_a_number_of_shards_shuffles_by_shards() -> None:
-    write_data(Path("a"), records=128)
-    [of_run] = plan("--data a --steps 10 --shuffle-shards 3")
-    assert of_run.plan()["learning rate"] == "0.0001 after 1 step of warmup"
-    assert of_run.shuffle_shards == 3
-
-
 @pytest.mark.parametrize(
     ("line", "schedule"),
     [

@@ -11,14 +11,7 @@ import numpy as np
 import pytest
 
 from bertprep.errors import UsageError
-from trainer.engines import (
-    Processor,
-    check_engine,
-    choose_engine,
-    choose_execution,
-    dropout_keys,
-    open_engine,
-)
+from trainer.engines import Processor, check_engine, choose_engine, choose_execution, dropout_keys, open_engine
 from trainer.settings import EngineSettings
 
 H100 = Processor("NVIDIA H100", (9, 0), is_gpu=True)

@@ -61,21 +61,6 @@ def test_a_fault_before_the_first_step_leaves_no_checkpoint(data: RecordFolder) 
     assert saved_steps(data.out) == []
 
 
-def test_a_record_that_becomes_corrupt_is_skipped_from_then_on(data: RecordFolder) -> None:
-    """The run that meets it in its second epoch has read it before, for its first step."""
-    index = data.first_read_at(1)[0]
-    assert index in data.batches().indices(5)  # further ahead than is read before the first step
-    with pytest.raises(BertprepError, match="; step 5 is saved"):
-        run(options_of(data), on_step=at_step(1, lambda: data.corrupt(index)))
-    [step] = saved_steps(data.out)
-    assert step == 5
-    repaired = options_of(data, skip_bad_records=1)
-    assert run(repaired)
-    [entry] = read_entries(data.out, "bad_record")
-    assert entry["step"] == step + 1
-    assert entry["what"].startswith(data.name(index))
-
-
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_a_file_that_becomes_shorter_ends_all_ranks_saved(
     ranks: int, data: RecordFolder, monkeypatch: pytest.MonkeyPatch

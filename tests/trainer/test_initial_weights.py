@@ -21,9 +21,7 @@ from bertprep.weights.hugging_face import save_weights
 from bertprep.weights.safetensors import read_safetensors, write_safetensors
 from bertprep.weights.tensor_bundle import write_bundle
 from tests.trainer.small_data import save_checkpoint as save
-from tests.trainer.small_runs import WEIGHTS, read_golden
 from tests.weights.tensorflow_checkpoints import CHECKPOINT, CONFIG
-from tests.weights.test_hugging_face import load_weights
 from trainer.checkpoint import RunState
 from trainer.checkpoint import save as save_run
 from trainer.model_config import ModelConfig
@@ -91,13 +89,6 @@ def test_a_folder_stands_for_its_newest_checkpoint(tmp_path: Path, monkeypatch: 
         check_equal(read(path), expected)  # without the moments
     (tmp_path / "checkpoint-000001000.safetensors").rename(tmp_path / "any name")
     check_equal(read(tmp_path / "any name"), expected)
-
-
-def test_hugging_faces_own_file(tmp_path: Path) -> None:
-    config = read_golden()["config"]
-    (tmp_path / "model.safetensors").write_bytes(WEIGHTS.read_bytes())
-    for path in (WEIGHTS, tmp_path):
-        check_equal(read(path, config=config), load_weights(WEIGHTS, PRETRAINING.variable_shapes(config)))
 
 
 @pytest.mark.tensorflow

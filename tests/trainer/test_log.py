@@ -259,14 +259,9 @@ def test_training_is_a_line_the_test_split_points() -> None:
     assert figure.get_suptitle().endswith(" after 200 steps")
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == list(lines_of(RUN))
-
-
-def test_several_runs_have_their_colours() -> None:
-    figure = make_figure({"adam": RUN, "lamb": [trained(100, 7.5), evaluated(100, 7.0)]})
-    colours = {str(line.get_label()): line.get_color() for line in figure.axes[0].get_lines()}
-    assert colours["adam: training"] == colours["adam: test split"]
-    assert colours["lamb: training"] == colours["lamb: test split"] != colours["adam: training"]
-    assert [line.partition(":")[0] for line in figure.get_suptitle().splitlines()] == ["adam", "lamb"]
+    several = make_figure({"adam": RUN, "lamb": RUN})
+    assert [line.partition(":")[0] for line in several.get_suptitle().splitlines()] == ["adam", "lamb"]
+    assert len({line.get_color() for line in several.axes[0].get_lines()}) == 2
 
 
 def test_a_scored_task_has_its_loss_and_its_first_metric() -> None:

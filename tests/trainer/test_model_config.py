@@ -74,9 +74,6 @@ def test_a_configuration_of_another_model_is_refused(changes: dict[str, Any], me
     ("content", "message"),
     [
         ("{", "Expecting property name .*; expected a bert_config.json"),
-        ("[" * 200_000, "it is nested too deeply; expected"),
-        ('{"hidden_size": NaN}', "it has the number NaN"),
-        ('{"hidden_size": 1, "hidden_size": 2}', 'it names "hidden_size" twice'),
         ("[]", "it is .*, expected an object"),
         ('{"hidden_size": 128}', "vocab_size, num_hidden_layers, num_attention_heads, .*: missing"),
     ],

@@ -16,7 +16,7 @@ from tests.trainer.small_runs import on_each_engine
 from tests.trainer.test_model import framework
 from trainer import optimizers
 from trainer.model import Operations
-from trainer.optimizers import Schedule, clip_factor, is_decayed, moments_of, next_loss_scale, updates
+from trainer.optimizers import Schedule, clip_factor, moments_of, next_loss_scale, updates
 from trainer.settings import OptimizerSettings
 
 Arrays = dict[str, NDArray[np.float32]]
@@ -133,21 +133,7 @@ def test_the_loss_scale_by_value(monkeypatch: pytest.MonkeyPatch) -> None:
     ]  # fmt: skip
 
 
-def test_biases_and_layer_norms_are_not_decayed() -> None:
-    decayed = ["bert/embeddings/word_embeddings", "bert/pooler/dense/kernel", "cls/seq_relationship/output_weights"]
-    not_decayed = ["bert/embeddings/LayerNorm/gamma", "bert/pooler/dense/bias", "cls/predictions/output_bias"]
-    assert [name for name in decayed + not_decayed if is_decayed(name)] == decayed
-
-
 @pytest.mark.parametrize("name", AFTER + BEFORE)
 def test_every_learning_rate_of_the_originals(name: str) -> None:
     trace = Trace(name)
     assert trace.learning_rates == pytest.approx([step["learning_rate"] for step in trace.steps], rel=1e-6, abs=1e-12)
-
-
-def test_the_ends_of_warmup_and_decay() -> None:
-    schedule = Schedule(peak=0.01, steps=10)
-    assert schedule.learning_rate(1) == pytest.approx(0.009)
-    assert schedule.learning_rate(10) == 0
-    assert schedule.learning_rate(11) == 0
-    assert Schedule(peak=1.0, steps=10, warmup_steps=10).learning_rate(9) == 0.9
