@@ -63,15 +63,12 @@ class EngineSettings:
 
     def __post_init__(self) -> None:
         check_options(self)
-        given = f"--hosts {','.join(self.hosts)}"
         for host in self.hosts:
             name, _, port = host.rpartition(":")
             if not name or not port.isdecimal():
-                raise UsageError(f"{given}: {host!r} is not HOST:PORT, such as node0:12345")
-        if self.hosts and self.host_rank is None:
-            raise UsageError(f"{given}: needs --host-rank, the rank of this process among them, from 0")
-        if self.host_rank is not None and not self.hosts:
-            raise UsageError(f"--host-rank {self.host_rank}: needs --hosts, which names all processes")
+                raise UsageError(f"--hosts {','.join(self.hosts)}: {host!r} is not HOST:PORT, such as node0:12345")
+        if bool(self.hosts) != (self.host_rank is not None):
+            raise UsageError("--hosts names all processes and --host-rank, from 0, this one among them; give both or neither")
         if self.host_rank is not None and self.host_rank >= len(self.hosts):
             raise UsageError(f"--host-rank {self.host_rank}: there are {len(self.hosts)} hosts, counted from 0")
 

@@ -117,8 +117,8 @@ SCORE = "evaluate --data {mood} --init"
         ("--data a --steps 99999999999", USAGE, "--steps 99999999999: | at most 10,000,000,000"),
         ("--data a --batch-size 4,2", USAGE, "--batch-size: | 2 values | 1 phase"),
         ("--data a --hosts one:1,two", USAGE, "--hosts one:1,two: | 'two' | HOST:PORT"),
-        ("--data a --hosts one:1,two:1", USAGE, "--hosts one:1,two:1: | --host-rank"),
-        ("--data a --host-rank 1", USAGE, "--host-rank 1: | --hosts"),
+        ("--data a --hosts one:1,two:1", USAGE, "--hosts | --host-rank | both"),
+        ("--data a --host-rank 1", USAGE, "--hosts | --host-rank | both"),
         ("--data a --out few.json/x", USAGE, "--out few.json/x: | few.json is not a folder"),
         # data, model and weights
         ("pretrain", USAGE, "data: | with seq 128; bertprep create --seq 128 --workdir data | --data"),
