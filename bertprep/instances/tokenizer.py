@@ -1,7 +1,7 @@
-"""A text shard to token ids: UTF-8 bytes in blocks through the compiled WordPiece, without a Python object per word.
+"""A text shard to token ids: UTF-8 bytes through the compiled WordPiece, without a Python object per word.
 
 Reads as Google's generator does: lines end at newlines only, carriage returns are deleted, a blank line ends a document, a
-line without tokens is dropped. Memory: 4 bytes a token and 8 a sentence, and a block of text.
+line without tokens is dropped. Memory: 4 bytes a token, 8 a sentence, and the text.
 """
 
 import io
@@ -30,7 +30,6 @@ from bertprep.kernels.numbers import (
     WORD_BUFFER_SIZE,
 )
 
-_BLOCK_BYTES = 1 << 20
 _CAPITAL_SIGMA = "Σ".encode()
 _DROPPED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ufffd]")  # before words are lower-cased; other ones do not matter
 
@@ -117,47 +116,33 @@ class Tokenizer:
             raise ValueError("lines to be tokenized must be UTF-8 and end with a newline")
         return TokenizedLines(tokens[: ends[-1]], ends)
 
-    def _tokenize(self, path: Path, file: io.BufferedIOBase, size_bytes: int) -> TokenizedShard:
-        text_crc32c = text_bytes = 0
-        state = np.zeros(TOKENIZER_STATE_SIZE, np.int64)
-        # capacity for the worst case, all tokens and sentences of one byte: the system gives memory only for what is written
-        tokens = np.empty(size_bytes + 1 + TOKEN_SLACK, np.int32)
-        sentence_ends, document_ends = (np.empty(size_bytes // 2 + 1, np.int64) for _ in range(2))
-        buffer = bytearray(_BLOCK_BYTES + TEXT_SLACK)
-        kept = offset = 0  # bytes of an unfinished line at the start of the buffer; where the buffer starts in the file
-        at_end = False
-        while not at_end:
-            if kept + 1 + TEXT_SLACK >= len(buffer):  # a line longer than the buffer
-                buffer.extend(bytes(len(buffer)))
-            array = np.frombuffer(buffer, np.uint8)
-            read = file.readinto(array.data[kept : len(buffer) - TEXT_SLACK - 1]) or 0
-            text_crc32c = kernels.load().checksum(text_crc32c, array[kept:], read)
-            text_bytes += read
-            filled = kept + read
-            if offset + filled > size_bytes:
-                raise BertprepError(f"{path}: grew while it was read; wait until it is complete")
-            at_end = read == 0
-            if at_end and filled and buffer[filled - 1] != 10:
-                buffer[filled] = 10
-                filled += 1
-            whole = buffer.rfind(10, 0, filled) + 1
-            if whole:
-                if self._lower and buffer.find(_CAPITAL_SIGMA[0], 0, whole) >= 0:
-                    lower_final_sigmas(buffer, whole)
-                wrong = self._run(array, whole, False, state, tokens, sentence_ends, document_ends)
-                if wrong >= 0:
-                    raise BertprepError(
-                        f"{path}: byte {offset + wrong} (0x{buffer[wrong]:02x}) is not UTF-8; "
-                        "convert the file, for instance with iconv, or fix it there"
-                    )
-            del array  # a bytearray cannot grow while an array looks at it
-            buffer[: filled - whole] = buffer[whole:filled]
-            kept = filled - whole
-            offset += whole
-        if text_bytes < size_bytes:
+    def _tokenize(self, path: Path, file: io.BufferedIOBase, size: int) -> TokenizedShard:
+        buffer = bytearray(size + 1 + TEXT_SLACK)
+        array = np.frombuffer(buffer, np.uint8)
+        read = file.readinto(array.data[: size + 1])
+        if read > size:
+            raise BertprepError(f"{path}: grew while it was read; wait until it is complete")
+        if read < size:
             raise BertprepError(
-                f"{path}: was cut short while it was read, {text_bytes:,} of its {size_bytes:,} bytes came; "
+                f"{path}: was cut short while it was read, {read:,} of its {size:,} bytes came; "
                 "make sure that nothing else writes there, make it again, and run the same command"
+            )
+        text_crc32c = kernels.load().checksum(0, array, size)
+        end = size
+        if size and buffer[size - 1] != 10:
+            buffer[size] = 10
+            end += 1
+        if self._lower and buffer.find(_CAPITAL_SIGMA[0], 0, end) >= 0:
+            lower_final_sigmas(buffer, end)
+        state = np.zeros(TOKENIZER_STATE_SIZE, np.int64)
+        # capacity for the worst case, all tokens and sentences of one byte: the OS gives memory only for what is written
+        tokens = np.empty(end + TOKEN_SLACK, np.int32)
+        sentence_ends, document_ends = (np.empty(size // 2 + 1, np.int64) for _ in range(2))
+        wrong = self._run(array, end, False, state, tokens, sentence_ends, document_ends)
+        if wrong >= 0:
+            raise BertprepError(
+                f"{path}: byte {wrong} (0x{buffer[wrong]:02x}) is not UTF-8; "
+                "convert the file, for instance with iconv, or fix it there"
             )
         n_tokens, n_sentences, n_documents = (int(n) for n in state)
         ends = document_ends[:n_documents]
@@ -167,7 +152,7 @@ class Tokenizer:
             tokens=tokens[:n_tokens],
             sentence_starts=np.concatenate([[0], sentence_ends[:n_sentences]]).astype(np.int64),
             document_starts=np.concatenate([[0], ends]).astype(np.int64),
-            text_bytes=text_bytes,
+            text_bytes=size,
             text_crc32c=text_crc32c,
         )
 

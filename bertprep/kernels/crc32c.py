@@ -1,4 +1,4 @@
-"""CRC-32C (Castagnoli), the checksum of TFRecord files: 30 GB/s with the processor's instructions, 2 GB/s without.
+"""CRC-32C (Castagnoli), the checksum of TFRecord files: 30 GB/s with the processor's instructions, 0.4 GB/s without.
 
 The instruction takes 8 bytes and 3 cycles, and three of them can be in flight at once. So a record is cut into thirds whose
 checksums are computed side by side and joined with one carry-less multiplication each: a checksum followed by n zero bytes is
@@ -23,17 +23,12 @@ _HAS_CARRY_LESS_MULTIPLICATION = _ON_X86 and bool(CPU_FEATURES.get("pclmul"))
 _MAX_THIRD = 4096
 
 
-def _slicing_tables() -> np.ndarray:
-    """tables[k][b]: the checksum of byte b followed by k zero bytes, for k below 8."""
-    tables = np.zeros((8, 256), np.uint64)
-    for byte in range(256):
-        value = byte
-        for _ in range(8):
-            value = (value >> 1) ^ (_POLYNOMIAL if value & 1 else 0)
-        tables[0, byte] = value
-    for k in range(1, 8):
-        tables[k] = (tables[k - 1] >> np.uint64(8)) ^ tables[0][tables[k - 1] & np.uint64(255)]
-    return tables
+def _table() -> np.ndarray:
+    """The checksum of each byte."""
+    value = np.arange(256, dtype=np.uint64)
+    for _ in range(8):
+        value = (value >> np.uint64(1)) ^ np.where(value & np.uint64(1), np.uint64(_POLYNOMIAL), np.uint64(0))
+    return value
 
 
 def _shift_factors() -> np.ndarray:
@@ -48,65 +43,40 @@ def _shift_factors() -> np.ndarray:
     return factors
 
 
-_TABLES = _slicing_tables()
+_TABLE = _table()
 _FACTORS = _shift_factors()
 
 
 @subroutine
-def _crc32c_by_tables(previous, data, start, size):
-    """The checksum by tables, eight bytes a step."""
+def _crc32c_by_table(previous, data, start, size):
     checksum = previous ^ _ONES
-    at, end = start, start + size
-    while at + 8 <= end:
-        word = load_u64(data, at) ^ checksum
-        checksum = u64(0)
-        for k in range(8):
-            checksum ^= _TABLES[7 - k, i64((word >> u64(8 * k)) & u64(255))]
-        at += 8
-    while at < end:
-        checksum = (checksum >> u64(8)) ^ _TABLES[0, i64((checksum ^ u64(data[at])) & u64(255))]
-        at += 1
+    for at in range(start, start + size):
+        checksum = (checksum >> u64(8)) ^ _TABLE[i64((checksum ^ u64(data[at])) & u64(255))]
     return checksum ^ _ONES
 
 
-def _crc32c_step(bits, x86_name, arm_name):
-    @intrinsic
-    def step(_context, _checksum, _data):
-        def generate(_context, builder, _signature, arguments):
-            narrow, data = ir.IntType(32), ir.IntType(bits)
-            checksum = arguments[0]
-            wide = data if bits == 64 and _ON_X86 else narrow
-            if wide.width == 32:
-                checksum = builder.trunc(checksum, narrow)
-            value = builder.trunc(arguments[1], data) if bits < 64 else arguments[1]
-            if not _ON_X86 and bits < 32:
-                value, data = builder.zext(value, narrow), narrow
-            name = x86_name if _ON_X86 else arm_name
-            function = builder.module.declare_intrinsic(name, (), ir.FunctionType(wide, [wide, data]))
-            result = builder.call(function, [checksum, value])
-            return result if wide.width == 64 else builder.zext(result, ir.IntType(64))
+@intrinsic
+def _after_eight_bytes(_context, _checksum, _data):
+    """The register of the checksum after 8 bytes more."""
 
-        return u64(u64, u64), generate
+    def generate(_context, builder, _signature, arguments):
+        checksum, data = arguments
+        name, narrow = ("llvm.x86.sse42.crc32.64.64", 64) if _ON_X86 else ("llvm.aarch64.crc32cx", 32)
+        kind = ir.IntType(narrow)
+        function = builder.module.declare_intrinsic(name, (), ir.FunctionType(kind, [kind, data.type]))
+        result = builder.call(function, [checksum if _ON_X86 else builder.trunc(checksum, kind), data])
+        return result if _ON_X86 else builder.zext(result, data.type)
 
-    return step
-
-
-_crc32c_u64 = _crc32c_step(64, "llvm.x86.sse42.crc32.64.64", "llvm.aarch64.crc32cx")
-_crc32c_u8 = _crc32c_step(8, "llvm.x86.sse42.crc32.32.8", "llvm.aarch64.crc32cb")
-"""step(checksum, data): the CRC-32C register after 8 bytes or 1 byte more."""
+    return u64(u64, u64), generate
 
 
 @subroutine
 def _crc32c_by_instruction(previous, data, start, size):
     checksum = previous ^ _ONES
-    at, end = start, start + size
-    while at + 8 <= end:
-        checksum = _crc32c_u64(checksum, load_u64(data, at))
-        at += 8
-    while at < end:
-        checksum = _crc32c_u8(checksum, u64(data[at]))
-        at += 1
-    return checksum ^ _ONES
+    eights = start + (size & ~7)
+    for at in range(start, eights, 8):
+        checksum = _after_eight_bytes(checksum, load_u64(data, at))
+    return _crc32c_by_table(checksum ^ _ONES, data, eights, size & 7)
 
 
 @intrinsic
@@ -131,12 +101,12 @@ def _crc32c_in_thirds(previous, data, start, size):
         second, third = at + 8 * words, at + 16 * words
         sum_b, sum_c = u64(0), u64(0)
         for i in range(words):
-            checksum = _crc32c_u64(checksum, load_u64(data, at + 8 * i))
-            sum_b = _crc32c_u64(sum_b, load_u64(data, second + 8 * i))
-            sum_c = _crc32c_u64(sum_c, load_u64(data, third + 8 * i))
+            checksum = _after_eight_bytes(checksum, load_u64(data, at + 8 * i))
+            sum_b = _after_eight_bytes(sum_b, load_u64(data, second + 8 * i))
+            sum_c = _after_eight_bytes(sum_c, load_u64(data, third + 8 * i))
         factor = _FACTORS[words]
-        checksum = _crc32c_u64(u64(0), _carry_less_product(checksum, factor)) ^ sum_b
-        checksum = _crc32c_u64(u64(0), _carry_less_product(checksum, factor)) ^ sum_c
+        checksum = _after_eight_bytes(u64(0), _carry_less_product(checksum, factor)) ^ sum_b
+        checksum = _after_eight_bytes(u64(0), _carry_less_product(checksum, factor)) ^ sum_c
         at += 24 * words
     return _crc32c_by_instruction(checksum ^ _ONES, data, at, end - at)
 
@@ -144,7 +114,7 @@ def _crc32c_in_thirds(previous, data, start, size):
 if _HAS_CARRY_LESS_MULTIPLICATION:
     crc32c = _crc32c_in_thirds
 else:
-    crc32c = _crc32c_by_instruction if _HAS_INSTRUCTION else _crc32c_by_tables
+    crc32c = _crc32c_by_instruction if _HAS_INSTRUCTION else _crc32c_by_table
 
 
 @subroutine

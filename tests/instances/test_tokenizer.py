@@ -93,17 +93,6 @@ def test_treats_every_character_as_the_reference_does(tmp_path: Path, lower: boo
         assert sentence == pieces, f"U+{ord(line[1]):04X}"
 
 
-@pytest.mark.parametrize("block_bytes", [70, 100, 1000])
-def test_lines_longer_than_the_buffer_are_read_whole(tmp_path: Path, block_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = "a " * 300 + "\n\n" + "a b\n" * 50 + "ab " * 500
-    whole = tokenize(tmp_path, text, "a", "b", "##b")
-    monkeypatch.setattr("bertprep.instances.tokenizer._BLOCK_BYTES", block_bytes)
-    in_blocks = tokenize(tmp_path, text, "a", "b", "##b")
-    assert in_blocks[1] == whole[1]
-    assert in_blocks[0].text_crc32c == whole[0].text_crc32c
-    assert len(whole[1]) == 52
-
-
 @pytest.mark.parametrize(
     ("text", "offset", "byte"),
     [
