@@ -120,6 +120,8 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3, help="(default: %(default)s)")
     parser.add_argument("--scale", type=float, default=1.0, help="how much of the 12 MB of text, as a factor (default: 1)")
     options = parser.parse_args()
+    if not (options.google / "create_pretraining_data.py").exists():
+        parser.error(f"{options.google}: has no create_pretraining_data.py; clone https://github.com/google-research/bert")
     options.text = options.vocab = None
     with tempfile.TemporaryDirectory() as folder:
         session = show(Path(folder))
