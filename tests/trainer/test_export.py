@@ -102,18 +102,12 @@ def test_what_the_settings_have_only_where_it_is_known(run: Path, tmp_path: Path
     assert "do_lower_case" not in json.loads((tmp_path / "mine" / "tokenizer_config.json").read_bytes())
 
 
-def test_an_empty_folder_is_taken_and_one_with_files_left_alone(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_empty_folder_is_taken(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = tmp_path / "mine"
     target.mkdir()
     monkeypatch.chdir(target)
     export_model(run, Path())
-    kept = {path: path.read_bytes() for path in target.iterdir()}
-    assert len(kept) == 4
-    with pytest.raises(UsageError, match=r"mine: exists already"):
-        export_model(run, target)
-    assert {path: path.read_bytes() for path in target.iterdir()} == kept
+    assert len(list(target.iterdir())) == 4
 
 
 NEWEST = "checkpoint-000002000.safetensors"

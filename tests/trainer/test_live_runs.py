@@ -19,15 +19,12 @@ from tests.trainer.numpy_engine import (
     NumPyEngine,
     assert_same_run,
     at_step,
-    checkpoints,
     lasting,
-    make_ranks,
     pattern_of,
     plan,
     read_entries,
     refuse,
     run,
-    run_ranks,
     sigterm,
 )
 from tests.trainer.small_runs import VOCABULARY
@@ -99,12 +96,6 @@ def test_a_run_stopped_in_each_epoch_ends_with_the_same_bytes(workdir: Path, tmp
         assert not run(stopped, NumPyEngine(on_step=at_step(step, sigterm)), given=GIVEN)
     assert run(stopped, given=GIVEN)
     assert_same_run(tmp_path / "stopped", tmp_path / "uninterrupted")
-
-
-def test_ranks_together_train_as_one(workdir: Path, tmp_path: Path) -> None:
-    assert run(options_on(workdir, tmp_path / "one"), given=GIVEN)
-    assert run_ranks(options_on(workdir, tmp_path / "several", ranks=4), *make_ranks(4), given=GIVEN) == [True] * 4
-    assert checkpoints(tmp_path / "several") == checkpoints(tmp_path / "one")
 
 
 def test_other_examples_are_refused_on_resume(workdir: Path, tmp_path: Path) -> None:

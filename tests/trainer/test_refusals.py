@@ -137,7 +137,7 @@ SCORE = "evaluate --data {mood} --init"
         ("--data a --pred 5", USAGE, "--pred: | token shards | a "),
         ("--data a --model few.json", USAGE, "a: | 8 tokens | few.json | max_position_embeddings 4"),
         ("--data a --model more.json", USAGE, "a: | 10 tokens | more.json | vocab_size"),
-        ("--data a --model enormous", USAGE, "--model enormous: | tiny, "),
+        ("--data a --model enormous", USAGE, "--model enormous: | tiny, mini, | bert_config.json"),
         ("--data a --init none", USAGE, "--init none: does not exist"),
         ("--data {squad} --model tiny", DATA, "{squad}/training/squad_v1.1_training_00000.tfrecord: | SQuAD"),
         # lengths of a run, and phases
@@ -199,7 +199,6 @@ SCORE = "evaluate --data {mood} --init"
         # other commands
         ("bench --engine tensorflow --model tiny --seq 513", USAGE, "--seq 513 --pred 20: | 512"),
         ("bench --engine tensorflow --model tiny --seq 8 --pred 9", USAGE, "--seq 8 --pred 9: | 512"),
-        ("bench --engine tensorflow --model huge", USAGE, "--model huge: "),
         ("export {hf} model", USAGE, "{hf}: is not a checkpoint"),
         ("export absent model", USAGE, "absent: does not exist"),
         ("export of_cola {mood}", USAGE, "{mood}: exists already"),

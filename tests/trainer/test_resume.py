@@ -42,7 +42,6 @@ def pretrain(words: str = "", **engine: Any) -> int:
     [
         ("--seed 1", "--seed 12345 -> 1"),
         ("--lr 1", "--lr 0.0001 -> 1.0;"),
-        ("--weight-decay 0.1", "--weight-decay 0.01 -> 0.1"),
         ("--beta1 0.8", "--beta1 0.9 -> 0.8"),
         ("--optimizer lamb", "--optimizer adam -> lamb, --lr 0.0001 -> 0.002, --schedule | 1.0 -> 0.5"),
         ("--schedule nvidia", "--schedule | False -> True"),
