@@ -21,7 +21,7 @@ from bertprep.commands.validate import validate
 from bertprep.errors import BertprepError, UsageError
 from bertprep.instances import Tokenizer, load_vocabulary
 from bertprep.records.data_sets import find_records, find_token_shards
-from bertprep.records.token_shards import read_token_shard, token_files, write_token_shard
+from bertprep.records.token_shards import read_token_shard
 from tests.corpora import deal, sums
 from tests.golden import GOLDEN
 from tests.object_store import Store, store
@@ -348,13 +348,3 @@ def test_the_page_of_tokens(tokens: Path, tmp_path: Path) -> None:
     assert "token shards." in page
     assert main(["validate", str(tokens), "--workers", "1", "--html", str(path)]) == 0
     assert path.read_text() == page
-
-
-def test_a_bin_alone_is_told_what_it_lacks(tmp_path: Path) -> None:
-    vocabulary = load_vocabulary(VOCABULARY)
-    (tmp_path / "text.txt").write_text("One sentence.\nAnother.\n")
-    shard = Tokenizer(vocabulary, lower=True).tokenize_file(tmp_path / "text.txt")
-    write_token_shard(shard, token_files(tmp_path / "x.bin"), vocabulary_tokens=len(vocabulary))
-    (tmp_path / "x.idx").unlink()
-    with pytest.raises(BertprepError, match=r"x\.idx: does not exist; a token shard is two files"):
-        create(inputs=[tmp_path / "x.bin"], output=tmp_path / "out", vocab=VOCABULARY, workers=1)
