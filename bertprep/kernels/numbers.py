@@ -18,8 +18,7 @@ FEATURES = (
 """The features of a pretraining record, in the order in which they are written."""
 TF2_NAMES = {"input_ids": "input_word_ids", "segment_ids": "input_type_ids"}
 """What TensorFlow 2's models call two of them."""
-FEATURE_COUNT = len(FEATURES)
-INPUT_IDS, INPUT_MASK, SEGMENT_IDS, POSITIONS, LABELS, WEIGHTS, NEXT_SENTENCE = range(FEATURE_COUNT)
+INPUT_IDS, INPUT_MASK, SEGMENT_IDS, POSITIONS, LABELS, WEIGHTS, NEXT_SENTENCE = range(len(FEATURES))
 KNOWN_FEATURES = (
     *FEATURES, "unique_ids", "start_positions", "end_positions", "is_impossible", "label_ids", "is_real_example",
 )  # fmt: skip

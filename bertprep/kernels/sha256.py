@@ -1,4 +1,4 @@
-"""SHA-256 with the processor's instructions, of one or two streams at a time; only compiled where it has them.
+"""SHA-256 with the processor's instructions, of two streams at a time; only compiled where it has them.
 
 The instruction for two rounds waits for the one before it, so a single stream leaves the processor idle part of the time,
 and no library can change that. Two files written side by side can be hashed side by side: 2.4 GB/s together against
@@ -92,16 +92,6 @@ class _Stream:
 
 
 @intrinsic
-def _hash_one(_context, _state, _data, _blocks):
-    def generate(context, builder, _signature, arguments):
-        state, data, blocks = arguments
-        _hash(builder, blocks, [_Stream(builder, state, data)])
-        return context.get_dummy_value()
-
-    return types.none(u32_p, u8_p, i64), generate
-
-
-@intrinsic
 def _hash_two(_context, _state_a, _data_a, _state_b, _data_b, _blocks):
     def generate(context, builder, _signature, arguments):
         state_a, data_a, state_b, data_b, blocks = arguments
@@ -126,12 +116,6 @@ def _hash(builder, blocks, streams):
 
 
 if CPU_FEATURES.get("sha"):
-
-    @kernel
-    def sha256(state: u32_p, data: u8_p, blocks: i64) -> i64:
-        """Hash `blocks` blocks of 64 bytes into a stream's state."""
-        _hash_one(state, data, blocks)
-        return 0
 
     @kernel
     def sha256_of_two(state_a: u32_p, data_a: u8_p, state_b: u32_p, data_b: u8_p, blocks: i64) -> i64:

@@ -35,7 +35,7 @@ class Sha256Pair:
         together = min(map(len, chunks)) // BLOCK_BYTES
         compiled.sha256_of_two(self._states[0], chunks[0], self._states[1], chunks[1], together)
         for i, (state, chunk) in enumerate(zip(self._states, chunks, strict=True)):
-            compiled.sha256(state, chunk[together * BLOCK_BYTES :], len(chunk) // BLOCK_BYTES - together)
+            _update_one(state, chunk[together * BLOCK_BYTES :])
             self._bytes[i] += len(chunk)
 
     def hexdigests(self, ends: Sequence[NDArray[np.uint8]]) -> list[str]:
@@ -44,6 +44,11 @@ class Sha256Pair:
         for state, end, before in zip(self._states, ends, self._bytes, strict=True):
             padding = b"\x80" + bytes((-len(end) - 9) % BLOCK_BYTES) + (8 * (before + len(end))).to_bytes(8, "big")
             last = np.frombuffer(end.tobytes() + padding, np.uint8)
-            kernels.load().sha256(state, last, len(last) // BLOCK_BYTES)
+            _update_one(state, last)
             found.append(state[_STANDARD_ORDER].astype(">u4").tobytes().hex())
         return found
+
+
+def _update_one(state: NDArray[np.uint32], data: NDArray[np.uint8]) -> None:
+    """Add whole blocks to one stream: the few that the other lacks, beside which a stream is hashed that nobody reads."""
+    kernels.load().sha256_of_two(state, data, state.copy(), data, len(data) // BLOCK_BYTES)
