@@ -29,18 +29,26 @@ _APPENDICES = frozenset(
     مراجع|المراجع|وصلات خارجية|انظر أيضا|انظر أيضًا|सन्दर्भ|संदर्भ|बाहरी कड़ियाँ|इन्हें भी देखें|
     อ้างอิง|แหล่งข้อมูลอื่น|ดูเพิ่ม""".replace("\n    ", "").split("|")
 )
-_MAX_NESTED = 20  # templates and tables in others
-_HEADING = re.compile(r"^(=+)([^=\n].*?)\1[ \t]*$", re.MULTILINE)
-_WITH_CONTENT = "ref|references|math|chem|ce|pre|syntaxhighlight|source|gallery|imagemap|timeline|score|hiero|graph"
+_MAX_NESTED = 20  # templates, tables and links in others
+# Of each expression a character is read a few times at most, so that a page made to hold one up cannot.
+_HEADING = re.compile(r"^(={1,6})([^=\n].*?)\1[ \t]*$", re.MULTILINE)
+_WITH_CONTENT = (
+    "ref|references|math|chem|ce|pre|syntaxhighlight|source|gallery|imagemap|timeline|score|hiero|graph|table|categorytree|"
+    "inputbox|section|templatedata"
+)
 _DROPPED = re.compile(
-    rf"<!--.*?(?:-->|\Z)|<({_WITH_CONTENT})\b[^<>]*/>|<({_WITH_CONTENT})\b[^<>]*>.{{0,50000}}?</\2\s*>",
+    rf"<!--.*?(?:-->|\Z)|<({_WITH_CONTENT})\b[^<>]*/>|<({_WITH_CONTENT})\b[^<>]*>[^<]*(?:<(?!/?\2\b)[^<]*)*</\2\s*>",
     re.DOTALL | re.IGNORECASE,
 )
 _PLAIN_FORMULA = re.compile(r"<math\b[^<>]*>([^\\{}^_&<>\n]{1,60})</math>", re.IGNORECASE)  # such as the n of "let n be"
 _TABLE = re.compile(r"^[ :*#]*\{\|(?:(?!\{\||\|\}).)*\|\}(?!\})", re.DOTALL | re.MULTILINE)
-_TEMPLATE = re.compile(r"\{\{([^{}|\n]+)(?:\|([^{}]*))?\}\}")
+_TEMPLATE = re.compile(r"\{\{([^{}|\n]+)(\|[^{}]*)?\}\}")
 _UNBALANCED = re.compile(r"\{\{|\}\}|^[ :*#]*(?:\{\||\|\}|[|!]).*$", re.MULTILINE)  # over which the parser would brood
-_ARGUMENT = re.compile(r"\|(?![^\[\]]*\]\])")  # a bar that is not within a link
+_LINK_END = re.compile(r"\[\[|\]\]")
+_EXTERNAL_LINK = re.compile(r"\[(?:[a-z]+:)?//[^\s\[\]]*[ \t]*([^\[\]\n]*)\]?", re.IGNORECASE)
+_LIST_ITEM = re.compile(r"^[*#:;]+", re.MULTILINE)
+_TAG = re.compile(r"</?[A-Za-z]+\b[^<>]*>")
+_ARGUMENT = re.compile(r"\|((?:\[\[[^\[\]]*\]\]|[^|])*)")  # up to the next bar that is not within a link
 _FIRST = re.compile(
     "abbr|angbr( ipa)?|big|block ?quote|citation|citazione|cita|code|cquote|flag|grapheme|ill|interlanguage link|ipa(s?link)?|"
     "kbd|lang-.*|lower|math|mvar|nobold|nobr|nombre|nihongo|nowrap|number|quote|sc|sic|small|smallcaps|strong|su[bp]|unicode|"
@@ -85,6 +93,8 @@ def to_prose(wikitext: str, site: SiteInfo) -> str:
             break
     text = _UNBALANCED.sub("", text)
     text = _QUOTES.sub("", _ELISION.sub(r"\1'", text))
+    # What is not closed, or deep, costs the parser the square of its length.
+    text = _balance_links(_LIST_ITEM.sub("", _EXTERNAL_LINK.sub(r"\1", _TAG.sub("", text))))
     code = parser.parse(text, skip_style_tags=True)
     code.nodes = [node for node in code.nodes if not _is_dropped(node, site)]
     plain = code.strip_code(normalize=True, collapse=False)
@@ -107,11 +117,32 @@ def _cut_appendices(text: str) -> str:
     return "".join(parts)
 
 
+def _balance_links(text: str) -> str:
+    """Return a text without the brackets of links that are not closed, or in too many others."""
+    opened: list[re.Match[str]] = []
+    dropped: list[re.Match[str]] = []
+    for bracket in _LINK_END.finditer(text):
+        if bracket[0] == "[[":
+            opened.append(bracket)
+        elif not opened:
+            dropped.append(bracket)
+        elif len(opened) > _MAX_NESTED:
+            dropped += opened.pop(), bracket
+        else:
+            opened.pop()
+    pieces, position = [], 0
+    for bracket in sorted(dropped + opened, key=lambda each: each.start()):
+        pieces.append(text[position : bracket.start()])
+        position = bracket.end()
+    return "".join([*pieces, text[position:]])
+
+
 def _template_words(template: re.Match[str]) -> str:
     """Return the words that a template without inner ones carries."""
     name = template[1].strip().replace("_", " ").lower()
-    arguments = [each.strip() for each in _ARGUMENT.split(template[2] or "") if not re.match(r"\s*[a-z]\w*\s*=", each)]
-    words = [each.removeprefix("1=").removeprefix("2=") for each in arguments] + ["", "", ""]
+    arguments: list[str] = _ARGUMENT.findall(template[2] or "")
+    unnamed = [each.strip() for each in arguments if not re.match(r"\s*[a-z]\w*\s*=", each)]
+    words = [each.removeprefix("1=").removeprefix("2=") for each in unnamed] + ["", "", ""]
     if name in _MARKS:
         return _MARKS[name] + words[0]
     if name in _SECOND:
@@ -125,10 +156,10 @@ def _template_words(template: re.Match[str]) -> str:
 
 
 def _is_dropped(node: Any, site: SiteInfo) -> bool:
-    """Whether a node of mwparserfromhell is a table, or a link to a file, a category or another language."""
+    """Whether a node of mwparserfromhell is a link to a file, a category or another language."""
     title = getattr(node, "title", None)
     if title is None:
-        return str(getattr(node, "tag", "")) == "table"
+        return False
     prefix = str(title).partition(":")[0].strip().lower().replace("_", " ")
     return prefix in site.file_namespaces | site.category_namespaces or (
         getattr(node, "text", None) is None and bool(_LANGUAGE.match(str(title)))

@@ -132,6 +132,19 @@ def test_other_languages(wikitext: str, prose: str) -> None:
     assert to_prose(wikitext, OTHERS) == prose
 
 
+REPEATED = {
+    "arguments": "{{lang" + "|" * 200_000 + "}}", "references": "<ref><math>" * 20_000, "links": "[[a|" * 50_000,
+    "nested links": "[[a|" * 50_000 + "]]" * 50_000, "external links": "[http://a " * 50_000, "lists": "\n:*" * 50_000,
+    "headings": "=" * 100_000 + "a" + "=" * 99_999,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("markup", REPEATED.values(), ids=REPEATED)
+def test_markup_without_an_end_costs_no_square_of_its_length(markup: str) -> None:
+    """Each took minutes to hours: a dump may hold pages of 2 MB that anybody has written."""
+    assert to_prose(f"A cat is an animal.\n{markup}", ENGLISH).startswith("A cat is an animal.")
+
+
 TOKENS = [
     *("{{", "}}", "[[", "]]", "{|", "|}", "\n{|", "\n|}", "[", "]", "{", "}", "(", ")", "|", "=", ",", ";", " ", "\n"),
     *("<ref>", "<ref", "</ref>", "<ref/>", "<!--", "-->", "<nowiki>", "</nowiki>", "<math>", "</math>", "<br>", "<div>"),
