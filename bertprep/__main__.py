@@ -1,5 +1,9 @@
 """`python -m bertprep` is `bertprep`."""
 
-from bertprep.cli import run
+if __name__ == "__main__":
+    try:
+        from bertprep.cli import run
 
-run()
+        run()
+    except KeyboardInterrupt:  # while modules are loaded
+        raise SystemExit(130) from None

@@ -29,7 +29,7 @@ from typing import Any, ClassVar, NoReturn, TypeVar
 
 from bertprep.errors import UsageError
 from bertprep.rules import Rule
-from bertprep.terminal import listed, say
+from bertprep.terminal import counted, listed, say
 
 AnySettings = TypeVar("AnySettings")
 
@@ -311,11 +311,8 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print the error as one line, and exit with status 2."""
-        program = self.prog.removeprefix("python -m ").split()[0]
         message = re.sub(r"^(-[^ /:]*)/[^ :]*", r"\1", " ".join(message.removeprefix("argument ").split()))
-        listed = "commands" if self._has_commands() else "options"
-        advice = f"{self.prog} --help{'-all' if self._has_rare() else ''} lists the {listed}"
-        say(f"{program}: error: {message}{'' if message[-1] == '?' else ';'} {advice}")
+        say(f"{self._program}: error: {self._advised(message)}")
         self.exit(2)
 
     def format_help(self) -> str:
@@ -324,7 +321,7 @@ class Parser(argparse.ArgumentParser):
             taken = ["COMMAND"] if self._has_commands() else [_usage(each) for each in self._get_positional_actions()]
             self.usage = " ".join(["%(prog)s", *taken, "[OPTIONS]"])
         if self._has_rare() and self.epilog is None:
-            self.epilog = f"{self.prog} --help-all lists {self._has_rare()} more options."
+            self.epilog = f"{self.prog} --help-all lists {counted(self._has_rare(), 'more option')}."
         return super().format_help()
 
     def show_rare(self) -> None:
@@ -335,26 +332,49 @@ class Parser(argparse.ArgumentParser):
 
     def _respelled(self, argument: str) -> str:
         name, equals, value = argument.partition("=")
-        if not name.startswith("--") or name in self._option_string_actions:
-            return argument
-        return name.replace("_", "-") + equals + value
+        hyphenated = name.replace("_", "-")
+        is_known = name.startswith("--") and hyphenated in self._option_string_actions
+        return hyphenated + equals + value if is_known else argument
 
     def _check_names(self, arguments: Sequence[str]) -> None:
-        """Reject unknown options first: argparse would complain about the arguments that it takes for their values."""
+        """Reject unknown options first: argparse would complain about the arguments that it takes for their values.
+
+        Each of them is an error of one line, which shows it as it was typed.
+        """
+        wrong = []
         for argument, following in zip_longest(arguments, arguments[1:], fillvalue=""):
             is_option = (
                 argument[:1] == "-" and len(argument) > 1 and " " not in argument and not _NEGATIVE_NUMBER.match(argument)
             )
             if argument == "--" or (self._has_commands() and not is_option):  # the rest belongs to the command
-                return
-            name, equals, _ = argument.partition("=")
-            if is_option and name not in self._option_string_actions:
-                if now := self.former.get(name):
-                    raise UsageError(f"{name}: {now}")
-                self.error(f"{name}: unknown option{_near(name, self._option_string_actions)}")
-            is_flag = is_option and self._option_string_actions[name].nargs == 0
-            if is_flag and (equals or following.lower() in ("true", "false")):
-                raise UsageError(f"{name}: is a flag, which takes no value; give it alone, or leave it out")
+                break
+            if not is_option:
+                continue
+            name, equals, value = argument.partition("=")
+            shown = argument if value.lower() in ("true", "false") else name
+            hyphenated, known = name.replace("_", "-"), self._option_string_actions
+            if name in known:
+                if known[name].nargs == 0 and (equals or following.lower() in ("true", "false")):
+                    wrong.append(f"{shown}: is a flag, which takes no value; give it alone, or leave it out")
+            elif now := self.former.get(f"{hyphenated}={value.lower()}") or self.former.get(hyphenated):
+                wrong.append(f"{shown}: {now}")
+            else:
+                meant = near(hyphenated, {each: _name(action) for each, action in known.items()})
+                wrong.append(self._advised(f"{shown}: unknown option{meant}"))
+        for message in wrong[:-1]:
+            say(f"{self._program}: error: {message}")
+        if wrong:
+            raise UsageError(wrong[-1])
+
+    @property
+    def _program(self) -> str:
+        return self.prog.removeprefix("python -m ").split()[0]
+
+    def _advised(self, message: str) -> str:
+        """Return a message with the command that lists what there is."""
+        listed = "commands" if self._has_commands() else "options"
+        advice = f"{self.prog} --help{'-all' if self._has_rare() else ''} lists the {listed}"
+        return f"{message}{'' if message[-1] == '?' else ';'} {advice}"
 
     def _has_commands(self) -> bool:
         return any(isinstance(action, argparse._SubParsersAction) for action in self._actions)
@@ -374,7 +394,7 @@ class Parser(argparse.ArgumentParser):
             return
         choices = f"choose one of {', '.join(map(str, action.choices))}"
         if isinstance(action, argparse._SubParsersAction):
-            self.error(f"{value}: unknown command{_near(value, action.choices) or '; ' + choices}")
+            self.error(f"{value}: unknown command{near(value, action.choices.keys()) or '; ' + choices}")
         self.error(f"{_name(action)} {value}: unknown; {choices}")
 
 
@@ -409,17 +429,19 @@ def _name(action: argparse.Action) -> str:
     return action.option_strings[0] if action.option_strings else str(action.metavar or action.dest)
 
 
-def _near(name: str, there: Iterable[str]) -> str:
-    """Return a suggestion of a similar name, if there is one.
+def near(name: str, there: Iterable[str] | Mapping[str, str]) -> str:
+    """Return a suggestion of a similar name, if there is one; of a mapping, what that name stands for.
 
-    >>> _near("--sead", ["--seed", "--seq", "--workers"]), _near("--xyz", ["--seed"])
+    >>> near("--sead", ["--seed", "--seq", "--workers"]), near("--xyz", ["--seed"])
     (', did you mean --seed?', '')
+    >>> near("--sequence-length", {"--seq": "--seq", "--max-seq-length": "--seq"})
+    ', did you mean --seq?'
     """
     import difflib  # as slow to load as argparse
 
-    bare = {each.lstrip("-"): each for each in there}
-    near = difflib.get_close_matches(name.lstrip("-"), bare, n=1)
-    return f", did you mean {bare[near[0]]}?" if near else ""
+    bare = {each.lstrip("-"): there[each] if isinstance(there, Mapping) else each for each in there}
+    found = difflib.get_close_matches(name.lstrip("-"), bare, n=1)
+    return f", did you mean {bare[found[0]]}?" if found else ""
 
 
 def whole_number(text: str) -> int:

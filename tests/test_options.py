@@ -86,7 +86,7 @@ def test_every_number_survives_the_command_line(beta: float, steps: int, eager: 
 
 def test_fields_that_are_left_out_have_their_defaults():
     assert parse([], without={"steps", "out"}) == Run()
-    with pytest.raises(SystemExit):
+    with pytest.raises(UsageError, match=r"^--steps: unknown option"):
         parse(["--steps", "10"], without={"steps"})
 
 
@@ -97,7 +97,7 @@ def test_help_says_defaults_and_choices(capsys: pytest.CaptureFixture[str]):
     assert "--steps INT updates, 100 % of them --micro" in shown
     assert "--micro-batches N[,N...] micro-batches --" in shown
     assert "--out" not in shown
-    assert shown.endswith("test --help-all lists 1 more options.")
+    assert shown.endswith("test --help-all lists 1 more option.")
     assert "--beta2 FLOAT decay (default: 0.999)" in shown
     assert "--xla [on|off]" in shown
     assert "--precision {off,bf16} of matrix products (default: off)" in shown

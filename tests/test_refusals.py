@@ -284,14 +284,16 @@ def test_the_number_of_broken_inputs_is_large() -> None:
         ("create --verify", "--verify: is now bertprep validate --remove-damaged, and then this command again"),
         ("create --task squad", "--task: is now a command, bertprep task squad or bertprep task glue"),
         ("tokenize --vocab-size 8000", "--vocab-size: is now bertprep vocab --size, before this command"),
-        ("create --do_lower_case=False", "--do-lower-case: is the default; --cased is do_lower_case=False"),
-        ("create --input_file=a", "--input-file: is --input here, followed by one or more files"),
-        ("create --whole-word=True", "--whole-word: is a flag, which takes no value; give it alone, or leave it out"),
+        ("create --do_lower_case=False", "--do_lower_case=False: is --cased here"),
+        ("create --do_lower_case=True", "--do_lower_case=True: is the default; leave it out"),
+        ("create --sequence-length 9", "--sequence-length: unknown option, did you mean --seq?"),
+        ("create --input_file=a", "--input_file: is --input here, followed by one or more files"),
+        ("create --whole-word=True", "--whole-word=True: is a flag, which takes no value; give it alone, or leave it out"),
         ("create --cased False --seq 5", "--cased: is a flag, which takes no value; give it alone, or leave it out"),
         ("squad", "squad: is bertprep task squad, and to train on it python -m trainer squad"),
-        ("task glue --task_name=MRPC", "--task-name: is an argument here, as in bertprep task glue mrpc"),
+        ("task glue --task_name=MRPC", "--task_name: is an argument here, as in bertprep task glue mrpc"),
         ("task glue nope", "nope: GLUE has no such task; choose one of cola, "),
-        ("task squad --version_2_with_negative", "--version-2-with-negative: is --version 2.0 here; the default is 1.1"),
+        ("task squad --version_2_with_negative", "--version_2_with_negative: is --version 2.0 here; the default is 1.1"),
         ("task squad", "the vocabulary of google-bert/bert-base-uncased, the default, is not downloaded; "),
         ("create --input cut.parquet --output out", "--input cut.parquet: expected text with one sentence per line; "),
         ("shard text.txt", "text.txt: not expected here, did you mean --input text.txt? bertprep shard --help-all lists"),
@@ -349,7 +351,9 @@ def test_the_number_of_broken_inputs_is_large() -> None:
         ("validate a --json a/manifest.json", "--json a/manifest.json: exists and is not a .json file of this command"),
         ("validate a --html good.tfrecord", "--html good.tfrecord: exists and is not a .html file of this command"),
         ("validate a --json -", "--json -: is not a file name"),
-        ("download wiki", "wiki: cannot be downloaded; choose from wikipedia, bookcorpus, squad, glue, weights, vocab, or all"),
+        ("download wiki", "wiki: cannot be downloaded, did you mean wikipedia? choose from wikipedia, bookcorpus"),
+        ("create --workdir text.txt", "--workdir text.txt: is a file, not a folder; choose another --workdir"),
+        ("shard --input nowhere/*.txt", "--input nowhere/*.txt: matches no file; there is no folder nowhere"),
         ("download squad --language de", "--language goes with wikipedia, which is not requested"),
         ("download squad --date 20240101", "--date goes with wikipedia, which is not requested"),
         ("download squad --from-dump x", "--from-dump goes with wikipedia, which is not requested"),
@@ -365,6 +369,13 @@ def test_the_number_of_broken_inputs_is_large() -> None:
 )  # fmt: skip
 def test_messages_of_bertprep(line: str, says: str, refuse: Callable[..., str]) -> None:
     assert refuse("bertprep", line, cli.main).startswith(f"bertprep: error: {says}")
+
+
+def test_all_options_of_another_tool_are_reported_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["create", "--input_file=a", "--vocab_file=v", "--do_lower_case=True", "--xyzzy"]) == 2
+    assert [line.split(": ")[2] for line in capsys.readouterr().err.splitlines()] == [
+        "--input_file", "--do_lower_case=True", "--xyzzy",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,7 @@ COMMANDS = {
 }
 _OPTIONS: dict[str, type[AnyOptions]] = {PRETRAIN: PretrainOptions, "squad": SquadOptions, "glue": GlueOptions}
 """Of the commands that train; others have a module with `add_arguments` and `run`, which is loaded when it is needed."""
+_OF_RECORDS = "follows from the records here; --seq of bertprep task or create makes them of another length"
 FORMER = {
     "--train-batch-size": "is --batch-size here, the sequences of a device in a micro-batch",
     "--learning-rate": "is --lr here",
@@ -45,6 +46,8 @@ FORMER = {
     "--bert-config-file": "is --model here",
     "--input-file": "is --data here, a folder of records",
     "--output-dir": "is --out here",
+    "--seq": _OF_RECORDS,
+    "--max-seq-length": _OF_RECORDS,
 }
 """Options of Google's run_pretraining.py and run_squad.py, and what takes their place."""
 _OF_EPOCHS = ("eval_every", "eval_sequences", "keep_best")
@@ -60,7 +63,7 @@ _PER_PHASE = ("batch_size", "accumulate", "lr", "warmup_steps", "pred")
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status: 0, 1 for data or machine, 2 for usage, 3 for stopped, 130 for Ctrl-C."""
     given = with_command(sys.argv[1:] if arguments is None else arguments)
-    interrupted = "stopped" + "; the same command resumes from the newest checkpoint" * (given[0] in _OPTIONS)
+    interrupted = "stopped" + "; the same command resumes from the newest checkpoint, if there is one" * (given[0] in _OPTIONS)
     return exit_status(lambda: _run(given), "trainer", interrupted=interrupted)
 
 

@@ -106,7 +106,7 @@ def resolve(request: Create, workers: int) -> Job:
         vocabulary=vocabulary,
         cased=settings.cased,
         checks_text=not texts.is_of_workspace,
-        remark=f"create: takes the token shards in {min(taken)} where their text is unchanged" if taken else "",
+        remark=f"create: takes the token shards in {min(taken).parent} where their text is unchanged" if taken else "",
         settings=settings,
         dialect=dialect,
     )

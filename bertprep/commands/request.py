@@ -7,6 +7,7 @@ among its bases what a manifest records.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import ClassVar, ParamSpec, TypeVar
 from bertprep.config import DEFAULT_FORMATS, RECORD_FORMATS, Dialect, RecordFormat
 from bertprep.errors import UsageError
 from bertprep.files.places import as_path, is_object, place
-from bertprep.options import HOW, MAX_AT_ONCE, WHERE, Settings, narrowed, option
+from bertprep.options import HOW, MAX_AT_ONCE, WHERE, Settings, narrowed, near, option
 from bertprep.pool import default_workers
 from bertprep.progress import Reporter
 from bertprep.work.layout import LISTING, MANIFEST, Workspace
@@ -47,7 +48,9 @@ class Where(Request):
 
     @property
     def workspace(self) -> Workspace:
-        return Workspace(place(self.workdir))
+        if not is_object(root := place(self.workdir)) and root.is_file():
+            raise UsageError(f"--workdir {root}: is a file, not a folder; choose another --workdir")
+        return Workspace(root)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,8 +170,12 @@ class InFormats(Dialect):
 
 def function_of(request: Callable[P, AnyRequest], method: Callable[[AnyRequest], Result]) -> Callable[P, Result]:
     """Return the function whose keywords are the fields of a request, and which does what its method does."""
+    known = inspect.signature(request).parameters
 
     def ask(*arguments: P.args, **keywords: P.kwargs) -> Result:
+        for name in keywords:
+            if name not in known:
+                raise TypeError(f"{ask.__name__}() got an unexpected keyword argument {name!r}{near(name, known)}")
         return method(request(*arguments, **keywords))
 
     ask.__name__ = ask.__qualname__ = method.__name__

@@ -139,8 +139,8 @@ def _squad_remarks(features: Mapping[str, SquadFeatures], files: Mapping[str, Pa
     smallest = settings.seq - settings.max_query - 3  # [CLS] and two [SEP]
     if settings.doc_stride > smallest:
         yield (
-            f"--doc-stride {settings.doc_stride}: a window of --seq {settings.seq} may hold only {smallest} tokens of the "
-            f"context, so tokens between two windows would be lost; give at most --doc-stride {smallest}"
+            f"warning: --doc-stride {settings.doc_stride}: a window of --seq {settings.seq} may hold only {smallest} tokens of "
+            f"the context; the tokens between two windows are lost; give at most --doc-stride {smallest}"
         )
 
 
@@ -196,7 +196,7 @@ def _files_of(task: str, inputs: Sequence[Path | str], downloaded: Sequence[Path
     for path in _expanded(task, inputs, {path.name for path in downloaded}) if inputs else downloaded:
         split = _split_of(path)
         if split is None:
-            raise UsageError(f"--input {path}: its name does not tell its split: {_RULE}, as in train.tsv; rename it")
+            raise UsageError(f"--input {path}: its name does not say which split it is; {_RULE}, as in train.tsv; rename it")
         if split in found:
             raise UsageError(f"--input {path}: is for {split}, and so is {found[split]}; name one file for each split")
         found[split] = path
@@ -220,7 +220,7 @@ def _expanded(task: str, inputs: Sequence[Path | str], published: Container[str]
         inside = [each for each in files if _split_of(each)]
         if not inside:
             suffixes = " or ".join(_SUFFIXES[task])
-            raise UsageError(f"--input {path}: holds no {suffixes} file whose name tells its split: {_RULE}")
+            raise UsageError(f"--input {path}: holds no {suffixes} file whose name says which split it is; {_RULE}")
         known = {_split_of(each) for each in inside if each.name in published}
         paths += [each for each in inside if each.name in published or _split_of(each) not in known]
     return paths

@@ -18,8 +18,8 @@ from bertprep.files.atomic import atomic_file, explain_write_error
 from bertprep.files.places import as_path, is_object, place
 from bertprep.options import MAX_NUMBER, OPTIONS, described, option
 from bertprep.terminal import counted, say, tell, tell_table
-from bertprep.work.layout import MANIFEST, split_order
-from bertprep.work.manifest import TEXT_SHARDS, TOKEN_SHARDS
+from bertprep.work.layout import DEV, MANIFEST, TEST, split_order
+from bertprep.work.manifest import TASK_RECORDS, TEXT_SHARDS, TOKEN_SHARDS
 
 if TYPE_CHECKING:
     from bertprep.check.outcome import Outcome, RecordCounts
@@ -82,9 +82,8 @@ class Validate(WithVocabulary, OnExecutor):
             how["checksums"] = self.sample is None or self.remove_damaged
             outcomes = [check_data_set(each, vocabulary, shown=shown, **how) for each in data_sets]
         _compare_texts(outcomes)
-        if self.remove_damaged:
-            for outcome in outcomes:
-                _remove_damaged(outcome)
+        if self.remove_damaged and (removed := sum(map(_remove_damaged, outcomes))):
+            say(f"{counted(removed, 'file')} {'was' if removed == 1 else 'were'} removed")
         return outcomes
 
 
@@ -130,8 +129,9 @@ def run(request: ValidateAndShow) -> None:
         raise BertprepError(f"{found} found; docs/validation.md says what each means and what to do")
 
 
-def _remove_damaged(outcome: Outcome) -> None:
-    """Remove files that differ from their entries in the manifest, and nothing through a link."""
+def _remove_damaged(outcome: Outcome) -> int:
+    """Remove files that differ from their entries in the manifest, nothing through a link; return how many."""
+    removed = 0
     listed = outcome.manifest.files if outcome.manifest else {}
     for finding in outcome.findings:
         if finding.code != "file-changed" or finding.file not in listed:
@@ -143,7 +143,9 @@ def _remove_damaged(outcome: Outcome) -> None:
             path.unlink(missing_ok=True)
         except OSError as error:
             raise explain_write_error(path, error) from error
-        say(f"{path}: has {finding.found}, expected {finding.expected}; removed, and the command that made it makes it again")
+        say(f"{path}: has {finding.found}, expected {finding.expected}; removed; run the command that made it again")
+        removed += 1
+    return removed
 
 
 def _compare_texts(outcomes: Sequence[Outcome]) -> None:
@@ -198,7 +200,8 @@ def _table_rows(outcomes: Sequence[Outcome], names: Sequence[str]) -> list[tuple
                     found[-1] = f"{int(counts.next_sentence[1]) / max(counts.records, 1):.1%}"
             elif split in outcome.token_counts:
                 found[0] = f"{outcome.token_counts[split].tokens:,}"
-            rows.append((name, split, f"{len(files):,}", records, *found, *errors))
+            called = DEV if split == TEST and outcome.kind == TASK_RECORDS else split
+            rows.append((name, called, f"{len(files):,}", records, *found, *errors))
             errors = ("", "")
     return rows
 

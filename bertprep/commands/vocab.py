@@ -17,7 +17,7 @@ from bertprep.files.places import as_path, place
 from bertprep.options import MADE, described, option
 from bertprep.sources.catalogue import DEFAULT_MODEL
 from bertprep.sources.corpora import GIVEN, name_corpus
-from bertprep.terminal import say, tell
+from bertprep.terminal import tell
 from bertprep.work.layout import TRAINING, VOCABULARY, Workspace
 from bertprep.work.ledger import Entry
 
@@ -29,7 +29,9 @@ class Vocab(OfCorpus, OnExecutor):
     """A WordPiece vocabulary, of text files or of the training shards of a corpus."""
 
     group: ClassVar[str] = MADE
-    size: int = option(DEFAULT_VOCABULARY_SIZE, "number of tokens", least=5)  # with the special ones
+    size: int = option(  # with the special ones
+        DEFAULT_VOCABULARY_SIZE, "number of tokens", least=5, also=("--vocab-size",)
+    )
     cased: bool = option(False, "keep upper case and accents")
     inputs: Sequence[Path | str] = field(
         default=(),
@@ -83,7 +85,7 @@ class Vocab(OfCorpus, OnExecutor):
 
         train_vocabulary(files, path, size=self.size, cased=self.cased, workers=workers, reporter=self.reporter)
         if (tokens := len(load_vocabulary(path))) < self.size:
-            say(f"{path}: has {tokens:,} tokens, not {self.size:,}: this text gives no more")
+            self.reporter.say(f"{path}: has {tokens:,} tokens, not {self.size:,}: this text gives no more")
 
 
 REQUEST = Vocab

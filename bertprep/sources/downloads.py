@@ -11,6 +11,7 @@ from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import atomic_file
 from bertprep.files.places import local_place
 from bertprep.instances.tokenizer_files import TOKENIZER_FILES
+from bertprep.options import near
 from bertprep.sources import catalogue
 from bertprep.sources.catalogue import DEFAULT_MODEL, MODELS, NAMES, WIKIPEDIA_DATE, HubFiles, is_repository
 from bertprep.sources.corpora import BOOKS, wiki
@@ -65,9 +66,10 @@ class Request:
     def __post_init__(self) -> None:
         for name in self.names:
             if name not in (*NAMES, ALL, DATASET, *self.datasets):
+                meant = near(name, (*NAMES, ALL, DATASET))
                 raise UsageError(
-                    f"{name}: cannot be downloaded; choose from {', '.join(NAMES)}, or {ALL}; {DATASET} OWNER/NAME is one of "
-                    "records that was pushed"
+                    f"{name}: cannot be downloaded{meant or ';'} choose from {', '.join(NAMES)}, or {ALL}; "
+                    f"or {DATASET} OWNER/NAME, records on the Hub that bertprep push put there"
                 )
         if DATASET in self.names and not self.datasets:
             raise UsageError(f"{DATASET}: which one? give OWNER/NAME of a data set of records that was pushed")

@@ -92,6 +92,9 @@ def _find(location: str) -> list[str]:
     if not (read := [file for file in found if suffixes(file)[0] in IN_FOLDERS and not file.endswith(f"/{MANIFEST}")]):
         none = f"{'matches' if is_glob(location) else 'the folder has'} no file"
         kinds = "" if is_glob(location) and not found else f" that ends in {', '.join(IN_FOLDERS)} (or .gz, .bz2, .zst)"
+        parent = Path(location).parent
+        if not is_url(location) and not is_glob(str(parent)) and not parent.exists():
+            kinds = f"; there is no folder {parent}"
         raise UsageError(f"--input {location}: {none}{kinds}")
     return read
 

@@ -229,7 +229,7 @@ def open_parquet(location: str) -> Iterator[Any]:
             yield file
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise BertprepError(
-            f"{location}: cannot be read as Parquet: {first_line(error)}; is it whole? fetch it again"
+            f"{location}: cannot be read as Parquet: {first_line(error)}; is it whole? write or fetch it again"
         ) from error
 
 

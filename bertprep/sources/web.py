@@ -134,7 +134,7 @@ def _explain_transport(what: str, error: httpx2.TransportError, causes: Sequence
             isinstance(cause, socket.gaierror) and cause.errno != socket.EAI_AGAIN
         ):
             reason = printable(quoted(str(cause)))
-            advice = "give an http or https address that this machine reaches; a proxy's certificate is named in SSL_CERT_FILE"
+            advice = "check the address (http or https), the network and the proxy, whose certificate is named in SSL_CERT_FILE"
             return RequestError(f"{what}: cannot be fetched ({reason}); {advice}")
     return RequestError(f"{what}: no answer ({printable(quoted(str(error))) or type(error).__name__})", is_transient=True)
 

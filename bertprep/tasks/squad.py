@@ -23,6 +23,7 @@ MAX_JSON_BYTES = 1 << 30
 WHITE_SPACE = "\t\n\r \u202f"
 """What separates words for Google's reader; other white space, such as a no-break space, is part of a word."""
 _SHOWN = 60  # characters of a value, in errors
+_OTHER_FILE = "is it a file of SQuAD, and of this version?"
 
 _KINDS = {list: "a list", str: "text", bool: "true or false", int: "a whole number"}
 
@@ -75,7 +76,7 @@ def _read(path: Path, content: object, version: str, training: bool) -> SquadDat
     found = content.get("version") if isinstance(content, dict) else None
     known = f"v{found.removeprefix('v')}" if isinstance(found, str) else ""
     if known in VERSIONS and known != version:  # other data sets of this shape have versions of their own
-        raise ValueError(f"is of version {known}, expected {version}; choose {known}, or name another file")
+        raise ValueError(f"is of version {known}, expected {version}; choose --version {known[1:]}, or name another file")
     contexts: list[str] = []
     rows: dict[str, tuple[int, str, list[str] | None, int]] = {}  # id -> number of the context, question, answers, first start
     for article in _get(content, "data", list):
@@ -129,9 +130,11 @@ def _read_answers(question: Object, context: str, version: str, training: bool) 
 
 def _get(parent: object, name: str, kind: type[T]) -> T:
     """Return the value of a key, which must be of this kind."""
-    value = parent.get(name) if isinstance(parent, dict) else parent
-    if not isinstance(parent, dict) or not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise ValueError(f"{name} is {_shown(value)}, expected {_KINDS[kind]}; is it a file of SQuAD, and of this version?")
+    if not isinstance(parent, dict):
+        raise ValueError(f"has {_shown(parent)} where an object with {name} is expected; {_OTHER_FILE}")
+    value = parent.get(name)
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise ValueError(f"{name} is {_shown(value)}, expected {_KINDS[kind]}; {_OTHER_FILE}")
     if kind is str:
         str(value).encode()  # which refuses half of a surrogate pair
     return value

@@ -277,13 +277,13 @@ def test_a_mistake_is_one_line(
 
 
 NAMES = {
-    "no split": (["reviews.tsv"], "--input reviews.tsv: its name does not tell its split: a name begins with train, "),
+    "no split": (["reviews.tsv"], "--input reviews.tsv: its name does not say which split it is; a name begins with train, "),
     "letters after it": (["tests.tsv"], "test or diagnostic, and no letter follows, as in train.tsv; rename it"),
     "a split twice": (
         ["train.tsv", "train_2.tsv"], "--input train_2.tsv: is for training, and so is train.tsv; name one file for each split",
     ),
     "no labels": (["dev.tsv"], "reviews: its labels are not known; give --labels, or a training file"),
-    "a folder of others": (["."], "--input .: holds no .tsv or .jsonl or .json file whose name tells its split: a name begins"),
+    "a folder of others": (["."], "--input .: holds no .tsv or .jsonl or .json file whose name says which split it is; a name"),
 }  # fmt: skip
 
 

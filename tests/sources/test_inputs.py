@@ -121,7 +121,7 @@ def test_a_url_is_opened_by_fsspec(tmp_path: Path) -> None:
             r"gz: expected UTF-8, found UTF-16, UTF-32 or something that is not text: .*iconv",
         ),
         ("a.txt.gz", gzip.compress(b"One.\n\xff\n"), r"a\.txt\.gz: line 2: expected UTF-8, found 0xff"),
-        ("a.parquet", b"PAR1", r"a\.parquet: cannot be read as Parquet: .*; is it whole\? fetch it again"),
+        ("a.parquet", b"PAR1", r"a\.parquet: cannot be read as Parquet: .*; is it whole\? write or fetch it again"),
     ],
 )
 def test_what_cannot_be_read_is_named(name: str, content: bytes, message: str, tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def test_columns(tmp_path: Path) -> None:
 # The file, and the line that it gives after the file's name, when it is read for training as v1.1.
 MISTAKES: dict[str, tuple[Any, str]] = {
     "no JSON": ("{", "is not a JSON file (Expecting property name"),
-    "a list": ([], "data is a list of 0, expected a list; is it a file of SQuAD"),
+    "a list": ([], "has a list of 0 where an object with data is expected; is it a file of SQuAD"),
     "no question": (squad("1.1", (CONTEXT, [])), "holds no question; name another file"),
     "no answer": (one(answers=[]), 'question "q1": has no answer; is the file v2.0, or is_impossible wrong?'),
     "a blank answer": (one(answers=[{"text": " \u00a0", "answer_start": 1}]), 'question "q1": its answer " \u00a0" at 1 is'),
@@ -54,7 +54,7 @@ MISTAKES: dict[str, tuple[Any, str]] = {
         squad("1.1", (CONTEXT, [question("x", answers=RIGHT), question("x", answers=RIGHT)])),
         'two questions have the id "x", expected one; predictions go by it',
     ),
-    "the other version": (squad("v2.0", (CONTEXT, [])), "is of version v2.0, expected v1.1; choose v2.0, or name another file"),
+    "the other version": (squad("v2.0", (CONTEXT, [])), "is of version v2.0, expected v1.1; choose --version 2.0, or name an"),
 }  # fmt: skip
 
 
