@@ -121,7 +121,8 @@ class RecordChecker:
             "keys": np.random.Generator(np.random.PCG64(_HASH_SEED)).integers(0, 2**64, keys, np.uint64) | np.uint64(1),
             "text": np.zeros(seq + 1, np.int32),
             "words": np.zeros((kernel.WORD_ROWS, seq + 1), np.int64),
-            "neighbours": np.zeros(4 * kernel.SKETCH_WORDS + 1, np.uint64),
+            "unpaired": np.zeros(seq + 2, np.int32),
+            "segments_in_bits": np.zeros((4, kernel.SKETCH_WORDS), np.uint64),
             "faults": self._faults, "sketches": self._sketches, "sketched": self._sketched,
         }  # fmt: skip
         self._check = kernels.load().check_records.bind(fields)

@@ -364,8 +364,10 @@ def _order_tests(counts: RecordCounts, rules: RecordRules) -> Iterator[_Test]:
     """Test whether a random B is of another document than its A, and neighbours are no more alike than distant records.
 
     Two records are compared with the same four segments paired the other way, and two pairs of neighbours with the same four
-    records paired the other way. A random B, of another document and of a length that its A leaves, has more tokens in common
-    with its A in at most half of the pairs; in a shuffled file either pair is more alike with equal probability.
+    records paired the other way. A random B begins at a sentence drawn anew, whatever its A is, but for the document of A. Only
+    its length depends on A and on the target length of A's document, so equally many tokens of both As and of both Bs are
+    compared: then the own Bs have more tokens in common with the As in at most half of the pairs, which are independent given
+    the As. In a shuffled file either pair of neighbours is more alike with equal probability.
     """
     own, draws = int(counts.signs[kernel.OWN_B]), int(counts.signs[[kernel.OWN_B, kernel.OTHER_B]].sum())
     right = "random B with as many tokens of their own A as of another, in at most half of {draws:,} cases"

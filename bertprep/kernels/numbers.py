@@ -177,7 +177,8 @@ SIGNS = 8
 RIGHT, LEFT, EXPECTED_RIGHT, EXPECTED_LEFT, OPEN_FOLLOWS, OPEN_RANDOM, OWN_B, OTHER_B = range(SIGNS)
 """Counts over records. Of predictions: the label is that of the token on the right, on the left; how many are expected, in
 units of 1 / SCALE. Of open records, whose A is too short to be a sentence of the target length: B follows, B is random. Of
-two records with a random B each: the two As have more tokens in common with their own Bs than with each other's, fewer."""
+two records with a random B each, cut to equally many tokens: the As have more in common with their own Bs than with each
+other's, fewer."""
 
 WORD_ROWS = 5
 """Of seq + 1 numbers each, which the checker needs for whole words."""

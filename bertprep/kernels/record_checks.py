@@ -31,7 +31,8 @@ Checker = struct(
     # scratch memory
     text=i32_p,  # (seq + 1,)
     words=i64_p,  # (WORD_ROWS, seq + 1)
-    neighbours=u64_p,  # (4 * SKETCH_WORDS + 1,) of A and B of two records, and whether there is one before
+    unpaired=i32_p,  # (seq + 2,) a record with a random B to compare with the next: first [SEP], length or 0 for none, text
+    segments_in_bits=u64_p,  # (4, SKETCH_WORDS) sketches of its A and B, and of those of the next
     # the results, which are added to
     faults=i64_p,  # (VALUE_FAULTS, VALUE_FAULT_WIDTH)
     lengths=i64_p, lengths_of_a=i64_p, predictions=i64_p, positions=i64_p, labels=i64_p, tokens=i64_p, shown=i64_p,
@@ -248,23 +249,30 @@ def _count_common(sketches, first, second):
 
 @subroutine
 def _compare_segments(t, first_sep, length):
-    """Of each two records that are said to have a random B: is each A more like its own B than like the other's?
+    """Of each two records labelled random: have their As more tokens in common with their own Bs than with each other's?
 
-    `neighbours` has the sketches of A and B of the record before and of this one, and whether there is one before.
+    Equally many tokens of both As are compared, and of both Bs: a B is as long as its A and the target length leave.
     """
-    kept = t.neighbours
-    before = i64(kept[4 * n.SKETCH_WORDS])
-    sketches = shifted(kept, 2 * n.SKETCH_WORDS * before)
-    for word in range(2 * n.SKETCH_WORDS):
-        sketches[word] = u64(0)
-    _sketch_text(t.text, 1, first_sep, sketches)
-    _sketch_text(t.text, first_sep + 1, length - 1, shifted(sketches, n.SKETCH_WORDS))
-    kept[4 * n.SKETCH_WORDS] = u64(1 - before)
-    if before != 0:
-        own = _count_common(kept, 0, 1) + _count_common(kept, 2, 3)
-        other = _count_common(kept, 0, 3) + _count_common(kept, 2, 1)
+    unpaired, sketches = t.unpaired, t.segments_in_bits
+    if unpaired[1] == 0:
+        unpaired[0], unpaired[1] = first_sep, length
+        for position in range(length):
+            unpaired[2 + position] = t.text[position]
+    else:
+        before, before_sep = shifted(unpaired, 2), i64(unpaired[0])
+        end_of_a = min(first_sep, before_sep)
+        size_of_b = min(length - first_sep, unpaired[1] - before_sep) - 2
+        for word in range(4 * n.SKETCH_WORDS):
+            sketches[word] = u64(0)
+        _sketch_text(before, 1, end_of_a, sketches)
+        _sketch_text(before, before_sep + 1, before_sep + 1 + size_of_b, shifted(sketches, n.SKETCH_WORDS))
+        _sketch_text(t.text, 1, end_of_a, shifted(sketches, 2 * n.SKETCH_WORDS))
+        _sketch_text(t.text, first_sep + 1, first_sep + 1 + size_of_b, shifted(sketches, 3 * n.SKETCH_WORDS))
+        own = _count_common(sketches, 0, 1) + _count_common(sketches, 2, 3)
+        other = _count_common(sketches, 0, 3) + _count_common(sketches, 2, 1)
         t.signs[n.OWN_B] += i64(own > other)
         t.signs[n.OTHER_B] += i64(own < other)
+        unpaired[1] = 0
 
 
 @subroutine
