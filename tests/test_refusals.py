@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+import bertprep
 import trainer.bench
 import trainer.cli
 import trainer.evaluate
@@ -128,7 +129,7 @@ download wikipedia --workdir half_download
 
 TRAINER = r"""
 {train|pretrian|exprot|help|--nothing|-x|--step 5|--steps|pretrain x|pretrain --sead 5|export|export a|export a b c|bench x}
-{bench --nothing|bench --step 5|export --too google a b}
+{squad --seq 96|glue --max_seq_length 96|bench --nothing|bench --step 5|export --too google a b}
 
 {PRETRAIN} --{steps|batch-size|accumulate|warmup-steps|save-every|keep|seed} {abc|1e3|1.5|-1}
 {PRETRAIN} --{steps|batch-size|accumulate} {0|TOO_MANY}
@@ -274,6 +275,7 @@ def test_the_number_of_broken_inputs_is_large() -> None:
         ("create -seq 5", "-seq: unknown option, did you mean --seq? bertprep create --help-all lists the options"),
         ("inspect --recrods 5", "--recrods: unknown option, did you mean --records? bertprep inspect --help lists the options"),
         ("create --xyzzy", "--xyzzy: unknown option; bertprep create --help-all lists the options"),
+        ("vocab --vocab_size 4", "--size 4: must be at least 5"),
         ("vocab --siz 5", "--siz: unknown option, did you mean --size? bertprep vocab --help-all lists the options"),
         ("creat", "creat: unknown command, did you mean create? bertprep --help lists the commands"),
         ("vocab train --size 5", "vocab train: is now bertprep vocab"),
@@ -369,6 +371,11 @@ def test_the_number_of_broken_inputs_is_large() -> None:
 )  # fmt: skip
 def test_messages_of_bertprep(line: str, says: str, refuse: Callable[..., str]) -> None:
     assert refuse("bertprep", line, cli.main).startswith(f"bertprep: error: {says}")
+
+
+def test_a_misspelled_keyword_names_the_function_and_the_nearest_one() -> None:
+    with pytest.raises(TypeError, match=r"^create\(\) got an unexpected keyword argument 'seqq', did you mean seq\?$"):
+        bertprep.create(seqq=3)  # type: ignore[call-arg]
 
 
 def test_all_options_of_another_tool_are_reported_at_once(capsys: pytest.CaptureFixture[str]) -> None:

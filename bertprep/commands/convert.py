@@ -148,6 +148,8 @@ def run(request: Convert) -> None:
     converted = request.convert()
     rows = [(converted.format, *row) for row in split_rows(converted.files, "examples")]
     tell_table([("format", "split", "files", "records", "MB"), *rows])
+    if _format_of_target(converted.target, request.to) is None:
+        tell(f"{converted.format} by default, as the name {converted.target.name} says no format; --to names another")
     if converted.format == RecordFormat.ARROW and converted.target.is_dir():
         tell(f'datasets.load_from_disk("{converted.target}") opens them')
     how = f"made in {converted.seconds:.1f} s" if converted.made else "nothing to do, all files exist"

@@ -170,7 +170,7 @@ class InFormats(Dialect):
 
 def function_of(request: Callable[P, AnyRequest], method: Callable[[AnyRequest], Result]) -> Callable[P, Result]:
     """Return the function whose keywords are the fields of a request, and which does what its method does."""
-    known = inspect.signature(request).parameters
+    known = [*inspect.signature(request).parameters]
 
     def ask(*arguments: P.args, **keywords: P.kwargs) -> Result:
         for name in keywords:

@@ -132,7 +132,8 @@ def test_the_name_of_a_file_tells_its_format(tmp_path: Path, capsys: pytest.Capt
     for name, expected in {"b.tfrecord": "tfrecord", "b.Arrow": "arrow", "b.parquet": "parquet", "part-7": "ofrecord"}.items():
         assert bertprep.convert(source, tmp_path / "named" / name).format == expected
         assert_same_values([tmp_path / "named" / name], [source])
-    assert bertprep.convert(source, tmp_path / "named" / "b.records").format == "ofrecord"
+    assert main(["convert", str(source), str(tmp_path / "named" / "b.records")]) == 0
+    assert "ofrecord by default, as the name b.records says no format; --to names another" in capsys.readouterr().out
     assert main(["convert", str(source), str(tmp_path / "b.arrow"), "--to", "ofrecord"]) == 2
     said = f"--to ofrecord: {tmp_path / 'b.arrow'} is the name of arrow files; name one for ofrecord, or leave --to out"
     assert complaint(capsys) == said

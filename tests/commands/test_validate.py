@@ -352,6 +352,7 @@ def test_damaged_files_are_removed_and_made_again(copy: Path, capsys: pytest.Cap
     assert re.search(rf"{flipped}: has [0-9a-f]{{16}}\.\.\., expected sha256 [0-9a-f]{{16}}\.\.\., as manifest", said)
     assert re.search(rf"{short}: has 5, expected [\d,]+ bytes, as manifest\.json says", said)
     assert said.count("; removed; run the command that made it again") == 2
+    assert "\n2 files were removed\n" in said
     assert not flipped.exists()
     assert not short.exists()
     (copy / "ofrecord/training/part-9").unlink()
