@@ -34,7 +34,7 @@ COMMANDS = {
 }
 _OPTIONS: dict[str, type[AnyOptions]] = {PRETRAIN: PretrainOptions, "squad": SquadOptions, "glue": GlueOptions}
 """Of the commands that train; others have a module with `add_arguments` and `run`, which is loaded when it is needed."""
-_OF_RECORDS = "follows from the records here; --seq of bertprep task or create makes them of another length"
+_OF_RECORDS = "is decided by the records here; bertprep task and create take --seq, and make others"
 FORMER = {
     "--train-batch-size": "is --batch-size here, the sequences of a device in a micro-batch",
     "--learning-rate": "is --lr here",

@@ -93,8 +93,8 @@ def train(run: Run, engine: Engine) -> bool:
     # The next phase reads what the first rank has saved; so all wait for it here.
     if run.is_finished(state.step, state.evaluated) and (run.is_last or not loop.is_on_any_rank(bool(stop))):
         if engine.is_first and run.is_last:
-            test = f"python -m trainer evaluate --init {run.out} --data {run.data.folders[0]}"
-            say(f"{run.out}: has the trained model; {test} tests it, python -m trainer export {run.out} DIR exports it")
+            evaluate = f"python -m trainer evaluate --init {run.out} --data {run.data.folders[0]}"
+            say(f"{run.out}: holds the trained model; next: {evaluate}, or python -m trainer export {run.out} DIR")
         return True
     if not stop.is_signalled and engine.processes > 1:
         raise BertprepError(

@@ -200,7 +200,8 @@ def _table_rows(outcomes: Sequence[Outcome], names: Sequence[str]) -> list[tuple
                     found[-1] = f"{int(counts.next_sentence[1]) / max(counts.records, 1):.1%}"
             elif split in outcome.token_counts:
                 found[0] = f"{outcome.token_counts[split].tokens:,}"
-            called = DEV if split == TEST and outcome.kind == TASK_RECORDS else split
+            is_of_task = outcome.manifest is not None and outcome.manifest.kind == TASK_RECORDS
+            called = DEV if split == TEST and is_of_task else split
             rows.append((name, called, f"{len(files):,}", records, *found, *errors))
             errors = ("", "")
     return rows
