@@ -1,7 +1,7 @@
-"""A text shard to token ids: UTF-8 bytes through the compiled WordPiece, without a Python object per word.
+"""A text shard to token ids: UTF-8 bytes in blocks through the compiled WordPiece, without a Python object per word.
 
 Reads as Google's generator does: lines end at newlines only, carriage returns are deleted, a blank line ends a document, a
-line without tokens is dropped. Memory: 4 bytes a token, 8 a sentence, and the text.
+line without tokens is dropped. Memory: 4 bytes a token, 8 a sentence, and a block of text.
 """
 
 import io
@@ -30,6 +30,7 @@ from bertprep.kernels.numbers import (
     WORD_BUFFER_SIZE,
 )
 
+_BLOCK_BYTES = 1 << 18
 _CAPITAL_SIGMA = "Σ".encode()
 _DROPPED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ufffd]")  # before words are lower-cased; other ones do not matter
 
@@ -117,32 +118,31 @@ class Tokenizer:
         return TokenizedLines(tokens[: ends[-1]], ends)
 
     def _tokenize(self, path: Path, file: io.BufferedIOBase, size: int) -> TokenizedShard:
-        buffer = bytearray(size + 1 + TEXT_SLACK)
-        array = np.frombuffer(buffer, np.uint8)
-        read = file.readinto(array.data[: size + 1])
-        if read > size:
-            raise BertprepError(f"{path}: grew while it was read; wait until it is complete")
-        if read < size:
-            raise BertprepError(
-                f"{path}: was cut short while it was read, {read:,} of its {size:,} bytes came; "
-                "make sure that nothing else writes there, make it again, and run the same command"
-            )
-        text_crc32c = kernels.load().checksum(0, array, size)
-        end = size
-        if size and buffer[size - 1] != 10:
-            buffer[size] = 10
-            end += 1
-        if self._lower and buffer.find(_CAPITAL_SIGMA[0], 0, end) >= 0:
-            lower_final_sigmas(buffer, end)
         state = np.zeros(TOKENIZER_STATE_SIZE, np.int64)
         # capacity for the worst case, all tokens and sentences of one byte: the OS gives memory only for what is written
-        tokens = np.empty(end + TOKEN_SLACK, np.int32)
+        tokens = np.empty(size + 1 + TOKEN_SLACK, np.int32)
         sentence_ends, document_ends = (np.empty(size // 2 + 1, np.int64) for _ in range(2))
-        wrong = self._run(array, end, False, state, tokens, sentence_ends, document_ends)
-        if wrong >= 0:
+        text_bytes = text_crc32c = 0
+        while lines := file.read(_BLOCK_BYTES) + file.readline():  # which stay in the processor's cache
+            if text_bytes + len(lines) > size:
+                raise BertprepError(f"{path}: grew while it was read; wait until it is complete")
+            text_crc32c = kernels.load().checksum(text_crc32c, np.frombuffer(lines, np.uint8), len(lines))
+            buffer = bytearray(lines if lines.endswith(b"\n") else lines + b"\n")
+            end = len(buffer)
+            if self._lower and buffer.find(_CAPITAL_SIGMA[0]) >= 0:
+                lower_final_sigmas(buffer, end)
+            buffer += bytes(TEXT_SLACK)
+            wrong = self._run(np.frombuffer(buffer, np.uint8), end, False, state, tokens, sentence_ends, document_ends)
+            if wrong >= 0:
+                raise BertprepError(
+                    f"{path}: byte {text_bytes + wrong} (0x{buffer[wrong]:02x}) is not UTF-8; "
+                    "convert the file, for instance with iconv, or fix it there"
+                )
+            text_bytes += len(lines)
+        if text_bytes < size:
             raise BertprepError(
-                f"{path}: byte {wrong} (0x{buffer[wrong]:02x}) is not UTF-8; "
-                "convert the file, for instance with iconv, or fix it there"
+                f"{path}: was cut short while it was read, {text_bytes:,} of its {size:,} bytes came; "
+                "make sure that nothing else writes there, make it again, and run the same command"
             )
         n_tokens, n_sentences, n_documents = (int(n) for n in state)
         ends = document_ends[:n_documents]
@@ -159,9 +159,9 @@ class Tokenizer:
 
 def _build_trie(vocabulary: Vocabulary) -> tuple[NDArray[np.int32], int]:
     """The vocabulary for the tokenizer kernel: (trie, mask of its size)."""
-    encoded = [token.encode() for token in vocabulary.tokens]
-    ends = np.cumsum([len(token) for token in encoded], dtype=np.int64)
-    text = np.frombuffer(b"".join(encoded), np.uint8)
+    lines = np.frombuffer("\n".join([*vocabulary.tokens, ""]).encode(), np.uint8)
+    is_end = lines == ord("\n")
+    text, ends = lines[~is_end], np.flatnonzero(is_end) - np.arange(len(vocabulary))
     size = 1 << 12
     while size < len(text):
         size *= 2

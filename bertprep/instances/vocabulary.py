@@ -40,7 +40,7 @@ class Vocabulary:
     @cached_property
     def continues(self) -> bytes:
         """A byte for each token, 1 where it continues a word."""
-        return bytes(token.startswith("##") for token in self.tokens)
+        return bytes([token[:2] == "##" for token in self.tokens])
 
 
 def load_vocabulary(path: Path) -> Vocabulary:
@@ -62,7 +62,7 @@ def load_vocabulary(path: Path) -> Vocabulary:
         ) from error
     if lines[-1] == "":
         lines.pop()
-    tokens = tuple(line.strip() for line in lines)
+    tokens = tuple(map(str.strip, lines))
     numbers = {token: number for number, token in enumerate(tokens)}
     missing = [token for token in SPECIAL_TOKENS if token not in numbers]
     if missing:
