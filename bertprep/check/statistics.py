@@ -37,6 +37,7 @@ _NEARLY_ALL_RANDOM_NEXT = 0.96  # of all records: above it, sentences hardly eve
 _ALL_RANDOM_NEXT = 0.93  # where B never follows A, which is then found in 200 records
 _UNKNOWN_VOCABULARY_SLACK = 0.001
 _MAX_SHORT, _SHORT_MARGIN, _RECORDS_FOR_LENGTHS = 0.9, 0.1, 1000
+_FEW_USES = 100  # of documents: one that draws a very short target length may give most of the records
 _RANGES = 64  # of the vocabulary, in which the random tokens of a file are counted
 _FILES_FOR_SIZES, _SIZE_FACTOR = 4, 2.0
 _MAX_TEST, _TEST_FACTOR = 1 / 3, 1.5  # more than documents kept together and their lengths explain
@@ -165,8 +166,11 @@ def _next_draws(counts: RecordCounts, uses: int | None) -> int:
 
     Two or more sentences draw it; a single one always gets a random B. A single sentence is the last of its document, at most
     one per use, or reaches the target length; then A is no shorter than B in a record that had to be truncated. The other
-    records (`open`), minus the uses, drew it.
+    records (`open`), minus the uses, drew it. None is certain of few uses: with a short target length a sentence is alone, and
+    may be a short A beside a long B.
     """
+    if uses is not None and uses < _FEW_USES:
+        return 0
     return max(int(counts.signs[[kernel.OPEN_FOLLOWS, kernel.OPEN_RANDOM]].sum()) - (uses or 0), 0)
 
 
@@ -179,12 +183,12 @@ def _random_next_range(counts: RecordCounts, uses: int | None) -> Range:
 
 
 def _short_range(counts: RecordCounts, short_seq_prob: float | None, uses: int | None) -> Range:
-    """Return the range for the fraction of records shorter than seq; any if records are few.
+    """Return the range for the fraction of records shorter than seq; any if records or uses are few.
 
     About two records per use end with a document, one of them in its random B; documents cut short on purpose yield more
     records the shorter they are.
     """
-    if counts.records < _RECORDS_FOR_LENGTHS:
+    if counts.records < _RECORDS_FOR_LENGTHS or (uses is not None and uses < _FEW_USES):
         return 0.0, 1.0
     cut_short = (0.01 if short_seq_prob is None else short_seq_prob) * (counts.records if uses is None else uses)
     least = 1 / counts.records if cut_short > minus_log_limit(1) else 0.0  # Chernoff's bound for zero hits

@@ -87,10 +87,11 @@ def test_replacement_fractions_off_by_one_point_are_found(examples: PretrainingE
     ("uses", "levels"),
     [
         (None, {0: "error", 0.3: "error", 0.47: "error", 0.59: "", 0.9: "warning", 1: "warning"}),
+        (99, {0.59: "", 0.9: "", 1: "warning"}),
         (1000, {0.59: "", 0.9: "error", 1: "error"}),
         (20_000, {0.94: "", 0.98: "warning", 1: "warning"}),
     ],
-    ids=["without a manifest", "few documents", "documents of one sentence"],
+    ids=["without a manifest", "too few documents", "few documents", "documents of one sentence"],
 )
 def test_the_fraction_of_random_next_sentences(golden: PretrainingExamples, uses: int | None, levels: dict[float, str]) -> None:
     assert {random: next_sentence_level(with_random_next(golden, random), uses=uses) for random in levels} == levels
@@ -198,4 +199,5 @@ def test_all_full_or_nearly_all_short_records(golden: PretrainingExamples) -> No
     assert levels(0.1) == ["warning"]
     assert levels(0.0) == []
     tally.lengths[40] = 190_000
-    assert levels(0.1, uses=50) == ["warning"]
+    assert levels(0.1, uses=100) == ["warning"]
+    assert levels(0.1, uses=99) == []
