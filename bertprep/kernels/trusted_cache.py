@@ -1,4 +1,4 @@
-"""Where compiled kernels are kept between processes: a folder of this user that nobody else can write to.
+"""Where compiled code is kept between processes: a folder of this user that nobody else can write to.
 
     $BERTPREP_CACHE/kernels, else bertprep/kernels in $XDG_CACHE_HOME or ~/.cache; where that cannot be used:
     bertprep-UID/kernels in the OS's folder for temporary files
@@ -21,7 +21,7 @@ from bertprep.terminal import say
 
 def cached(name: str, compile_it: Callable[[], bytes]) -> bytes:
     """Return the code kept under this name, or compile and keep it: of several processes one, while the others wait."""
-    folder = _own_folder()
+    folder = own_folder("kernels")
     if folder is None:
         return compile_it()
     if code := _read(folder / name):
@@ -39,23 +39,23 @@ def cached(name: str, compile_it: Callable[[], bytes]) -> bytes:
         os.close(lock)
 
 
-def _own_folder() -> Path | None:
-    """Return the folder, made if it is missing; None, with a line, where there is none that is safe."""
+def own_folder(name: str) -> Path | None:
+    """Return a folder of the cache, made if it is missing; None, with a line, where there is none that is safe."""
     trouble = ""
     for above in (_usual_folder, _temporary_folder):
         try:
-            folder = above() / "kernels"
+            folder = above() / name
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if _is_own(folder.parent.stat()) and _is_own(folder.lstat(), others=stat.S_IWGRP | stat.S_IWOTH):
                 if trouble:
-                    say(f"bertprep: {trouble}; its compiled kernels are kept in {folder}")
+                    say(f"bertprep: {trouble}; its compiled code is kept in {folder}")
                 return folder
             trouble = trouble or f"{folder}: belongs to another user, or others can write to it"
         except OSError as error:
             trouble = trouble or f"{error.filename}: {error.strerror}"
         except RuntimeError:
             trouble = "there is no home folder, HOME is not set"
-    say(f"bertprep: {trouble}; its compiled kernels are kept nowhere, so every run compiles them")
+    say(f"bertprep: {trouble}; its compiled code is kept nowhere, so every run compiles it")
     return None
 
 

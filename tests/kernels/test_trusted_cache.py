@@ -115,7 +115,7 @@ def test_where_nothing_can_be_trusted_nothing_is_kept(cache: Path, spare: Path, 
     for folder in (cache, planted):
         folder.chmod(0o777)
     assert cached(NAME, anew) == b"compiled anew"
-    assert capsys.readouterr().err.endswith("its compiled kernels are kept nowhere, so every run compiles them\n")
+    assert capsys.readouterr().err.endswith("its compiled code is kept nowhere, so every run compiles it\n")
     assert not list(planted.iterdir())
 
 
@@ -148,6 +148,6 @@ def test_a_user_that_the_system_does_not_know_and_that_has_no_home(like_tmp: Pat
         os._exit(status)
     _, status = os.waitpid(process, 0)
     place = like_tmp / f"bertprep-{SOMEBODY_ELSE}" / "kernels"
-    line = f"bertprep: there is no home folder, HOME is not set; its compiled kernels are kept in {place}\n"
+    line = f"bertprep: there is no home folder, HOME is not set; its compiled code is kept in {place}\n"
     assert printed.read_text() == 2 * line
     assert status == 0

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -79,6 +80,20 @@ print(jax.config.values["jax_cuda_visible_devices"])
 """
     task = {"JOB_ID": "5", "STEP_NODELIST": "node0", "NTASKS": "2", "PROCID": "0", "LOCALID": "0", "STEP_NUM_NODES": "2"}
     assert run_python(code, **{f"SLURM_{name}": value for name, value in task.items()}) == "all\n"
+
+
+def test_what_is_compiled_is_kept_for_the_next_run(tmp_path: Path) -> None:
+    code = """
+from trainer.engines import open_engine
+from trainer.settings import EngineSettings
+open_engine(EngineSettings(engine="jax"))
+import jax
+print(jax.config.values["jax_compilation_cache_dir"])
+"""
+    kept = Path(run_python(code, BERTPREP_CACHE=str(tmp_path), JAX_COMPILATION_CACHE_DIR="").strip())
+    assert kept.parent == tmp_path
+    assert kept.stat().st_mode & 0o077 == 0
+    assert run_python(code, JAX_COMPILATION_CACHE_DIR=str(tmp_path / "own")) == f"{tmp_path / 'own'}\n"
 
 
 def test_the_engine_trains_where_only_a_framework_is_installed() -> None:

@@ -12,6 +12,7 @@ overwrites it; one small array comes back.
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 import re
@@ -19,6 +20,7 @@ from collections.abc import Callable, Mapping
 from concurrent import futures
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from threading import Thread
 from typing import Any
 
@@ -37,6 +39,7 @@ from jax.sharding import PartitionSpec as Spec
 from numpy.typing import NDArray
 
 from bertprep.errors import BertprepError, UsageError
+from bertprep.kernels.trusted_cache import own_folder
 from bertprep.progress import say
 from bertprep.terminal import INTERRUPTED
 from trainer import engines
@@ -345,12 +348,24 @@ def open_engine(settings: EngineSettings) -> JaxEngine:
             jax.config.update("jax_num_cpu_devices", settings.devices)  # logical ones, where there is nothing but the CPU
     if settings.hosts:
         _join(settings.host_rank or 0, settings.hosts)
+    _keep_compiled()
     by_process = _find_devices(settings)
     rank = jax.process_index()  # of a TPU slice it is the slice's own
     device, processors = by_process[rank][0], [_processor(each) for each in by_process[rank]]
     has_fused_attention = _has_fused_attention(device, processors[0], _compiler_options(settings, device))
     execution = engines.choose_execution(settings, processors)._replace(has_fused_attention=has_fused_attention)
     return JaxEngine(settings, Mesh(np.concatenate(by_process), (DATA,)), execution, rank=rank)
+
+
+def _keep_compiled() -> None:
+    """Keep what XLA compiles in the user's cache, so that the next run's first step comes at once."""
+    if os.environ.get("JAX_COMPILATION_CACHE_DIR"):  # which JAX has read
+        return
+    features = ""  # code for one kind of processor may not run on another that has the same home folder
+    with suppress(OSError):
+        features = "".join(re.findall(r"^(?:flags|Features)\s*:.*\n", Path("/proc/cpuinfo").read_text(), re.MULTILINE)[:1])
+    if folder := own_folder(f"jax-{hashlib.sha256(features.encode()).hexdigest()[:16]}"):
+        jax.config.update("jax_compilation_cache_dir", str(folder))
 
 
 def _find_devices(settings: EngineSettings) -> list[list[Any]]:
