@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 
 from bertprep.config import RecordFormat
-from bertprep.kernels.trusted_cache import cached
 from bertprep.progress import say
+from bertprep.trusted_cache import cached
 
 _SOURCES = (
     "numbers",

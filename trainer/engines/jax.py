@@ -39,9 +39,9 @@ from jax.sharding import PartitionSpec as Spec
 from numpy.typing import NDArray
 
 from bertprep.errors import BertprepError, UsageError
-from bertprep.kernels.trusted_cache import own_folder
 from bertprep.progress import say
 from bertprep.terminal import INTERRUPTED
+from bertprep.trusted_cache import own_folder
 from trainer import engines
 from trainer.engines import Batch, Engine, Execution, Processor, State
 from trainer.model import Array, Arrays, Operation, Operations, forward, loss_and_sums, sum_weights

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bertprep.kernels.trusted_cache import cached
+from bertprep.trusted_cache import cached
 
 NAME, CODE = "kernels-0123.o", b"machine code"
 SOMEBODY_ELSE = 54321
