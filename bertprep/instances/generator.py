@@ -20,7 +20,7 @@ from bertprep.instances.tokenizer import TokenizedShard
 from bertprep.instances.vocabulary import Vocabulary
 from bertprep.kernels.numbers import GENERATOR_STATE_SIZE, INSTANCES, MASKS, PACKED, TWISTER_SIZE, TWISTER_STATE, TWISTER_USED
 
-MOST_TOKENS_IN_SHARD = 1 << 31
+MAX_TOKENS_IN_SHARD = 1 << 31
 
 
 @dataclass(frozen=True)
@@ -55,10 +55,10 @@ def generate_instances(shard: TokenizedShard, vocabulary: Vocabulary, settings: 
     """
     tokens, documents, longest, dupe = len(shard.tokens), shard.documents, settings.longest, settings.dupe
     most_tokens = tokens if settings.has_pairs else dupe * (tokens + documents)  # each document with a [SEP]
-    if most_tokens >= MOST_TOKENS_IN_SHARD:
+    if most_tokens >= MAX_TOKENS_IN_SHARD:
         rounds = "" if settings.has_pairs else f" in --dupe {dupe} rounds without pairs"
         raise BertprepError(
-            f"a shard of {tokens:,} tokens is too large; at most {MOST_TOKENS_IN_SHARD:,}{rounds}; make more shards"
+            f"a shard of {tokens:,} tokens is too large; at most {MAX_TOKENS_IN_SHARD:,}{rounds}; make more shards"
             + (", or fewer rounds" if rounds else "")
         )
     compiled = kernels.load()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from bertprep.config import InstanceSettings
 
-LONGEST_WORD = 200
+MAX_WORD_LENGTH = 200
 RANDOM_DOCUMENT_TRIES = 10
 _CJK = ((0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F), (0x2B740, 0x2B81F), (0x2B820, 0x2CEAF),
         (0xF900, 0xFAFF), (0x2F800, 0x2FA1F))  # fmt: skip
@@ -226,7 +226,7 @@ def _is_punctuation(character: str) -> bool:
 
 def split_pieces(word: str, known: set[str]) -> list[str]:
     """The longest pieces of the vocabulary that make up a word, from its start on; [UNK] where there are none."""
-    if len(word) > LONGEST_WORD:
+    if len(word) > MAX_WORD_LENGTH:
         return ["[UNK]"]
     pieces: list[str] = []
     start = 0

@@ -11,7 +11,7 @@ import json
 from bertprep.instances.vocabulary import SPECIAL_TOKENS, Vocabulary
 
 TOKENIZER, TOKENIZER_CONFIG = TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
-_LONGEST_WORD = 200
+_MAX_WORD_LENGTH = 200
 
 
 def tokenizer_files(vocabulary: Vocabulary, *, cased: bool, seq: int) -> dict[str, bytes]:
@@ -25,7 +25,7 @@ def tokenizer_files(vocabulary: Vocabulary, *, cased: bool, seq: int) -> dict[st
 
     cls, sep = "[CLS]", "[SEP]"
     numbers = {token: number for number, token in enumerate(vocabulary.tokens)}
-    tokenizer = Tokenizer(WordPiece(numbers, unk_token="[UNK]", max_input_chars_per_word=_LONGEST_WORD))
+    tokenizer = Tokenizer(WordPiece(numbers, unk_token="[UNK]", max_input_chars_per_word=_MAX_WORD_LENGTH))
     tokenizer.normalizer = BertNormalizer(lowercase=not cased)
     tokenizer.pre_tokenizer = BertPreTokenizer()
     tokenizer.post_processor = BertProcessing((sep, numbers[sep]), (cls, numbers[cls]))

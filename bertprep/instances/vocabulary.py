@@ -10,9 +10,9 @@ from typing import Any
 from bertprep.errors import BertprepError
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-MOST_TOKENS = 1 << 21
+MAX_TOKENS = 1 << 21
 """What three bytes of a varint hold."""
-_MOST_BYTES = 64 << 20
+_MAX_BYTES = 64 << 20
 _SHOWN = 40  # characters of a token, in errors
 
 
@@ -81,8 +81,8 @@ def load_vocabulary(path: Path) -> Vocabulary:
         )
     if "" in numbers:
         raise BertprepError(f"{path}: line {numbers[''] + 1} is empty; each line must hold a token")
-    if len(tokens) > MOST_TOKENS:
-        raise BertprepError(f"{path}: has {len(tokens):,} tokens; at most {MOST_TOKENS:,} are supported")
+    if len(tokens) > MAX_TOKENS:
+        raise BertprepError(f"{path}: has {len(tokens):,} tokens; at most {MAX_TOKENS:,} are supported")
     sha256 = hashlib.sha256(content).hexdigest()
     return Vocabulary(path, tokens, sha256, *(numbers[token] for token in SPECIAL_TOKENS))
 
@@ -92,9 +92,9 @@ def _read(path: Path) -> bytes:
     if path.exists() and not path.is_file():
         raise BertprepError(f"{path}: is not a plain file; name a vocab.txt with --vocab")
     with path.open("rb") as file:
-        content = file.read(_MOST_BYTES + 1)
-    if len(content) > _MOST_BYTES:
+        content = file.read(_MAX_BYTES + 1)
+    if len(content) > _MAX_BYTES:
         raise BertprepError(
-            f"{path}: has more than {_MOST_BYTES:,} bytes, which no vocabulary has; name a vocab.txt with --vocab"
+            f"{path}: has more than {_MAX_BYTES:,} bytes, which no vocabulary has; name a vocab.txt with --vocab"
         )
     return content

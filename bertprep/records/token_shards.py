@@ -27,9 +27,9 @@ from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import atomic_file
 from bertprep.files.object_cache import open_local
 from bertprep.files.places import open_head
-from bertprep.instances.generator import MOST_TOKENS_IN_SHARD
+from bertprep.instances.generator import MAX_TOKENS_IN_SHARD
 from bertprep.instances.tokenizer import TokenizedShard
-from bertprep.instances.vocabulary import MOST_TOKENS, Vocabulary
+from bertprep.instances.vocabulary import MAX_TOKENS, Vocabulary
 from bertprep.records.write import WrittenFile
 from bertprep.work.manifest import Manifest
 
@@ -228,9 +228,9 @@ def _parse_index(path: Path, data: bytes) -> tuple[np.dtype[Any], NDArray[np.int
         raise BertprepError(
             f"{path}: its document indices must ascend from 0 to its {n:,} sequences, found {found}; {_MAKE_AGAIN}"
         )
-    if n and (count := int(ends[-1])) >= MOST_TOKENS_IN_SHARD:
+    if n and (count := int(ends[-1])) >= MAX_TOKENS_IN_SHARD:
         raise BertprepError(
-            f"{path}: lists {count:,} tokens, and a shard has less than {MOST_TOKENS_IN_SHARD:,}; make more, smaller ones"
+            f"{path}: lists {count:,} tokens, and a shard has less than {MAX_TOKENS_IN_SHARD:,}; make more, smaller ones"
         )
     return numbers, lengths, indices
 
@@ -242,8 +242,8 @@ def _parse_tokens(path: Path, data: bytes, numbers: np.dtype[Any], count: int) -
             f"{path}: has {len(data):,} bytes, expected {expected:,} for the tokens that {path.stem}.idx lists; {_MAKE_AGAIN}"
         )
     tokens = np.frombuffer(data, numbers)
-    if numbers.kind == "i" and (bad := np.flatnonzero((tokens < 0) | (tokens >= MOST_TOKENS))).size:
-        raise BertprepError(f"{path}: token {bad[0]:,} is {tokens[bad[0]]:,}, expected 0 to {MOST_TOKENS - 1:,}; {_MAKE_AGAIN}")
+    if numbers.kind == "i" and (bad := np.flatnonzero((tokens < 0) | (tokens >= MAX_TOKENS))).size:
+        raise BertprepError(f"{path}: token {bad[0]:,} is {tokens[bad[0]]:,}, expected 0 to {MAX_TOKENS - 1:,}; {_MAKE_AGAIN}")
     return tokens.astype(np.int32, copy=False)
 
 

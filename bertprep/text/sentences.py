@@ -34,10 +34,10 @@ from bertprep.sources.plain_text import ends_sentence
 
 PLAIN_IN = ("1.0.32",)
 """The versions of sentencex whose English rules the kernel was compared with; with another one every line is sentencex's."""
-_MOST_UNKNOWN = 4096
+_MAX_UNKNOWN = 4096
 _CUT_AGAIN = 50
 """As many new words in a batch make it cheaper to cut it again than to ask about their lines."""
-_MOST_WORDS = 3 << ENDER_BITS - 2
+_MAX_WORDS = 3 << ENDER_BITS - 2
 _NUMBERS = ENDER_WIDTH // 8
 
 
@@ -51,7 +51,7 @@ class Splitter:
             self._mode = CUT_PLAIN
         self._words = np.zeros(ENDER_ENTRY << ENDER_BITS if self._mode == CUT_PLAIN else 0, np.uint64)
         self._known = 0
-        self._unknown = np.empty(_MOST_UNKNOWN * _NUMBERS, np.uint64)
+        self._unknown = np.empty(_MAX_UNKNOWN * _NUMBERS, np.uint64)
         self._unknown_count = np.zeros(1, np.int64)
         self._buffer = bytearray()
         self._out = np.empty(0, np.uint8)
@@ -84,7 +84,7 @@ class Splitter:
     def _run(self, text: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64]) -> int:
         return kernels.load().split_text(
             text, ends, len(ends), self._mode,
-            self._words, self._unknown, _MOST_UNKNOWN,
+            self._words, self._unknown, _MAX_UNKNOWN,
             self._out, self._unknown_count,
         )  # fmt: skip
 
@@ -95,7 +95,7 @@ class Splitter:
         """Enter the words that the last run lacked; returns how many."""
         words = self._unknown[: int(self._unknown_count[0]) * _NUMBERS].tobytes()
         new = {words[at : at + ENDER_WIDTH] for at in range(0, len(words), ENDER_WIDTH)}
-        added = sorted(new)[: _MOST_WORDS - self._known]
+        added = sorted(new)[: _MAX_WORDS - self._known]
         if added:
             self._known += len(added)
             says = [ENDER_CUTS if always_ends(word.rstrip(b"\0").decode()) else ENDER_ASK for word in added]

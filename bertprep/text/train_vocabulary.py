@@ -22,8 +22,8 @@ from bertprep.progress import SILENT, Reporter
 from bertprep.sources.plain_text import MAX_DOCUMENT_BYTES, too_long
 
 CONTINUES = "##"
-MOST_CHARACTERS = 1_000  # the rarer ones of a text with more become [UNK]
-LONGEST_WORD = 200  # longer ones are [UNK] to the tokenizer, whatever the vocabulary
+MAX_CHARACTERS = 1_000  # the rarer ones of a text with more become [UNK]
+MAX_WORD_LENGTH = 200  # longer ones are [UNK] to the tokenizer, whatever the vocabulary
 
 Pair = tuple[str, str]
 
@@ -92,7 +92,7 @@ def _count_words_of_file(task: tuple[Path, bool]) -> dict[str, int]:
         raise BertprepError(f"{path}: cannot be read: {error.strerror}") from error
     for spelling, count in spelled.items():
         for word, _ in pre_tokenizer.pre_tokenize_str(normalizer.normalize_str(spelling)):
-            if len(word) <= LONGEST_WORD:
+            if len(word) <= MAX_WORD_LENGTH:
                 words[word] += count
     return dict(words)
 
@@ -103,7 +103,7 @@ def choose_alphabet(words: Mapping[str, int]) -> set[str]:
     for word, count in words.items():
         for character in word:
             characters[character] += count
-    return set(sorted(characters, key=lambda character: (-characters[character], character))[:MOST_CHARACTERS])
+    return set(sorted(characters, key=lambda character: (-characters[character], character))[:MAX_CHARACTERS])
 
 
 def split_characters(word: str) -> list[str]:

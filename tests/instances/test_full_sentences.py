@@ -141,7 +141,7 @@ def test_each_round_has_every_token_once_and_another_order() -> None:
 
 
 def test_what_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(generator, "MOST_TOKENS_IN_SHARD", 30)
+    monkeypatch.setattr(generator, "MAX_TOKENS_IN_SHARD", 30)
     with pytest.raises(
         BertprepError, match="a shard of 10 tokens is too large; at most 30 in --dupe 5 rounds without pairs; make"
     ):

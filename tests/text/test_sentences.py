@@ -141,7 +141,7 @@ def test_words_that_end_no_sentence_are_learnt() -> None:
 
 
 def test_a_full_table_of_words_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sentences, "_MOST_WORDS", 3)
+    monkeypatch.setattr(sentences, "_MAX_WORDS", 3)
     splitter = Splitter("sentencex", "en")
     texts = [
         f"It is the {word}. We left the {word}! Did the {word}? So it is." for word in ("house", "mile", "law", "end", "day")
