@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bertprep.errors import BertprepError, UsageError
+from bertprep.errors import BertprepError, UsageError, quoted
 from bertprep.files.atomic import atomic_file, explain_write_error, temporary_name
 from bertprep.files.places import is_object
 from bertprep.untrusted import (
@@ -72,7 +72,7 @@ class RemoteFile:
 
     def __post_init__(self) -> None:
         """Raise `ValueError` for a path that leads out of the folder, and for impossible sizes and checksums."""
-        check_values(vars(self), _FILE, place=f"file {self.name!r}: ")
+        check_values(vars(self), _FILE, place=f"file {quoted(repr(self.name))}: ")
 
     def problem_of(self, path: Path) -> str | None:
         """Return what is wrong with the content of `path`, or None."""
@@ -166,7 +166,7 @@ def check_on_disk(folder: Path) -> None:
 def check_source(listing: Listing, source: dict[str, Any], folder: Path) -> None:
     """Raise `BertprepError` if the download in `folder` is not the requested one."""
     if listing.source != source:
-        found, expected = (" ".join(map(str, each.values())) for each in (listing.source, source))
+        found, expected = (quoted(" ".join(map(str, each.values()))) for each in (listing.source, source))
         raise BertprepError(
             f"{folder}: holds a download of {found}, requested is {expected}; choose another --workdir, or remove this folder"
         )
