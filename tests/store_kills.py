@@ -30,7 +30,7 @@ _ALL = (
 
 
 def commands(texts: Sequence[Path], workdir: str, workers: int) -> list[list[str]]:
-    """What makes text shards, records of two formats, and of these converted ones."""
+    """What makes text shards, records of two formats, of these converted ones, and token shards."""
     more = ["--workers", str(workers)]
     home = ["--workdir", workdir, "--corpus", "mine", *more]
     settings = ["--seq=64", "--pred=10", "--dupe=1", "--format=tfrecord,arrow", "--vocab", str(GOLDEN / "vocab.txt")]
@@ -39,6 +39,7 @@ def commands(texts: Sequence[Path], workdir: str, workers: int) -> list[list[str
         ["shard", "--input", *map(str, texts), "--shards", "3", *home],
         ["create", *settings, *home],
         ["convert", f"{folder}_shard_3_test_split_10/mine", f"{workdir}/converted", "--to", "ofrecord", "--shards", "2", *more],
+        ["tokenize", "--vocab", str(GOLDEN / "vocab.txt"), *home],
     ]
 
 

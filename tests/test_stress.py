@@ -17,7 +17,7 @@ from tests.corpora import deal, sums
 from tests.fuzzing import make_kinds, try_apart
 from tests.hub_server import HubServer
 from tests.object_store import Fault, Store, store
-from tests.races import RACES, Course
+from tests.runs import RUNS, Course
 from tests.small_hub import fill
 from tests.store_kills import Run, commands, watch
 
@@ -46,10 +46,10 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
 
 
 @pytest.mark.usefixtures("seed", "hub")
-@pytest.mark.parametrize("name", RACES)
+@pytest.mark.parametrize("name", RUNS)
 def test_races(name: str, golden_corpus: Path, tmp_path: Path) -> None:
     course = Course(tmp_path, golden_corpus)
-    assert [fault for runs in (3, 5, 8) for fault in course.run(RACES[name], runs)] == []
+    assert [fault for runs in (3, 5, 8) for fault in course.race(name, runs)] == []
 
 
 def test_a_kill_in_a_store_at_any_moment(seed: int, golden_corpus: Path, tmp_path: Path, store: Store) -> None:
