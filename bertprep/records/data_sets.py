@@ -69,7 +69,7 @@ _RECORD_NAME = re.compile(
 )
 _SPLIT_NAME = re.compile(rf"({'|'.join(SPLIT_NAMES)})(-\d+-of-\d+(-[0-9a-f]+)?)?\.(arrow|parquet)")
 _NOT_RECORDS = re.compile(
-    r"[._].*|.*~|(readme|license|notice|makefile)\b.*|.*\.(json|txt|md|html|log|journal|crc|index|idx|tmp|part)(\.gz)?"
+    r"[._].*|.*~|(readme|license|notice|makefile)\b.*|.*\.(json|txt|md|html|log|journal|crc|index|idx|words|tmp|part)(\.gz)?"
     r"|cache-[0-9a-f]+\.arrow|tmp[a-z0-9_]{8}"  # which `datasets` leaves next to what it has loaded
     r"|.*\.tfevents\..*",  # TensorBoard's, which are TFRecord files of other messages
     re.IGNORECASE,
@@ -239,8 +239,11 @@ def find_records(path: Path, prefer: Sequence[str] = ()) -> DataSet:
     return _finished(path, *_choose(path, found, prefer))
 
 
-def find_token_shards(paths: Sequence[Path]) -> DataSet:
-    """Return as `find_records` does the token shards that paths name: `files` are their .bin, by split."""
+def find_token_shards(paths: Sequence[Path], *, any_tokenizer: bool = False) -> DataSet:
+    """Return as `find_records` does the token shards that paths name: `files` are their .bin, by split.
+
+    Those of documents, made with --tokenizer, are refused unless `any_tokenizer`.
+    """
     sets = find_data_sets(paths)
     found = [each for each in sets if each.kind == TOKEN_SHARDS]
     if not found:
@@ -254,7 +257,13 @@ def find_token_shards(paths: Sequence[Path]) -> DataSet:
         )
     if len(paths) > 1 and len(found) > 1:
         raise UsageError(f"{paths[1]}: is not in the same folder as {paths[0]}; name the token shards of one folder")
-    return _finished(paths[0], *_choose(paths[0], found, ()))
+    chosen = _finished(paths[0], *_choose(paths[0], found, ()))
+    if chosen.manifest and chosen.manifest.tokenizer and not any_tokenizer:
+        raise UsageError(
+            f"{chosen.folder}: holds whole documents, made with --tokenizer, expected token shards of sentences; "
+            "bertprep.TokenDataset reads these, and bertprep tokenize without --tokenizer makes the others"
+        )
+    return chosen
 
 
 def load_vocabulary_of(data_set: DataSet, vocab: Path | None = None) -> Vocabulary:

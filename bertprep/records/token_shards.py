@@ -104,7 +104,7 @@ class TokenShard:
             return "".join(self.checksums[each] for each in TokenFile)
         found = ""
         for each, path in token_files(self.bin).items():
-            head = _read(path, size=-1 if each == TokenFile.IDX else _HEAD_BYTES)
+            head = read_bytes(path, size=-1 if each == TokenFile.IDX else _HEAD_BYTES)
             found += hashlib.sha256(f"{path.stat().st_size}\n".encode() + head).hexdigest()
         return found
 
@@ -126,28 +126,37 @@ def write_token_shard(
     Numbers are uint16 where Megatron takes that for a vocabulary of `vocabulary_tokens`, else int32. Raises `BertprepError`
     where the system refuses a write.
     """
-    code = _UINT16 if vocabulary_tokens <= _MAX_IN_UINT16 else _INT32
-    numbers = np.dtype(_CODES[code])
-    lengths = np.diff(shard.sentence_starts)
-    header = np.array((MAGIC, _VERSION, code, shard.sentences, len(shard.document_starts)), _HEADER)
+    numbers = type_of_numbers(vocabulary_tokens)
     parts = {
         TokenFile.BIN: [shard.tokens.astype(numbers)],
-        TokenFile.IDX: [
-            header, lengths.astype("<i4"), (shard.sentence_starts[:-1] * numbers.itemsize).astype("<i8"),
-            shard.document_starts.astype("<i8"),
-        ],
-    }  # fmt: skip
+        TokenFile.IDX: encode_index(numbers, shard.sentence_starts, shard.document_starts),
+    }
     written = {}
     with ExitStack() as stack:
         files = {each: stack.enter_context(atomic_file(path)) for each, path in paths.items()}
         for each, file in files.items():
             digest = hashlib.sha256()
             for part in parts[each]:
-                data = part.tobytes() if part.ndim == 0 else part.data
-                digest.update(data)
-                file.write(data)
+                digest.update(part.data)
+                file.write(part.data)
             written[each] = WrittenFile(shard.sentences, file.size_bytes, digest.hexdigest())
     return written
+
+
+def type_of_numbers(vocabulary_tokens: int) -> np.dtype[Any]:
+    """Return the type of the numbers that Megatron takes for a vocabulary of that size: uint16, or else int32."""
+    return np.dtype(_CODES[_UINT16 if vocabulary_tokens <= _MAX_IN_UINT16 else _INT32])
+
+
+def encode_index(numbers: np.dtype[Any], starts: NDArray[np.int64], documents: NDArray[np.int64]) -> list[NDArray[Any]]:
+    """Return the parts of an .idx of sequences with these n + 1 starts in tokens; `documents` are its document indices."""
+    code = next(code for code, kind in _CODES.items() if np.dtype(kind) == numbers)
+    return [
+        np.array([(MAGIC, _VERSION, code, len(starts) - 1, len(documents))], _HEADER),
+        np.diff(starts).astype("<i4"),
+        (starts[:-1] * numbers.itemsize).astype("<i8"),
+        documents.astype("<i8"),
+    ]
 
 
 def read_token_shard(
@@ -161,8 +170,12 @@ def read_token_shard(
     """
     files, sha256 = token_files(path), checksums or {}
     bin_path, idx_path = files[TokenFile.BIN], files[TokenFile.IDX]
-    numbers, lengths, indices = _parse_index(idx_path, _read(idx_path, sha256.get(TokenFile.IDX)))
-    tokens = _parse_tokens(bin_path, _read(bin_path, sha256.get(TokenFile.BIN)), numbers, int(lengths.sum(dtype=np.int64)))
+    numbers, lengths, indices = parse_index(idx_path, read_bytes(idx_path, sha256.get(TokenFile.IDX)))
+    if (count := int(lengths.sum(dtype=np.int64))) >= MAX_TOKENS_IN_SHARD:
+        raise BertprepError(
+            f"{idx_path}: lists {count:,} tokens, and a shard has less than {MAX_TOKENS_IN_SHARD:,}; make more, smaller ones"
+        )
+    tokens = _parse_tokens(bin_path, read_bytes(bin_path, sha256.get(TokenFile.BIN)), numbers, count)
     held = lengths > 0
     documents = np.concatenate([[0], np.cumsum(held)])[indices]
     documents = documents[np.diff(documents, prepend=-1) > 0]
@@ -196,7 +209,7 @@ def check_sentences(path: Path, shard: TokenizedShard) -> None:
         )
 
 
-def _parse_index(path: Path, data: bytes) -> tuple[np.dtype[Any], NDArray[np.int32], NDArray[np.int64]]:
+def parse_index(path: Path, data: bytes) -> tuple[np.dtype[Any], NDArray[np.int32], NDArray[np.int64]]:
     """Return (type of the numbers, lengths of the sequences in tokens, document indices) of an .idx, and check all of it."""
     if len(data) < _HEADER.itemsize or not data.startswith(MAGIC):
         raise BertprepError(
@@ -228,10 +241,6 @@ def _parse_index(path: Path, data: bytes) -> tuple[np.dtype[Any], NDArray[np.int
         raise BertprepError(
             f"{path}: its document indices must ascend from 0 to its {n:,} sequences, found {found}; {_MAKE_AGAIN}"
         )
-    if n and (count := int(ends[-1])) >= MAX_TOKENS_IN_SHARD:
-        raise BertprepError(
-            f"{path}: lists {count:,} tokens, and a shard has less than {MAX_TOKENS_IN_SHARD:,}; make more, smaller ones"
-        )
     return numbers, lengths, indices
 
 
@@ -247,7 +256,7 @@ def _parse_tokens(path: Path, data: bytes, numbers: np.dtype[Any], count: int) -
     return tokens.astype(np.int32, copy=False)
 
 
-def _read(path: Path, sha256: str | None = None, size: int = -1) -> bytes:
+def read_bytes(path: Path, sha256: str | None = None, size: int = -1) -> bytes:
     """Return the bytes of a file, or its first `size`, which must have the sha256 of its manifest."""
     try:
         if path.exists() and not path.is_file():

@@ -10,7 +10,7 @@ import json
 import platform
 import sys
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +88,7 @@ KINDS = {
     ),
     TOKEN_SHARDS: Kind(
         made_with={**_CUT, "cased": FLAG, "corpus": CORPUS, "text_sha256": SHA256, "vocabulary": OBJECT},
-        needed=("cased", "vocabulary"),
+        needed=(),  # `_OF_TOKENS`
         facts={**_FILE, "sentences": COUNT, "tokens": COUNT, "text": OBJECT},
         needed_facts=("bytes", "sha256"),
     ),
@@ -117,6 +117,13 @@ DECIDING = ("bertprep", "sentencex", "pyarrow")
 _TOKEN = Rule(kinds=(int,), least=0, below=1 << 21)
 _VOCABULARY = {"tokens": POSITIVE, "sha256": SHA256, "pad": _TOKEN}
 _TEXT = {"bytes": COUNT, "crc32c": TEXT}
+_ID = replace(_TOKEN, optional=True)
+_TOKENIZER = {
+    "name": TEXT, "sha256": SHA256, "model": TEXT, "width": Rule(kinds=(int,), least=1, most=1 << 21),
+    "cls": _ID, "sep": _ID, "pad": _ID, "mask": _ID, "unk": _ID, "special": replace(_TOKEN, many=True), "words": TEXT,
+}  # fmt: skip
+_OF_TOKENS = ("cased", "vocabulary")
+"""What `made_with` needs of token shards of sentences; those of documents have a tokenizer, an object."""
 _OF_TASK = {SQUAD: ("version", "doc_stride", "max_query"), GLUE: ("name", "labels")}
 """What `made_with` needs of each task."""
 
@@ -139,6 +146,12 @@ class Manifest:
         """The size, sha256 and id of [PAD] of the vocabulary, as far as they are known."""
         found: dict[str, Any] = self.made_with.get("vocabulary", {})
         return found
+
+    @property
+    def tokenizer(self) -> dict[str, Any] | None:
+        """What is known of the tokenizer of token shards of documents; None of anything else."""
+        found = self.made_with.get("tokenizer")
+        return found if self.kind == TOKEN_SHARDS and isinstance(found, dict) else None
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -251,9 +264,25 @@ def check_header(content: object) -> Kind:
     kind = KINDS[header["kind"]]
     made_with = check_values(header["made_with"], kind.made_with, needed=kind.needed, place="made_with.")
     check_values(made_with.get("vocabulary", {}), _VOCABULARY, place="made_with.vocabulary.")
+    if kind is KINDS[TOKEN_SHARDS]:
+        _check_tokens(made_with)
     if kind is KINDS[TASK_RECORDS]:
         check_values(made_with, kind.made_with, needed=_OF_TASK[made_with["task"]], place="made_with.")
     return kind
+
+
+def _check_tokens(made_with: dict[str, Any]) -> None:
+    """Check what token shards were made with: a vocabulary, or a tokenizer all of whose ids are below its width."""
+    tokenizer = made_with.get("tokenizer")
+    if not isinstance(tokenizer, dict):
+        check_values(made_with, KINDS[TOKEN_SHARDS].made_with, needed=_OF_TOKENS, place="made_with.")
+        return
+    check_values(tokenizer, _TOKENIZER, needed=tuple(_TOKENIZER), place="made_with.tokenizer.")
+    ids = [tokenizer[name] for name, rule in _TOKENIZER.items() if rule is _ID and tokenizer[name] is not None]
+    if (largest := max([*ids, *tokenizer["special"]], default=0)) >= tokenizer["width"]:
+        raise ValueError(
+            f"made_with.tokenizer has a special token {largest:,}, expected below its width, {tokenizer['width']:,}"
+        )
 
 
 def check_entry(name: object, facts: object, kind: Kind) -> None:
