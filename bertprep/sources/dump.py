@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 from xml.etree.ElementTree import Element, ParseError, iterparse
 
-from bertprep.errors import BertprepError
+from bertprep.errors import BertprepError, quoted
 
 _ADVICE = "give a pages-articles.xml, as it is or packed with bzip2, gzip or zstd"
 _MEDIA, _FILE, _CATEGORY = "-2", "6", "14"  # namespaces, the same on every wiki
@@ -42,7 +42,7 @@ def read_dump(file: BinaryIO, name: str) -> tuple[SiteInfo, Iterator[Page]]:
     elements = _parse(file, name)
     _, root = next(elements)
     if _tag(root) != "mediawiki":
-        raise BertprepError(f"{name}: expected a MediaWiki export, <mediawiki>, found <{_tag(root)}>; {_ADVICE}")
+        raise BertprepError(f"{name}: expected a MediaWiki export, <mediawiki>, found <{quoted(_tag(root))}>; {_ADVICE}")
     names: dict[str, str] = {}
     for event, element in elements:
         if event == "end" and _tag(element) == "siteinfo":
