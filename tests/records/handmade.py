@@ -11,6 +11,10 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from bertprep.records import Examples
+
 Number = int | float
 Record = Mapping[str, Sequence[Number]]
 
@@ -86,6 +90,20 @@ def message(record: Record, dialect: Dialect, rng: random.Random | None = None) 
         rng.shuffle(entries)
     body = b"".join(entries)
     return field(1, body) if dialect.record_format == "tfrecord" else body
+
+
+def serialize(examples: Examples, row: int, record_format: str, *, without: str = "") -> bytes:
+    """Return one of some examples as a message, in the order of the kind's features."""
+    entries = b""
+    for feature, array in zip(examples.features, examples.arrays, strict=True):
+        values = np.atleast_1d(array[row]).tolist()
+        if feature.dtype == np.float32:
+            of_type = field(2, float_list(values))
+        else:
+            of_type = field(3 if record_format == "tfrecord" else 4, number_list(values))
+        if feature.name != without:
+            entries += field(1, field(1, feature.name.encode()) + field(2, of_type))
+    return field(1, entries) if record_format == "tfrecord" else entries
 
 
 def _entry(name: str, values: Sequence[Number], dialect: Dialect, rng: random.Random) -> bytes:

@@ -1,277 +1,369 @@
-"""Files that are not as they must be: each fault has its one line, and no bytes whatever crash the reader or deceive it."""
+"""Files that are not as they must be: each fault has its one line, and no bytes whatever crash the reader or deceive it.
+
+tests/check/test_damage.py damages files of all formats at random.
+"""
+
+from __future__ import annotations
 
 import gzip
+import os
 import struct
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bertprep import records
+from bertprep.check.record_scan import RecordScan
 from bertprep.errors import BertprepError
-from bertprep.records import PretrainingExamples
-from tests.records.handmade import FIRST, SECOND, Dialect, Record, field, file_of, frame, masked, message
-from tests.records.test_reader import write
+from bertprep.records import (
+    ClassificationExamples,
+    PretrainingExamples,
+    RegressionExamples,
+    SquadEvalExamples,
+    SquadExamples,
+)
+from bertprep.records.record_set import RecordSet
+from bertprep.records.write import write_examples
+from tests.records.columns import assert_same, column_examples, rows_of, table_of, write_any, write_parquet, write_stream
+from tests.records.handmade import FIRST, SECOND, Dialect, Record, field, file_of, frame, masked, message, serialize, varint
+from tests.records.task_records import task_examples
 
-OFRECORD = Dialect("ofrecord")
-TWO = file_of(FIRST, SECOND)
-SIZE = len(file_of(FIRST))  # of the first of the two in a TFRecord file
-
-
-def complaint(path: Path, content: bytes) -> str:
-    """What the reader says of a file with this content, without the file's name; the same in every way of reading."""
-    path.write_bytes(content)
-    said = set()
-    for read in (read_all, read_blocks, gather):
-        with pytest.raises(BertprepError) as error:
-            read(path)
-        said.add(str(error.value))
-    (line,) = said
-    assert line.startswith(f"{path}: ")
-    assert "\n" not in line
-    return line.removeprefix(f"{path}: ")
+TFRECORD, OFRECORD = Dialect(), Dialect("ofrecord")
+TWO, TWO_OF = file_of(FIRST, SECOND), file_of(FIRST, SECOND, dialect=OFRECORD)
+SIZE, SIZE_OF = len(file_of(FIRST)), len(file_of(FIRST, dialect=OFRECORD))  # of the first of the two
+DAMAGED, CUT = "; damaged, make the file again", "; truncated or damaged, make the file again"
+NO_INT32 = "record 1: feature masked_lm_ids has a value that is negative or above 2,147,483,647; make the file again"
 
 
-def read_all(path: Path) -> PretrainingExamples:
-    with records.open(path) as file:
-        return file[:]
-
-
-def read_blocks(path: Path) -> None:
-    with records.open(path) as file:
-        for _ in file.blocks(1):
-            pass
-
-
-def gather(path: Path) -> PretrainingExamples:
-    with records.open(path) as file:
-        return file[np.arange(len(file))]
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "records"
-
-
-def changed(content: bytes, at: int, byte: int) -> bytes:
-    return content[:at] + bytes([byte]) + content[at + 1 :]
-
-
-def second(record: Record, record_format: str = "tfrecord") -> bytes:
-    """A file whose first record is sound, and this its second."""
-    return file_of(FIRST, record, dialect=Dialect(record_format))
+def changed(content: bytes, at: int) -> bytes:
+    return content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
 
 
 def without(name: str) -> Record:
     return {key: values for key, values in FIRST.items() if key != name}
 
 
-def test_no_file(path: Path) -> None:
-    with pytest.raises(BertprepError) as error:
-        records.open(path)
-    assert str(error.value) == f"{path}: cannot be read: No such file or directory"
+def checksum_fault(what: str, content: bytes, start: int, stop: int) -> tuple[str, bytes, str]:
+    stored, computed = content[stop : stop + 4], masked(content[start:stop])
+    line = f"record 1: the checksum of its {what} should be {computed[::-1].hex()}, it is {stored[::-1].hex()}{DAMAGED}"
+    return f"checksum of the {what}", content, line
 
 
-def test_a_folder(tmp_path: Path) -> None:
-    with pytest.raises(BertprepError) as error:
-        records.open(tmp_path)
-    assert str(error.value) == f"{tmp_path}: is not a plain file; name a record file"
+def with_feature(dialect: Dialect, name: str, feature: bytes) -> bytes:
+    """A valid record, and one that has something else for a feature."""
+    entry = field(1, field(1, name.encode()) + field(2, feature))
+    body = message(without(name), dialect) + (field(1, entry) if dialect.record_format == "tfrecord" else entry)
+    return file_of(FIRST, dialect=dialect) + frame(body, dialect.record_format)
 
 
-def test_empty(path: Path) -> None:
-    assert complaint(path, b"") == "is empty, it holds no records; make it again"
-    assert complaint(path, gzip.compress(b"")) == "is empty, it holds no records; make it again"
+def faults() -> Iterator[tuple[str, bytes, str]]:
+    """(what is wrong, a file, what the reader says of it)."""
+    yield "empty", b"", "is empty, it holds no records; make it again"
+    yield "empty gzip", gzip.compress(b""), "is empty, it holds no records; make it again"
+    for content in (b"x", b"[CLS] is text", b'{"input_ids": [101, 2054]}', bytes(100), b"\xfe" * 100):
+        line = f"is neither TFRecord, OFRecord, Arrow nor Parquet: it has {len(content)} bytes and begins with "
+        line += f"{content[:12].hex(' ')}; give a file that bertprep create or a tool like it has made"
+        yield f"no records: {content[:5]!r}", content, line
+    packed, gone = gzip.compress(TWO), "cannot be decompressed: "
+    ended = f"{gone}Compressed file ended before the end-of-stream marker was reached; the file is damaged, make it again"
+    yield "gzip cut off", packed[:-20], ended
+    yield "gzip with another checksum", changed(packed, len(packed) - 5), gone
+    for end in (b"x", b"garbage", b"\x1f\x8b"):
+        yield f"gzip followed by {end!r}", packed + end, gone
+    line = "is a compressed OFRecord file, which no trainer reads; decompress it"
+    yield "gzip of OFRecord", gzip.compress(TWO_OF), line
 
+    yield checksum_fault("data", changed(TWO, SIZE + 52), SIZE + 12, len(TWO) - 4)
+    yield checksum_fault("length", changed(TWO, SIZE), SIZE, SIZE + 8)
+    data, data_of = len(TWO) - SIZE - 16, len(TWO_OF) - SIZE_OF - 8
+    must = "by its length {} more bytes must follow, there are {}" + CUT
+    yield "cut off", TWO[:-1], f"record 1: {must.format(data + 4, data + 3)}"
+    yield "cut off, OFRecord", TWO_OF[:-1], f"record 1: {must.format(data_of, data_of - 1)}"
+    yield "cut off in the first", TWO_OF[:20], f"record 0: {must.format(SIZE_OF - 8, 12)}"
+    huge, impossible = struct.pack("<Q", 2**63 - 1), f"its length is beyond any file's{DAMAGED}"
+    yield "a huge length", TWO + huge + masked(huge) + bytes(100), f"record 2: {impossible}"
+    yield "a negative length", TWO_OF + struct.pack("<q", -1) + bytes(100), f"record 2: {impossible}"
+    left = "bytes are left for it, it needs {} or more; truncated or appended to, make the file again"
+    yield "bytes left", TWO + b"\n", f"record 2: 1 {left.format(16)}"
+    yield "bytes left, OFRecord", TWO_OF + b"1234567", f"record 2: 7 {left.format(8)}"
+    line = "record 0: feature segment_ids has 9 values, expected 8 as input_ids has in record 0; make the file again"
+    yield "a first record that disagrees with itself", file_of({**FIRST, "segment_ids": [0] * 9}), line
+    line = "record 0: feature input_ids has 0 values, expected 1 or more; make the file again"
+    yield "a first record without tokens", file_of({name: [] for name in FIRST}), line
+    line = "record 1: feature input_ids occurs in it more than once; make the file again"
+    yield "a feature twice", file_of(FIRST, {**FIRST, "input_word_ids": FIRST["input_ids"]}), line
 
-@pytest.mark.parametrize("content", [b"x", b"[CLS] is text", b'{"input_ids": [101, 2054]}', bytes(100), b"\xfe" * 100])
-def test_neither_format(path: Path, content: bytes) -> None:
-    assert complaint(path, content) == (
-        f"is neither TFRecord, OFRecord, Arrow nor Parquet: it has {len(content)} bytes and begins with "
-        f"{content[:12].hex(' ')}; give a file that bertprep create or a tool like it has made"
-    )
-
-
-def test_bad_gzip(path: Path) -> None:
-    whole = gzip.compress(TWO)
-    assert complaint(path, whole[:-20]) == (
-        "cannot be decompressed: Compressed file ended before the end-of-stream marker was reached; the file is damaged, "
-        "make it again"
-    )
-    assert "the file is damaged, make it again" in complaint(path, changed(whole, len(whole) - 5, whole[-5] ^ 1))
-
-
-def test_wrong_checksum_of_the_data(path: Path) -> None:
-    content = changed(TWO, SIZE + 12 + 40, TWO[SIZE + 12 + 40] ^ 1)
-    stored, computed = content[-4:], masked(content[SIZE + 12 : -4])
-    assert complaint(path, content) == (
-        f"record 1: the checksum of its data should be {computed[::-1].hex()}, it is {stored[::-1].hex()}; "
-        "damaged, make the file again"
-    )
-
-
-def test_wrong_checksum_of_the_length(path: Path) -> None:
-    content = changed(TWO, SIZE, TWO[SIZE] ^ 1)
-    stored, computed = content[SIZE + 8 : SIZE + 12], masked(content[SIZE : SIZE + 8])
-    assert complaint(path, content) == (
-        f"record 1: the checksum of its length should be {computed[::-1].hex()}, it is {stored[::-1].hex()}; "
-        "damaged, make the file again"
-    )
-
-
-def test_truncated(path: Path) -> None:
-    data = len(TWO) - SIZE - 16
-    assert complaint(path, TWO[:-1]) == (
-        f"record 1: by its length {data + 4} more bytes must follow, there are {data + 3}; "
-        "truncated or damaged, make the file again"
-    )
-    of = file_of(FIRST, SECOND, dialect=OFRECORD)
-    data = len(file_of(SECOND, dialect=OFRECORD)) - 8
-    assert complaint(path, of[:-1]) == (
-        f"record 1: by its length {data} more bytes must follow, there are {data - 1}; "
-        "truncated or damaged, make the file again"
-    )
-    assert complaint(path, of[:20]) == (
-        f"record 0: by its length {len(of) - data - 16} more bytes must follow, there are 12; "
-        "truncated or damaged, make the file again"
-    )
-
-
-def test_impossible_length(path: Path) -> None:
-    content = file_of(FIRST, dialect=OFRECORD) + struct.pack("<q", -1) + bytes(100)
-    assert complaint(path, content) == ("record 1: its length is beyond any file's; damaged, make the file again")
-    huge = struct.pack("<Q", 2**63 - 1)
-    assert complaint(path, TWO + huge + masked(huge) + bytes(100)).startswith("record 2: its length is beyond any file")
-
-
-def test_trailing_bytes(path: Path) -> None:
-    assert complaint(path, TWO + b"\n") == (
-        "record 2: 1 bytes are left for it, it needs 16 or more; truncated or appended to, make the file again"
-    )
-    assert complaint(path, file_of(FIRST, dialect=OFRECORD) + b"1234567") == (
-        "record 1: 7 bytes are left for it, it needs 8 or more; truncated or appended to, make the file again"
-    )
-
-
-@pytest.mark.parametrize("record_format", ["tfrecord", "ofrecord"])
-@pytest.mark.parametrize("name", FIRST)
-def test_missing_feature(path: Path, name: str, record_format: str) -> None:
-    line = f"feature {name} is missing; give a file of BERT pretraining records"
-    assert complaint(path, second(without(name), record_format)) == f"record 1: {line}"
-    if name != "next_sentence_labels":  # without these in any record, they are records without sentence pairs
-        assert complaint(path, file_of(without(name), dialect=Dialect(record_format))) == f"record 0: {line}"
-
-
-def test_feature_given_twice(path: Path) -> None:
-    both = {**FIRST, "input_word_ids": FIRST["input_ids"]}
-    assert complaint(path, second(both)) == "record 1: feature input_ids occurs in it more than once; make the file again"
-
-
-@pytest.mark.parametrize(
-    ("record_format", "expected", "weights"),
-    [("tfrecord", "int64_list", "float_list"), ("ofrecord", "int32_list or int64_list", "float_list or double_list")],
-)
-def test_wrong_type(path: Path, record_format: str, expected: str, weights: str) -> None:
-    def with_feature(name: str, feature: bytes) -> bytes:
-        dialect = Dialect(record_format)
-        entry = field(1, field(1, name.encode()) + field(2, feature))
-        body = message(without(name), dialect) + (field(1, entry) if record_format == "tfrecord" else entry)
-        return file_of(FIRST, dialect=dialect) + frame(body, record_format)
-
-    for feature, found in ((b"", "no list"), (field(1, b""), "a bytes_list"), (field(2, b""), "a float_list")):
-        assert complaint(path, with_feature("input_mask", feature)) == (
-            f"record 1: feature input_mask should be {expected}, it is {found}; give a file of BERT pretraining records"
-        )
-    found = "an unknown list" if record_format == "tfrecord" else "an int64_list"
-    assert complaint(path, with_feature("masked_lm_weights", field(5, b""))) == (
-        f"record 1: feature masked_lm_weights should be {weights}, it is {found}; give a file of BERT pretraining records"
-    )
-
-
-@pytest.mark.parametrize("packed", [True, False], ids=["packed", "one by one"])
-@pytest.mark.parametrize("record_format", ["tfrecord", "ofrecord"])
-def test_wrong_number_of_values(path: Path, record_format: str, packed: bool) -> None:
-    sound = file_of(FIRST, dialect=Dialect(record_format))
-    for name, values in FIRST.items():
-        for wrong in (values[:-1], [*values, 0]):
-            content = sound + file_of({**FIRST, name: wrong}, dialect=Dialect(record_format, packed=packed))
+    for dialect, title in ((TFRECORD, "tf.train.Example"), (OFRECORD, "OFRecord")):
+        name, first = dialect.record_format, file_of(FIRST, dialect=dialect)
+        line = f"record 1: it is no valid {title} message; damaged or something else, make the file again"
+        for content in (b"\x0a", b"\x0a\x05", b"\x07", b"\x00\x00", b"\x0a\x01\x0a", b"\x08" + b"\xff" * 12):
+            yield f"message {content.hex()}, {name}", first + frame(content, name), line
+        for feature, values in FIRST.items():
+            line = f"feature {feature} is missing; give a file of BERT pretraining records"
+            yield f"no {feature}, {name}", first + file_of(without(feature), dialect=dialect), f"record 1: {line}"
+            if feature != "next_sentence_labels":  # without these in any record, they are records without sentence pairs
+                yield f"never {feature}, {name}", file_of(without(feature), dialect=dialect), f"record 0: {line}"
             reason = {8: " as input_ids has in record 0", 2: " as masked_lm_positions has in record 0", 1: ""}[len(values)]
-            assert complaint(path, content) == (
-                f"record 1: feature {name} has {len(wrong)} values, expected {len(values)}{reason}; make the file again"
-            )
+            for wrong in (values[:-1], [*values, 0]):
+                line = f"has {len(wrong)} values, expected {len(values)}{reason}; make the file again"
+                for packed_or_not in (dialect, Dialect(name, packed=False)):
+                    content = first + file_of({**FIRST, feature: wrong}, dialect=packed_or_not)
+                    yield f"{len(wrong)} {feature}, {packed_or_not}", content, f"record 1: feature {feature} {line}"
+        for value in (-1, 2**31, -(2**31), 2**63 - 1):
+            for packed_or_not in (dialect, Dialect(name, packed=False)):
+                content = first + file_of({**FIRST, "masked_lm_ids": [4937, value]}, dialect=packed_or_not)
+                yield f"{value}, {packed_or_not}", content, NO_INT32
+        lists, floats, unknown = {
+            "tfrecord": ("int64_list", "float_list", "an unknown list"),
+            "ofrecord": ("int32_list or int64_list", "float_list or double_list", "an int64_list"),
+        }[name]
+        advice = "give a file of BERT pretraining records"
+        for number, found in ((b"", "no list"), (field(1, b""), "a bytes_list"), (field(2, b""), "a float_list")):
+            line = f"record 1: feature input_mask should be {lists}, it is {found}; {advice}"
+            yield f"{found}, {name}", with_feature(dialect, "input_mask", number), line
+        line = f"record 1: feature masked_lm_weights should be {floats}, it is {unknown}; {advice}"
+        yield f"weights of {unknown}", with_feature(dialect, "masked_lm_weights", field(5, b"")), line
+
+    for kind, feature, missing, title in (
+        (SquadExamples, "end_positions", "end_positions", "SQuAD"),
+        (SquadEvalExamples, "input_mask", "input_mask", "SQuAD"),
+        (SquadEvalExamples, "unique_ids", "masked_lm_positions", "BERT pretraining"),
+        (ClassificationExamples, "is_real_example", "is_real_example", "classification"),
+        (RegressionExamples, "segment_ids", "segment_ids", "regression"),
+    ):
+        content = frame(serialize(task_examples(kind, 1), 0, "tfrecord", without=feature))
+        line = f"record 0: feature {missing} is missing; give a file of {title} records"
+        yield f"{kind.title} without {feature}", content, line
+    both = (serialize(task_examples(kind, 1), 0, "tfrecord") for kind in (ClassificationExamples, RegressionExamples))
+    line = "record 1: feature label_ids should be int64_list, it is a float_list; give a file of classification records"
+    yield "labels of another type", b"".join(map(frame, both)), line
 
 
-def test_the_first_record_must_agree_with_itself(path: Path) -> None:
-    assert complaint(path, file_of({**FIRST, "segment_ids": [0] * 9})) == (
-        "record 0: feature segment_ids has 9 values, expected 8 as input_ids has in record 0; make the file again"
-    )
-    empty: Record = {name: [] for name in FIRST}
-    assert (
-        complaint(path, file_of(empty)) == "record 0: feature input_ids has 0 values, expected 1 or more; make the file again"
-    )
+FAULTS = {name: each for name, *each in faults()}
 
 
-@pytest.mark.parametrize("packed", [True, False], ids=["packed", "one by one"])
-@pytest.mark.parametrize("value", [-1, 2**31, -(2**31), 2**63 - 1])
-def test_numbers_that_no_int32_holds(path: Path, value: int, packed: bool) -> None:
-    record: Record = {**FIRST, "masked_lm_ids": [4937, value]}
-    for record_format in ("tfrecord", "ofrecord"):
-        content = file_of(FIRST, dialect=Dialect(record_format)) + file_of(
-            record, dialect=Dialect(record_format, packed=packed)
-        )
-        assert complaint(path, content) == (
-            "record 1: feature masked_lm_ids has a value that is negative or above 2,147,483,647; make the file again"
-        )
+def read_by_blocks(path: Path) -> None:
+    with records.open(path) as file:
+        for _ in file.blocks(1):
+            pass
 
 
-@pytest.mark.parametrize("data", [b"\x0a", b"\x0a\x05", b"\x07", b"\x00\x00", b"\x0a\x01\x0a", b"\x08" + b"\xff" * 12])
-def test_malformed_message(path: Path, data: bytes) -> None:
-    assert complaint(path, file_of(FIRST) + frame(data)) == (
-        "record 1: it is no valid tf.train.Example message; damaged or something else, make the file again"
-    )
-    assert complaint(path, file_of(FIRST, dialect=OFRECORD) + frame(data, "ofrecord")) == (
-        "record 1: it is no valid OFRecord message; damaged or something else, make the file again"
-    )
+def read_in_any_order(path: Path) -> None:
+    with records.open(path) as file:
+        file[np.arange(len(file))]
 
 
-def read_anything(content: bytes, folder: Path) -> PretrainingExamples | None:
-    path = write(folder, content)
-    try:
-        return read_all(path)
-    except BertprepError:
-        return None
+@pytest.mark.parametrize("fault", FAULTS)
+def test_each_fault_has_its_line_whatever_the_way_of_reading(fault: str, tmp_path: Path) -> None:
+    path, (content, line) = tmp_path / "records", FAULTS[fault]
+    path.write_bytes(content)
+    for read in (lambda path: records.open(path)[:], read_by_blocks, read_in_any_order):
+        with pytest.raises(BertprepError) as caught:
+            read(path)
+        said = str(caught.value)
+        assert said == f"{path}: {line}" or (line.endswith(": ") and said.startswith(f"{path}: {line}"))
+        assert "\n" not in said
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("any")
+def test_what_is_no_file_is_named(tmp_path: Path) -> None:
+    for path, line in (
+        (tmp_path / "none", "cannot be read: No such file or directory"),
+        (tmp_path, "is not a plain file; name a record file"),
+    ):
+        with pytest.raises(BertprepError) as caught:
+            records.open(path)
+        assert str(caught.value) == f"{path}: {line}"
 
 
-@given(at=st.integers(0, 8 * len(TWO) - 1))
-def test_any_flipped_bit_in_a_tfrecord_is_found(folder: Path, at: int) -> None:
-    assert read_anything(changed(TWO, at // 8, TWO[at // 8] ^ 1 << at % 8), folder) is None
+@given(content=st.binary(max_size=60) | st.lists(st.integers(0, 2**31), max_size=9).map(lambda v: b"".join(map(varint, v))))
+@example(content=varint(300) * 7 + varint(-1))
+@example(content=varint(300) * 7 + b"\x80" * 8)
+@example(content=b"\x80" * 5)
+def test_any_bytes_as_packed_numbers(content: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Never another number, and a fault or none as where they are taken one by one; 8 are expected."""
+    values: list[int] = []
+    at, is_read = 0, True
+    while is_read and at < len(content):
+        size = next((k + 1 for k, byte in enumerate(content[at : at + 9]) if byte < 0x80), 0)
+        values.append(sum((byte & 0x7F) << 7 * k for k, byte in enumerate(content[at : at + size])))
+        is_read = bool(size) and values[-1] < 2**31
+        at += size
+    path = tmp_path_factory.getbasetemp() / "packed"
+    for record, end in ((1, b""), (1, file_of(SECOND, dialect=OFRECORD))):  # at the end of the file, and before more of it
+        path.write_bytes(with_feature(OFRECORD, "input_ids", field(4, field(1, content))) + end)
+        if is_read and len(values) == 8:
+            assert records.open(path)[:].input_ids[record].tolist() == values
+        else:
+            with pytest.raises(BertprepError, match=f"^{path}: record 1: "):
+                records.open(path)[:]
 
 
-@given(size=st.integers(0, len(TWO) - 1))
-def test_any_truncation_is_found_or_leaves_whole_records(folder: Path, size: int) -> None:
-    examples = read_anything(TWO[:size], folder)
-    assert (examples is not None) == (size == SIZE)
+# --- Arrow and Parquet
 
 
-damages = st.lists(st.tuples(st.integers(0, 1 << 20), st.binary(min_size=1, max_size=6), st.booleans()), min_size=1, max_size=4)
+EXAMPLES = column_examples(PretrainingExamples, 23)
+TABLE = table_of(EXAMPLES)
+BARE = TABLE.replace_schema_metadata(None)
+WIDE = TABLE.cast(pa.schema([pa.field(f.name, pa.list_(pa.int64()) if "list" in str(f.type) else f.type) for f in BARE.schema]))
+Write = Callable[[Path], None]
 
 
-@given(damage=damages, as_example=st.booleans())
-def test_damaged_messages_never_crash(folder: Path, damage: list[tuple[int, bytes, bool]], as_example: bool) -> None:
-    """Bytes replaced or inserted anywhere in a message, in frames that are right for it."""
-    dialect = Dialect() if as_example else OFRECORD
-    data = message(SECOND, dialect)
-    for at, piece, insert in damage:
-        start = at % len(data)
-        data = data[:start] + piece + data[start + (0 if insert else len(piece)) :]
-    content = file_of(FIRST, dialect=dialect) + frame(data, dialect.record_format)
-    examples = read_anything(content, folder)
-    if examples is not None:  # what is read are numbers that the bytes hold, one for one
-        assert len(examples) == 2
-        assert all((array >= 0).all() for array in examples.arrays if array.dtype == np.int32)
+def set_value(name: str, value: Any, table: pa.Table = TABLE) -> pa.Table:
+    """The table with another value in record 7, or another list in its place."""
+    values = table[name].to_pylist()
+    if isinstance(values[7], list) and not isinstance(value, list):
+        values[7][4] = value
+    else:
+        values[7] = value
+    number = table.schema.get_field_index(name)
+    return table.set_column(number, table.schema.field(number), pa.array(values, table.schema.field(number).type))
+
+
+NEGATIVE = "has a value that is negative or above 2,147,483,647; make the file again"
+NO_BYTE = "has a value that is negative or above 127; make the file again"
+BAD_LABEL = (
+    "column labels has a value that is neither -100, where nothing is predicted, nor 0 to 2,147,483,647; make the file again"
+)
+BAD_RECORDS: dict[str, tuple[pa.Table, str]] = {
+    "a token below 0": (set_value("input_ids", -1), f"column input_ids {NEGATIVE}"),
+    "a mask below 0": (set_value("attention_mask", -128), f"column attention_mask {NO_BYTE}"),
+    "a label below 0": (set_value("labels", -1), BAD_LABEL),
+    "a next sentence below 0": (set_value("next_sentence_label", -1), f"column next_sentence_label {NEGATIVE}"),
+    "one beyond int32": (set_value("next_sentence_label", 2**31), f"column next_sentence_label {NEGATIVE}"),
+    "one that wraps to 1": (set_value("next_sentence_label", 2**32 + 1), f"column next_sentence_label {NEGATIVE}"),
+    "too many labels": (
+        set_value("labels", [5] * 4 + [-100] * 12), "column labels predicts 4 tokens, expected 3 at most; make the file again"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", BAD_RECORDS)
+def test_a_bad_record_is_named_and_the_others_are_read(fault: str, tmp_path: Path) -> None:
+    table, words = BAD_RECORDS[fault]
+    path = tmp_path / "a"
+    write_stream(table, path)
+    good = [row for row in range(23) if row != 7]
+    with records.open(path) as file:
+        assert_same(file[good], rows_of(EXAMPLES, good))
+        for read in (lambda: file[:], lambda: file[[3, 7]]):
+            with pytest.raises(BertprepError) as caught:
+                read()
+            assert str(caught.value) == f"{path}: record 7: {words}"
+    with RecordSet([path], vocab_size=30_522) as opened:
+        room = PretrainingExamples.empty(23, seq=16, pred=3)
+        assert [bad.number for bad in opened.gather_good(room, np.arange(23))] == [7]
+    scan = RecordScan(path, "a")
+    assert list(chain.from_iterable(numbers.tolist() for _, numbers in scan.intact_blocks(None))) == good
+    assert [(finding.record, finding.count) for finding in scan.findings] == [(7, 1)]
+    scan.close()
+
+
+def table_with(name: str, values: Iterable[Any], kind: Any = None) -> Write:
+    number = BARE.schema.get_field_index(name)
+    return lambda path: write_stream(BARE.set_column(number, name, pa.array(list(values), kind)), path)
+
+
+def labels(seventh: Any, kind: Any = None) -> Write:
+    return table_with("labels", [[1] * 16] * 7 + [seventh] + [[1] * 16] * 15, kind)
+
+
+def stream_of(table: pa.Table, change: Callable[[bytes], bytes] = bytes) -> Write:
+    def write(path: Path) -> None:
+        write_stream(table, path)
+        path.write_bytes(change(path.read_bytes()))
+
+    return write
+
+
+def endless(path: Path) -> None:
+    longest = pa.array([[0] * 2_000_000] + [[]] * 22)
+    write_parquet(BARE.drop_columns(["labels"]).append_column("labels", longest), path)
+
+
+GIVE = "; give a file that bertprep create or a tool like it has made"
+LISTS = f"expected lists of 1 to 65,535 integers{GIVE}"
+NOT_LABELS = "record 7: column labels cannot be fixed_size_list<item: int32>[16]: "
+SCORES = table_of(column_examples(RegressionExamples, 9))
+BEYOND = SCORES.set_column(3, "labels", pa.array([0.5] * 7 + [1e300, np.inf]))
+ENDED = "after 23 records: after the end of the stream come 16 more bytes; appended to or damaged, make the file again"
+REFUSED: dict[str, tuple[Write, str]] = {
+    "text": (lambda path: write_parquet(pa.table({"text": ["One."]}), path),
+             f"has no column input_ids, so it holds no records{GIVE}; bertprep shard --input reads text"),
+    "a column missing": (stream_of(BARE.drop_columns(["token_type_ids"])),
+                         "column token_type_ids is missing; give a file of pretraining records"),
+    "a column twice": (stream_of(BARE.append_column("labels", BARE["labels"])),
+                       "column labels occurs in it more than once; give a file of pretraining records"),
+    "tokens as text": (table_with("input_ids", ["1 2"] * 23), f"column input_ids has the type string, {LISTS}"),
+    "tokens as floats": (table_with("input_ids", [[0.5]] * 23), f"column input_ids has the type list<item: double>, {LISTS}"),
+    "lists in lists": (table_with("input_ids", [[[1]]] * 23),
+                       f"column input_ids has the type list<item: list<item: int64>>, {LISTS}"),
+    "lengths that differ by their type": (table_with("labels", [[1] * 9] * 23, pa.list_(pa.int32(), 9)),
+                                          NOT_LABELS.replace("7", "0", 1)),
+    "a record of another length": (labels([1] * 15), NOT_LABELS),
+    "a null list": (labels(None), f"{NOT_LABELS}a value is null; "),
+    "a null in a list": (labels([None] * 16), f"{NOT_LABELS}a value is null; "),
+    "a null": (table_with("next_sentence_label", [1] * 7 + [None] * 16),
+               "record 7: column next_sentence_label cannot be int64: a value is null; "),
+    "a token that wraps to 1": (stream_of(set_value("input_ids", 2**32 + 1, WIDE)),
+                                "record 7: column input_ids cannot be fixed_size_list<item: int32>[16]: Integer value "
+                                "4294967297 not in range: -2147483648 to 2147483647; "),
+    "a mask that wraps to 1": (stream_of(set_value("attention_mask", 2**32 + 1, WIDE)),
+                               "record 7: column attention_mask cannot be fixed_size_list<item: int8>[16]: "),
+    "a label that wraps to -100": (stream_of(set_value("labels", 2**32 - 100, WIDE)), NOT_LABELS),
+    "a label that wraps to -100 in 64 bits": (labels([2**64 - 100] * 16, pa.list_(pa.uint64())), NOT_LABELS),
+    "a score beyond float32": (stream_of(BEYOND), "record 7: column labels cannot be float: a value is beyond any float32; "),
+    "lists without end": (endless, "record 0: column labels cannot be fixed_size_list<item: int32>[16]: "),
+    "no records": (stream_of(TABLE[:0]), "holds no records; make it again"),
+    "no records in Parquet": (lambda path: write_parquet(TABLE[:0], path), "holds no records; make it again"),
+    "gzip": (stream_of(TABLE, gzip.compress), "is a compressed Arrow file, which no trainer reads; decompress it"),
+    "more after the end": (stream_of(TABLE, lambda content: content + bytes(16)), ENDED),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_columns_that_hold_no_records_are_refused_in_one_line(what: str, tmp_path: Path) -> None:
+    write, words = REFUSED[what]
+    write(tmp_path / "a")
+    with pytest.raises(BertprepError) as caught:
+        records.open(tmp_path / "a")
+    assert str(caught.value).startswith(f"{tmp_path / 'a'}: {words}")
+    assert "\n" not in str(caught.value)
+
+
+# --- all formats
+
+
+@pytest.mark.parametrize("name", ["a.tfrecord", "a.ofrecord", "a.gz", "a.arrow", "a.parquet"])
+def test_any_truncation_is_found_or_leaves_whole_records(name: str, tmp_path: Path) -> None:
+    path, some = tmp_path / name, EXAMPLES[:7]
+    if path.suffix in (".arrow", ".parquet"):
+        write_any(some, path)
+    else:
+        write_examples([some], {"ofrecord" if path.suffix == ".ofrecord" else "tfrecord": path})
+    ends = {} if path.suffix == ".gz" else {size: count for count, size in enumerate(records.open(path).offsets.tolist())}
+    content = gzip.compress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    for size in {*ends, *range(0, len(content), 97), *range(len(content) - 24, len(content))}:
+        path.write_bytes(content[:size])
+        if ends.get(size):
+            assert_same(records.open(path)[:], some[: ends[size]])
+            continue
+        with pytest.raises(BertprepError):
+            records.open(path)
+
+
+def test_the_whole_batches_of_a_file_that_was_cut_are_validated(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    write_stream(TABLE, path)
+    os.truncate(path, path.stat().st_size - 100)
+    scan = RecordScan(path, "a")
+    assert [len(numbers) for _, numbers in scan.intact_blocks(None)] == [20]
+    (finding,) = scan.findings
+    assert (finding.code, finding.record) == ("truncated", 20)
+    scan.close()

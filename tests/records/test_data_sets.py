@@ -34,46 +34,41 @@ VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "c", "d", 
 
 @dataclass(frozen=True)
 class Layout:
-    """Files in a folder, and those that a command reads when it is given `named`: the training files and the test files."""
+    """Files in a folder; those that are read where `named` is given, for training and for testing; and what is said of it."""
 
     name: str
     files: str
     training: str
     test: str = ""
     named: str = "."
-    note: str = ""  # a line on what is passed over, that every command prints
-    choice: str = ""  # a line on what is taken, that the commands print which take one data set
-    converted: tuple[str, ...] = ("training",)  # the folders of a conversion
+    note: str = ""
 
 
-SPLITS = ("training", "test")
+SECOND_TEST = ": left out, test is the test split; name it by itself"
+UNKNOWN = "neither TFRecord, OFRecord, nor Arrow or Parquet of records; skipped"
 LAYOUTS = (
     Layout("ours", "training/c_training_00000.tfrecord test/c_test_00000.tfrecord MANIFEST.json VOCAB.txt",
-           "training/c_training_00000.tfrecord", "test/c_test_00000.tfrecord", converted=SPLITS),
+           "training/c_training_00000.tfrecord", "test/c_test_00000.tfrecord"),
     Layout("ours in a workspace", "tfrecord/S/c/training/c_training_00000.tfrecord tfrecord/S/c/test/c_test_00000.tfrecord",
-           "tfrecord/S/c/training/c_training_00000.tfrecord", "tfrecord/S/c/test/c_test_00000.tfrecord", converted=SPLITS,
-           choice="using the records in"),
+           "tfrecord/S/c/training/c_training_00000.tfrecord", "tfrecord/S/c/test/c_test_00000.tfrecord",
+           note="using the records in"),
     Layout("ours of 0.1.0", "training/part-00000 training/part-00001 test/part-00000 MANIFEST.json",
-           "training/part-00000 training/part-00001", "test/part-00000", converted=SPLITS),
+           "training/part-00000 training/part-00001", "test/part-00000"),
     Layout("--output of 0.1.0", "part-00000 part-00001 MANIFEST.json VOCAB.txt", "part-00000 part-00001"),
     Layout("--output, a format", "tfrecord/c_training_00000.tfrecord ofrecord/part-0", "ofrecord/part-0", named="ofrecord"),
     Layout("--output, the only format", "ofrecord/part-0 ofrecord/part-1 ofrecord/part-10 ofrecord/part-2 MANIFEST.json",
            "ofrecord/part-0 ofrecord/part-1 ofrecord/part-2 ofrecord/part-10"),
     Layout("NVIDIA's", f"{CORPUS}/training/wiki_training_0.tfrecord {CORPUS}/test/wiki_test_0.tfrecord",
-           f"{CORPUS}/training/wiki_training_0.tfrecord", f"{CORPUS}/test/wiki_test_0.tfrecord", named=CORPUS,
-           converted=SPLITS),
-    Layout("OneFlow's", "wiki/part-0 wiki/part-1", "wiki/part-0 wiki/part-1", named="wiki"),
+           f"{CORPUS}/training/wiki_training_0.tfrecord", f"{CORPUS}/test/wiki_test_0.tfrecord", named=CORPUS),
     Layout("the Model Garden's", "wiki.tfrecord-00000-of-00002 wiki.tfrecord-00001-of-00002",
            "wiki.tfrecord-00000-of-00002 wiki.tfrecord-00001-of-00002"),
     Layout("Google's", "tf_examples.tfrecord", "tf_examples.tfrecord"),
-    Layout("train and eval", "train/a.tf_record eval/a.tf_record", "train/a.tf_record", "eval/a.tf_record", converted=SPLITS),
+    Layout("train and eval", "train/a.tf_record eval/a.tf_record", "train/a.tf_record", "eval/a.tf_record"),
     Layout("train, dev and test", "train/part-0 dev/part-0 test/part-0", "train/part-0", "test/part-0",
-           note="dev: left out, test is the test split; name it by itself", converted=SPLITS),
+           note=f"dev{SECOND_TEST}"),
     Layout("the Hub's, with validation", "train-00000-of-00001.parquet test-00000-of-00001.parquet validation.parquet",
-           "train-00000-of-00001.parquet", "test-00000-of-00001.parquet",
-           note="validation.parquet: left out, test is the test split; name it by itself", converted=SPLITS),
-    Layout("train and validation", "train/a.tfrec validation/a.tfrec", "train/a.tfrec", "validation/a.tfrec",
-           converted=SPLITS),
+           "train-00000-of-00001.parquet", "test-00000-of-00001.parquet", note=f"validation.parquet{SECOND_TEST}"),
+    Layout("train and validation", "train/a.tfrec validation/a.tfrec", "train/a.tfrec", "validation/a.tfrec"),
     Layout("a training split", "training/part-0 training/part-1", "training/part-0 training/part-1", named="training"),
     Layout("names that tell nothing", "wiki_000 wiki_001", "wiki_000 wiki_001"),
     Layout("names that tell nothing, compressed", "wiki_000.gz", "wiki_000.gz"),
@@ -81,30 +76,30 @@ LAYOUTS = (
     Layout("marks beside records", "a.tfrecord .a.tfrecord.CRC a.tfrecord.CRC _SUCCESS README LICENSE.TXT .HIDDEN "
            "a.tfrecord.IDX b.tfrecord.1a2b3c4d.TMP REPORT.html", "a.tfrecord"),
     Layout("unknown files beside records", "a.tfrecord NOTES.csv SCRIPT.sh", "a.tfrecord",
-           note="NOTES.csv and 1 more: are neither TFRecord, OFRecord, nor Arrow or Parquet of records; skipped"),
-    Layout("unknown files in a split", "train/part-0 train/NOTES.csv", "train/part-0",
-           note="train/NOTES.csv: is neither TFRecord, OFRecord, nor Arrow or Parquet of records; skipped"),
+           note=f"NOTES.csv and 1 more: are {UNKNOWN}"),
+    Layout("unknown files in a split", "train/part-0 train/NOTES.csv", "train/part-0", note=f"train/NOTES.csv: is {UNKNOWN}"),
     Layout("formats mixed in a folder", "a.tfrecord part-0", "a.tfrecord part-0"),
     Layout("ours in Arrow", "train/c_training_00000.arrow test/c_test_00000.arrow train/STATE.json DATASET_DICT.json",
-           "train/c_training_00000.arrow", "test/c_test_00000.arrow", converted=SPLITS),
-    Layout("--output, Arrow", "arrow/c_training_00000.arrow arrow/STATE.json VOCAB.txt", "arrow/c_training_00000.arrow"),
+           "train/c_training_00000.arrow", "test/c_test_00000.arrow"),
     Layout("what datasets saves", "data-00000-of-00002.arrow data-00001-of-00002.arrow STATE.json cache-0a1b2c3d4e5f6789.arrow",
            "data-00000-of-00002.arrow data-00001-of-00002.arrow"),
     Layout("the Hub's", "data/train-00000-of-00002.parquet data/train-00001-of-00002.parquet data/test-00000-of-00001.parquet "
            "README.md", "data/train-00000-of-00002.parquet data/train-00001-of-00002.parquet",
-           "data/test-00000-of-00001.parquet", converted=SPLITS, choice="using the records in data"),
-    Layout("other tables beside records", "a.parquet TEXT.parquet", "a.parquet",
-           note="TEXT.parquet: is neither TFRecord, OFRecord, nor Arrow or Parquet of records; skipped"),
-    Layout("a file", "a.tfrecord b.tfrecord", "a.tfrecord", named="a.tfrecord", converted=("",)),
-    Layout("a file of a split", "training/part-0 training/part-1 test/part-0", "training/part-1", named="training/part-1",
-           converted=("",)),
-    Layout("a file without a name", "a b NOTES.csv", "b", named="b", converted=("",)),
+           "data/test-00000-of-00001.parquet", note="using the records in data"),
+    Layout("other tables beside records", "a.parquet TEXT.parquet", "a.parquet", note=f"TEXT.parquet: is {UNKNOWN}"),
+    Layout("a file of a split", "training/part-0 training/part-1 test/part-0", "training/part-1", named="training/part-1"),
+    Layout("a file without a name", "a b NOTES.csv", "b", named="b"),
+    Layout("a file that the manifest does not list", "part-0 part-1 MANIFEST.json part-2", "part-0 part-1",
+           note="part-2: is in no manifest.json; skipped"),
+    Layout("a file beside splits", "train/part-0 eval/part-0 left.tfrecord", "train/part-0", "eval/part-0",
+           note="left.tfrecord: is in no split; skipped"),
+    Layout("a test split to train on", "training/part-0 test/part-0 test/part-1", "test/part-0 test/part-1", named="test"),
     Layout("records and data sets below", "part-0 old/part-0 old/more/part-0", "part-0",
-           choice="using it alone, without the data sets below"),
+           note="using it alone, without the data sets below"),
     Layout("folders that are not searched", "a/part-0 a/.git/part-0 vocab/part-0 models/b/part-0 a/part-1.1a2b3c4d.tmp/part-0",
-           "a/part-0", choice="using the records in a"),
+           "a/part-0", note="using the records in a"),
     Layout("TensorBoard's event files", "a/part-0 a/events.out.tfevents.173000000.HOST run/events.out.tfevents.173000000.HOST",
-           "a/part-0", choice="using the records in a"),
+           "a/part-0", note="using the records in a"),
 )  # fmt: skip
 
 
@@ -139,7 +134,8 @@ def lay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None
                 path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
         for manifest in Path().rglob("MANIFEST.json"):
             manifest.unlink()
-            files = sorted(path for path in manifest.parent.rglob("*") if path.is_file() and path.suffix != ".txt")
+            before = names.partition("MANIFEST.json")[0].split()  # it lists the files that are named before it
+            files = sorted(path for path in manifest.parent.rglob("*") if str(path) in before)
             entries = {str(p.relative_to(manifest.parent)): entry_of(p) for p in files}
             content = {"schema": 1, "kind": "masked-LM records", "made_with": {"seq": 8, "pred": 2, "dupe": 1}, "versions": {}}
             manifest.with_name("manifest.json").write_text(json.dumps({**content, "files": entries}))
@@ -158,41 +154,52 @@ def read_by_trainer(folders: Sequence[Path], split: str) -> list[str]:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=[layout.name for layout in LAYOUTS])
-def test_all_see_the_same(layout: Layout, lay: Callable[[str], None], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_layout_is_found_and_read(layout: Layout, lay: Callable[[str], None]) -> None:
     lay(layout.files)
     training, test = layout.training.split(), layout.test.split()
-
     found = find_records(Path(layout.named))
-    assert [str(found.folder / name) for name in found.files] == training + test
-
-    main(["validate", layout.named, "--json", "../found.json", "--workers", "1"])  # random records are faulty
-    checked = json.loads(Path("../found.json").read_text())["data_sets"][0]
-    assert [str(Path(checked["folder"]) / file["name"]) for file in checked["files"]] == training + test
-    said = capsys.readouterr().err
-    assert layout.note in said
-    assert ("skipped" in said or "left out" in said) == bool(layout.note)
-
-    data = opened(Path(layout.named))
-    assert (len(data.records), data.test is not None) == (len(training), bool(test))
-    assert read_by_trainer(data.folders, "training") == training
+    names = [str(found.folder / name) for name in found.files]
+    assert names == training + test
+    assert layout.note in "; ".join(found.notes)
+    assert bool(found.notes) == bool(layout.note)
+    assert read_by_trainer([Path(layout.named)], "training") == training
     if test:
-        assert sorted(read_by_trainer(data.folders, "test")) == sorted(test)
-    assert layout.note in data.describe()
-    assert layout.choice in data.describe()
-
-    converted = bertprep.convert(layout.named, "../converted", to="tfrecord", workers=1, progress=True)
-    assert len(converted.files) == len(training + test)
-    assert {name.rpartition("/")[0] for name in converted.files} == set(layout.converted)
-    said = capsys.readouterr().err
-    assert layout.note in said
-    assert layout.choice in said
-
+        assert sorted(read_by_trainer([Path(layout.named)], "test")) == sorted(test)
     for name in training + test:
         (alone,) = find_data_sets([name])
         assert (alone.root, alone.vocabulary) == (found.root, found.vocabulary)
-        assert (main(["inspect", name]) == 2) == (found.vocabulary is None)
-    main(["validate", layout.named, "--html", "../page.html", "--workers", "1"])
+
+
+ALL_READERS = [layout for layout in LAYOUTS if layout.name in (
+    "ours", "ours in a workspace", "train, dev and test", "unknown files in a split", "a file of a split", "the Hub's",
+)]  # fmt: skip
+
+
+@pytest.mark.parametrize("layout", ALL_READERS, ids=[layout.name for layout in ALL_READERS])
+def test_commands_and_the_trainer_see_the_same(
+    layout: Layout, lay: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    lay(layout.files)
+    training, test = layout.training.split(), layout.test.split()
+    is_choice = layout.note.startswith("using")
+
+    main(["validate", layout.named, "--json", "../found.json", "--html", "../page.html", "--workers", "1"])  # and finds faults
+    checked = json.loads(Path("../found.json").read_text())["data_sets"][0]
+    assert [str(Path(checked["folder"]) / file["name"]) for file in checked["files"]] == training + test
     assert all(Path(name).name in Path("../page.html").read_text() for name in training + test)
+    assert layout.note in capsys.readouterr().err or is_choice  # it takes all
+
+    data = opened(Path(layout.named))
+    assert (len(data.records), data.test is not None) == (len(training), bool(test))
+    assert layout.note in data.describe()
+
+    converted = bertprep.convert(layout.named, "../converted", to="tfrecord", workers=1, progress=True)
+    assert len(converted.files) == len(training + test)
+    splits = {"training", "test"} if test else {"" if Path(layout.named).is_file() else "training"}
+    assert {name.rpartition("/")[0] for name in converted.files} == splits
+    assert layout.note in capsys.readouterr().err
+    for name in training + test:
+        assert (main(["inspect", name]) == 2) == (find_records(Path(layout.named)).vocabulary is None)
 
 
 @pytest.mark.parametrize(
@@ -237,21 +244,10 @@ def test_a_damaged_file_is_never_passed_over(
     assert f": {damaged}: " in capsys.readouterr().out
 
 
-def test_files_beside_splits_are_checked_and_not_read(lay: Callable[[str], None]) -> None:
-    lay("train/part-0 eval/part-0 left.tfrecord")
+def test_files_that_are_not_read_are_checked(lay: Callable[[str], None]) -> None:
+    lay("train/part-0 eval/part-0 MANIFEST.json left.tfrecord")
     (data_set,) = find_data_sets(["."])
     assert data_set.files == {"left.tfrecord": "", "train/part-0": "training", "eval/part-0": "test"}
-    found = find_records(Path())
-    assert list(found.files) == ["train/part-0", "eval/part-0"]
-    assert found.notes == ("left.tfrecord: is in no split; skipped",)
-
-
-def test_files_that_the_manifest_does_not_list_are_not_read(lay: Callable[[str], None]) -> None:
-    lay("part-0 part-1 MANIFEST.json")
-    Path("part-2").write_bytes(Path("part-1").read_bytes())
-    found = find_records(Path())
-    assert list(found.files) == ["part-0", "part-1"]
-    assert found.notes == ("part-2: is in no manifest.json; skipped",)
     assert "file-extra" in {finding.code for finding in bertprep.validate(["."], workers=1)[0].findings}
 
 
@@ -260,13 +256,6 @@ def test_in_the_folder_of_a_split(lay: Callable[[str], None], monkeypatch: pytes
     monkeypatch.chdir("training")
     assert list(find_records(Path()).files) == ["training/part-0"]
     assert opened(Path()).test is not None
-
-
-def test_a_test_split_that_is_named_to_train_on(lay: Callable[[str], None]) -> None:
-    lay("training/part-0 test/part-0 test/part-1")
-    data = opened(Path("test"))
-    assert (data.folders, len(data.records), data.test) == ((Path("test"),), 2, None)
-    assert read_by_trainer(data.folders, "training") == ["test/part-0", "test/part-1"]
 
 
 def test_links_that_lead_in_a_circle(lay: Callable[[str], None]) -> None:

@@ -1,6 +1,9 @@
-"""Data folders are one sequence of records, whose places are found once and kept beside them."""
+"""Data folders are one sequence of records, whose places are found once and kept next to them."""
+
+from __future__ import annotations
 
 import gzip
+import json
 import os
 import random
 from collections.abc import Callable, Sequence
@@ -12,15 +15,27 @@ import pytest
 from numpy.typing import NDArray
 
 from bertprep.errors import BertprepError, UsageError
-from bertprep.records import PretrainingExamples, record_set
+from bertprep.records import (
+    ClassificationExamples,
+    Examples,
+    PretrainingExamples,
+    RegressionExamples,
+    SquadEvalExamples,
+    SquadExamples,
+    record_set,
+)
+from bertprep.records.file_bytes import masked_checksum
 from bertprep.records.record_index import INDEX
 from bertprep.records.record_set import BadRecordError, RecordSet
+from bertprep.records.write import write_examples
+from tests.records.columns import assert_same, column_examples, rows_of
 from tests.records.handmade import FIRST, Dialect, Record, file_of, random_record
+from tests.records.task_records import LABELS, TOKENS, task_examples
 from tests.records.test_reader import assert_holds
 
 
 def write_folder(folder: Path, sizes: tuple[int, ...], record_format: str = "tfrecord", seed: int = 0) -> list[Record]:
-    """A data set of training files with so many records each; returns these."""
+    """Write a data set of training files with so many records each; return these."""
     rng = random.Random(seed)
     records = []
     (folder / "training").mkdir(parents=True)
@@ -38,25 +53,36 @@ def gather(records: RecordSet, numbers: Sequence[int] | NDArray[np.int64]) -> Pr
     return examples
 
 
-def test_folders_of_both_formats_are_one_sequence(tmp_path: Path) -> None:
-    expected = write_folder(tmp_path / "a", (5, 1, 30)) + write_folder(tmp_path / "b", (7, 2), "ofrecord", seed=1)
-    numbers = np.random.default_rng(0).permutation(45)
-    with RecordSet([tmp_path / "a", tmp_path / "b"]) as records:
-        assert (len(records), records.seq, records.pred) == (45, 8, 2)
-        assert_holds(gather(records, numbers), [expected[number] for number in numbers])
-        assert records.place_of(37) == (tmp_path / "b" / "training" / "part-0", 1)
+def test_folders_of_any_formats_are_one_sequence(tmp_path: Path) -> None:
+    parts = [column_examples(PretrainingExamples, count, seed=count) for count in (30, 1, 12, 7)]
+    names = ("a/training/0.arrow", "a/training/1.tfrecord", "b/training/0.parquet", "b/training/1.ofrecord")
+    for part, name in zip(parts, names, strict=True):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        write_examples([part], {name.rpartition(".")[2]: tmp_path / name})
+    whole = PretrainingExamples(*map(np.concatenate, zip(*(part.arrays for part in parts), strict=True)))
+    numbers = np.random.default_rng(0).permutation(50)
+    kept = []
+    for _ in ("found", "from the index"):
+        with RecordSet([tmp_path / "a", tmp_path / "b"], vocab_size=30_522, max_open=1) as records:
+            assert (len(records), records.formats) == (50, ["arrow", "ofrecord", "parquet", "tfrecord"])
+            assert_same(gather(records, numbers), rows_of(whole, numbers))
+            assert records.place_of(44) == (tmp_path / names[3], 1)
+        kept.append([(path.stat().st_ino, path.read_bytes()) for path in sorted(tmp_path.rglob(f"{INDEX}*"))])
+    assert len(kept[0]) == 2
+    assert kept[0] == kept[1]
 
 
-def test_records_are_named_by_whole_numbers(tmp_path: Path) -> None:
-    write_folder(tmp_path / "a", (5, 4))
-    room = PretrainingExamples.empty(9, seq=8, pred=2)
-    wrong: list[tuple[Any, type[Exception]]] = [
-        ([9], IndexError), ([-10], IndexError), ([1.0], TypeError), ((1, 2), TypeError), (np.array([[1]]), TypeError),
-    ]  # fmt: skip
-    with RecordSet([tmp_path / "a"]) as records:
-        for numbers, error in wrong:
-            with pytest.raises(error, match=f"^{tmp_path / 'a' / 'training'}: record"):
-                records.gather_into(room, numbers)
+def test_single_files_and_the_test_split(tmp_path: Path) -> None:
+    expected = write_folder(tmp_path / "a", (3, 4))
+    (tmp_path / "a" / "test").mkdir()
+    (tmp_path / "a" / "test" / "part-0").write_bytes(file_of(FIRST))
+    for path, split, found in (
+        (tmp_path / "a", "test", [FIRST]),
+        (tmp_path / "a/training/part-1", "training", expected[3:]),
+        (tmp_path / "a/training", "training", expected),
+    ):
+        with RecordSet([path], split) as records:
+            assert_holds(gather(records, range(len(records))), found)
 
 
 def test_few_files_are_open_at_a_time(tmp_path: Path) -> None:
@@ -70,21 +96,61 @@ def test_few_files_are_open_at_a_time(tmp_path: Path) -> None:
             assert len(list(Path("/dev/fd").iterdir())) <= open_before + 3
 
 
-def edit_index(folder: Path, edit: Callable[[bytes], bytes]) -> None:
-    index = folder / f"{INDEX}.training"
-    index.write_bytes(edit(index.read_bytes()))
+def test_gzip_files_are_held_decompressed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = write_folder(tmp_path / "a", (3, 4, 5))
+    for name in ("part-0", "part-2"):
+        path = tmp_path / "a" / "training" / name
+        path.write_bytes(gzip.compress(path.read_bytes()))
+    with RecordSet([tmp_path / "a"], max_open=1) as records:
+        assert_holds(gather(records, [11, 4, 0, 5, 2]), [expected[number] for number in (11, 4, 0, 5, 2)])
+    monkeypatch.setattr(record_set, "_MAX_REWRITTEN_BYTES", 1000)
+    line = r"part-0: is one of 2 gzip, Parquet or foreign Arrow files of .*; bertprep convert makes files"
+    with pytest.raises(BertprepError, match=line):
+        RecordSet([tmp_path / "a"])
+
+
+# --- the index
+
+
+def edit_index(edit: Callable[[bytes], bytes]) -> Callable[[Path], object]:
+    def change(folder: Path) -> None:
+        index = folder / f"{INDEX}.training"
+        index.write_bytes(edit(index.read_bytes()))
+
+    return change
+
+
+def forge(edit: Callable[[dict[str, Any], NDArray[np.int64]], object]) -> Callable[[Path], object]:
+    """Return a change of what an index says of its last file, under a checksum that is right."""
+
+    def change(content: bytes) -> bytes:
+        line, _, rest = content.partition(b"\n")
+        header, offsets = json.loads(line), np.frombuffer(rest, np.int64).copy()
+        edit(header["files"][-1], offsets)
+        header["checksum"] = masked_checksum(offsets.view(np.uint8))
+        line = json.dumps(header).encode()
+        return line + b" " * (-len(line) % 8 + 7) + b"\n" + offsets.tobytes()
+
+    return edit_index(change)
 
 
 CHANGES: dict[str, Callable[[Path], object]] = {
     "nothing": Path.exists,
+    "nothing, written again": forge(lambda *_: None),
     "size": lambda folder: (path := folder / "training" / "part-1").write_bytes(path.read_bytes() + file_of(FIRST)),
     "time": lambda folder: os.utime(folder / "training" / "part-1", ns=(1, 1)),
     "name": lambda folder: (folder / "training" / "part-1").rename(folder / "training" / "part-2"),
-    "offset": lambda folder: edit_index(folder, lambda data: data[:-1] + b"\1"),
-    "count": lambda folder: edit_index(folder, lambda data: data.replace(b'"records": 3', b'"records": 4')),
-    "cut": lambda folder: edit_index(folder, lambda data: data[:-8]),
-    "garbage": lambda folder: edit_index(folder, lambda _: b"\0\xff" * 100),
-    "version": lambda folder: edit_index(folder, lambda data: data.replace(b'"version": ', b'"version": 1')),
+    "a bit": edit_index(lambda data: data[:-1] + b"\1"),
+    "a count": edit_index(lambda data: data.replace(b'"records": 3', b'"records": 4')),
+    "cut": edit_index(lambda data: data[:-8]),
+    "garbage": edit_index(lambda _: b"\0\xff" * 100),
+    "version": edit_index(lambda data: data.replace(b'"version": ', b'"version": 1')),
+    "more records than offsets": forge(lambda file, _: file.update(records=29)),
+    "records below 0": forge(lambda file, _: file.update(records=-1)),
+    "an offset beyond the file": forge(lambda _, offsets: np.put(offsets, -3, 10**12)),
+    "an offset before the file": forge(lambda _, offsets: np.put(offsets, -3, -(10**12))),
+    "an offset before the one before it": forge(lambda _, offsets: np.put(offsets, -3, 0)),
+    "more tokens than any record has": forge(lambda file, _: file.update(seq=10**12)),
 }
 
 
@@ -99,7 +165,7 @@ def test_an_index_is_kept_until_it_is_not_that_of_the_files(tmp_path: Path, what
         with RecordSet([tmp_path / "a"]) as records:
             assert len(records) == 7 + (what == "size")
             assert_holds(gather(records, range(7)), expected)
-    assert (index.stat().st_ino == before) == (what == "nothing")
+    assert (index.stat().st_ino == before) == what.startswith("nothing")
 
 
 def test_where_no_index_can_be_kept_the_records_are_found_again(tmp_path: Path) -> None:
@@ -108,70 +174,6 @@ def test_where_no_index_can_be_kept_the_records_are_found_again(tmp_path: Path) 
     for _ in range(2):
         with RecordSet([tmp_path / "a"]) as records:
             assert_holds(gather(records, [2]), [expected[2]])
-
-
-def test_single_files_and_the_test_split(tmp_path: Path) -> None:
-    expected = write_folder(tmp_path / "a", (3, 4))
-    (tmp_path / "a" / "test").mkdir()
-    (tmp_path / "a" / "test" / "part-0").write_bytes(file_of(FIRST))
-    with RecordSet([tmp_path / "a"], "test") as records:
-        assert_holds(gather(records, [0]), [FIRST])
-    with RecordSet([tmp_path / "a" / "training" / "part-1"]) as records:
-        assert_holds(gather(records, [1]), [expected[4]])
-    with RecordSet([tmp_path / "a" / "training"]) as records:
-        assert len(records) == 7
-
-
-def test_gzip_files_are_held_decompressed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = write_folder(tmp_path / "a", (3, 4, 5))
-    for name in ("part-0", "part-2"):
-        path = tmp_path / "a" / "training" / name
-        path.write_bytes(gzip.compress(path.read_bytes()))
-    with RecordSet([tmp_path / "a"], max_open=1) as records:
-        assert_holds(gather(records, [11, 4, 0, 5, 2]), [expected[number] for number in (11, 4, 0, 5, 2)])
-    monkeypatch.setattr(record_set, "_MAX_REWRITTEN_BYTES", 1000)
-    with pytest.raises(
-        BertprepError,
-        match=r"part-0: is one of 2 gzip, Parquet or foreign Arrow files of .*; bertprep convert makes files",
-    ):
-        RecordSet([tmp_path / "a"])
-
-
-@pytest.mark.parametrize("record_format", ["tfrecord", "ofrecord"])
-@pytest.mark.parametrize(
-    ("feature", "place", "value", "said"),
-    [
-        ("input_ids", 3, 30522, "has the value 30,522, expected 0 to 30,521; train with the vocabulary that the data was made"),
-        ("input_mask", 7, 2, "has the value 2, expected 0 to 1; make the file again"),
-        ("segment_ids", 0, 7, "has the value 7, expected 0 to 1; make the file again"),
-        ("masked_lm_positions", 1, 8, "has the value 8, expected 0 to 7; make the file again"),
-        ("masked_lm_ids", 1, 2**31 - 1, "has the value 2,147,483,647, expected 0 to 30,521; train with the vocabulary"),
-        ("masked_lm_weights", 0, -1.0, "has the value -1.0, expected 0 to 1; make the file again"),
-        ("masked_lm_weights", 1, float("nan"), "has the value nan, expected 0 to 1; make the file again"),
-        ("masked_lm_weights", 1, float("inf"), "has the value inf, expected 0 to 1; make the file again"),
-        ("masked_lm_weights", 0, 1e30, "has the value 1e+30, expected 0 to 1; make the file again"),
-        ("next_sentence_labels", 0, 2, "has the value 2, expected 0 to 1; make the file again"),
-    ],
-)
-def test_a_value_that_the_model_cannot_take_is_named(
-    feature: str, place: int, value: float, said: str, record_format: str, tmp_path: Path
-) -> None:
-    highest = {**FIRST, "masked_lm_positions": [2, 7], "masked_lm_weights": [0.5, -0.0], "input_ids": [30521] * 8}
-    wrong = {name: [*values] for name, values in highest.items()}
-    wrong[feature][place] = value
-    path = tmp_path / "part-0"
-    path.write_bytes(file_of(*[highest] * 40, wrong, FIRST, wrong, dialect=Dialect(record_format)))
-    with RecordSet([path], vocab_size=30522) as records:
-        assert_holds(gather(records, [*range(40), 41]), [highest] * 40 + [FIRST])
-        with pytest.raises(BadRecordError) as error:
-            gather(records, [*range(20), 40, 41])
-        assert str(error.value).startswith(f"{path}: record 40: feature {feature} {said}")
-        assert (error.value.number, error.value.row) == (40, 20)
-        room = PretrainingExamples.empty(4, seq=8, pred=2)
-        assert [bad.row for bad in records.gather_good(room, np.array([40, 41, 42, 0]))] == [0, 2]
-        assert [row.any() for row in room.input_ids] == [False, True, False, True]
-    with RecordSet([path]) as records:
-        gather(records, [40])  # without a model's sizes
 
 
 def test_a_file_that_changes_under_way_is_noticed_when_it_is_opened(tmp_path: Path) -> None:
@@ -187,17 +189,77 @@ def test_a_file_that_changes_under_way_is_noticed_when_it_is_opened(tmp_path: Pa
             gather(records, [3])
 
 
-def test_folders_must_agree(tmp_path: Path) -> None:
+# --- what is refused
+
+
+def highest(kind: type[Examples]) -> Examples:
+    """Valid examples, those of pretraining with the highest values that a model can take."""
+    examples = column_examples(kind, 6) if kind is PretrainingExamples else task_examples(kind, 6)
+    if isinstance(examples, PretrainingExamples):
+        for array, most in zip(examples.arrays, (TOKENS - 1, 1, 1, 15, TOKENS - 1, 1.0, 1), strict=True):
+            array[...] = most
+        examples.masked_lm_weights[0] = 0.5, -0.0, 1.0
+    return examples
+
+
+@pytest.mark.parametrize("record_format", ["tfrecord", "ofrecord"])
+@pytest.mark.parametrize(
+    ("kind", "feature", "value", "words"),
+    [
+        (PretrainingExamples, "input_ids", TOKENS, "40, expected 0 to 39; train with the vocabulary that the data was made"),
+        (PretrainingExamples, "input_mask", 2, "2, expected 0 to 1; make the file again"),
+        (PretrainingExamples, "segment_ids", 7, "7, expected 0 to 1; make the file again"),
+        (PretrainingExamples, "masked_lm_positions", 16, "16, expected 0 to 15; make the file again"),
+        (PretrainingExamples, "masked_lm_ids", 2**31 - 1, "2,147,483,647, expected 0 to 39; train with the vocabulary"),
+        (PretrainingExamples, "masked_lm_weights", -1.0, "-1.0, expected 0 to 1; make the file again"),
+        (PretrainingExamples, "masked_lm_weights", np.nan, "nan, expected 0 to 1; make the file again"),
+        (PretrainingExamples, "masked_lm_weights", np.inf, "inf, expected 0 to 1; make the file again"),
+        (PretrainingExamples, "masked_lm_weights", 1e30, "1e+30, expected 0 to 1; make the file again"),
+        (PretrainingExamples, "next_sentence_labels", 2, "2, expected 0 to 1; make the file again"),
+        (SquadExamples, "input_ids", TOKENS, "40, expected 0 to 39; train with the vocabulary"),
+        (SquadExamples, "start_positions", 16, "16, expected 0 to 15"),
+        (SquadExamples, "end_positions", 16, "16, expected 0 to 15"),
+        (SquadExamples, "is_impossible", 2, "2, expected 0 to 1"),
+        (SquadEvalExamples, "segment_ids", 2, "2, expected 0 to 1"),
+        (ClassificationExamples, "label_ids", LABELS, "3, expected 0 to 2; train the task that the data was made for"),
+        (ClassificationExamples, "is_real_example", 2, "2, expected 0 to 1"),
+        (RegressionExamples, "label_ids", np.inf, "inf, expected a finite one of 0 or more"),
+    ],
+)
+def test_a_value_that_the_model_cannot_take_is_named(
+    kind: type[Examples], feature: str, value: float, words: str, record_format: str, tmp_path: Path
+) -> None:
+    examples, path = highest(kind), tmp_path / "part-0"
+    for row in (3, 5):
+        getattr(examples, feature).reshape(6, -1)[row, -1] = value
+    write_examples([examples], {record_format: path})
+    with RecordSet([path], vocab_size=TOKENS, labels=LABELS) as records:
+        room = kind.empty(6, seq=16, pred=records.pred)
+        with pytest.raises(BadRecordError) as error:
+            records.gather_into(room, np.array([0, 1, 2, 4, 3, 5]))
+        assert str(error.value).startswith(f"{path}: record 3: feature {feature} has the value {words}")
+        assert (error.value.number, error.value.row) == (3, 4)
+        assert [bad.row for bad in records.gather_good(room, np.arange(6))] == [3, 5]
+        assert [row.any() for row in room.input_ids] == [True, True, True, False, True, False]
+    with RecordSet([path]) as records:  # without a model's sizes
+        records.gather_into(room, np.arange(6))
+        assert_same(room, examples)
+
+
+def test_records_must_agree(tmp_path: Path) -> None:
     write_folder(tmp_path / "a", (3,))
-    long = tmp_path / "b"
+    first, long, squad = tmp_path / "a/training/part-0", tmp_path / "long", tmp_path / "squad"
     long.write_bytes(file_of(random_record(random.Random(0), 16, 4)))
-    with pytest.raises(BertprepError) as error:
-        RecordSet([tmp_path / "a", long])
-    first = tmp_path / "a" / "training" / "part-0"
-    assert str(error.value) == (
-        f"{long}: has records of 16 tokens and 4 predictions, expected 8 and 2 as {first} has; "
-        "give data that was made with the same settings"
-    )
+    write_examples([task_examples(SquadExamples, 2)], {"tfrecord": squad})
+    for data, kind, line in (
+        ([tmp_path / "a", long], None, f"{long}: has records of 16 tokens and 4 predictions, expected 8 and 2 as {first} has; "
+         "give data that was made with the same settings"),
+        ([tmp_path / "a", squad], None, f"{squad}: has SQuAD records, expected pretraining records as {first} has; "),
+        ([squad], PretrainingExamples, f"{squad}: has SQuAD records, expected pretraining records; name the data of this task"),
+    ):  # fmt: skip
+        with pytest.raises(BertprepError) as error:
+            RecordSet(data, kind=kind)
+        assert str(error.value).startswith(line)
 
 
 def test_requests_that_cannot_be_met(tmp_path: Path) -> None:
@@ -206,10 +268,11 @@ def test_requests_that_cannot_be_met(tmp_path: Path) -> None:
         RecordSet([])
     with pytest.raises(UsageError, match="a: has no test split; bertprep shard holds one out"):
         RecordSet([tmp_path / "a"], "test")
+    room = PretrainingExamples.empty(1, seq=8, pred=2)
     with RecordSet([tmp_path / "a"]) as records:
-        with pytest.raises(IndexError, match="record 3 of 3"):
-            gather(records, [2, 3])
-        with pytest.raises(
-            ValueError, match="room for 1 pretraining records of 8/2, needed for 2 pretraining records of 8/2 from row 0"
-        ):
-            records.gather_into(PretrainingExamples.empty(1, seq=8, pred=2), np.arange(2))
+        for numbers, wrong in (([2, 3], IndexError), ([-4], IndexError), ([1.0], TypeError), ((1, 2), TypeError)):
+            with pytest.raises(wrong, match=f"^{tmp_path / 'a' / 'training'}: record"):
+                records.gather_into(room, numbers)  # type: ignore[arg-type]
+        needed = "room for 1 pretraining records of 8/2, needed for 2 pretraining records of 8/2 from row 0"
+        with pytest.raises(ValueError, match=needed):
+            records.gather_into(room, np.arange(2))
