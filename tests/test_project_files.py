@@ -97,3 +97,18 @@ def test_files_with_an_interpreter_can_be_run() -> None:
     files = tracked or [str(path.relative_to(ROOT)) for path in (ROOT / "scripts").iterdir() if path.is_file()]
     wrong = [name for name in files if os.access(ROOT / name, os.X_OK) != (ROOT / name).read_text().startswith("#!")]
     assert wrong == []
+
+
+def test_workflows_run_scripts_that_exist() -> None:
+    workflows = sorted((ROOT / ".github/workflows").glob("*.yml"))
+    commands = [line for path in workflows for line in re.findall(r"run: (scripts/\S+)", path.read_text(encoding="utf-8"))]
+    assert commands == ["scripts/release", "scripts/test"]
+    assert all(os.access(ROOT / command, os.X_OK) for command in commands)
+
+
+def test_programs_of_python_without_a_suffix_are_linted_and_type_checked() -> None:
+    tool = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
+    files = [path for path in (ROOT / "scripts").iterdir() if path.is_file() and not path.suffix]
+    programs = {f"scripts/{path.name}" for path in files if "python" in path.read_text(encoding="utf-8").partition("\n")[0]}
+    assert programs == set(tool["ruff"]["extend-include"])
+    assert programs <= set(tool["mypy"]["files"])
