@@ -116,10 +116,10 @@ SQUAD: list[tuple[Callable[[Any], None], str, str]] = [
     (plant("is_impossible", 0, None, 2), "impossible", "is_impossible 0 or 1"),
     (plant("unique_ids", 4, None, 7), "unique-ids", "unique_ids that count up, 1000000004 here"),
 ]
-CASES = [(kind, *case) for kind in TASK_KINDS for case in EVERY]
-CASES += [(SquadExamples, *case) for case in SQUAD]
+CASES: list[Any] = [(SquadExamples, *case) for case in (*EVERY, *SQUAD)]
 CASES += [
     (SquadEvalExamples, plant("unique_ids", 4, None, 7), "unique-ids", "unique_ids that count up, 1000000004 here"),
+    (ClassificationExamples, *EVERY[0]),
     (ClassificationExamples, plant("is_real_example", 4, None, 2), "label-range", "is_real_example 0 or 1"),
     (ClassificationExamples, plant("label_ids", 4, None, LABELS), "label-range", "label_ids below 3, the number of labels"),
     (RegressionExamples, plant("label_ids", 4, None, np.nan), "label-range", "a finite label of 0 or more"),  # type: ignore[arg-type]

@@ -11,7 +11,6 @@ from bertprep.commands.validate import validate
 from bertprep.config import ShardSettings
 from bertprep.progress import SILENT
 from bertprep.records.data_sets import DataSet
-from bertprep.work.layout import Workspace
 from bertprep.work.manifest import TEXT_SHARDS
 from bertprep.work.roots import Root
 
@@ -87,39 +86,12 @@ def test_one_large_document_is_not_an_imbalance(tmp_path: Path) -> None:
     assert check(tmp_path, {A: "A sentence.\n" * 1000 + "\n"}) == []
 
 
-def sharded(text: Path, workdir: Path, *, twice: bool = False) -> Path:
-    """The folder of text shards that bertprep makes of a text, with every document twice in it or once."""
-    (workdir / "text.txt").write_bytes(text.read_bytes() * (1 + twice))
+@pytest.mark.parametrize("twice", [False, True])
+def test_shards_of_bertprep_are_valid_and_requested_duplicates_are_warnings(
+    twice: bool, golden_corpus: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "text.txt").write_bytes(golden_corpus.read_bytes() * (1 + twice))
     settings = ShardSettings(shards=3, keep_duplicates=twice)
-    bertprep.shard([workdir / "text.txt"], **vars(settings), workdir=workdir, corpus="golden", workers=1)
-    return Workspace(workdir).sharded("golden")
-
-
-def findings_of(folder: Path, workers: int = 1) -> list[Finding]:
-    (outcome,) = validate([folder], workers=workers)
-    return outcome.findings
-
-
-def test_shards_of_bertprep_are_valid(golden_corpus: Path, tmp_path: Path) -> None:
-    folder = sharded(golden_corpus, tmp_path)
-    assert findings_of(folder, 1) == findings_of(folder, 2) == []
-
-
-def test_requested_duplicates_are_warnings(golden_corpus: Path, tmp_path: Path) -> None:
-    levels = {(found.code, found.level) for found in findings_of(sharded(golden_corpus, tmp_path, twice=True))}
-    assert levels == {("document-twice", "warning")}
-
-
-def test_files_that_differ_from_the_manifest(golden_corpus: Path, tmp_path: Path) -> None:
-    folder = sharded(golden_corpus, tmp_path)
-    names = ["training/golden_training_00000.txt", "training/golden_training_00001.txt", "training/notes.txt"]
-    content = (folder / names[0]).read_bytes()
-    (folder / names[0]).write_bytes(content.replace(b"e", b"a", 1))
-    (folder / names[1]).unlink()
-    (folder / names[2]).write_bytes(b"A note.\n\n")
-    found = [short(finding) for finding in findings_of(tmp_path) if finding.code.startswith("file-")]
-    assert sorted(found) == [
-        ("error", "file-changed", names[0], 0, 1),
-        ("error", "file-missing", names[1], 0, 1),
-        ("warning", "file-extra", names[2], 0, 1),
-    ]
+    bertprep.shard([tmp_path / "text.txt"], **vars(settings), workdir=tmp_path, corpus="golden", workers=1)
+    (outcome,) = validate([tmp_path / "sharded/golden"], workers=2)
+    assert {(found.code, found.level) for found in outcome.findings} == ({("document-twice", "warning")} if twice else set())
