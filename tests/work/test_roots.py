@@ -102,14 +102,6 @@ def test_what_needs_one_format_asks_for_it_where_there_are_two(out: Path, tmp_pa
         assert data.vocabulary == out / "vocab.txt"
 
 
-def test_what_needs_one_format_takes_the_only_one(out: Path, tmp_path: Path) -> None:
-    bertprep.convert(out / "tfrecord", tmp_path / "one", workers=1)
-    assert [path.read_bytes() for path in sorted((tmp_path / "one/training").iterdir())] == [
-        path.read_bytes() for path in sorted((out / "ofrecord").iterdir())
-    ]
-    assert opened(tmp_path / "one").records.formats == ["ofrecord"]
-
-
 def test_a_file_that_is_gone_is_named(out: Path) -> None:
     (out / "ofrecord" / "part-1").unlink()
     with pytest.raises(BertprepError, match=r"ofrecord/part-1: is missing, .*out/manifest\.json lists it"):

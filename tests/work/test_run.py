@@ -52,7 +52,7 @@ def die() -> None:
 
 
 def test_killed_before_and_after_every_step(made: Request, tmp_path: Path) -> None:
-    (made := replace(made, output=tmp_path / "reference", count=3))()
+    (made := replace(made, output=tmp_path / "reference", count=2))()
     for step in itertools.count():
         request = replace(made, output=tmp_path / str(step))
         status = status_of(forked(request, lambda step=step: stop_at(step, die, SYSTEM_CALLS)))  # type: ignore[misc]
@@ -67,8 +67,9 @@ def test_killed_before_and_after_every_step(made: Request, tmp_path: Path) -> No
             break
 
 
-def test_killed_at_every_request_to_a_store(made: Request, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_at_every_request_to_a_store(made: Request, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A store in memory, killed by an exception that nothing catches."""
+    (made := replace(made, output=tmp_path / "reference", count=3))()
 
     class Killed(BaseException):
         pass
