@@ -2,15 +2,26 @@
 
     GET      /api/{datasets,models}/REPO/revision/REVISION
     GET      /api/{datasets,models}/REPO/tree/COMMIT[/FOLDER][?recursive=true]     in pages, as the Hub's long ones
-    GET HEAD /[datasets/]REPO/resolve/REVISION/PATH                    large files by a redirect, if `store` is set
-    GET HEAD /files/NAME                                               anything, as a plain web server
-    GET HEAD PATH                                                      whatever `answers` has for what the path ends with
-    POST PUT                                                           tests/hub_uploads.py
+    GET HEAD /[datasets/]REPO/resolve/REVISION/PATH       large files by a redirect, if `store` is set
+    GET HEAD /files/NAME                                  anything, as a plain web server
+    GET HEAD PATH                                         whatever `answers` has for the end of the path
+
+and those by which huggingface_hub pushes, with LFS rather than Xet; only a token of `uploads.accounts` may write, and only
+below its own names:
+
+    GET  /api/whoami-v2                                   who has the token of the request
+    POST /api/repos/create                                an empty repository, with the file that the Hub puts there
+    POST /api/validate-yaml
+    POST /api/datasets/REPO/preupload/REVISION            which files are kept apart from git
+    POST /datasets/REPO.git/info/lfs/objects/batch        where to send those that the store lacks
+    PUT  /lfs/SHA256                                      a file
+    POST /datasets/REPO.git/info/lfs/verify
+    POST /api/datasets/REPO/commit/REVISION
 
 A commit is the sha1 of its files, so that a repository that changes moves on, and its earlier commits stay.
 """
 
-import contextlib
+import base64
 import hashlib
 import json
 import os
@@ -18,7 +29,7 @@ import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -29,12 +40,11 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from huggingface_hub import constants
 
-from tests import hub_uploads
-
 PIECE = 16 * 1024
 ENTRIES_A_PAGE = 20
 NOT_LET_IN = "hf_not_let_in"
 """The token of an account that has not accepted the conditions of what is gated."""
+NEW = {".gitattributes": b"*.parquet filter=lfs diff=lfs merge=lfs -text\n"}
 
 
 @dataclass
@@ -48,13 +58,13 @@ class Fault:
     replace_with: bytes | None = None
     no_length: bool = False
     method: str = ""  # of the requests that fail, any if empty
-    lost: bool = False  # what was asked for is done, and the answer never comes
+    lost: bool = False  # the request is carried out, and the answer never comes
     content_range: str = ""
 
 
 @dataclass
 class Repository:
-    """The commits of a repository, and what its revisions name."""
+    """The commits of a repository, and the one that each revision names."""
 
     commits: dict[str, dict[str, bytes]] = field(default_factory=dict)
     revisions: dict[str, str] = field(default_factory=dict)
@@ -62,12 +72,32 @@ class Repository:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What a server that means harm says: `body` is a whole one, or pieces of one without an end."""
+class Account:
+    """Who has a token, and what it allows."""
 
-    body: bytes | Iterable[bytes] = b""
+    name: str
+    role: str = "write"
+
+
+@dataclass
+class Uploads:
+    """What was written to a Hub."""
+
+    accounts: dict[str, Account] = field(default_factory=dict)
+    stored: dict[str, bytes] = field(default_factory=dict)  # by sha256
+    private: set[str] = field(default_factory=set)
+    received: Counter[str] = field(default_factory=Counter)  # bytes of bodies by path
+    commits: list[dict[str, Any]] = field(default_factory=list)  # the operations of each
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An answer to a request; that of a file has an ETag, and may be a range."""
+
+    body: bytes = b"no"
     headers: Mapping[str, str] = field(default_factory=dict)
     status: int = 200
+    is_file: bool = False
 
 
 @dataclass(frozen=True)
@@ -87,23 +117,16 @@ class HubServer:
         self.files: dict[str, bytes] = {}
         self.faults: dict[str, Fault] = {}
         self.answers: dict[str, Callable[[str], Answer]] = {}  # end of a path -> the answer to a query
-        self.before: dict[
-            str, Callable[[], object]
-        ] = {}  # end of a path -> what somebody else does just before it is written to
+        self.before: dict[str, Callable[[], object]] = {}  # end of a path -> what is done just before it is written to
         self.store = ""
         self.bytes_per_second = 0
-        self.uploads = hub_uploads.Uploads()
+        self.uploads = Uploads()
         self.asked: list[Asked] = []
         self.sent: Counter[str] = Counter()
         self.lock = threading.Condition()
         self.closing = threading.Event()
-        self.unstalled = threading.Event()  # as uploads that a fault stalls are cut
-        owner = self
-
-        class Handler(_Handler):
-            hub = owner
-
-        self._server = _Server(("127.0.0.1", 0), Handler)
+        self.unstalled = threading.Event()  # cuts the uploads that a fault stalls
+        self._server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"hub": self}))
         self.url = f"http://127.0.0.1:{self._server.server_port}"
 
     def __enter__(self) -> "HubServer":
@@ -129,7 +152,6 @@ class HubServer:
         self.faults[path] = Fault(times=times, **fault)
 
     def take_fault(self, path: str, method: str) -> Fault:
-        """What is to go wrong now."""
         with self.lock:
             for end, fault in self.faults.items():
                 if path.endswith(end) and fault.times != 0 and fault.method in ("", method):
@@ -139,32 +161,184 @@ class HubServer:
         return Fault()
 
     def asked_for(self, end: str) -> list[Asked]:
-        """The requests whose path ends so."""
+        """Return the requests whose path ends so."""
         return [asked for asked in self.asked if asked.path.endswith(end)]
 
     def sent_of(self, end: str) -> int:
-        """The bytes of bodies sent for paths that end so."""
+        """Return the bytes of bodies sent for paths that end so."""
         return sum(count for path, count in self.sent.items() if path.endswith(end))
 
     def wait_until_sent(self, end: str, size_bytes: int) -> None:
         """Return as soon as that many bytes have been sent for paths that end so."""
-        with self.lock:
-            assert self.lock.wait_for(lambda: self.sent_of(end) >= size_bytes, timeout=600), f"{self.sent_of(end):,} bytes sent"
+        self.wait_until(lambda: self.sent_of(end) >= size_bytes)
 
     def wait_until(self, is_so: Callable[[], bool]) -> None:
         """Return as soon as something holds that comes with bytes sent or received."""
         with self.lock:
             assert self.lock.wait_for(is_so, timeout=600)
 
-    def count(self, path: str, size_bytes: int) -> None:
-        """Note bytes that were sent."""
+    def count(self, counter: Counter[str], path: str, size_bytes: int) -> None:
         with self.lock:
-            self.sent[path] += size_bytes
+            counter[path] += size_bytes
             self.lock.notify_all()
+
+    # --- routes: the groups of a path to an answer
+
+    def answer(self, method: str, path: str, query: str, body: bytes, token: str) -> Answer:
+        if method in ("GET", "HEAD") and (made := [make for end, make in self.answers.items() if path.endswith(end)]):
+            return made[0](query)
+        if match := re.fullmatch("/files/(.+)", path):
+            content = self.files.get(unquote(match[1]))
+            return Answer(status=404) if content is None else Answer(content, is_file=True)
+        if match := re.fullmatch("/(?:(datasets)/)?([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path):
+            return self._resolve(f"{match[1] or 'models'}/{match[2]}", unquote(match[3]), unquote(match[4]), token)
+        if method in ("GET", "HEAD") and (
+            match := re.fullmatch("/api/(datasets|models)/([^/]+/[^/]+)(?:/(revision|tree)/([^/]+)(?:/(.+))?)?", path)
+        ):
+            name, revision, folder = f"{match[1]}/{match[2]}", unquote(match[4] or "main"), unquote(match[5] or "")
+            return self._list(name, match[3] or "revision", revision, folder, path, query, token)
+        if match := re.fullmatch("/lfs/([0-9a-f]{64})", path):  # the store's addresses are signed: no token
+            is_right = hashlib.sha256(body).hexdigest() == match[1]
+            self.uploads.stored |= {match[1]: body} if is_right else {}
+            return Answer(b"{}", status=200 if is_right else 400)
+        if (account := self.uploads.accounts.get(token)) is None:
+            return _as_json({"error": "Invalid user token."}, 401, "Message", "Invalid credentials in Authorization header")
+        if path == "/api/whoami-v2":
+            access = {"displayName": "a token", "role": account.role}
+            return _as_json({"type": "user", "name": account.name, "orgs": [], "auth": {"accessToken": access}})
+        if path == "/api/validate-yaml":
+            return _as_json({"errors": [], "warnings": []})
+        if path == "/api/repos/create":
+            return self._create(account, json.loads(body))
+        match = re.fullmatch("/api/datasets/([^/]+/[^/]+)/(preupload|commit)/([^/]+)", path) or re.fullmatch(
+            "/datasets/([^/]+/[^/]+)[.]git/info/lfs/(objects/batch|verify)(main)?", path
+        )
+        if match is None:
+            return Answer(b"no such route", status=404)
+        if (name := f"datasets/{match[1]}") not in self.repositories:
+            return Answer(b"Repository not found", {"X-Error-Code": "RepoNotFound"}, 404)
+        if not _may_write(account, match[1]):
+            return _as_json({"error": "Forbidden"}, 403, "Message", "you are not allowed to write here")
+        if match[2] == "commit":
+            return self._commit(name, unquote(match[3]), *map(json.loads, body.splitlines()))
+        asked = json.loads(body)
+        if match[2] == "preupload":
+            return self._preupload(self.repositories[name], unquote(match[3]), asked)
+        if match[2] == "verify":
+            stored = self.uploads.stored.get(asked["oid"])
+            return Answer(status=200 if stored is not None and len(stored) == asked["size"] else 404)
+        verify = {"href": f"{self.url}/{name}.git/info/lfs/verify"}
+        objects = [
+            {"oid": each["oid"], "size": each["size"]}
+            if each["oid"] in self.uploads.stored
+            else {**each, "actions": {"upload": {"href": f"{self.url}/lfs/{each['oid']}"}, "verify": verify}}
+            for each in asked["objects"]
+        ]
+        return _as_json({"transfer": "basic", "objects": objects})
+
+    def _list(self, name: str, what: str, revision: str, folder: str, path: str, query: str, token: str) -> Answer:
+        repository = self.repositories.get(name)
+        if repository is None or (name in self.uploads.private and token not in self.uploads.accounts):
+            return Answer(b"Repository not found", {"X-Error-Code": "RepoNotFound"}, 401)  # as to all who are not logged in
+        commit = repository.revisions.get(revision, revision)
+        if commit not in repository.commits:
+            return Answer(b"Invalid rev id", {"X-Error-Code": "RevisionNotFound"}, 404)
+        if what == "revision":
+            private = name in self.uploads.private
+            return _as_json({"id": name, "sha": commit, "private": private, "tags": [], "siblings": []})
+        below = f"{folder}/" if folder else ""
+        entries = [entry for entry in _entries(repository.commits[commit]) if entry["path"].startswith(below)]
+        if "recursive=true" not in query.lower():
+            entries = [entry for entry in entries if "/" not in entry["path"].removeprefix(below)]
+        if folder and not entries:
+            return Answer(b"no", {"X-Error-Code": "EntryNotFound"}, 404)
+        first = int((re.search("cursor=([0-9]+)", query) or ["", "0"])[1])
+        last = first + ENTRIES_A_PAGE
+        following = f'<{self.url}{path}?recursive=true&cursor={last}>; rel="next"'
+        return Answer(json.dumps(entries[first:last]).encode(), {"Link": following} if last < len(entries) else {})
+
+    def _resolve(self, name: str, revision: str, path: str, token: str) -> Answer:
+        if (repository := self.repositories.get(name)) is None:
+            return Answer(b"Repository not found", {"X-Error-Code": "RepoNotFound"}, 401)
+        if repository.gated and token in ("", NOT_LET_IN):
+            return Answer(b"no", {"X-Error-Code": "GatedRepo"}, 403 if token else 401)
+        commit = repository.revisions.get(revision, revision)
+        content = repository.commits.get(commit, {}).get(path)
+        if content is None:
+            return Answer(b"no", {"X-Error-Code": "EntryNotFound"}, 404)
+        headers = {"X-Repo-Commit": commit}
+        if self.store and _is_large(path):
+            headers |= {"X-Linked-Etag": _etag(content), "X-Linked-Size": str(len(content))}
+            return Answer(b"", {"Location": f"{self.store}/files/{path.rpartition('/')[2]}", **headers}, 302)
+        return Answer(content, headers, is_file=True)
+
+    def _create(self, account: Account, asked: dict[str, Any]) -> Answer:
+        repository = f"{asked['organization'] or account.name}/{asked['name']}"
+        if not _may_write(account, repository):
+            return _as_json({"error": f"You don't have the rights to create a dataset under {asked['organization']}"}, 403)
+        if (name := f"datasets/{repository}") in self.repositories:
+            return _as_json({"error": "You already created this dataset repo", "url": f"{self.url}/{name}"}, 409)
+        if asked.get("visibility") == "private" or asked.get("private"):
+            self.uploads.private.add(name)
+        self.put(name, dict(NEW))
+        return _as_json({"url": f"{self.url}/{name}", "name": repository, "id": "1"})
+
+    def _preupload(self, there: Repository, revision: str, asked: dict[str, Any]) -> Answer:
+        known = {entry["path"]: entry for entry in _entries(there.commits[there.revisions[revision]])}
+        found = []
+        for path in (each["path"] for each in asked["files"]):
+            entry = known.get(path, {"oid": None})
+            oid = entry.get("lfs", entry)["oid"]
+            mode = "lfs" if _is_large(path) else "regular"
+            found.append({"path": path, "uploadMode": mode, "shouldIgnore": False, "oid": oid})
+        return _as_json({"files": found})
+
+    def _commit(self, name: str, revision: str, header: dict[str, Any], *operations: dict[str, Any]) -> Answer:
+        there = self.repositories[name]
+        head = there.revisions[revision]
+        if header["value"].get("parentCommit", head) != head:
+            return _as_json({"error": "A commit has happened since. Please refresh and try again."}, 412)
+        files = dict(there.commits[head])
+        for operation in operations:
+            key, value = operation["key"], operation["value"]
+            if key == "deletedFile":
+                del files[value["path"]]
+            else:
+                is_large = key == "lfsFile"
+                files[value["path"]] = self.uploads.stored[value["oid"]] if is_large else base64.b64decode(value["content"])
+        commit = self.put(name, files, revision=revision)
+        self.uploads.commits.append({f"{each['key']} {each['value']['path']}": each["value"] for each in operations})
+        return _as_json({"commitUrl": f"{self.url}/{name}/commit/{commit}", "commitOid": commit, "pullRequestUrl": None})
+
+
+def _as_json(content: dict[str, Any], status: int = 200, error: str = "", message: str = "") -> Answer:
+    return Answer(json.dumps(content).encode(), {f"X-Error-{error}": message} if error else {}, status)
+
+
+def _may_write(account: Account, repository: str) -> bool:
+    return account.role == "write" and repository.partition("/")[0] == account.name
 
 
 def _etag(content: bytes) -> str:
     return f'"{hashlib.sha256(content).hexdigest()}"'
+
+
+def _is_large(path: str) -> bool:
+    """Whether the Hub keeps a file apart from git."""
+    return path.endswith((".parquet", ".safetensors"))
+
+
+def _entries(files: dict[str, bytes]) -> Iterator[dict[str, Any]]:
+    """Yield what the tree route has for the files and their folders."""
+    folders = {path[:at] for path in files for at, letter in enumerate(path) if letter == "/"}
+    yield from ({"type": "directory", "oid": "0" * 40, "size": 0, "path": folder} for folder in sorted(folders))
+    for path, data in sorted(files.items()):
+        git_sha1 = hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
+        entry: dict[str, Any] = {"type": "file", "oid": git_sha1, "size": len(data), "path": path}
+        if _is_large(path):
+            entry["oid"] = "1" * 40  # that of the pointer which git keeps
+            entry["lfs"] = {"oid": hashlib.sha256(data).hexdigest(), "size": len(data), "pointerSize": 134}
+        yield entry
 
 
 def use_hub(monkeypatch: pytest.MonkeyPatch, url: str, folder: Path) -> None:
@@ -202,182 +376,72 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
         """Say nothing."""
 
-    def do_HEAD(self) -> None:
-        self.do_GET()
-
-    def do_PUT(self) -> None:
-        self.do_POST()
-
-    def do_POST(self) -> None:
-        path = urlsplit(self.path).path
-        with self.hub.lock:
-            self.hub.asked.append(Asked(self.command, path, self.headers))
-        fault = self.hub.take_fault(path, self.command)
-        length = int(self.headers.get("Content-Length", 0))
-        body = hub_uploads.read_body(self.hub, path, self.rfile, length, fault)
-        if body is None:
-            self.close_connection = True
-        elif fault.status:
-            self._answer(fault.status, b"no")
-        else:
-            with self.hub.lock:
-                for end in [end for end in self.hub.before if path.endswith(end)]:
-                    self.hub.before.pop(end)()
-                answer = hub_uploads.answer_to(self.hub, self.path, body, self._token())
-                self.hub.lock.notify_all()
-            if fault.lost:
-                self.close_connection = True
-            else:
-                self._answer(answer.status, answer.body, answer.headers)
-
-    def _token(self) -> str:
-        return self.headers.get("Authorization", "").removeprefix("Bearer ")
-
-    def do_GET(self) -> None:
+    def _serve(self) -> None:
         target = urlsplit(self.path)
         if target.path == "/api/agent-harnesses":  # which huggingface_hub asks for its User-Agent
-            self._answer(404, b"no")
-            return
+            return self._send(Answer(status=404), Fault(), "")
         with self.hub.lock:
             self.hub.asked.append(Asked(self.command, target.path, self.headers))
         fault = self.hub.take_fault(target.path, self.command)
-        answer = next((answer for end, answer in self.hub.answers.items() if target.path.endswith(end)), None)
-        if answer:
-            self._say(answer(target.query))
-        elif fault.status:
-            self._answer(fault.status, b"no")
-        elif target.path == "/api/whoami-v2":
-            who = hub_uploads.who_is(self.hub.uploads, self._token())
-            self._answer(who.status, who.body, who.headers)
-        elif match := re.fullmatch("/files/(.+)", target.path):
-            if (name := unquote(match[1])) in self.hub.files:
-                self._send_file(self.hub.files[name], fault)
-            else:
-                self._answer(404, b"no")
-        elif match := re.fullmatch("/api/(datasets|models)/([^/]+/[^/]+)(?:/(revision|tree)/([^/]+)(?:/(.+))?)?", target.path):
-            what, revision = match[3] or "revision", unquote(match[4] or "main")
-            self._tell(f"{match[1]}/{match[2]}", what, revision, target.query, unquote(match[5] or ""))
-        elif match := re.fullmatch("/(?:(datasets)/)?([^/]+/[^/]+)/resolve/([^/]+)/(.+)", target.path):
-            self._resolve(f"{match[1] or 'models'}/{match[2]}", unquote(match[3]), unquote(match[4]), fault)
-        else:
-            self._answer(404, b"no such route")
+        if (body := self._read_body(target.path, fault)) is None:
+            self.close_connection = True
+            return None
+        if fault.status:
+            return self._send(Answer(status=fault.status), fault, target.path)
+        with self.hub.lock:
+            for end in [end for end in self.hub.before if self.command != "GET" and target.path.endswith(end)]:
+                self.hub.before.pop(end)()
+            token = self.headers.get("Authorization", "").removeprefix("Bearer ")
+            answer = self.hub.answer(self.command, target.path, target.query, body, token)
+            self.hub.lock.notify_all()
+        if fault.lost:
+            self.close_connection = True
+            return None
+        return self._send(answer, fault, target.path)
 
-    def _say(self, answer: Answer) -> None:
-        if isinstance(answer.body, bytes) and "Content-Length" not in answer.headers:
-            return self._answer(answer.status, answer.body, dict(answer.headers))
-        self.close_connection = True
-        self.send_response(answer.status)
-        for key, value in answer.headers.items():
-            self.send_header(key, value)
-        self.end_headers()
-        pieces = [answer.body] if isinstance(answer.body, bytes) else answer.body
-        path = urlsplit(self.path).path
-        with contextlib.suppress(OSError):  # the client went away
-            for piece in pieces if self.command == "GET" else ():
-                self.wfile.write(piece)
-                self.hub.count(path, len(piece))
-        return None
+    do_GET = do_HEAD = do_PUT = do_POST = _serve  # noqa: N815
 
-    def _tell(self, name: str, what: str, revision: str, query: str, folder: str) -> None:
-        repository = self.hub.repositories.get(name)
-        if repository is None or (
-            name in self.hub.uploads.private and self._token() not in self.hub.uploads.accounts
-        ):  # as the Hub answers who is not logged in
-            return self._answer(401, b"Repository not found", {"X-Error-Code": "RepoNotFound"})
-        commit = repository.revisions.get(revision, revision)
-        if commit not in repository.commits:
-            return self._answer(404, b"Invalid rev id", {"X-Error-Code": "RevisionNotFound"})
-        if what == "revision":
-            about = {"id": name, "sha": commit, "private": name in self.hub.uploads.private, "tags": [], "siblings": []}
-            return self._answer(200, json.dumps(about).encode())
-        below = f"{folder}/" if folder else ""
-        entries = [entry for entry in _entries(repository.commits[commit]) if entry["path"].startswith(below)]
-        if "recursive=true" not in query.lower():
-            entries = [entry for entry in entries if "/" not in entry["path"].removeprefix(below)]
-        if folder and not entries:
-            return self._answer(404, b"no", {"X-Error-Code": "EntryNotFound"})
-        first = int((re.search("cursor=([0-9]+)", query) or ["", "0"])[1])
-        last = first + ENTRIES_A_PAGE
-        following = f'<{self.hub.url}{urlsplit(self.path).path}?recursive=true&cursor={last}>; rel="next"'
-        return self._answer(200, json.dumps(entries[first:last]).encode(), {"Link": following} if last < len(entries) else {})
+    def _read_body(self, path: str, fault: Fault) -> bytes | None:
+        """Return the body of a request, counted as it comes; None where the connection was cut, or is to be."""
+        body, length = bytearray(), int(self.headers.get("Content-Length", 0))
+        while len(body) < length:
+            piece = self.rfile.read(min(PIECE, length - len(body)))
+            body += piece
+            self.hub.count(self.hub.uploads.received, path, len(piece))
+            if not piece or (fault.cut_after is not None and len(body) >= fault.cut_after):
+                return None
+            if fault.stall_after is not None and len(body) >= fault.stall_after:
+                self.hub.unstalled.wait()
+                return None
+        return bytes(body)
 
-    def _resolve(self, name: str, revision: str, path: str, fault: Fault) -> None:
-        repository = self.hub.repositories.get(name)
-        if repository is None:
-            return self._answer(401, b"Repository not found", {"X-Error-Code": "RepoNotFound"})
-        token = self._token()
-        if repository.gated and token in ("", NOT_LET_IN):
-            return self._answer(403 if token else 401, b"no", {"X-Error-Code": "GatedRepo"})
-        commit = repository.revisions.get(revision, revision)
-        files = repository.commits.get(commit, {})
-        if path not in files:
-            return self._answer(404, b"no", {"X-Error-Code": "EntryNotFound"})
-        if self.hub.store and _is_large(path):
-            known = {"X-Repo-Commit": commit, "X-Linked-Etag": _etag(files[path]), "X-Linked-Size": str(len(files[path]))}
-            return self._answer(302, b"", {"Location": f"{self.hub.store}/files/{path.rpartition('/')[2]}", **known})
-        return self._send_file(files[path], fault, commit)
-
-    def _send_file(self, content: bytes, fault: Fault, commit: str = "") -> None:
-        if fault.replace_with is not None:
-            content = fault.replace_with
-        etag = _etag(content)
-        headers = {"ETag": etag, "Accept-Ranges": "bytes", **({"X-Repo-Commit": commit} if commit else {})}
-        wanted = re.fullmatch("bytes=([0-9]+)-", self.headers.get("Range", ""))
-        status, first = 200, 0
-        if wanted and self.headers.get("If-Range", etag) == etag:
-            first = int(wanted[1])
-            if first >= len(content):
-                self._answer(416, b"", {"Content-Range": f"bytes */{len(content)}"})
-                return
-            status = 206
-            whole = f"bytes {first}-{len(content) - 1}/{len(content)}"
-            headers["Content-Range"] = fault.content_range or whole
-        body = content[first:]
-        self.send_response(status)
+    def _send(self, answer: Answer, fault: Fault, path: str) -> None:
+        body, headers, status = answer.body, dict(answer.headers), answer.status
+        if answer.is_file:
+            body = body if fault.replace_with is None else fault.replace_with
+            headers |= {"ETag": _etag(body), "Accept-Ranges": "bytes"}
+            wanted = re.fullmatch("bytes=([0-9]+)-", self.headers.get("Range", ""))
+            if wanted and self.headers.get("If-Range", headers["ETag"]) == headers["ETag"]:
+                first, size = int(wanted[1]), len(body)
+                if first >= size:
+                    return self._send(Answer(b"", {"Content-Range": f"bytes */{size}"}, 416), Fault(), path)
+                status, body = 206, body[first:]
+                headers["Content-Range"] = fault.content_range or f"bytes {first}-{size - 1}/{size}"
+        self.close_connection = fault.no_length or fault.cut_after is not None
         if not fault.no_length:
             headers["Content-Length"] = str(len(body))
+        self.send_response(status)
         for key, value in headers.items():
             self.send_header(key, value)
         self.end_headers()
-        self.close_connection = fault.no_length
-        self.close_connection |= fault.cut_after is not None
-        if self.command == "GET":
-            self._send_body(body, fault)
-
-    def _send_body(self, body: bytes, fault: Fault) -> None:
-        path = urlsplit(self.path).path
-        body = body[: fault.cut_after]
-        with contextlib.suppress(OSError):  # the client went away
+        body = b"" if self.command == "HEAD" else body[: fault.cut_after]
+        try:
             for start in range(0, len(body), PIECE):
-                self.wfile.write(body[start : start + PIECE])
-                self.hub.count(path, len(body[start : start + PIECE]))
+                piece = body[start : start + PIECE]
+                self.wfile.write(piece)
+                self.hub.count(self.hub.sent, path, len(piece))
                 if self.hub.bytes_per_second:
-                    self.hub.closing.wait(PIECE / self.hub.bytes_per_second)
-            return
-        self.close_connection = True
-
-    def _answer(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
-        self.send_response(status)
-        for key, value in {**(headers or {}), "Content-Length": str(len(body))}.items():
-            self.send_header(key, value)
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
-
-
-def _is_large(path: str) -> bool:
-    """Whether the Hub keeps a file apart from git."""
-    return path.endswith((".parquet", ".safetensors"))
-
-
-def _entries(files: dict[str, bytes]) -> Iterator[dict[str, Any]]:
-    """What the tree route says of the files and their folders."""
-    folders = {path[:at] for path in files for at, letter in enumerate(path) if letter == "/"}
-    yield from ({"type": "directory", "oid": "0" * 40, "size": 0, "path": folder} for folder in sorted(folders))
-    for path, data in sorted(files.items()):
-        git_sha1 = hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
-        entry: dict[str, Any] = {"type": "file", "oid": git_sha1, "size": len(data), "path": path}
-        if _is_large(path):
-            entry["oid"] = "1" * 40  # that of the pointer which git keeps
-            entry["lfs"] = {"oid": hashlib.sha256(data).hexdigest(), "size": len(data), "pointerSize": 134}
-        yield entry
+                    self.hub.closing.wait(len(piece) / self.hub.bytes_per_second)
+        except OSError:  # the client went away
+            self.close_connection = True
+        return None

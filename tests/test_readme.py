@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.hub_server import HubServer
-from tests.hub_uploads import Account
+from tests.hub_server import Account, HubServer
 from tests.object_store import Store, store
 from tests.small_hub import MODEL, SENTENCES, fill
 from tests.test_docs import blocks

@@ -32,8 +32,7 @@ from bertprep.work.layout import MANIFEST
 from bertprep.work.manifest import read_manifest, sha256_of
 from tests.corpora import sums
 from tests.golden import GOLDEN
-from tests.hub_server import Answer, HubServer, use_hub
-from tests.hub_uploads import Account
+from tests.hub_server import Account, Answer, HubServer, use_hub
 from tests.object_store import store
 
 __all__ = ["store"]  # a fixture

@@ -17,8 +17,7 @@ from bertprep.progress import SILENT
 from bertprep.sources.inputs import source_at
 from bertprep.sources.splits import CONVERTED, fetch_split
 from bertprep.work.layout import Workspace
-from tests.hub_server import NOT_LET_IN, HubServer, use_hub
-from tests.hub_uploads import Account
+from tests.hub_server import NOT_LET_IN, Account, HubServer, use_hub
 from tests.small_hub import SENTENCES, bookcorpus_files, parquet, wikipedia_files
 
 WIKIPEDIA = "datasets/wikimedia/wikipedia"
