@@ -1,4 +1,4 @@
-"""Data sets of the `datasets` library, in folders, files and memory, give the shards of the same text in a plain file."""
+"""Data sets of the `datasets` library, in folders, files and memory, give the documents of the same text in a plain file."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,20 +6,20 @@ from typing import Any
 
 import datasets
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import bertprep
 from bertprep.errors import BertprepError, UsageError
 from bertprep.sources import documents as source_documents
-from bertprep.sources import fields, plain_text, readers
-from bertprep.sources.inputs import find_saved, from_memory
-from bertprep.sources.readers import read_arrow, read_json_lines, read_parquet, read_table
+from bertprep.sources import fields
+from bertprep.sources.documents import Source
+from bertprep.sources.inputs import find_saved, find_sources, from_memory
+from bertprep.sources.readers import read_arrow, read_table
 from bertprep.text import shards as text_shards
-from tests.corpora import sums
+from tests.corpora import clean_document, sums
 
-Make = Callable[..., Any]
 PARAGRAPHS = [[f"Der Satz \u201e{n}\u201c, hier. And one more.", f"Paragraph two, {n}."][: n % 3] for n in range(60)]
+DOCUMENTS = ["\n".join(each) for each in PARAGRAPHS if each]
 ROWS = {
     "text": ["\r\n\n ".join(each) or None for each in PARAGRAPHS],
     "id": list(range(60)),
@@ -36,69 +36,57 @@ def made() -> datasets.Dataset:
     return datasets.Dataset.from_dict(ROWS)
 
 
-def shards(workdir: Path, inputs: tuple[Path, ...] = (), **options: Any) -> dict[str, str]:
-    """The sums of the text shards alone."""
-    options.setdefault("shards", 3)
-    bertprep.shard(inputs, workdir=workdir, corpus="mine", **{"workers": 1, **options})
-    return {name: total for name, total in sums(workdir / "sharded").items() if name.endswith(".txt")}
+def save_as_arrow(made: datasets.Dataset, path: Path) -> None:
+    """Write views of text, compressed, some rows a batch."""
+    table = made.data.table.cast(pa.schema([*list(made.data.schema)[:-1], pa.field("text.de", pa.string_view())]))
+    with pa.ipc.new_file(path, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_table(table, max_chunksize=17)
 
 
-@pytest.fixture(scope="module")
-def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    root = tmp_path_factory.mktemp("text")
-    (root / "a.txt").write_text("".join("\n".join(each) + "\n\n" for each in PARAGRAPHS))
-    found = shards(root / "work", (root / "a.txt",))
-    assert len(found) > 2
-    return found
+FILES: dict[str, Callable[[datasets.Dataset, Path], object]] = {
+    "saved": lambda made, path: made.save_to_disk(path),
+    "several-files": lambda made, path: made.save_to_disk(path, num_shards=11),
+    "set.arrow": save_as_arrow,
+    "set.parquet": lambda made, path: made.to_parquet(path, batch_size=7),
+    "set.jsonl.gz": lambda made, path: made.to_json(path, compression="gzip"),
+}
+OBJECTS: dict[str, Callable[[datasets.Dataset], object]] = {
+    "memory": lambda made: made,
+    "table": lambda made: made.data.table,
+    "stream": lambda made: made.to_iterable_dataset(num_shards=4),
+    "stream without features": lambda made: datasets.IterableDatasetDict(
+        train=datasets.IterableDataset.from_generator(lambda: iter(made))
+    ),
+}
 
 
-@pytest.mark.parametrize("field", FIELDS)
-@pytest.mark.parametrize("packing", ["saved", "several files", "dictionary of splits", "arrow", "parquet", "json", "memory"])
-def test_every_way_gives_the_shards_of_the_text(
-    packing: str, field: str, made: datasets.Dataset, expected: dict[str, str], tmp_path: Path
-) -> None:
-    place = tmp_path / "set"
-    given: Any = {"dataset": place}
-    if packing == "saved":
-        made.save_to_disk(place)
-    elif packing == "several files":
-        made.save_to_disk(place, num_shards=11)
-        given = {"inputs": (place,)}
-    elif packing == "dictionary of splits":
-        datasets.DatasetDict(test=made.select(range(3)), train=made).save_to_disk(place)
-    elif packing == "arrow":
-        place = tmp_path / "set.arrow"
-        table = made.data.table.cast(pa.schema([*list(made.data.schema)[:-1], pa.field("text.de", pa.string_view())]))
-        with pa.ipc.new_file(place, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
-            writer.write_table(table, max_chunksize=17)
-        given = {"inputs": (place,)}
-    elif packing == "parquet":
-        place = tmp_path / "set.parquet"
-        made.to_parquet(place, batch_size=7)
-        assert pq.ParquetFile(place).num_row_groups > 5
-        given = {"inputs": (place,)}
-    elif packing == "json":
-        place = tmp_path / "set.jsonl.gz"
-        made.to_json(place, compression="gzip")
-        given = {"inputs": (place,)}
-    else:
-        given = {"dataset": made}
-    assert shards(tmp_path / "work", field=field, **given) == expected
+def sources_of(packing: str, made: datasets.Dataset, folder: Path) -> Callable[[str], list[Source]]:
+    """Write a data set, and return a function that finds a field of it."""
+    if packing in OBJECTS:
+        return lambda field: from_memory(OBJECTS[packing](made), None, field)
+    FILES[packing](made, folder / packing)
+    return lambda field: find_sources([folder / packing], field=field, one_document=False)
 
 
-@pytest.mark.parametrize("field", FIELDS)
-def test_streams_are_read_once(field: str, made: datasets.Dataset, expected: dict[str, str], tmp_path: Path) -> None:
-    read = []
+def texts_of(sources: list[Source]) -> list[str]:
+    return [text for source in sources for text in (source.texts() if source.is_stream else source.documents())]
 
-    def generate() -> Any:
-        for row in made:
-            read.append(row["id"])
-            yield row
 
-    streams = datasets.IterableDatasetDict(train=datasets.IterableDataset.from_generator(generate))
-    assert shards(tmp_path, dataset=streams, field=field) == expected
-    assert read == list(range(60))
-    assert shards(tmp_path, dataset=made.to_iterable_dataset(num_shards=4), field=field) == expected
+@pytest.mark.parametrize("packing", [*FILES, *OBJECTS])
+def test_every_way_gives_the_same_documents_or_names_the_fields(packing: str, made: datasets.Dataset, tmp_path: Path) -> None:
+    find = sources_of(packing, made, tmp_path)
+    for field in FIELDS:
+        texts = texts_of(find(field))
+        assert len(texts) == 60
+        assert [document for text in texts if (document := clean_document(text))] == DOCUMENTS
+    for field in ("body", "nested.fr", "text.en", "id.text", "", "."):
+        with pytest.raises(UsageError, match=f"has no (field|column) '{field}', but '|column 'id' is of type int64"):
+            texts_of(find(field))
+    for field, found in ("nested.parts.n", "int "), ("nested.parts", "dict "), ("nested", "dict "):
+        with pytest.raises(BertprepError, match=rf"(row|line) \d+: field '{field}': expected text, found {found}.*'nested.en'"):
+            texts_of(find(field))
+    with pytest.raises(BertprepError, match=r"(column 'id' is of type int64, |field 'id': )expected text"):
+        texts_of(find("id"))
 
 
 NUMBERED = pa.dictionary(pa.int8(), pa.string())
@@ -119,16 +107,29 @@ def test_every_type_that_holds_text(kind: pa.DataType) -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_workers_clean_what_one_process_reads(
-    workers: int, made: datasets.Dataset, expected: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_shards_of_a_stream_are_those_of_a_file_and_it_is_read_once(
+    workers: int, made: datasets.Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(source_documents, "BATCH_TEXT_BYTES", 300)
     monkeypatch.setattr(text_shards, "PIECE_BYTES", 300)
-    cut = datasets.IterableDataset.from_generator(lambda: iter([*made.select(range(30)), {"text": 5}]))
+    read: list[int] = []
+
+    def shards(name: str, generate: Any = None, *inputs: Path) -> dict[str, str]:
+        stream = generate and datasets.IterableDataset.from_generator(generate)
+        bertprep.shard(inputs, dataset=stream, corpus="mine", shards=3, workers=workers, workdir=tmp_path / name)
+        return {path: total for path, total in sums(tmp_path / name / "sharded").items() if path.endswith(".txt")}
+
+    def rows() -> Any:
+        for row in made:
+            read.append(row["id"])
+            yield row
+
+    (tmp_path / "a.txt").write_text("\n\n".join(DOCUMENTS))
     with pytest.raises(BertprepError, match=r"^dataset: row 30: field 'text': expected text, found int 5"):
-        shards(tmp_path, dataset=cut, workers=workers)
-    assert not list((tmp_path / "sharded").rglob("*.arrow"))
-    assert shards(tmp_path, dataset=made, workers=workers) == expected
+        shards("stream", lambda: iter([*made.select(range(30)), {"text": 5}]))
+    assert not list((tmp_path / "stream" / "sharded").rglob("*.arrow"))
+    assert shards("stream", rows) == shards("file", None, tmp_path / "a.txt")
+    assert read == list(range(60))
 
 
 TABLE = (
@@ -148,56 +149,12 @@ TABLE = (
 )
 
 
-@pytest.mark.parametrize(("name", "separator"), [("a.csv", ","), ("a.tsv", "\t")])
-def test_tables_are_read_as_datasets_reads_them(name: str, separator: str, tmp_path: Path) -> None:
-    content = TABLE.replace(",", separator)
-    (tmp_path / name).write_text(content, newline="")
-    table = datasets.load_dataset(
-        "csv", data_files=str(tmp_path / name), sep=separator, cache_dir=tmp_path / "c", split="train"
-    )
-    texts = [text or "" for text in table["text"]]
-    ours = list(read_table(str(tmp_path / name), "text", separator))
-    assert [text for text in ours if text not in ("", "NA")] == [text for text in texts if text]
+def test_tables_are_read_as_datasets_reads_them(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(TABLE, newline="")
+    table = datasets.load_dataset("csv", data_files=str(tmp_path / "a.csv"), cache_dir=tmp_path / "c", split="train")
+    ours = list(read_table(str(tmp_path / "a.csv"), "text", ","))
+    assert [text for text in ours if text not in ("", "NA")] == [text for text in table["text"] if text]
     assert (len(ours), ours.count(""), ours.count("NA")) == (10, 1, 1)  # a document may be the word NA
-
-
-COLUMNS = "'text', 'id', 'lines', 'nested', 'text.de'"
-
-
-@pytest.mark.parametrize("way", ["arrow", "parquet", "json", "memory", "table", "stream", "stream without features"])
-def test_a_field_without_text_is_named_with_those_that_have_it(way: str, made: datasets.Dataset, tmp_path: Path) -> None:
-    path = str(tmp_path / "a")
-
-    def read(field: str) -> Any:
-        if way == "parquet":
-            made.to_parquet(path)
-            return list(read_parquet(path, field))
-        if way == "json":
-            made.select([2]).to_json(path)
-            return list(read_json_lines(path, field))
-        if way == "arrow":
-            made.save_to_disk(path)
-            (source,) = find_saved(Path(path), None, field)
-            return list(read_arrow(source.location, field))
-        streams = {"memory": made, "table": made.data.table, "stream": made.to_iterable_dataset()}
-        stream = streams.get(way) or datasets.IterableDataset.from_generator(lambda: iter(made.select([2])))
-        (source,) = from_memory(stream, None, field)
-        return list(source.texts())
-
-    by_row = way in ("json", "stream without features")
-    assert len(read("nested.parts.s")) in (1, 60)
-    for field in ("body", "nested.fr", "text.en", "id.text", "", "."):
-        with pytest.raises(UsageError, match=f"has no (field|column) '{field}', but |column 'id' is of type int64"):
-            read(field)
-    for field, found in ("nested.parts.n", "int "), ("nested.parts", "dict "), ("nested", "dict "):
-        with pytest.raises(BertprepError, match=rf"(row|line) \d+: field '{field}': expected text, found {found}") as error:
-            read(field)
-        assert "'nested.en'" in str(error.value)
-    with pytest.raises(BertprepError, match=r"(column 'id' is of type int64, |field 'id': )expected text"):
-        read("id")
-    if not by_row:
-        with pytest.raises(UsageError, match=f"has no column 'body', but {COLUMNS}; name the one with the text by --field"):
-            read("body")
 
 
 def test_splits(made: datasets.Dataset, tmp_path: Path) -> None:
@@ -223,66 +180,34 @@ def test_splits(made: datasets.Dataset, tmp_path: Path) -> None:
 
 
 BROKEN_STATES = {
-    "no JSON": ("{", "is not as save_to_disk writes it .*; copy or save the data set again"),
-    "a list": ("[]", "is not as save_to_disk writes it .*list indices must be"),
-    "no files": ('{"_data_files": []}', "lists no files"),
-    "not names": ('{"_data_files": [5]}', "is not as save_to_disk writes it .*not subscriptable"),
-    "up": ('{"_data_files": [{"filename": "../a.arrow"}]}', r'"\.\./a\.arrow" is not the name of a file'),
-    "absolute": ('{"_data_files": [{"filename": "/dev/zero"}]}', "is not the name of a file"),
-    "absent": ('{"_data_files": [{"filename": "a.arrow"}]}', r"a\.arrow: is missing, but state\.json lists it"),
-    "huge": (" " * ((64 << 20) + 1), "it has 67,108,865 bytes, expected at most"),
-    "indices": ('{"_data_files": [], "_indices_files": [{"filename": "b.arrow"}]}', r"save it again: .*flatten_indices\(\)"),
+    "{": "is not as save_to_disk writes it .*; copy or save the data set again",
+    "[]": "is not as save_to_disk writes it .*list indices must be",
+    '{"_data_files": []}': "lists no files",
+    '{"_data_files": [5]}': "is not as save_to_disk writes it .*not subscriptable",
+    '{"_data_files": [{"filename": "../a.arrow"}]}': r'"\.\./a\.arrow" is not the name of a file',
+    '{"_data_files": [{"filename": "/dev/zero"}]}': "is not the name of a file",
+    '{"_data_files": [{"filename": "a.arrow"}]}': r"a\.arrow: is missing, but state\.json lists it",
+    '{"_data_files": [], "_indices_files": [{"filename": "b.arrow"}]}': r"save it again: .*flatten_indices\(\)",
 }
 
 
-@pytest.mark.parametrize("name", BROKEN_STATES)
-def test_a_folder_that_is_damaged_or_hostile_is_refused(name: str, tmp_path: Path) -> None:
-    content, message = BROKEN_STATES[name]
+@pytest.mark.parametrize("content", BROKEN_STATES)
+def test_a_folder_that_is_corrupt_or_untrusted_is_one_line(content: str, tmp_path: Path) -> None:
     (tmp_path / "state.json").write_text(content)
-    with pytest.raises(BertprepError, match=f"{tmp_path}.*{message}") as error:
+    with pytest.raises(BertprepError, match=f"{tmp_path}.*{BROKEN_STATES[content]}") as error:
         find_saved(tmp_path, None, "text")
     assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("make", [pa.ipc.new_stream, pa.ipc.new_file])
-def test_a_cut_arrow_file_is_refused_wherever_it_is_cut(make: Make, tmp_path: Path) -> None:
-    table = pa.table({"text": ["One.", "Two."]})
-    path = tmp_path / "a.arrow"
+def test_a_truncated_arrow_file_is_refused_wherever_it_is_cut(make: Callable[..., Any], tmp_path: Path) -> None:
+    table, path = pa.table({"text": ["One.", "Two."]}), tmp_path / "a.arrow"
     with make(path, table.schema) as writer:
         writer.write_table(table, max_chunksize=1)
-    whole = path.read_bytes()
-    assert list(read_arrow(str(path), "text")) == ["One.", "Two."]
-    for content in (*(whole[:size] for size in range(0, len(whole), 4)), whole + b"\0"):
-        path.write_bytes(content)
+    content = path.read_bytes()
+    for broken in (*(content[:size] for size in range(0, len(content), 4)), content + b"\0"):
+        path.write_bytes(broken)
         with pytest.raises(
             BertprepError, match=rf"^{path}: cannot be read as Arrow: .+; is it whole\? write or fetch it again$"
         ):
             list(read_arrow(str(path), "text"))
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"id,text\n1,One.\n2,Two,and more.\n", "line 3: expected 2 cells as in the first line, found 3; put text with"),
-        (b'id,text\n1,"One.\nStill."\n2\n', "line 4: expected 2 cells as in the first line, found 1; put text with"),
-        (b'id,text\n1,One.\n2,"Two.\n3,Three.\n', "line 3: has a quote that no other one closes; is the file whole?"),
-        (b"id,text\n1,One.\n2,T\0wo.\n", "line 3: has a zero byte, which text has not"),
-        (b"id,text\n1,One.\n2,T\xffwo.\n", "line 3: expected UTF-8, found 0xff"),
-        (b"id,text\n1,One.\r2,Two.\n", "line 2: cannot be read as a table: new-line character seen in unquoted field"),
-        (b"id,body\n1,One.\n", "has no column 'text', but 'id', 'body'; name the one with the text by --field"),
-        (b"", "has no column 'text', but none; name the one"),
-        (b'id,text\n1,"' + 300 * b"word\n" + b'"\n', "line 2: cannot be read as a table: field larger than field limit"),
-        (b'id,text\n1,"' + 300 * b"word " + b'"\n', "line 2: it is longer than 1,000 bytes"),
-    ],
-)
-def test_a_table_that_cannot_be_read_is_named_by_its_line(
-    content: bytes, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for module in plain_text, readers:
-        monkeypatch.setattr(module, "MAX_DOCUMENT_BYTES", 1000)
-    path = tmp_path / "a.csv"
-    path.write_bytes(content)
-    with pytest.raises(BertprepError) as error:
-        list(read_table(str(path), "text", ","))
-    assert str(error.value).startswith(f"{path}: {message}")
-    assert "\n" not in str(error.value)

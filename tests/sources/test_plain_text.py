@@ -85,22 +85,14 @@ def test_pieces_match_reading_by_line(
     assert empty >= expected_empty  # white space between two blank lines may count too
 
 
-def test_invalid_utf8_is_reported_with_file_and_offset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plain_text, "BLOCK_BYTES", 4)  # the offset counts from the start of the file, not of a block
-    path = write(tmp_path, b"One.\n\nNa\xefve.\n")
-    with pytest.raises(BertprepError) as error:
-        documents_of(path)
-    assert str(error.value) == (
-        f"{path}: byte 8: expected UTF-8, found 0xef (invalid continuation byte); "
-        "convert the file, for example with iconv -t UTF-8"
-    )
-    with pytest.raises(BertprepError, match=r"byte 4: expected UTF-8, found 0xc3 \(unexpected end of data\)"):
-        documents_of(write(tmp_path, b"Caf\n\xc3"))
-
-
-def test_a_file_can_be_one_document(tmp_path: Path) -> None:
-    path = write(tmp_path, "\ufeffCall me Ishmael.\n\n\nSome years ago.\n\n")
-    assert documents_of(path, one_document=True) == ["Call me Ishmael.\n\n\nSome years ago."]
+def test_invalid_utf8_is_reported_by_its_offset_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plain_text, "BLOCK_BYTES", 4)  # the offset is not that in a block
+    for text, message in (
+        (b"One.\n\nNa\xefve.\n", r"byte 8: expected UTF-8, found 0xef \(invalid continuation byte\)"),
+        (b"Caf\n\xc3", r"byte 4: expected UTF-8, found 0xc3 \(unexpected end of data\)"),
+    ):
+        with pytest.raises(BertprepError, match=message):
+            documents_of(write(tmp_path, text))
 
 
 def test_a_file_that_changes_during_a_run_is_named(tmp_path: Path) -> None:

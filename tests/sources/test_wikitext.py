@@ -105,31 +105,25 @@ It goes on."""
     assert to_prose(wikitext, ENGLISH).split("\n") == expected
 
 
-@pytest.mark.parametrize(
-    ("wikitext", "prose"),
-    [
-        (
-            "[[Datei:Hund.jpg|mini|Ein [[Haushund|Hund]] im Garten.]]\nDer '''Hund''' ({{laS|Canis}}) ist ein [[Haustier]]."
-            "<ref>S.&nbsp;5.</ref>\n== Einzelnachweise ==\n* Ein Buch, Berlin 1990.\n[[Kategorie:Hund| ]]\n[[en:Dog]]",
-            "Der Hund ist ein Haustier.",
-        ),
-        (
-            "[[Fichier:Iliade.jpg|vignette|Une page.]]\nL'''Iliade'' ({{lang|grc|Ἰλιάς}}) est une [[épopée]].\n[[Catégorie:X]]",
-            "L'Iliade (Ἰλιάς) est une épopée.",
-        ),
-        (
-            "[[文件:B.jpg|thumb|街道。]]\n'''北京'''是[[中国|中华]]的首都。\n== 参考文献 ==\n* 某书，1990年。",
-            "北京是中华的首都。",
-        ),
-        (
-            "[[ملف:C.jpg|تصغير|صورة.]]\n'''القاهرة''' عاصمة [[مصر]]. هل زرتها؟<ref>م</ref>\n== مراجع ==\n* كتاب.",
-            "القاهرة عاصمة مصر. هل زرتها؟",
-        ),
-        ("'''दिल्ली''' [[भारत]] की राजधानी है।<ref>स्रोत</ref>\n* लाल किला\n[[श्रेणी:दिल्ली]]", "दिल्ली भारत की राजधानी है।"),
-    ],
-)
-def test_other_languages(wikitext: str, prose: str) -> None:
-    assert to_prose(wikitext, OTHERS) == prose
+OTHER_LANGUAGES = {
+    "[[Datei:Hund.jpg|mini|Ein [[Haushund|Hund]] im Garten.]]\nDer '''Hund''' ({{laS|Canis}}) ist ein [[Haustier]]."
+    "<ref>S.&nbsp;5.</ref>\n== Einzelnachweise ==\n* Ein Buch, Berlin 1990.\n[[Kategorie:Hund| ]]\n[[en:Dog]]": (
+        "Der Hund ist ein Haustier."
+    ),
+    "[[Fichier:Iliade.jpg|vignette|Une page.]]\nL'''Iliade'' ({{lang|grc|Ἰλιάς}}) est une [[épopée]].\n[[Catégorie:X]]": (
+        "L'Iliade (Ἰλιάς) est une épopée."
+    ),
+    "[[文件:B.jpg|thumb|街道。]]\n'''北京'''是[[中国|中华]]的首都。\n== 参考文献 ==\n* 某书，1990年。": "北京是中华的首都。",
+    "[[ملف:C.jpg|تصغير|صورة.]]\n'''القاهرة''' عاصمة [[مصر]]. هل زرتها؟<ref>م</ref>\n== مراجع ==\n* كتاب.": (
+        "القاهرة عاصمة مصر. هل زرتها؟"
+    ),
+    "'''दिल्ली''' [[भारत]] की राजधानी है।<ref>स्रोत</ref>\n* लाल किला\n[[श्रेणी:दिल्ली]]": "दिल्ली भारत की राजधानी है।",
+}
+
+
+@pytest.mark.parametrize("wikitext", OTHER_LANGUAGES)
+def test_other_languages(wikitext: str) -> None:
+    assert to_prose(wikitext, OTHERS) == OTHER_LANGUAGES[wikitext]
 
 
 REPEATED = {
