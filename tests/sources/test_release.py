@@ -17,17 +17,11 @@ from tests.small_hub import release_files
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
     """A downloaded model."""
-    folder = tmp_path / "weights" / "bert"
-    folder.mkdir(parents=True)
-    for name, content in release_files().items():
-        if "/" not in name:
-            (folder / name).write_bytes(content)
+    (folder := tmp_path / "weights" / "bert").mkdir(parents=True)
+    for name in ("config.json", "vocab.txt", "model.safetensors"):
+        (folder / name).write_bytes(release_files()[name])
     write_bert_config(folder)
     return folder
-
-
-def change(config: Path, **values: Any) -> None:
-    config.write_text(json.dumps({**json.loads(config.read_bytes()), **values}))
 
 
 @pytest.mark.tensorflow
@@ -54,18 +48,22 @@ def test_without_tensorflow_a_line_says_what_adds_the_checkpoint(
     assert "bert_model.ckpt: not written, it needs TensorFlow; pip install '.[tensorflow]'" in line
 
 
-def test_a_model_without_its_encoder_is_refused(source: Path, tmp_path: Path) -> None:
-    change(source / "bert_config.json", num_hidden_layers=3)
-    with pytest.raises(BertprepError, match=r"model\.safetensors: lacks 16 of the model's 62 variables: bert\.encoder"):
+@pytest.mark.parametrize(
+    ("layers", "message"),
+    [
+        (3, r"model\.safetensors: lacks 16 of the model's 62 variables: bert\.encoder"),
+        *(
+            (layers, r"bert_config\.json: num_hidden_layers is .*, expected 1 to 1,000; download")
+            for layers in (10**12, 0, "12", True)
+        ),
+    ],
+)
+def test_a_model_that_is_not_its_configurations_is_refused(layers: Any, message: str, source: Path, tmp_path: Path) -> None:
+    config = source / "bert_config.json"
+    config.write_text(json.dumps({**json.loads(config.read_bytes()), "num_hidden_layers": layers}))
+    with pytest.raises(BertprepError, match=message):
         write_release(source, tmp_path / "release", [])
     assert not (tmp_path / "release").exists()
-
-
-@pytest.mark.parametrize("layers", [10**12, 0, "12", None, True])
-def test_sizes_that_no_model_has_are_refused(layers: Any, source: Path, tmp_path: Path) -> None:
-    change(source / "bert_config.json", num_hidden_layers=layers)
-    with pytest.raises(BertprepError, match=r"bert_config\.json: num_hidden_layers is .*, expected 1 to 1,000; download"):
-        write_release(source, tmp_path / "release", [])
 
 
 def test_what_leads_to_the_same_bytes_is_left_as_it_is(source: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from huggingface_hub import constants
 
 from bertprep import shard
-from bertprep.errors import BertprepError, UsageError
+from bertprep.errors import BertprepError
 from bertprep.progress import SILENT
 from bertprep.sources.inputs import source_at
 from bertprep.sources.splits import CONVERTED, fetch_split
@@ -77,18 +77,13 @@ def test_a_split_is_fetched_once_and_then_read_offline(hub: HubServer, tmp_path:
     assert not hub.asked
 
 
-def lines(*sentences: str) -> bytes:
-    return b"".join(json.dumps({"text": sentence}).encode() + b"\n" for sentence in sentences)
-
-
 def files(*paths: str) -> dict[str, bytes]:
-    """Files with their own names as text."""
-    return {
-        path: lines(path) if path.endswith(".jsonl") else parquet([{"text": path}]) if path.endswith(".parquet") else b"{}"
-        for path in paths
-    }
+    """Return files with their own names as text."""
+    line = '{{"text": "{}"}}\n'.format
+    return {path: parquet([{"text": path}]) if path.endswith(".parquet") else line(path).encode() for path in paths}
 
 
+# Files of a repository, and the splits that are requested of it: configuration, split, and what `datasets` is told besides
 LAYOUTS: dict[str, tuple[dict[str, bytes], list[tuple[str | None, str, dict[str, Any]]]]] = {
     "card/patterns": (
         {"README.md": CARD, **files("data/b.parquet", "data/a.parquet", "data/c/d.parquet", "test.parquet", "other/x.parquet")},
@@ -107,6 +102,13 @@ LAYOUTS: dict[str, tuple[dict[str, bytes], list[tuple[str | None, str, dict[str,
         files("de/train-00000-of-00001.parquet", "en/train-00000-of-00001.parquet"),
         [("de", "train", {"data_dir": "de"}), (None, "train", {})],
     ),
+    "some/script": (
+        {"script.py": b"raise SystemExit", **files("data/other.jsonl")},
+        [
+            (None, "train", {"data_dir": "plain_text", "revision": CONVERTED}),
+            ("plain_text", "test", {"data_dir": "plain_text", "revision": CONVERTED}),
+        ],
+    ),
 }
 CONVERSION = files("plain_text/train/0000.parquet", "plain_text/train/0001.parquet", "plain_text/test/0000.parquet")
 LOAD = """
@@ -124,14 +126,10 @@ os._exit(0)  # Arrow's threads may abort an interpreter that ends by itself
 
 
 def test_the_same_rows_as_datasets_in_the_same_order(hub: HubServer, tmp_path: Path) -> None:
-    requests: list[tuple[str, str | None, str, dict[str, Any]]] = []
-    for name, (content, splits) in LAYOUTS.items():
+    for name, (content, _) in LAYOUTS.items():
         hub.put(f"datasets/{name}", {"README.md": b"# Texts", **content})
-        requests += [(name, *split) for split in splits]
-    hub.put("datasets/some/script", {"script.py": b"raise SystemExit", "data/other.jsonl": lines("not this")})
     hub.put("datasets/some/script", CONVERSION, revision=CONVERTED)
-    converted = {"data_dir": "plain_text", "revision": CONVERTED}
-    requests += [("some/script", None, "train", converted), ("some/script", "plain_text", "test", converted)]
+    requests = [(name, *split) for name, (_, splits) in LAYOUTS.items() for split in splits]
     environment = {**os.environ, "HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "home"), "HF_HUB_DISABLE_XET": "1"}
     given = json.dumps([(name, {"split": split, **options}) for name, _, split, options in requests])
     command = [sys.executable, "-c", LOAD, tmp_path / "cache"]
@@ -159,37 +157,40 @@ def test_the_conversion_is_read_where_the_repository_has_a_script(
     assert "datasets/some/books: only the first few GB of its split train are converted" in capsys.readouterr().err
 
 
-def test_what_does_not_exist_is_named_with_what_does(hub: HubServer, tmp_path: Path) -> None:
-    assert "'small', 'other'" in complaint(tmp_path, dataset="some/texts")
-    assert "BuilderConfig 'big' not found. Available: ['small', 'other']" in complaint(tmp_path, dataset="some/texts:big")
-    assert complaint(tmp_path, dataset="some/texts:small", split="dev").endswith("has no split dev; there is train, test")
-    assert "it does not exist, or is not open to this token" in complaint(tmp_path, dataset="some/none")
-    hub.put("datasets/some/sounds", {"train/a.wav": b"RIFF", "train/b.wav": b"RIFF"})
-    assert "--dataset some/sounds: holds audiofolder, and arrow, csv, json" in complaint(tmp_path, dataset="some/sounds")
-    outside = b"---\nconfigs:\n- {config_name: x, data_files: 'hf://datasets/some/one/a.parquet'}\n---\n"
-    hub.put("datasets/some/one", {"a.parquet": texts(1)})
-    hub.put("datasets/some/outside", {"README.md": outside})
-    assert "Data files don't belong to some/outside" in complaint(tmp_path, dataset="some/outside")
-    hub.put("datasets/some/broken", {"README.md": b"---\nconfigs: [{config_name: 5, data_files: {}}]\n---\n", "a.parquet": b""})
-    complaint(tmp_path, dataset="some/broken")
-    assert not list(tmp_path.rglob("listing.json"))
+OUTSIDE = b"---\nconfigs:\n- {config_name: x, data_files: 'hf://datasets/some/one/a.parquet'}\n---\n"
+BROKEN = b"---\nconfigs: [{config_name: 5, data_files: {}}]\n---\n"
+REFUSED: list[tuple[str, str | None, dict[str, bytes], str]] = [
+    ("some/texts", None, {}, "'small', 'other'"),
+    ("some/texts:big", None, {}, "BuilderConfig 'big' not found. Available: ['small', 'other']"),
+    ("some/texts:small", "dev", {}, "has no split dev; there is train, test"),
+    ("some/none", None, {}, "it does not exist, or is not open to this token"),
+    (
+        "some/sounds",
+        None,
+        files("train/a.wav", "train/b.wav"),
+        "--dataset some/sounds: holds audiofolder, and arrow, csv, json",
+    ),
+    ("some/outside", None, {"README.md": OUTSIDE}, "Data files don't belong to some/outside"),
+    ("some/broken", None, {"README.md": BROKEN, "a.parquet": b""}, "--dataset some/broken: "),
+]
+WRONG: list[tuple[str, str | None, dict[str, bytes], str]] = [
+    ("x", None, {}, "--dataset x: is neither a folder nor the name of a data set"),
+    ("a/b:", None, {}, "--dataset a/b:: is neither"),
+    ("../up", None, {}, "is neither a folder"),
+    ("some/texts", "train[:10%]", {}, "--split train[:10%]: is not the name of a split"),
+]
 
 
-@pytest.mark.parametrize(
-    ("name", "split", "message"),
-    [
-        ("x", None, "--dataset x: is neither a folder nor the name of a data set"),
-        ("a/b:", None, "--dataset a/b:: is neither"),
-        ("../up", None, "is neither a folder"),
-        ("some/texts", "train[:10%]", r"--split train\[:10%\]: is not the name of a split"),
-    ],
-)
-def test_wrong_requests_are_refused_without_a_request(
-    name: str, split: str | None, message: str, hub: HubServer, tmp_path: Path
+@pytest.mark.parametrize(("name", "split", "content", "message"), [*REFUSED, *WRONG])
+def test_what_is_not_there_is_one_line_and_writes_nothing(
+    name: str, split: str | None, content: dict[str, bytes], message: str, hub: HubServer, tmp_path: Path
 ) -> None:
-    with pytest.raises(UsageError, match=message):
-        shard(dataset=name, split=split, workdir=tmp_path)
-    assert not hub.asked
+    hub.put("datasets/some/one", {"a.parquet": texts(1)})
+    if content:
+        hub.put(f"datasets/{name}", content)
+    assert message in complaint(tmp_path, dataset=name, split=split)
+    assert not list(tmp_path.rglob("listing.json"))
+    assert bool(hub.asked) == ((name, split, content, message) in REFUSED)
 
 
 def test_gated_and_private_data_sets_say_what_to_do(hub: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

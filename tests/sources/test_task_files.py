@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from bertprep.errors import BertprepError, UsageError
 from bertprep.sources.task_files import write_glue, write_squad
 from bertprep.tasks.glue import find_task
+from tests.small_hub import parquet
 
 ANSWERS = pa.struct([("text", pa.list_(pa.string())), ("answer_start", pa.list_(pa.int32()))])
 SCHEMA = pa.schema(
@@ -35,14 +35,16 @@ PUBLISHED = {
 
 
 def rows_of(published: str) -> list[dict[str, Any]]:
-    """The rows that the Hub has for a published file."""
+    """Return the rows that the Hub has for a published file."""
     return [
-        row(question["id"], article["title"], paragraph["context"], question["question"])
-        | {"answers": {key: [answer[key] for answer in question["answers"]] for key in ("text", "answer_start")}}
+        row(
+            question["id"], article["title"], paragraph["context"], question["question"],
+            **{key: [answer[key] for answer in question["answers"]] for key in ("text", "answer_start")},
+        )
         for article in json.loads(published)["data"]
         for paragraph in article["paragraphs"]
         for question in paragraph["qas"]
-    ]
+    ]  # fmt: skip
 
 
 def row(identifier: str, title: str, context: str, question: str = "?", **answers: Any) -> dict[str, Any]:
@@ -50,18 +52,19 @@ def row(identifier: str, title: str, context: str, question: str = "?", **answer
     return {"id": identifier, "title": title, "context": context, "question": question, "answers": found}
 
 
-def squad(folder: Path, rows: list[dict[str, Any]]) -> Path:
-    """A folder as it is on the Hub; returns the file of training."""
-    (folder / "plain_text").mkdir(parents=True, exist_ok=True)
-    for split in ("validation", "train"):
-        path = folder / "plain_text" / f"{split}-00000-of-00001.parquet"
-        pq.write_table(pa.Table.from_pylist(rows, SCHEMA), path)
+def squad(folder: Path, rows: list[dict[str, Any]], *more: dict[str, Any]) -> Path:
+    """Write a folder as it is on the Hub, with `more` rows in a second file for training; returns the first."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in ("validation-00000-of-00001", rows), ("train-00001-of-00002", more), ("train-00000-of-00002", rows):
+        if content:
+            path = folder / f"{name}.parquet"
+            path.write_bytes(parquet([*content], SCHEMA))
     return path
 
 
 @pytest.mark.parametrize("version", PUBLISHED)
 def test_squad_is_the_published_file_again(version: str, tmp_path: Path) -> None:
-    squad(tmp_path / "parquet", rows_of(PUBLISHED[version]))
+    squad(tmp_path / "parquet/plain_text", rows_of(PUBLISHED[version]))
     names = [f"dev-{version}.json", f"evaluate-{version}.py", f"train-{version}.json"]
     for spoil in (None, *names):  # a second run keeps correct files and repairs others
         if spoil:
@@ -77,9 +80,8 @@ def test_squad_is_the_published_file_again(version: str, tmp_path: Path) -> None
 
 
 def test_a_title_or_context_that_comes_again_joins_its_group_and_titles_share_none(tmp_path: Path) -> None:
-    rows = [row("1", "A", "One."), row("2", "B", "One."), row("3", "A", "Two."), row("4", "A", "One."), row("5", "B", "One.")]
-    train = squad(tmp_path / "parquet", rows[:3])
-    pq.write_table(pa.Table.from_pylist(rows[3:], SCHEMA), train.with_name("train-00001-of-00002.parquet"))
+    rows = [row("1", "A", "One."), row("2", "B", "One."), row("3", "A", "Two.")]
+    squad(tmp_path / "parquet", rows, row("4", "A", "One."), row("5", "B", "One."))
     write_squad(tmp_path / "parquet", tmp_path, "v2.0")
     groups = [
         (article["title"], paragraph["context"], [qa["id"] for qa in paragraph["qas"]])
@@ -90,7 +92,7 @@ def test_a_title_or_context_that_comes_again_joins_its_group_and_titles_share_no
 
 
 @pytest.mark.parametrize(
-    ("wrong", "version", "says"),
+    ("wrong", "version", "message"),
     [
         (row("x", "T", "Some."), "v1.1", "question 'x' has no answer, and v1.1 has one for each; is this v2.0?"),
         (row("x", "T", "Some.", text=[""], answer_start=[0]), "v2.0", "its answer '' is not at character 0 of the context"),
@@ -102,163 +104,126 @@ def test_a_title_or_context_that_comes_again_joins_its_group_and_titles_share_no
         (row("x", "T", "t") | {"context": None}, "v2.0", "column context is NoneType, expected str"),
     ],
 )
-def test_a_wrong_row_of_squad_is_named_with_its_file(wrong: dict[str, Any], version: str, says: str, tmp_path: Path) -> None:
+def test_a_wrong_row_of_squad_is_named_with_its_file(wrong: dict[str, Any], version: str, message: str, tmp_path: Path) -> None:
     right = row("ok", "T", "Some text.", text=["text"], answer_start=[5])
     train = squad(tmp_path / "parquet", [right] * 300 + [wrong])  # in the second batch
     with pytest.raises(BertprepError) as error:
         write_squad(tmp_path / "parquet", tmp_path / "out", version)
     assert str(error.value).startswith(f"{train}: row 300 (from 0): ")
-    assert says in str(error.value)
+    assert message in str(error.value)
     assert "\n" not in str(error.value)
     assert not (tmp_path / "out").exists()
 
 
-# The Hub's columns of texts and names of labels (none: a score), and the lines of train.tsv, dev.tsv and of test.tsv
-GLUE: dict[str, tuple[str, str, list[str], list[str]]] = {
-    "cola": ("sentence", "unacceptable acceptable", ["\t0\t\tA0", "\t1\t\tA1"], ["index\tsentence", "0\tA0", "7\tA1"]),
-    "sst2": (
-        "sentence", "negative positive", ["sentence\tlabel", "A0\t0", "A1\t1"], ["index\tsentence", "0\tA0", "7\tA1"],
-    ),
-    "mrpc": (
-        "sentence1 sentence2", "not_equivalent equivalent",
-        ["Quality\t#1 ID\t#2 ID\t#1 String\t#2 String", "0\t\t\tA0\tB0", "1\t\t\tA1\tB1"],
-        ["index\t#1 ID\t#2 ID\t#1 String\t#2 String", "0\t\t\tA0\tB0", "7\t\t\tA1\tB1"],
-    ),
-    "qqp": (
-        "question1 question2", "not_duplicate duplicate",
-        ["id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate", "0\t\t\tA0\tB0\t0", "7\t\t\tA1\tB1\t1"],
-        ["id\tquestion1\tquestion2", "0\tA0\tB0", "7\tA1\tB1"],
-    ),
-    "stsb": (
-        "sentence1 sentence2", "",
-        [
-            "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore",
-            "0\t\t\t\t\t\t\tA0\tB0\t0.056", "7\t\t\t\t\t\t\tA1\tB1\t3.769",
-        ],
-        [
-            "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2",
-            "0\t\t\t\t\t\t\tA0\tB0", "7\t\t\t\t\t\t\tA1\tB1",
-        ],
-    ),
-    "qnli": (
-        "question sentence", "entailment not_entailment",
-        ["index\tquestion\tsentence\tlabel", "0\tA0\tB0\tentailment", "7\tA1\tB1\tnot_entailment"],
-        ["index\tquestion\tsentence", "0\tA0\tB0", "7\tA1\tB1"],
-    ),
-    "rte": (
-        "sentence1 sentence2", "entailment not_entailment",
-        ["index\tsentence1\tsentence2\tlabel", "0\tA0\tB0\tentailment", "7\tA1\tB1\tnot_entailment"],
-        ["index\tsentence1\tsentence2", "0\tA0\tB0", "7\tA1\tB1"],
-    ),
-    "wnli": (
-        "sentence1 sentence2", "not_entailment entailment",
-        ["index\tsentence1\tsentence2\tlabel", "0\tA0\tB0\t0", "7\tA1\tB1\t1"],
-        ["index\tsentence1\tsentence2", "0\tA0\tB0", "7\tA1\tB1"],
-    ),
+PAIR = "sentence1,sentence2"
+PARSES = "sentence1_binary_parse,sentence2_binary_parse,sentence1_parse,sentence2_parse"
+NLI_PAIR = f"index,promptID,pairID,genre,{PARSES},{PAIR}"
+NLI_DEV = f"{NLI_PAIR},label1,label2,label3,label4,label5,gold_label"
+STSB = "index,genre,filename,year,old_index,source1,source2,sentence1,sentence2"
+Files = dict[str, tuple[str, str]]  # split on the Hub -> file, columns
+
+
+def three(labelled: str, unlabelled: str) -> Files:
+    return {"train": ("train", labelled), "validation": ("dev", labelled), "test": ("test", unlabelled)}
+
+
+# The Hub's columns of texts, those of the files, their column of the label, its names on the Hub (none: a score) and there
+GLUE: dict[str, tuple[str, str, str, str, str, Files]] = {
+    "cola": ("sentence", "sentence", "label", "unacceptable,acceptable", "0,1",
+             three("source,label,star,sentence", "index,sentence")),
+    "sst2": ("sentence", "sentence", "label", "negative,positive", "0,1", three("sentence,label", "index,sentence")),
+    "mrpc": (PAIR, "#1 String,#2 String", "Quality", "not_equivalent,equivalent", "0,1",
+             three("Quality,#1 ID,#2 ID,#1 String,#2 String", "index,#1 ID,#2 ID,#1 String,#2 String")),
+    "qqp": ("question1,question2", "question1,question2", "is_duplicate", "not_duplicate,duplicate", "0,1",
+            three("id,qid1,qid2,question1,question2,is_duplicate", "id,question1,question2")),
+    "stsb": (PAIR, PAIR, "score", "", "0.056,3.769", three(f"{STSB},score", STSB)),
+    "mnli": ("premise,hypothesis", PAIR, "gold_label", "entailment,neutral,contradiction", "entailment,neutral", {
+        "train": ("train", f"{NLI_PAIR},label1,gold_label"),
+        "validation_matched": ("dev_matched", NLI_DEV), "validation_mismatched": ("dev_mismatched", NLI_DEV),
+        "test_matched": ("test_matched", NLI_PAIR), "test_mismatched": ("test_mismatched", NLI_PAIR),
+    }),
+    "qnli": ("question,sentence", "question,sentence", "label", "entailment,not_entailment", "entailment,not_entailment",
+             three("index,question,sentence,label", "index,question,sentence")),
+    "rte": (PAIR, PAIR, "label", "entailment,not_entailment", "entailment,not_entailment",
+            three(f"index,{PAIR},label", f"index,{PAIR}")),
+    "wnli": (PAIR, PAIR, "label", "not_entailment,entailment", "0,1", three(f"index,{PAIR},label", f"index,{PAIR}")),
+    "ax": ("premise,hypothesis", PAIR, "label", "entailment,neutral,contradiction", "", {
+        "test": ("diagnostic", f"index,{PAIR}"),
+    }),
 }  # fmt: skip
-NLI = ("premise hypothesis", "entailment neutral contradiction")
 
 
 def glue(folder: Path, split: str, columns: str, names: str, rows: list[Any] | None = None, *, described: bool = True) -> Path:
-    """One Parquet file of a task, with rows of (texts..., label, idx); test splits are labelled -1, as on the Hub."""
-    texts, labels = columns.split(), names.split()
-    described_as = {"info": {"features": {"label": {"names": labels, "_type": "ClassLabel"}}}}
+    """Write the Parquet file of a split, with rows of (texts..., label, idx); test splits are labelled -1, as on the Hub."""
+    texts, labels = columns.split(","), names.split(",") if names else []
+    description = {"info": {"features": {"label": {"names": labels, "_type": "ClassLabel"}}}}
     schema = pa.schema(
         [(text, pa.string()) for text in texts] + [("label", pa.int64() if labels else pa.float32()), ("idx", pa.int32())],
-        {"huggingface": json.dumps(described_as)} if labels and described else None,
+        {"huggingface": json.dumps(description)} if labels and described else None,
     )
     if rows is None:
         scores = (-1, -1) if "test" in split else (0, 1) if labels else (0.056, 3.769)
         rows = [(*("A0", "B0")[: len(texts)], scores[0], 0), (*("A1", "B1")[: len(texts)], scores[1], 7)]
     path = folder / f"{split}-00000-of-00001.parquet"
     path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema), path)
+    path.write_bytes(parquet([dict(zip(schema.names, row, strict=True)) for row in rows], schema))
     return path
-
-
-def lines(*found: str) -> str:
-    return "".join(f"{line}\n" for line in found)
 
 
 @pytest.mark.parametrize("described", [False, True])
 @pytest.mark.parametrize("task", GLUE)
-def test_the_files_of_a_task(task: str, described: bool, tmp_path: Path) -> None:
-    columns, names, labelled, unlabelled = GLUE[task]
-    for split in ("train", "validation", "test"):
-        glue(tmp_path / "parquet", split, columns, names, described=described)
+def test_the_files_of_a_task_have_every_column_and_blanks_for_what_the_hub_lacks(
+    task: str, described: bool, tmp_path: Path
+) -> None:
+    hub_texts, texts, label, names, words, files = GLUE[task]
+    expected = {}
+    for split, (name, columns) in files.items():
+        glue(tmp_path / "parquet", split, hub_texts, names, described=described)
+        lines = [columns.split(",")] if (task, split) not in (("cola", "train"), ("cola", "validation")) else []
+        for index, text_a, text_b, word in zip("07", ("A0", "A1"), ("B0", "B1"), words.split(",") * 2, strict=False):
+            cells = {"index": index, "id": index, label: word, **dict(zip(texts.split(","), (text_a, text_b), strict=False))}
+            lines.append([cells.get(column, "") for column in columns.split(",")])
+        expected[f"{name}.tsv"] = "".join("\t".join(line) + "\n" for line in lines)
     write_glue(find_task(task), tmp_path / "parquet", tmp_path)
-    assert {path.name: path.read_text() for path in tmp_path.glob("*.tsv")} == {
-        "train.tsv": lines(*labelled), "dev.tsv": lines(*labelled), "test.tsv": lines(*unlabelled),
-    }  # fmt: skip
+    assert {path.name: path.read_text() for path in tmp_path.glob("*.tsv")} == expected
 
 
-def test_the_files_of_mnli_and_the_diagnostic_set(tmp_path: Path) -> None:
-    for split in ("train", "validation_matched", "validation_mismatched", "test_matched", "test_mismatched"):
-        glue(tmp_path / "parquet", split, *NLI)
-    write_glue(find_task("mnli"), tmp_path / "parquet", tmp_path)
-    pair = (
-        "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\t"
-        "sentence1_parse\tsentence2_parse\tsentence1\tsentence2"
-    )
-    rows = ["0\t\t\t\t\t\t\t\tA0\tB0", "7\t\t\t\t\t\t\t\tA1\tB1"]
-    train = lines(f"{pair}\tlabel1\tgold_label", f"{rows[0]}\t\tentailment", f"{rows[1]}\t\tneutral")
-    dev = lines(
-        f"{pair}\tlabel1\tlabel2\tlabel3\tlabel4\tlabel5\tgold_label",
-        f"{rows[0]}\t\t\t\t\t\tentailment", f"{rows[1]}\t\t\t\t\t\tneutral",
-    )  # fmt: skip
-    test = lines(pair, *rows)
-    assert {path.name: path.read_text() for path in tmp_path.glob("*.tsv")} == {
-        "train.tsv": train, "dev_matched.tsv": dev, "dev_mismatched.tsv": dev,
-        "test_matched.tsv": test, "test_mismatched.tsv": test,
-    }  # fmt: skip
-    glue(tmp_path / "ax", "test", *NLI)
-    write_glue(find_task("ax"), tmp_path / "ax", tmp_path / "diagnostic")
-    [path] = (tmp_path / "diagnostic").iterdir()
-    assert (path.name, path.read_text()) == ("diagnostic.tsv", lines("index\tsentence1\tsentence2", "0\tA0\tB0", "7\tA1\tB1"))
-
-
-def rte(folder: Path, rows: list[Any] | None, names: str = "entailment not_entailment", columns: str = "") -> Path:
-    """The splits of RTE with these rows for training; returns their file."""
-    for split in ("validation", "test"):
-        glue(folder, split, "sentence1 sentence2", "entailment not_entailment")
-    return glue(folder, "train", columns or "sentence1 sentence2", names, rows)
+RTE = GLUE["rte"][3]
 
 
 def test_line_breaks_become_spaces_and_labels_are_taken_by_the_names_in_the_file(tmp_path: Path) -> None:
-    nasty = 'He said "tab\there", \'and\r\nlines\n\rend\0 \\t ünï “x” 漢字 😀 \u2028\x85 '
+    unclean = 'He said "tab\there", \'and\r\nlines\n\rend\0 \\t ünï “x” 漢字 😀 \u2028\x85 '
     clean = 'He said "tab here", \'and lines  end  \\t ünï “x” 漢字 😀 \u2028\x85 '
-    rte(tmp_path / "parquet", [(nasty, '"', 0, 3), ("", "b", 1, 4)], "not_entailment entailment")
+    for split in ("validation", "test"):
+        glue(tmp_path / "parquet", split, PAIR, RTE)
+    glue(tmp_path / "parquet", "train", PAIR, "not_entailment,entailment", [(unclean, '"', 0, 3), ("", "b", 1, 4)])
     write_glue(find_task("rte"), tmp_path / "parquet", tmp_path)
     found = (tmp_path / "train.tsv").read_bytes().decode().split("\n")[1:]
     assert found == [f'3\t{clean}\t"\tnot_entailment', "4\t\tb\tentailment", ""]
 
 
 @pytest.mark.parametrize(
-    ("rows", "names", "columns", "says"),
+    ("rows", "names", "columns", "message"),
     [
-        ([("a", "b", 2, 1)], "entailment not_entailment", "", "row 0 (from 0): the label is 2, expected 0 to 1; download the"),
-        ([("a", "b", None, 1)], "entailment not_entailment", "", "row 0 (from 0): column label is NoneType, expected int"),
-        (None, "entailment neutral contradiction", "", "has the labels entailment, neutral, contradiction, expected entail"),
-        (None, "entailment not_entailment", "premise hypothesis", "has no column sentence1, sentence2, found 'premise', 'hyp"),
-        ([], "entailment not_entailment", "", "holds no row; download the file again"),
+        ([("a", "b", 2, 1)], RTE, PAIR, "row 0 (from 0): the label is 2, expected 0 to 1; download the"),
+        ([("a", "b", None, 1)], RTE, PAIR, "row 0 (from 0): column label is NoneType, expected int"),
+        ([("a", "b", -1.0, 1)], "", PAIR, "row 0 (from 0): the score is -1.0, expected 0 to 5; download the file again"),
+        ([("a", "b", float("nan"), 1)], "", PAIR, "row 0 (from 0): the score is nan, expected 0 to 5; download the file again"),
+        (None, "entailment,neutral,contradiction", PAIR, "has the labels entailment, neutral, contradiction, expected entail"),
+        (None, RTE, "premise,hypothesis", "has no column sentence1, sentence2, found 'premise', 'hyp"),
+        ([], RTE, PAIR, "holds no row; download the file again"),
     ],
 )
-def test_a_wrong_file_of_glue_is_one_line(rows: list[Any], names: str, columns: str, says: str, tmp_path: Path) -> None:
-    train = rte(tmp_path / "parquet", rows, names, columns)
+def test_a_wrong_file_of_glue_is_one_line(rows: list[Any], names: str, columns: str, message: str, tmp_path: Path) -> None:
+    task = find_task("rte" if names else "stsb")
+    train = glue(tmp_path / "parquet", "train", columns, names, rows)
     with pytest.raises(BertprepError) as error:
-        write_glue(find_task("rte"), tmp_path / "parquet", tmp_path / "out")
-    assert str(error.value).startswith(f"{train}: {says}")
-    assert not (tmp_path / "out").exists()
+        write_glue(task, tmp_path / "parquet", tmp_path / "out")
+    assert str(error.value).startswith(f"{train}: {message}")
     train.write_bytes(b"PAR1, and then something else entirely PAR1")
     with pytest.raises(BertprepError, match=f"^{train}: cannot be read as Parquet: "):
-        write_glue(find_task("rte"), tmp_path / "parquet", tmp_path)
+        write_glue(task, tmp_path / "parquet", tmp_path / "out")
     train.unlink()
     with pytest.raises(BertprepError, match=r"parquet: has no file train-\*\.parquet, in it or below; download it again"):
-        write_glue(find_task("rte"), tmp_path / "parquet", tmp_path)
-
-
-@pytest.mark.parametrize("score", [-1.0, float("nan")])
-def test_a_score_is_from_0_to_5(score: float, tmp_path: Path) -> None:
-    glue(tmp_path, "train", "sentence1 sentence2", "", [("a", "b", score, 0)])
-    with pytest.raises(BertprepError, match=f"the score is {score}, expected 0 to 5; download the file again"):
-        write_glue(find_task("stsb"), tmp_path, tmp_path / "out")
+        write_glue(task, tmp_path / "parquet", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
