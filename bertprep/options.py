@@ -136,14 +136,12 @@ class _Field:
         return tuple(map(parse, text.split(separator))) if separator else parse(text)
 
     def _at_fault(self, value: Any) -> Any:
-        """Return the value that is wrong, which may be one of a list."""
         one = replace(self.rule, many=False)
         is_list = self.rule.many and isinstance(value, tuple | list)
         return next((each for each in value if not one.holds(each)), value) if is_list else value
 
 
 def _fields(settings: type) -> tuple[_Field, ...]:
-    """Return the fields of a settings dataclass that are options."""
     hints = typing.get_type_hints(settings)
     found = []
     for each in fields(settings):
@@ -371,7 +369,6 @@ class Parser(argparse.ArgumentParser):
         return self.prog.removeprefix("python -m ").split()[0]
 
     def _advised(self, message: str) -> str:
-        """Return a message with the command that lists what there is."""
         listed = "commands" if self._has_commands() else "options"
         advice = f"{self.prog} --help{'-all' if self._has_rare() else ''} lists the {listed}"
         return f"{message}{'' if message[-1] == '?' else ';'} {advice}"
@@ -400,7 +397,6 @@ class Parser(argparse.ArgumentParser):
 
 class _HelpAll(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
-        """Print the help with rare options, and exit."""
         if isinstance(parser, Parser):
             parser.show_rare()
         parser.print_help()
@@ -412,7 +408,6 @@ class _HelpFormatter(argparse.HelpFormatter):
         super().__init__(prog, max_help_position=32)
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
-        """Show one spelling of an option, and -h."""
         if not action.option_strings or "-h" in action.option_strings:
             return super()._format_action_invocation(action)
         return " ".join(

@@ -63,7 +63,6 @@ class Progress:
         return ", ".join(shown)
 
     def _last_throughput(self, now: float) -> str:
-        """Return the throughput of the last amount, the only one that fits next to a bar."""
         unit, amount = next(reversed(self._amounts.items()), ("", 0.0))
         return f"{amount / max(now - self._started, 1e-9):,.0f} {unit.replace('_', ' ')}/s" if unit else ""
 

@@ -366,7 +366,6 @@ def _check_there(path: Path) -> None:
 
 
 def _node() -> str:
-    """Return the address of the node that this process is on."""
     import ray
 
     address: str = ray.util.get_node_ip_address()

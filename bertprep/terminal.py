@@ -221,7 +221,6 @@ def _open_closed() -> None:
 
 
 def _writer(raw: io.FileIO, before: Any) -> io.TextIOWrapper:
-    """Return a text stream like the given one that shows characters outside its encoding as "?"."""
     by_lines = raw.fileno() == _ERROR or getattr(before, "line_buffering", False) or getattr(before, "write_through", False)
     encoding = getattr(before, "encoding", None)
     return io.TextIOWrapper(io.BufferedWriter(raw), encoding=encoding, errors="replace", line_buffering=by_lines)

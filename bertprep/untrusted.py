@@ -183,7 +183,6 @@ def check_values(
 
 
 def _shown(value: object) -> str:
-    """Return a value for an error message, shortened if it is large."""
     if isinstance(value, dict | list):
         return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value):,}"
     if isinstance(value, str):

@@ -73,7 +73,6 @@ class TrainingBatches:
     """The records of a set, in a new order in each epoch: this rank's rows of the global batch of any step, from 0."""
 
     def __init__(self, records: Records, batch: GlobalBatch, *, seed: int, order: Order | None = None) -> None:
-        """Without an order on-the-fly examples have their own, and all records are permuted together, by `seed`."""
         self.records, self.batch = records, batch
         default = records.order if isinstance(records, LiveExamples) else RecordOrder(len(records), seed)
         self._order: Order = order or default

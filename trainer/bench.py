@@ -148,7 +148,6 @@ def measure(engine: Engine, options: BenchOptions, batches: Batches) -> tuple[li
 
 
 def _run_steps(engine: Engine, batches: Batches, count: int, accumulation: int, progress: Progress) -> None:
-    """Run `count` steps, and wait for the last one."""
     in_flight: deque[Callable[[], StepResult]] = deque()
     for step in range(1, count + 1):
         in_flight.append(engine.train(next(batches), step=step, learning_rate=1e-6, accumulation=accumulation, stop=False))

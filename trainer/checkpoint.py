@@ -106,7 +106,6 @@ def compare(newest: Path, then: Mapping[str, Any], now: Mapping[str, Any], *, le
 
 
 def _option_of(setting: str) -> str:
-    """Return the option of the command line that decides a setting of a header."""
     of_model = f"--model: {setting.removeprefix('model.')}" if setting.startswith("model.") else ""
     return _OPTIONS.get(setting) or of_model or f"--{setting.rpartition('.')[2].replace('_', '-')}"
 

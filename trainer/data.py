@@ -141,7 +141,6 @@ def _find_records(path: Path, options: AnyOptions) -> DataSet:
 
 
 def _check_pretraining(options: PretrainOptions, folder: Path, records: AnyRecords) -> Task:
-    """Return the task of pretraining on records, which must be of its kind and length."""
     if isinstance(records, RecordSet) and not issubclass(records.kind, MaskedExamples):
         raise records.is_of_another_kind(PretrainingExamples)
     if options.seq not in (None, records.seq):
@@ -153,7 +152,6 @@ def _check_pretraining(options: PretrainOptions, folder: Path, records: AnyRecor
 
 
 def _task_of(options: SquadOptions | GlueOptions, sets: Sequence[DataSet]) -> Task:
-    """Return the task that records are of, which must be that of the command."""
     for each in sets:
         task = task_of_records(each)
         if isinstance(options, SquadOptions):

@@ -127,7 +127,6 @@ def _open_splits(options: EvaluateOptions, opened: ExitStack) -> list[Split]:
 
 
 def _scored_splits(options: EvaluateOptions, data_set: DataSet, task: Task) -> list[str]:
-    """All splits of a task's records but that for training."""
     if options.sequences or options.split != TEST:
         raise UsageError(
             f"{data_set.folder}: is of a task, which is scored on all of its splits; leave --sequences and --split out"

@@ -98,7 +98,6 @@ def _class_of(task: Task) -> str:
 
 
 def _class_settings(task: Task) -> dict[str, Any]:
-    """What a `config.json` has of the class, and of the meaning of its outputs."""
     settings: dict[str, Any] = {"architectures": [_class_of(task)]}
     if isinstance(task, Classification):
         names = task.of.labels or ("score",)

@@ -76,12 +76,10 @@ def make_figure(runs: Mapping[str, Entries]) -> Figure:
 
 
 def _summary(label: str, run: Entries) -> str:
-    """The metrics of the last evaluation, or of the last training entry."""
     last = next((entry for kind in ("evaluation", "train") for entry in reversed(run) if entry["kind"] == kind), {})
     return f"{label}: {describe_metrics(last)} after {last.get('step', 0):,} steps"
 
 
 def _curve(run: Entries, kind: str, name: str) -> tuple[list[int], list[float]]:
-    """Steps and values of the entries that have a finite one."""
     found = [entry for entry in run if entry["kind"] == kind and entry.get(name) is not None]
     return [entry["step"] for entry in found], [entry[name] for entry in found]

@@ -134,7 +134,6 @@ def scorer_of(
 
 
 def _read_features(records: RecordSet, *names: str) -> list[NDArray[Any]]:
-    """Features of all records in order, none of which may be bad."""
     blocks = []
     for start in range(0, len(records), _BLOCK):
         indices = np.arange(start, min(start + _BLOCK, len(records)), dtype=np.int64)

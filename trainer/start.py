@@ -87,7 +87,6 @@ def _choose_model(
 
 
 def _chain(runs: Sequence[Run]) -> list[Run]:
-    """Return runs in folders of their own, each from the weights of the one before."""
     first, *others = runs
     lengths = [f"seq_{run.data.records.seq}_{run.schedule.steps}_steps" for run in others]
     out = first.options.out or first.out.parent / "_".join([first.out.name, *lengths])
@@ -99,7 +98,6 @@ def _chain(runs: Sequence[Run]) -> list[Run]:
 
 
 def _show_plan(run: Run, engine: Engine, name: str) -> None:
-    """Print what will be done, on the first rank alone."""
     processes = f", {engine.processes} processes" if engine.processes > 1 else ""
     if not engine.is_first:
         say(f"one of {engine.processes} processes; the first one reports progress")

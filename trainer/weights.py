@@ -145,7 +145,6 @@ def check_weights(path: Path, config: ModelConfig, task: Task) -> None:
 
 
 def _open(file: Path, names: Shapes) -> AbstractContextManager[WeightFile]:
-    """Open a file of weights, whose variables have our names."""
     if prefix := find_prefix(file):
         return open_bundle(prefix)
     return open_safetensors(file) if is_checkpoint(file) else open_weights(file, names)

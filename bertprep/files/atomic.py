@@ -53,7 +53,6 @@ def explain_write_error(path: Path, error: OSError) -> BertprepError:
 
 
 def _not_a_folder(path: Path) -> str | None:
-    """Return what obstructs a folder above `path`, if anything does, and what to do."""
     for above in reversed(path.parents):
         if above.is_symlink() and not above.exists():
             return f"{above} is a link to {above.readlink()}, which does not exist; make that folder, or name another"
@@ -291,7 +290,6 @@ def temporary_name(path: Path) -> Path:
 
 
 def _make_temporary(path: Path, make: Callable[[Path], int]) -> tuple[Path, int]:
-    """Return a new file or folder next to `path`, and a descriptor that holds its lock."""
     while True:
         temporary = temporary_name(path)
         try:
@@ -342,7 +340,6 @@ def _remove_leftovers_of(path: Path) -> None:
 
 
 def _remove_if_dead(path: Path) -> None:
-    """Remove a temporary file, link or folder whose writer is dead."""
     with suppress(OSError):  # already gone, or not ours to remove
         kind = path.lstat().st_mode
         if stat.S_ISLNK(kind):  # links are made under the lock of their folder, and exist only for a moment

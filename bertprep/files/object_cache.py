@@ -105,7 +105,6 @@ def _digest(names: Iterable[str]) -> str:
 
 
 def _is_here(path: ObjectPath) -> bool:
-    """Return whether there is a copy of an object, which then counts as used now."""
     copy = _copy(path)
     try:
         kept = copy.stat()

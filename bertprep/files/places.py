@@ -274,7 +274,6 @@ class ObjectPath(PosixPath):
             yield from self.iterdir()
 
     def _tree(self) -> dict[str, ObjectPath]:
-        """Return everything below, objects and folders, by relative name."""
         found = {}
         for name, status in object_store.tree(self).items():
             names = name.split("/")

@@ -173,7 +173,6 @@ def _build_trie(vocabulary: Vocabulary) -> tuple[NDArray[np.int32], int]:
 
 
 def _aligned_zeros(count: int) -> NDArray[np.uint64]:
-    """Zeros that begin where a cache line of the processor does."""
     zeros = np.zeros(count + 8, np.uint64)
     start = -zeros.ctypes.data % 64 // zeros.itemsize
     return zeros[start : start + count]

@@ -265,7 +265,6 @@ def _cast(path: Path, batch: pa.RecordBatch, schema: pa.Schema, first: int) -> p
 def _open_foreign(
     path: Path, source: pa.NativeFile, record_format: RecordFormat
 ) -> tuple[type[Examples], Iterator[pa.RecordBatch]]:
-    """Return the kind of the records, and batches that have their columns."""
     import pyarrow.parquet as pq
 
     if record_format == RecordFormat.PARQUET:
@@ -282,7 +281,6 @@ def _open_foreign(
 
 
 def _open_arrow(source: pa.NativeFile) -> Any:
-    """Return pyarrow's reader of a stream or a file."""
     is_file = source.read(len(FILE_MAGIC)) == FILE_MAGIC
     source.seek(0)
     return (pa.ipc.open_file if is_file else pa.ipc.open_stream)(source, options=pa.ipc.IpcReadOptions(use_threads=False))
@@ -334,7 +332,6 @@ def _kind_of(path: Path, schema: pa.Schema) -> type[Examples]:
 
 
 def _intended_kind(schema: pa.Schema) -> type[Examples]:
-    """Return the kind whose columns these are, or were to be."""
     names = schema.names
     if "unique_ids" in names:
         return SquadExamples if {"start_positions", "end_positions"} & {*names} else SquadEvalExamples
@@ -367,7 +364,6 @@ def _is_integer(kind: pa.DataType) -> bool:
 
 
 def _is_list(kind: pa.DataType) -> bool:
-    """Return whether values of a type are lists, of any layout that is read."""
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 

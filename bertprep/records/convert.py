@@ -177,7 +177,6 @@ class RecordConverter(Maker):
         *,
         tidies: bool = True,
     ) -> None:
-        """`pred` is as in `RecordFile`, `tidies` as in `atomic_file`."""
         self._tidies = tidies
         self._format, self._dialect, self._labels, self._pred = record_format, dialect, labels, pred
         self._source: RecordFile | None = None

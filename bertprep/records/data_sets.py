@@ -342,7 +342,6 @@ def _choose(path: Path, found: Sequence[DataSet], prefer: Sequence[str]) -> tupl
 
 
 def _search(folder: Path, seen: set[str], passed: list[str]) -> Iterator[DataSet]:
-    """Yield the data set that a folder is, then those in the folders below it."""
     if (real := str(real_path(folder))) in seen:  # links may lead in a circle
         return
     seen.add(real)
@@ -457,12 +456,10 @@ def _bins(names: Iterable[str]) -> list[str]:
 
 
 def _tokens(folder: Path, names: Iterable[str]) -> DataSet:
-    """Return the data set of these token shards."""
     return replace(_records(folder, names, (TOKEN_SHARDS,)), kind=TOKEN_SHARDS)
 
 
 def _records(folder: Path, names: Iterable[str], kinds: Collection[str] = RECORD_KINDS) -> DataSet:
-    """Return the data set of these files, with what lies next to them."""
     root = find_root(folder)
     files = _ordered(names)
     manifest, problem, is_unfinished = None, None, False
@@ -502,7 +499,6 @@ def _split_of(name: str) -> str:
 
 
 def _second_tests(folder: Path, names: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the files of all test splits but one, and a line on each such split."""
     found: dict[str, list[str]] = {}
     for name in names:
         if _split_of(name) == TEST:
@@ -525,7 +521,6 @@ def _ordered(names: Iterable[str]) -> dict[str, str]:
 
 
 def _note(folder: Path, names: Sequence[str], why: str) -> tuple[str, ...]:
-    """Return a line on files that are passed over, where there are any."""
     more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
     are = "are" if len(names) > 1 else "is"
     return (f"{folder / names[0]}{more}: {are} {why}; skipped",) if names else ()

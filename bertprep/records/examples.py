@@ -77,7 +77,6 @@ class Examples:
     segment_ids: NDArray[np.int32]  # (n, seq)
 
     def __init__(self, *arrays: NDArray[Any], **named: NDArray[Any]) -> None:
-        """Take the arrays in the order of `features`, or by name."""
         names = [feature.name for feature in self.features]
         found = dict(zip(names, arrays, strict=False)) | named
         if found.keys() != {*names} or len(arrays) + len(named) != len(names):
@@ -149,7 +148,6 @@ class Examples:
         return len(self.input_ids)
 
     def __getitem__(self, rows: slice) -> Self:
-        """Return some of the records, in the same memory."""
         return type(self)(*(array[rows] for array in self.arrays))
 
 

@@ -147,7 +147,6 @@ def _map(file: Any) -> mmap.mmap | bytes:
 
 
 def _decompressed(path: Path, file: BinaryIO) -> mmap.mmap | bytes:
-    """Return what a gzip file holds."""
     stream = decompress(file, GZIP)
     block = stream.read(BUFFER_BYTES)
     if len(block) == BUFFER_BYTES:

@@ -135,7 +135,6 @@ class ShardOrder:
         return numbers
 
     def _know(self, position: int) -> None:
-        """Ask for the sizes of groups until that of the position is among them."""
         while not len(self._ends) or position >= self._ends[-1]:
             known, end = len(self._counts), int(self._ends[-1]) if len(self._ends) else 0
             missing = max(1, (position - end) * known // end) if end else 1  # by their mean size so far
@@ -169,7 +168,6 @@ def permute(positions: NDArray[np.int64], size: int, *, seed: int, epoch: int, g
 
 
 def _walk(numbers: Numbers, high_base: np.uint64, low_base: np.uint64, keys: Numbers) -> Numbers:
-    """One application of the network to numbers below high_base * low_base."""
     high = numbers // low_base
     low = numbers - high * low_base
     for key in range(0, len(keys), 2):
@@ -181,7 +179,6 @@ def _walk(numbers: Numbers, high_base: np.uint64, low_base: np.uint64, keys: Num
 
 
 def _add_hash(digit: Numbers, other: Numbers, base: np.uint64, key: np.uint64) -> None:
-    """Add a hash of the other digit to one, modulo its base, in place."""
     mixed = other ^ key
     mixed *= _MULTIPLIERS[0]
     mixed ^= mixed >> _HALF

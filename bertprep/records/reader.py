@@ -257,7 +257,6 @@ class RecordFile(Closing):
         return records
 
     def _measure(self) -> Shape:
-        """Return the shape of the first record, whose features must agree."""
         fault, self.kind, counts = measure_record(self._row, self._notes)
         if fault < 0:
             raise self._explain(fault, 0)

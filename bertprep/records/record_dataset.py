@@ -67,14 +67,12 @@ class ColumnDataset(Closing):
 
     @property
     def _where(self) -> str:
-        """What an error about a row begins with."""
         raise NotImplementedError
 
     def _read(self, numbers: NDArray[np.int64]) -> Columns:
         raise NotImplementedError
 
     def __iter__(self) -> Iterator[Row]:
-        """Yield all rows in order, read in blocks."""
         for start in range(0, len(self), _BLOCK):
             yield from self.__getitems__(range(start, min(start + _BLOCK, len(self))))
 

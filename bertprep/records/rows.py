@@ -44,7 +44,6 @@ class RowMaker:
         return block
 
     def _new_block(self, count: int) -> MaskedExamples:
-        """Return arrays for `count` rows."""
         kind, seq, pred = self.shape
         # masks, segments and labels are bytes in both protobufs and in Arrow's columns, so they are only copied
         dtypes = [np.uint8 if each.values in ("flag", "segment") else each.dtype for each in kind.features]

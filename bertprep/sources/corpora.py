@@ -118,6 +118,5 @@ def _downloaded(workspace: Workspace) -> list[str]:
 
 
 def _languages(workspace: Workspace) -> list[str]:
-    """The languages of the Wikipedias in the workspace, as downloads or as shards."""
     folders = [*workspace.download("").glob("wikicorpus_*"), *workspace.sharded("").glob("*wiki*")]
     return sorted({language for folder in folders if (language := language_of(folder.name))})

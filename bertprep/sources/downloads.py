@@ -206,7 +206,6 @@ def _finish_weights(folder: Path, release: str | None, workspace: Workspace) -> 
 
 
 def _release_bytes(release: str | None, workspace: Workspace, listing: Listing) -> int:
-    """Return the bytes still to be written as Google's files, which repeat the weights."""
     if release is None or (workspace.google_release(release) / f"{GOOGLE_PREFIX}.index").exists():
         return 0
     return sum(file.size_bytes or 0 for file in listing.files if file.name.endswith(".safetensors"))
@@ -273,7 +272,6 @@ def manifest_bytes(manifest: Manifest) -> bytes:
 
 
 def _finish_pushed(folder: Path) -> None:
-    """Give a complete download its manifest, with which it counts as finished."""
     data = read_bounded(folder / PUSHED)
     if (folder / MANIFEST).is_file() and read_bounded(folder / MANIFEST) == data:
         return

@@ -108,7 +108,6 @@ def _splits(name: str) -> Iterator[tuple[str, str]]:
 
 
 def _flat(value: Any, depth: int = 0) -> Iterator[Any]:
-    """Yield the values of lists in lists, without nulls."""
     if isinstance(value, list) and depth < _MAX_DEPTH:
         for each in value:
             yield from _flat(each, depth + 1)

@@ -122,7 +122,6 @@ class Hub:
                 wait(futures, timeout=_SECONDS_TO_STOP)
 
     def _fetch_file(self, listing: Listing, file: RemoteFile, folder: Path, staging: Path, bar: type[Any]) -> None:
-        """Fetch one file, once more if its bytes are wrong, and give it its name."""
         kind, _, repo = listing.source["hub"].partition("/")
         path, name = folder / file.name, unquote(file.url.partition(f"/resolve/{listing.revision}/")[2])
         problem: str | None = ""
@@ -166,7 +165,6 @@ def _is_right(file: RemoteFile, path: Path) -> bool:
 
 
 def _configure_client() -> None:
-    """Let huggingface_hub's client have a timeout, and send the token to the endpoint alone."""
     try:
         hooks = get_session().event_hooks["request"]
     except (httpx2.InvalidURL, ValueError, OSError) as error:
@@ -310,7 +308,6 @@ def publish(
 
 
 def _holds(entry: RepoFile | None, addition: CommitOperationAdd) -> bool:
-    """Whether a file of the Hub has the content that would be sent."""
     info, content = addition.upload_info, addition.path_or_fileobj
     if entry is None or entry.size != info.size:
         return False

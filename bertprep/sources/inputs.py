@@ -75,7 +75,6 @@ def _may_be_saved(location: str) -> bool:
 
 
 def _find(location: str) -> list[str]:
-    """Return a file itself, the files in a folder, or those that match a pattern."""
     found: list[str] | None = None
     if is_local(location) and is_url(location):
         found = _find_objects(location)
@@ -115,7 +114,6 @@ def _find_urls(location: str) -> list[str] | None:
 
 
 def _find_objects(location: str) -> list[str] | None:
-    """Return the same of a URL of a store."""
     names = location.split("/")
     first = next((index for index, name in enumerate(names) if is_glob(name)), len(names))
     folder = place("/".join(names[:first]))

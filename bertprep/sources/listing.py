@@ -71,7 +71,6 @@ class RemoteFile:
     etag: str | None = None
 
     def __post_init__(self) -> None:
-        """Raise `ValueError` for a path that leads out of the folder, and for impossible sizes and checksums."""
         check_values(vars(self), _FILE, place=f"file {quoted(repr(self.name))}: ")
 
     def problem_of(self, path: Path) -> str | None:
@@ -105,7 +104,6 @@ class Listing:
     files: tuple[RemoteFile, ...]
 
     def __post_init__(self) -> None:
-        """Raise `ValueError` if the source is invalid, there is no file, or two have the same name."""
         check_values(self.source, _SOURCE, place="source.")
         if len({file.name for file in self.files}) < len(self.files):
             raise ValueError("two files have the same name, which one folder cannot hold")

@@ -74,7 +74,6 @@ def cut_file(file: TextFile, piece_bytes: int) -> Iterator[Piece]:
 
 
 def _after_blank_line(path: Path, position: int) -> int:
-    """Return the end of the first blank line that begins after `position`, or of the file."""
     with open_at(path, position) as file:
         position += len(file.readline())
         while line := file.readline():

@@ -234,7 +234,6 @@ def open_parquet(location: str) -> Iterator[Any]:
 
 
 def _rows_at_a_time(file: Any, column: str) -> int:
-    """Return as many rows as fit in about `MAX_DOCUMENT_BYTES`, by the means of the row groups."""
     most = 1
     for index in range(file.num_row_groups):
         group = file.metadata.row_group(index)

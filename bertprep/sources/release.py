@@ -109,7 +109,6 @@ def link_into(folder: Path, *targets: Path) -> None:
 
 
 def _link(link: Path, target: Path) -> None:
-    """Make a relative link to `target`, unless `link` already leads to the same bytes."""
     try:
         if link.is_file() and (link.samefile(target) or filecmp.cmp(link, target, shallow=False)):
             return

@@ -84,7 +84,6 @@ def read_rows(path: Path, columns: Mapping[str, type]) -> Iterator[tuple[str, di
 
 
 def _question(where: str, row: Mapping[str, Any], version: str) -> dict[str, Any]:
-    """Return a question as published, its answers checked against their offsets, which count characters as Python does."""
     identifier, context, answers = row["id"], row["context"], row["answers"]
     texts, starts = answers.get("text"), answers.get("answer_start")
     if not isinstance(texts, list) or not isinstance(starts, list) or len(texts) != len(starts):
@@ -107,8 +106,6 @@ def _question(where: str, row: Mapping[str, Any], version: str) -> dict[str, Any
 
 
 def _published(articles: Mapping[str, Mapping[str, Any]], version: str) -> dict[str, Any]:
-    """Return the whole file, with the keys in the order of the published one."""
-
     def paragraphs(article: Mapping[str, Any]) -> list[dict[str, Any]]:
         if version == "v1.1":
             return [{"context": context, "qas": questions} for context, questions in article.items()]
@@ -125,7 +122,6 @@ def write_glue(task: GlueTask, parquet_folder: Path, output_folder: Path) -> Non
 
 
 def _tsv(task: GlueTask, file: File, parquet_folder: Path) -> bytes:
-    """Return the content of one file, rows in the order of the Hub's files."""
     columns = [task.source.get(column) for column in file.columns]  # of the Hub; None: blank
     kinds = {name: {"idx": int, "label": int if task.words else float}.get(name, str) for name in columns if name}
     lines = ["\t".join(file.columns)] if file.header else []

@@ -99,7 +99,6 @@ def explain(what: str, error: BaseException) -> RequestError:
 
 
 def _explain_answer(what: str, error: httpx2.HTTPError, response: httpx2.Response) -> RequestError:
-    """Return the error for an answer with an error status."""
     status, said = response.status_code, getattr(error, "server_message", None)
     answer = f"{what}: the server answers {status} {quoted(response.reason_phrase)}".rstrip()
     if said:
@@ -224,7 +223,6 @@ def fetch_url(file: RemoteFile, path: Path, *, reporter: Reporter = SILENT) -> N
 
 
 def _receive(file: RemoteFile, part: Path, start: int, shown: Progress) -> None:
-    """Append what follows byte `start` to `part`, over one connection."""
     headers = {"Range": f"bytes={start}-", "If-Range": file.etag} if start and file.etag else {}
     with _get(file.url, headers) as response:
         if file.etag and (found := _version_in(response.headers)) != file.etag:

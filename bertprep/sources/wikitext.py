@@ -102,7 +102,6 @@ def to_prose(wikitext: str, site: SiteInfo) -> str:
 
 
 def _cut_appendices(text: str) -> str:
-    """Return an article without its headings and final sections, with what is below them."""
     parts: list[str] = []
     position = appendix = 0  # level of the heading of the appendix
     for heading in _HEADING.finditer(text):
@@ -138,7 +137,6 @@ def _balance_links(text: str) -> str:
 
 
 def _template_words(template: re.Match[str]) -> str:
-    """Return the words that a template without inner ones carries."""
     name = template[1].strip().replace("_", " ").lower()
     arguments: list[str] = _ARGUMENT.findall(template[2] or "")
     unnamed = [each.strip() for each in arguments if not re.match(r"\s*[a-z]\w*\s*=", each)]
@@ -156,7 +154,6 @@ def _template_words(template: re.Match[str]) -> str:
 
 
 def _is_dropped(node: Any, site: SiteInfo) -> bool:
-    """Whether a node of mwparserfromhell is a link to a file, a category or another language."""
     title = getattr(node, "title", None)
     if title is None:
         return False
@@ -167,7 +164,6 @@ def _is_dropped(node: Any, site: SiteInfo) -> bool:
 
 
 def _mend(line: str) -> str:
-    """Return a line without the traces of dropped markup."""
     line = " ".join(line.split())
     for _ in range(2):  # an empty pair in an empty pair
         line = _EMPTY_BRACKETS.sub("", line)

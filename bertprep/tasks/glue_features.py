@@ -68,7 +68,6 @@ def truncated_sizes(
 
 
 def _tokenize(rows: Sequence[Row], tokenizer: Tokenizer) -> tuple[NDArray[np.int32], Segments, Segments]:
-    """Return the tokens of all texts, and the slices of each text_a and text_b."""
     lines = b"".join(b"%b\n%b\n" % row[:2] for row in rows)
     tokens, ends = tokenizer.tokenize_lines(lines)
     starts = np.concatenate([np.zeros(1, np.int64), ends[:-1]]) if len(ends) else ends
@@ -77,7 +76,6 @@ def _tokenize(rows: Sequence[Row], tokenizer: Tokenizer) -> tuple[NDArray[np.int
 
 
 def _copy(tokens: NDArray[np.int32], segments: Segments, rows: NDArray[np.int32], columns: NDArray[np.int64]) -> None:
-    """Copy one slice of the tokens to each row, from its column on."""
     sizes = segments.sizes
     total = int(sizes.sum())
     offset = np.arange(total) - np.repeat(np.cumsum(sizes) - sizes, sizes)  # of a token within its slice

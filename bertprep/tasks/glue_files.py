@@ -160,7 +160,6 @@ def _text(values: dict[str, Any], name: str | None) -> bytes:
 
 
 def _find_columns(split: str, names: Sequence[str]) -> tuple[str, str | None, str | None]:
-    """Return the names of text_a, text_b and the label among those of the first line."""
     found: list[str | None] = []
     for choices in (TEXT_A, TEXT_B, LABEL):
         there = [name for name in names if name in choices]

@@ -129,7 +129,6 @@ def _read_answers(question: Object, context: str, version: str, training: bool) 
 
 
 def _get(parent: object, name: str, kind: type[T]) -> T:
-    """Return the value of a key, which must be of this kind."""
     if not isinstance(parent, dict):
         raise ValueError(f"has {_shown(parent)} where an object with {name} is expected; {_OTHER_FILE}")
     value = parent.get(name)
@@ -141,7 +140,6 @@ def _get(parent: object, name: str, kind: type[T]) -> T:
 
 
 def _shown(value: object) -> str:
-    """The beginning of a value, for an error."""
     if isinstance(value, dict | list):
         return "an object" if isinstance(value, dict) else f"a list of {len(value):,}"
     text = json.dumps(value[: _SHOWN + 1] if isinstance(value, str) else value, ensure_ascii=False)

@@ -163,7 +163,6 @@ def _percent(total: float, count: int) -> float:
 
 
 def _read(path: str) -> "dict[str, Any]":
-    """The content of a JSON file, which must be an object."""
     try:
         with Path(path).open(encoding="utf-8") as file:
             content = json.load(file)
@@ -185,7 +184,6 @@ def _read_questions(path: str) -> "tuple[dict[str, Any], Questions]":
 
 
 def _read_by_question(path: str, name: str, kinds: "tuple[type, ...]") -> "dict[str, Any]":
-    """The value of each question, by its id."""
     values = _read(path)
     for question, value in values.items():
         if not isinstance(value, kinds):

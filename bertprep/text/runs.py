@@ -224,7 +224,6 @@ def _check_hashes(paths: Sequence[Path], documents: Documents) -> None:
 
 
 def _read_batches(path: Path, low: int, high: int) -> list[pa.RecordBatch]:
-    """Return the batches that a range of hashes is in."""
     try:
         with ExitStack() as stack:
             opened = open_at(path, buffer_bytes=_BLOCK_BYTES) if is_object(path) else pa.OSFile(str(path))

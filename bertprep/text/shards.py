@@ -227,7 +227,6 @@ def _hash_files(sources: Sequence[Source], job: _Job) -> dict[str, TextFile]:
 
 
 def _metadata(source: Source, files: Mapping[str, TextFile]) -> dict[str, Any]:
-    """Return what determines the documents of a source."""
     if (file := files.get(source.location)) is None:
         return source.metadata()
     return {"bytes": file.size_bytes, "sha256": file.sha256, **source.metadata()}
@@ -246,7 +245,6 @@ class _Copied:
 
 
 def _copy_streams(job: _Job, sources: Sequence[Source]) -> dict[int, _Copied]:
-    """Return the copy of each source that only one process can read, by its index."""
     streams = {index: source for index, source in enumerate(sources) if source.is_stream}
     if not streams:
         return {}
@@ -290,7 +288,6 @@ class _Unsorted:
 def _sort(
     job: _Job, sources: Sequence[Source], files: Mapping[str, TextFile], copies: Mapping[int, _Copied]
 ) -> dict[str, Entry]:
-    """Return the entries of the runs and rows of all sources."""
     groups: list[list[_Unsorted]] = [[]]
     filled = 0
     for index, source in enumerate(sources):
@@ -316,7 +313,6 @@ def _sort(
 def _pieces(
     source: Source, files: Mapping[str, TextFile], batches: Sequence[Batch]
 ) -> Iterator[tuple[Piece | Source | Batch, int]]:
-    """Yield what a worker sorts at once, and its size."""
     if source.is_stream:
         yield from ((batch, BATCH_TEXT_BYTES) for batch in batches)
     elif (file := files.get(source.location)) and source.reader == WHOLE:
@@ -363,7 +359,6 @@ def _sort_documents(unsorted: _Unsorted, sorter: Sorter) -> int:
 
 
 def _merge(job: _Job, files: dict[Path, Entry]) -> dict[Path, Entry]:
-    """Return files with at most `MAX_RUNS` runs of the same documents, and their entries."""
     level = 0
     while sum(entry["runs"] for entry in files.values()) > MAX_RUNS:
         level += 1
@@ -494,7 +489,6 @@ class _Reduce(Maker):
 
 
 def _in_blocks(documents: Documents, copies: npt.NDArray[np.int64]) -> Iterator[memoryview]:
-    """Yield documents, each as often as it has copies, in blocks of about `_WRITE_BYTES`."""
     which = np.repeat(np.arange(len(copies)), copies)
     ends = np.cumsum(documents.sizes()[which])
     cuts = np.searchsorted(ends, np.arange(_WRITE_BYTES, ends[-1] if len(ends) else 0, _WRITE_BYTES))

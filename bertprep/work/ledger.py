@@ -201,7 +201,6 @@ class Ledger:
         return [*self.copies, *(path.relative_to(self.folder).as_posix() for path in paths)]
 
     def _check_free(self, names: Collection[str], sizes: Mapping[str, int]) -> None:
-        """Raise if the folder, to which no run is bound, has a file that would be replaced."""
         for name in (name for name in (*names, *self._next_to_manifest) if name in sizes):
             path, source = self.folder / name, self.copies.get(name)
             if source is None:
@@ -210,7 +209,6 @@ class Ledger:
                 raise BertprepError(f"{path}: exists and is not a copy of {source}; choose another folder, or move it away")
 
     def _check_links(self, names: Collection[str]) -> None:
-        """Raise if something in the folder is a link to elsewhere, where nothing is written."""
         if is_object(self.folder):
             return
         try:
@@ -253,7 +251,6 @@ class Ledger:
         return json.dumps({"settings": self.digest, "name": name, "entry": entry}).encode()
 
     def _list_markers(self) -> set[str]:
-        """Return the names of the files that have a marker."""
         if is_object(self.folder):
             found = [path.relative_to(self._path("")).as_posix() for path in self._path("").rglob("*" + _SUFFIX)]
         else:

@@ -302,7 +302,6 @@ def choose_engine(settings: EngineSettings) -> tuple[EngineSettings, str]:
 
 
 def _with_hosts_of(tf_config: str, settings: EngineSettings) -> EngineSettings:
-    """Return the settings with the workers that TF_CONFIG names as `--hosts`, and this process's rank among them."""
     try:
         config = parse_json(tf_config.encode())
         [(kind, workers)] = config["cluster"].items()

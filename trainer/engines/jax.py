@@ -252,7 +252,6 @@ class JaxEngine(Engine):
         return (self._device.memory_stats() or {}).get("peak_bytes_in_use") if self.has_accelerator else None
 
     def _send(self, arrays: Batch, split: Any) -> dict[str, Array]:
-        """Start copies to the devices, which run while steps do."""
         if self._ops.has_fused_attention:
             _check_masks(arrays["input_mask"])
         sharding = NamedSharding(self._mesh, split)
@@ -267,8 +266,6 @@ class JaxEngine(Engine):
         return {name: state[name] for name in self.variables}
 
     def _on_each_device(self, function: Operation, inputs: Any, outputs: Any) -> Any:
-        """`function` on every device, with its shard of what is split."""
-
         def compute(*arguments: Any) -> Any:
             # By default GPUs and TPUs round the inputs of float32 products to 10 or 7 bits
             with jax.default_matmul_precision("highest" if self.precision == "off" else "default"):
@@ -330,7 +327,6 @@ def _place(value: NDArray[np.float32], placement: NamedSharding) -> Array:
 
 
 def _check_masks(masks: NDArray[np.int32]) -> None:
-    """Raise where a mask is more than a length, which is all that cuDNN is told."""
     if (with_gap := np.flatnonzero((masks[..., 1:] > masks[..., :-1]).any(axis=-1))).size:
         raise BertprepError(
             f"row {with_gap[0]} of a batch: its input_mask has a 1 after a 0; fused attention takes masks whose ones come "
@@ -369,7 +365,6 @@ def _keep_compiled() -> None:
 
 
 def _find_devices(settings: EngineSettings) -> list[list[Any]]:
-    """The devices of each process, of all equally many."""
     try:
         found = jax.devices()
     except RuntimeError as error:

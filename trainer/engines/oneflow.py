@@ -116,7 +116,6 @@ class Ops(Operations):
 
 
 def _in_all_columns(column: Array, like: Array) -> Array:
-    """Broadcast a column, in a third of the time that arithmetic with it takes on a CPU."""
     return flow._C.broadcast_like(column, like)
 
 
@@ -335,7 +334,6 @@ class OneFlowEngine(Engine):
         return [round(each) for each in self._sum_over_all(self._tensor(own)).numpy().tolist()]
 
     def _tensor(self, array: NDArray[Any]) -> Array:
-        """A copy of the array on this process's device."""
         return flow.tensor(np.ascontiguousarray(array), device=self._device)
 
     def _on_stage(self, own: Array, stage: int, sbp: Any) -> Array:
@@ -345,13 +343,11 @@ class OneFlowEngine(Engine):
         return flow._C.to_global(own, self._placements[stage], [sbp], [], False)
 
     def _sum_over_all(self, own: Array) -> Array:
-        """The sum of a tensor of every process, in place."""
         if self._process.world_size > 1:
             flow.comm.all_reduce(own)
         return own
 
     def _add_other_end(self, own: Array) -> None:
-        """Add up a tensor that the first and the last stage of a pipeline both have."""
         ranks = self._pipelines[self.data_rank]
         other = ranks[-1] if self._stage == 0 else ranks[0]
         if self._stage == 0:
@@ -368,7 +364,6 @@ class OneFlowEngine(Engine):
         return flow.cat([summed, self._tensor(np.array([[scale]], np.float32))], dim=1)
 
     def _draw_masks(self, keys: NDArray[np.int32], shape: Sequence[int]) -> list[list[Array]]:
-        """The numbers that the masks of each part follow from, by a key for each micro-batch."""
         sequences, rngs = shape[0] // len(keys), [np.random.default_rng(key) for key in keys]
         return [
             [self._rows(np.concatenate([draw(rng, sequences, rows) for rng in rngs]), part.stage) for rows in of_part]
@@ -417,13 +412,11 @@ open_engine = OneFlowEngine
 
 
 def _own(variable: Array) -> Array:
-    """This process's copy of a variable, in the same memory."""
     data = variable.data
     return data.to_local() if data.is_global else data
 
 
 def _rows_of_masks(model: ModelConfig, task: Task, seq: int) -> list[list[int]]:
-    """The rows of a sequence in each mask that a `Bert` draws, by parts."""
     hidden = [seq] if model.hidden_dropout_prob else []
     attention = [model.num_attention_heads * seq] if model.attention_probs_dropout_prob else []
     head = [1] if model.hidden_dropout_prob and task.name == Classification.name else []

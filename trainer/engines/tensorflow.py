@@ -231,13 +231,11 @@ class TensorFlowEngine(Engine):
         return tf.distribute.get_replica_context().all_reduce("SUM", own)
 
     def _replica(self) -> dict[str, Any]:
-        """The variables of the device which is being traced."""
         number = tf.distribute.get_replica_context().replica_id_in_sync_group  # an integer, or a constant tensor
         number = int(tf.get_static_value(tf.convert_to_tensor(number)))
         return self._replicas[number - self.data_rank * len(self._replicas)]
 
     def _weights(self) -> dict[str, Array]:
-        """The variables of the model as tensors, which have gradients."""
         variables = self._replica()
         return {name: tf.identity(variables[name]) for name in self.variables}
 
@@ -294,7 +292,6 @@ open_engine = TensorFlowEngine
 
 
 def _add_up(compute: Operation, batch: Arrays, accumulation: int) -> Any:
-    """The sum of `compute` over the micro-batches, one after another, for the memory of one."""
     first = compute({name: values[0] for name, values in batch.items()})
     if accumulation == 1:
         return first
@@ -332,7 +329,6 @@ def _make_logical_cpus(settings: EngineSettings, world_size: int) -> int:
 
 @cache  # of the same devices two strategies would mistake each other's sums
 def _strategy_on(names: tuple[str, ...], world_size: int) -> Any:
-    """One device, all of this host, or those of all hosts, which this waits for."""
     if world_size == 1:
         return tf.distribute.MirroredStrategy(names) if len(names) > 1 else tf.distribute.get_strategy()
     # By default TensorFlow sums over hosts by rings of its own, through the CPU
