@@ -13,7 +13,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from bertprep.kernels import numbers as n
-from bertprep.kernels.language import CPU_FEATURES, i32_p, i64, kernel, subroutine, u8_p, u64
+from bertprep.kernels.language import CPU_FEATURES, i32_p, i64, subroutine, u8_p, u64
 from bertprep.kernels.memory import count_bits, find_bytes, leading_zeros, load_u32, loaded, stored, trailing_zeros
 
 _REACH = 80
@@ -196,9 +196,3 @@ def count_numbers(data, at, end):
     for i in range(at, end):
         numbers += i64(data[i] < 0x80)
     return numbers
-
-
-@kernel
-def unpack_numbers(data: u8_p, size: i64, limit: i64, out: i32_p, count: i64) -> i64:
-    """`count` numbers from `size` bytes in a file of `limit`; 0 or a fault. For tests: decoding has `unpack` within it."""
-    return unpack(data, i64(0), size, limit, out, i64(0), count)

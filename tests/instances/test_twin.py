@@ -1,7 +1,9 @@
-"""The compiled generator equals its readable twin, on many small corpora and settings, the odd ones among them."""
+"""The compiled generator equals its readable twin, on many small corpora and settings, the odd ones among them.
+
+That full sentences (--pairs none) are what docs/formats.md says, a person can follow here; test_golden.py has sentence pairs.
+"""
 
 from collections.abc import Sequence
-from itertools import product
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bertprep.config import NEXT_SENTENCE, PAIRS, InstanceSettings
-from bertprep.instances import Vocabulary, load_vocabulary
+from bertprep.errors import BertprepError, UsageError
+from bertprep.instances import Vocabulary, generator, load_vocabulary
 from tests.instances.examples import compiled_examples, reference_examples
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -28,24 +31,12 @@ def small_tokens() -> list[str]:
     return tokens + [f"[unused{n}]" for n in range(100 - len(tokens))]
 
 
-def large_tokens() -> list[str]:
-    """30,522 tokens, of two, three and four letters, as large as BERT's own vocabulary."""
-    tokens = small_tokens()[:-1]
-    made = ("".join(letters) for size in (3, 4) for letters in product(LETTERS, repeat=size))
-    known = set(tokens)
-    for token in made:
-        if len(tokens) == LARGE:
-            return tokens
-        if token not in known:
-            tokens.append(token if len(tokens) % 2 else f"##{token}")
-    raise AssertionError("not enough tokens")
-
-
 @pytest.fixture(scope="module")
 def vocabularies(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Vocabulary]:
     folder = tmp_path_factory.mktemp("vocabularies")
     found = {}
-    for tokens in (small_tokens(), large_tokens()):
+    large = [*small_tokens(), *(f"unused{number}" for number in range(LARGE - 100))]  # as many as BERT's own
+    for tokens in (small_tokens(), large):
         path = folder / f"{len(tokens)}.txt"
         path.write_text("".join(f"{token}\n" for token in tokens), encoding="utf-8")
         found[len(tokens)] = load_vocabulary(path)
@@ -104,3 +95,57 @@ def check(text: str, vocabulary: Vocabulary, asked: InstanceSettings, seed: int,
     compiled = compiled_examples(path, vocabulary, asked, seed=seed)
     assert compiled == reference_examples(path, vocabulary, asked, seed=seed)
     assert compiled
+
+
+# --- full sentences
+
+
+def test_a_person_can_follow_full_sentences(tmp_path: Path) -> None:
+    """Sequences of up to six tokens of text: sentences join, [SEP] divides documents, a long sentence goes on in the next."""
+    names = [*SPECIAL, *(f"w{number}" for number in range(5, 20))]
+    (tmp_path / "vocab.txt").write_text("".join(f"{name}\n" for name in names))
+    (tmp_path / "text").write_text(f"w5 w6\nw7 w8 w9 w10\n\nw11\n\n{' '.join(names[12:])}\n")
+    asked = InstanceSettings(seq=8, pred=6, dupe=1, masked_lm_prob=0.01, pairs="none")
+    orders = set()
+    for seed in range(20):
+        texts = []
+        for example in compiled_examples(tmp_path / "text", load_vocabulary(tmp_path / "vocab.txt"), asked, seed=seed):
+            for position, label in zip(example.masked_lm_positions, example.masked_lm_ids, strict=True):
+                example.input_ids[position] = label
+            texts.append(tuple(example.input_ids[1:-1]))
+        orders.add(tuple(sorted(texts)))
+    sep = 3
+    assert orders == {
+        tuple(sorted(texts))
+        for texts in (
+            [(5, 6, 7, 8, 9, 10), (11,), (12, 13, 14, 15, 16, 17), (18, 19)],  # the documents as they are
+            [(5, 6, 7, 8, 9, 10), (12, 13, 14, 15, 16, 17), (18, 19, sep, 11)],
+            [(11, sep, 5, 6), (7, 8, 9, 10), (12, 13, 14, 15, 16, 17), (18, 19)],
+            [(11,), (12, 13, 14, 15, 16, 17), (18, 19, sep, 5, 6), (7, 8, 9, 10)],
+            [(12, 13, 14, 15, 16, 17), (18, 19, sep, 5, 6), (7, 8, 9, 10, sep, 11)],
+            [(12, 13, 14, 15, 16, 17), (18, 19, sep, 11), (5, 6, 7, 8, 9, 10)],
+        )
+    }
+
+
+def test_a_shard_that_is_too_large_is_refused(
+    vocabularies: dict[int, Vocabulary], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(generator, "MAX_TOKENS_IN_SHARD", 30)
+    expected = "a shard of 10 tokens is too large; at most 30 in --dupe 5 rounds without pairs; make"
+    with pytest.raises(BertprepError, match=expected):
+        check("the " * 10, vocabularies[100], InstanceSettings(pairs="none"), 1, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("given_settings", "message"),
+    [
+        ({"pairs": "sentence"}, "--pairs sentence: unknown; choose one of next-sentence, none"),
+        ({"pairs": "none", "short_seq_prob": 0.5}, "--short-seq-prob 0.5: is for sentence pairs; with --pairs none every"),
+        ({"pairs": "none", "pred": 127}, "--pred 127: must be at least 1 and at most 126, the 128 tokens of a sequence less "),
+        ({"pred": 126}, r"--pred 126: must be at least 1 and at most 125, .* less \[CLS\] and two \[SEP\]"),
+    ],
+)
+def test_settings_that_do_not_go_together_are_refused(given_settings: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        InstanceSettings(**given_settings)  # type: ignore[arg-type]

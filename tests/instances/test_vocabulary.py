@@ -11,20 +11,12 @@ from bertprep.instances import load_vocabulary
 GOOD = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nword\n"
 
 
-def test_tokens_are_numbered_by_their_lines(tmp_path: Path) -> None:
-    path = tmp_path / "vocab.txt"
-    path.write_text(GOOD)
-    vocabulary = load_vocabulary(path)
-    assert vocabulary.tokens[5] == "word"
-    special = (vocabulary.pad, vocabulary.unk, vocabulary.cls, vocabulary.sep, vocabulary.mask)
-    assert (special, len(vocabulary)) == ((0, 1, 2, 3, 4), 6)
-
-
-def test_special_tokens_may_be_on_any_line(tmp_path: Path) -> None:
-    path = tmp_path / "vocab.txt"
-    path.write_text("[UNK]\nword\n[SEP]\n[CLS]\n[PAD]\n[MASK]\n")
-    vocabulary = load_vocabulary(path)
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+def test_tokens_are_numbered_by_their_lines(line_end: str, tmp_path: Path) -> None:
+    (tmp_path / "vocab.txt").write_bytes(line_end.join(["[UNK]", "word", "[SEP]", "[CLS]", "[PAD]", "[MASK]", ""]).encode())
+    vocabulary = load_vocabulary(tmp_path / "vocab.txt")
     assert (vocabulary.pad, vocabulary.unk, vocabulary.cls, vocabulary.sep, vocabulary.mask) == (4, 0, 3, 2, 5)
+    assert (vocabulary.tokens[1], len(vocabulary)) == ("word", 6)
 
 
 @pytest.mark.parametrize(
@@ -47,12 +39,6 @@ def test_refuses_what_is_no_vocabulary(tmp_path: Path, content: bytes, message: 
         load_vocabulary(path)
     assert str(raised.value).startswith(str(path))
     assert "\n" not in str(raised.value)
-
-
-def test_windows_line_ends_are_no_part_of_a_token(tmp_path: Path) -> None:
-    path = tmp_path / "vocab.txt"
-    path.write_bytes(GOOD.replace("\n", "\r\n").encode())
-    assert load_vocabulary(path).tokens[5] == "word"
 
 
 def test_what_has_no_end_is_not_read(tmp_path: Path) -> None:

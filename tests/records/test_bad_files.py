@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import random
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
@@ -32,7 +33,20 @@ from bertprep.records import (
 from bertprep.records.record_set import RecordSet
 from bertprep.records.write import write_examples
 from tests.records.columns import assert_same, column_examples, rows_of, table_of, write_any, write_parquet, write_stream
-from tests.records.handmade import FIRST, SECOND, Dialect, Record, field, file_of, frame, masked, message, serialize, varint
+from tests.records.handmade import (
+    FIRST,
+    SECOND,
+    Dialect,
+    Record,
+    field,
+    file_of,
+    frame,
+    masked,
+    message,
+    random_record,
+    serialize,
+    varint,
+)
 from tests.records.task_records import task_examples
 
 TFRECORD, OFRECORD = Dialect(), Dialect("ofrecord")
@@ -56,11 +70,12 @@ def checksum_fault(what: str, content: bytes, start: int, stop: int) -> tuple[st
     return f"checksum of the {what}", content, line
 
 
-def with_feature(dialect: Dialect, name: str, feature: bytes) -> bytes:
-    """A valid record, and one that has something else for a feature."""
+def with_feature(dialect: Dialect, name: str, feature: bytes, record: Record = FIRST) -> bytes:
+    """A valid record, and the same with something else for a feature."""
     entry = field(1, field(1, name.encode()) + field(2, feature))
-    body = message(without(name), dialect) + (field(1, entry) if dialect.record_format == "tfrecord" else entry)
-    return file_of(FIRST, dialect=dialect) + frame(body, dialect.record_format)
+    others = message({key: values for key, values in record.items() if key != name}, dialect)
+    body = others + (field(1, entry) if dialect.record_format == "tfrecord" else entry)
+    return file_of(record, dialect=dialect) + frame(body, dialect.record_format)
 
 
 def faults() -> Iterator[tuple[str, bytes, str]]:
@@ -182,27 +197,44 @@ def test_what_is_no_file_is_named(tmp_path: Path) -> None:
         assert str(caught.value) == f"{path}: {line}"
 
 
-@given(content=st.binary(max_size=60) | st.lists(st.integers(0, 2**31), max_size=9).map(lambda v: b"".join(map(varint, v))))
-@example(content=varint(300) * 7 + varint(-1))
-@example(content=varint(300) * 7 + b"\x80" * 8)
-@example(content=b"\x80" * 5)
-def test_any_bytes_as_packed_numbers(content: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Never another number, and a fault or none as where they are taken one by one; 8 are expected."""
+numbers = st.integers(0, 127) | st.integers(0, 2**21) | st.integers(0, 2**31 - 1)
+runs = st.lists(st.tuples(numbers, st.integers(1, 40)), min_size=1, max_size=12)
+edits = st.just((0, b"")) | st.tuples(st.integers(0, 500), st.binary(min_size=1, max_size=9))
+
+
+@given(runs=runs, edit=edits, more=st.sampled_from([0, 0, 0, 1, -1]))
+@example(runs=[(300, 200)], edit=(99, varint(-1)[:9]), more=0)
+@example(runs=[(300, 200)], edit=(391, b"\x80" * 9), more=0)
+@example(runs=[(7, 200)], edit=(0, b""), more=-1)
+def test_packed_numbers_are_those_of_the_definition(
+    runs: list[tuple[int, int]], edit: tuple[int, bytes], more: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """A fault where they do not end, are too many or too few, or too large for an int32; and nothing is written after them."""
+    content = b"".join(varint(value) * repeats for value, repeats in runs)
+    expected = max(1, sum(repeats for _, repeats in runs) + more)
+    start = edit[0] % len(content)
+    content = content[:start] + edit[1] + content[start + len(edit[1]) :]
     values: list[int] = []
-    at, is_read = 0, True
-    while is_read and at < len(content):
+    at = 0
+    while at < len(content) and (not values or 0 <= values[-1] < 2**31):
         size = next((k + 1 for k, byte in enumerate(content[at : at + 9]) if byte < 0x80), 0)
-        values.append(sum((byte & 0x7F) << 7 * k for k, byte in enumerate(content[at : at + size])))
-        is_read = bool(size) and values[-1] < 2**31
+        values.append(sum((byte & 0x7F) << 7 * k for k, byte in enumerate(content[at : at + size])) if size else -1)
         at += size
-    path = tmp_path_factory.getbasetemp() / "packed"
-    for record, end in ((1, b""), (1, file_of(SECOND, dialect=OFRECORD))):  # at the end of the file, and before more of it
-        path.write_bytes(with_feature(OFRECORD, "input_ids", field(4, field(1, content))) + end)
-        if is_read and len(values) == 8:
-            assert records.open(path)[:].input_ids[record].tolist() == values
-        else:
-            with pytest.raises(BertprepError, match=f"^{path}: record 1: "):
-                records.open(path)[:]
+    is_good = len(values) == expected and 0 <= values[-1] < 2**31
+    path, record = tmp_path_factory.getbasetemp() / "packed", random_record(random.Random(0), expected)
+    two = with_feature(OFRECORD, "input_ids", field(4, field(1, content)), record)
+    room = PretrainingExamples.empty(3, seq=expected, pred=2)
+    for behind in (0, 9):  # at the end of the file, and before more of it
+        path.write_bytes(two + behind * file_of(record, dialect=OFRECORD))
+        room.input_ids[...] = -7
+        with records.open(path) as file:
+            if is_good:
+                file.gather_into(room, range(2))
+                assert room.input_ids[1].tolist() == values
+            else:
+                with pytest.raises(BertprepError, match=f"^{path}: record 1: "):
+                    file.gather_into(room, range(2))
+        assert (room.input_ids[2] == -7).all()
 
 
 # --- Arrow and Parquet
