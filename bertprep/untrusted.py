@@ -10,7 +10,7 @@ import math
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,8 @@ MAX_COUNT = (1 << 63) - 1
 _OUR_NAMES = ("listing.json", ".lock", ".receipts", ".ledger")
 _OUR_PREFIX, _OUR_SUFFIXES = "manifest.json", (".tmp", ".journal", ".part", ".part.json")
 _CORPUS = re.compile(r"\w[\w.-]*")
+PLAIN_PATH = re.compile(r"(?:[\w-]{1,99}/)?[\w-]{1,99}(?:\.(?:txt|tfrecord|arrow|parquet|bin|idx))?(?:\.gz)?", re.ASCII)
+"""Names of which `check_path` accepts every one; it accepts others too."""
 
 
 def check_name(name: object) -> str:
@@ -123,18 +125,12 @@ def _finite(text: str) -> float:
     raise ValueError(f"it has the number {text}, which JSON cannot hold")
 
 
-def _is_text(value: str) -> str:
-    if re.search("[\ud800-\udfff]", value):
-        raise ValueError("text")
-    return value
-
-
 COUNT = Rule(kinds=(int,), least=0, most=MAX_COUNT)
 POSITIVE = Rule(kinds=(int,), least=1, most=MAX_COUNT)
 SEED = Rule(kinds=(int,), least=0)  # of any length
 FRACTION = Rule(kinds=(float,), least=0, most=1)
 FLAG = Rule(kinds=(bool,), words="true or false")
-TEXT = Rule(kinds=(str,), check=_is_text)
+TEXT = Rule(kinds=(str,), pattern="[^\ud800-\udfff]*")  # which UTF-8 can hold
 TEXTS = replace(TEXT, many=True)
 OBJECT = Rule(kinds=(dict,))
 LIST = Rule(kinds=(list,))
@@ -180,6 +176,14 @@ def check_values(
             or_null = ", or null" if rule.optional else ""
             raise ValueError(f"{place}{name} is {_shown(content[name])}, expected {each}{error}{or_null}") from None
     return content
+
+
+def hold_all(rows: Collection[Any], rules: Mapping[str, Rule], needed: tuple[str, ...]) -> bool:
+    """Return whether `check_values` accepts all of many objects, in a fraction of the time: each value with its like."""
+    if {*map(type, rows)} - {dict} or not all(name in row for row in rows for name in needed):
+        return False
+    columns = ((rule, [row[name] for row in rows if name in row]) for name, rule in rules.items())
+    return all(rule.holds_for_all(values) for rule, values in columns if values)
 
 
 def _shown(value: object) -> str:

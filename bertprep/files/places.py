@@ -320,10 +320,10 @@ def sizes_of(folder: Path, names: Iterable[str]) -> dict[str, int]:
     if isinstance(folder, ObjectPath):
         there = object_store.tree(folder)
         return {name: there[name].size_bytes for name in names if name in there}
-    found = {}
+    found, start = {}, f"{folder}/"
     for name in names:
         try:
-            status = (folder / name).stat()
+            status = os.stat(start + name)
         except OSError as error:
             if error.errno in _ABSENT:
                 continue

@@ -87,9 +87,10 @@ class Ledger:
     _known: dict[str, Entry] = field(default_factory=dict, init=False, repr=False)
     _is_open: bool = field(default=False, init=False, repr=False)
     _is_first: bool = field(default=False, init=False, repr=False)
+    _complete: Manifest | None = field(default=None, init=False, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_known": {}, "index": None}
+        return {**vars(self), "_known": {}, "_complete": None, "index": None}
 
     @cached_property
     def header(self) -> dict[str, Any]:
@@ -126,6 +127,8 @@ class Ledger:
             raise BertprepError(f"{self.folder}: its {MANIFEST} does not list {others[0]}; {self.advice}")
         self._remove_leftovers(names)
         finished = {name: entry for name, entry in entries.items() if sizes.get(name) == entry["bytes"]}
+        if len(finished) == len(names):
+            self._complete = manifest
         for name in entries.keys() - finished if manifest else ():  # it is made again, to become what the manifest says
             create_file(self._path(name + _SUFFIX), self._marker(name, entries[name]), syncs=False)
         return finished
@@ -153,8 +156,12 @@ class Ledger:
 
     def close(self, names: Collection[str]) -> tuple[Manifest, list[str]]:
         """Write the manifest if all these files are finished; return it with the missing files, or what there is of it."""
-        sizes, entries, manifest = self._look(names)
-        files = {name: entries[name] for name in names if name in entries and sizes.get(name) == entries[name]["bytes"]}
+        manifest = self._complete
+        if manifest:  # then there was nothing to do
+            files = manifest.files
+        else:
+            sizes, entries, manifest = self._look(names)
+            files = {name: entries[name] for name in names if name in entries and sizes.get(name) == entries[name]["bytes"]}
         if len(files) < len(names):
             return self._manifest_of(files), [name for name in names if name not in files]
         for copy, path in self.copies.items():

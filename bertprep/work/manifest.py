@@ -41,8 +41,10 @@ from bertprep.untrusted import (
     SHA256,
     TEXT,
     TEXTS,
+    PLAIN_PATH,
     check_path,
     check_values,
+    hold_all,
     one_of,
     parse_json,
     read_bounded,
@@ -299,8 +301,14 @@ def check_manifest(content: object) -> dict[str, Any]:
     rules = {"files": OBJECT, "versions": OBJECT, "counts": OBJECT}
     manifest = check_values(content, rules, needed=("files", "versions"))
     files, made_with = manifest["files"], manifest["made_with"]
-    for name, facts in files.items():
-        check_entry(name, facts, kind)
+    texts = [facts["text"] for facts in files.values() if isinstance(facts, dict) and "text" in facts]
+    if not (
+        all(map(PLAIN_PATH.fullmatch, files))
+        and hold_all(files.values(), kind.facts, kind.needed_facts)
+        and hold_all(texts, _TEXT, tuple(_TEXT))
+    ):
+        for name, facts in files.items():  # which names the one that is wrong
+            check_entry(name, facts, kind)
     check_values(manifest["versions"], dict.fromkeys(manifest["versions"], TEXT), place="versions.")
     check_values(manifest.get("counts", {}), dict.fromkeys(manifest.get("counts", {}), COUNT), place="counts.")
     if kind is KINDS[TEXT_SHARDS] and (shards := made_with["shards"] + made_with["test_shards"]) != len(files):
