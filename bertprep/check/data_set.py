@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,10 +28,11 @@ from bertprep.instances import Vocabulary, load_vocabulary
 from bertprep.progress import Progress
 from bertprep.records.data_sets import DataSet
 from bertprep.terminal import counted
-from bertprep.work.layout import LEDGER, MANIFEST, QUESTIONS, RECEIPTS, VOCABULARY
+from bertprep.work.layout import DEV, LEDGER, MANIFEST, QUESTIONS, RECEIPTS, TEST, VOCABULARY
 from bertprep.work.ledger import resuming_command
 from bertprep.work.manifest import (
     JOURNAL_SUFFIX,
+    TASK_RECORDS,
     TEXT_SHARDS,
     TOKEN_SHARDS,
     Manifest,
@@ -71,13 +73,14 @@ def check_data_set(
             shown.advance(report.facts.name in data_set.files, **read, MB=report.facts.size_bytes / 1e6)
     shown.advance(len(data_set.files.keys() - reports.keys()))
     in_order = [reports[name] for name in checks.files if name in reports]
+    is_of_task = data_set.manifest is not None and data_set.manifest.kind == TASK_RECORDS
     outcome = Outcome(
         folder=data_set.folder,
         kind=next((report.format for report in in_order if report.format), data_set.kind),
         manifest=data_set.manifest,
         vocabulary=vocabulary.path if vocabulary and data_set.kind != TEXT_SHARDS else None,
         sampled=sample is not None,
-        files=[report.facts for report in in_order],
+        files=[replace(of.facts, split=DEV) if is_of_task and of.facts.split == TEST else of.facts for of in in_order],
         findings=findings,
     )
     checks.judge(in_order, outcome)

@@ -5,13 +5,21 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bertprep.commands import Created
-from bertprep.commands.shard import check_lines_are_sentences, check_text_files, choose_corpus, ensure_shards, finished_shards
+from bertprep.commands.shard import (
+    check_lines_are_sentences,
+    check_text_files,
+    choose_corpus,
+    ensure_shards,
+    finished_shards,
+    listed_shards,
+)
 from bertprep.commands.vocab import Vocab, find_vocabulary
 from bertprep.config import Dialect, InstanceSettings, RecordFormat
 from bertprep.errors import BertprepError, UsageError
@@ -87,6 +95,7 @@ class Texts:
     made_from: dict[str, Any]
     is_of_workspace: bool = False
     tokens: DataSet | None = None  # where token shards were given
+    ensure: Callable[[], object] | None = None  # makes the shards of the workspace where they are missing
 
 
 def resolve(request: Create, workers: int) -> Job:
@@ -106,6 +115,7 @@ def resolve(request: Create, workers: int) -> Job:
         vocabulary=vocabulary,
         cased=settings.cased,
         checks_text=not texts.is_of_workspace,
+        ensure=texts.ensure,
         remark=f"create: takes the token shards in {min(taken).parent} where their text is unchanged" if taken else "",
         settings=settings,
         dialect=dialect,
@@ -134,7 +144,7 @@ def resolve_tokens(request: Tokenize, workers: int) -> Job:
     """Return the job that a request of `tokenize` describes; both files of a token shard have one ledger."""
     texts = _find_texts(request, workers, pairs=True)
     vocabulary = _find_or_train_vocabulary(texts, request, workers)
-    maker = TokenMaker(vocabulary=vocabulary, cased=request.cased, checks_text=not texts.is_of_workspace)
+    maker = TokenMaker(vocabulary=vocabulary, cased=request.cased, checks_text=not texts.is_of_workspace, ensure=texts.ensure)
     tasks = [
         Task(
             str(each.path),
@@ -209,14 +219,10 @@ def _find_texts(request: Create | Tokenize, workers: int, *, pairs: bool) -> Tex
             check_lines_are_sentences(paths)
         return Texts(corpus, _given_shards(paths), {"shards": len(paths)})
     corpus = choose_corpus(workspace, request.corpus, request.reporter)
-    folder = workspace.sharded(corpus)
-    sharded = (
-        finished_shards(workspace, corpus) if request.part else ensure_shards(workspace, corpus, workers, request.reporter)
-    )
-    if sharded is None:
-        raise UsageError(
-            f"{folder}: has no finished text shards of {corpus}, which parts need; make them first: bertprep shard"
-        )
+    folder, ensure = workspace.sharded(corpus), partial(_ensure_shards, request, corpus, workers)
+    # without a vocabulary, which is trained on the text, the shards may be gone once all is made of them
+    sharded = listed_shards(workspace, corpus) if request.vocab is not None else None
+    sharded = sharded or ensure()
     made_from = {name: sharded.made_with[name] for name in ("shards", "test_shards", "test_fraction")}
     made_from["text_sha256"] = digest_of_shards(sharded)
     shards = [
@@ -224,7 +230,19 @@ def _find_texts(request: Create | Tokenize, workers: int, *, pairs: bool) -> Tex
         for split, count in zip(SPLITS, (made_from["shards"], made_from["test_shards"]), strict=True)
         for number in range(count)
     ]
-    return Texts(corpus, shards, made_from, is_of_workspace=True)
+    return Texts(corpus, shards, made_from, is_of_workspace=True, ensure=ensure)
+
+
+def _ensure_shards(request: Create | Tokenize, corpus: str, workers: int) -> Manifest:
+    """Return the manifest of a corpus's text shards, made first if they are missing; a part cannot make them."""
+    if not request.part:
+        return ensure_shards(request.workspace, corpus, workers, request.reporter)
+    if finished := finished_shards(request.workspace, corpus):
+        return finished
+    raise UsageError(
+        f"{request.workspace.sharded(corpus)}: has no finished text shards of {corpus}, which parts need; make them first: "
+        "bertprep shard"
+    )
 
 
 def _given_shards(paths: Sequence[Path]) -> list[Shard]:

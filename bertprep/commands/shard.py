@@ -23,7 +23,7 @@ from bertprep.sources.listing import OWN_FILES, Listing, load_listing
 from bertprep.sources.sample import SAMPLE, write_sample
 from bertprep.terminal import counted, tell, tell_table
 from bertprep.work.layout import LISTING, Workspace
-from bertprep.work.manifest import TEXT_SHARDS, Manifest, missing_files, read_manifest, sha256_of
+from bertprep.work.manifest import TEXT_SHARDS, Manifest, is_in_place, missing_files, read_manifest, sha256_of
 
 if TYPE_CHECKING:
     from bertprep.sources.documents import Source
@@ -216,8 +216,8 @@ def ensure_shards(workspace: Workspace, corpus: str, workers: int, reporter: Rep
     return shard(workdir=workspace.root, corpus=corpus, workers=workers, progress=reporter.enabled, **settings)
 
 
-def finished_shards(workspace: Workspace, corpus: str) -> Manifest | None:
-    """Return the manifest of a corpus's text shards if all of them are there."""
+def listed_shards(workspace: Workspace, corpus: str) -> Manifest | None:
+    """Return the manifest of a corpus's text shards, whether they are there or not."""
     manifest = read_manifest(folder := workspace.sharded(corpus))
     if manifest is None:
         return None
@@ -225,7 +225,13 @@ def finished_shards(workspace: Workspace, corpus: str) -> Manifest | None:
         raise BertprepError(f"{folder}: holds {manifest.kind}, expected {TEXT_SHARDS}; remove it, and run bertprep shard again")
     if parts_of(corpus) and is_own_text(manifest):
         check_not_downloaded(workspace, corpus)
-    return None if missing_files(folder, manifest.files) else manifest
+    return manifest
+
+
+def finished_shards(workspace: Workspace, corpus: str) -> Manifest | None:
+    """Return the manifest of a corpus's text shards if all of them are there."""
+    manifest = listed_shards(workspace, corpus)
+    return manifest if manifest and is_in_place(workspace.sharded(corpus), manifest.files) else None
 
 
 def check_text_files(inputs: Sequence[Path | str]) -> list[Path]:

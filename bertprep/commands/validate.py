@@ -18,8 +18,8 @@ from bertprep.files.atomic import atomic_file, explain_write_error
 from bertprep.files.places import as_path, is_object, place
 from bertprep.options import MAX_NUMBER, OPTIONS, described, option
 from bertprep.terminal import counted, say, tell, tell_table
-from bertprep.work.layout import DEV, MANIFEST, TEST, split_order
-from bertprep.work.manifest import TASK_RECORDS, TEXT_SHARDS, TOKEN_SHARDS
+from bertprep.work.layout import MANIFEST, split_order
+from bertprep.work.manifest import TEXT_SHARDS, TOKEN_SHARDS
 
 if TYPE_CHECKING:
     from bertprep.check.outcome import Outcome, RecordCounts
@@ -200,9 +200,7 @@ def _table_rows(outcomes: Sequence[Outcome], names: Sequence[str]) -> list[tuple
                     found[-1] = f"{int(counts.next_sentence[1]) / max(counts.records, 1):.1%}"
             elif split in outcome.token_counts:
                 found[0] = f"{outcome.token_counts[split].tokens:,}"
-            is_of_task = outcome.manifest is not None and outcome.manifest.kind == TASK_RECORDS
-            called = DEV if split == TEST and is_of_task else split
-            rows.append((name, called, f"{len(files):,}", records, *found, *errors))
+            rows.append((name, split, f"{len(files):,}", records, *found, *errors))
             errors = ("", "")
     return rows
 

@@ -6,7 +6,7 @@ the vocabulary and the settings alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -54,6 +54,7 @@ class ShardMaker(Maker):
     vocabulary: Vocabulary
     cased: bool
     checks_text: bool = False
+    ensure: Callable[[], object] | None = None  # what has to be there before anything is made
     remark: str = ""
 
     @cached_property
@@ -62,9 +63,11 @@ class ShardMaker(Maker):
 
     def __getstate__(self) -> dict[str, Any]:
         """Only what the tables are made of: a process builds its own."""
-        return {each.name: getattr(self, each.name) for each in fields(self)}
+        return {**{each.name: getattr(self, each.name) for each in fields(self)}, "ensure": None}
 
     def prepare(self) -> None:
+        if self.ensure:
+            self.ensure()
         kernels.load()
         _ = self.tokenizer
 

@@ -14,7 +14,6 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -227,11 +226,9 @@ def _check_hashes(paths: Sequence[Path], documents: Documents) -> None:
 def _read_batches(path: Path, low: int, high: int) -> list[pa.RecordBatch]:
     try:
         with ExitStack() as stack:
-            if is_object(path):
-                source = stack.enter_context(open_at(path, buffer_bytes=_BLOCK_BYTES))
-                reader = stack.enter_context(pa.ipc.open_file(source))
-            else:
-                reader = _open_local(str(path), path.stat().st_mtime_ns)
+            opened = open_at(path, buffer_bytes=_BLOCK_BYTES) if is_object(path) else pa.OSFile(str(path))
+            source = stack.enter_context(opened)
+            reader = stack.enter_context(pa.ipc.open_file(source))
             if not reader.schema.equals(_SCHEMA):
                 raise ValueError("it has other columns")
             bits = int(reader.schema.metadata[b"bits"])
@@ -240,12 +237,6 @@ def _read_batches(path: Path, low: int, high: int) -> list[pa.RecordBatch]:
             return [reader.get_batch(run + index) for run in runs for index in inside]
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, OverflowError, MemoryError) as error:
         raise damaged_run(path, error) from error
-
-
-@lru_cache(maxsize=16)
-def _open_local(path: str, modified_ns: int) -> pa.RecordBatchFileReader:  # noqa: ARG001 - a key of the cache
-    """Open a run, which a worker keeps open: with tiny shards opening it would take longer than reading them."""
-    return pa.ipc.open_file(pa.OSFile(path))
 
 
 def damaged_run(path: Path, error: Exception) -> BertprepError:

@@ -189,6 +189,11 @@ def test_a_corpus_has_both_splits_under_the_names_of_the_field(golden_corpus: Pa
         assert "pyarrow" in created.manifests[name].versions
     documents = sum(facts["documents"] for facts in created.manifests["ofrecord"].files.values())
     assert documents == 150
+    (tmp_path / "sharded/gold/training/gold_training_00001.txt").unlink()
+    assert not create(workdir=tmp_path, corpus="gold", **asked, workers=1).made  # which needs the text no more
+    (created.folders["ofrecord"] / "training/part-0").unlink()
+    with pytest.raises(BertprepError, match=r"gold_training_00001\.txt: is missing or incomplete"):
+        create(workdir=tmp_path, corpus="gold", **asked, workers=1)
 
 
 def test_what_datasets_reads_beside_arrow_files_is_repaired(golden_corpus: Path, tmp_path: Path) -> None:
