@@ -1,11 +1,8 @@
-"""Arrow and Parquet files of records, read through pyarrow: where each column of each batch is, and rows of them as `Examples`.
+"""Arrow and Parquet files of records, read through pyarrow.
 
-A file is read in place if it is an Arrow stream with the columns that bertprep writes. Any other file with these columns is
-first cast to such a stream: the Arrow file format, lists of variable length, other types, compression, Parquet.
-
-A row is copied from the file by its address, all rows of a column in one call; NumPy does the rest: about a microsecond a
-record of 128 tokens. What a file says of itself is checked by pyarrow, which is also the guard against one that is built to
-exhaust memory. This module imports it, which takes 0.1 s: import it where it is needed.
+An Arrow stream with the columns that bertprep writes is read in place: a row is copied by its address, all rows of a column in
+one call. Any other file with these columns is cast to such a stream first. pyarrow checks what a file claims about itself.
+Importing it takes 0.1 s: import this module where it is needed.
 """
 
 from __future__ import annotations
@@ -51,7 +48,7 @@ _FAILURES = pa.ArrowException, OSError, ValueError, LookupError, TypeError, Over
 
 
 class Rows(NamedTuple):
-    """Where rows are in memory: row i, of the batch whose end is the first above i, at bases[batch] + i * widths."""
+    """Addresses of rows: row i, of the batch whose end is the first above i, is at bases[batch] + i * widths."""
 
     ends: NDArray[np.int64]  # (batches,)
     bases: NDArray[np.int64]  # (batches, columns)
@@ -64,9 +61,8 @@ class Rows(NamedTuple):
         return Rows(np.concatenate([first + rows.ends for first, rows in files]), np.concatenate(bases), files[0][1].widths)
 
     def read(self, indices: NDArray[np.int64], examples: Examples, row: int, notes: NDArray[np.int64]) -> int:
-        """Read the records with these indices to the rows from `row` on.
-
-        Returns how many, or a fault with `notes` about the first record that has one, as the kernels do; others are read.
+        """Read the records with these indices to the rows from `row` on; return how many, or a fault with `notes`, as kernels
+        do.
         """
         count, faults = len(indices), []
         if not count:
@@ -106,7 +102,7 @@ def _find_unfit(column: Column, values: NDArray[Any]) -> tuple[int, ...] | None:
 
 
 def _take_predictions(labels: NDArray[np.int32], examples: MaskedExamples, row: int) -> tuple[int, ...] | None:
-    """Write labels (records, seq) as ascending positions, their ids and weights of 1, then zeros; return the first fault."""
+    """Write labels (records, seq) as ascending positions, ids and weights, padded with zeros; return the first fault."""
     count, seq = labels.shape
     arrays = examples.masked_lm_positions, examples.masked_lm_ids, examples.masked_lm_weights
     first = kernels.load().take_labels(count, seq, examples.pred, labels, *(array[row : row + count] for array in arrays))
@@ -122,8 +118,8 @@ def _take_predictions(labels: NDArray[np.int32], examples: MaskedExamples, row: 
 class Table:
     """The records of an Arrow stream in memory.
 
-    `knows_pred` is False where nothing says how many predictions a record has room for: then `shape` has the most that one has.
-    `damage` is what ends the file before its end; the records before it can be read.
+    `knows_pred` is False if the file does not give `pred`: then `shape` has the most predictions of a record. `damage` is the
+    error that ends the file early; the records before it can be read.
     """
 
     rows: Rows
@@ -137,10 +133,9 @@ class Table:
 
 
 def find_table(path: Path, data: NDArray[np.uint8], pred: int | None = None) -> Table | None:
-    """Return the records of the Arrow stream with these bytes; None where it must be cast to be read.
+    """Return the records of the Arrow stream with these bytes; None if it must be cast to be read.
 
-    `pred` is how many predictions a record has room for where the file does not say it. Raises `BertprepError` where the bytes
-    are no stream, or it has not the columns of a kind of records.
+    `pred` is used if the file does not give it. Raises `BertprepError` for anything but records.
     """
     source = pa.BufferReader(pa.py_buffer(data))
     with _explained(path, RecordFormat.ARROW):
@@ -212,10 +207,7 @@ def _known_pred(path: Path, schema: pa.Schema, seq: int) -> int | None:
 
 
 def cast_file(path: Path, data: NDArray[np.uint8], record_format: RecordFormat, to: BinaryIO) -> None:
-    """Write the records of a file with these bytes as an Arrow stream that is read in place, a batch at a time.
-
-    Raises `BertprepError` where the file is damaged, has not the columns of a kind of records, or a value does not fit.
-    """
+    """Write the records of a file with these bytes as an Arrow stream that can be read in place, a batch at a time."""
     with _explained(path, record_format):
         kind, batches = _open_foreign(path, pa.BufferReader(pa.py_buffer(data)), record_format)
         writer, first = None, 0
@@ -239,7 +231,7 @@ def cast_file(path: Path, data: NDArray[np.uint8], record_format: RecordFormat, 
 
 
 def _cast(path: Path, batch: pa.RecordBatch, schema: pa.Schema, first: int) -> pa.RecordBatch:
-    """Return a batch, whose first record is record `first`, in the types of the schema; raises for the first record without."""
+    """Return a batch, which starts at record `first`, in the types of the schema."""
     try:
         columns = []
         for field in schema:
@@ -315,7 +307,6 @@ def _read_schema(path: Path) -> pa.Schema:
 
 
 def _kind_of(path: Path, schema: pa.Schema) -> type[Examples]:
-    """Return the kind of the records in a file; raises `BertprepError` where its columns are none of records."""
     if _TOKENS_COLUMN not in schema.names:
         raise BertprepError(
             f"{path}: has no column {_TOKENS_COLUMN}, so it holds no records; give a file that bertprep create or a tool like "
@@ -345,7 +336,7 @@ def _intended_kind(schema: pa.Schema) -> type[Examples]:
 
 
 def _check_type(path: Path, column: Column, found: pa.DataType) -> None:
-    """Raise `BertprepError` where a column has not the numbers that it should have, which a cast would make of text too."""
+    """Raise for a column of another type than numbers, which a cast would also make of text."""
     has_lists, is_float = _is_list(found), column.dtype == np.float32
     values = found.value_type if has_lists else found
     fits = pa.types.is_floating(values) if is_float else _is_integer(values)

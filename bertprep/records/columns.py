@@ -1,10 +1,7 @@
 """Records as columns: the names and types under which `datasets` and `transformers` take the features of each kind.
 
-A pretraining record's predictions are one column, `labels`, of a number for each token: the token that was there where it is to
-be predicted, else -100, which PyTorch's loss leaves out. That holds the same as positions, ids and weights as long as these are
-what a generator makes: ascending positions with weight 1, then zeros. Any other record has no such form, and is refused.
-
-`schema_of` gives the Arrow schema, `record_batch` the columns of some records.
+A pretraining record's predictions are one column, `labels`: the original token at predicted positions, -100 elsewhere, which
+PyTorch's loss ignores. That is lossless for ascending positions with weight 1, then zeros; any other record is refused.
 """
 
 from __future__ import annotations
@@ -44,7 +41,7 @@ class NoColumnsError(BertprepError):
 
 
 class Column(NamedTuple):
-    """A column: its name, the feature it is made of, how many values a row has in it, and of what type they are."""
+    """A column: its name, its feature, and the number and type of values in a row."""
 
     name: str
     feature: str
@@ -75,7 +72,7 @@ def row_bytes(shape: Shape) -> int:
 
 
 def rows_in_batch(shape: Shape) -> int:
-    """Return how many rows each record batch of an Arrow file has but the last: what a few megabytes hold, 1,024 at most.
+    """Return the rows of each record batch of an Arrow file but the last: some megabytes, at most 1,024 rows.
 
     >>> from bertprep.records.examples import PretrainingExamples
     >>> [rows_in_batch(Shape(PretrainingExamples, seq, 20)) for seq in (128, 512, 65_535)]
@@ -87,8 +84,7 @@ def rows_in_batch(shape: Shape) -> int:
 def to_columns(examples: Examples) -> Columns:
     """Return the columns of records as new arrays for PyTorch: int64, and float32 for a regression's labels.
 
-    They share one allocation, which is reused when all are gone: the C library would give several back to the OS. Raises
-    `NoColumnsError` for a record that no row can hold.
+    They share one allocation. Raises `NoColumnsError` for a record that no row can hold.
 
     >>> from bertprep.records.examples import PretrainingExamples
     >>> examples = PretrainingExamples.empty(2, seq=4, pred=2)
@@ -125,10 +121,7 @@ def put_labels(examples: MaskedExamples, labels: NDArray[np.int32]) -> None:
 
 
 def record_batch(examples: Examples, schema: pa.Schema, *, copy: bool = False) -> pa.RecordBatch:
-    """Return records as a batch of the schema of `schema_of`, in their own memory where a column has their type.
-
-    With `copy` the batch has memory of its own. Raises `NoColumnsError` for a record that has no such form.
-    """
+    """Return records as an Arrow batch, zero-copy where a column has their type, unless `copy`."""
     import pyarrow as pa
 
     arrays = []
@@ -176,10 +169,7 @@ def _explain_predictions(examples: MaskedExamples, row: int) -> NoColumnsError:
 
 
 def schema_of(shape: Shape, labels: Sequence[str] = ()) -> pa.Schema:
-    """Return the Arrow schema of such records; `labels` are the names of a classification's classes, where they are known.
-
-    Its metadata has what `datasets` keeps there, the features with their class names, and under `METADATA` the shape.
-    """
+    """Return the Arrow schema, with metadata for `datasets` (features, class names) and the shape under `METADATA`."""
     import pyarrow as pa  # takes 0.1 s, which commands for other formats need not pay
 
     fields = []

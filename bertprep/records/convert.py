@@ -1,12 +1,8 @@
-"""Records of some files to other files: file for file, distributed over another number of files, or some of them alone.
+"""Records of some files to other files: one for one, distributed over another number of files, or a selection.
 
-Before anything is made, each source is read once: its sha256, and how many records of which shape it holds. The order of the
-records is kept, within a file and from file to file, so that a data set converted to many files and back is the same. The files
-have the names that trainers in the field look for.
-
-Records are read in blocks that stay in the processor's cache, encoded, hashed and written at once, so memory does not grow
-with a file. Every value is decoded and every checksum verified on the way: what is damaged is not passed on. The bytes are
-those that `create` makes of instances with the same values, so that a conversion there and back gives equal files.
+Each source is read once beforehand, for its sha256, shape and number of records. The order of records is kept. Records are
+read, encoded and hashed in blocks that fit the processor's cache; every checksum is verified on the way. The bytes are those
+that `create` writes for the same values.
 """
 
 from __future__ import annotations
@@ -39,7 +35,7 @@ _BLOCK_TOKENS = 1 << 15  # of a block of records: what the arrays of it take fit
 
 @dataclass(frozen=True)
 class IdentifiedFile:
-    """A record file that was read: what it holds, and the sha256 of its bytes. `name` and `split` are the data set's."""
+    """A record file that was read: its contents and sha256. `name` and `split` are the data set's."""
 
     path: Path
     name: str
@@ -67,7 +63,7 @@ def with_one_pred(files: Sequence[IdentifiedFile]) -> list[IdentifiedFile]:
 
 
 def check_identified(data_set: DataSet, files: Sequence[IdentifiedFile]) -> None:
-    """Raise where a file is not what the manifest says, or has records of another shape than the first of its split."""
+    """Raise if a file differs from the manifest, or in shape from the first of its split."""
     manifest, manifest_path = data_set.manifest, data_set.root.folder / MANIFEST
     expected = sha256_of_vocabulary(manifest)
     if data_set.vocabulary and expected and (found_sum := sha256_of(data_set.vocabulary)) != expected:
@@ -127,10 +123,10 @@ def plan_outputs(
 
 
 def assign(files: Sequence[IdentifiedFile], shards: int | None, pick: int | None = None) -> list[tuple[Span, ...]]:
-    """Return what each file of a split is made of: a source each, or all records in order in `shards` runs.
+    """Return the sources of each file of a split: one each, or all records in order in `shards` runs of nearly equal size.
 
-    The sizes of runs differ by one at most, the longer ones first. With `pick` only that many of the records are taken, evenly
-    spaced: record i is number int(i * (records / pick)), in floating point, as in MLPerf's pick_eval_samples.py.
+    With `pick` only that many records are taken: record i is int(i * (records / pick)), in floating point, like MLPerf's
+    pick_eval_samples.py.
     """
     if not shards and not pick:
         return [(Span(file.path),) for file in files]
@@ -160,11 +156,7 @@ def assign(files: Sequence[IdentifiedFile], shards: int | None, pick: int | None
 
 
 class RecordConverter(Maker):
-    """Writes spans of record files as files of one format, until `close`; the argument of a task is an `Output`.
-
-    It holds the file read last, of which the next span may be too: finding a record in the middle of a file takes a walk over
-    all before it.
-    """
+    """Writes spans of record files as files of one format, until `close`; keeps the last file open for the next span."""
 
     label, things = "convert", "files"
 
@@ -196,10 +188,10 @@ class RecordConverter(Maker):
         return {"records": entries[0]["examples"], "MB": entries[0]["bytes"] / 1e6}
 
     def convert(self, spans: Sequence[Span], path: Path) -> WrittenFile:
-        """Write the records of `spans`, in their order, to `path`, which appears whole or not at all.
+        """Write the records of `spans`, in order, to `path`, atomically.
 
-        Raises `BertprepError` for a record that is damaged, has another shape than the first or does not fit the format, and
-        for a write that the system refuses.
+        Raises `BertprepError` for a record that is corrupt, has another shape or does not fit the format, and for a failed
+        write.
         """
         try:
             return write_examples(self._blocks(spans), {self._format: path}, self._dialect, self._labels, tidies=self._tidies)[

@@ -1,16 +1,11 @@
-"""Which data sets a path names: the one finder of records, text shards and token shards, for every command and the trainer.
+"""Finds data sets of records, text shards and token shards in a path, for every command and the trainer.
 
-A record file is known by its name (`part-0`, `x.tfrecord`, `x.tfrecord-00000-of-00010`) or else by its first bytes, so files
-of any tool are found and what lies next to them (`notes.csv`, `_SUCCESS`) is not. A file that has a record file's name always
-counts: a damaged one is reported, never skipped. Arrow and Parquet hold anything: their columns must be those of records.
-A token shard is known by its .idx.
-Splits are folders: training, train; test, eval, validation, dev; or begin the names of Arrow and Parquet files, as on the Hub
-(`train-00000-of-00002.parquet`). Where several would be the test split, `test` is it, and the others are left out with a note:
-who has both validation and test does not want them as one. Folders are searched to any depth, but for those of downloads,
-cleaned text, vocabularies and trained models, which hold no data sets.
+A record file is known by its name (`part-0`, `x.tfrecord`, `x.tfrecord-00000-of-00010`), or else by its first bytes; files with
+such a name always count, so that a corrupt one is reported and not skipped. Arrow and Parquet need the columns of records.
+Splits are folders (training, train; test, eval, validation, dev) or file names as on the Hub. `test` comes before the other
+test splits, which are left out with a note. docs/formats.md has the rules.
 
-`find_data_sets` takes what it finds, for `validate`, which tell what is wrong with it. `find_records` and
-`find_token_shards` are for those that read on: one data set, finished and complete.
+`find_data_sets` returns everything, for `validate`; `find_records` and `find_token_shards` return one complete data set.
 """
 
 from __future__ import annotations
@@ -82,10 +77,10 @@ _GZIP_MAGIC = b"\x1f\x8b"
 
 @dataclass(frozen=True)
 class DataSet:
-    """Files that belong together; `files` maps their names, relative to the folder, to their splits, training first.
+    """Files of one data set; `files` maps names, relative to the folder, to splits, training first.
 
-    `manifest` calls the files as `files` does, and lies in `home`; None where there is none, or where it cannot be used, which
-    `problem` explains. `notes` are lines about what was passed over, for people.
+    `manifest` uses the same names, relative to `home`; it is None if there is none or it is unusable, which `problem` explains.
+    `notes` are lines about skipped files.
     """
 
     folder: Path
@@ -106,10 +101,7 @@ class DataSet:
         return list(dict.fromkeys(filter(None, map(_own_name, (*self.files, *self.left_out)))))
 
     def named(self, split: str) -> list[Path]:
-        """The files of the split that goes by this name, `train` and `training` for either; raises `UsageError` for others.
-
-        All files are `train` where there are no splits, and where one was named by itself.
-        """
+        """Return the files of a split (`train` and `training` are the same); all files are `train` if there are no splits."""
         names = self.split_names
         if split in (TRAIN, TRAINING) and (not names or not self.is_whole):
             return [self.folder / name for name in self.files]
@@ -143,7 +135,7 @@ class DataSet:
         return matched[1] if matched and CORPUS.holds(matched[1]) else "corpus"
 
     def paths(self, split: str) -> list[Path]:
-        """Return the files of a split; where there are no splits, or one was named by itself, all files are training data."""
+        """Return the files of a split; without splits all files are training data."""
         has_no_splits = not self.is_whole or self.splits == [""]
         return [self.folder / name for name, of in self.files.items() if (TRAINING if has_no_splits else of) == split]
 
@@ -213,7 +205,7 @@ def find_data_sets(paths: Iterable[Path | str]) -> list[DataSet]:
 
 
 def _unfinished_in(path: Path) -> tuple[Path, str] | None:
-    """The first folder, this one or one below, that a run has begun and not finished, and the command that resumes it."""
+    """Return the first unfinished folder, this one or one below, and the command that resumes it."""
     for name in (MAPPED, LEDGER, RECEIPTS, MANIFEST + JOURNAL_SUFFIX):
         found = (each.parent for each in path.rglob(name) if not (each.parent / MANIFEST).exists())
         if begun := min(found, default=None):
@@ -222,15 +214,15 @@ def _unfinished_in(path: Path) -> tuple[Path, str] | None:
 
 
 def search(folder: Path, passed: list[str] | None = None) -> list[DataSet]:
-    """The data sets in a folder and below it; `passed` is given unknown files that hold no records, of folders without any."""
+    """Yield the data sets in a folder and below; `passed` collects unknown files."""
     return list(_search(folder, set(), [] if passed is None else passed)) if folder.is_dir() else []
 
 
 def find_records(path: Path, prefer: Sequence[str] = ()) -> DataSet:
-    """The one data set of records that a file or folder names, finished and complete, without files that do not belong to it.
+    """Return the one finished, complete data set of records in a file or folder.
 
-    Of a folder with one for each format it is that of the first format in `prefer`. Raises `UsageError` where there is none or
-    more than one, `BertprepError` where its manifest is damaged, a file is missing or a run has not finished it.
+    Of several formats the first in `prefer` is taken. Raises `UsageError` for none or several, `BertprepError` for a corrupt
+    manifest, a missing file or an unfinished run.
     """
     sets = find_data_sets([path])
     found = [each for each in sets if each.kind == RECORDS]
@@ -267,10 +259,7 @@ def find_token_shards(paths: Sequence[Path], *, any_tokenizer: bool = False) -> 
 
 
 def load_vocabulary_of(data_set: DataSet, vocab: Path | None = None) -> Vocabulary:
-    """Return the vocabulary of a data set: `vocab`, or the one next to it.
-
-    Raises `UsageError` where there is none, `BertprepError` where it is not the one that the manifest names.
-    """
+    """Return `vocab`, or the vocabulary next to the data set, checked against the manifest."""
     if data_set.problem:
         raise data_set.problem
     if (path := vocab or data_set.vocabulary) is None:
@@ -286,7 +275,7 @@ def load_vocabulary_of(data_set: DataSet, vocab: Path | None = None) -> Vocabula
 
 
 def _finished(path: Path, chosen: DataSet, notes: tuple[str, ...]) -> DataSet:
-    """Return a data set that was chosen, without files that do not belong to it; raises as `find_records` does."""
+    """Return the data set without files that do not belong to it; raises like `find_records`."""
     if chosen.problem:
         raise chosen.problem
     if chosen.is_unfinished and not path.is_file():
@@ -323,7 +312,7 @@ def find_training_tokens(path: Path) -> DataSet:
 
 
 def _choose(path: Path, found: Sequence[DataSet], prefer: Sequence[str]) -> tuple[DataSet, tuple[str, ...]]:
-    """Return the data set that a path names, of those found under it, and a line where that could surprise."""
+    """Return the data set that a path means, and a line if that could be unexpected."""
     own = [each for each in found if each.folder == path or not each.is_whole]
     formats = {each.folder.name: each for each in found if each.folder.parent == path and each.folder.name in RECORD_FORMATS}
     preferred = [formats[name] for name in prefer if name in formats]
@@ -398,9 +387,9 @@ def _list(folder: Path) -> list[Path]:
 
 
 def _pick_records(inside: Iterable[Path]) -> tuple[list[Path], list[str]]:
-    """Of what a folder holds the record files, and the names of other files that nothing is known of.
+    """Return the record files of a folder, and the names of unknown files.
 
-    A file whose name differs from a record file's in its numbers alone is one too, whatever it holds.
+    A file whose name differs from a record file's in digits only is one too.
     """
     files = [path for path in inside if not path.is_dir() and (path.is_file() or path.is_symlink())]  # to nowhere: unreadable
     files = [path for path in files if not _NOT_RECORDS.fullmatch(path.name)]
@@ -416,10 +405,7 @@ def _without_numbers(name: str) -> str:
 
 
 def sniff_format(path: Path) -> RecordFormat | None:
-    """Return the format that the first bytes of a file say it has, compressed or not; None for anything else.
-
-    Arrow and Parquet must have a column of tokens.
-    """
+    """Return the format by a file's first bytes, compressed or not; Arrow and Parquet need a column of tokens."""
     try:
         with open_head(path) as file:
             is_compressed = file.read(2) == _GZIP_MAGIC
@@ -436,7 +422,7 @@ def sniff_format(path: Path) -> RecordFormat | None:
 
 
 def _named_tokens(path: Path, *, is_folder: bool) -> list[Path]:
-    """The .bin of the token shards that a file names, or the folder of a split; a .bin counts alone if it is no record file."""
+    """Return the .bin of the token shards in a file, or in the folder of a split."""
     if is_folder:
         return _token_bins(_list(path)) if path.name in SPLIT_NAMES else []
     if path.suffix not in (".bin", ".idx") or not path.is_file():
@@ -475,7 +461,7 @@ def _records(folder: Path, names: Iterable[str], kinds: Collection[str] = RECORD
 
 
 def find_split(split: str, names: Iterable[str]) -> str | None:
-    """Return which of the names of splits is meant: the same, or what bertprep itself calls it; None where there is none.
+    """Return the split with this name or its synonym; None if there is none.
 
     >>> [find_split(split, ["training", "dev"]) for split in ("train", "test", "validation")]
     ['training', 'dev', None]

@@ -1,11 +1,10 @@
-"""The JSON files by which `datasets.load_from_disk` knows a folder of Arrow files.
+"""The JSON files by which `datasets.load_from_disk` recognizes a folder of Arrow files.
 
-    CORPUS/dataset_dict.json               the splits that are folders next to it
-    CORPUS/train/state.json                the files in their order, and a fingerprint of them
-    CORPUS/train/dataset_info.json         the columns with their classes' names, a description, sizes
+    CORPUS/dataset_dict.json               the splits
+    CORPUS/train/state.json                the files in order, and a fingerprint of their bytes
+    CORPUS/train/dataset_info.json         the columns with class names, a description, sizes
 
-They hold nothing that the records and the manifest do not, so no manifest lists them: a run writes those that are missing or
-differ. The fingerprint, under which `datasets` keeps what it computes of a data set, depends on the files' bytes alone.
+They follow from records and manifest, so a run writes those that are missing or differ.
 """
 
 from __future__ import annotations
@@ -30,11 +29,7 @@ _FILES_VERSION = 1  # raised when the same records would give other columns
 
 @dataclass(frozen=True)
 class DatasetFolder:
-    """A folder of Arrow files that `datasets` is to open.
-
-    `shapes` maps the folders of splits in it, training first, to the shape of their records; "" stands for the folder itself.
-    `labels` are the classes of a classification.
-    """
+    """A folder of Arrow files; `shapes` maps its splits, training first, to shapes ("" is the folder itself)."""
 
     folder: Path
     shapes: Mapping[str, Shape]
@@ -47,7 +42,7 @@ class DatasetFolder:
         return paths if "" in self.shapes else [self.folder / DATASET_DICT, *paths]
 
     def write(self, files: Mapping[str, Mapping[str, Any]]) -> None:
-        """Write the JSON files that are missing or differ; `files` maps names in the folder to what a manifest says of them."""
+        """Write the JSON files that are missing or differ; `files` are the manifest's entries."""
         for split, shape in self.shapes.items():
             names = sorted((name for name in files if name.rpartition("/")[0] == split), key=by_number)
             facts = [files[name] for name in names]
@@ -85,7 +80,7 @@ def _info(split: str, shape: Shape, labels: Sequence[str], facts: Sequence[Mappi
 
 
 def describe(shape: Shape) -> str:
-    """One sentence about such records; a reader of records takes max_predictions_per_seq from it.
+    """Return a sentence about the records; max_predictions_per_seq is read back from it.
 
     >>> from bertprep.records.examples import PretrainingExamples
     >>> describe(Shape(PretrainingExamples, 128, 20))

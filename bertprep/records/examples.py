@@ -1,10 +1,7 @@
-"""`Examples`: the features of many records as arrays, as found in the file, right or wrong; a class for each kind of record.
+"""`Examples`: the features of many records as arrays, as found in a file, right or wrong; a class for each kind of record.
 
-What a reader gives, and what the validator, the trainer's batches and the converter take. Arrays that are read
-into again and again are a third faster than new ones, whose memory the system has to zero.
-
-A record's kind is the names of its features, which are Google's: `create_pretraining_data.py`, `run_squad.py` (with answers for
-training, without for evaluation), `run_classifier.py` (whose label is a float where the task is a regression).
+A kind is a set of feature names, those of Google's `create_pretraining_data.py`, `run_squad.py` and `run_classifier.py`.
+Reusing arrays is a third faster than new ones.
 """
 
 from __future__ import annotations
@@ -39,7 +36,7 @@ Values: TypeAlias = Literal["token", "flag", "segment", "position", "id", "class
 
 
 class Feature(NamedTuple):
-    """A feature of a kind of record, and the column of Arrow and Parquet files that it is, if it is one."""
+    """A feature of a kind of record, and its column in Arrow and Parquet files, if any."""
 
     name: str
     width: Width
@@ -61,7 +58,7 @@ _IS_REAL = Feature("is_real_example", "one", "flag", "is_real_example", np.int8)
 
 
 class Examples:
-    """n records of one kind; a subclass names the features, in the order in which they are written.
+    """n records of one kind; a subclass names the features in the order of writing.
 
     >>> examples = PretrainingExamples.empty(1000, seq=128, pred=20)
     >>> len(examples), examples[:10].input_ids.shape
@@ -152,7 +149,7 @@ class Examples:
 
 
 class MaskedExamples(Examples):
-    """Records of seq tokens, of which up to pred are masked, made without sentence pairs; 12 * (seq + pred) bytes a record."""
+    """Records of full sentences: seq tokens, up to pred masked, no next-sentence label."""
 
     features: ClassVar[tuple[Feature, ...]] = (
         *_TOKENS,
@@ -266,7 +263,7 @@ def kind_made_with(settings: InstanceSettings) -> type[MaskedExamples]:
 
 
 def rows_in_block(most: int, *, seq: int, pred: int, kind: type[Examples] = PretrainingExamples) -> int:
-    """Return how many records of that shape to read at a time: `most`, or as many as `BLOCK_BYTES` hold, but one at the least.
+    """Return how many records of a shape to read at a time: `most`, or as many as fit `BLOCK_BYTES`, at least one.
 
     >>> rows_in_block(256, seq=512, pred=80), rows_in_block(256, seq=65_535, pred=9_830)
     (256, 4)
@@ -275,14 +272,7 @@ def rows_in_block(most: int, *, seq: int, pred: int, kind: type[Examples] = Pret
 
 
 def kind_of(lists: Mapping[str, bool]) -> type[Examples]:
-    """Return the kind of a record with these features, of which the values are true that are lists of floats.
-
-    That of which it has the most features: all of them, if there is such a kind, or else the one that it was to be.
-
-    >>> tokens = dict.fromkeys(["input_ids", "input_mask", "segment_ids"], False)
-    >>> kind_of({**tokens, "label_ids": True, "is_real_example": False}).title, kind_of(tokens).title
-    ('regression', 'pretraining')
-    """
+    """Return the kind of a record with these features, or else the one with most of them; values tell lists of floats."""
 
     def fitness(kind: type[Examples]) -> tuple[int, bool, int]:
         found = [feature for feature in kind.features if feature.name in lists]

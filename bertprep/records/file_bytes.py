@@ -1,19 +1,12 @@
-"""The bytes of a file as an array, mapped into memory or rewritten where they cannot be read in place, and their format.
+"""The bytes of a record file in a form that can be read in place, and its format.
 
-A mapped file needs no memory of its own: the OS caches its pages and evicts them under memory pressure. Where another program
-truncates a file that is mapped, the OS ends the process (SIGBUS), as with NumPy and pyarrow; bertprep's own files are never
-truncated, they are replaced whole. A gzip file is decompressed whole, since records are read in any order, and gzip cannot be
-entered in the middle; Parquet and foreign forms of Arrow become plain Arrow, see `records.arrow_reader`. The result is held in
-a file on disk that has no name and is gone when it is closed, however the process ends.
-
-A file's format is told by its first bytes:
+Files are mapped; gzip is decompressed, and Parquet and other forms of Arrow are cast, to an unnamed file that is gone when
+closed. Where another program truncates a mapped file, the OS ends the process (SIGBUS), as with NumPy and pyarrow.
 
     TFRecord   u64 length, u32 masked CRC-32C of those 8 bytes, data, u32 checksum: recognized by the first checksum
     OFRecord   i64 length, data that begins with the tag of a map entry, 0x0A: recognized by that byte
     Arrow      a stream of messages, each after FF FF FF FF and its size, or a file that begins with ARROW1
     Parquet    a file that begins with PAR1
-
-A TFRecord file whose first checksum is wrong is still taken for one if all else looks so, for the sake of its message.
 """
 
 from __future__ import annotations
@@ -47,16 +40,10 @@ _MAX_REWRITTEN_BYTES = 32 << 30
 
 
 class FileBytes:
-    """The bytes of one file, until `close`; `format` is that of the file, whatever the bytes were before they were rewritten.
-
-    `table` tells where the records of Arrow and Parquet are.
-    """
+    """The bytes of one file, until `close`; `format` is the file's own, `table` has the records of Arrow and Parquet."""
 
     def __init__(self, path: Path, *, pred: int | None = None) -> None:
-        """Raises `BertprepError` if the file cannot be read, is damaged or has no format of records.
-
-        `pred` is that of records of columns which do not say it.
-        """
+        """Raise `BertprepError` for a file that is unreadable, corrupt or no record file; `pred` is for columns without it."""
         self.array: NDArray[np.uint8]
         self.table: Table | None = None
         self._mapping: mmap.mmap | None = None
@@ -108,7 +95,7 @@ class FileBytes:
 
 
 class _Held(io.RawIOBase):
-    """A file without a name that is written for one reading, and is gone when it is closed."""
+    """An unnamed file, gone when closed."""
 
     def __init__(self, path: Path, done: str, advice: str) -> None:
         self._path, self._done, self._advice = path, done, advice
@@ -159,10 +146,7 @@ def _decompressed(path: Path, file: BinaryIO) -> mmap.mmap | bytes:
 
 
 def find_format(path: Path, data: NDArray[np.uint8], *, is_whole: bool = True) -> RecordFormat:
-    """Return the format of the file with these bytes, or that begins with them.
-
-    Raises `BertprepError` where it has none of them or is empty.
-    """
+    """Return the format of the file with these (first) bytes; raises `BertprepError` for none or an empty file."""
     if len(data) == 0:
         raise BertprepError(f"{path}: is empty, it holds no records; make it again")
     head = data[:13].tobytes()

@@ -1,7 +1,6 @@
 """Makes records or token shards of text shards: tokenize, generate, encode, and write one file for each format.
 
-Each text shard is a task of the work loop (`work.run`), which knows what is finished. The bytes of a file depend on the shard,
-the vocabulary and the settings alone.
+Each text shard is a task of the work loop (`work.run`). The bytes depend on shard, vocabulary and settings only.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _MANY_UNKNOWN = 0.1  # far more than text has with a vocabulary of its language
 
 @dataclass(frozen=True)
 class TextShard:
-    """A text shard, or the .bin of a token shard that was given; `expected` is the entry in the manifest of text shards."""
+    """A text shard, or a given token shard's .bin; `expected` is its entry in the manifest of text shards."""
 
     path: Path
     number: int
@@ -46,9 +45,9 @@ class TextShard:
 
 @dataclass(frozen=True, kw_only=True)
 class ShardMaker(Maker):
-    """Makes something of one text shard after another; its tokenizer serves all of them.
+    """Makes files of one text shard after another, with one tokenizer.
 
-    With `checks_text`, where a folder is not identified by its text, what is finished there must be of the text there is now.
+    With `checks_text` finished files must be of the text as it is now.
     """
 
     vocabulary: Vocabulary
@@ -141,7 +140,7 @@ class RecordMaker(ShardMaker):
         }
 
     def _read(self, shard: TextShard) -> tuple[TokenizedShard, dict[str, Any]]:
-        """Return the tokens of a shard, kept ones unless the text has changed since, and what the manifest has of its text."""
+        """Return the tokens of a shard, stored ones unless the text has changed, and the manifest's entry for its text."""
         tokens, pairs = shard.tokens, self.settings.has_pairs
         if tokens and tokens.bin == shard.path:
             return tokens.read(self.vocabulary, pairs=pairs), tokens.text or _text(shard.path.name, *identify(shard))
@@ -201,10 +200,7 @@ def _text_of(shard: TextShard, tokenized: TokenizedShard) -> dict[str, Any]:
 
 
 def check_text(path: Path, expected: Mapping[str, Any] | None, read: Mapping[str, Any]) -> None:
-    """Raise where the text that was read is not that of the shards' manifest: changed on a disk, in a store or on the way.
-
-    Only a manifest of 0.2.0, which has no CRC-32C, costs a sha256 of the text.
-    """
+    """Raise if the text that was read differs from the shards' manifest; one of 0.2.0, without CRC-32C, costs a sha256."""
     if expected is None:
         return
     name = "crc32c" if "crc32c" in expected else "sha256"
@@ -223,7 +219,7 @@ def _text(name: str, size_bytes: int, crc32c: str) -> dict[str, Any]:
 
 
 def identify(shard: TextShard) -> tuple[int, str]:
-    """Size and CRC-32C of the text of a shard; where token shards were given and nothing is known of that, of both files."""
+    """Return size and CRC-32C of a shard's text; of given token shards, of both files."""
     if shard.tokens and shard.tokens.text:
         return shard.tokens.text["bytes"], shard.tokens.text["crc32c"]
     return identify_text(*(token_files(shard.path).values() if shard.tokens else [shard.path]))

@@ -1,14 +1,11 @@
-"""The order of the records of an epoch, as pure functions of the position, without an array of the set's size or a buffer.
+"""The order of records in an epoch, as pure functions of the position, without an array or a buffer.
 
     RecordOrder    position -> permute(position) of all records
     ShardOrder     position -> a group of shards, which come in permuted order -> permute(position in the group) of its records
 
-`permute` writes a position as two digits, in bases whose product slightly exceeds the number of records. Each round adds to one
-digit a hash of the other: a Feistel network, which is one-to-one whatever the hash. The few results outside the set go through
-the network again until they fall inside ("cycle walking"), so the result is a permutation of the set.
-
-Any position of any epoch costs the same, 25 to 40 nanoseconds in calls for thousands, so resuming and splitting a batch over
-ranks are free. An array of 100 million numbers takes seconds and 800 MB per epoch and process (benchmarks data batches).
+`permute` is a Feistel network on a position's two digits, in bases whose product slightly exceeds the number of records;
+results outside go through it again ("cycle walking"). Any position costs 25 to 40 ns, so resuming and splitting over ranks are
+free.
 """
 
 import hashlib
@@ -29,7 +26,7 @@ Numbers = NDArray[np.uint64]
 
 
 class Order(Protocol):
-    """Which record comes at a position, counted over all epochs: an epoch is continued by the next one, nothing is left out."""
+    """Which record comes at a position, counted over all epochs without gaps."""
 
     def numbers(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the numbers of the records at `positions`, an array of any shape."""
@@ -81,14 +78,10 @@ class FixedShards:
 
 
 class ShardOrder:
-    """Shards in permuted order, taken `group` at a time, and of each group all records permuted together.
+    """Shards in permuted order, `group` at a time, and the records of each group permuted together.
 
-    Group g of an epoch has the shards permute(g * group), permute(g * group + 1) ... of that epoch, the last group those that
-    are left; the records of its shards, one shard after another, are permuted by the key (seed, epoch, g). So a reader needs
-    a group in memory and no more. Costs 8 bytes for each shard and epoch that was passed.
-
-    Positions, and groups, are counted from the beginning of `first_epoch`. The sizes of groups are asked for when a position
-    among them is, many at a time where it is far.
+    Group g of an epoch has the shards permute(g * group), permute(g * group + 1) ...; its records are permuted by the key
+    (seed, epoch, g). A reader needs one group in memory. Positions and groups count from the beginning of `first_epoch`.
     """
 
     def __init__(self, data: Shards, *, seed: int, group: int, first_epoch: int = 0) -> None:
@@ -146,11 +139,7 @@ class ShardOrder:
 
 
 def permute(positions: NDArray[np.int64], size: int, *, seed: int, epoch: int, group: int | None = None) -> NDArray[np.int64]:
-    """Return the record numbers at `positions` of an epoch, all below `size`; a one-to-one function for each key.
-
-    The key is (seed, epoch), or (seed, epoch, group) for the records of a group of shards.
-
-    It depends only on these numbers, not on the machine or any version.
+    """Return the record ids at `positions` of an epoch, all below `size`; one-to-one, by the key (seed, epoch[, group]).
 
     >>> permute(np.arange(10), 10, seed=1, epoch=0)
     array([1, 5, 7, 3, 8, 0, 9, 4, 2, 6])

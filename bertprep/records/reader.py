@@ -1,8 +1,7 @@
-"""One record file of any format to `Examples`: in order, or any records in any order.
+"""One record file of any format to `Examples`, in order or at random.
 
-Where records begin is found when a file is opened, by a walk over all lengths, 0.1 microseconds each. Every length and every
-checksum that the format has is checked with each reading. What other tools write is read as well:
-features in any order, TensorFlow 2's names, numbers packed or not, int32 or int64; of Arrow and Parquet see `arrow_reader`.
+Opening walks over all lengths, 0.1 microseconds a record; every reading verifies lengths and checksums. Other tools' records
+are read too: features in any order, TensorFlow 2's names, packed or not, int32 or int64.
 """
 
 from __future__ import annotations
@@ -41,9 +40,7 @@ Selection: TypeAlias = slice | Sequence[int] | NDArray[np.integer] | NDArray[np.
 
 
 def select_records(records: ArrayLike, count: int, where: Path | str) -> NDArray[np.int64]:
-    """Return the indices of the records, of `count`, that a list, range, array or mask names; negative ones are from the end.
-
-    Raises `TypeError` for what is none of these, `IndexError` for a record that there is not.
+    """Return the indices that a list, range, array or mask names, of `count` records; negative ones are from the end.
 
     >>> select_records([2, -3], 3, "part-0").tolist(), select_records([True, False, True], 3, "part-0").tolist()
     ([2, 0], [0, 2])
@@ -81,7 +78,7 @@ def describe_file(
 
 
 def measure_record(row: NDArray[np.int64], notes: NDArray[np.int64]) -> tuple[int, type[Examples], dict[str, int]]:
-    """(0 or a fault, kind, values of each feature) of the first record of a file as kernels see it; `notes` tell of a fault."""
+    """Return (0 or a fault, kind, values of each feature) of the first record; `notes` describe a fault."""
     lists = np.zeros(len(n.KNOWN_FEATURES), np.int64)
     fault = kernels.load().find_lists(row, lists, notes)
     if fault < 0:
@@ -96,9 +93,9 @@ def measure_record(row: NDArray[np.int64], notes: NDArray[np.int64]) -> tuple[in
 def find_offsets(
     data: NDArray[np.uint8], record_format: RecordFormat, notes: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], int]:
-    """Return (records + 1,) offsets, where each record begins and the last one ends, and the fault that ends the walk or 0.
+    """Return the offsets (records + 1,) of records and end, and the fault that ends the walk, or 0.
 
-    Offsets that end before the file without a fault are those of records smaller than any of BERT's.
+    Offsets that end early without a fault are those of records smaller than any of BERT's.
     """
     offsets, found = np.zeros(_FIRST_OFFSETS, np.int64), 0
     while True:
@@ -135,12 +132,9 @@ def check_room(examples: Examples, shape: Shape, row: int, count: int, where: st
 class RecordFile(Closing):
     """The records of one file, by index from 0; for one thread at a time.
 
-    `format` is "tfrecord", "ofrecord", "arrow" or "parquet"; `kind` is the class of the records, `seq` and `pred` are the first
-    one's numbers of tokens and of masked ones, which all others must share; `shape` is the three. Opening and reading raise
-    `BertprepError`, which names the file, the record and the fault.
-
-    Of columns that do not say for how many predictions they have room, `pred` is the one given, or else the most that a record
-    has; then `knows_pred` is False. `offsets` are where each record begins, and the last one ends; empty for columns.
+    `shape` is `kind` (the class of the records), `seq` and `pred` of the first record, which all others must have. Opening and
+    reading raise `BertprepError`, which names file, record and fault. If columns do not tell `pred`, it is the argument, or the
+    most predictions of a record, and `knows_pred` is False. `offsets` are empty for columns.
     """
 
     def __init__(self, path: Path | str, *, pred: int | None = None) -> None:
@@ -188,10 +182,7 @@ class RecordFile(Closing):
             yield room if len(some) == size else room[: len(some)]
 
     def gather_into(self, examples: Examples, records: range | NDArray[np.int64], *, row: int = 0) -> None:
-        """Read the records of a range or an array of indices, in its order, to the rows from `row` on.
-
-        Fastest where the arrays stay in the processor's cache: some 256 records of 128 tokens.
-        """
+        """Read the records of a range or an array of indices to the rows from `row` on; fastest some 256 at a time."""
         if not self._is_open:
             raise ValueError(f"{self.path}: is closed")
         is_run = isinstance(records, range) and records.step == 1 and 0 <= records.start <= records.stop <= len(self)
@@ -204,8 +195,7 @@ class RecordFile(Closing):
     def to_dataset(self) -> datasets.Dataset:
         """Return all records as a `datasets.Dataset` in memory: 1.3 kB and 2 microseconds for each of 128 tokens.
 
-        Its columns are those that transformers' models take (docs/hugging_face.md); `bertprep.load_dataset` maps those of whole
-        folders into memory instead. Raises `UsageError` where `datasets` is not installed.
+        `bertprep.load_dataset` maps whole folders into memory instead (docs/hugging_face.md).
         """
         import pyarrow as pa
 

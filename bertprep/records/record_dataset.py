@@ -2,10 +2,9 @@
 
     loader = DataLoader(RecordDataset("data/..."), batch_size=256, shuffle=True)
 
-A batch is read by one call of the compiled reader, whatever files its records are in: about a microsecond a record of 128
-tokens, TFRecord's checksums verified; other formats have none. TFRecord, OFRecord and Arrow files of bertprep are mapped and
-shared by all workers, and nothing but the batch is held in memory. Parquet, gzip files and Arrow of other layouts are rewritten
-when they are opened, in every worker for itself and up to 4 GB at a time: `bertprep convert --to arrow` them first.
+One call of the compiled reader gathers a batch from any files, about a microsecond a record of 128 tokens. Workers share mapped
+files. Parquet, gzip and other layouts of Arrow are rewritten by every worker, up to 4 GB at a time: convert them to Arrow
+first.
 """
 
 from __future__ import annotations
@@ -35,10 +34,7 @@ Row: TypeAlias = dict[str, Any]
 
 
 class RecordBatch(Sequence[Row]):
-    """Some records as a sequence of rows, which are views of the arrays in `columns`, (n, seq) or (n,) each.
-
-    A row is made when it is asked for, so a batch that is taken as `columns` costs nothing but its reading.
-    """
+    """Some records as a sequence of rows: views of the arrays in `columns`, (n, seq) or (n,), made on access."""
 
     def __init__(self, columns: Columns) -> None:
         self.columns = columns
@@ -92,7 +88,7 @@ class ColumnDataset(Closing):
         return self.__getitems__(rows).columns  # type: ignore[arg-type]
 
     def __getitems__(self, rows: Sequence[int] | NDArray[Any]) -> RecordBatch:
-        """Return the records of a list of numbers, in its order: what `DataLoader` gives to its `collate_fn`."""
+        """Return the records with these indices: what `DataLoader` gives to its `collate_fn`."""
         rows = list(rows) if isinstance(rows, tuple) else rows  # as some samplers give
         return RecordBatch(self._read(select_records(rows, len(self), self._where)))
 
@@ -100,21 +96,14 @@ class ColumnDataset(Closing):
 class RecordDataset(ColumnDataset):
     """The records of one split of data folders or files, as the columns that transformers' models take.
 
-    Columns are NumPy arrays of int64, and float32 where labels are a regression's: `input_ids`, `token_type_ids`,
-    `attention_mask` and, of pretraining records, `labels` (-100 where nothing is predicted) and `next_sentence_label`.
-
-    `dataset[i]` is a row, `dataset[a:b]`, `dataset[[i, j]]` and `dataset[mask]` are columns of all these records, (n, seq) or
-    (n,); numbers may be negative. `DataLoader` asks for a batch at once, and either its own `collate_fn` or
-    `RecordDataset.collate`, which need not stack rows, makes tensors of it. Threads may share a data set, and worker processes
-    open the files themselves. Reading raises `BertprepError`, which names file and record, for one that is damaged or that no
-    columns can hold, and `IndexError` for a number that no record has.
+    Columns are NumPy arrays of int64 (float32 for regression labels): `input_ids`, `token_type_ids`, `attention_mask` and, for
+    pretraining, `labels` (-100 where nothing is predicted) and `next_sentence_label`. `dataset[i]` is a row; `dataset[a:b]`,
+    `dataset[[i, j]]` and `dataset[mask]` are columns. `RecordDataset.collate` makes tensors without stacking rows. Threads may
+    share a data set; worker processes open the files themselves. Errors name file and record.
     """
 
     def __init__(self, data: Path | str | Sequence[Path | str], split: str = "train") -> None:
-        """`data` are folders or files, which must be alike in kind and shape; `split` is the name of one of their splits.
-
-        It is "train", "test", "validation" ..., as their folders are called; "train" and "training" mean the same.
-        """
+        """Open folders or files of one kind and shape; `split` is a split: "train", "test", "validation" ..."""
         if isinstance(data, str | os.PathLike):
             data = [data]
         elif not isinstance(data, Iterable):
@@ -185,7 +174,7 @@ class RecordDataset(ColumnDataset):
             raise BertprepError(f"{path}: record {record}: {error}; bertprep.records.open reads it as it is") from error
 
     def _open(self) -> RecordSet:
-        """Return the files, as this process has opened them: a forked worker must not share its parent's lock."""
+        """Return the files as opened by this process: a forked worker must not share its parent's lock."""
         if self._records is None or self._process != os.getpid():
             records = RecordSet(self._paths, self._split, is_own_name=True)
             if (records.shape, len(records)) != (self._shape, self._count):

@@ -1,16 +1,14 @@
-"""Where the records of a folder's files begin: found once, by a walk over all lengths, and kept.
+"""The offsets of the records of a folder's files: found once, by a walk over all lengths, and stored.
 
     CORPUS/.record-index.training    above the files, since other trainers read everything next to them
     DIR/.record-index.tfrecord
     FOLDER/.record-index             with the files, where the folder above is not of the data set
 
-    a line of JSON: the version, each file's name, size, time of change, format, kind, shape and number of records, and the
-    checksum of what follows; padded with spaces so that what follows begins at a multiple of 8
-    int64 little-endian: for each file where its records begin, and where the last one ends; nothing of Arrow and Parquet
+    a line of JSON: version, name, size, time of change, format, kind, shape and number of records of each file, and the
+    checksum of the rest; padded with spaces to a multiple of 8
+    int64 little-endian: for each file the offsets of its records and its end; nothing for Arrow and Parquet
 
-The index of a single file has its name at the end. An index is believed only while every file has its size and time of change.
-Where the folder cannot be written to, nothing is kept, and each run walks again: 0.1 microseconds a record, but of files that
-are not in memory that means reading all of them. A kept index is mapped, so that it costs no memory; 8 bytes a record.
+An index counts only while sizes and times match. A read-only folder has none, and each run walks again.
 """
 
 from __future__ import annotations

@@ -1,11 +1,7 @@
-"""All records of some data folders as one sequence, from which a batch is gathered in one call, whatever files it is in.
+"""All records of some data folders as one sequence, from which a batch is gathered in one call, from any files.
 
-Folders are concatenated, so that each has weight by its size. Files of a URL are fetched to this machine first. Files are
-mapped when a batch first needs them; where there are more than may be open at a time, those are closed that the batch does not
-need.
-
-A gzip file cannot be entered in the middle: it is held decompressed, a large one on disk, as long as the set is open, up to a
-limit; so is what is rewritten, as Parquet.
+Files of a URL are fetched first. Files are mapped when a batch needs them, and closed when too many are open. gzip, Parquet and
+other layouts of Arrow are rewritten to disk, up to a limit, while the set is open.
 """
 
 from __future__ import annotations
@@ -48,10 +44,10 @@ class BadRecordError(BertprepError):
 
 
 class RecordSet(Closing):
-    """The records of one split of data folders (or single files), numbered through; any thread may gather, one at a time.
+    """The records of one split of data folders or files, with ids from 0; any thread may gather, one at a time.
 
-    `kind`, `seq` and `pred` are those of all records. Raises `BertprepError` where a folder is not what it must be and where
-    files differ in shape, and `BadRecordError` for a record that is damaged or has a value beyond the model's sizes.
+    Raises `BertprepError` for unusable folders and different shapes, `BadRecordError` for a record that is corrupt or has a
+    value beyond the model's sizes.
     """
 
     def __init__(
@@ -65,11 +61,10 @@ class RecordSet(Closing):
         labels: int | None = None,
         max_open: int | None = None,
     ) -> None:
-        """Records must be of the `kind`, if one is given, and all of one in any case.
+        """Open the files; all records must be of one kind, and of `kind` if given.
 
-        With `is_own_name` the split is that of this name alone: "test" is then no folder validation.
-        Values are held against the sizes of a model where its `vocab_size` is given; `labels` is the number of classes.
-        `max_open` files are mapped at a time; by default half of what the system lets this process open (ulimit -n).
+        With `is_own_name` "test" does not stand for a folder validation. `vocab_size` and `labels` limit the values. `max_open`
+        files are mapped at a time; the default is half of `ulimit -n`.
         """
         if not data:
             raise UsageError("no data; name at least one folder of records")
@@ -174,7 +169,7 @@ class RecordSet(Closing):
             raise BadRecordError(str(error), number=int(self._starts[file]) + record, row=row + wrong)
 
     def _open(self, wanted: set[int]) -> None:
-        """Open files; where these would be too many, close those that are not wanted and cost nothing to open again."""
+        """Open files; if there are too many, close some that are cheap to open again."""
         if len(self._opened.keys() | wanted) > self._max_open:
             for number in [each for each in self._opened if each not in wanted and not self._files[each].is_rewritten]:
                 self._close(number)
@@ -241,9 +236,9 @@ def _highest_values(shape: Shape, vocab_size: int, type_vocab_size: int, labels:
 
 
 def _find_excess(examples: Examples, most: NDArray[np.int64], notes: NDArray[np.int64]) -> int:
-    """Return n.BEYOND_MODEL where a value is above most[i] in array number i, with `notes` about the first record; else 0.
+    """Return n.BEYOND_MODEL if a value of array i is above most[i], with `notes` about the first record; else 0.
 
-    Floats are compared by their bits, whose order is that of the numbers, with infinity and NaN after all of them.
+    Floats are compared by their bits, in which infinity and NaN come last.
     """
     found: list[tuple[int, int, int, int]] = []
     for array, feature, highest in zip(examples.arrays, examples.features, most.tolist(), strict=True):
@@ -267,7 +262,7 @@ def blank(examples: Examples) -> None:
 
 
 def _find_files(path: Path, split: str, is_own_name: bool = False) -> list[tuple[Path, dict[Path, str | None]]]:
-    """Return where the index of each folder of a split is kept, and the folder's files with the sha256s of a manifest."""
+    """Return the path of each folder's index, and the folder's files with the manifest's sha256."""
     data_set = find_records(path)
     listed = data_set.manifest.files if data_set.manifest else {}
     of_file = f".{path.name}" if path.is_file() else ""
@@ -295,10 +290,7 @@ def _with_status(data_set: DataSet, files: list[Path]) -> list[Path]:
 
 
 def _with_room(files: list[IndexedFile], data: Sequence[Path | str], split: str) -> list[IndexedFile]:
-    """Return the files, where those that do not say it have room for as many predictions as any has, so that all are alike.
-
-    Other splits of the same data count, so that these have the same shape, whichever is opened.
-    """
+    """Return the files, all with the most predictions that any has, other splits included."""
     if all(file.knows_pred for file in files):
         return files
     preds = [file.pred for file in files]

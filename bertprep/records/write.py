@@ -1,8 +1,7 @@
-"""Blocks of examples to files, of any formats at once: the only way in which records are written.
+"""Blocks of examples to files, in any formats at once: the only way in which records are written.
 
-A file appears under its name when it is complete; its sha256 is taken of the bytes as they are written. TFRecord and OFRecord
-are encoded in one pass (`kernels.encode`), Arrow and Parquet are written by pyarrow, gzip is compressed by isal, so the bytes
-of these three depend on the version of that library. See docs/formats.md for the layouts.
+TFRecord and OFRecord are encoded in one pass (`kernels.encode`), Arrow and Parquet by pyarrow, gzip by isal. The sha256 is of
+the bytes as they are written. See docs/formats.md for the layouts.
 """
 
 from __future__ import annotations
@@ -56,12 +55,11 @@ def write_examples(
     *,
     tidies: bool = True,
 ) -> dict[RecordFormat, WrittenFile]:
-    """Write blocks of one shape, with no integer below 0, to one file for each format: all of them complete, or none.
+    """Write blocks of one shape to one file for each format: all of them complete, or none.
 
-    Each block may be overwritten after the next is asked for; of `rows_in_batch` rows it is written to Arrow without a copy.
-    `labels` are the names of the classes, which Arrow and Parquet keep; `tidies` is that of `atomic_file`. Raises
-    `BertprepError` where there is no example or the OS refuses a write, `NoColumnsError` for a record that has no form in
-    Arrow or Parquet.
+    Blocks may be reused after the next is requested; blocks of `rows_in_batch` rows are written to Arrow without a copy.
+    `labels` are class names for Arrow and Parquet. Raises `BertprepError` for no example or a failed write, `NoColumnsError`
+    for a record that Arrow and Parquet cannot hold.
     """
     writers: list[ProtobufWriter | ColumnWriter] = []
     records = 0
