@@ -22,6 +22,7 @@ from bertprep.instances.vocabulary import Vocabulary
 from bertprep.kernels.numbers import (
     CACHE_BITS,
     CACHE_ENTRY,
+    LONGEST_WORD,
     TEXT_SLACK,
     TOKEN_SLACK,
     TOKENIZER_STATE_SIZE,
@@ -65,15 +66,19 @@ class TokenizedLines(NamedTuple):
 
 
 class Tokenizer:
-    """BERT's tokenizer for one vocabulary, lower-casing or cased; keeps the words it has met, so use one for many shards."""
+    """BERT's tokenizer for one vocabulary, lower-casing or cased; keeps the words it has met, so use one for many shards.
 
-    def __init__(self, vocabulary: Vocabulary, *, lower: bool) -> None:
+    A word of more than `longest` code points, at most Google's number, is [UNK].
+    """
+
+    def __init__(self, vocabulary: Vocabulary, *, lower: bool, longest: int = LONGEST_WORD) -> None:
         self._lower = lower
         entries, replacements = load_unicode_table(lower=lower)
         trie, mask = _build_trie(vocabulary)
         self._run = kernels.load().tokenize.bind(
             {
-                "entries": entries, "replacements": replacements, "lower": int(lower), "unknown": vocabulary.unk,
+                "entries": entries, "replacements": replacements,
+                "lower": int(lower), "unknown": vocabulary.unk, "longest": longest,
                 "trie": trie, "mask": mask, "cache": _aligned_zeros(CACHE_ENTRY << CACHE_BITS),
                 "word": np.zeros(WORD_BUFFER_SIZE, np.uint8),
             }

@@ -26,7 +26,7 @@ _letters_and_digits = find_bytes((0x30, 0x39), (0x41, 0x5A), (0x61, 0x7A))
 
 Tables = struct(
     entries=u32_p, replacements=u8_p,  # see `instances.unicode_table`
-    lower=i64, unknown=i64,
+    lower=i64, unknown=i64, longest=i64,  # longest: code points of a word that is not [UNK]
     trie=i32_p, mask=i64,  # see `build_trie`
     cache=u64_p,  # CACHE_ENTRY << CACHE_BITS numbers, zero
     word=u8_p,  # WORD_BUFFER_SIZE bytes
@@ -140,7 +140,7 @@ def _finish_word(t, size, length, tokens, at):
     """Write the ids of a normalized word of `size` bytes and `length` code points in the buffer; returns how many."""
     if size == 0:
         return i64(0)
-    if length > n.LONGEST_WORD:
+    if length > t.longest:
         tokens[at] = t.unknown
         return i64(1)
     if size > CACHED_BYTES:

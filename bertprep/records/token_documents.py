@@ -15,7 +15,7 @@ import mmap
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import atomic_file
 from bertprep.files.object_cache import fetch, open_local
 from bertprep.files.places import place, sizes_of
-from bertprep.instances.vocabulary import Vocabulary
+from bertprep.instances.document_tokenizer import TokenizerInfo as TokenizerInfo
 from bertprep.records.data_sets import find_token_shards, load_vocabulary_of
 from bertprep.records.token_shards import TokenFile, TokenShard, encode_index, parse_index, read_bytes, type_of_numbers
 from bertprep.records.write import HashedFile, WrittenFile
@@ -36,50 +36,8 @@ from bertprep.work.manifest import Manifest
 
 BIN, IDX, WORDS = DOCUMENT_FILES = (str(TokenFile.BIN), str(TokenFile.IDX), "words")
 """The ends of the names of a shard's files."""
-WORDPIECE, TABLE, WORD_IDS = ("wordpiece", "table", "word_ids")
-"""The rules by which words are found. A token begins a word if it does not begin with ##; if it begins with the tokenizer's
-marker, such as ▁; if its `word_ids` is another than that of the token before."""
 _MAPPED = (np.dtype("<u2"), np.dtype("<i4"))
 _AGAIN = "make the token shards again with bertprep tokenize"
-
-
-@dataclass(frozen=True)
-class TokenizerInfo:
-    """What readers need to know of a tokenizer: all ids are below `width`; None is an id that it does not have.
-
-    `special` are the ids of all special tokens, and `words` is the rule by which words were found.
-    """
-
-    name: str
-    sha256: str
-    model: str
-    width: int
-    cls: int | None
-    sep: int | None
-    pad: int | None
-    mask: int | None
-    unk: int | None
-    special: tuple[int, ...]
-    words: str
-
-    @classmethod
-    def from_manifest(cls, made_with: Mapping[str, Any]) -> TokenizerInfo:
-        """Return what a checked manifest says."""
-        known = {each.name: made_with[each.name] for each in fields(cls)}
-        return cls(**{**known, "special": tuple(known["special"])})
-
-    @classmethod
-    def from_vocabulary(cls, vocabulary: Vocabulary) -> TokenizerInfo:
-        """Return the same of a vocab.txt."""
-        ids = {name: getattr(vocabulary, name) for name in ("cls", "sep", "pad", "mask", "unk")}
-        special = tuple(sorted(ids.values()))
-        name = vocabulary.path.name
-        return cls(name, vocabulary.sha256, "WordPiece", len(vocabulary), **ids, special=special, words=WORDPIECE)
-
-    @property
-    def made_with(self) -> dict[str, Any]:
-        """What a manifest has of it."""
-        return {**asdict(self), "special": list(self.special)}
 
 
 class DocumentWriter:
@@ -89,10 +47,10 @@ class DocumentWriter:
         self.documents = self.tokens = 0
         self.written: dict[str, WrittenFile] = {}
         self._files, self._numbers = files, type_of_numbers(width)
-        self._lengths: list[NDArray[np.int32]] = []
+        self._lengths: list[NDArray[np.int64]] = []
         self._bits = np.empty(0, np.bool_)  # of a byte of .words that is not full yet
 
-    def add(self, tokens: NDArray[np.int32], lengths: NDArray[np.int32], begins_word: NDArray[np.bool_]) -> None:
+    def add(self, tokens: NDArray[np.int32], lengths: NDArray[np.int64], begins_word: NDArray[np.bool_]) -> None:
         """Write the tokens of some documents, one after the other; documents without tokens are dropped."""
         lengths = lengths[lengths > 0]
         self._lengths.append(lengths)

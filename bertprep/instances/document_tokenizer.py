@@ -1,0 +1,269 @@
+"""Documents to ids of any tokenizer.json, and where their words begin.
+
+`tokenizers` does the work on all its threads; what a file has of its own is switched off: truncation, padding, dropout, and
+the ids of special tokens that a text spells. A WordPiece that is BERT's goes through the compiled loop of `tokenizer` instead,
+much faster and with equal ids; documents with characters that the two know by different versions of Unicode do not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from itertools import chain, compress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import tokenizers
+from numpy.typing import NDArray
+from tokenizers.models import BPE, WordPiece
+from tokenizers.normalizers import BertNormalizer
+from tokenizers.pre_tokenizers import BertPreTokenizer
+
+from bertprep.errors import BertprepError, first_line
+from bertprep.instances.tokenizer import Tokenizer
+from bertprep.instances.vocabulary import MAX_TOKENS, SPECIAL_TOKENS, Vocabulary
+from bertprep.untrusted import read_bounded
+
+WORDPIECE, TABLE, WORD_IDS = ("wordpiece", "table", "word_ids")
+"""The rules by which words are found. A token begins a word if it does not begin with ##; if it begins with the tokenizer's
+marker, such as ▁; if its `word_ids` is another than that of the token before."""
+_NAMES = {
+    "cls": ("[CLS]", "<s>", "<cls>", "<bos>", "[BOS]", "<|begin_of_text|>", "<|startoftext|>"),
+    "sep": ("[SEP]", "</s>", "<sep>", "<eos>", "[EOS]", "<|end_of_text|>", "<|endoftext|>"),
+    "pad": ("[PAD]", "<pad>", "<|pad|>", "<|padding|>", "<|finetune_right_pad_id|>"),
+    "mask": ("[MASK]", "<mask>", "<|mask|>"),
+    "unk": ("[UNK]", "<unk>", "<|unk|>"),
+}
+"""What special tokens are usually called."""
+_MARKERS = ("▁", "Ġ", "Ċ")
+_SAMPLE = (
+    "In 1905 the physicist's third paper (on “moving bodies”) wasn't finished; 3.14 x 10^8, e.g. A_b-c/d@e.org?\n"
+    "def scale(values, by=2):\n    return [by * each for each in values]\n\n"
+    "\tÜber Straßen, où l'été naît, 北京 и Москва 👍🏽 ▁x"
+)
+"""Text in which the table of markers is compared with `word_ids`."""
+_COMMON = r"\u03a4-\u061c\u061e-\u07fc\u1e00-\u2e42\u3000-\ua7ca\uac00-\ud7a3\ufeff\uff00-\uffef\U0001f300-\U0001faff"
+_SAME = {
+    False: re.compile(rf"[\0-\u03a3{_COMMON}]*"),
+    True: re.compile(rf"[\0-\u03a2{_COMMON}]*"),  # Google lower-cases a sigma at the end of a word to another letter
+}
+"""Text of which the compiled loop and `tokenizers` make the same, by lower-casing: common scripts, symbols and emoji."""
+_LONGEST = (100, 200)
+"""Of words that are not [UNK]: of `tokenizers` by default, and of Google."""
+
+
+@dataclass(frozen=True)
+class TokenizerInfo:
+    """What readers need to know of a tokenizer: all ids are below `width`; None is an id that it does not have.
+
+    `special` are the ids of all special tokens, and `words` is the rule by which words were found.
+    """
+
+    name: str
+    sha256: str
+    model: str
+    width: int
+    cls: int | None
+    sep: int | None
+    pad: int | None
+    mask: int | None
+    unk: int | None
+    special: tuple[int, ...]
+    words: str
+
+    @classmethod
+    def from_manifest(cls, made_with: Mapping[str, Any]) -> TokenizerInfo:
+        """Return what a checked manifest says."""
+        known = {each.name: made_with[each.name] for each in fields(cls)}
+        return cls(**{**known, "special": tuple(known["special"])})
+
+    @classmethod
+    def from_vocabulary(cls, vocabulary: Vocabulary) -> TokenizerInfo:
+        """Return the same of a vocab.txt."""
+        ids = {name: getattr(vocabulary, name) for name in _NAMES}
+        name, special = vocabulary.path.name, tuple(sorted(ids.values()))
+        return cls(name, vocabulary.sha256, "WordPiece", len(vocabulary), **ids, special=special, words=WORDPIECE)
+
+    @property
+    def made_with(self) -> dict[str, Any]:
+        """What a manifest has of it."""
+        return {**asdict(self), "special": list(self.special)}
+
+
+class Documents(NamedTuple):
+    """The tokens of some documents, one after the other, the length of each, and whether a token begins a word."""
+
+    tokens: NDArray[np.int32]
+    lengths: NDArray[np.int64]
+    begins_word: NDArray[np.bool_]
+
+
+class DocumentTokenizer:
+    """A tokenizer.json, called `name`; raises `BertprepError` for a file that `tokenizers` does not read."""
+
+    def __init__(self, path: Path, name: str) -> None:
+        self.path = path
+        data = _read(path)
+        self._library = _load(path, data)
+        vocabulary = self._library.get_vocab(with_added_tokens=True)
+        if not 0 < (width := max(vocabulary.values(), default=-1) + 1) <= MAX_TOKENS:
+            raise BertprepError(f"{path}: has ids below {width:,}, expected some, and all below {MAX_TOKENS:,}")
+        ids = _find_special_ids(self._library)
+        added = self._library.get_added_tokens_decoder()
+        special = {each for each in ids.values() if each is not None} | {each for each, token in added.items() if token.special}
+        self._never = np.zeros(width, np.bool_)  # what no text may become
+        self._never[[each for each in special if each != ids["unk"]]] = True
+        self._table, words = _find_words(self._library, vocabulary, width)
+        self._compiled, self._lock = _compile(path, self._library, vocabulary), threading.Lock()
+        model, sha256 = type(self._library.model).__name__, hashlib.sha256(data).hexdigest()
+        self.info = TokenizerInfo(name, sha256, model, width, **ids, special=tuple(sorted(special)), words=words)
+
+    def encode(self, texts: Sequence[str]) -> Documents:
+        """Return the tokens of some documents, without special tokens; half a surrogate pair counts as a question mark.
+
+        Several threads may call it at once. Raises `BertprepError` where the tokenizer has no token for a text.
+        """
+        texts = [text if text.isascii() else text.encode(errors="replace").decode() for text in texts]
+        begins_word = None
+        if self._compiled:
+            tokens, lengths = self._encode_compiled(self._compiled, texts)
+        else:
+            tokens, lengths, begins_word = self._encode_by_library(texts)
+        if (spelled := self._never[tokens]).any():  # some models find their special tokens in a text by themselves
+            if self.info.unk is None:
+                raise BertprepError(
+                    f"{self.path}: makes special tokens of text that spells them, and has no unknown token to take instead"
+                )
+            tokens[spelled] = self.info.unk
+        begins_word = self._table[tokens] if begins_word is None else begins_word
+        begins_word[(np.cumsum(lengths) - lengths)[lengths > 0]] = True
+        return Documents(tokens, lengths, begins_word)
+
+    def _encode_compiled(self, compiled: _Compiled, texts: Sequence[str]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """Return (tokens, lengths), of documents with a character that the two know differently by the library."""
+        lines = [text.replace("\n", " ").replace("\r", " ") for text in texts]
+        is_same = np.array([compiled.same.fullmatch(line) is not None for line in lines], np.bool_)
+        text = "\n".join([*(line if same else "" for line, same in zip(lines, is_same.tolist(), strict=True)), ""])
+        with self._lock:
+            tokens, ends = compiled.tokenizer.tokenize_lines(text.encode())
+        lengths = np.diff(ends, prepend=0)
+        if is_same.all():
+            return tokens, lengths
+        others, lengths[~is_same], _ = self._encode_by_library([*compress(texts, ~is_same)])
+        merged = np.empty(len(tokens) + len(others), np.int32)
+        is_compiled = np.repeat(is_same, lengths)
+        merged[is_compiled], merged[~is_compiled] = tokens, others
+        return merged, lengths
+
+    def _encode_by_library(self, texts: Sequence[str]) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.bool_] | None]:
+        """Return (tokens, lengths, whether a token begins a word); None where the table tells."""
+        by_table = self.info.words != WORD_IDS
+        encode = self._library.encode_batch_fast if by_table else self._library.encode_batch
+        try:
+            found = encode(texts, add_special_tokens=False)
+        except BaseException as error:
+            raise _explained(self.path, "cannot tokenize this text", error) from error
+        lengths = np.fromiter(map(len, found), np.int64, len(found))
+        tokens = np.fromiter(chain.from_iterable(each.ids for each in found), np.int32, int(lengths.sum()))
+        if by_table:
+            return tokens, lengths, None
+        words = np.fromiter(chain.from_iterable(each.word_ids for each in found), np.float64, len(tokens))  # None is NaN
+        return tokens, lengths, np.diff(words, prepend=-1) != 0
+
+
+class _Compiled(NamedTuple):
+    """The compiled loop, and the text of which it makes what `tokenizers` does."""
+
+    tokenizer: Tokenizer
+    same: re.Pattern[str]
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return read_bounded(path)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise BertprepError(f"{path}: cannot be read: {why}; name a tokenizer.json") from error
+
+
+def _load(path: Path, data: bytes) -> tokenizers.Tokenizer:
+    """Return the tokenizer of a file, without what makes it cut, pad, draw lots, or take text for special tokens."""
+    try:
+        tokenizer = tokenizers.Tokenizer.from_str(data.decode())
+        tokenizer.encode("a")
+    except BaseException as error:
+        raise _explained(path, "is not a tokenizer.json that tokenizers reads", error) from error
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    tokenizer.encode_special_tokens = True
+    if isinstance(tokenizer.model, BPE):
+        tokenizer.model.dropout = None
+    return tokenizer
+
+
+def _explained(path: Path, what: str, error: BaseException) -> BaseException:
+    """Return an error of the library, whose panics are no `Exception`, in one line; Ctrl-C as it is."""
+    return error if isinstance(error, KeyboardInterrupt) else BertprepError(f"{path}: {what}: {first_line(error)}")
+
+
+def _find_special_ids(tokenizer: tokenizers.Tokenizer) -> dict[str, int | None]:
+    """Return the ids of the special tokens: those that the tokenizer puts around a text, or else those with usual names."""
+    ids = {
+        name: next((found for each in names if (found := tokenizer.token_to_id(each)) is not None), None)
+        for name, names in _NAMES.items()
+    }
+    around = tokenizer.encode("a")
+    if len(around) and around.special_tokens_mask[0]:
+        ids["cls"] = around.ids[0]
+    if len(around) > 1 and around.special_tokens_mask[-1]:
+        ids["sep"] = around.ids[-1]
+    unknown = getattr(tokenizer.model, "unk_token", None)
+    return {**ids, "unk": ids["unk"] if unknown is None else tokenizer.token_to_id(unknown)}
+
+
+def _find_words(tokenizer: tokenizers.Tokenizer, vocabulary: Mapping[str, int], width: int) -> tuple[NDArray[np.bool_], str]:
+    """Return (whether a token begins a word, as far as its text tells; the rule to be used).
+
+    Without a pre-tokenizer `word_ids` say nothing, and where no token has a marker either, each is a word.
+    """
+    table = np.ones(width, np.bool_)
+    if isinstance(tokenizer.model, WordPiece):
+        prefix = tokenizer.model.continuing_subword_prefix
+        table[[each for token, each in vocabulary.items() if token.startswith(prefix)]] = False
+        return table, WORDPIECE
+    if marked := [each for token, each in vocabulary.items() if token.startswith(_MARKERS)]:
+        table[:] = False
+        table[marked] = True
+    sample = tokenizer.encode(_SAMPLE, add_special_tokens=False)
+    begins_word = np.diff(np.array(sample.word_ids, np.float64), prepend=-1) != 0
+    is_table = begins_word.sum() < 2 or np.array_equal(table[sample.ids][1:], begins_word[1:])
+    return table, TABLE if is_table else WORD_IDS
+
+
+def _compile(path: Path, tokenizer: tokenizers.Tokenizer, vocabulary: Mapping[str, int]) -> _Compiled | None:
+    """Return the compiled loop for a tokenizer that is BERT's in all but its vocabulary; None for any other."""
+    model, normalizer = tokenizer.model, tokenizer.normalizer
+    if not (
+        isinstance(model, WordPiece)
+        and isinstance(normalizer, BertNormalizer)
+        and isinstance(tokenizer.pre_tokenizer, BertPreTokenizer)
+        and model.continuing_subword_prefix == "##"
+        and model.max_input_chars_per_word in _LONGEST
+        and normalizer.clean_text
+        and normalizer.handle_chinese_chars
+        and normalizer.strip_accents in (None, normalizer.lowercase)
+        and all(token.special for token in tokenizer.get_added_tokens_decoder().values())
+    ):
+        return None
+    tokens = tuple(sorted(vocabulary, key=vocabulary.__getitem__))
+    ids = [vocabulary.get(token, -1) for token in SPECIAL_TOKENS]
+    if min(ids) < 0 or model.unk_token != "[UNK]" or "" in vocabulary or "\n" in "".join(tokens):
+        return None
+    if len(tokens) != max(vocabulary.values()) + 1:
+        return None
+    made = Tokenizer(Vocabulary(path, tokens, "", *ids), lower=normalizer.lowercase, longest=model.max_input_chars_per_word)
+    return _Compiled(made, _SAME[normalizer.lowercase])

@@ -1,0 +1,149 @@
+"""Any tokenizer.json: ids are those of `tokenizers`, words are the pre-tokenizer's, and what a file carries is left out."""
+
+import json
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pytest
+import tokenizers
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers.normalizers import BertNormalizer
+from tokenizers.pre_tokenizers import BertPreTokenizer
+
+from bertprep.errors import BertprepError
+from bertprep.instances.document_tokenizer import _SAME, Documents, DocumentTokenizer
+from bertprep.instances.unicode_table import load_unicode_table
+from bertprep.kernels import numbers as n
+from tests.instances.small_tokenizers import KINDS, TEXT, content_of, wordpiece, write_tokenizer
+
+SPELLED = ("[MASK]", "[UNK]", "</s>", "<s>", "<mask>", "<|begin_of_text|>", "<cls>", "##s", "▁", "Ġ")
+DOCUMENTS = st.lists(
+    st.one_of(
+        st.text(max_size=40),
+        st.lists(
+            st.sampled_from([*SPELLED, *TEXT, " ", "\n", "\r\n", "Σ", "ΟΔΟΣ", "\u061d", "\ue000", "x" * 120]), max_size=6
+        ).map("".join),
+    ),
+    max_size=5,
+)
+
+
+@cache
+def opened(kind: str) -> DocumentTokenizer:
+    with TemporaryDirectory() as folder:
+        return DocumentTokenizer(write_tokenizer(Path(folder), kind), kind)
+
+
+@cache
+def library(kind: str) -> tokenizers.Tokenizer:
+    tokenizer = tokenizers.Tokenizer.from_str(content_of(kind))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    tokenizer.encode_special_tokens = True
+    return tokenizer
+
+
+def split(found: Documents) -> list[tuple[list[int], list[int]]]:
+    ends = np.cumsum(found.lengths)[:-1]
+    both = zip(np.split(found.tokens, ends), np.split(found.begins_word.astype(int), ends), strict=True)
+    return [(tokens.tolist(), begins.tolist()) for tokens, begins in both]
+
+
+def expected(kind: str, texts: Sequence[str]) -> list[tuple[list[int], list[int]]]:
+    info = opened(kind).info
+    never = set(info.special) - {info.unk}
+    made = []
+    for each in library(kind).encode_batch(list(texts), add_special_tokens=False):
+        ids = [info.unk if id_ in never else id_ for id_ in each.ids]
+        words = range(len(ids)) if kind == "characters" else each.word_ids
+        made.append((ids, [int(a != b) for a, b in zip(words, [None, *words], strict=False)]))
+    return made
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(texts=DOCUMENTS)
+def test_ids_and_words_are_those_of_the_library(kind: str, texts: list[str]) -> None:
+    assert not texts or split(opened(kind).encode(texts)) == expected(kind, texts)
+
+
+def test_cased_and_shorter_words_go_the_compiled_road_too(tmp_path: Path) -> None:
+    content = json.loads(wordpiece(cased=True).to_str())
+    content["model"]["max_input_chars_per_word"] = 100
+    (path := tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    tokenizer, by_library = DocumentTokenizer(path, "x"), tokenizers.Tokenizer.from_str(json.dumps(content))
+    texts = ["The " + "a" * 100, "The " + "a" * 101, "THE é", *TEXT]
+    assert tokenizer._compiled
+    assert [ids for ids, _ in split(tokenizer.encode(texts))] == [
+        each.ids for each in by_library.encode_batch(texts, add_special_tokens=False)
+    ]
+
+
+@pytest.mark.parametrize("lower", [True, False])
+def test_the_text_of_the_compiled_road_is_the_same_to_both(lower: bool) -> None:
+    """Each character between two letters, by the table of the compiled loop and by the library."""
+    entries, replacements = load_unicode_table(lower=lower)
+    normalizer, pre_tokenizer = BertNormalizer(lowercase=lower), BertPreTokenizer()
+    points = [point for point in range(0x110000) if point not in (10, 13) and _SAME[lower].fullmatch(chr(point))]
+    assert len(points) > 40_000
+    for point in points:
+        entry, found = int(entries[point]), chr(point)
+        if at := entry >> n.REPLACEMENT_SHIFT:
+            found = bytes(replacements[at + 2 : at + 2 + int(replacements[at])]).decode()
+        words = {n.SPACE: ["a", "b"], n.DROP: ["ab"], n.ALONE: ["a", found, "b"]}.get(entry & n.CODE_POINT_KIND, [f"a{found}b"])
+        assert [word for word, _ in pre_tokenizer.pre_tokenize_str(normalizer.normalize_str(f"a{chr(point)}b"))] == words
+
+
+def test_what_is_known_of_a_tokenizer() -> None:
+    known = {kind: opened(kind).info for kind in KINDS}
+    assert {kind: (info.model, info.words) for kind, info in known.items()} == {
+        "wordpiece": ("WordPiece", "wordpiece"), "byte_bpe": ("BPE", "word_ids"), "unigram": ("Unigram", "table"),
+        "llama": ("BPE", "word_ids"), "characters": ("BPE", "table"),
+    }  # fmt: skip
+    assert {kind: info.width for kind, info in known.items()} == {
+        kind: max(library(kind).get_vocab().values()) + 1 for kind in KINDS
+    }
+    assert {kind: (info.cls, info.sep, info.pad, info.mask, info.unk) for kind, info in known.items()} == {
+        "wordpiece": (7, 8, 0, 9, 6), "byte_bpe": (1, 2, 3, 4, 0), "unigram": (0, 2, 1, 4, 3),
+        "llama": (128_000, 128_001, None, 128_002, None), "characters": (0, 2, 1, 29, 3),
+    }  # fmt: skip
+    assert known["byte_bpe"].special == (0, 1, 2, 3, 4)
+
+
+def test_half_a_surrogate_pair_is_a_question_mark() -> None:
+    tokenizer = opened("byte_bpe")
+    assert split(tokenizer.encode(["a\ud800b"])) == split(tokenizer.encode(["a?b"]))
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("{}", "is not a tokenizer.json that tokenizers reads: Model missing"),
+        ("\xff", "is not a tokenizer.json that tokenizers reads"),
+        ('{"model": {"type": "WordLevel", "vocab": {}, "unk_token": "x"}}', "is not a tokenizer.json that tokenizers reads"),
+        (
+            '{"model": {"type": "BPE", "vocab": {"a": 4000000}, "merges": []}}',
+            "has ids below 4,000,001, expected some, and all",
+        ),
+    ],
+)
+def test_what_is_no_tokenizer_is_refused_in_one_line(tmp_path: Path, content: str, words: str) -> None:
+    (path := tmp_path / "tokenizer.json").write_text(content, encoding="latin-1")
+    with pytest.raises(BertprepError) as refused:
+        DocumentTokenizer(path, "x")
+    assert str(refused.value).startswith(f"{path}: {words}")
+    assert "\n" not in str(refused.value)
+
+
+def test_special_tokens_in_a_text_are_refused_where_none_stands_for_them(tmp_path: Path) -> None:
+    content = {
+        "model": {"type": "BPE", "vocab": {"a": 0, "<s>": 1, "<": 2, "s": 3, "<s": 4, ">": 5}, "merges": ["< s", "<s >"]}
+    }
+    (path := tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    tokenizer = DocumentTokenizer(path, "x")
+    assert tokenizer.encode(["a"]).tokens.tolist() == [0]
+    with pytest.raises(BertprepError, match="makes special tokens of text that spells them, and has no unknown token to take"):
+        tokenizer.encode(["<s>"])
