@@ -53,7 +53,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     (array,) = re.findall(r"^engines=\(.*\)$", (root / "scripts/test").read_text(encoding="utf-8"), re.MULTILINE)
     names = subprocess.check_output(["bash", "-c", f'{array}; printf "%s\\n" "${{engines[@]}}"'], text=True).split()
     folders = {root / name for name in names}
-    marked = {item.path for item in items if any(item.get_closest_marker(mark) for mark in ("tensorflow", "oneflow", "jax", "torch"))}
+    frameworks = "tensorflow", "oneflow", "jax", "torch"
+    marked = {item.path for item in items if any(map(item.get_closest_marker, frameworks))}
     if left_out := [path for path in marked if folders.isdisjoint((path, *path.parents))]:
         raise pytest.UsageError(f"{left_out[0]}: has tests of a framework; name it in `engines` of scripts/test")
 

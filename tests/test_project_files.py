@@ -40,7 +40,7 @@ def test_unknown_suites_and_pythons_are_refused(arguments: list[str]) -> None:
 
 
 def test_the_example_of_transformers_says_which_environment_it_needs() -> None:
-    """All of it needs PyTorch, which the tests do without; docs/hugging_face.md says what was run where."""
+    """It is run by hand; docs/hugging_face.md says what was run where."""
     example = [sys.executable, ROOT / "examples" / "transformers_trainer.py"]
     assert (
         run(*example)

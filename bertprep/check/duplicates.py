@@ -88,8 +88,8 @@ def find_identical_files(files: Sequence[HashedFile]) -> list[Finding]:
     seen: dict[tuple[int, int, int], str] = {}
     findings = []
     for file in files:
-        first, second = np.sum(file.hashes, axis=0, dtype=np.uint64)  # modulo 2**64
-        name = seen.setdefault((len(file.hashes), int(first), int(second)), file.name)
+        first, second = file.hashes.sum(0, dtype=np.uint64).tolist()  # modulo 2**64
+        name = seen.setdefault((len(file.hashes), first, second), file.name)
         if name != file.name and len(file.hashes):
             found = f"the same {counted(len(file.hashes), 'record')} as in {name}"
             findings.append(Finding("identical-files", file.name, "records of its own", found))

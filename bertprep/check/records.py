@@ -149,7 +149,8 @@ class RecordChecker:
         bits, wins = np.unpackbits(self._sketches.view(np.uint8), axis=1), self.counts.wins
 
         def in_common(one: Ints, other: Ints) -> Ints:
-            return (bits[one] & bits[other]).sum(1, dtype=np.int64)
+            common: Ints = (bits[one] & bits[other]).sum(1, dtype=np.int64)
+            return common
 
         near, far = in_common(a, b) + in_common(c, d), in_common(a, c) + in_common(b, d)
         wins[:2] += (near > far).sum(), (near < far).sum()

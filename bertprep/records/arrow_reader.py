@@ -74,7 +74,7 @@ class Rows(NamedTuple):
             shape, size = (count, values_in(column, examples.shape)), int(self.widths[index])
             if is_run:
                 memory = (ctypes.c_ubyte * (count * size)).from_address(int(addresses[0, index]))
-                values: NDArray[Any] = np.frombuffer(memory, column.dtype).reshape(shape)
+                values: NDArray[Any] = np.frombuffer(memoryview(memory), column.dtype).reshape(shape)
             else:
                 values = np.empty(shape, column.dtype)
                 starts = np.ascontiguousarray(addresses[:, index])

@@ -232,7 +232,7 @@ def identify_text(*paths: Path) -> tuple[int, str]:
     for path in paths:
         try:
             with open_local(path) as file:
-                while read := file.readinto(block):
+                while read := file.readinto(block.data):
                     size_bytes += read
                     crc32c = kernels.load().checksum(crc32c, block, read)
         except OSError as error:

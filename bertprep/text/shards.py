@@ -474,7 +474,7 @@ class _Reduce(Maker):
                     spaces += int(np.count_nonzero(array == ord(" ")))
                     newlines += int(np.count_nonzero(array == ord("\n")))
                     crc32c = kernels.load().checksum(crc32c, array, len(array))
-                    digest.update(array)
+                    digest.update(array.data)
                     file.write(array.data)
         sentences = newlines - documents  # a document ends with a blank line
         words = spaces + sentences  # a sentence has single spaces only
