@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from bertprep.errors import BertprepError as BertprepError
     from bertprep.errors import UsageError as UsageError
     from bertprep.instances import load_vocabulary as load_vocabulary
+    from bertprep.recipes import recipe as recipe
     from bertprep.records.live import LiveExamples as LiveExamples
     from bertprep.records.record_dataset import RecordDataset as RecordDataset
 
@@ -50,6 +51,7 @@ _HOME = {
     "load_dataset": "bertprep.commands.load_dataset",
     "load_vocabulary": "bertprep.instances",
     "push": "bertprep.commands.push",
+    "recipe": "bertprep.recipes",
     "shard": "bertprep.commands.shard",
     "tokenize": "bertprep.commands.tokenize",
     "train_vocabulary": "bertprep.commands.vocab",

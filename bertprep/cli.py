@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NoReturn
 
+from bertprep import recipes
 from bertprep.errors import UsageError
 from bertprep.options import Parser, add_options, read_options
 from bertprep.terminal import exit_status, run_program
@@ -119,7 +120,7 @@ def _run(arguments: Sequence[str]) -> None:
     description = "Download, make, check and convert the data that BERT-type models are pretrained on."
     add = partial(_add_requests, str(chosen))
     parser = make_parser("bertprep", description, COMMANDS, chosen, add, FORMER)
-    options = parser.parse_args(arguments)
+    options = parser.parse_args(recipes.expand(arguments))
     try:
         options.run(read_options(options.request, options, progress=True))
     finally:
@@ -134,6 +135,8 @@ def _add_requests(name: str, parser: argparse.ArgumentParser) -> None:
     command = importlib.import_module(f"bertprep.commands.{name}")
     if not isinstance(command.REQUEST, dict):
         add_options(parser, command.REQUEST)
+        if name in recipes.COMMANDS:
+            parser.add_argument(recipes.OPTION, metavar=recipes.METAVAR, help=recipes.HELP)
         parser.set_defaults(run=command.run, request=command.REQUEST)
         return
     subparsers = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")

@@ -1,0 +1,154 @@
+"""How published encoders were pretrained, as the options of our commands and the keywords of `TokenDataset`.
+
+    bertprep tokenize --recipe modernbert --input text.parquet --output tokens
+    bertprep.TokenDataset("tokens", **bertprep.recipe("modernbert").dataset(phase=2))
+
+Only what shapes the data is here: the tokenizer, lengths, masks, packing, and the fraction of tokens of each phase. Options
+that are given next to --recipe override it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from bertprep.errors import UsageError
+from bertprep.options import near
+from bertprep.terminal import say
+
+OPTION = "--recipe"
+COMMANDS = CREATE, TOKENIZE, PRETRAIN = "create", "tokenize", "pretrain"
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A phase of a pretraining: sequence length, fraction of the tokens that are masked, and its fraction of all tokens."""
+
+    seq: int
+    masked_lm_prob: float
+    fraction: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """The data of one encoder; `source` is where its values were read."""
+
+    name: str
+    tokenizer: str  # of the Hub
+    phases: tuple[Phase, ...]
+    mask_as: tuple[float, float, float] = (0.8, 0.1, 0.1)  # [MASK], a random token, the token itself
+    packed: bool = True
+    first_position: int = 0
+    pairs: tuple[tuple[str, ...], ...] = ()  # the options of create for each phase, where sentences are paired
+    mds: tuple[str, ...] = ()  # what its own loader of MDS wants
+    source: str = field(repr=False)
+
+    def phase(self, number: int) -> Phase:
+        """Return a phase, counted from 1."""
+        if not 1 <= number <= len(self.phases):
+            raise UsageError(f"recipe {self.name}: has no phase {number}; choose 1 to {len(self.phases)}")
+        return self.phases[number - 1]
+
+    def dataset(self, phase: int = 1) -> dict[str, Any]:
+        """Return the keywords of `TokenDataset` for a phase."""
+        chosen = self.phase(phase)
+        return {
+            "seq": chosen.seq, "masked_lm_prob": chosen.masked_lm_prob, "mask_as": self.mask_as, "packed": self.packed,
+            "first_position": self.first_position,
+        }  # fmt: skip
+
+    def options(self, command: str, phase: int = 1, *, mds: bool = False) -> list[str]:
+        """Return the options of a command for a phase; the trainer, whose command is pretrain, takes all phases."""
+        seq = self.phase(phase).seq
+        if command == CREATE:
+            if not self.pairs:
+                raise UsageError(
+                    f"{OPTION} {self.name}: takes documents without masks or pairs; "
+                    f"make them with bertprep tokenize {OPTION} {self.name}"
+                )
+            return ["--seq", str(seq), *self.pairs[phase - 1]]
+        if command == TOKENIZE:
+            return ["--tokenizer", self.tokenizer, *(["--seq", str(seq), *self.mds] if mds else [])]
+        lengths = ",".join(f"{each.seq}:{each.fraction:g}" for each in self.phases)
+        phases = ["--phases", lengths] if len(self.phases) > 1 else ["--seq", str(seq)]
+        if self.pairs:  # whose masks are in the records
+            return phases
+        shares = ",".join(f"{each.masked_lm_prob:g}" for each in self.phases)
+        return [*phases, "--masked-lm-prob", shares, "--mask-as", ",".join(f"{share:g}" for share in self.mask_as)]
+
+
+_BERT = "google-bert/bert-base-uncased"
+_EVERYWHERE = "--masked-lm-prob", "0.15", "--dupe"
+RECIPES = {
+    each.name: each
+    for each in (
+        Recipe(
+            name="bert", tokenizer=_BERT, packed=False, phases=(Phase(128, 0.15, 0.9), Phase(512, 0.15, 0.1)),
+            pairs=(("--pred", "20", *_EVERYWHERE, "5"), ("--pred", "80", *_EVERYWHERE, "5")),
+            source="google-research/bert README.md and create_pretraining_data.py; NVIDIA's bertPrep for 80 predictions of 512",
+        ),
+        Recipe(
+            name="roberta", tokenizer="FacebookAI/roberta-base", first_position=2, phases=(Phase(512, 0.15),),
+            source="facebookresearch/fairseq examples/roberta/config/pretraining/base.yaml",
+        ),
+        Recipe(
+            name="modernbert", tokenizer="answerdotai/ModernBERT-base",
+            phases=(Phase(1024, 0.3, 0.851), Phase(8192, 0.3, 0.124), Phase(8192, 0.3, 0.025)),  # 1,719, 250 and 50 B tokens
+            source="AnswerDotAI/ModernBERT yamls/modernbert/modernbert-base-*.yaml, src/sequence_packer.py",
+        ),
+        Recipe(
+            name="neobert", tokenizer=_BERT, packed=False, mask_as=(1.0, 0.0, 0.0),
+            phases=(Phase(1024, 0.2, 0.952), Phase(4096, 0.2, 0.048)),  # 1 M steps of 2,048, then 50,000 of 512 sequences
+            source="chandar-lab/NeoBERT conf/datacollator/mlm_20.yaml, jobs/neobert.sh, jobs/neobert-4096.sh",
+        ),
+        Recipe(
+            name="eurobert", tokenizer="EuroBERT/EuroBERT-210m", mask_as=(1.0, 0.0, 0.0), phases=(Phase(2048, 0.3),),
+            mds=("--column", "tokens"),
+            source="Nicolas-BZRD/EuroBERT optimus/trainer/configuration/train.py, the defaults of its code",
+        ),
+        Recipe(
+            name="mmbert", tokenizer="jhu-clsp/mmBERT-base",
+            phases=(Phase(1024, 0.3, 0.741), Phase(8192, 0.15, 0.222), Phase(8192, 0.05, 0.037)),  # 2,000, 600 and 100 B tokens
+            source="JHU-CLSP/mmBERT README.md",
+        ),
+        Recipe(
+            name="mlperf", tokenizer=_BERT, packed=False, phases=(Phase(512, 0.15),),
+            pairs=(("--pred", "76", *_EVERYWHERE, "10"),),
+            source="mlcommons/training retired_benchmarks/bert README.md",
+        ),
+    )
+}  # fmt: skip
+HELP = (
+    f"the options by which a model was pretrained, of {', '.join(RECIPES)}, and the phase from 1, as in mmbert:2; "
+    "others given override them"
+)
+METAVAR = "NAME[:PHASE]"
+
+
+def recipe(name: str) -> Recipe:
+    """Return how a published encoder was pretrained: bert, roberta, modernbert, neobert, eurobert, mmbert or mlperf.
+
+    >>> recipe("mmbert").phase(2)
+    Phase(seq=8192, masked_lm_prob=0.15, fraction=0.222)
+    """
+    if name not in RECIPES:
+        raise UsageError(f"recipe {name}: unknown{near(name, tuple(RECIPES))}; choose one of {', '.join(RECIPES)}")
+    return RECIPES[name]
+
+
+def expand(arguments: Sequence[str]) -> list[str]:
+    """Replace --recipe NAME, after its command, by the options that it stands for, and print them; others come after these."""
+    given = list(arguments)
+    at = next((index for index, each in enumerate(given) if each.partition("=")[0] == OPTION), None)
+    if at is None or given[0] not in COMMANDS or (given[at] == OPTION and at + 1 == len(given)):  # which the parser refuses
+        return given
+    joined = given[at].partition("=")[2]
+    chosen = joined or given[at + 1]
+    rest = given[:at] + given[at + (1 if joined else 2) :]
+    name, _, phase = chosen.partition(":")
+    if phase and not phase.isdecimal():
+        raise UsageError(f"{OPTION} {chosen}: expected a name, or name:phase, such as mmbert:2")
+    options = recipe(name).options(rest[0], int(phase or 1), mds="mds" in rest or "--format=mds" in rest)
+    say(f"{OPTION} {chosen}: {' '.join(options)}")
+    return [rest[0], *options, *rest[1:]]

@@ -1,0 +1,58 @@
+"""Recipes are options that each command takes, and that others override."""
+
+from collections.abc import Sequence
+
+import pytest
+
+import bertprep
+from bertprep import cli, recipes
+from bertprep.commands.create import Create
+from bertprep.errors import UsageError
+from bertprep.options import Parser, add_options, read_options
+
+
+def create(arguments: Sequence[str]) -> Create:
+    parser = Parser(prog="test")
+    add_options(parser, Create)
+    return read_options(Create, parser.parse_args(recipes.expand(["create", *arguments])[1:]))
+
+
+def test_create_takes_the_options_of_a_phase_and_others_override_them(capsys: pytest.CaptureFixture[str]) -> None:
+    found = create(["--dupe", "2", "--recipe", "bert:2"])
+    assert (found.seq, found.pred, found.masked_lm_prob, found.dupe) == (512, 80, 0.15, 2)
+    assert capsys.readouterr().err == "--recipe bert:2: --seq 512 --pred 80 --masked-lm-prob 0.15 --dupe 5\n"
+    assert create(["--recipe=mlperf"]).pred == 76
+
+
+def test_a_recipe_gives_the_keywords_of_a_token_dataset() -> None:
+    assert bertprep.recipe("mmbert").dataset(phase=3) == {
+        "seq": 8192, "masked_lm_prob": 0.05, "mask_as": (0.8, 0.1, 0.1), "packed": True, "first_position": 0,
+    }  # fmt: skip
+    assert bertprep.recipe("roberta").dataset()["first_position"] == 2
+    for recipe in recipes.RECIPES.values():
+        assert abs(sum(phase.fraction for phase in recipe.phases) - 1) < 1e-6
+        assert abs(sum(recipe.mask_as) - 1) < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["create", "--recipe", "modernbart"], "recipe modernbart: unknown, did you mean modernbert?; choose one of bert, "),
+        (["create", "--recipe", "bert:3"], "recipe bert: has no phase 3; choose 1 to 2"),
+        (["create", "--recipe", "bert:two"], "--recipe bert:two: expected a name, or name:phase"),
+        (
+            ["create", "--recipe", "neobert"],
+            "--recipe neobert: takes documents without masks or pairs; make them",
+        ),
+        (["validate", "--recipe", "bert"], "--recipe: unknown option"),
+    ],
+)
+def test_what_no_recipe_gives_is_one_line(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(arguments) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"bertprep: error: {message}")
+
+
+def test_a_name_in_python_is_checked_too() -> None:
+    with pytest.raises(UsageError, match="unknown"):
+        bertprep.recipe("gpt")
