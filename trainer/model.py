@@ -114,23 +114,41 @@ class Bert:
         ids, segments = (ops.reshape(self.batch[name], (-1,)) for name in ("input_ids", "segment_ids"))
         x = ops.look_up(self.weights[WORDS], ids)
         x = x + ops.look_up_small(self.weights[f"{part}/token_type_embeddings"], segments)
-        x = ops.reshape(x, (self.sequences, self.seq, config.hidden_size))
-        x = x + self.weights[f"{part}/position_embeddings"][: self.seq]
+        positions = self.weights[f"{part}/position_embeddings"]
+        if "position_ids" in self.batch:
+            x = x + ops.look_up(positions, ops.reshape(self.batch["position_ids"], (-1,)))
+        else:
+            x = ops.reshape(x, (self.sequences, self.seq, config.hidden_size)) + positions[: self.seq]
         x = self.norm(part, ops.reshape(x, (-1, config.hidden_size)))
         return ops.compute(self.drop(x, config.hidden_dropout_prob))
 
+    def masked_out(self) -> Array:
+        """What is added to scores so that no token attends to padding or, in packed rows, to another sequence.
+
+        (sequences, 1, 1, seq); of packed rows (sequences, 1, seq, seq), where padding is a sequence of its own.
+        """
+        ops = self.ops
+        if "sequence_ids" not in self.batch:
+            seen = ops.reshape(self.batch["input_mask"], (self.sequences, 1, 1, self.seq))
+        else:
+            ids = self.batch["sequence_ids"]
+            own, others = (ops.reshape(ids, (self.sequences, 1, *shape)) for shape in ((self.seq, 1), (1, self.seq)))
+            seen = own == others
+        return (1 - ops.float32(seen)) * MASKED_OUT
+
     def attend(self, query: Array, key: Array, value: Array) -> Array:
         """(sequences * seq, hidden): for each token the values of all tokens, weighted by how its query fits their keys."""
-        ops, config, mask = self.ops, self.config, self.batch["input_mask"]
+        ops, config = self.ops, self.config
         dropout_rate = config.attention_probs_dropout_prob
         by_head = self.sequences, self.seq, config.num_attention_heads, config.head_size
-        if ops.has_fused_attention and (self.key is None or dropout_rate == 0):
-            context = ops.fused_attention(*(ops.reshape(x, by_head) for x in (query, key, value)), mask)
+        is_packed = "sequence_ids" in self.batch
+        if ops.has_fused_attention and not is_packed and (self.key is None or dropout_rate == 0):
+            heads = (ops.reshape(x, by_head) for x in (query, key, value))
+            context = ops.fused_attention(*heads, self.batch["input_mask"])
         else:
             scaled = query * (1 / math.sqrt(config.head_size))
             query, key, value = (ops.permute(ops.reshape(x, by_head), (0, 2, 1, 3)) for x in (scaled, key, value))
-            masked_out = ops.reshape((1 - ops.float32(mask)) * MASKED_OUT, (self.sequences, 1, 1, self.seq))
-            weights = ops.compute(ops.softmax(ops.product(query, key) + masked_out))  # (sequences, heads, seq, seq)
+            weights = ops.compute(ops.softmax(ops.product(query, key) + self.masked_out()))  # (sequences, heads, seq, seq)
             context = ops.permute(self.drop(weights, dropout_rate) @ value, (0, 2, 1, 3))
         return ops.reshape(context, (-1, config.hidden_size))
 

@@ -220,6 +220,55 @@ def test_gradients_are_the_slopes_of_the_loss(engine: str, kind: str) -> None:
         assert (plus - minus) / 2e-5 == pytest.approx(length, rel=1e-4, abs=5e-6), name
 
 
+def unpaired_batch() -> dict[str, Array]:
+    """The golden batch without sentence pairs."""
+    batch = {**features_of("pretraining"), "segment_ids": np.zeros_like(BODY["batch"]["segment_ids"])}
+    del batch["next_sentence_labels"]
+    return batch
+
+
+def pack(batch: dict[str, Array], padding: int) -> dict[str, Array]:
+    """The sequences of a batch as one row, and some padding, which is a sequence of its own."""
+    lengths = batch["input_mask"].sum(1)
+    is_token = batch["input_mask"] == 1
+    row = {name: np.pad(batch[name][is_token], (0, padding))[None] for name in ("input_ids", "input_mask", "segment_ids")}
+    all_lengths = [*lengths, padding]
+    starts = np.cumsum([0, *lengths])[:-1]
+    return {
+        **row,
+        "position_ids": np.concatenate([np.arange(length) for length in all_lengths])[None].astype(np.int32),
+        "sequence_ids": np.repeat(np.arange(len(all_lengths)), all_lengths)[None].astype(np.int32),
+        "masked_lm_positions": (batch["masked_lm_positions"] + starts[:, None]).reshape(1, -1).astype(np.int32),
+        "masked_lm_ids": batch["masked_lm_ids"].reshape(1, -1),
+        "masked_lm_weights": batch["masked_lm_weights"].reshape(1, -1),
+        "row_weights": np.ones(1, np.float32),
+    }
+
+
+@on_engines("jax")
+def test_packed_rows_have_the_loss_and_the_gradients_of_their_sequences(engine: str) -> None:
+    on, names = framework(engine), list(Pretraining(has_pairs=False).variable_shapes(CONFIG))
+    weights = [weights_of("pretraining")[name] for name in names]
+
+    def compute(arrays: dict[str, Array], *weights: Any) -> tuple[Any, list[Any]]:
+        batch = {name: on.put(rows) for name, rows in arrays.items()}
+        logits = forward(on.ops, CONFIG, "pretraining", dict(zip(names, weights, strict=True)), batch)
+        return loss_and_sums(on.ops, batch, logits, sum_weights(on.ops, batch))[0], list(logits.values())
+
+    batch = unpaired_batch()
+    packed = pack(batch, padding=7)
+    is_predicted = packed["masked_lm_weights"][0] == 1
+    loss, (logits,), gradients = on.run(partial(compute, batch), weights)
+    of_packed, (logits_of_packed,), gradients_of_packed = on.run(partial(compute, packed), weights)
+    assert of_packed == pytest.approx(loss, abs=1e-6)
+    np.testing.assert_allclose(logits_of_packed[is_predicted], logits[is_predicted], atol=1e-5)
+    for name, expected, found in zip(names, gradients, gradients_of_packed, strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-6, err_msg=name)
+    for needed in ("position_ids", "sequence_ids"):
+        wrong = {**packed, needed: np.zeros_like(packed[needed])}
+        assert abs(on.run(partial(compute, wrong), weights)[0] - loss) > 1e-3
+
+
 @pytest.mark.tensorflow  # to whose losses the other engines are held
 @pytest.mark.parametrize("kind", OF_TASKS.keys() & TASKS.keys())
 def test_20_steps_are_hugging_faces(kind: str) -> None:
