@@ -326,9 +326,9 @@ def remove_leftovers(folder: Path) -> None:
     A store never has any.
     """
     if not isinstance(folder, ObjectPath):
-        for path in folder.rglob("*" + TEMPORARY_SUFFIX):
-            if _TEMPORARY.fullmatch(path.name):
-                _remove_if_dead(path)
+        for parent, folders, files in os.walk(folder):  # rglob fails in Python 3.11 where another run removes a folder
+            for name in filter(_TEMPORARY.fullmatch, (*folders, *files)):
+                _remove_if_dead(Path(parent, name))
 
 
 def _remove_leftovers_of(path: Path) -> None:
