@@ -66,30 +66,24 @@ def test_a_full_disk_is_one_clear_line(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"in the way")
-    with (
-        pytest.raises(BertprepError, match=r"file/below: cannot be written: \S*file is a file, expected a folder"),
-        atomic_file(tmp_path / "file" / "below"),
-    ):
-        pass
-
-
-def test_a_folder_that_a_link_leads_to_and_that_is_not_there_is_named(tmp_path: Path) -> None:
-    (tmp_path / "link").symlink_to("nowhere")
-    expected = r"link/a/b: cannot be written: \S*link is a link to nowhere, which does not exist; make that folder"
-    with pytest.raises(BertprepError, match=expected), atomic_file(tmp_path / "link" / "a" / "b"):
-        pass
-
-
-@pytest.mark.parametrize(("make", "found"), [(os.mkfifo, "a device or a pipe"), (os.mkdir, "a folder")])
-def test_what_is_no_file_is_not_replaced_by_one(make: Callable[[Path], None], found: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("make", "below", "line"),
+    [
+        (Path.touch, "below", r"file/below: cannot be written: \S*file is a file, expected a folder"),
+        (lambda path: path.symlink_to("nowhere"), "a/b",
+         r"file/a/b: cannot be written: \S*file is a link to nowhere, which does not exist; make that folder"),
+        (os.mkfifo, "", "file: cannot be written: it is a device or a pipe, expected a file; name another"),
+        (os.mkdir, "", "file: cannot be written: it is a folder, expected a file; name another"),
+    ],
+    ids=["a file", "a link", "a pipe", "a folder"],
+)  # fmt: skip
+def test_what_is_in_the_way_is_named_and_left(make: Callable[[Path], object], below: str, line: str, tmp_path: Path) -> None:
     path = tmp_path / "file"
     make(path)
-    expected = f"file: cannot be written: it is {found}, expected a file; name another"
-    with pytest.raises(BertprepError, match=expected), atomic_file(path) as file:
+    before = path.lstat()
+    with pytest.raises(BertprepError, match=line), atomic_file(path / below) as file:
         file.write(b"data")
-    assert not path.is_file()
+    assert os.path.samestat(path.lstat(), before)
 
 
 def test_two_writers_of_one_file_do_not_mix(tmp_path: Path) -> None:
@@ -121,27 +115,19 @@ def test_no_link_that_was_planted_is_followed(tmp_path: Path, monkeypatch: pytes
 
 
 def test_leftovers_of_killed_runs_are_removed_and_files_of_living_ones_are_not(tmp_path: Path) -> None:
-    folder = tmp_path / "a"
-    folder.mkdir()
-    for name in ("file", "file.1f2e3d4c.tmp", "other.00000000.tmp", "notes.tmp"):
-        (folder / name).touch()
-    with atomic_file(folder / "file") as file:
-        file.write(b"written by one that lives")
-        remove_leftovers(tmp_path)
-        [unfinished] = folder.glob("file.*.tmp")
-        assert sorted(path.name for path in folder.iterdir()) == sorted(["file", "notes.tmp", unfinished.name])
-    assert (folder / "file").read_bytes() == b"written by one that lives"
-
-
-def test_the_next_writer_of_a_file_clears_what_a_killed_one_left(tmp_path: Path) -> None:
     program = "import os, sys, signal; from pathlib import Path; from bertprep.files.atomic import AtomicFile;"
     program += "AtomicFile(Path(sys.argv[1])).write(b'half'); os.kill(os.getpid(), signal.SIGKILL)"
     path = tmp_path / "file"
     assert subprocess.run([sys.executable, "-c", program, str(path)], check=False).returncode == -signal.SIGKILL
-    assert len(list(tmp_path.iterdir())) == 1
+    for name in ("other.00000000.tmp", "notes.tmp"):
+        (tmp_path / name).touch()
+    assert len(list(tmp_path.glob("file.*.tmp"))) == 1
     with atomic_file(path) as file:
-        file.write(b"whole")
-    assert list(tmp_path.iterdir()) == [path]
+        file.write(b"of one that lives")
+        [unfinished] = tmp_path.glob("file.*.tmp")  # the next writer of a file clears what a killed one left of it
+        remove_leftovers(tmp_path.parent)
+        assert sorted(tmp_path.iterdir()) == sorted([unfinished, tmp_path / "notes.tmp"])
+    assert path.read_bytes() == b"of one that lives"
 
 
 def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 import queue
 import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,32 +11,21 @@ from bertprep.files import lock
 from bertprep.files.lock import locked
 
 
-@pytest.fixture
-def said(monkeypatch: pytest.MonkeyPatch) -> "queue.Queue[str]":
-    """What the waiting run says."""
+def test_who_comes_second_is_refused_or_waits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     lines: queue.Queue[str] = queue.Queue()
     monkeypatch.setattr(lock, "say", lines.put)
-    return lines
-
-
-def start(work: Any) -> threading.Thread:
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    return thread
-
-
-def test_who_comes_second_is_refused_or_waits(said: "queue.Queue[str]", tmp_path: Path) -> None:
     order = []
 
     def wait() -> None:
         with locked(tmp_path, wait=True):
             order.append("second")
 
+    second = threading.Thread(target=wait, daemon=True)
     with locked(tmp_path):
         with pytest.raises(BertprepError, match="another run is writing here; wait for it, or stop it first"), locked(tmp_path):
             pass
-        second = start(wait)
-        assert said.get(timeout=600) == f"{tmp_path}: another run is writing here; waiting for it"
+        second.start()
+        assert lines.get(timeout=600) == f"{tmp_path}: another run is writing here; waiting for it"
         order.append("first")
     second.join(600)
     assert order == ["first", "second"]

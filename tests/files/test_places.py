@@ -1,4 +1,6 @@
-"""URLs as paths: what they name, and that objects come whole and once, whatever the store and the network do."""
+"""URLs as paths: what they name, and that objects come complete and once, whatever the store and the network do."""
+
+from __future__ import annotations
 
 import hashlib
 import os
@@ -7,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
 
@@ -32,31 +35,25 @@ def write(path: Path, data: bytes, *, replace: bool = False) -> None:
         file.write(data)
 
 
-def copies_of(folder: Path) -> list[Path]:
-    return [path for path in (folder / "copies of objects").glob("*") if not path.name.startswith(".")]
+# --- names
 
 
 def test_a_url_is_a_path() -> None:
-    path = place("s3://bucket/data/sharded") / "mine" / "part-0.tfrecord.gz"
+    folder = place("s3://bucket/data/sharded")
+    path = folder / "mine" / "part-0.tfrecord.gz"
     assert str(path) == f"{path}" == path.as_posix() == "s3://bucket/data/sharded/mine/part-0.tfrecord.gz"
-    assert (path.name, path.suffix, path.suffixes, path.stem) == (
-        "part-0.tfrecord.gz",
-        ".gz",
-        [".tfrecord", ".gz"],
-        "part-0.tfrecord",
-    )
+    assert (path.name, path.suffixes, path.stem) == ("part-0.tfrecord.gz", [".tfrecord", ".gz"], "part-0.tfrecord")
     assert path.with_name("b") == place("s3://bucket/data/sharded/mine/b") != place("s3://other/data/sharded/mine/b")
-    assert path.parent.parent / "mine" == path.parent
+    assert path.parent.parent == folder
     assert [str(above) for above in path.parents][-2:] == ["s3://bucket/data", "s3://bucket"]
     assert place("s3://bucket").parent == place("s3://bucket/")
-    assert path.relative_to(place("s3://bucket/data")) == Path("sharded/mine/part-0.tfrecord.gz")
-    assert not isinstance(path.relative_to(place("s3://bucket/data")), ObjectPath)
-    assert path.is_relative_to(place("s3://bucket/data"))
+    assert type(path.relative_to(folder)) is type(Path("mine/part-0.tfrecord.gz"))
+    assert path.relative_to(folder) == Path("mine/part-0.tfrecord.gz")
+    assert path.is_relative_to(folder)
     assert path.absolute() is path.resolve() is path
-    assert pickle.loads(pickle.dumps(path)) == deepcopy(path) == path
-    assert len({path, pickle.loads(pickle.dumps(path))}) == 1
-    assert sorted([place("gs://b/2"), place("gs://b/1")])[0].name == "1"
-    assert (path.scheme, path.bucket, path.key) == ("s3", "bucket", "data/sharded/mine/part-0.tfrecord.gz")  # type: ignore[attr-defined]
+    assert {path, pickle.loads(pickle.dumps(path)), deepcopy(path)} == {path}
+    assert min([place("gs://b/2"), place("gs://b/1")]).name == "1"
+    assert place(Path("s3://bucket/x")) == place("S3://bucket/x") == place("s3://bucket//x/")
 
 
 def test_a_local_path_is_a_plain_path(tmp_path: Path) -> None:
@@ -65,14 +62,12 @@ def test_a_local_path_is_a_plain_path(tmp_path: Path) -> None:
         assert place(text) == Path(text)
     assert place(tmp_path) is tmp_path
     assert place("file:///tmp/my%20text.txt") == place("file://localhost/tmp/my%20text.txt") == Path("/tmp/my text.txt")
-    assert place(Path("s3://bucket/x")) == place("S3://bucket/x") == place("s3://bucket//x/")
 
 
 @pytest.mark.parametrize(
-    ("url", "said"),
+    ("url", "line"),
     [
         ("http://host/x", "unknown kind of URL; there are s3://, gs://, az://, file://"),
-        ("://x", "unknown kind"),
         ("s3://", "no name of a bucket"),
         ("s3:///key", "no name of a bucket"),
         ("s3://../x", "no name of a bucket"),
@@ -80,7 +75,6 @@ def test_a_local_path_is_a_plain_path(tmp_path: Path) -> None:
         ("s3://bucket/a/../../b", '".."'),
         ("s3://bucket/x?versionId=1", "a query"),
         ("s3://bucket/x#y", "a query or a fragment"),
-        ("s3://bucket/a\nb", "control characters"),
         ("s3://bucket/\x1b[2J", "control characters"),
         ("s3://bucket/" + "k" * 1025, "longer than"),
         ("file://host/x", "not the URL of a file of this machine"),
@@ -88,8 +82,8 @@ def test_a_local_path_is_a_plain_path(tmp_path: Path) -> None:
         ("file://[x", "is not a URL"),
     ],
 )
-def test_a_url_is_checked_at_the_door(url: str, said: str) -> None:
-    with pytest.raises(UsageError, match=said) as error:
+def test_a_url_is_checked_at_the_door(url: str, line: str) -> None:
+    with pytest.raises(UsageError, match=line) as error:
         place(url)
     assert str(error.value).isprintable()
 
@@ -110,8 +104,28 @@ def test_an_object_is_never_taken_for_a_local_file(tmp_path: Path, monkeypatch: 
     assert not any(tmp_path.iterdir())
 
 
-def test_what_is_written_is_read_listed_and_removed(store: Store) -> None:
-    folder = store.place("data/sharded")
+def test_names_that_no_path_has(store: Store) -> None:
+    for name in ("f/a.txt", "f/marked/b.txt"):
+        store.request("PUT", name, b"data")
+    for marker in ("f/", "f/marked/", "%2Flead"):
+        store.request("PUT", marker)
+    folder = store.place("f")
+    assert sorted(path.name for path in folder.rglob("*") if path.is_file()) == ["a.txt", "b.txt"]
+    assert sorted((path.name, path.is_dir()) for path in folder.iterdir()) == [("a.txt", False), ("marked", True)]
+    assert [path.name for path in store.place().iterdir()] == ["f"]
+    for number, name in enumerate(("a//b", "%2E%2E/b", "a%1B%5B31m", "./b")):
+        store.request("PUT", f"odd{number}/{name}", b"data")
+        with pytest.raises(BertprepError, match=r"object below it whose name no path can be") as error:
+            list(store.place(f"odd{number}").rglob("*"))
+        assert str(error.value).isprintable()
+
+
+# --- what is written and read
+
+
+@pytest.mark.parametrize("kind", ["disk", "s3", "memory"])
+def test_every_place_is_written_read_listed_and_removed_alike(kind: str, store: Store, tmp_path: Path) -> None:
+    folder = {"disk": tmp_path / "data", "s3": store.place("data"), "memory": place("memory://bucket/data")}[kind] / "sharded"
     names = ["a.txt", "training/b 1.txt", "training/b 2.txt", "training/ü#%25.txt", ".hidden/c.txt"]
     for name in names:
         write(folder / name, name.encode())
@@ -121,10 +135,8 @@ def test_what_is_written_is_read_listed_and_removed(store: Store) -> None:
     inside = {path.name: path for path in folder.iterdir()}
     assert sorted(inside) == [".hidden", "a.txt", "empty", "training"]
     asked = len(store.asked)
-    assert inside["training"].is_dir()
-    assert not inside["training"].is_file()
-    assert inside["a.txt"].is_file()
-    assert inside["a.txt"].stat().st_size == 5
+    assert (inside["training"].is_dir(), inside["training"].is_file()) == (True, False)
+    assert (inside["a.txt"].is_dir(), inside["a.txt"].is_file(), inside["a.txt"].stat().st_size) == (False, True, 5)
     assert len(store.asked) == asked  # the listing said it
     assert sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.txt")) == sorted(names)
     assert [path.name for path in sorted(folder.glob("*/b*"))] == ["b 1.txt", "b 2.txt"]
@@ -133,46 +145,40 @@ def test_what_is_written_is_read_listed_and_removed(store: Store) -> None:
     with pytest.raises(FileNotFoundError):
         list((folder / "nothing").iterdir())
     assert sizes_of(folder, [*names, "missing"]) == {name: len(name.encode()) for name in names}
-    assert folder.is_dir()
-    assert folder.exists()
-    assert not folder.is_file()
-    assert not folder.is_symlink()
-    assert not (folder / "a").exists()
-    assert not (folder / "a").is_dir()
-    assert store.place().is_dir()
+    assert (folder.is_dir(), folder.exists(), folder.is_file(), folder.is_symlink()) == (True, True, False, False)
+    assert ((folder / "a").exists(), (folder / "a").is_dir(), folder.parent.is_dir()) == (False, False, True)
     assert (folder / "a.txt").stat().st_mtime_ns > 0
+    remove_all(folder, ["empty", "none", "training/b 1.txt"])
+    remove_all(folder, [])
     (folder / "a.txt").unlink()
     (folder / "a.txt").unlink(missing_ok=True)
-    assert not (folder / "a.txt").exists()
-    with pytest.raises(FileNotFoundError):
-        (folder / "a.txt").read_bytes()
+    assert sorted(path.name for path in folder.rglob("*") if path.is_file()) == ["b 2.txt", "c.txt", "ü#%25.txt"]
+    for use in (Path.read_bytes, local_copy if kind != "disk" else Path.stat):
+        with pytest.raises(FileNotFoundError):
+            use(folder / "a.txt")
 
 
-def test_an_object_is_written_once(store: Store) -> None:
-    path = store.place("x")
-    assert put(path, b"first")
-    assert not put(path, b"first")
-    with pytest.raises(
-        BertprepError, match=f"{hashlib.sha256(b'first').hexdigest()[:16]}.*{hashlib.sha256(b'other').hexdigest()[:16]}"
-    ):
-        write(path, b"other")
-    assert path.read_bytes() == b"first"
-    write(path, b"other", replace=True)
-    assert path.read_bytes() == b"other"
-    store.request("PUT", "foreign", b"by another tool, without a sum")
-    assert not put(store.place("foreign"), b"by another tool, without a sum")
+@pytest.mark.parametrize("conditions", ["kept", "ignored", "refused"])
+def test_an_object_is_written_once(conditions: str, store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    if conditions == "refused":
+        store.faults.append(Fault("PUT", times=3, status=501, code="NotImplemented"))
+    elif conditions == "ignored":
+        store.withheld.add("if-none-match")
+    first, other = (hashlib.sha256(data).hexdigest()[:16] for data in (b"first", b"other"))
+    for path in (store.place("x"), store.place("y")):
+        assert put(path, b"first")
+        assert not put(path, b"first")
+        with pytest.raises(BertprepError, match=f"is there already with sha256 {first}.* made it with {other}"):
+            write(path, b"other")
+        assert path.read_bytes() == b"first"
+    assert store.count("PUT", "y") == 1
+    write(store.place("x"), b"other", replace=True)
+    assert store.place("x").read_bytes() == b"other"
+    store.request("PUT", "foreign", b"by another tool, without a checksum")
+    assert not put(store.place("foreign"), b"by another tool, without a checksum")
     with pytest.raises(BertprepError, match="is there already"):
         put(store.place("foreign"), b"else")
-
-
-def test_many_objects_are_removed_at_once(store: Store) -> None:
-    for name in ("folder/a", "folder/b/c", "other"):
-        put(store.place(name), b"data")
-    store.faults.append(Fault("POST", lose=True))
-    remove_all(store.place("folder"), ["a", "none", "b/c"])
-    remove_all(store.place("folder"), [])
-    assert [path.name for path in store.place().rglob("*") if path.is_file()] == ["other"]
-    assert store.count("POST") == 2
+    assert capsys.readouterr().err == ""
 
 
 def test_a_failed_write_leaves_nothing(store: Store) -> None:
@@ -200,162 +206,151 @@ def test_a_large_object_goes_up_in_parts(store: Store, monkeypatch: pytest.Monke
     assert store.place("x").stat().st_size == len(data) + 1
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [
-        Fault("PUT", times=5, status=503, code="SlowDown"),
-        Fault("PUT", times=2, status=409, code="ConditionalRequestConflict"),
-        Fault("PUT", times=2, status=400, code="RequestTimeout"),
-        Fault("PUT", times=3, cut=True),
-        Fault("PUT", lose=True),
-        Fault("PUT", times=4, lose=True),
-        Fault("PUT", stall=True),
-    ],
-    ids=str,
-)
-def test_a_write_outlasts_trouble(fault: Fault, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "MIN_SILENCE_SECONDS", 2.0)
-    store.faults.append(fault)
-    put(store.place("x"), b"data")
-    assert fault.times == 0
-    assert store.place("x").read_bytes() == b"data"
+def test_a_copy_is_downloaded_once_and_again_when_the_object_changes(store: Store, tmp_path: Path) -> None:
+    path = store.place("x.tar.gz")
+    put(path, b"first")
+    kept = local_copy(path)
+    assert kept.read_bytes() == b"first"
+    assert kept.name.endswith(".tar.gz")
+    assert local_copy(path) == kept
+    assert store.count("GET") == 1
+    kept.write_bytes(b"cut")  # a disk that lost some of it
+    assert local_copy(path).read_bytes() == b"first"
+    write(path, b"other", replace=True)
+    assert local_copy(path).read_bytes() == b"other"
+    assert local_copy(path) != kept
+    put(store.place("empty"), b"")
+    assert local_copy(store.place("empty")).read_bytes() == b""
+    assert local_copy(tmp_path) is tmp_path
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [
-        Fault("POST", lose=True, times=4),  # to its beginning
-        Fault("POST", skip=1, lose=True),  # to its end
-        Fault("POST", skip=1, status=503, code="SlowDown", times=4),
-        Fault("PUT", lose=True, times=4),
-        Fault("PUT", cut=True, times=4),
-    ],
-    ids=str,
-)
-def test_a_large_write_outlasts_trouble(fault: Fault, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(object_store, "ONE_PUT_BYTES", 1000)
-    data = os.urandom(2000)
-    store.faults.append(fault)
-    write(store.place("x"), data)
-    assert fault.times == 0
-    assert store.place("x").read_bytes() == data
-    write(store.place("x"), data)
-    store.faults.clear()
-    with pytest.raises(BertprepError, match="is there already"):
-        write(store.place("x"), data[1:])
+def test_an_object_that_changes_or_vanishes_while_it_is_read_is_one_line(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(store.place("folder/x"), b"data")
+    (listed,) = store.place("folder").iterdir()
+    listed.with_name("x").unlink()
+    for read in (Path.read_bytes, local_copy):
+        with pytest.raises(BertprepError, match="the store listed it, and no longer has it"):
+            read(listed)
+    monkeypatch.setattr(object_store, "BLOCK_BYTES", 4)
+    put(store.place("y"), b"first bytes")
+    file = open_at(store.place("y"), 2)
+    assert file.read(4) == b"rst "
+    assert store.count("GET", "y") == 1  # only what is read is downloaded
+    assert open_at(store.place("y"), 6).read() == b"bytes"
+    write(store.place("y"), b"other bytes", replace=True)
+    with pytest.raises(BertprepError, match="was replaced while it was read"):
+        file.read(4)
 
 
-@pytest.mark.parametrize("refuses", [False, True])
-def test_a_store_that_knows_no_conditions(refuses: bool, store: Store, capsys: pytest.CaptureFixture[str]) -> None:
-    if refuses:
-        store.faults.append(Fault("PUT", times=3, status=501, code="NotImplemented"))
-    else:
-        store.withheld.add("if-none-match")
-    for name in ("x", "y"):
-        assert put(store.place(name), b"first")
-        assert not put(store.place(name), b"first")
-        with pytest.raises(BertprepError, match="is there already"):
-            put(store.place(name), b"other")
-        assert store.place(name).read_bytes() == b"first"
-    assert store.count("PUT", "y") == 1
-    write(store.place("x"), b"other", replace=True)
-    assert store.place("x").read_bytes() == b"other"
-    assert capsys.readouterr().err == ""
+def test_a_checksum_is_of_the_bytes_and_not_of_what_their_writer_says(store: Store) -> None:
+    lie = hashlib.sha256(b"other").hexdigest()
+    assert store.request("PUT", "x", b"damaged", {"x-amz-meta-sha256": lie}) == 200
+    assert sha256_of(store.place("x")) == hashlib.sha256(b"damaged").hexdigest()
+    assert read_bounded(store.place("x")) == b"damaged"
+    with pytest.raises(ValueError, match="expected at most 3"):
+        read_bounded(store.place("x"), 3)
 
 
-def test_a_listing_of_many_pages(store: Store) -> None:
-    names = [f"{number:02d}" for number in range(13)]
-    for name in names:
-        assert store.request("PUT", f"folder/{name}", b"data") == 200
-    for listed in (
-        store.place("folder").iterdir,
-        lambda: store.place("folder").rglob("*"),
-        lambda: store.place().rglob("[01]*"),
-    ):
-        store.faults += [Fault("GET", "", skip=1, status=503, code="SlowDown", times=4), Fault("GET", "", skip=2, cut_after=50)]
-        store.asked.clear()
-        assert sorted(path.name for path in listed()) == names
-        assert store.count("GET", "") > 3 + 4
-        assert not any(fault.times for fault in store.faults)
+def test_a_store_has_no_locks_and_its_temporary_folders_are_local(store: Store) -> None:
+    with locked(store.place("data")), locked(store.place("data")):
+        pass
+    with temporary_folder(store.place("data/x")) as folder:
+        assert folder.is_dir()
+        assert not isinstance(folder, ObjectPath)
+    assert not folder.exists()
+    assert not store.asked
 
 
-def test_names_that_no_path_has(store: Store) -> None:
-    for name in ("f/a.txt", "f/marked/b.txt"):
-        store.request("PUT", name, b"data")
-    for marker in ("f/", "f/marked/", "%2Flead"):
-        store.request("PUT", marker)
-    folder = store.place("f")
-    assert sorted(path.name for path in folder.rglob("*") if path.is_file()) == ["a.txt", "b.txt"]
-    assert sorted((path.name, path.is_dir()) for path in folder.iterdir()) == [("a.txt", False), ("marked", True)]
-    assert [path.name for path in store.place().iterdir()] == ["f"]
-    for number, name in enumerate(("a//b", "%2E%2E/b", "a%1B%5B31m", "./b")):
-        store.request("PUT", f"odd{number}/{name}", b"data")
-        with pytest.raises(BertprepError, match=r"object below it whose name no path can be") as error:
-            list(store.place(f"odd{number}").rglob("*"))
-        assert str(error.value).isprintable()
+# --- trouble
 
 
-@pytest.mark.parametrize(("use", "method"), [("path.read_bytes()", "GET"), ("fetch({path: None})", "HEAD")])
-def test_ctrl_c_ends_a_wait_for_a_silent_store(use: str, method: str, store: Store) -> None:
-    put(store.place("x"), b"data")
-    ready = threading.Event()
-    store.faults += [Fault(each, times=None, act=ready.set, stall=True) for each in ("GET", method)]
-    program = "from bertprep.files.object_cache import fetch; from bertprep.files.places import place; "
-    program += f"path = place('{store.place('x')}'); {use}"
-    patient = {**os.environ, "BERTPREP_RETRY_SECONDS": "100"}
-    child = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, env=patient)
-    assert ready.wait(600)
-    child.send_signal(signal.SIGINT)
-    _, said = child.communicate(timeout=600)  # an answer may take 3000 s
-    assert said.strip().endswith(b"KeyboardInterrupt")
+DATA = os.urandom(300_000)
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [
-        Fault("GET", times=4, status=503, code="SlowDown"),
-        Fault("GET", times=3, cut=True),
-        Fault("GET", times=3, cut_after=1000),
-        Fault("GET", stall=True),
-        Fault("HEAD", times=3, status=500),
-        Fault("HEAD", times=3, cut=True),
-    ],
-    ids=str,
-)
-def test_a_reading_outlasts_trouble(fault: Fault, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def write_small(store: Store) -> None:
+    put(store.place("new"), b"data")
+    assert store.place("new").read_bytes() == b"data"
+
+
+def write_large(store: Store) -> None:
+    write(store.place("new"), DATA[:2000])
+    assert store.place("new").read_bytes() == DATA[:2000]
+
+
+def read_all(store: Store) -> None:
+    assert local_copy(store.place("x")).read_bytes() == DATA
+
+
+def list_all(store: Store) -> None:
+    """Thirteen objects, in pages of five."""
+    for paths in (store.place("folder").iterdir(), store.place("folder").rglob("*"), store.place().rglob("[01]*")):
+        assert sorted(path.name for path in paths) == [f"{number:02d}" for number in range(13)]
+
+
+def remove_some(store: Store) -> None:
+    remove_all(store.place("folder"), ["00", "none", "01"])
+    assert not store.place("folder/00").exists()
+
+
+SLOW = {"status": 503, "code": "SlowDown"}
+TROUBLE: list[tuple[Callable[[Store], None], Fault]] = [
+    (write_small, Fault("PUT", times=5, **SLOW)),
+    (write_small, Fault("PUT", times=2, status=409, code="ConditionalRequestConflict")),
+    (write_small, Fault("PUT", times=2, status=400, code="RequestTimeout")),
+    (write_small, Fault("PUT", times=3, cut=True)),
+    (write_small, Fault("PUT", times=4, lose=True)),
+    (write_small, Fault("PUT", stall=True)),
+    (write_large, Fault("POST", lose=True, times=4)),  # to its beginning
+    (write_large, Fault("POST", skip=1, lose=True)),  # to its end
+    (write_large, Fault("POST", skip=1, times=4, **SLOW)),
+    (write_large, Fault("PUT", lose=True, times=4)),
+    (write_large, Fault("PUT", cut=True, times=4)),
+    (read_all, Fault("GET", times=4, **SLOW)),
+    (read_all, Fault("GET", times=3, cut=True)),
+    (read_all, Fault("GET", times=3, cut_after=1000)),
+    (read_all, Fault("GET", stall=True)),
+    (read_all, Fault("HEAD", times=3, status=500)),
+    (read_all, Fault("HEAD", times=3, cut=True)),
+    (list_all, Fault("GET", "", skip=1, times=4, **SLOW)),
+    (list_all, Fault("GET", "", skip=2, cut_after=50)),
+    (remove_some, Fault("POST", lose=True)),
+]
+
+
+@pytest.mark.parametrize(("use", "fault"), TROUBLE)
+def test_trouble_is_outlasted(
+    use: Callable[[Store], None], fault: Fault, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(patience, "MIN_SILENCE_SECONDS", 2.0)
     monkeypatch.setattr(object_store, "BLOCK_BYTES", 1 << 16)
-    data = os.urandom(300_000)
-    put(store.place("x"), data)
-    store.faults.append(fault)
-    assert local_copy(store.place("x")).read_bytes() == data
+    if use is write_large:
+        monkeypatch.setattr(object_store, "ONE_PUT_BYTES", 1000)
+    for name, data in [("x", DATA), *((f"folder/{number:02d}", b"data") for number in range(13))]:
+        assert store.request("PUT", name, data) == 200
+    store.faults.append(fault := Fault(**vars(fault)))
+    use(store)
     assert fault.times == 0
-    assert store.place("x").read_bytes() == data
 
 
-def test_patience_ends(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
-    store.faults.append(Fault("GET", times=None, status=503, code="SlowDown"))
-    with pytest.raises(BertprepError, match=r"x: the store answers 503 SlowDown .*; retries are exhausted, and the same"):
-        store.place("x").read_bytes()
-    assert "the store does not respond; retrying" in capsys.readouterr().err
-    store.faults[:] = [Fault("GET", times=None, cut=True)]
-    with pytest.raises(BertprepError, match=f"x: .* {store.address}/.*: HTTP error: .*; retries are exhausted"):
-        store.place("x").read_bytes()
-
-
-def test_the_password_of_an_address_is_not_printed(
+def test_retries_are_exhausted_and_no_password_is_printed(
     store: Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", store.address.replace("://", "://me:se@cret@"))
-    store.faults.append(Fault("GET", times=None, cut=True))
     object_store.forget()
-    with pytest.raises(BertprepError, match=r"x: .* retries are exhausted") as error:
-        store.place("x").read_bytes()
-    assert "cret" not in capsys.readouterr().err + str(error.value)
+    for fault, line in (
+        (Fault("GET", times=None, status=503, code="SlowDown"), "the store answers 503 SlowDown .*"),
+        (Fault("GET", times=None, cut=True), f".* {store.address}/.*: HTTP error: .*"),
+    ):
+        store.faults[:] = [fault]
+        with pytest.raises(BertprepError, match=f"x: {line}; retries are exhausted") as error:
+            store.place("x").read_bytes()
+        printed = capsys.readouterr().err
+        assert "the store does not respond; retrying" in printed
+        assert "cret" not in printed + str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("status", "code", "said"),
+    ("status", "code", "line"),
     [
         (403, "AccessDenied", "the store answers 403 AccessDenied .*credentials"),
         (400, "ExpiredToken", "the store answers 400 ExpiredToken .* may have expired"),
@@ -364,18 +359,16 @@ def test_the_password_of_an_address_is_not_printed(
         (404, "NoSuchBucket", "there is no such bucket"),
     ],
 )
-def test_a_refusal_is_one_line_and_is_not_retried(status: int, code: str, said: str, store: Store) -> None:
+def test_a_refusal_is_one_line_and_is_not_retried(status: int, code: str, line: str, store: Store) -> None:
     for method, use in (
         ("GET", Path.read_bytes),
         ("GET", lambda path: path.is_dir()),
         ("PUT", lambda path: put(path, b"data")),
         ("HEAD", Path.exists),  # whose answer has no code
     ):
-        store.faults[:] = [Fault(method, times=None, status=status, code=code)]
-        if method == "HEAD":
-            store.faults.append(Fault("GET", times=None, status=status, code=code))
+        store.faults[:] = [Fault(each, times=None, status=status, code=code) for each in (method, "GET")]
         store.asked.clear()
-        with pytest.raises(BertprepError, match=said) as error:
+        with pytest.raises(BertprepError, match=line) as error:
             use(store.place("x"))
         assert "\n" not in str(error.value)
         assert store.count(method) == 1
@@ -401,77 +394,33 @@ def test_missing_credentials_and_addresses_are_one_line(store: Store, monkeypatc
         place("az://container/x").exists()
 
 
-def test_what_is_to_be_installed_is_said() -> None:
+# --- processes
+
+
+@pytest.mark.parametrize(("use", "method"), [("path.read_bytes()", "GET"), ("fetch({path: None})", "HEAD")])
+def test_ctrl_c_ends_a_wait_for_a_silent_store(use: str, method: str, store: Store) -> None:
+    put(store.place("x"), b"data")
+    ready = threading.Event()
+    store.faults += [Fault(each, times=None, act=ready.set, stall=True) for each in ("GET", method)]
+    program = "from bertprep.files.object_cache import fetch; from bertprep.files.places import place; "
+    program += f"path = place('{store.place('x')}'); {use}"
+    patient = {**os.environ, "BERTPREP_RETRY_SECONDS": "100"}
+    child = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, env=patient)
+    assert ready.wait(600)
+    child.send_signal(signal.SIGINT)
+    _, printed = child.communicate(timeout=600)  # an answer may take 3000 s
+    assert printed.strip().endswith(b"KeyboardInterrupt")
+
+
+def test_obstore_is_loaded_for_urls_alone_and_named_where_it_is_missing() -> None:
     program = (
-        "import sys; sys.modules['obstore'] = None\n"
-        "from bertprep.errors import UsageError; from bertprep.files.places import place\n"
-        "try: place('s3://bucket/x').exists()\nexcept UsageError as error: print(error)"
+        "import sys, bertprep.cli, bertprep.pool\n"
+        "from bertprep.errors import UsageError; from bertprep.files import atomic, places\n"
+        "places.place('x').exists()\nassert 'obstore' not in sys.modules\nsys.modules['obstore'] = None\n"
+        "try: places.place('s3://bucket/x').exists()\nexcept UsageError as error: print(error)"
     )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert "pip install '.[cloud]'" in found.stdout
-
-
-def test_obstore_is_not_loaded_without_a_url() -> None:
-    program = "import sys, bertprep.cli, bertprep.pool; from bertprep.files import atomic, places; places.place('x').exists()\n"
-    subprocess.run([sys.executable, "-c", program + "assert 'obstore' not in sys.modules"], check=True)
-
-
-def test_a_copy_is_downloaded_once_and_again_when_the_object_changes(store: Store, tmp_path: Path) -> None:
-    path = store.place("x.tar.gz")
-    put(path, b"first")
-    kept = local_copy(path)
-    assert kept.read_bytes() == b"first"
-    assert kept.name.endswith(".tar.gz")
-    assert local_copy(path) == kept
-    assert store.count("GET") == 1
-    kept.write_bytes(b"cut")  # a disk that lost some of it
-    assert local_copy(path).read_bytes() == b"first"
-    write(path, b"other", replace=True)
-    assert local_copy(path).read_bytes() == b"other"
-    assert len(copies_of(tmp_path)) == 2
-    put(store.place("empty"), b"")
-    assert local_copy(store.place("empty")).read_bytes() == b""
-    local = tmp_path / "local"
-    assert local_copy(local) is local
-    with pytest.raises(FileNotFoundError):
-        local_copy(store.place("missing"))
-
-
-def test_an_object_that_changes_or_vanishes_while_it_is_read_is_one_line(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    put(store.place("folder/x"), b"data")
-    (listed,) = store.place("folder").iterdir()
-    listed.with_name("x").unlink()
-    for read in (Path.read_bytes, local_copy):
-        with pytest.raises(BertprepError, match="the store listed it, and no longer has it"):
-            read(listed)
-    monkeypatch.setattr(object_store, "BLOCK_BYTES", 4)
-    put(store.place("y"), b"first bytes")
-    file = open_at(store.place("y"), 2)
-    assert file.read(4) == b"rst "
-    assert store.count("GET", "y") == 1  # only what is read is downloaded
-    assert open_at(store.place("y"), 6).read() == b"bytes"
-    write(store.place("y"), b"other bytes", replace=True)
-    with pytest.raises(BertprepError, match="was replaced while it was read"):
-        file.read(4)
-
-
-def test_a_sum_is_of_the_bytes_and_not_of_what_their_writer_says(store: Store) -> None:
-    lie = hashlib.sha256(b"other").hexdigest()
-    assert store.request("PUT", "x", b"damaged", {"x-amz-meta-sha256": lie}) == 200
-    assert sha256_of(store.place("x")) == hashlib.sha256(b"damaged").hexdigest()
-    assert read_bounded(store.place("x")) == b"damaged"
-    with pytest.raises(ValueError, match="expected at most 3"):
-        read_bounded(store.place("x"), 3)
-
-
-def test_folders_and_locks_of_a_store(store: Store) -> None:
-    with locked(store.place("data")), locked(store.place("data")):  # there is none
-        pass
-    with temporary_folder(store.place("data/x")) as folder:
-        assert folder.is_dir()
-        assert not isinstance(folder, ObjectPath)
-    assert not folder.exists()
-    assert not store.asked
 
 
 def test_a_fork_of_a_process_that_used_a_store_says_so_and_does_not_hang(store: Store) -> None:
@@ -486,8 +435,8 @@ def test_a_fork_of_a_process_that_used_a_store_says_so_and_does_not_hang(store: 
             os._exit(0)
     os.close(writing)
     os.waitpid(child, 0)
-    with os.fdopen(reading, "rb") as said:
-        assert b"is a fork of one that has used a store" in said.read()
+    with os.fdopen(reading, "rb") as printed:
+        assert b"is a fork of one that has used a store" in printed.read()
 
 
 def test_a_script_without_a_guard_is_not_run_again_by_its_workers(store: Store, tmp_path: Path) -> None:
