@@ -35,12 +35,14 @@ if TYPE_CHECKING:
     from bertprep.recipes import recipe as recipe
     from bertprep.records.live import LiveExamples as LiveExamples
     from bertprep.records.record_dataset import RecordDataset as RecordDataset
+    from bertprep.records.token_dataset import TokenDataset as TokenDataset
 
 _HOME = {
     "BertprepError": "bertprep.errors",
     "InstanceSettings": "bertprep.config",
     "LiveExamples": "bertprep.records.live",
     "RecordDataset": "bertprep.records.record_dataset",
+    "TokenDataset": "bertprep.records.token_dataset",
     "UsageError": "bertprep.errors",
     "convert": "bertprep.commands.convert",
     "create": "bertprep.commands.create",

@@ -38,6 +38,7 @@ _SOURCES = (
     "sha256",
     "encode",
     "rows",
+    "packing",
     "varints",
     "messages",
     "decode",
@@ -51,12 +52,15 @@ _C_TYPES: dict[str, Any] = {"int64": ctypes.c_int64, "uint64": ctypes.c_uint64, 
 class Kernel:
     """One compiled function: takes NumPy arrays where the source says pointer, dicts of fields for a struct, and numbers."""
 
-    def __init__(self, address: int, name: str, result: str, parameters: Sequence[tuple[str, Any]]) -> None:
+    def __init__(self, engine: Any, symbol: str, name: str, result: str, parameters: Sequence[tuple[str, Any]]) -> None:
         """`parameters`: names and types; a type is a NumPy type's name, with `*` after it for a pointer, or those of fields."""
+        self._engine = engine  # which holds the code: of two that threads load at once, one is dropped by `load`
         self._name = name
         self._parameters = [(parameter, _dtypes(kind)) for parameter, kind in parameters]
         c_types = [_C_TYPES.get(kind) if isinstance(kind, str) else None for _, kind in parameters]
-        self._function = ctypes.CFUNCTYPE(_C_TYPES[result], *(kind or ctypes.c_void_p for kind in c_types))(address)
+        self._function = ctypes.CFUNCTYPE(_C_TYPES[result], *(kind or ctypes.c_void_p for kind in c_types))(
+            engine.get_function_address(symbol)
+        )
 
     def __call__(self, *arguments: Any) -> int:
         if len(arguments) != len(self._parameters):
@@ -97,9 +101,8 @@ def _dtypes(kind: Any) -> Any:
 class Kernels:
     """All compiled functions, as attributes by their names."""
 
-    def __init__(self, functions: dict[str, Kernel], owner: Any) -> None:
+    def __init__(self, functions: dict[str, Kernel]) -> None:
         self._functions = functions
-        self._owner = owner  # the engine that holds the code in memory
 
     def __getattr__(self, name: str) -> Kernel:
         try:
@@ -129,10 +132,10 @@ def load() -> Kernels:
     engine.add_object_file(llvm.ObjectFileRef.from_data(machine_code))
     engine.finalize_object()
     functions = {
-        name: Kernel(engine.get_function_address(entry["symbol"]), name, entry["result"], entry["parameters"])
+        name: Kernel(engine, entry["symbol"], name, entry["result"], entry["parameters"])
         for name, entry in json.loads(header).items()
     }
-    return Kernels(functions, engine)
+    return Kernels(functions)
 
 
 def _compile() -> bytes:

@@ -147,6 +147,17 @@ SHARD_WIDTH = 7
 ) = range(SHARD_WIDTH)  # fmt: skip
 """A row for each shard whose instances are in memory: the addresses of their arrays, by the names of `generator.Instances`."""
 
+# --- packing
+
+NO_TOKEN = -1
+"""The id of a special token that the tokenizer lacks."""
+WINDOW_WIDTH = 6
+(
+    WINDOW_TOKENS, WINDOW_TOKEN_BYTES, WINDOW_WORD_BITS, WINDOW_BEGINS, WINDOW_SIZES, WINDOW_ROW_STARTS,
+) = range(WINDOW_WIDTH)  # fmt: skip
+"""A row for each window of sequences: the address of its shard's tokens, which have 2 or 4 bytes; of the bits of tokens that
+begin a word, or 0; where its sequences begin in the tokens, and their sizes; the first sequence of each row."""
+
 # --- checking the values of records
 
 UNEVEN_MASK, PADDING_IDS, PADDING_SEGMENTS, PAD_IN_TEXT = range(4)

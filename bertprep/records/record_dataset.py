@@ -55,6 +55,15 @@ class RecordBatch(Sequence[Row]):
         return ({name: array[row] for name, array in columns} for row in range(len(self)))
 
 
+def stack_rows(batch: RecordBatch | Sequence[Mapping[str, Any]]) -> Columns:
+    """Return the columns of a batch, or of a list of rows."""
+    if isinstance(batch, RecordBatch):
+        return batch.columns
+    if not batch:
+        raise ValueError("collate: the batch has no records")
+    return {name: np.stack([row[name] for row in batch]) for name in batch[0]}
+
+
 class ColumnDataset(Closing):
     """Rows of columns by number, as PyTorch's `DataLoader` asks a map-style data set for them."""
 
@@ -155,13 +164,10 @@ class RecordDataset(ColumnDataset):
     @staticmethod
     def collate(batch: RecordBatch | Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
         """A batch as tensors that share its arrays: `DataLoader(dataset, batch_size=256, collate_fn=RecordDataset.collate)`."""
-        if not isinstance(batch, RecordBatch):
-            if not batch:
-                raise ValueError("collate: the batch has no records")
-            batch = RecordBatch({name: np.stack([row[name] for row in batch]) for name in batch[0]})
+        columns = stack_rows(batch)
         import torch  # which only those have who call this
 
-        return {name: torch.from_numpy(array) for name, array in batch.columns.items()}
+        return {name: torch.from_numpy(array) for name, array in columns.items()}
 
     def _read(self, numbers: NDArray[np.int64]) -> Columns:
         records = self._open()

@@ -1,0 +1,231 @@
+"""Packing and the rows of a batch, against the same in plain Python: one to read beside the kernels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bertprep import kernels
+from bertprep.kernels import numbers as n
+from bertprep.records.packing import Window, pack_sequences, split_documents
+
+CLS, SEP, PAD, MASK, UNK = range(5)
+WIDTH = 40
+
+
+def pack(sizes: list[int], capacity: int) -> list[list[int]]:
+    """Best-fit decreasing: the sequences of each row."""
+    rows: list[list[int]] = []
+    with_space: list[list[int]] = [[] for _ in range(capacity + 1)]  # rows by the space left in them
+    for sequence in sorted(range(len(sizes)), key=lambda each: -sizes[each]):
+        space = next((space for space in range(sizes[sequence], capacity + 1) if with_space[space]), capacity)
+        if not with_space[space]:
+            with_space[space].append(len(rows))
+            rows.append([])
+        row = with_space[space].pop()
+        rows[row].append(sequence)
+        with_space[space - sizes[sequence]].append(row) if space > sizes[sequence] else None
+    return [sorted(row) for row in rows]
+
+
+@given(data=st.data(), capacity=st.integers(1, 300))
+def test_sequences_are_packed_best_fit_decreasing(data: st.DataObject, capacity: int) -> None:
+    sizes = data.draw(st.lists(st.integers(1, capacity), max_size=80))
+    order, row_starts = pack_sequences(np.array(sizes, np.int32), capacity)
+    found = [row.tolist() for row in np.split(order, row_starts[1:])[:-1]]
+    assert found == pack(sizes, capacity)
+    assert all(sum(sizes[sequence] for sequence in row) <= capacity for row in found)
+
+
+@given(sizes=st.lists(st.integers(0, 30), max_size=20), longest=st.integers(1, 12))
+def test_documents_are_split_into_runs(sizes: list[int], longest: int) -> None:
+    starts = np.cumsum([0, *sizes])
+    begins, found = split_documents(starts, longest)
+    expected = [(at, min(longest, end - at)) for start, end in pairwise(starts) for at in range(start, end, longest)]
+    assert list(zip(begins, found, strict=True)) == expected
+
+
+@pytest.mark.parametrize(("seq", "most"), [(512, 0.005), (1024, 0.003)])
+def test_little_padding_is_left(seq: int, most: float) -> None:
+    lengths = np.random.default_rng(0).lognormal(np.log(400), 1.0, 10_000).astype(np.int64) + 1
+    _, sizes = split_documents(np.cumsum([0, *lengths]), seq - 2)
+    _, row_starts = pack_sequences(sizes + np.int32(2), seq)
+    assert 1 - (sizes + 2).sum() / (seq * (len(row_starts) - 1)) <= most
+
+
+# --- rows
+
+
+class Draws:
+    """splitmix64, which begins at a hash of its key."""
+
+    def __init__(self, key: int) -> None:
+        self.state = key
+        self.state = self()
+
+    def __call__(self) -> int:
+        self.state = (self.state + 0x9E3779B97F4A7C15) % 2**64
+        mixed = (self.state ^ self.state >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+        mixed = (mixed ^ mixed >> 27) * 0x94D049BB133111EB % 2**64
+        return mixed ^ mixed >> 31
+
+    def below(self, most: int) -> int:
+        return (self() >> 32) * most >> 32
+
+
+@dataclass
+class Settings:
+    """The fields of `RowSettings` that tests choose."""
+
+    seq: int
+    cls: int = CLS
+    sep: int = SEP
+    first_position: int = 0
+    is_causal: int = 0
+    whole_words: int = 0
+    share: float = 0.3
+    mask_as: tuple[float, float] = (0.8, 0.9)
+    """The share that becomes [MASK], and that with those that become random tokens."""
+    span_below: tuple[float, ...] = (1.0,)
+
+    @property
+    def special_tokens(self) -> int:
+        return (self.cls >= 0) + (self.sep >= 0)
+
+    def for_kernel(self, begins_word: np.ndarray[Any, Any]) -> dict[str, Any]:
+        chosen = {name: getattr(self, name) for name in ("seq", "cls", "sep", "first_position", "is_causal", "whole_words")}
+        is_special = np.zeros(WIDTH, np.uint8)
+        is_special[:5] = 1
+        return {
+            **chosen, "pad": PAD, "mask": MASK, "width": WIDTH, "is_special": is_special, "begins_word": begins_word,
+            "predictions": np.rint(self.share * np.arange(self.seq + 1)).astype(np.int32),
+            "mask_below": round(self.mask_as[0] * 2**32), "random_below": round(self.mask_as[1] * 2**32),
+            "longest_span": len(self.span_below), "span_below": np.rint(np.array(self.span_below) * 2**32).astype(np.int64),
+            "words": np.empty((3, self.seq + 1), np.int32), "state": np.empty(1, np.uint64),
+        }  # fmt: skip
+
+
+def row_of(sequences: list[list[int]], begins: list[list[bool]], s: Settings, key: int) -> tuple[list[int], ...]:
+    """Return input_ids, labels, position_ids and sequence_ids of a row; begins[i][j] is whether a token begins a word."""
+    ids: list[int] = []
+    labels: list[int] = []
+    positions: list[int] = []
+    numbers: list[int] = []
+    words: list[list[int]] = []  # the positions of each
+    for number, (tokens, first_of_word) in enumerate(zip(sequences, begins, strict=True)):
+        text = [s.cls] * (s.cls >= 0) + tokens + [s.sep] * (s.sep >= 0)
+        start = len(ids) + (s.cls >= 0)
+        for i, token in enumerate(tokens):
+            if token < 5:
+                continue  # special tokens are of no word
+            if not s.whole_words or first_of_word[i] or i == 0 or tokens[i - 1] < 5:
+                words.append([])
+            words[-1].append(start + i)
+        ids += text
+        labels += [-100, *text[1:]] if s.is_causal else [-100] * len(text)
+        positions += [s.first_position + i for i in range(len(text))]
+        numbers += [number] * len(text)
+    left = s.seq - len(ids)
+    ids += [PAD] * left
+    labels += [-100] * left
+    positions += [s.first_position + i for i in range(left)]
+    numbers += [len(sequences)] * left
+    if s.is_causal:
+        return ids, labels, positions, numbers
+
+    draws = Draws(key)
+    wanted = int(np.rint(s.share * sum(map(len, words))))
+    order, masked = list(range(len(words))), 0
+    for i in range(len(words)):
+        if masked >= wanted:
+            break
+        other = i + draws.below(len(words) - i)
+        order[i], order[other] = order[other], order[i]
+        word, span = order[i], 1
+        if len(s.span_below) > 1:
+            length = draws() >> 32
+            span += sum(length >= round(below * 2**32) for below in s.span_below[:-1])
+        for next_word in range(word, min(word + span, len(words))):
+            place = words[next_word]
+            before = words[next_word - 1][-1]
+            follows = next_word == word or (place[0] == before + 1 and numbers[place[0]] == numbers[before])
+            if not follows or labels[place[0]] != -100 or masked + len(place) > wanted:
+                break
+            for position in place:
+                labels[position] = ids[position]
+                bits = draws()
+                if bits >> 32 < round(s.mask_as[0] * 2**32):
+                    ids[position] = MASK
+                elif bits >> 32 < round(s.mask_as[1] * 2**32):
+                    while (token := (bits % 2**32) * WIDTH >> 32) < 5:
+                        bits = draws()
+                    ids[position] = token
+            masked += len(place)
+    return ids, labels, positions, numbers
+
+
+def fill(windows: list[Window], indices: list[int], rows: list[int], keys: list[int], given: dict[str, Any]) -> tuple[int, Any]:
+    """Call the kernel; return its answer, and the arrays by rows."""
+    seq = given["seq"]
+    arrays = np.full((4, len(rows), seq), -7, np.int64)
+    table = np.array([window.addresses for window in windows], np.int64)
+    answer = kernels.load().fill_rows(
+        given, table, np.array(indices), np.array(rows), np.array(keys, np.uint64), len(rows), *arrays
+    )  # fmt: skip
+    return answer, arrays.transpose(1, 0, 2)
+
+
+@st.composite
+def row_settings(draw: st.DrawFn) -> Settings:
+    longest_span = draw(st.integers(1, 4))
+    return Settings(
+        seq=draw(st.integers(3, 70)),
+        cls=draw(st.sampled_from([CLS, n.NO_TOKEN])), sep=draw(st.sampled_from([SEP, n.NO_TOKEN])),
+        first_position=draw(st.sampled_from([0, 2])), is_causal=draw(st.integers(0, 4)) == 0,
+        whole_words=longest_span > 1 or draw(st.booleans()), share=draw(st.sampled_from([0.05, 0.15, 0.3, 0.9])),
+        mask_as=draw(st.sampled_from([(0.8, 0.9), (1.0, 1.0), (0.0, 1.0), (0.2, 0.5)])),
+        span_below=tuple((i + 1) / longest_span for i in range(longest_span)),
+    )  # fmt: skip
+
+
+@given(data=st.data(), s=row_settings(), seed=st.integers(0, 2**32), has_bits=st.booleans(), narrow=st.booleans())
+def test_rows_equal_those_of_plain_python(data: st.DataObject, s: Settings, seed: int, has_bits: bool, narrow: bool) -> None:
+    random = np.random.default_rng(seed)
+    begins_word = (random.random(WIDTH) < 0.6).astype(np.uint8)
+    windows, expected, made = [], [], []
+    for index in range(data.draw(st.integers(1, 2))):
+        lengths = random.integers(1, 30, data.draw(st.integers(1, 12)))
+        starts = np.cumsum([0, *lengths])
+        tokens = random.integers(2, WIDTH, starts[-1]).astype(np.uint16 if narrow else np.int32)
+        bits = random.random(starts[-1]) < 0.6
+        begins, sizes = split_documents(starts, s.seq - s.special_tokens)
+        order, row_starts = pack_sequences(sizes + np.int32(s.special_tokens), s.seq)
+        packed_bits = np.packbits(bits, bitorder="little") if has_bits else None
+        windows.append(Window(tokens, packed_bits, begins[order], sizes[order], row_starts))
+        for row in range(len(row_starts) - 1):
+            slices = [slice(begins[each], begins[each] + sizes[each]) for each in order[row_starts[row] : row_starts[row + 1]]]
+            of_words = bits if has_bits else begins_word[tokens] > 0
+            key = int(random.integers(2**63)) * 2 + row % 2
+            made.append((index, row, key))
+            expected.append(
+                row_of([tokens[each].tolist() for each in slices], [of_words[each].tolist() for each in slices], s, key)
+            )
+    chosen = random.permutation(len(made)).tolist()
+    indices, rows, keys = ([made[each][field] for each in chosen] for field in range(3))
+    answer, found = fill(windows, indices, rows, keys, s.for_kernel(begins_word))
+    assert answer == len(made)
+    assert [tuple(map(list, row)) for row in found.tolist()] == [expected[each] for each in chosen]
+
+
+@pytest.mark.parametrize("wrong", [WIDTH, -1])
+def test_an_id_out_of_range_is_found_before_it_is_used(wrong: int) -> None:
+    tokens = np.array([5, 6, 7, wrong], np.int32)
+    window = Window(tokens, None, np.array([0, 2]), np.array([2, 2], np.int32), np.array([0, 1, 2]))
+    answer, _ = fill([window], [0, 0], [0, 1], [1, 2], Settings(seq=8).for_kernel(np.ones(WIDTH, np.uint8)))
+    assert answer == 1
