@@ -1,12 +1,8 @@
-"""The compiled part of bertprep: loops over tokens and bytes, written in Python and compiled once for this processor.
+"""Compiled loops over tokens and bytes, written in Python and compiled once for this processor.
 
-The files beside this one hold the kernels. `build` compiles them with numba into one object file, which `trusted_cache` keeps
-under a name that is the hash of their source, the compiler and the processor: a change of any of them is a new file,
-and nothing is ever stale. Later processes load that file with llvmlite alone, in 10 ms, without importing numba (0.3 s) or
-the kernels' source. Worker processes inherit the loaded code.
-
-Kernels see raw pointers. `Kernel` checks the type and layout of every array on the way in; what an array must hold, and its
-size, is written at the kernel, and the callers in `instances` and `records` see to it.
+`build` compiles them with numba into one object file, which `trusted_cache` keeps under the hash of source, compiler and
+processor. Later processes load that file with llvmlite in 10 ms, without numba or the source. Kernels see raw pointers;
+`Kernel` checks the type and layout of every array, callers their contents and sizes.
 """
 
 import ctypes
@@ -148,7 +144,7 @@ def _compile() -> bytes:
 
 @contextmanager
 def _interrupts_held_back() -> Iterator[None]:
-    """Let Ctrl-C take effect after the block: within it, the compiler's clean-up code could swallow it."""
+    """Defer Ctrl-C to the end of the block, in which the compiler's clean-up code could swallow it."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,7 +1,6 @@
-"""Compile the kernels: numba's LLVM code of every kernel, linked into one object file that needs no numba to run.
+"""Compiles the kernels: numba's LLVM code of every kernel, linked into one object file that needs no numba.
 
-Kernels cannot raise (they return negative numbers), so the parts of numba's wrappers that would talk to Python's runtime
-are never reached. They are linked to a trap here, and the object is closed in itself but for what `_FROM_THE_SYSTEM` names.
+Kernels return negative numbers instead of raising, so calls of Python's runtime are never reached and linked to a trap.
 """
 
 import importlib

@@ -3,9 +3,8 @@
     TFRecord   u64 length, u32 masked CRC-32C of the length, data, u32 masked CRC-32C of the data
     OFRecord   i64 length, data
 
-Whatever the bytes are, nothing outside the file is read: a length is believed if it fits into what is left of the file.
-Kernels return how many records they read, or a fault, and note what a message about it needs. They work on rows of numbers,
-addresses among them: one for each open file, so that one call can gather from many, and one for the arrays.
+Nothing outside the file is read, whatever its lengths. Kernels return the number of records, or a fault with notes for the
+message. They take rows of numbers, addresses among them: one for each open file, and one for the arrays.
 """
 
 from bertprep.kernels import numbers as n
@@ -139,9 +138,8 @@ def measure(file: i64_p, arrays: i64_p, counts: i64_p, notes: i64_p) -> i64:
 
 @kernel
 def find_records(file: i64_p, found: i64, most: i64, problem: i64_p) -> i64:
-    """Where records begin, the first `found` of which are known, up to the end of the file or record number `most`.
-
-    Returns how many are known now; the offset after them is where the last one ends. Checks lengths and their checksums.
+    """Find the offsets of records, `found` of which are known, up to the end of the file or record `most`; return their
+    number.
     """
     data, size, record_format = pointer_at(u8_p, file[n.FILE_DATA]), file[n.FILE_SIZE], file[n.FILE_FORMAT]
     offsets = pointer_at(i64_p, file[n.FILE_OFFSETS])
@@ -159,9 +157,9 @@ def find_records(file: i64_p, found: i64, most: i64, problem: i64_p) -> i64:
 
 @kernel
 def decode(file: i64_p, first: i64, count: i64, arrays: i64_p, row: i64, notes: i64_p) -> i64:
-    """Records `first` to first + count - 1, or to the end of the file, to the rows from `row` on; returns how many.
+    """Read records `first` to first + count - 1, or to the end, to the rows from `row` on; return how many.
 
-    The offset of `first` must be known; those of the records after it are noted.
+    The offset of `first` must be known; those after it are noted.
     """
     data, size, record_format = pointer_at(u8_p, file[n.FILE_DATA]), file[n.FILE_SIZE], file[n.FILE_FORMAT]
     offsets = pointer_at(i64_p, file[n.FILE_OFFSETS])
@@ -180,10 +178,7 @@ def decode(file: i64_p, first: i64, count: i64, arrays: i64_p, row: i64, notes: 
 
 @kernel
 def gather(files: i64_p, numbers: i64_p, records: i64_p, count: i64, arrays: i64_p, row: i64, notes: i64_p) -> i64:
-    """Record records[i] of file numbers[i] to row `row` + i, for i below `count`; returns count or a fault.
-
-    All offsets of the files must be known.
-    """
+    """Read record records[i] of file numbers[i] to row `row` + i, for i below `count`; return count or a fault."""
     problem, spans = notes, shifted(notes, n.PROBLEM_SIZE)
     for i in range(count):
         if i + 2 * _AHEAD < count:

@@ -1,9 +1,7 @@
 """Rows of arrays to the bytes of TFRecord and OFRecord files, both in one pass: the only encoder.
 
-The two formats hold the same features in the same protobuf nesting; between two equal features only the tag differs that says
-"list of int64" or "list of int32". So the body of a record is written once, copied for the second format, and the tags of the
-copy are patched. Bytes (masks, segments) and floats are copied as they are, other integers become varints.
-See docs/formats.md for the layout. Copies overshoot: outputs need SLACK spare bytes.
+A record's body is written once and copied for the second format, in which only the tags of integer lists differ. Masks,
+segments and floats are copied, other integers become varints. See docs/formats.md. Outputs need SLACK spare bytes.
 """
 
 from bertprep.kernels import numbers as n
@@ -116,10 +114,10 @@ def encode(
     formats: i64, arrays: i64_p, widest: i64, keys: u8_p, headers: u8_p, ready: u32_p, packed: u8_p,
     tfrecords: u8_p, ofrecords: u8_p, sizes: i64_p, count: i64,
 ) -> i64:  # fmt: skip
-    """Write the first `count` rows of the arrays from sizes[0] and sizes[1] of each format on, which are moved; return `count`.
+    """Write the first `count` rows of the arrays from sizes[0] and sizes[1] of each format on, which advance; return `count`.
 
-    `formats` is TFRECORD, OFRECORD or both. All integers are at least 0, and a record takes at most `widest` bytes. `headers`
-    has HEADERS of HEADER_WIDTH bytes for each array, zeros at first; `ready` and `packed` hold the longest feature.
+    `formats` is TFRECORD, OFRECORD or both. Integers are at least 0, and a record takes at most `widest` bytes. `headers` has
+    HEADERS of HEADER_WIDTH bytes for each array, zeros at first; `ready` and `packed` hold the longest feature.
     """
     around = 1 + varint_size(widest)
     tag = i64(n.INT64_LIST_TAG if formats & n.TFRECORD else n.INT32_LIST_TAG)

@@ -1,10 +1,8 @@
-"""The generator: instances and their masks, draw for draw those of Google's `create_pretraining_data.py`, or without pairs.
+"""The generator: instances and their masks, draw for draw those of Google's `create_pretraining_data.py`, or full sentences.
 
-`instances.reference` has the same algorithms in plain Python, and is the one to read first. Here a document is a run of
-sentences, a sentence a run of tokens, and all of them are in one array: segment A and segment B are slices of it, and
-cutting them to length moves their ends. No token is copied. Without pairs the sequences of a round stand one after another in
-an array of their own, `packed`, which a sequence is a slice of. Costs about 0.5 microseconds an instance of 128 tokens, most of
-it for the shuffle that picks the masked positions.
+Read `instances.reference` first, the same algorithms in plain Python. All tokens are in one array; segments are slices of it,
+and truncation moves their ends. Full sentences are slices of `packed`, the sequences of a round. About 0.5 microseconds an
+instance of 128 tokens, most of it for the shuffle that picks the masked positions.
 """
 
 from bertprep.kernels import numbers as n
@@ -55,9 +53,9 @@ def _list_candidates(g, text, a_start, a_size, b_size, positions):
 
 @subroutine
 def _pick_words(g, text, a_start, a_size, b_start, candidates, count, wanted, picked):
-    """Draw words in random order, without those that would exceed the `wanted` tokens; returns how many tokens these have.
+    """Pick words in random order, without those that would exceed `wanted` tokens; return their tokens.
 
-    A token that begins with ## goes with the candidate before it. Their positions are left at the front of `picked`.
+    A token that begins with ## goes with the candidate before it. Positions are left at the front of `picked`.
     """
     words, word_starts = shifted(g.scratch, 2 * (g.longest + 4)), shifted(g.scratch, 3 * (g.longest + 4))
     a, b = shifted(text, a_start - 1), shifted(text, b_start - a_size - 2)  # by positions
@@ -211,9 +209,8 @@ def generate(generator: Generator) -> i64:
 
 @subroutine
 def _pack(g, at, instance):
-    """Pack the sentences of a round; returns the end of the packed tokens, and of the sequences.
-
-    The end of each sequence is left in `mask_ends`, until it has masks.
+    """Pack the sentences of a round; return the end of the packed tokens, and of the sequences, whose ends are in
+    `mask_ends`.
     """
     start, ends = at, g.mask_ends  # of the sequence that is being filled, which holds something but before the first sentence
     for d in range(g.documents):

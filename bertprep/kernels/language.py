@@ -1,8 +1,7 @@
-"""What kernels are written in: numba's compiled Python over raw pointers, with the few processor operations of `memory`.
+"""The language of kernels: numba's compiled Python over raw pointers, with the processor operations of `memory`.
 
-A kernel's parameters are annotated with the types below. Pointers are indexed like arrays and never checked, which is what
-makes the loops fast: no wrap-around of negative indices, no reference counts. Integers are int64 unless they are made
-uint64 or uint32 on purpose; numba turns a mix of int64 and uint64 into float64, so kernels do not mix them.
+Parameters are annotated with the types below. Pointers are indexed like arrays without checks. Integers are int64 unless made
+uint64 or uint32 on purpose; do not mix them, since numba turns int64 with uint64 into float64.
 """
 
 import os
@@ -55,10 +54,7 @@ kernel = KernelSource
 
 
 def struct(**fields: Any) -> Any:
-    """Return the type of a parameter that is many in one: callers give a dict of numbers and arrays with these names.
-
-    The kernel calls it with the parameter, and gets a named tuple.
-    """
+    """Return the type of a parameter for which callers give a dict; the kernel calls it to get a named tuple."""
     kind = types.NamedTuple(tuple(fields.values()), namedtuple("Fields", list(fields)))  # type: ignore[no-untyped-call]
 
     @intrinsic

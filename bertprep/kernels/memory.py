@@ -162,7 +162,7 @@ def prefetch(_context: Any, pointer: Any, _index: Any) -> Any:
 
 
 def find_bytes(*ranges: tuple[int, int]) -> Any:
-    """Return a function for the bits of those of the 64 bytes at text[at] that are in one of the ranges, each (first, last)."""
+    """Return a function for the bits of the 64 bytes at text[at] that are in one of the ranges (first, last)."""
 
     @intrinsic
     def find(_context: Any, _text: Any, _at: Any) -> Any:

@@ -1,8 +1,7 @@
 """The Mersenne Twister MT19937 with the draws of CPython's `random.Random`: the source of every random choice.
 
-A generator is an array of 1,249 numbers (uint32): the state (624), the next 624 draws, and how many of those are used. It
-starts as `random.Random(seed).getstate()` (see `instances.generator`). A block of 624 draws is made at once, which the
-compiler turns into vector code: 0.4 ns a draw.
+A generator is an array of 1,249 uint32: the state (624), the next 624 draws, and how many are used; it starts as
+`random.Random(seed).getstate()`. A block of 624 draws is made at once: 0.4 ns a draw.
 """
 
 from bertprep.kernels.language import i64, subroutine, u32, u64
@@ -76,10 +75,9 @@ def shuffle(generator, items, count):
 
 @subroutine
 def shuffle_head(generator, items, count, head):
-    """Consume the draws of `shuffle` and leave its result in the first `head` items; the others are arbitrary.
+    """Consume the draws of `shuffle` and leave its result in the first `head` items only.
 
-    A step swaps items i and j <= i and never comes back to i, so where only the head is wanted it is enough to move item i
-    to j. A draw beyond i is rejected; instead of a jump that the processor cannot foresee, it moves item i onto itself.
+    A step swaps items i and j <= i and never returns to i, so item i is moved to j. A rejected draw moves it onto itself.
     """
     used = i64(generator[TWISTER_USED])
     i = count - 1

@@ -1,11 +1,10 @@
-"""Find features in a serialized record, whoever wrote it, and take their values out.
+"""Finds features in a serialized record of any tool, and reads their values.
 
     Example (TFRecord)   1: Features { 1: entry { 1: name, 2: Feature }, ... }    Feature: 1 bytes, 2 float, 3 int64 list
     OFRecord                         { 1: entry { 1: name, 2: Feature }, ... }    1 bytes, 2 float, 3 double, 4 int32, 5 int64
 
-Entries and the fields in them may come in any order, numbers packed or one by one, and what is unknown or not asked for is
-skipped. First all features are located, as ranges of bytes; every length is checked against the range around it before it
-is used.
+Entries and fields may be in any order, numbers packed or not; unknown ones are skipped. Every length is checked against the
+range around it.
 """
 
 import numpy as np
@@ -171,10 +170,7 @@ def check_list(spans, feature, is_float, record_format, problem):
 
 @subroutine
 def _next_values(data, at, end, width):
-    """The next values of a list, which are data[begin:after], some or none; begin is -1 where the list is malformed.
-
-    `width` is the bytes of a value, or 0 for numbers of variable length.
-    """
+    """Return data[begin:after], the next values of a list, each `width` bytes or 0 for varints; begin is -1 if malformed."""
     tag, begin, after = _next_field(data, at, end)
     if after < 0 or (tag == 0x0A and width and (after - begin) % width):
         return i64(-1), after

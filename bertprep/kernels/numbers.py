@@ -1,8 +1,4 @@
-"""The numbers that kernels and their callers must agree on: formats, rows, columns, buffer sizes, and faults.
-
-Kernels cannot raise and take arrays only, so they answer with numbers and work on rows of them. Each such number stands here
-once: kernels compile it in as a constant, callers import it, and neither needs numba for it.
-"""
+"""The numbers that kernels and their callers must agree on: formats, rows, columns, buffer sizes, faults."""
 
 from bertprep.config import RecordFormat
 

@@ -1,13 +1,9 @@
-"""Is each of many records a BERT example? Their faults, their statistics and a hash of each, in one pass over the arrays.
+"""Checks whether records are BERT examples: faults, statistics and hashes, in one pass over the arrays.
 
-The text of a record is its tokens with the labels put back at their positions; only there must [CLS] and [SEP] be where they
-belong, because a random replacement may be any token of the vocabulary, [SEP] and [PAD] too.
-
-Records with a fault are counted as such and left out of the statistics, but for a wrong number of predictions. A record has
-two hashes, sums of values each multiplied by a random 64-bit number of its position: of its text, and of all its values. Two
-different records agree in both with a chance below 2**-90, and the same text under other masks in the first. Their lowest
-bits are not part of the hash: the first's is set if the text is long and varied, so that no other text equals it by chance; the
-second's six are a number c: other masks drawn for the text equal these with a probability of at most 2**-c.
+The text of a record is its tokens with the labels restored. Faulty records are left out of the statistics, except for a wrong
+number of predictions. Each record has two hashes, of its text and of all values, which collide with a chance below 2**-90.
+Their lowest bits are flags: the first's is set if the text is long and varied, so that no other equals it by chance; the
+second's six are c: other masks of the same text are equal with a probability of at most 2**-c.
 """
 
 from collections import namedtuple
@@ -150,10 +146,9 @@ def _check_predictions(t, r, length):
 
 @subroutine
 def _check_text(t, r, length):
-    """Whether the text is [CLS] A [SEP] B [SEP] with its segments, or [CLS] A [SEP]; in full sentences A may hold [SEP].
+    """Check for [CLS] A [SEP] B [SEP] with its segments, or [CLS] A [SEP]; in full sentences A may hold [SEP].
 
-    Returns the position of the first [SEP], how many there are before the last token, how many tokens are the same as the next
-    one, and whether there is a fault.
+    Returns the position of the first [SEP], how many come before the last token, how many tokens equal the next, and the fault.
     """
     text, cls, sep, pad, bad = t.text, t.cls, t.sep, t.pad, 0
     n_cls, n_sep, sep_positions, n_pad, n_same, n_empty = 0, 0, 0, 0, 0, 0
@@ -249,10 +244,7 @@ def _count_common(sketches, first, second):
 
 @subroutine
 def _compare_segments(t, first_sep, length):
-    """Of each two records labelled random: have their As more tokens in common with their own Bs than with each other's?
-
-    Equally many tokens of both As are compared, and of both Bs: a B is as long as its A and the target length leave.
-    """
+    """Compare two records labelled random: have their As more tokens in common with their own Bs than with each other's?"""
     unpaired, sketches = t.unpaired, t.segments_in_bits
     if unpaired[1] == 0:
         unpaired[0], unpaired[1] = first_sep, length
@@ -277,7 +269,7 @@ def _compare_segments(t, first_sep, length):
 
 @subroutine
 def _expect_tokens(t, first_sep, inner, length, drawn, n_same):
-    """Add what fair draws of `drawn` of the tokens make expect: each but the `inner` [SEP] is drawn as likely as any other."""
+    """Add the expected counts of random masks: each token but the `inner` [SEP] is equally likely."""
     candidates = length - 2 - inner
     fraction = (drawn * n.SCALE + candidates // 2) // candidates
     text, expected = t.text, t.position_steps
@@ -304,10 +296,9 @@ def _choices(t, positions, drawn):
 
 @subroutine
 def _expect_words(t, r, length, drawn):
-    """The same for whole words; returns the choices that there were, or -1 where words are masked in part.
+    """Add those of whole words; return the number of choices, or -1 where words are masked in part.
 
-    A word is masked as likely as any other of as many pieces, whatever the number of predictions that were left when it came
-    up. It counts once, at its first piece. As in Google's script, pieces go with what precedes them, across a [SEP] too.
+    Words of as many pieces are equally likely. A word counts once, at its first piece; pieces go with what precedes them.
     """
     text, heads, row = t.text, t.words, t.seq + 1
     sizes, masked = shifted(heads, row), shifted(heads, 2 * row)
@@ -412,9 +403,9 @@ def _count_tokens(t, r, length, inner):
 
 @kernel
 def check_records(checker: Checker, arrays: i64_p, count: i64, indices: i64_p, hashes: u64_p) -> i64:
-    """Check `count` records of the arrays, whose indices in their file are given; returns how many have no fault.
+    """Check `count` records of the arrays, whose indices in their file are given; return how many have no fault.
 
-    The arrays are in the order of the features. `hashes` has two numbers a record: of its text, and of the whole.
+    The arrays are in the order of the features. `hashes` has two numbers a record.
     """
     t = Checker(checker)
     text, sketches = t.text, t.sketches

@@ -1,8 +1,7 @@
-"""Instances to rows of arrays: the one place where a record is laid out, for files and for training alike.
+"""Instances to rows of arrays: the only layout of records, for files and for training.
 
-The rows of a block may be of any shards, in any order: what is known of a shard is a row of addresses. A mask is a window of
-ones followed by zeros, so masks, segments and weights are copied from such patterns, not computed. The memory of an instance,
-which nothing foresees, is prefetched a few rows ahead.
+The rows of a block may be of any shards, in any order. Masks, segments and weights are copied from patterns of ones and zeros.
+The memory of an instance is prefetched a few rows ahead.
 """
 
 from bertprep.kernels import numbers as n
@@ -54,9 +53,9 @@ def lay_out(
 ) -> i64:
     """Write record records[i] of shard indices[i] to row i of the arrays, for `count` of them; return `count`.
 
-    A row of `shards` has the addresses of the instances of a shard (SHARD_WIDTH). `arrays` are those of pretraining records, of
-    which the last, next_sentence_labels, may be missing; masks, segments and the label are bytes. `patterns` are the addresses
-    of seq ones followed by seq zeros, of seq zeros followed by seq ones, and of pred weights 1.0 followed by pred weights 0.0.
+    A row of `shards` has the addresses of a shard's instances (SHARD_WIDTH). `arrays` are those of pretraining records, the
+    last, next_sentence_labels, optional. `patterns` are the addresses of seq ones then seq zeros, seq zeros then seq ones, and
+    pred weights 1.0 then pred weights 0.0.
     """
     seq, pred = arrays[n.ARRAY_WIDTH * n.INPUT_IDS + n.ARRAY_VALUES], arrays[n.ARRAY_WIDTH * n.POSITIONS + n.ARRAY_VALUES]
     has_label = arrays[n.ARRAYS_SIZE] > n.NEXT_SENTENCE

@@ -1,7 +1,6 @@
 """The Hub repository and revision of each download; no other file names a repository.
 
-A download is the files of one repository that match some patterns. All are Parquet, safetensors or small text files; nothing
-that is fetched is ever executed. docs/sources.md gives the content, licence, size and known faults of each.
+All are Parquet, safetensors or small text files; nothing is executed. docs/sources.md has contents, licences and faults.
 """
 
 from dataclasses import dataclass
@@ -44,7 +43,7 @@ def releases_with_vocabulary_of(model: str) -> list[str]:
 
 
 def is_repository(name: str) -> bool:
-    """Whether it is OWNER/NAME by huggingface_hub's rule, to which we hold before any request.
+    """Return whether it is OWNER/NAME by huggingface_hub's rule.
 
     >>> [is_repository(name) for name in ("wikimedia/wikipedia", "you/a.b_c-d", "squad", "you/-a", "you/a--b", "../a")]
     [True, True, False, False, False, False]
@@ -61,10 +60,7 @@ def is_repository(name: str) -> bool:
 
 @dataclass(frozen=True)
 class HubFiles:
-    """The files of a repository whose whole path matches one of `patterns` (as in fnmatch).
-
-    In the download's folder they have their names alone, or with `keep_folders` their whole paths.
-    """
+    """The files of a repository whose path matches one of `patterns`; `keep_folders` keeps their paths."""
 
     repo: str
     patterns: tuple[str, ...] = ("*",)

@@ -35,10 +35,9 @@ def books_and_wiki(language: str) -> str:
 
 
 def name_corpus(asked: str | None, workspace: Workspace, language: str | None = None) -> str:
-    """The name of the requested corpus; by default the one that was downloaded, or else the sample.
+    """Return the name of the requested corpus; by default the downloaded one, or else the sample.
 
-    Without a language, "wikipedia" is the one in the workspace. Raises `UsageError` for a name that cannot be part of a file
-    name, and if the workspace has Wikipedia in several languages and none is named.
+    Without a language, "wikipedia" is the one in the workspace; several are a `UsageError`.
     """
     if asked is None:
         asked = "+".join(_downloaded(workspace)) or SAMPLE
@@ -63,13 +62,10 @@ def name_corpus(asked: str | None, workspace: Workspace, language: str | None = 
 
 
 def name_data_set(dataset: object, split: str | None = None) -> str:
-    """The name of the corpus that a data set becomes, if the user gives none: that of the set, without its owner.
+    """Return the corpus name for a data set, without its owner; names of downloads are taken.
 
     >>> name_data_set("wikimedia/wikipedia:20231101.de"), name_data_set("Salesforce/wikitext", "validation")
     ('wikipedia_20231101.de', 'wikitext_validation')
-
-    The names of downloads and of the sample stay theirs:
-
     >>> name_data_set("bookcorpus/bookcorpus")
     'bookcorpus_bookcorpus'
     """
@@ -88,10 +84,7 @@ def name_data_set(dataset: object, split: str | None = None) -> str:
 
 
 def name_made_corpus(workspace: Workspace) -> str:
-    """The default corpus for records: the one that was downloaded or sharded, or else the sample.
-
-    Raises `UsageError` if there are several.
-    """
+    """Return the only corpus that was downloaded or sharded, or else the sample; several are a `UsageError`."""
     made = {path.parent.name for path in workspace.sharded("").glob(f"*/{MANIFEST}")} - {SAMPLE}
     found = sorted(made | ({name_corpus(None, workspace)} - {SAMPLE}))
     if len(found) > 1:

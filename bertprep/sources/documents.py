@@ -1,7 +1,7 @@
-"""The documents of a source: a file that is read by its reader, text in memory, or a Wikimedia dump.
+"""The documents of a source: a file, text in memory, or a Wikimedia dump.
 
-A plain text file is read in pieces, and any other file by one worker. What only one process can read in its order, a dump or
-text in memory, is first copied to an Arrow file, of which workers then clean batches.
+Workers read plain text in chunks and other files one each. A dump or text in memory, which only one process can read, is copied
+to an Arrow file first.
 """
 
 import hashlib
@@ -141,10 +141,10 @@ def in_batches(texts: Iterable[str], size_bytes: int) -> Iterator[list[bytes]]:
 
 
 def join_books(sentences: Iterable[str]) -> Iterator[str]:
-    """Yield the books of BookCorpus, whose rows are lower-cased, tokenized sentences in the order of the books.
+    """Yield the books of BookCorpus, whose rows are sentences in the order of the books.
 
-    Where a book begins is not marked, but nearly all open with lines on copyright and editions. A book without them is appended
-    to the one before, up to `MAX_SENTENCES`; the mean book has 6,700.
+    Nearly all books open with lines on copyright and editions. One without them is appended to the previous one, up to
+    `MAX_SENTENCES`; the mean book has 6,700.
     """
     book: list[str] = []
     characters = 0
@@ -175,7 +175,7 @@ SPLITTERS = {"bookcorpus": "lines"}
 
 
 def _bounded(texts: Iterable[str], source: Source) -> Iterator[str]:
-    """The texts of a file, as long as they are not more than a file of its size may hold."""
+    """Yield the texts of a file, up to the limit for its size."""
     size = place(source.location).stat().st_size if is_local(source.location) else source.identity.get("bytes")
     most = max(MAX_EXPANSION * size, ALWAYS_TAKEN) if size is not None else float("inf")
     characters = 0

@@ -1,4 +1,4 @@
-"""What `bertprep download` can bring: for each folder its origin, its label, and what is made of it."""
+"""What `bertprep download` can fetch: for each folder its origin, its label, and how it is processed."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -40,7 +40,7 @@ NEXT_TO_MANIFEST = (VOCABULARY, QUESTIONS, *TOKENIZER_FILES, CARD, "croissant.js
 
 @dataclass(frozen=True)
 class Download:
-    """One folder: its origin and what is made of it. A `fixed` listing, that of a commit, is never renewed."""
+    """One folder: its origin and processing. A `fixed` listing, that of a commit, is never renewed."""
 
     name: str
     folder: Path
@@ -235,9 +235,9 @@ def _dataset(name: str, workspace: Workspace) -> Download:
 
 
 def _list_pushed(wanted: HubFiles, hub: Hub) -> Listing:
-    """Return the listing of a pushed data set: what its manifest lists, and what is next to that.
+    """Return the listing of a pushed data set, by its manifest.
 
-    Raises `BertprepError` for a repository that `bertprep push` did not make, or whose files are not those of its manifest.
+    Raises `BertprepError` for a repository that `bertprep push` did not make, or that differs from its manifest.
     """
     commit, tree = hub.tree(wanted)
     advice = f"bertprep push did not write it; bertprep shard --dataset {wanted.repo} takes text of it"

@@ -1,8 +1,6 @@
 """The articles of a Wikimedia dump, `pages-articles.xml` in any compression, as a stream.
 
-A dump is one XML document of up to 100 GB, of which one page is in memory at a time. Articles are the pages of namespace 0 that
-are wikitext and no redirects. The version of the export is ignored: those from 0.3 (2006) on, which say less about each page,
-work too.
+One page of up to 100 GB of XML is in memory at a time. Articles are pages of namespace 0 in wikitext, without redirects.
 """
 
 import re
@@ -37,7 +35,7 @@ class Page:
 def read_dump(file: BinaryIO, name: str) -> tuple[SiteInfo, Iterator[Page]]:
     """Return the site and the articles of the export in `file`, which errors call `name`.
 
-    Raises `BertprepError` if the file is not a MediaWiki export, or is cut off; the articles before that have been yielded.
+    Raises `BertprepError` for another or a truncated file, after yielding the articles before.
     """
     elements = _parse(file, name)
     _, root = next(elements)

@@ -1,7 +1,7 @@
-"""The field that holds the text: a column or key by its name, a nested one by its path `text.en`, and the text in its values.
+"""The field that holds the text: a column or key by its name or path.
 
-A path leads through structs, objects and lists of these: `messages.content` is the list of the contents of all messages. Each
-text of a list (sentences, paragraphs) is a line of the document. A name that is there as it stands wins over a path.
+`text.en` leads through structs and objects, `messages.content` through lists too; each text of a list is a line of the
+document. A name that exists as it is wins over a path.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def find_column(schema: pa.Schema, field: str, location: str) -> str:
 
 
 def column_texts(columns: Iterable[Any], name: str, field: str, location: str) -> Iterator[str]:
-    """Yield the texts of a field that is the column `name`, or in it; the column is given in arrays."""
+    """Yield the texts of a field in a column, which is given in arrays."""
     start = 0
     for column in columns:
         try:
@@ -62,9 +62,8 @@ def column_texts(columns: Iterable[Any], name: str, field: str, location: str) -
 
 
 def row_text(row: dict[str, Any], field: str, where: str) -> str:
-    """Return the text of a field of an object, which `where` names; raises `UsageError` if it has no such field.
-
-    Null is an empty document; each text of a list is a line.
+    """Return the text of a field of an object: null is empty, each text of a list a line; raises `UsageError` without the
+    field.
     """
     value = _pick(row, field)
     if value is _ABSENT:
@@ -83,7 +82,7 @@ def row_text(row: dict[str, Any], field: str, where: str) -> str:
 
 
 def _pick(value: Any, field: str) -> Any:
-    """Return the value of a field of an object, `_ABSENT` if it has none; of a list, the values of those that have it."""
+    """Return the value of a field, `_ABSENT` if there is none; of a list, the values of its objects that have it."""
     if isinstance(value, dict):
         for prefix, rest in _splits(field):
             if prefix in value and (found := _pick(value[prefix], rest) if rest else value[prefix]) is not _ABSENT:
@@ -116,7 +115,7 @@ def _flat(value: Any, depth: int = 0) -> Iterator[Any]:
 
 
 def _keys(value: dict[str, Any], holds: type = object, depth: int = 0) -> Iterator[str]:
-    """Yield the paths of the innermost values of an object that are of type `holds` or lists of it."""
+    """Yield the paths of the innermost values of type `holds`, or lists of it."""
     for key, inner in value.items():
         first = next(_flat(inner), None) if isinstance(inner, list) else inner
         if isinstance(first, dict) and first and depth < _MAX_DEPTH:
@@ -130,7 +129,7 @@ def no_field(what: str, field: str, found: Iterable[str]) -> UsageError:
 
 
 def show_names(names: Iterable[str]) -> str:
-    r"""Return the names of fields for a one-line error message, whatever they contain; only the first of many.
+    r"""Return the names of fields for an error message; only the first of many.
 
     >>> show_names(["id", "te\nxt"]), show_names([])
     ("'id', 'te\\nxt'", 'none')

@@ -1,8 +1,7 @@
-"""The Hub through huggingface_hub: what a repository has, its files, a commit of ours.
+"""The Hub through huggingface_hub: repositories, files, commits.
 
-Cache, mirror, token and offline mode are huggingface_hub's (HF_HOME, HF_ENDPOINT, HF_TOKEN, HF_HUB_OFFLINE). What it lacks is
-here: a server error in the middle is retried, every file is checked by its size and checksum before it gets its name, and the
-token is sent to the endpoint alone. A killed download keeps its finished files.
+Cache, mirror, token and offline mode are huggingface_hub's. Added here: retries of server errors, a checksum of every file
+before it gets its name, and a token that only the endpoint receives. A killed download keeps its finished files.
 """
 
 from __future__ import annotations
@@ -89,9 +88,8 @@ class Hub:
         return list_paths(wanted, commit, [tree[path] for path in paths], source_of(wanted))
 
     def fetch(self, listing: Listing, folder: Path, *, connections: int = 4) -> None:
-        """Bring every file of `listing` to `folder`, verified; existing ones are kept if their checksum is right.
-
-        The caller holds the folder's lock. Raises `BertprepError` if a file cannot be fetched; finished ones are kept.
+        """Fetch every file of `listing` to `folder`, verified; existing correct ones are kept. The caller holds the folder's
+        lock.
         """
         check_on_disk(folder)
         check_free_space({folder: sum(file.size_bytes or 0 for file in listing.missing(folder))})
@@ -100,7 +98,7 @@ class Hub:
         is_hidden = not self.reporter.enabled
 
         class Bar(tqdm):
-            """Shows the bytes of one file, and ends its transfer once another file failed or the user stopped the run."""
+            """Shows the bytes of one file; ends the transfer once another file failed or the user stopped the run."""
 
             def __init__(self, *arguments: Any, **options: Any) -> None:
                 super().__init__(*arguments, **{**options, "disable": is_hidden or options.get("disable")})  # type: ignore[no-untyped-call]
@@ -179,7 +177,7 @@ def _configure_client() -> None:
 
 
 def _withhold_token(request: httpx2.Request) -> None:
-    """Take the token off a request to another host, such as one that an answer of the Hub names; its own headers stay."""
+    """Remove the token from a request to another host."""
     endpoint, url = httpx2.URL(constants.ENDPOINT), request.url
     is_ours = request.headers.get("Authorization") == f"Bearer {get_token()}"
     if is_ours and (url.scheme, url.host, url.port) != (endpoint.scheme, endpoint.host, endpoint.port):
@@ -212,7 +210,7 @@ def list_paths(wanted: HubFiles, commit: str, entries: Sequence[RepoFile], sourc
 
 
 def remote_file(wanted: HubFiles, commit: str, entry: RepoFile, name: str | None = None) -> RemoteFile:
-    """Return a file to be fetched, as `name` if given; raises `ValueError` for a path that leads out of a folder."""
+    """Return a file to be fetched, as `name` if given; raises `ValueError` for a path outside of the folder."""
     path = entry.path if name else check_path(entry.path)
     sha256 = entry.lfs.sha256 if entry.lfs else None
     known = KNOWN_SHA256.get((wanted.repo, path))
@@ -241,7 +239,7 @@ def _matches(path: str, pattern: str) -> bool:
 
 
 def _what_there_is(wanted: HubFiles, tree: dict[str, RepoFile]) -> str:
-    """Return the configurations of a repository, which are its folders, for an error; the nearest by name if there are many."""
+    """Return a repository's configurations (its folders) for an error, the nearest names first."""
     folders = sorted({path.split("/")[0] for path in tree if "/" in path})
     if "/" not in wanted.patterns[0] or not folders:
         return "; choose another repository"
@@ -277,10 +275,10 @@ def publish(
     removable: Callable[[Mapping[str, RepoFile]], Iterable[str]],
     message: str,
 ) -> Published:
-    """Make `contents` files of a data set, and remove what else is `removable`, in one commit; others stay.
+    """Upload `contents` of a data set and remove `removable` files, in one commit; others stay.
 
-    `removable` is called with the files of each state that the commit would replace, and raises for one that must not be.
-    Nothing is sent that is there, and where nothing differs there is no commit. The same call resumes.
+    `removable` is called with the files that the commit would replace, and may raise. Existing content is not sent again, and
+    without a difference there is no commit.
     """
     additions = {
         path: CommitOperationAdd(path, content) for path, content in contents.items()

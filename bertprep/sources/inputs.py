@@ -1,4 +1,4 @@
-"""What `--input` and `--dataset` accept: files, folders, patterns and URLs, each read according to its suffix; data sets.
+"""What `--input` and `--dataset` accept: files, folders, patterns, URLs, data sets; each file is read by its suffix.
 
     .txt and any other name   plain text: a blank line ends a document
     .jsonl .ndjson .json      JSON Lines: a field of each line is a document
@@ -6,9 +6,8 @@
     .parquet .arrow           a column of each row is a document
     .xml .xml-p1p41242        a Wikimedia dump (pages-articles), or a part of one
 
-each but Parquet and Arrow may also end in .gz, .bz2 or .zst. Of a folder, and of what matches a pattern such as
-`texts/*.parquet` or `s3://bucket/**/*.jsonl`, the files with these suffixes are read. A folder that save_to_disk of `datasets`
-wrote is read in the order of its state.json. An object in memory is read once and in order, in the calling process.
+All but Parquet and Arrow may also end in .gz, .bz2 or .zst. Folders and patterns select files with these suffixes. A folder of
+save_to_disk is read in the order of its state.json.
 """
 
 from __future__ import annotations
@@ -44,17 +43,16 @@ _ROWS = 256  # of a data set in memory that are read at a time
 
 
 def is_glob(location: str) -> bool:
-    """Whether a path or URL has wildcards; those of a web address are only `*`, since the others mean something there."""
+    """Return whether a path or URL has wildcards; in a web address only `*` counts."""
     return "*" in urlsplit(location).path if is_web(location) else any(sign in location for sign in "*?[")
 
 
 def find_sources(
     locations: Sequence[str | Path], *, field: str, one_document: bool, fetch: Callable[[str], Fetched | None] | None = None
 ) -> list[Source]:
-    """Return the source files that `locations` name, in their order; those of a folder or pattern are sorted by name.
+    """Return the source files in the order of `locations`; those of a folder or pattern are sorted by name.
 
-    With `one_document` each text file is one document. `fetch` downloads what it can, and returns None for anything else; other
-    URLs are streamed. Raises `UsageError` for what does not exist.
+    With `one_document` each text file is one. `fetch` downloads what it can, and returns None for the rest, which is streamed.
     """
     sources: list[Source] = []
     for location in (str(place(each)) if isinstance(each, Path) else each for each in locations):
@@ -70,7 +68,7 @@ def find_sources(
 
 
 def _may_be_saved(location: str) -> bool:
-    """Whether it may be the folder of a data set; a store is not asked about each file."""
+    """Return whether this can be a save_to_disk folder; a store is not queried for each file."""
     return is_local(location) and not (is_url(location) and (is_glob(location) or suffixes(location)[0]))
 
 
@@ -99,7 +97,7 @@ def _find(location: str) -> list[str]:
 
 
 def _find_urls(location: str) -> list[str] | None:
-    """Return the URLs of the files that match a URL with wildcards, or are below a folder; None for the URL of a file."""
+    """Return the URLs that match, or that are in the folder; None for the URL of a file."""
     system, path = file_system(location)
     with _explained(location):
         if is_glob(path) and not system.exists(path):
@@ -155,9 +153,9 @@ def source_at(location: str, field: str, one_document: bool, identity: dict[str,
 
 
 def find_saved(folder: Path, split: str | None, field: str) -> list[Source]:
-    """Return the Arrow files of a folder that save_to_disk wrote, in their order; without a `split` those of train.
+    """Return the Arrow files of a save_to_disk folder in their order, of `split` or train.
 
-    Raises `UsageError` if it is no such folder, or does not have the split; `BertprepError` if it is incomplete.
+    Raises `UsageError` for another folder or a missing split, `BertprepError` for an incomplete one.
     """
     what = f"--dataset {folder}"
     if not is_saved(folder):
@@ -196,13 +194,13 @@ def _choose_split(what: str, splits: list[str], split: str | None) -> str:
 
 
 def _check_only_split(what: str, has: object, split: str | None) -> None:
-    """Raise `UsageError` if a split is requested of a data set without splits, which may be known to be one."""
+    """Raise `UsageError` for a split of a data set without splits."""
     if split not in (None, has if has is None else str(has)):
         raise UsageError(f"{what}: has no splits, it is a Dataset and no DatasetDict; leave --split out")
 
 
 def _read_json(path: Path, pick: Callable[[Any], Sequence[Any]]) -> Sequence[Any]:
-    """Return what `pick` takes out of a JSON file; raises `BertprepError` where it is not as save_to_disk writes it."""
+    """Return what `pick` extracts from a JSON file of save_to_disk, or raise `BertprepError`."""
     try:
         return pick(parse_json(read_bounded(path)))
     except FileNotFoundError:
@@ -215,8 +213,7 @@ def _read_json(path: Path, pick: Callable[[Any], Sequence[Any]]) -> Sequence[Any
 def from_memory(dataset: object, split: str | None, field: str) -> list[Source]:
     """Return the text of a Dataset, DatasetDict, IterableDataset, IterableDatasetDict or pyarrow.Table.
 
-    It is read each time, in the calling process; what was sharded of the same text is kept. Raises `UsageError` for anything
-    else, and for a field or split that is not there.
+    It is read on each run, in the calling process. Raises `UsageError` for anything else, and for a missing field or split.
     """
     kinds = {f"{each.__module__.partition('.')[0]}.{each.__name__}" for each in type(dataset).__mro__}
     what, rows = "dataset", dataset
@@ -240,7 +237,7 @@ def from_memory(dataset: object, split: str | None, field: str) -> list[Source]:
 
 
 def _texts_in_memory(rows: Any, name: str | None, what: str, field: str) -> Iterator[str]:
-    """Yield the texts of a data set or table, some rows at a time; without a known column each row is searched."""
+    """Yield texts, some rows at a time; without a known column each row is searched."""
     if name is None:
         for index, row in enumerate(rows.with_format(None)):
             yield row_text(row, field, f"{what}: row {index:,}")

@@ -1,14 +1,13 @@
 """The files of a download: `listing.json` in its folder, written before the first byte is fetched.
 
-Later runs follow it: they need no request to know what is missing, and stay on its revision when the origin moves on.
-`source` is what was requested:
+Later runs follow it, and stay on its revision. `source` is the request:
 
     {"hub": "datasets/REPO" or "models/REPO", "patterns": [...], "revision": "main"}   files of a repository on the Hub
     {"hub": "datasets/REPO", "config": "default", "split": "train", "revision": "main"}   a split
     {"dump": "https://..." or "/absolute/path"}     one file at an address, or a symbolic link to one
     {"files": "/absolute/path"}                     a folder of the user's own; `files` is a symbolic link to it
 
-`revision` is the commit (Hub), the ETag or date of the file (address) or "" (the user's own files).
+`revision` is the commit, the ETag or date, or "" for the user's own files.
 """
 
 import contextlib
@@ -56,11 +55,10 @@ _SOURCE = {
 
 @dataclass(frozen=True)
 class RemoteFile:
-    r"""One file: its path below the download's folder, its origin, and what is known about its bytes.
+    r"""One file: its path below the download's folder, its origin, and the checksums that are known.
 
-    The `url` of a file on the Hub is relative to the endpoint, so that a mirror (HF_ENDPOINT) can finish a download.
-    `git_sha1` is git's name for the content, the sha1 of "blob SIZE\0" and the content. `etag`, or the date of the last change,
-    identifies the version where no checksum is known.
+    `url` is relative to the Hub's endpoint, for mirrors. `git_sha1` is the sha1 of "blob SIZE\0" and the content. `etag`, or
+    the date of the last change, identifies a version without a checksum.
     """
 
     name: str

@@ -1,7 +1,6 @@
-"""Plain text files: UTF-8, in which a blank line, one that `str.strip` leaves empty, or the end of the file ends a document.
+"""Plain text files: UTF-8, in which a blank line or the end of the file ends a document.
 
-A file is hashed once, so that the shards say what they were made of; then workers read pieces of it, each of which begins and
-ends between two documents. A file that changes meanwhile is an error.
+A file is hashed once, then workers read chunks that begin and end between documents. A file that changes meanwhile is an error.
 """
 
 import codecs
@@ -42,7 +41,7 @@ class TextFile:
 
 @dataclass(frozen=True)
 class Piece:
-    """Whole documents: the bytes `start` to `end` of a file, which are one where the whole file is one document."""
+    """Complete documents: bytes `start` to `end` of a file, or one document."""
 
     file: TextFile
     start: int
@@ -84,10 +83,9 @@ def _after_blank_line(path: Path, position: int) -> int:
 
 
 def read_piece(piece: Piece) -> Iterator[tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], int]]:
-    """Yield the documents of a piece, some at a time.
+    """Yield the documents of a chunk, some at a time, in the form of `Splitter.split`, with the number of empty ones.
 
-    As `Splitter.split` takes them: text and the end of each document, valid until the next; and how many empty ones stood
-    between. Raises `BertprepError` if the file has changed since it was hashed, or is not text.
+    They are valid until the next. Raises `BertprepError` if the file has changed or is not text.
     """
     path, start, end = piece.file.path, piece.start, piece.end
     try:
@@ -120,7 +118,7 @@ def read_piece(piece: Piece) -> Iterator[tuple[npt.NDArray[np.uint8], npt.NDArra
 def _documents_in(
     path: Path, block: bytes, position: int, is_last: bool, one_document: bool
 ) -> Generator[tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], int], None, int]:
-    """Yield the documents that end in `block`, which begins at `position` of a file; returns the bytes that they took."""
+    """Yield the documents that end in `block`, which starts at `position`; returns the bytes consumed."""
     if not block or (one_document and not is_last):
         return 0
     buffer = bytearray(b"\n" + block + b"\n") + bytes(TEXT_SLACK)
@@ -180,7 +178,7 @@ def too_long(where: str, what: str) -> BertprepError:
 
 
 def check_encoding(name: Path | str, start: bytes) -> None:
-    """Raise if a file begins like UTF-16 or UTF-32, which may also be valid UTF-8: letters with zeros in between."""
+    """Raise for a file that begins like UTF-16 or UTF-32, which may also be valid UTF-8."""
     start = start[:4096]
     if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or 3 * start.count(0) > len(start):
         raise BertprepError(
@@ -200,10 +198,7 @@ def _check_utf8(path: Path, block: memoryview, position: int) -> None:
 
 
 def version_of(path: Path, file: BinaryIO | None = None) -> tuple[int, ...]:
-    """Return values that show that a file, or the one that is open, is unchanged: device, inode, size and time of modification.
-
-    Of an object they are a digest of its version.
-    """
+    """Return values that identify an unchanged file: device, inode, size, time of modification; of an object its version."""
     if isinstance(path, ObjectPath):
         return (int(hashlib.sha256(path.status().version.encode()).hexdigest()[:15], 16),)
     status = os.fstat(file.fileno()) if file else path.stat()

@@ -1,7 +1,6 @@
 """Documents of one source file, unchanged and in order: plain text, JSON Lines, CSV, Parquet, Arrow, in any compression.
 
-Each reader streams, and also yields empty documents, so that dropped ones can be counted. A broken, truncated or empty file is
-an error, never a shorter text.
+Readers stream and also yield empty documents, which are counted. A corrupt, truncated or empty file is an error.
 """
 
 from __future__ import annotations
@@ -46,12 +45,12 @@ def is_web(location: str) -> bool:
 
 
 def is_local(location: str) -> bool:
-    """Whether it is read as a file of this machine: a path, or a URL of an object store, of which there is a local copy."""
+    """Return whether it is read as a local file: a path, or a URL of an object store, through its copy."""
     return not is_url(location) or (location.lower().startswith(_STORES) and "::" not in location)
 
 
 def split_hops(location: str) -> tuple[str, str, str]:
-    """Return the hop of a chained URL that has the file's path, with what stands before and after it.
+    """Return the hop of a chained URL with the file's path, and what is before and after it.
 
     >>> split_hops("zip://a/*.txt::s3://bucket/a.zip"), split_hops("simplecache::s3://bucket/a.txt")
     (('', 'zip://a/*.txt', '::s3://bucket/a.zip'), ('simplecache::', 's3://bucket/a.txt', ''))
@@ -244,7 +243,7 @@ def _rows_at_a_time(file: Any, column: str) -> int:
 
 
 def read_arrow(location: str, field: str) -> Iterator[str]:
-    """Yield the column `field` of an Arrow file, stream or file of batches, row by row; null is an empty document."""
+    """Yield the column `field` of an Arrow file or stream, row by row; null is an empty document."""
     with _open_arrow(location) as (schema, batches):
         name = find_column(schema, field, location)
         yield from column_texts((batch.column(name) for batch in batches), name, field, location)
@@ -268,10 +267,7 @@ def _open_arrow(location: str) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBa
 
 
 def _batches(reader: Any, raw: BinaryIO, *, is_file: bool) -> Iterator[pa.RecordBatch]:
-    """Yield the batches, each validated, since its offsets come from the file.
-
-    A stream that lacks its end marker was cut, perhaps between two batches, where Arrow takes the rest for the whole.
-    """
+    """Yield the batches, validated; a stream without its end marker was truncated."""
     import pyarrow as pa
 
     for batch in map(reader.get_batch, range(reader.num_record_batches)) if is_file else reader:

@@ -5,10 +5,9 @@
         model.ckpt.{index,data-00000-of-00001}          links to these: what NVIDIA's run_squad.sh and run_glue.sh open
         bert_config.json, vocab.txt                     links to the download
     download/nvidia_pretrained/bert_tf_pretraining_large_lamb/
-        bert_config.json, vocab.txt                     links; weights of NVIDIA's own training are not made of Google's
+        bert_config.json, vocab.txt                     links
 
-Links are relative, since such scripts run in containers, in which the workspace has another path. Correct files are kept, so a
-repeated run repairs; the model is read into memory.
+Links are relative, since such scripts run in containers. Correct files are kept.
 """
 
 import filecmp
@@ -79,7 +78,7 @@ def write_release(source: Path, release: Path, namesakes: Iterable[Path]) -> Non
 
 
 def _write_checkpoint(prefix: Path, weights: Weights, lacking: int) -> None:
-    """Write a checkpoint and NVIDIA's links to it, unless it is there; without TensorFlow print what adds it."""
+    """Write a checkpoint and links to it; without TensorFlow print how to get it."""
     try:
         if not holds(prefix, weights):
             say(f"{prefix.parent}: writing {prefix.name}, {sum(values.nbytes for values in weights.values()) / 1e6:,.1f} MB")

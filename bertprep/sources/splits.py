@@ -51,10 +51,9 @@ def check_split(split: str) -> str:
 
 
 def fetch_split(name: str, split: str | None, workspace: Workspace, *, reporter: Reporter) -> Fetched:
-    """Return the files of a split, by default train, of the data set OWNER/NAME or OWNER/NAME:CONFIG of the Hub.
+    """Return the files of a split (default train) of OWNER/NAME or OWNER/NAME:CONFIG, fetched once.
 
-    They are fetched once, to WORKDIR/download/datasets/OWNER/NAME/CONFIG-SPLIT/, and stay on that commit. Existing files are
-    kept if their size is right.
+    They are in WORKDIR/download/datasets/OWNER/NAME/CONFIG-SPLIT/ and stay on their commit.
     """
     split = check_split(TRAIN if split is None else split)
     repository, *after = name.split(":", 1)
@@ -73,7 +72,7 @@ def fetch_split(name: str, split: str | None, workspace: Workspace, *, reporter:
 
 
 def _list_split(hub: Hub, wanted: HubFiles, config: str | None, split: str) -> Listing:
-    """Return the listing of a split as `datasets` finds it, or else of the Hub's conversion to Parquet."""
+    """Return the listing by the rules of `datasets`, or else of the Hub's conversion to Parquet."""
     hub.tree(wanted)  # whether there is such a data set
     try:
         return _find_split(hub, wanted, config, split)
@@ -95,10 +94,7 @@ def _list_split(hub: Hub, wanted: HubFiles, config: str | None, split: str) -> L
 
 
 def _find_split(hub: Hub, wanted: HubFiles, config: str | None, split: str) -> Listing:
-    """Return the listing of a split by the rules of `datasets`; a configuration that it does not know is the folder CONFIG.
-
-    Raises `UsageError` where there is no such split, or its files are of no kind that is read.
-    """
+    """Return the listing by the rules of `datasets`; an unknown configuration is the folder CONFIG."""
     datasets = import_extra("datasets", "datasets", f"--dataset {wanted.repo}")
 
     datasets.config.USE_PARQUET_EXPORT = False  # or else another server is asked for sizes, which are not needed
@@ -137,15 +133,13 @@ def _find_split(hub: Hub, wanted: HubFiles, config: str | None, split: str) -> L
 
 
 def is_hub_address(location: str) -> bool:
-    """Whether it is an hf:// address of a data set or a model; buckets and spaces are left to fsspec."""
+    """Return whether it is an hf:// address of a data set or a model."""
     return location.startswith("hf://") and not location.startswith(_OTHER_KINDS)
 
 
 def fetch_address(address: str, workspace: Workspace, *, reporter: Reporter) -> Fetched:
-    """Return the files at hf://datasets/OWNER/NAME[@REVISION]/PATH, a file, a folder or a pattern, fetched once.
-
-    Of a folder, and of what matches a pattern, the kinds of files that are read in folders. They are kept in
-    WORKDIR/download/web/1f2e3d4c5b6a7988/.
+    """Return the files at hf://datasets/OWNER/NAME[@REVISION]/PATH, a file, folder or pattern, fetched once to
+    download/web/.
     """
     match = _ADDRESS.fullmatch(address)
     if not match or not is_repository(match["repo"]):
@@ -163,7 +157,7 @@ def fetch_address(address: str, workspace: Workspace, *, reporter: Reporter) -> 
 
 
 def _at_path(address: str, path: str, tree: dict[str, RepoFile]) -> list[RepoFile]:
-    """Return the files that a path means: itself, or those below it or matching it that are of a kind that is read."""
+    """Return the files at a path, below it, or matching it."""
     if path in tree:
         return [tree[path]]
     if is_glob(path):
@@ -180,10 +174,7 @@ def _at_path(address: str, path: str, tree: dict[str, RepoFile]) -> list[RepoFil
 
 
 def _provide(folder: Path, list_files: Callable[[Hub], Listing], *, reporter: Reporter) -> Fetched:
-    """Fetch what is missing in a folder, by its own listing where it has one.
-
-    Returns the files with their names and checksums, so that none need be read to know whether it has changed.
-    """
+    """Fetch what is missing in a folder, by its own listing if it has one; return the files with names and checksums."""
     hub = Hub(reporter=reporter)
     listing = load_listing(folder) or list_files(hub)
     with locked(folder):

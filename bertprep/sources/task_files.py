@@ -1,14 +1,8 @@
 """Converts SQuAD and GLUE from the Hub's Parquet to the published files, JSON and TSV, which trainers read.
 
-The Hub has a row for each question of SQuAD; the published files have articles, their paragraphs and the questions of each.
-Questions are grouped by title and context, in the order of first occurrence. Key order and the form of non-ASCII characters are
-those of the published files, so the two can be compared. `plausible_answers` of v2.0 is omitted, because the Hub lacks it.
-evaluate-VERSION.py, which NVIDIA's run_squad.sh calls, is `squad_metric` as a standalone program.
-
-Of GLUE's files trainers take column 3 or 8 or the last, whatever its name, without quoting. So every column of the published
-files is present at its position, and those that the Hub lacks are blank: parse trees, ids of pairs, single annotators' labels.
-Labels are the published words. A tab, line break or NUL in a sentence would shift columns or stop the reader, and becomes a
-space. Test files have no labels: the Hub has only -1 there.
+SQuAD's rows are grouped by title and context, in the order of first occurrence; `plausible_answers` of v2.0 is missing on the
+Hub. Trainers take GLUE's columns by position and without quoting, so every published column is present, blank if the Hub lacks
+it. A tab, line break or NUL in a sentence becomes a space. Test files have no labels.
 """
 
 import inspect
@@ -63,7 +57,7 @@ def find_files(folder: Path, split: str) -> list[Path]:
 
 
 def read_rows(path: Path, columns: Mapping[str, type]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the rows of a file with the values of `columns`, checked to be of these types, each after its place for errors."""
+    """Yield the rows of a file with the values of `columns`, type-checked, each after its location for errors."""
     with open_parquet(str(path)) as file:
         names = file.schema_arrow.names
         if missing := [name for name in columns if name not in names]:
@@ -135,7 +129,7 @@ def _tsv(task: GlueTask, file: File, parquet_folder: Path) -> bytes:
 
 
 def _words(task: GlueTask, path: Path) -> list[str]:
-    """Return the words for the labels 0, 1, ..., by the Hub's metadata in the file if it has it; empty for scores."""
+    """Return the words for the labels 0, 1, ..., by the Hub's metadata if present; empty for scores."""
     with open_parquet(str(path)) as file:
         description = (file.schema_arrow.metadata or {}).get(b"huggingface")
     try:

@@ -1,8 +1,7 @@
-"""Files at web addresses, and the retries and error messages that all requests have, those of huggingface_hub too.
+"""Files at web addresses, and the retries and error messages of all requests.
 
-A file is received to `NAME.VERSION.part`, whose name holds a digest of the server's ETag or date. A cut connection or a killed
-run resumes at the byte that was reached; a file that has changed meanwhile starts anew. Without an ETag or date it cannot be
-resumed, and without a checksum only its size is checked. Proxies and certificates are those of the environment.
+A file is received to `NAME.VERSION.part`, named for the server's ETag or date, and resumes at its byte if that is unchanged.
+Without a checksum only the size is checked. Proxies and certificates are those of the environment.
 """
 
 import hashlib
@@ -55,7 +54,7 @@ def retry(
     reached: Callable[[], int] = lambda: 0,
     reporter: Reporter = SILENT,
 ) -> Result:
-    """Return the result of `action`, which is repeated with growing waits after failures that may pass.
+    """Return the result of `action`, repeated with growing waits after temporary failures.
 
     `tries` counts those since `reached` last grew. Raises `RequestError`, one line that begins with `what`.
     """
@@ -79,7 +78,7 @@ def retry(
 
 
 def explain(what: str, error: BaseException) -> RequestError:
-    """Return the one-line error for a failed request to a web server or the Hub, from the first known cause in its chain."""
+    """Return the one-line error for a failed request, from the first known cause in its chain."""
     causes = [error]
     while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None:
         causes.append(cause)
@@ -127,7 +126,7 @@ def _explain_answer(what: str, error: httpx2.HTTPError, response: httpx2.Respons
 
 
 def _explain_transport(what: str, error: httpx2.TransportError, causes: Sequence[BaseException]) -> RequestError:
-    """Return the error where there was no answer: at once if the server's name, certificate or protocol is wrong."""
+    """Return the error without an answer: at once for a wrong name, certificate or protocol."""
     for cause in causes:
         if isinstance(cause, ssl.SSLCertVerificationError | httpx2.UnsupportedProtocol) or (
             isinstance(cause, socket.gaierror) and cause.errno != socket.EAI_AGAIN
@@ -153,7 +152,7 @@ def name_in_url(url: str) -> str:
 
 
 def list_url(url: str, *, reporter: Reporter = SILENT) -> Listing:
-    """Return the listing of the one file at `url`, as it is now; the server is asked by GET, since not all know HEAD."""
+    """Return the listing of the one file at `url`, by GET, since not all servers know HEAD."""
     name = name_in_url(url)
 
     def ask() -> httpx2.Headers:
@@ -168,10 +167,10 @@ def list_url(url: str, *, reporter: Reporter = SILENT) -> Listing:
 
 
 def fetch_web_file(url: str, workspace: Workspace, *, reporter: Reporter) -> Path:
-    """Return the file at `url`, which has a folder of its own in the workspace.
+    """Return the file at `url`, in its own folder of the workspace.
 
-    It is fetched again if the server says that it has changed; if the server cannot be reached, the file that was fetched
-    before is used with a message.
+    It is fetched again if the server reports a change; if the server cannot be reached, the existing file is used with a
+    message.
     """
     name_in_url(url)
     folder = workspace.download("web") / hashlib.sha256(url.encode()).hexdigest()[:16]

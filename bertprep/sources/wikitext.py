@@ -1,8 +1,8 @@
-"""Cleans wikitext to prose by mwparserfromhell: the sentences of an article without their presentation.
+"""Cleans wikitext to prose by mwparserfromhell.
 
-Dropped are templates (except some that carry words), tables, references, files, categories, headings, formulas, code and the
-sections after the end of an article; the words of links and of other markup are kept. A line is kept if it ends like a sentence
-or is long. Templates are not expanded, so a sentence may have gaps; the traces of it, "Bach (; 1685)", are mended.
+Dropped are templates (except some that carry words), tables, references, files, categories, headings, formulas, code and final
+sections; the words of links stay. A line is kept if it ends like a sentence or is long. Templates leave gaps, whose traces,
+"Bach (; 1685)", are mended.
 """
 
 import re
@@ -77,7 +77,7 @@ _SPACE_BEFORE = re.compile(r" ([,.)\]])(?![\w.])")
 
 
 def to_prose(wikitext: str, site: SiteInfo) -> str:
-    r"""Return the prose of an article, one paragraph a line, without blank lines; '' when nothing is left.
+    r"""Return the prose of an article, one paragraph a line.
 
     >>> to_prose("'''Bach''' ({{IPA-de|bax}}; 1685) was a [[composer]].<ref>x</ref>\n== Works ==\n{{Cantatas}}", SiteInfo())
     'Bach (1685) was a composer.'
@@ -117,7 +117,7 @@ def _cut_appendices(text: str) -> str:
 
 
 def _balance_links(text: str) -> str:
-    """Return a text without the brackets of links that are not closed, or in too many others."""
+    """Return a text without the brackets of unclosed or too deeply nested links."""
     opened: list[re.Match[str]] = []
     dropped: list[re.Match[str]] = []
     for bracket in _LINK_END.finditer(text):
@@ -172,9 +172,7 @@ def _mend(line: str) -> str:
 
 
 def prose_of(article: str) -> str:
-    r"""Return the lines of an article that are prose: they end like a sentence, or are too long for a heading.
-
-    The Hub's Wikipedia still has section headings, link lists and category names, which would become sentences.
+    r"""Return the lines that end like a sentence or are too long for a heading.
 
     >>> prose_of("A cat is an animal.\n\nSee also\n\nDog\nList of cats\n\nReferences\n\nFelines")
     'A cat is an animal.'

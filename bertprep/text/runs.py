@@ -1,11 +1,8 @@
-"""Runs: documents sorted by the hash of their text, in Arrow files of which any range of hashes is read alone.
+"""Runs: documents sorted by the hash of their text, in Arrow files.
 
-A run is some tens of megabytes of documents, as they will be in the shards, each once. Batch i of its 2**bits batches holds
-those whose hashes begin with the bits of i, so the range of a shard is a few batches of each run, and no index is needed. A
-source that is larger has several runs in its file, one after the other. Next to it are its rows, (n, 3) numbers: the first 64
-bits of the hash, the bytes and the copies of each document, from which shards of equal size are cut.
-
-Documents are hashed again when they are read, so a damaged run is an error, never a wrong shard.
+A run is some tens of megabytes of documents, each once. Batch i of its 2**bits batches has the hashes that begin with the bits
+of i, so a shard's range is a few batches of each run, without an index. Next to it are its rows, (n, 3): the first 64 bits of
+the hash, bytes and copies of each document, from which shards of equal size are computed. Documents are hashed again when read.
 """
 
 import hashlib
@@ -43,7 +40,7 @@ Rows = npt.NDArray[np.uint64]
 
 
 def hash_document(text: bytes | memoryview) -> bytes:
-    """Return the 16 bytes that identify a document: the first of the sha256 of its lines, without the newline of the last.
+    """Return the first 16 bytes of the sha256 of a document's lines, without the last newline.
 
     >>> hash_document(b"I came. I saw.").hex()
     '1dc041c21153e2e82f6ee658f6b1fd7a'
@@ -98,7 +95,7 @@ class RunFile:
         return self
 
     def write(self, documents: Documents, low: int = 0, high: int = HASHES) -> None:
-        """Write the documents of a range of hashes, which has whole batches: all of it, or one range after the other."""
+        """Write the documents of a range of hashes, in one or several consecutive ranges of complete batches."""
         if self._bits is None:
             self._bits = _bits_for(int(documents.sizes().sum()))
         if self._writer is None:
@@ -182,9 +179,8 @@ def read_rows(path: Path) -> Rows:
 
 
 def read_windows(paths: Sequence[Path], text_bytes: int, low: int, high: int) -> Iterator[tuple[int, int, Documents]]:
-    """Yield the documents of all runs with hashes from `low` up to `high`, each once, about `WINDOW_BYTES` at a time.
-
-    Yields (first hash, end, documents) in order; `text_bytes` the size of all runs. Raises `BertprepError` if one is damaged.
+    """Yield (first hash, end, documents) of all runs from `low` up to `high`, each document once, about `WINDOW_BYTES` at a
+    time.
     """
     windows = min(_windows_of(text_bytes * (high - low) // HASHES), high - low)
     for at, end in pairwise(low + (high - low) * index // windows for index in range(windows + 1)):
@@ -255,7 +251,7 @@ def merge_runs(paths: Sequence[Path], text_bytes: int, path: Path) -> dict[str, 
 
 
 def _windows_of(text_bytes: int) -> int:
-    """Return in how many ranges text is merged: a power of two, so that they are whole batches of a run."""
+    """Return the number of ranges in which text is merged: a power of two, so that they are complete batches."""
     return 1 << (text_bytes // WINDOW_BYTES).bit_length()
 
 
@@ -274,6 +270,6 @@ def _as_numbers(digests: Any) -> npt.NDArray[np.uint64]:
 
 
 def _offsets(texts: pa.LargeBinaryArray) -> npt.NDArray[np.int64]:
-    """Return where each text begins, and the last one ends; of an array that is no slice."""
+    """Return the offsets of texts in an unsliced array."""
     data = texts.buffers()[1]
     return np.frombuffer(data, np.int64)[: len(texts) + 1] if len(texts) else np.zeros(1, np.int64)

@@ -1,14 +1,11 @@
-"""Splits documents into sentences, each on one line without line breaks of any kind.
+"""Splits documents into sentences, each on one line.
 
-Runs of white space, including all characters at which Python or another tool may break a line (vertical tab, form feed, next
-line, U+2028, ...), become one space. Nothing else is changed or lost. Only a newline ends a line.
+Runs of white space, including all characters that Python or another tool takes for a line break, become one space. Only a
+newline ends a line. sentencex ends no sentence within quotation marks or brackets, so paragraphs are split one at a time: an
+unpaired mark would swallow everything up to the next.
 
-sentencex ends no sentence within quotation marks or brackets, so an unpaired mark can swallow everything up to the next one, 90
-KB later in the sample; if lines are paragraphs, it therefore gets one at a time.
-
-`split_sentences` and `split_lines` say what the sentences of a document are. `Splitter` finds the same ones in many documents
-at once, as bytes: a kernel tidies the lines and cuts those in which English sentences plainly end, most of them, and sentencex
-gets the others.
+`split_sentences` and `split_lines` define the sentences of a document; `Splitter` finds the same ones in many documents at
+once: a kernel splits lines in which English sentences plainly end, sentencex the others.
 """
 
 from functools import cache
@@ -42,7 +39,7 @@ _NUMBERS = ENDER_WIDTH // 8
 
 
 class Splitter:
-    """Splits documents into lines of text shards, by one of `config.SPLITTERS`; keeps what it learns, so use one for many."""
+    """Splits documents into lines of text shards; remembers words, so use one for many."""
 
     def __init__(self, splitter: str, language: str) -> None:
         self._language = language
@@ -59,8 +56,7 @@ class Splitter:
     def split(self, text: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64]) -> bytes | memoryview:
         """Return a line for each sentence and a blank line after each document; valid until the next call.
 
-        Document i ends at text[ends[i]], where the next one begins; it is UTF-8 and not blank. TEXT_SLACK bytes follow the last
-        one. The result is a view if no line was left to sentencex.
+        Document i, UTF-8 and not blank, ends at text[ends[i]]; TEXT_SLACK bytes follow the last one.
         """
         if len(self._buffer) < (needed := len(text) + 2 * len(ends)):
             self._buffer = bytearray(needed + needed // 4)
@@ -112,7 +108,7 @@ def load_splitter(splitter: str, language: str) -> Splitter:
 
 
 def always_ends(word: str) -> bool:
-    """Return whether a mark after `word` always ends an English sentence: it is no abbreviation, unit, title or exclamation.
+    """Return whether a mark after `word` always ends an English sentence.
 
     >>> always_ends("house"), always_ends("Mr"), always_ends("ft"), always_ends("Yahoo")
     (True, False, False, False)

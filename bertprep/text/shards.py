@@ -1,18 +1,16 @@
-"""Makes text shards: one sentence per line, a blank line after each document, UTF-8; for any amount of text.
+"""Makes text shards: one sentence per line, a blank line after each document; for any amount of text.
 
-Documents are sorted by the hash of their text as it is in the shards. The hashes are cut into a range for each shard, of equal
-bytes; the last ranges are the test split. So equal documents meet, wherever they come from, and neither the names, the order
-nor the division of the inputs matter.
+Documents are sorted by the hash of their text, and the hashes divided into a range of equal bytes for each shard; the last
+ranges are the test split. So duplicates meet, and names, order and division of the inputs do not matter.
 
     copy      dumps and text in memory, which only one process can read, to files that several can
-    sort      some inputs, or a piece of a large text file: clean, split into sentences, sort: runs
+    sort      some inputs, or a chunk of a large text file: clean, split into sentences, sort: runs
     merge     where there are many runs, some become one, so that reading a range of all is a bounded number of reads
     cut       by the rows of all runs: hash and size of each document
-    shard     merge a range of all runs, and drop what repeats
+    shard     merge a range of all runs, and drop duplicates
 
-Each step but cut is a call of the one loop, `work.run`. Its files are in .map next to the shards until their manifest is there,
-named for their content: so a run that failed on one input goes on with what it has made of the others. A part that has done its
-own of a step makes what is still missing, rather than wait.
+Each step but cut is a call of `work.run`. Its files are in .map until the manifest is written, named for their content, so a
+run that failed on one input keeps the others. A part makes what is still missing of a step instead of waiting.
 """
 
 import hashlib
@@ -73,13 +71,11 @@ def shard_corpus(
     about: dict[str, Any] | None = None,
     part: Part | None = None,
 ) -> Manifest:
-    """Write the missing shards of `corpus`, or of a part of them.
+    """Write the missing shards of `corpus`, or of a part of them; return the manifest.
 
-    The manifest's `made_with` holds the resolved numbers of shards, as "shards" and "test_shards", the identity of the text, by
-    content, and the entries of `about`; its `files` the documents, sentences, words, bytes and sha256 of each shard; its
-    `counts` the dropped documents. The manifest of a `part` lists the shards that are there, until all are. Raises `UsageError`
-    for an impossible request, `BertprepError` for text that cannot be sharded, or a folder with shards of other text or
-    settings.
+    Its `made_with` has the numbers of shards, the identity of the text and `about`; its `files` the documents, sentences,
+    words, bytes and sha256 of each shard; its `counts` the dropped documents. Raises `UsageError` for an impossible request,
+    `BertprepError` for unusable text, or a folder of other text or settings.
     """
     job = _Job(workspace.sharded(corpus), corpus, settings, workers, part, reporter)
     copies = {} if all(source.is_known for source in sources) else _copy_streams(job, sources)
@@ -125,7 +121,7 @@ class _Job:
     reporter: Reporter
 
     def run(self, maker: Maker, name: str, tasks: Sequence[Task], workers: int | None = None) -> dict[str, Entry]:
-        """Make the files of a step before the last, also those of other parts that are missing; return their entries."""
+        """Make the files of a step, including missing ones of other parts; return their entries."""
         versions = versions_of("sentencex")
         of = json.dumps([self.settings.splitter, self.settings.language, {**versions, "python": ""}])
         folder = self.folder / MAPPED / hashlib.sha256(of.encode()).hexdigest()[:16] / name
@@ -145,9 +141,9 @@ class _Job:
 
 
 def _find_finished(job: _Job, made_with: dict[str, Any]) -> Manifest | None:
-    """Return the manifest of finished shards; raises `BertprepError` for one of other text or settings.
+    """Return the manifest of finished shards; raises `BertprepError` for other text or settings.
 
-    The number of shards is not known before the text is read: where none is requested it is that of the shards that are there.
+    Where no number of shards is requested, the existing one counts.
     """
     if (manifest := read_manifest(job.folder)) is None:
         return None
@@ -276,7 +272,7 @@ class _Copy(_Named):
 
 @dataclass(frozen=True)
 class _Unsorted:
-    """Documents of some text: a piece of a file, a whole source, or a batch of a stream; `key` is what determines them."""
+    """Documents of a chunk, a source, or a batch of a stream; `key` determines them."""
 
     text: Piece | Source | Batch
     splitter: str
@@ -391,10 +387,9 @@ class _Merge(_Named):
 def weigh_documents(
     paths: Sequence[Path], documents: int, *, keep_duplicates: bool
 ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
-    """Return the first 64 bits of the hash of each document, sorted, and its bytes in the shards.
+    """Return the first 64 bits of each document's hash, sorted, and its bytes in the shards.
 
-    Of more than `MAX_ROWS` documents they are the first bits, and the bytes of all documents with these; of copies in different
-    runs each counts, which is as much too much everywhere.
+    Of more than `MAX_ROWS` documents these are the first bits, and the bytes of all documents with them, copies included.
     """
     if documents <= MAX_ROWS:
         rows = np.concatenate([read_rows(path) for path in paths])
@@ -412,10 +407,10 @@ def weigh_documents(
 
 
 def count_shards(documents: int, text_bytes: int, settings: ShardSettings) -> tuple[int, int]:
-    """Return the numbers of training and test shards for different documents of so many bytes.
+    """Return the numbers of training and test shards for distinct documents of so many bytes.
 
-    Every shard gets at least one document. Test shards are as large as training shards, up to rounding; there is at least one
-    if any text is held out. Raises `UsageError` if there are too few documents.
+    Test shards are as large as training shards, at least one if any text is held out. Raises `UsageError` for too few
+    documents.
     """
     fraction = settings.test_fraction
     min_test = 1 if fraction else 0
@@ -441,7 +436,7 @@ def count_shards(documents: int, text_bytes: int, settings: ShardSettings) -> tu
 
 
 def cut_hashes(keys: npt.NDArray[np.uint64], sizes: npt.NDArray[np.int64], fractions: Sequence[float]) -> list[int]:
-    """Return the bounds of the ranges of hashes that hold these fractions of the bytes, each at least one of the sorted `keys`.
+    """Return the bounds of the ranges of hashes with these fractions of the bytes, each with at least one of the sorted `keys`.
 
     >>> cut_hashes(np.array([5, 6, 7, 8], np.uint64), np.array([50, 10, 10, 30]), [0.5, 0.4, 0.1])
     [0, 6, 8, 18446744073709551616]

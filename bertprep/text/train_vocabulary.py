@@ -1,9 +1,7 @@
-"""Trains a WordPiece vocabulary: byte-pair merges over counted words, the same file on every run.
+"""Trains a WordPiece vocabulary by byte-pair merges over counted words; the same file on every run.
 
-The words are those of `tokenizers`, which define BERT's, but its trainer is not used: it iterates over hash maps with random
-seeds, numbers the `##` characters in that order and breaks ties by number, so no two of 35 runs on the sample corpus wrote the
-same file. Here ties go to the pair that sorts first, and nothing depends on hash order. About 3 s for 12 MB of text; time and
-memory grow with the number of distinct words, not with the text.
+`tokenizers` defines and counts the words, but its trainer depends on hash order. Here ties go to the pair that sorts first.
+About 3 s for 12 MB of text; time and memory grow with the number of distinct words.
 """
 
 from collections import Counter, defaultdict
@@ -33,8 +31,7 @@ def train_vocabulary(
 ) -> None:
     """Write a vocabulary of at most `size` tokens, one a line: special tokens, characters, then merges in order.
 
-    It is shorter than `size` if no more pairs of pieces occur twice. Raises `UsageError` for a size that
-    the characters of the text alone exceed, `BertprepError` for text without a word.
+    It is shorter if no more pairs occur twice. Raises `UsageError` if the characters alone exceed `size`.
     """
     words = count_words(files, cased=cased, workers=workers, reporter=reporter)
     alphabet = choose_alphabet(words)
@@ -116,10 +113,9 @@ def split_characters(word: str) -> list[str]:
 
 
 def merge_pairs(words: list[list[str]], counts: list[int]) -> Iterator[str]:
-    """Merge the most frequent pair of neighbours everywhere, repeatedly; yields the token of each merge.
+    """Merge the most frequent pair of neighbours until none occurs twice; yields the token of each merge.
 
-    `words` are lists of pieces, modified in place; `counts` is how often each word occurs. Ends when no pair occurs twice. Two
-    merges may yield the same token, such as a + ##bc and ab + ##c.
+    `words` are lists of pieces, modified in place, `counts` their frequencies. Two merges may yield the same token.
 
     >>> list(merge_pairs([["a", "##b", "##c"], ["b", "##c"], ["a", "##b"]], [3, 2, 1]))
     ['ab', 'abc', 'bc']

@@ -1,4 +1,4 @@
-"""How two runs differ, in words: what a folder was made with, and what is asked for, as command line options."""
+"""How two runs differ, as command line options."""
 
 import json
 from dataclasses import fields

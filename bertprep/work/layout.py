@@ -1,48 +1,18 @@
-"""Every path and file name in a workspace; they are defined nowhere else.
+"""Every path and file name in a workspace; they are defined nowhere else. docs/formats.md shows the tree.
 
-    WORKDIR/download/CORPUS/listing.json                      what a download consists of, with every file's sha256
-    WORKDIR/download/CORPUS/...                               its files, as they are at their source
-    WORKDIR/download/datasets/OWNER/NAME/CONFIG-SPLIT/...     the same of a split of a data set on the Hub
-    WORKDIR/download/web/1f2e3d4c5b6a7988/...                 the same of an address given as input
-    WORKDIR/download/squad/{v1.1,v2.0}/train-v1.1.json        task data as trainers read it; parquet/ holds what it is made of
-    WORKDIR/download/{CoLA,MRPC,MNLI,...}/train.tsv
-    WORKDIR/download/weights/google-bert/bert-base-uncased/   bert_config.json, vocab.txt, model.safetensors, ...
-    WORKDIR/download/vocab/google-bert/bert-base-uncased/vocab.txt
-    WORKDIR/download/datasets/OWNER/NAME/{manifest.json,train/,test/,...}   records that were pushed to the Hub
-    WORKDIR/download/google_pretrained_weights/uncased_L-12_H-768_A-12/bert_model.ckpt.index, ...   the same in Google's files
-    WORKDIR/download/nvidia_pretrained/bert_tf_squad11_base_128/{bert_config.json,vocab.txt}
-    WORKDIR/download/sample/sample.txt                        the sample corpus, a blank line after each speech
-    WORKDIR/sharded/CORPUS/manifest.json
-    WORKDIR/sharded/CORPUS/{training,test}/CORPUS_training_00000.txt
-    WORKDIR/sharded/CORPUS/.map/...                           sorted text (`text.runs`), while shard works
-    WORKDIR/vocab/CORPUS_8000_1f2e3d4c.txt                    a vocabulary trained on that text (or CORPUS_8000_cased_...)
-    WORKDIR/tokens/SETTINGS/CORPUS/manifest.json
-    WORKDIR/tokens/SETTINGS/CORPUS/vocab.txt                  the vocabulary that they are tokens of
-    WORKDIR/tokens/SETTINGS/CORPUS/{training,test}/CORPUS_training_00000.{bin,idx}   the tokens of a text shard
-    WORKDIR/tfrecord/SETTINGS/CORPUS/manifest.json
-    WORKDIR/tfrecord/SETTINGS/CORPUS/vocab.txt                the vocabulary that the records were made with
-    WORKDIR/tfrecord/SETTINGS/CORPUS/{training,test}/CORPUS_training_00000.tfrecord
-    WORKDIR/ofrecord/SETTINGS/CORPUS/{training,test}/part-0
-    WORKDIR/arrow/SETTINGS/CORPUS/{train,test}/CORPUS_training_00000.arrow
-    WORKDIR/arrow/SETTINGS/CORPUS/dataset_dict.json           what datasets.load_from_disk reads (`records.dataset_info`),
-    WORKDIR/arrow/SETTINGS/CORPUS/{train,test}/{state.json,dataset_info.json}   as this too
-    WORKDIR/parquet/SETTINGS/CORPUS/{train,test}/CORPUS_training_00000.parquet
-    WORKDIR/tfrecord/SETTINGS/{squad_v1.1,glue_mrpc}/...      of a fine-tuning task, the same with other splits (TASK_SPLITS)
-    WORKDIR/tfrecord/SETTINGS/squad_v1.1/dev.json             the questions that the records in dev/ are made of
-    WORKDIR/models/RUN/...                                    what the trainer writes: checkpoints, log, TensorBoard's files
+    WORKDIR/download/CORPUS/{listing.json,...}                                     sources, task data, weights, vocabularies
+    WORKDIR/sharded/CORPUS/{manifest.json,{training,test}/CORPUS_training_00000.txt,.map/}
+    WORKDIR/vocab/CORPUS_8000_1f2e3d4c.txt                                         a trained vocabulary
+    WORKDIR/tokens/SETTINGS/CORPUS/{manifest.json,vocab.txt,{training,test}/CORPUS_training_00000.{bin,idx}}
+    WORKDIR/tfrecord/SETTINGS/CORPUS/{manifest.json,vocab.txt,{training,test}/CORPUS_training_00000.tfrecord}
+    WORKDIR/ofrecord/SETTINGS/CORPUS/{manifest.json,vocab.txt,{training,test}/part-0}
+    WORKDIR/{arrow,parquet}/SETTINGS/CORPUS/{manifest.json,vocab.txt,{train,test}/CORPUS_training_00000.arrow}
+    WORKDIR/tfrecord/SETTINGS/{squad_v1.1,glue_mrpc}/...                           fine-tuning tasks (TASK_SPLITS)
+    WORKDIR/models/RUN/...                                                         what the trainer writes
+    DIR/FORMAT/{manifest.json,vocab.txt,training/CORPUS_training_00000.tfrecord}   for --output DIR
 
-    DIR/tfrecord/{manifest.json,vocab.txt}                    for --output DIR
-    DIR/tfrecord/training/CORPUS_training_00000.tfrecord
-    DIR/ofrecord/{manifest.json,vocab.txt}
-    DIR/ofrecord/training/part-0
-    DIR/arrow/{manifest.json,vocab.txt,dataset_dict.json}
-    DIR/arrow/train/{CORPUS_training_00000.arrow,state.json,dataset_info.json}
-    DIR/parquet/train/CORPUS_training_00000.parquet
-
-    DIR/{manifest.json,vocab.txt,CORPUS_training_00000.bin,CORPUS_training_00000.idx}   for tokenize --output DIR
-
-The names are those of the field: NVIDIA's bertPrep for shards, TFRecords and SETTINGS; part-0, part-1, ... are the defaults of
-OneFlow's readers. A folder of TFRecord, OFRecord or Parquet files holds nothing else, since trainers read everything in it.
+Names are those of NVIDIA's bertPrep and OneFlow's readers. A folder of TFRecord, OFRecord or Parquet files holds nothing else,
+since trainers read everything in it.
 """
 
 import re
@@ -95,9 +65,7 @@ GOOGLE_PREFIX = "bert_model.ckpt"
 
 
 def settings_name(settings: InstanceSettings, *, shards: int, test_fraction: float, dialect: Dialect = DEFAULT_DIALECT) -> str:
-    """Return the folder name for the settings, in NVIDIA's form; settings that it lacks are appended if they are not default.
-
-    `one_seed` is not, so that NVIDIA's scripts, whose tool always uses one seed, find such records; it is in the manifest.
+    """Return the folder name for the settings in NVIDIA's form, with further settings that are not default, except `one_seed`.
 
     >>> settings_name(InstanceSettings(), shards=256, test_fraction=0.1)
     'lower_case_1_seq_len_128_max_pred_20_masked_lm_prob_0.15_random_seed_12345_dupe_factor_5_shard_256_test_split_10'
@@ -159,17 +127,14 @@ def record_file_name(
     shard: int,
     dialect: Dialect = DEFAULT_DIALECT,
 ) -> str:
-    """Return the name of one record file, as the field's trainers expect it.
-
-    Compressed ones end in .gz, so that the pattern *.tfrecord of a program that does not decompress finds none of them.
-    """
+    """Return the name of one record file, as trainers expect it; compressed ones do not match *.tfrecord."""
     if record_format == RecordFormat.OFRECORD:
         return f"part-{shard}"
     return f"{corpus}_{split}_{shard:05d}.{record_format}" + (".gz" if dialect.compress == GZIP else "")
 
 
 def split_folder(record_format: RecordFormat, split: str) -> str:
-    """Return the name of a split's folder: training is train where that is the name that `datasets` looks for.
+    """Return the name of a split's folder: training, or train for `datasets`.
 
     >>> [split_folder(RecordFormat(name), TRAINING) for name in ("tfrecord", "arrow")]
     ['training', 'train']
@@ -241,9 +206,8 @@ def token_shard_name(split: str, corpus: str, shard: int, end: str) -> str:
 
 
 def check_splits_inside(folder: Path) -> None:
-    """Raise `ValueError` if the folder of a split or format in `folder` is a link to elsewhere, since nothing is written there.
-
-    The folder itself and the files may be links: files are read through them, and replaced rather than written to.
+    """Raise `ValueError` if a split's or format's folder in `folder` links elsewhere; the folder itself and files may be
+    links.
     """
     inside = folder.resolve()
     splits = (*SPLITS, TRAIN, *TASK_SPLITS)

@@ -4,10 +4,8 @@
     FOLDER/.ledger/NAME.json         the completion marker of FOLDER/NAME: its manifest entry, and the digest of the settings
     FOLDER/manifest.json             the ledger, closed; .ledger is then redundant and removed
 
-A file gets its name, then its marker, which is created once and never changed. A file is finished if it has a marker, or an
-entry in the manifest, and its size. Whoever reads the markers first and the manifest then is right at any moment, wherever a
-run was killed. The manifest follows from the settings and the markers, so it is the same whoever writes it. Markers are not
-synced: what a power cut takes of them is made again. They are untrusted, and checked as a manifest is.
+A file gets its name, then its marker, which never changes. It is finished if it has a marker or an entry in the manifest, and
+its size. Reading the markers first and the manifest then is right at any moment. Markers are not synced, and checked when read.
 """
 
 from __future__ import annotations
@@ -71,8 +69,8 @@ class Index(Protocol):
 class Ledger:
     """The finished files of one folder, identified by `made_with`; an unfinished one is also bound to versions.
 
-    `counts` are numbers for the manifest that belong to no file; `copies` are files to keep next to it, by name, such as the
-    vocabulary. `advice` is for the error about a folder that was made with other settings. Pickled, it knows no entries.
+    `counts` are further numbers for the manifest, `copies` files to copy next to it, such as the vocabulary; `advice` is for
+    the error about other settings. Pickled, it has no entries.
     """
 
     folder: Path
@@ -102,9 +100,9 @@ class Ledger:
         return hashlib.sha256(json.dumps(self.header, sort_keys=True).encode()).hexdigest()
 
     def open(self, names: Collection[str], *, binds: bool = True) -> dict[str, Entry]:
-        """Bind the folder to the settings; return the entries of those of these files that are finished.
+        """Bind the folder to the settings; return the entries of these files that are finished.
 
-        Raises `BertprepError` where the folder was made with other settings, or has a file of such a name from elsewhere.
+        Raises `BertprepError` for other settings, or a file of such a name from elsewhere.
         """
         self._check_links(names)
         self._is_open = True
@@ -155,7 +153,7 @@ class Ledger:
         self._known[name] = entry
 
     def close(self, names: Collection[str]) -> tuple[Manifest, list[str]]:
-        """Write the manifest if all these files are finished; return it with the missing files, or what there is of it."""
+        """Write the manifest if all these files are finished; return it and the missing files."""
         manifest = self._complete
         if manifest:  # then there was nothing to do
             files = manifest.files
@@ -179,7 +177,7 @@ class Ledger:
         return manifest, []
 
     def abandon(self, names: Collection[str]) -> None:
-        """Remove what a failed run left unfinished, and if it made nothing the settings: a corrected request is then taken."""
+        """Remove leftovers of a failed run, and if it finished nothing the settings: a corrected request is then accepted."""
         if self._is_open:
             self._remove_leftovers(names)
         if self._is_first and not self._list_markers() and not sizes_of(self.folder, names):
@@ -189,7 +187,7 @@ class Ledger:
         return Manifest(self.kind, self.header["made_with"], files, self.versions, self.counts)
 
     def _look(self, names: Collection[str]) -> tuple[dict[str, int], dict[str, Entry], Manifest | None]:
-        """Return the sizes of those of these files that are there, the entries of those that have one, and the manifest."""
+        """Return the sizes of existing files, the entries of finished ones, and the manifest."""
         marked = self._list_markers()
         entries = self._read_markers([name for name in names if name in marked])
         if manifest := self._read_manifest():
@@ -240,7 +238,7 @@ class Ledger:
         return settings
 
     def _take_versions(self, settings: dict[str, Any] | None) -> None:
-        """Take the versions that the folder is bound to, for the manifest; raise if one that decides bytes is not the run's."""
+        """Take over the folder's versions for the manifest; raise if one that decides bytes differs."""
         versions = settings["versions"] if settings else self.versions
         for package in DECIDING:
             if versions.get(package) != self.versions.get(package):
@@ -278,7 +276,7 @@ class Ledger:
         return {name: self._known[name] for name in names if name in self._known}
 
     def _read_marker(self, name: str) -> Entry | None:
-        """Return the entry of a file that has a marker, checked; one that a power cut has emptied is none, and is removed."""
+        """Return the checked entry of a file with a marker; an empty one (after a power cut) is removed."""
         path = self._path(name + _SUFFIX)
         try:
             if not (data := read_bounded(path, _MAX_BYTES)).strip(b"\0"):
@@ -316,10 +314,7 @@ def is_begun(folder: Path) -> bool:
 
 
 def is_unfinished(folder: Path) -> bool:
-    """Return whether a run that makes the folder was stopped, or is working.
-
-    Of a run that ends now the ledger goes when the manifest is there, so the ledger is looked at first.
-    """
+    """Return whether a run of the folder was stopped or is in progress."""
     if not is_begun(folder):
         return False
     manifest = read_manifest(folder)
@@ -327,7 +322,7 @@ def is_unfinished(folder: Path) -> bool:
 
 
 def resuming_command(folder: Path) -> str:
-    """Return the command that finishes what a stopped run has left in a folder, in words where its settings do not tell."""
+    """Return the command that finishes a folder, in words if its settings do not tell."""
     with contextlib.suppress(BertprepError):
         if settings := _read_settings(folder):
             is_converted = "converted_to" in settings["made_with"]

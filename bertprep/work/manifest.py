@@ -1,8 +1,7 @@
-"""`manifest.json` beside the files: their settings, sources, sizes and checksums.
+"""`manifest.json` next to the files: their settings, sources, sizes and checksums.
 
-It has no time and no machine name, so remaking the files with the same versions gives the same manifest. It is untrusted and
-checked when it is read: file names stay in the folder, known values have the right types, and code that holds a `Manifest` need
-not check again. Unknown values are kept.
+It has no time and no machine name. It is untrusted and checked when read: names stay in the folder, known values have the right
+types; unknown values are kept.
 """
 
 import hashlib
@@ -132,9 +131,8 @@ _OF_TASK = {SQUAD: ("version", "doc_stride", "max_query"), GLUE: ("name", "label
 
 @dataclass(frozen=True)
 class Manifest:
-    """The content of a manifest: `made_with` determines every byte of the files; `files` maps relative names to facts.
-
-    `counts` has numbers that belong to no file, such as dropped documents.
+    """The content of a manifest: `made_with` are the settings, `files` maps relative names to entries, `counts` has other
+    numbers.
     """
 
     kind: str
@@ -186,7 +184,7 @@ def read_manifest(folder: Path) -> Manifest | None:
 
 
 def read_finished(folder: Path, kind: str, made_with: dict[str, Any]) -> Manifest | None:
-    """Return the manifest of `folder` if it was made with the same settings, and has all files with their sizes."""
+    """Return the manifest of `folder` if it has the same settings and all files with their sizes."""
     manifest = read_manifest(folder)
     if (
         (folder / (MANIFEST + JOURNAL_SUFFIX)).exists()
@@ -209,7 +207,7 @@ def is_in_place(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> bool:
 
 
 def sha256_of_questions(manifest: Manifest) -> str | None:
-    """Return the sha256 of the file that a SQuAD data set's dev split was made of; None where there is no such split."""
+    """Return the sha256 of the questions of a SQuAD data set's dev split; None if there is none."""
     listed = manifest.made_with.get("inputs")
     listed = listed if isinstance(listed, list) else []
     inputs = [each for each in listed if isinstance(each, dict) and each.get("split") == DEV]
@@ -244,7 +242,7 @@ def versions_of(*packages: str) -> dict[str, str]:
 
 
 def sha256_of(path: Path) -> str:
-    """Return the sha256 of a file's bytes, in hexadecimal; of an object as the store gives them now, not of a copy."""
+    """Return the sha256 of a file's bytes, in hexadecimal; of an object as it is in the store now."""
     if isinstance(path, ObjectPath):
         from bertprep.files import object_store
 

@@ -1,8 +1,7 @@
-"""Parts of a run: which of its files one process makes, where many processes on many machines make all.
+"""Parts of a run: which files one of many processes makes.
 
-Part I of N makes every N-th file from number I on, so that parts have equally much to do. A part is only a way of dealing:
-no file depends on it, and nothing remembers it. So parts may run in any order, at the same time, twice, and N may be another
-the next time.
+Part I of N makes every N-th file from I on. No file depends on it, so parts may run in any order, at the same time, twice, and
+N may change.
 """
 
 from __future__ import annotations
@@ -45,9 +44,7 @@ _FINISH = "finish"
 
 
 def read_part(text: str | Part | None, *, environment: Mapping[str, str] = os.environ) -> Part | None:
-    """Return the part that a user asks for: "3/400", "finish", or "slurm" and "kubernetes/400", which the job knows.
-
-    Raises `UsageError` for anything else.
+    """Return the part of "3/400", "finish", "slurm" or "kubernetes/400".
 
     >>> read_part("3/400")
     Part(index=3, count=400)
@@ -79,7 +76,7 @@ def _checked(name: str, index: int, count: int) -> Part:
 
 
 def _of_slurm(environment: Mapping[str, str]) -> Part:
-    """Return the part of a task of an array: its ids may begin anywhere and have any step, but the same between all."""
+    """Return the part of an array's task; ids may begin anywhere, with a common step."""
     what = f"--part {SLURM}: is for a job array (sbatch --array=0-399)"
     one, first, last, count = (_number(environment, f"SLURM_ARRAY_TASK_{name}", what) for name in ("ID", "MIN", "MAX", "COUNT"))
     step, rest = divmod(last - first, count - 1) if count > 1 else (1, last - first)

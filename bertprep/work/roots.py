@@ -1,8 +1,7 @@
-"""The root of a data set: the folder of its manifest and its vocabulary, above the folders of its splits.
+"""The root of a data set: the folder of its manifest and vocabulary, above its splits, since trainers read all files of a
+split.
 
-Trainers read every file in a folder of records (NVIDIA's scripts glob `*`), so both lie one level up. With `--output`,
-bertprep 0.2 had one root for all formats, whose manifest lists "tfrecord/..." and "ofrecord/...", and 0.1.0 put both among the
-records: such folders are read.
+Folders of bertprep 0.2 (one root for all formats, with --output) and 0.1.0 (both among the records) are read too.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class Root:
         return self.part_of(read_manifest(self.folder))
 
     def part_of(self, manifest: Manifest | None) -> Manifest | None:
-        """Return the part of a manifest about these records, by names in their folder; None if it lists none of them."""
+        """Return the manifest of these records alone, by names in their folder; None if it lists none of them."""
         if manifest is None or not manifest.files:
             return manifest
         others = tuple(f"{name}/" for name in formats_in(manifest)) if not self.prefix else ()
@@ -48,7 +47,7 @@ class Root:
 
 
 def find_root(folder: Path) -> Root:
-    """Return the root of the records in `folder`: that folder, or above a format's folder the one that lists them."""
+    """Return the root of the records in `folder`: that folder, or the one above a format's folder that lists them."""
     if not (ledger.is_begun(folder) or (folder / MANIFEST).exists()):
         for path in (folder, real_path(folder)):
             if path.name in RECORD_FORMATS and _lists(path.parent, f"{path.name}/"):
@@ -57,7 +56,7 @@ def find_root(folder: Path) -> Root:
 
 
 def find_vocabulary(folder: Path) -> Path | None:
-    """Return the vocabulary of the records in `folder`: next to their manifest, among them, or above them or their split."""
+    """Return the vocabulary of the records: next to their manifest, among them, or above."""
     absolute = folder.absolute()
     above = [absolute, *absolute.parents][: 3 if absolute.name in SPLIT_NAMES else 2]
     paths = (each / VOCABULARY for each in (find_root(folder).folder, *above))
@@ -71,7 +70,7 @@ def formats_in(manifest: Manifest | None) -> list[str]:
 
 
 def _lists(folder: Path, prefix: str) -> bool:
-    """Return whether `folder` has a manifest of bertprep with such files, an unfinished one, or one that cannot be read."""
+    """Return whether `folder` has a manifest with such files, an unfinished or an unreadable one."""
     if ledger.is_begun(folder):
         return True
     try:

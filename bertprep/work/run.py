@@ -1,9 +1,8 @@
 """The one loop of all commands: open the ledgers, make what is missing of a part's tasks, close what is complete.
 
-A task is a name, the files that it makes and a picklable argument. A maker's `make` writes files that appear when they are
-complete, and returns their manifest entries; it knows no ledger, no part and no other task. Workers create the completion
-markers, so a task costs the caller nothing, and a run that is killed anywhere resumes with the tasks it lacks, with any number
-of workers. Two runs of one request may work at once: both do what nobody has finished, and write the same bytes.
+A task is a name, its files and a picklable argument. A maker's `make` writes files atomically and returns their manifest
+entries; it knows no ledger, part or other task. Workers create the completion markers, so a run that is killed anywhere
+resumes. Two runs of one request both make what is unfinished, and write the same bytes.
 """
 
 from __future__ import annotations
@@ -65,10 +64,7 @@ class Maker:
 
 @dataclass(frozen=True)
 class Made:
-    """The manifest of each ledger, and how many tasks had something missing.
-
-    While other parts still have to do theirs, a manifest is not written, and lists what there is.
-    """
+    """The manifest of each ledger, and the number of tasks with missing files; an unfinished manifest is partial."""
 
     manifests: dict[str, Manifest]
     tasks: int
@@ -83,10 +79,9 @@ def run(
     workers: int = 1,
     reporter: Reporter = SILENT,
 ) -> Made:
-    """Make what is missing of a part's tasks, and close the ledgers that are then complete.
+    """Make what is missing of a part's tasks, and close the complete ledgers; several keys may have one ledger.
 
-    Several keys may have one ledger. Raises `BertprepError` for the first task that fails, for a folder made with other
-    settings, and for files that are missing where no other part is to make them.
+    Raises `BertprepError` for the first task that fails, other settings, and files that no other part will make.
     """
     names: dict[Ledger, list[str]] = {}
     for key, ledger in ledgers.items():
@@ -145,7 +140,7 @@ def _make(
 
 
 def _work(maker: Maker, ledgers: Mapping[str, Ledger], task: Task) -> tuple[Mapping[str, str], dict[str, Entry]]:
-    """In a worker, make those files of a task that nobody has finished; return their names and entries."""
+    """In a worker, make the unfinished files of a task; return their names and entries."""
     paths = {key: ledgers[key].folder / name for key, name in task.files.items() if not ledgers[key].is_finished(name)}
     entries = dict(maker.make(task.argument, paths)) if paths else {}
     for key, entry in entries.items():
@@ -166,7 +161,7 @@ def _close(ledger: Ledger, names: Collection[str], part: Part | None, reporter: 
 
 
 def _fail_after(done: int) -> None:
-    """Send this process the signal that a test asks for after so many files."""
+    """Send this process a test's signal after so many files."""
     count, _, name = os.environ.get(FAIL_AFTER, "").partition(" ")
     if count == str(done):
         os.kill(os.getpid(), signal.Signals[name])
