@@ -99,13 +99,6 @@ def test_a_row_may_take_longer_until_a_batch_fits(monkeypatch: pytest.MonkeyPatc
     assert (row["batch"], limits) == (512, [240, 240])
 
 
-def test_a_row_that_ran_out_of_time_is_not_out_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    row, _ = find_row(monkeypatch, TOO_LARGE, {"error": "took more than 240 s"})
-    assert row["error"] == "took more than 240 s"
-    row, _ = find_row(monkeypatch, TOO_LARGE, seconds_left=10)
-    assert row["error"] == "no time was left for a batch of 512"
-
-
 def test_out_of_memory_is_recognized_whatever_is_printed_after() -> None:
     printed = "Traceback ...\ntorch.OutOfMemoryError: CUDA out of memory. Tried 2 GiB.\nW1122 a pool of workers is closed\n"
     assert step.error_of(printed) == "torch.OutOfMemoryError: CUDA out of memory. Tried 2 GiB."
@@ -114,17 +107,9 @@ def test_out_of_memory_is_recognized_whatever_is_printed_after() -> None:
 
 
 @pytest.mark.jax
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--model", "huge"], "error: --model huge: unknown; choose one of tiny"),
-        (["--on", "v5e:2x2"], "--on v5e:2x2: needs libtpu"),
-        (["--batch-size", "0"], "error: numbers begin at 1"),
-    ],
-)
-def test_what_cannot_be_compiled_is_one_line(arguments: list[str], message: str) -> None:
-    command = [sys.executable, "-m", "benchmarks", "compile_step", *arguments]
+def test_what_cannot_be_compiled_is_one_line() -> None:
+    command = [sys.executable, "-m", "benchmarks", "compile_step", "--model", "huge"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode in (1, 2)
-    assert message in done.stderr.splitlines()[-1]
+    assert "error: --model huge: unknown; choose one of tiny" in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr

@@ -49,7 +49,6 @@ def whole(create: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, st
         (">/dev/full", 1, NO_SPACE),
         (">&-", 1, CLOSED),
         ("<&- >&- 2>&-", 1, None),
-        (">&- 2>/dev/full", 1, None),
         ("2>/dev/full", 0, None),
         ("2>&-", 0, None),
     ],
@@ -63,10 +62,10 @@ def test_records_are_made_with_broken_streams(
     assert sums(tmp_path) == whole
 
 
-@pytest.mark.parametrize(("program", "name"), [("bertprep", "bertprep"), ("trainer", "trainer")])
-def test_both_command_lines_report_it(program: str, name: str, tmp_path: Path) -> None:
-    assert run(f"{PYTHON} {program} --version >/dev/full", tmp_path) == (1, [f"{name}: error: {NO_SPACE}"])
-    assert run(f"{PYTHON} {program} --version >&-", tmp_path) == (1, [f"{name}: error: {CLOSED}"])
+@pytest.mark.parametrize("program", ["bertprep", "trainer"])
+def test_both_command_lines_report_it(program: str, tmp_path: Path) -> None:
+    assert run(f"{PYTHON} {program} --version >/dev/full", tmp_path) == (1, [f"{program}: error: {NO_SPACE}"])
+    assert run(f"{PYTHON} {program} --version >&-", tmp_path) == (1, [f"{program}: error: {CLOSED}"])
 
 
 def test_a_reader_that_closes_early_is_not_an_error(tmp_path: Path) -> None:
@@ -75,12 +74,11 @@ def test_a_reader_that_closes_early_is_not_an_error(tmp_path: Path) -> None:
     assert run(f"bash -c '{command}'", tmp_path) == (0, [])
 
 
-@pytest.mark.parametrize("files", [8, 10])
-def test_a_low_limit_on_open_files_is_one_line(files: int, create: str, tmp_path: Path) -> None:
+def test_a_low_limit_on_open_files_is_one_line(create: str, tmp_path: Path) -> None:
     for name in ("1.txt", "2.txt"):
         (tmp_path / name).write_text("One sentence.\nAnother one.\n\n" * 20)
     more = f"{create} --input 1.txt 2.txt --workers 2"
-    assert run(more, tmp_path, files=files) == (
+    assert run(more, tmp_path, files=8) == (
         1,
         ["bertprep: error: Too many open files: raise the limit (ulimit -n), or take fewer --workers"],
     )

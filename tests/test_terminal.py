@@ -1,11 +1,6 @@
 """A terminal shows everything that is printed and obeys none of it."""
 
-import contextlib
-import os
-import pty
 import re
-import subprocess
-import sys
 import unicodedata
 import warnings
 from pathlib import Path
@@ -16,12 +11,9 @@ from hypothesis import strategies as st
 
 from bertprep import cli
 from bertprep.progress import Progress
-from bertprep.records import PretrainingExamples
-from bertprep.records.write import write_examples
 from bertprep.terminal import LONGEST_LINE, printable, say, say_warnings, styled, tell, tell_table
 from trainer import cli as trainer_cli
 
-ROOT = Path(__file__).parent.parent
 ATTACK = "a\x1b[2J\x9b31m\x07\r\nbertprep: error: forged\u202egpj\u2066\u200f\u2028\x85\x00\x7f\ud800"
 SHOWN = r"a\x1b[2J\x9b31m\x07\r\nbertprep: error: forged\u202egpj\u2066\u200f\u2028\x85\x00\x7f\ud800"
 
@@ -102,28 +94,3 @@ def test_arguments_and_file_names_are_shown_as_escapes(program: str, tmp_path: P
     for line in capfd.readouterr().err.splitlines():
         assert line.startswith(f"{program}: error: ")
         assert printable(line) == line
-
-
-def test_inspect_on_a_terminal_has_our_colours_and_nothing_of_the_vocabulary(tmp_path: Path) -> None:
-    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "d\x1b[31mog", "\u202ecat", "語"]
-    (tmp_path / "vocab.txt").write_text("\n".join(tokens), encoding="utf-8")
-    made = PretrainingExamples.empty(1, seq=8, pred=1)
-    for array in made.arrays:
-        array[...] = 0
-    made.input_ids[0] = [2, 5, 6, 3, 7, 8, 3, 0]
-    made.input_mask[0, :7] = 1
-    made.segment_ids[0, 4:7] = 1
-    made.masked_lm_positions[0], made.masked_lm_ids[0], made.masked_lm_weights[0] = 2, 6, 1
-    write_examples([made], {"ofrecord": tmp_path / "part-0"})
-    ours, theirs = pty.openpty()
-    environment = {**os.environ, "TERM": "xterm", "NO_COLOR": "", "COLUMNS": "200"}
-    command = [sys.executable, "-m", "bertprep", "inspect", str(tmp_path / "part-0")]
-    subprocess.run(command, stdout=theirs, env=environment, check=True)
-    os.close(theirs)
-    shown = b""
-    with contextlib.suppress(OSError):  # the end, as a terminal tells it
-        while piece := os.read(ours, 1 << 16):
-            shown += piece
-    os.close(ours)
-    assert "\x1b[36;1m=d\\x1b[31mog=\x1b[0m" in shown.decode()
-    assert "\x1b[33m\\u202ecat\x1b[0m \x1b[33m語\x1b[0m" in shown.decode()

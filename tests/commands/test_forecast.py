@@ -40,11 +40,13 @@ def test_a_small_text_is_made_as_a_whole_so_that_its_numbers_are_exact(golden_co
     assert min(found.cpu_seconds, found.wall_seconds, found.worker_peak_bytes) > 0
 
 
-def test_a_vocabulary_is_trained_and_splits_are_numbered_as_by_create(tmp_path: Path) -> None:
-    asked: dict[str, Any] = {"formats": "tfrecord", "dupe": 1}
-    found = forecast(workdir=tmp_path, workers=2, **asked)
-    assert not list(tmp_path.iterdir())
-    created = create(workdir=tmp_path, workers=2, **asked)
+def test_a_vocabulary_is_trained_and_splits_are_numbered_as_by_create(golden_corpus: Path, tmp_path: Path) -> None:
+    shard([golden_corpus], splitter="lines", shards=2, workdir=tmp_path, corpus="gold", workers=1)
+    before = sums(tmp_path)
+    asked: dict[str, Any] = {"formats": "tfrecord", "dupe": 1, "corpus": "gold", "workdir": tmp_path, "workers": 2}
+    found = forecast(**asked)
+    assert sums(tmp_path) == before
+    created = create(**asked)
     counts = {split: total(created, "tfrecord", "examples", split) for split in ("training", "test")}
     assert counts == {"training": found.training_records, "test": found.test_records}
 

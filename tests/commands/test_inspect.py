@@ -12,7 +12,6 @@ from bertprep.errors import UsageError
 from bertprep.instances import Vocabulary, load_vocabulary
 from bertprep.records import PretrainingExamples
 from bertprep.records.write import write_examples
-from tests.records.handmade import FIRST, file_of
 
 TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "dog", "bark", "##s", "##ed", "cat"]
 TOKENS += ["states", "state", "##ment", ",", "語"]
@@ -67,15 +66,6 @@ def path(examples: PretrainingExamples, vocabulary: Vocabulary) -> Path:
 
 def text(examples: PretrainingExamples, row: int, vocabulary: Vocabulary, *, join: bool = True) -> str:
     return write_words(example_words(examples, row, vocabulary, join=join), width=None, colour=False)
-
-
-def test_a_file_of_a_folder_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "train").mkdir()
-    (tmp_path / "train" / "a.tfrecord").write_bytes(file_of(FIRST))
-    assert main(["inspect", str(tmp_path)]) == 2
-    assert (
-        f"{tmp_path}: is a folder; name a record file in it, such as {tmp_path}/train/a.tfrecord\n" in capsys.readouterr().err
-    )
 
 
 def test_words_are_joined_and_masks_show_the_original(examples: PretrainingExamples, vocabulary: Vocabulary) -> None:
