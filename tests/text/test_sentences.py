@@ -128,29 +128,29 @@ def test_many_documents_at_once_have_the_sentences_of_each(name: str, language: 
     assert at_once(SPLITTERS[name, language], texts) == one_by_one(name, language, texts)
 
 
-def test_words_that_end_no_sentence_are_learnt() -> None:
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("_MAX_WORDS", 3),  # a full table of words changes nothing
+        ("PLAIN_IN", ()),  # a version of sentencex that nobody compared: all lines are left to it
+    ],
+)
+def test_the_sentences_do_not_depend_on_what_the_kernel_knows(
+    name: str, value: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sentences, name, value)
     splitter = Splitter("sentencex", "en")
-    texts = [
-        "We saw the house. Mr. Jay saw 5 ft. The rest was a mile. An inc. It was.",
-        "It was a mile. He left the house. So it ends.",
-    ]
-    for _ in range(2):  # with words that are new, then known
-        assert at_once(splitter, texts) == one_by_one("sentencex", "en", texts)
-    plain = np.frombuffer(b"It was a mile. He left the house." + bytes(TEXT_SLACK), np.uint8)
-    assert isinstance(splitter.split(plain, np.array([33], np.int64)), memoryview)  # nothing was asked
-
-
-def test_a_full_table_of_words_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sentences, "_MAX_WORDS", 3)
-    splitter = Splitter("sentencex", "en")
-    texts = [
-        f"It is the {word}. We left the {word}! Did the {word}? So it is." for word in ("house", "mile", "law", "end", "day")
-    ]
-    for _ in range(3):
+    words = ("house", "mile", "law", "end", "day")
+    texts = [f"It is the {word}. We left the {word}!\nDid the {word}? So it is. Mr. Jay knew." for word in words]
+    for _ in range(3):  # with words that are new, then known
         assert at_once(splitter, texts) == one_by_one("sentencex", "en", texts)
 
 
-def test_other_rules_of_sentencex_are_left_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sentences, "PLAIN_IN", ())  # as with a version that nobody compared
-    texts = ["It was a mile. He left.\nSo it ends. Mr. Jay knew."]
-    assert at_once(Splitter("sentencex", "en"), texts) == one_by_one("sentencex", "en", texts)
+def test_words_that_end_a_sentence_are_learnt() -> None:
+    splitter = Splitter("sentencex", "en")
+    texts = ["We saw the house. Mr. Jay saw 5 ft. The rest was a mile. An inc. It was.", "It was a mile. So it ends."]
+    for _ in range(2):
+        assert at_once(splitter, texts) == one_by_one("sentencex", "en", texts)
+    text = b"It was a mile. We saw the house."
+    plain = np.frombuffer(text + bytes(TEXT_SLACK), np.uint8)
+    assert isinstance(splitter.split(plain, np.array([len(text)], np.int64)), memoryview)  # sentencex was not asked

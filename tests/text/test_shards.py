@@ -1,4 +1,4 @@
-"""Text becomes shards: the bytes by definition, that only text and settings determine them, kills, and what is left in .map."""
+"""Text becomes shards: the bytes by definition, determined by text and settings alone; kills, corrupt runs, memory."""
 
 import hashlib
 import os
@@ -37,7 +37,6 @@ SMALL = {
     runs: {"RUN_BYTES": 1000, "BATCH_BYTES": 100, "WINDOW_BYTES": 300},
     plain_text: {"BLOCK_BYTES": 100, "BATCH_BYTES": 120},
 }
-THREE_DOCUMENTS = "I came. I saw.\nI conquered.\n\nWas it so?\n\nA third one!\n"
 
 
 @contextmanager
@@ -142,50 +141,34 @@ PINNED = {
 
 
 def test_a_shard_holds_a_sentence_a_line_and_a_blank_line_after_each_document(tmp_path: Path) -> None:
-    text = write(tmp_path / "tiny.txt", THREE_DOCUMENTS)
+    text = write(tmp_path / "tiny.txt", "I came. I saw.\nI conquered.", "Was it so?", "A third one!")
     manifest = shard(tmp_path, text, splitter="sentencex")
-    folder = tmp_path / "sharded" / "c"
-    of_shard = {
-        name: (folder / f"{name}.txt").read_text()
-        for name in ("training/c_training_00000", "training/c_training_00001", "test/c_test_00000")
+    assert shards_in(tmp_path) == {
+        "c_training_00000.txt": "I came.\nI saw.\nI conquered.\n\n",
+        "c_training_00001.txt": "A third one!\n\n",
+        "c_test_00000.txt": "Was it so?\n\n",
     }
-    assert list(of_shard.values()) == ["I came.\nI saw.\nI conquered.\n\n", "A third one!\n\n", "Was it so?\n\n"]
-    assert manifest.kind == "text shards"
     assert manifest.made_with == {
-        "inputs": [{"bytes": 55, "sha256": sha256_of(text)}],
-        "splitter": "sentencex",
-        "language": "en",
-        "keep_duplicates": False,
-        "test_fraction": 0.1,
-        "shards": 2,
+        "inputs": [{"bytes": text.stat().st_size, "sha256": sha256_of(text)}],
+        "splitter": "sentencex", "language": "en", "keep_duplicates": False, "test_fraction": 0.1, "shards": 2,
         "test_shards": 1,
-    }
-    assert list(manifest.files) == [f"{name}.txt" for name in of_shard]
-    first = folder / "training" / "c_training_00000.txt"
+    }  # fmt: skip
+    first = tmp_path / "sharded/c/training/c_training_00000.txt"
     assert manifest.files["training/c_training_00000.txt"] == {
-        "documents": 1,
-        "sentences": 3,
-        "words": 6,
-        "bytes": first.stat().st_size,
-        "sha256": sha256_of(first),
+        "documents": 1, "sentences": 3, "words": 6, "bytes": first.stat().st_size, "sha256": sha256_of(first),
         "crc32c": identify_text(first)[1],
-    }
+    }  # fmt: skip
     assert manifest.counts == {"dropped_empty": 0, "dropped_duplicates": 0}
     assert "sentencex" in manifest.versions
 
 
-def test_with_lines_each_line_becomes_a_sentence(tmp_path: Path) -> None:
-    shard(tmp_path, write(tmp_path / "tiny.txt", THREE_DOCUMENTS), shards=1, test_fraction=0)
-    assert shards_in(tmp_path) == {"c_training_00000.txt": "I came. I saw.\nI conquered.\n\nA third one!\n\nWas it so?\n\n"}
-
-
-def test_finished_shards_are_kept_and_other_requests_refused(tmp_path: Path) -> None:
+def test_finished_shards_are_kept_or_repaired_and_other_requests_refused(tmp_path: Path) -> None:
     text = write(tmp_path / "some.txt", *numbered(*range(200)))
     first = shard(tmp_path, text)
-    made = identities(tmp_path / "sharded")
+    made, expected = identities(tmp_path / "sharded"), shards_in(tmp_path)
     (moved := tmp_path / "of another name.txt").write_bytes(text.read_bytes())
     assert shard(tmp_path, moved) == first
-    assert shard(tmp_path, moved, shards=4) == first  # what the default came to
+    assert shard(tmp_path, moved, shards=4) == first  # the default's number
     for choices, message in (
         ({"shards": 2}, "was made with --shards 4, this run has --shards 2"),
         ({"splitter": "sentencex"}, "was made with --splitter lines, this run has --splitter sentencex; choose another --work"),
@@ -200,15 +183,10 @@ def test_finished_shards_are_kept_and_other_requests_refused(tmp_path: Path) -> 
         shard(tmp_path, text)
     assert identities(tmp_path / "sharded") == made
 
-
-def test_what_is_missing_or_has_another_size_is_made_again(tmp_path: Path) -> None:
-    text = write(tmp_path / "some.txt", *numbered(*range(200)))
-    first = shard(tmp_path, text)
-    expected = shards_in(tmp_path)
     folder = tmp_path / "sharded" / "c"
     (folder / "training" / "c_training_00000.txt").unlink()
     os.truncate(folder / "test" / "c_test_00000.txt", 3)
-    assert shard(tmp_path, text) == first
+    assert shard(tmp_path, moved) == first
     assert shards_in(tmp_path) == expected
 
 
@@ -222,35 +200,27 @@ def test_a_wrong_request_is_refused_before_a_shard_is_written(tmp_path: Path) ->
         shard(tmp_path / "one", write(tmp_path / "one.txt", "One."))
     with pytest.raises(BertprepError, match="c: no document in 1 input; expected text, a blank line between"):
         shard(tmp_path / "none", write(tmp_path / "none.txt", "***", "---"))
-    folder = tmp_path / "sharded" / "c"
-    assert [path.name for path in folder.iterdir()] == [".map"]
+    assert [path.name for path in (tmp_path / "sharded" / "c").iterdir()] == [".map"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shards._Sort, "make", None)  # what was sorted is used
         shard(tmp_path, text, shards=299)
-    found = shards_in(tmp_path)
-    assert found == by_definition(numbered(*range(300)), 299, 1, 0.1)
-    assert all(found.values())
+    assert shards_in(tmp_path) == by_definition(numbered(*range(300)), 299, 1, 0.1)
 
 
-def test_a_run_goes_on_when_a_broken_input_is_mended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_resumes_when_a_broken_input_is_repaired(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shards, "PIECE_BYTES", 100)
-    texts = numbered(*range(90))
+    texts, made, make = numbered(*range(90)), [], shards._Sort.make
+    monkeypatch.setattr(shards._Sort, "make", lambda *arguments: (made.append(1), make(*arguments))[1])
     inputs = [tmp_path / f"{n}.parquet" for n in range(3)]
     for n, path in enumerate(inputs):
         pq.write_table(pa.table({"text": texts[30 * n : 30 * n + 30]}), path)
-    whole = inputs[1].read_bytes()
+    content = inputs[1].read_bytes()
     inputs[1].write_bytes(b"PAR1")
     with pytest.raises(BertprepError, match=r"1\.parquet: cannot be read as Parquet"):
         shard(tmp_path, *inputs)
-    made = {path.name for path in tmp_path.rglob(".map/*/sorted/*.arrow")}
-    assert len(made) == 1
-    inputs[1].write_bytes(whole)
-    kept, make = [], shards._Sort.make
-    monkeypatch.setattr(
-        shards._Sort, "make", lambda self, argument, paths: (kept.append(paths), make(self, argument, paths))[1]
-    )
+    inputs[1].write_bytes(content)
     shard(tmp_path, *inputs)
-    assert len(kept) == 2
+    assert len(made) == 4  # the first, the broken one, and then two
     assert shards_in(tmp_path) == by_definition(texts, 4, 1, 0.1)
 
 
@@ -281,20 +251,13 @@ def test_a_killed_run_resumes_with_the_same_bytes(tmp_path: Path, after: int) ->
     assert finished.items() <= identities(tmp_path / "sharded" / "c" / "training").items()
 
 
-def interrupted(root: Path) -> tuple[list[str], Path, Path]:
-    """Return documents, their file, and the folder of what was sorted of them, by a run that was then refused."""
-    texts = numbered(*range(300))
-    text = write(root / "some.txt", *texts)
-    with pytest.raises(UsageError):
-        shard(root, text, shards=1000)
-    (folder,) = (root / "sharded" / "c" / ".map").glob("*/sorted")
-    return texts, text, folder
-
-
 @pytest.mark.parametrize("where", ["text", "hash", "footer"])
-def test_a_damaged_run_is_an_error_never_a_wrong_shard(tmp_path: Path, where: str) -> None:
-    texts, text, folder = interrupted(tmp_path)
-    (run,) = folder.glob("*.arrow")
+def test_a_corrupt_run_is_an_error_never_a_wrong_shard(tmp_path: Path, where: str) -> None:
+    texts = numbered(*range(300))
+    text = write(tmp_path / "some.txt", *texts)
+    with pytest.raises(UsageError):
+        shard(tmp_path, text, shards=1000)
+    (run,) = (tmp_path / "sharded" / "c" / ".map").glob("*/sorted/*.arrow")
     data = bytearray(run.read_bytes())
     hashed = hashlib.sha256(texts[5].encode()).digest()[:16]
     at = {"text": data.index(b"Document 5,"), "hash": data.index(hashed), "footer": len(data) - 12}[where]
@@ -304,7 +267,7 @@ def test_a_damaged_run_is_an_error_never_a_wrong_shard(tmp_path: Path, where: st
         BertprepError, match=r"\.arrow: is damaged \(.*\); remove .*sorted, and the same command makes it again"
     ):
         shard(tmp_path, text, shards=2)
-    shutil.rmtree(folder)
+    shutil.rmtree(run.parent)
     shard(tmp_path, text, shards=2)
     assert shards_in(tmp_path) == by_definition(texts, 2, 1, 0.1)
 
@@ -321,17 +284,16 @@ def test_map_that_is_a_link_is_refused(tmp_path: Path) -> None:
 
 
 def test_memory_is_a_small_part_of_the_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    texts = [f"Document {n}. " * 1000 for n in range(1_400)]
-    text = write(tmp_path / "some.txt", *texts, *texts[:600])
+    texts = [f"Document {n}. " * 1000 for n in range(700)]
+    text = write(tmp_path / "some.txt", *texts, *texts[:300])
     with in_small_pieces(200):
         shard(tmp_path / "first", write(tmp_path / "a few.txt", *texts[:5]))  # which loads modules and kernels
         peaks = []
         for step in (shards._Sort, shards._Merge, shards._Reduce):
-            make = step.make
 
-            def measured(self: Any, argument: Any, paths: Any, make: Any = make) -> Any:
+            def measured(*arguments: Any, make: Any = step.make) -> Any:
                 tracemalloc.reset_peak()
-                entries = make(self, argument, paths)
+                entries = make(*arguments)
                 peaks.append(tracemalloc.get_traced_memory()[1])
                 return entries
 
@@ -344,13 +306,9 @@ def test_memory_is_a_small_part_of_the_text(tmp_path: Path, monkeypatch: pytest.
         finally:
             tracemalloc.stop()
             pa.set_memory_pool(usual)
-    assert manifest.counts["dropped_duplicates"] == 600
-    assert len(peaks) > 100
+    assert manifest.counts["dropped_duplicates"] == 300
+    assert len(peaks) > 40
     assert max(peaks) + pool.max_memory() < text.stat().st_size / 4, f"{max(peaks):,} {pool.max_memory():,}"
-
-
-def counts(documents: int, megabytes: float, **choices: float) -> tuple[int, int]:
-    return count_shards(documents, int(megabytes * 1_000_000), ShardSettings(**choices))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -361,7 +319,7 @@ def counts(documents: int, megabytes: float, **choices: float) -> tuple[int, int
         (249, 12.2, {}, (4, 1)),  # at least 4
         (100_000, 20_000, {}, (1_024, 114)),  # at most 1,024
         (1 << 20, 200_000, {}, (3_125, 347)),  # unless they exceed 64 MB
-        (100_000, 20_000, {"shards": 2_000}, (2_000, 222)),  # or as many as are asked for
+        (100_000, 20_000, {"shards": 2_000}, (2_000, 222)),  # or as requested
         (2, 12, {}, (1, 1)),  # no more than documents
         (4, 12, {}, (3, 1)),
         (9, 120, {}, (8, 1)),
@@ -373,16 +331,12 @@ def counts(documents: int, megabytes: float, **choices: float) -> tuple[int, int
         (12, 1, {"shards": 10, "test_fraction": 0.5}, (10, 2)),  # as far as documents go
     ],
 )
-def test_the_numbers_of_shards(documents: int, megabytes: float, choices: dict[str, float], found: tuple[int, int]) -> None:
-    assert counts(documents, megabytes, **choices) == found
+def test_the_numbers_of_shards(documents: int, megabytes: float, choices: dict[str, Any], found: tuple[int, int]) -> None:
+    assert count_shards(documents, int(megabytes * 1_000_000), ShardSettings(**choices)) == found
 
 
-@given(
-    sizes=st.lists(st.integers(1, 10_000), min_size=1, max_size=50),
-    count=st.integers(1, 50),
-    test_fraction=st.sampled_from([0.0, 0.1, 0.5]),
-)
-def test_every_shard_has_a_document_and_misses_its_part_by_less_than_one(
+@given(st.lists(st.integers(1, 10_000), min_size=1, max_size=50), st.integers(1, 50), st.sampled_from([0.0, 0.1, 0.5]))
+def test_every_shard_has_a_document_and_misses_its_fraction_by_less_than_one(
     sizes: list[int], count: int, test_fraction: float
 ) -> None:
     count = min(count, len(sizes))
@@ -392,9 +346,8 @@ def test_every_shard_has_a_document_and_misses_its_part_by_less_than_one(
     inside = [[size for key, size in zip(keys, sizes, strict=True) if low <= key < high] for low, high in pairwise(bounds)]
     assert all(inside)
     if min(fractions) * sum(sizes) > 2 * max(sizes):
-        assert all(
-            abs(sum(found) - fraction * sum(sizes)) <= max(sizes) for found, fraction in zip(inside, fractions, strict=True)
-        )
+        wanted = [fraction * sum(sizes) for fraction in fractions]
+        assert all(abs(sum(found) - size) <= max(sizes) for found, size in zip(inside, wanted, strict=True))
 
 
 def test_more_documents_than_rows_are_cut_by_their_first_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
