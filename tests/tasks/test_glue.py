@@ -1,6 +1,5 @@
 """GLUE's files and one's own, in cases that a person can check by eye."""
 
-import json
 from itertools import product
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import pytest
 
 from bertprep.config import GlueSettings
 from bertprep.errors import BertprepError, UsageError
-from bertprep.instances import Tokenizer, load_vocabulary
+from bertprep.instances import Tokenizer, Vocabulary, load_vocabulary
 from bertprep.instances.vocabulary import SPECIAL_TOKENS
 from bertprep.records.examples import ClassificationExamples
 from bertprep.tasks import records
@@ -23,23 +22,19 @@ WORDS = [*SPECIAL_TOKENS[1:], "the", "cat", "sat", "a", "dog", "cafe", "Cafe", "
 REVIEWS = own_task("reviews", ["bad", "good"])
 
 
+def vocabulary_in(folder: Path) -> Vocabulary:
+    (path := folder / "vocab.txt").write_text("\n".join(WORDS), encoding="utf-8")
+    return load_vocabulary(path)
+
+
 def examples_of(
-    content: str | bytes,
-    tmp_path: Path,
-    *,
-    task: GlueTask = REVIEWS,
-    split: str = TRAINING,
-    name: str = "train.tsv",
-    seq: int = 12,
-    cased: bool = False,
+    content: str | bytes, tmp_path: Path, *, task: GlueTask = REVIEWS, split: str = TRAINING, name: str = "train.tsv"
 ) -> list[tuple[str, int | float]]:
-    """(tokens without padding, with | where segment 1 begins; label) of each example of a file with this content."""
-    path, vocab = tmp_path / name, tmp_path / "vocab.txt"
+    """Return (tokens without padding, with | where segment 1 begins; label) of each example of a file with this content."""
+    path, vocabulary, seq = tmp_path / name, vocabulary_in(tmp_path), 12
     path.write_bytes(content.encode() if isinstance(content, str) else content)
-    vocab.write_text("\n".join(WORDS), encoding="utf-8")
-    vocabulary = load_vocabulary(vocab)
     file = read_file(path, split, task)
-    examples = make_examples(file.rows, label_ids(file, task), Tokenizer(vocabulary, lower=not cased), vocabulary, seq=seq)
+    examples = make_examples(file.rows, label_ids(file, task), Tokenizer(vocabulary, lower=True), vocabulary, seq=seq)
     shown = []
     for ids, mask, segments, label, real in zip(*examples.arrays, strict=True):
         size = int(mask.sum())
@@ -54,43 +49,35 @@ def examples_of(
     return shown
 
 
-def refusal(content: str | bytes, tmp_path: Path, **more: object) -> str:
-    with pytest.raises(BertprepError) as caught:
-        examples_of(content, tmp_path, **more)  # type: ignore[arg-type]
-    message = str(caught.value)
-    assert "\n" not in message
-    return message.removeprefix(f"{tmp_path}/")
-
-
 ONE = "[CLS] the cat sat [SEP]"
 TWO = "[CLS] the cat [SEP] | a dog [SEP]"
 CASES = {
-    "a text and a label by name": ("text\tlabel\nthe cat sat\tgood\n", ONE, 1),
-    "two texts": ("sentence1\tsentence2\tlabel\nthe cat\ta dog\tgood\n", TWO, 1),
-    "a byte order mark": ("\ufefftext\tlabel\nthe cat sat\tgood\n", ONE, 1),
-    "CRLF": ("text\tlabel\r\nthe cat sat\tgood\r\n", ONE, 1),
-    "a lone CR joins": ("text\tlabel\nthe c\rat sat\tgood\n", ONE, 1),
-    "a quote that is never closed": ('text\tlabel\nthe "cat\tgood\n', '[CLS] the " cat [SEP]', 1),
-    "an empty text_b is none": ("sentence1\tsentence2\tlabel\nthe cat sat\t\tgood\n", ONE, 1),
-    "nor has a text_b without tokens": ("sentence1\tsentence2\tlabel\nthe cat sat\t \u200b\tgood\n", ONE, 1),
-    "an empty text_a stays": ("sentence1\tsentence2\tlabel\n\ta dog\tgood\n", "[CLS] [SEP] | a dog [SEP]", 1),
-    "accents go in lower case": ("text\tlabel\nCAFÉ cafe\u0301s\tgood\n", "[CLS] cafe cafe ##s [SEP]", 1),
-    "NBSP and U+2028 end no line": ("text\tlabel\nthe\u00a0cat\u2028sat\tgood\n", ONE, 1),
-    "a vertical tab vanishes": ("text\tlabel\nthe c\vat sat\tgood\n", ONE, 1),
-    "[MASK] in a text is no mask": ("text\tlabel\n[MASK] the\tgood\n", "[CLS] [UNK] [UNK] [UNK] the [SEP]", 1),
+    "a text and a label by name": ("text\tlabel\nthe cat sat\tgood\n", ONE),
+    "two texts": ("sentence1\tsentence2\tlabel\nthe cat\ta dog\tgood\n", TWO),
+    "a byte order mark": ("\ufefftext\tlabel\nthe cat sat\tgood\n", ONE),
+    "CRLF": ("text\tlabel\r\nthe cat sat\tgood\r\n", ONE),
+    "a lone CR joins": ("text\tlabel\nthe c\rat sat\tgood\n", ONE),
+    "a quote that is never closed": ('text\tlabel\nthe "cat\tgood\n', '[CLS] the " cat [SEP]'),
+    "an empty text_b is none": ("sentence1\tsentence2\tlabel\nthe cat sat\t\tgood\n", ONE),
+    "nor has a text_b without tokens": ("sentence1\tsentence2\tlabel\nthe cat sat\t \u200b\tgood\n", ONE),
+    "an empty text_a stays": ("sentence1\tsentence2\tlabel\n\ta dog\tgood\n", "[CLS] [SEP] | a dog [SEP]"),
+    "accents go in lower case": ("text\tlabel\nCAFÉ cafe\u0301s\tgood\n", "[CLS] cafe cafe ##s [SEP]"),
+    "NBSP and U+2028 end no line": ("text\tlabel\nthe\u00a0cat\u2028sat\tgood\n", ONE),
+    "a vertical tab vanishes": ("text\tlabel\nthe c\vat sat\tgood\n", ONE),
+    "[MASK] in a text is no mask": ("text\tlabel\n[MASK] the\tgood\n", "[CLS] [UNK] [UNK] [UNK] the [SEP]"),
+    "JSON": ('{"id": 3, "sentence1": "the\\ncat\\r\\n", "sentence2": "a\\tdog", "label": "good"}\n', TWO),
 }
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_one_s_own_tsv(case: str, tmp_path: Path) -> None:
-    content, tokens, label = CASES[case]
-    assert examples_of(content, tmp_path) == [(tokens, label)]
+def test_files_of_ones_own(case: str, tmp_path: Path) -> None:
+    content, tokens = CASES[case]
+    assert examples_of(content, tmp_path, name="x.jsonl" if case == "JSON" else "x.tsv") == [(tokens, 1)]
 
 
-def test_one_s_own_json_lines(tmp_path: Path) -> None:
-    content = [{"id": 3, "sentence1": "the\ncat\r\n", "sentence2": "a\tdog", "label": 1}]
-    text = "".join(json.dumps(row) + "\n" for row in content)
-    assert examples_of(text, tmp_path, task=own_task("own", ["0", "1"]), name="x.jsonl") == [(TWO, 1)]
+def test_a_label_in_json_may_be_a_number(tmp_path: Path) -> None:
+    content = '{"text": "the cat sat", "label": 1}\n'
+    assert examples_of(content, tmp_path, task=own_task("own", ["0", "1"]), name="x.jsonl") == [(ONE, 1)]
 
 
 def test_truncation_is_google_s_loop() -> None:
@@ -127,64 +114,40 @@ def test_test_files_have_no_labels(tmp_path: Path) -> None:
     assert examples_of("text\tlabel\nthe cat sat\t?\n", tmp_path, split=SUBMISSION) == [(ONE, 0)]  # not read
 
 
-MISTAKES = {
-    "a column too few": ("text\tlabel\nthe cat\tgood\nthe dog\n", "line 3: has 1 column, expected 2 or more"),
-    "a blank line": ("text\tlabel\nthe cat\tgood\n\n", "line 3: is blank, expected 2 or more columns"),
-    "an unknown label": (
-        "text\tlabel\nthe cat\tgood\nthe dog\tugly\n",
-        "line 3: the label is 'ugly', expected one of bad, good",
+STSB = "\t".join(find_task("stsb").files[TRAINING].columns)
+MISTAKES: list[tuple[str, str | bytes, str]] = [
+    ("tsv", "text\tlabel\nthe cat\tgood\nthe dog\n", "line 3: has 1 column, expected 2 or more"),
+    ("tsv", "text\tlabel\nthe cat\tgood\n\n", "line 3: is blank, expected 2 or more columns"),
+    ("tsv", "text\tlabel\nthe cat\tgood\nthe dog\tugly\n", "line 3: the label is 'ugly', expected one of bad, good"),
+    ("tsv", "text\tlabel\nthe cat\t\n", "line 2: the label is '', expected one of bad, good"),
+    ("tsv", "words\tlabel\nthe cat\tgood\n", "line 1: names no column text_a or sentence1 or text or sentence for the text"),
+    ("tsv", "text\tclass\nthe cat\tgood\n", "line 1: names no column label; it has: text, class"),
+    ("tsv", "text\tsentence\tlabel\na\tb\tgood\n", "line 1: has the columns text and sentence"),
+    ("tsv", "text\tlabel\nthe cat\tgood\nthe\0\tgood\n", "line 3: has a NUL"),
+    ("tsv", b"text\tlabel\nthe cat\tgood\ncaf\xe9\tgood\n", "line 3: byte 0xe9 is not UTF-8"),
+    ("tsv", "", "is empty; expected one example a line"),
+    ("jsonl", '{"text": "a", "label": "bad"}\n{"text": \n', "line 2: is not JSON"),
+    ("jsonl", '{"text": "a", "label": "bad"}\n{"text": 5, "label": "bad"}\n', "line 2: has no text 'text'"),
+    ("jsonl", '{"text": "a", "label": true}\n', "line 1: has no text 'label'"),
+    ("jsonl", '{"text": "\\ud800", "label": "bad"}\n', "line 1: 'text' has half of a surrogate pair"),
+    ("jsonl", '{"text": "\\u0000", "label": "bad"}\n', "line 1: 'text' has a NUL"),
+    ("mrpc", "1\t5\t6\tthe cat\ta dog\n", "line 1: is an example, expected the header Quality\\t#1 ID"),
+    ("cola", "source\tlabel\tstar\tsentence\nx\t1\t\tthe cat\n", "line 1: is a header, and this file of GLUE's has none"),
+    *(
+        ("stsb", f"{STSB}\n0\tg\tf\ty\t1\ts\ts\tthe cat\ta dog\t{score}\n", f"line 2: the score is {score!r}, expected a num")
+        for score in ("5.1", "-1", "nan", "inf", "high", "")
     ),
-    "an empty label": ("text\tlabel\nthe cat\t\n", "line 2: the label is '', expected one of bad, good"),
-    "no text": (
-        "words\tlabel\nthe cat\tgood\n",
-        "line 1: names no column text_a or sentence1 or text or sentence for the text",
-    ),
-    "no label": ("text\tclass\nthe cat\tgood\n", "line 1: names no column label; it has: text, class"),
-    "no header": ("the cat\tgood\n", "line 1: names no column text_a"),
-    "two columns for a text": ("text\tsentence\tlabel\na\tb\tgood\n", "line 1: has the columns text and sentence"),
-    "NUL": ("text\tlabel\nthe cat\tgood\nthe\0\tgood\n", "line 3: has a NUL"),
-    "not UTF-8": (b"text\tlabel\nthe cat\tgood\ncaf\xe9\tgood\n", "line 3: byte 0xe9 is not UTF-8"),
-    "an empty file": ("", "is empty; expected one example a line"),
-}
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("case", MISTAKES)
-def test_a_mistake_in_tsv_is_one_line(case: str, tmp_path: Path) -> None:
-    content, expected = MISTAKES[case]
-    assert expected in refusal(content, tmp_path)
-
-
-JSON_MISTAKES = {
-    "not JSON": ('{"text": "a", "label": "bad"}\n{"text": \n', "line 2: is not JSON"),
-    "a text that is a number": ('{"text": "a", "label": "bad"}\n{"text": 5, "label": "bad"}\n', "line 2: has no text 'text'"),
-    "a label that is true": ('{"text": "a", "label": true}\n', "line 1: has no text 'label'"),
-    "half a surrogate pair": ('{"text": "\\ud800", "label": "bad"}\n', "line 1: 'text' has half of a surrogate pair"),
-    "NUL": ('{"text": "\\u0000", "label": "bad"}\n', "line 1: 'text' has a NUL"),
-}
-
-
-@pytest.mark.parametrize("case", JSON_MISTAKES)
-def test_a_mistake_in_json_lines_is_one_line(case: str, tmp_path: Path) -> None:
-    content, expected = JSON_MISTAKES[case]
-    assert expected in refusal(content, tmp_path, name="train.jsonl")
-
-
-def test_a_published_file_without_its_header_would_lose_an_example(tmp_path: Path) -> None:
-    message = refusal("1\t5\t6\tthe cat\ta dog\n", tmp_path, task=find_task("mrpc"))
-    assert "line 1: is an example, expected the header Quality\\t#1 ID" in message
-
-
-def test_cola_has_no_header(tmp_path: Path) -> None:
-    message = refusal("source\tlabel\tstar\tsentence\nx\t1\t\tthe cat\n", tmp_path, task=find_task("cola"))
-    assert "line 1: is a header, and this file of GLUE's has none" in message
-
-
-@pytest.mark.parametrize("score", ["5.1", "-1", "nan", "inf", "high", ""])
-def test_scores_are_checked(score: str, tmp_path: Path) -> None:
-    line = f"0\tg\tf\ty\t1\ts\ts\tthe cat\ta dog\t{score}\n"
-    header = "\t".join(find_task("stsb").files[TRAINING].columns)
-    message = refusal(f"{header}\n{line}", tmp_path, task=find_task("stsb"))
-    assert f"line 2: the score is {score!r}, expected a number from 0 to 5" in message
+@pytest.mark.parametrize(("kind", "content", "message"), MISTAKES)
+def test_a_mistake_is_one_line(kind: str, content: str | bytes, message: str, tmp_path: Path) -> None:
+    task = find_task(kind) if kind in TASKS else REVIEWS
+    name = f"train.{'tsv' if kind in TASKS else kind}"
+    with pytest.raises(BertprepError) as caught:
+        examples_of(content, tmp_path, task=task, name=name)
+    assert str(caught.value).startswith(f"{tmp_path}/{name}: {message}")
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("labels", [["a"], ["a", "a"], ["a", ""]])
@@ -197,24 +160,17 @@ def test_labels_are_found_in_the_training_file(tmp_path: Path) -> None:
     path = tmp_path / "train.tsv"
     path.write_text("text\tlabel\na\t10\nb\t2\nc\t10\nd\t1\n")
     assert find_labels(read_file(path, TRAINING, REVIEWS)) == ("1", "2", "10")
-
-
-@pytest.mark.parametrize(("name", "line"), [("train.tsv", "b\t\n"), ("train.jsonl", '{"text": "b", "label": ""}\n')])
-def test_an_empty_label_of_a_training_file_is_named_with_its_line(name: str, line: str, tmp_path: Path) -> None:
-    path = tmp_path / name
-    first = "text\tlabel\n" if name.endswith(".tsv") else '{"text": "a", "label": "pos"}\n'
-    path.write_text(first + line)
-    with pytest.raises(BertprepError, match=rf"{name}: line 2: its label is empty, expected a name; fill it in"):
+    path.write_text("text\tlabel\nb\t\n")
+    with pytest.raises(BertprepError, match=r"train\.tsv: line 2: its label is empty, expected a name; fill it in"):
         find_labels(read_file(path, TRAINING, REVIEWS))
 
 
 def test_record_files_hold_so_many_lines_the_header_included(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(records, "EXAMPLES_PER_FILE", 3)
-    path, vocab = tmp_path / "train.tsv", tmp_path / "vocab.txt"
+    path = tmp_path / "train.tsv"
     path.write_text("text\tlabel\n" + "a\tgood\n" * 3 + "dog\tbad\n" * 3)
-    vocab.write_text("\n".join(WORDS), encoding="utf-8")
     file = read_file(path, TRAINING, REVIEWS)
-    source = glue_source({TRAINING: file}, REVIEWS, load_vocabulary(vocab), GlueSettings(seq=8))
+    source = glue_source({TRAINING: file}, REVIEWS, vocabulary_in(tmp_path), GlueSettings(seq=8))
     split = source.splits[TRAINING]
     assert (split.bounds, split.files, source.counts) == ([0, 2, 5, 6], 3, {"training_examples": 6})
     for bounds, labels in (((0, 2), [1, 1]), ((2, 5), [1, 0, 0]), ((5, 6), [0])):

@@ -52,17 +52,18 @@ def test_windows_and_answers(tmp_path: Path, case: str) -> None:
     assert features.dropped == []
 
 
-def test_cased_features_keep_case_and_accents(tmp_path: Path) -> None:
-    context = "The Cafe the Café"
-    asked = question(text="The", answers=[answer(context, "the")])
-    features = features_of(tmp_path, context, asked, training=True, cased=True, seq=12)
-    assert tokens_of(features, 0) == "[CLS] The [SEP] The Cafe the [UNK] [SEP]"
-    assert features[:].start_positions.tolist() == [5]
-
-
-def test_a_question_may_have_no_token(tmp_path: Path) -> None:
-    features = features_of(tmp_path, "x y", question(text=" \u200b\r\n", answers=[answer("x y", "y")]))
-    assert tokens_of(features, 0) == "[CLS] [SEP] x y [SEP]"
+@pytest.mark.parametrize(
+    ("text", "context", "cased", "tokens"),
+    [
+        ("The", "The Cafe the Café", True, "[CLS] The [SEP] The Cafe the [UNK] [SEP]"),
+        (" \u200b\r\n", "x y", False, "[CLS] [SEP] x y [SEP]"),  # a question may have no token
+    ],
+)
+def test_case_and_questions_without_tokens(text: str, context: str, cased: bool, tokens: str, tmp_path: Path) -> None:
+    asked = question(text=text, answers=[answer(context, context.split()[1])])
+    features = features_of(tmp_path, context, asked, training=True, cased=cased, seq=12)
+    assert tokens_of(features, 0) == tokens
+    assert features[:].start_positions.tolist() == [tokens.split().index(context.split()[1])]
 
 
 def test_questions_without_an_answer(tmp_path: Path) -> None:
@@ -80,25 +81,22 @@ def test_questions_without_an_answer(tmp_path: Path) -> None:
     assert rows.start_positions.tolist() == rows.end_positions.tolist() == [0, 0, 0, 6]
 
 
-def test_answers_that_are_not_there_are_dropped_and_named(tmp_path: Path) -> None:
+def test_answers_that_are_not_there_are_dropped_and_of_several_the_first_is_learned(tmp_path: Path) -> None:
     context = "a b \u200b c \u200b\u00a0\u200b"
-    features = features_of(
-        tmp_path, context,
-        question("wrong text", answers=[answer(context, "x", 0)]),
-        question("elsewhere", answers=[answer(context, "c", 0)]),
-        question("vanishes", answers=[answer(context, "\u200b")]),
-        question("vanishes too", answers=[answer(context, "\u200b\u00a0\u200b")]),
-        question("right", answers=[answer(context, "b")]),
-        training=True,
-    )  # fmt: skip
+    answers = {
+        "wrong text": [answer(context, "x", 0)],
+        "elsewhere": [answer(context, "c", 0)],
+        "vanishes": [answer(context, "\u200b")],
+        "vanishes too": [answer(context, "\u200b\u00a0\u200b")],
+        "right": [answer(context, "b"), answer(context, "a")],
+    }
+    questions = [question(name, answers=found) for name, found in answers.items()]
+    features = features_of(tmp_path, context, *questions, training=True)
     assert (features.dropped, features.recovered) == (["wrong text", "elsewhere", "vanishes", "vanishes too"], [])
-    assert [features.data.ids[number] for number in features.order] == ["right"]
-
-
-def test_of_several_answers_the_first_is_learned(tmp_path: Path) -> None:
-    asked = question(answers=[answer("a b c", "b"), answer("a b c", "b c")])
-    rows = features_of(tmp_path, "a b c", asked, training=True)[:]
-    assert (rows.start_positions.tolist(), rows.end_positions.tolist()) == ([4], [4])
+    assert [features.data.ids[index] for index in features.order] == ["right"]
+    assert (features[:].start_positions.tolist(), features[:].end_positions.tolist()) == ([4], [4])
+    with pytest.raises(BertprepError, match="none of its 1 questions has features"):
+        features_of(tmp_path, context, questions[0], training=True)
 
 
 def test_training_examples_are_in_googles_order(tmp_path: Path) -> None:
@@ -123,8 +121,3 @@ def test_the_window_of_most_context(tmp_path: Path) -> None:
     features = features_of(tmp_path, "a b c d e f", question(answers=[answer("a b c d e f", "a")]))
     best = features.max_context(0).astype(int).tolist()
     assert best == [[1, 1, 1, 0, 0, 0], [0, 0, 0, 1, 1, 1]]
-
-
-def test_a_file_without_features_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(BertprepError, match="none of its 1 questions has features"):
-        features_of(tmp_path, "a b", question(answers=[answer("a b", "x", 0)]), training=True)
