@@ -31,6 +31,7 @@ import pyarrow.parquet as pq
 import zstandard
 
 from bertprep.commands.validate import validate
+from bertprep.config import SquadSettings
 from bertprep.errors import BertprepError
 from bertprep.instances import Tokenizer, Vocabulary, generate_instances, load_vocabulary
 from bertprep.records.data_sets import find_records
@@ -41,12 +42,15 @@ from bertprep.sources.listing import check_source, load_listing
 from bertprep.sources.readers import open_stream
 from bertprep.sources.task_files import write_squad
 from bertprep.sources.wikitext import to_prose
+from bertprep.tasks.squad import read_squad
+from bertprep.tasks.squad_features import make_features
 from bertprep.work.layout import LEDGER, LISTING, MANIFEST
 from bertprep.work.ledger import Ledger
 from bertprep.work.manifest import RECORDS, Manifest, read_manifest, sha256_of
 from tests.check.damage import SETTINGS, Examiner, Target, damage, damage_case
 from tests.corpora import clean_document, documents_of
 from tests.golden import GOLDEN
+from tests.tasks.squad_files import answer, question, squad
 
 READ, REFUSED = "read", "refused"
 PACK: Mapping[str, Callable[[bytes], bytes]] = {
@@ -258,6 +262,7 @@ def make_kinds(targets: list[Target], folder: Path) -> dict[str, Kind]:
         "parquet": Kind(tuple(_parquet_files()), damage_parquet, _read_source("parquet", "a.parquet")),
         "arrow": Kind(tuple(_arrow_files()), damage, _read_source("arrow", "a.arrow")),
         "squad": Kind((_squad_file(),), damage_parquet, _read_squad),
+        "squad json": Kind((_SQUAD_JSON,), damage_json, _read_squad_json),
         "manifest": Kind(((data_set / MANIFEST).read_bytes(),), damage_json, _read_manifest(data_set)),
         "marker": Kind((_marker_of(data_set),), damage_json_lines, _read_marker(data_set)),
         "listing": Kind((_LISTING,), damage_json, _read_listing),
@@ -307,6 +312,14 @@ _LISTING = json.dumps(
         ],
     }
 ).encode()
+
+
+_CONTEXT = "One two three."
+_QUESTIONS = [
+    question("x", answers=[answer(_CONTEXT, "two")], is_impossible=False),
+    question("y", answers=[], is_impossible=True),
+]
+_SQUAD_JSON = json.dumps(squad("v2.0", (_CONTEXT, _QUESTIONS))).encode()
 
 
 def _parquet_files() -> Iterator[bytes]:
@@ -420,6 +433,16 @@ def _read_squad(folder: Path, content: bytes, _: random.Random) -> None:
         (parquet / "validation-00000-of-00001.parquet").write_bytes(_squad_file())
     (parquet / "train-00000-of-00001.parquet").write_bytes(content)
     write_squad(parquet, folder, "v1.1")
+
+
+def _read_squad_json(folder: Path, content: bytes, rng: random.Random) -> None:
+    """Read a file, and make the features of what is read."""
+    (path := folder / "train.json").write_bytes(content)
+    (folder / "vocab.txt").write_bytes(_VOCABULARY)
+    training = rng.random() < 0.5
+    data = read_squad(path, "v2.0", training=training)
+    settings = SquadSettings(seq=8, doc_stride=2, max_query=4)
+    assert len(make_features(data, load_vocabulary(folder / "vocab.txt"), settings, training=training)[:]) > 0
 
 
 def _read_manifest(data_set: Path) -> Read:

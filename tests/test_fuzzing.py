@@ -8,7 +8,7 @@ from tests.check.damage import make_targets
 from tests.fuzzing import REFUSED, Kind, make_kinds
 
 CASES = 100
-PLAIN = ["records", "manifest", "marker", "listing", "tokens", "vocabulary", "parquet", "arrow", "squad"]
+PLAIN = ["records", "manifest", "marker", "listing", "tokens", "vocabulary", "parquet", "arrow", "squad", "squad json"]
 PACKED = [f"{name}{packing}" for name in ("text", "json lines", "csv", "dump") for packing in ("", ".gz", ".bz2", ".zst")]
 
 

@@ -1,17 +1,13 @@
 """A file that is not as SQuAD's are is one line, with the file and the question; what is not used is not looked at."""
 
-import copy
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from bertprep.errors import BertprepError
 from bertprep.tasks.squad import SquadData, read_squad
-from bertprep.tasks.squad_features import SquadSettings, make_features
-from tests.tasks.squad_files import answer, question, squad, vocabulary, write
+from tests.tasks.squad_files import answer, question, squad, write
 
 CONTEXT = "a b c"
 RIGHT = [answer(CONTEXT, "b")]
@@ -24,15 +20,6 @@ def read(folder: Path, content: Any, version: str = "v1.1", *, training: bool = 
 def one(**values: Any) -> dict[str, Any]:
     """A file of v1.1 with a single question."""
     return squad("1.1", (CONTEXT, [question(**values)]))
-
-
-def test_columns(tmp_path: Path) -> None:
-    content = squad("v2.0", ("a b c", [question("x", "why", answers=[answer("a b c", "c")], is_impossible=False)]))
-    content["data"][0]["paragraphs"].append({"context": "d", "qas": [question("y", answers=[], is_impossible=True)]})
-    data = read(tmp_path, content, "v2.0")
-    assert (data.contexts, data.ids, data.questions) == (["a b c", "d"], ["x", "y"], ["why", "q"])
-    assert (data.paragraphs.tolist(), data.answers, data.answer_starts.tolist()) == ([0, 1], [["c"], []], [4, -1])
-    assert (len(data), data.version, data.labelled) == (2, "v2.0", True)
 
 
 # The file, and the line that it gives after the file's name, when it is read for training as v1.1.
@@ -80,42 +67,3 @@ def test_evaluation_needs_no_answers(tmp_path: Path) -> None:
         read(tmp_path, both, training=False)
     with pytest.raises(BertprepError, match='question "q1": has no answer; is the file v2'):
         read(tmp_path, one(answers=[]), training=False)
-
-
-def paths_in(content: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """The keys that lead to each value of a parsed file."""
-    children = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
-    return [path, *(deeper for key, child in children for deeper in paths_in(child, (*path, key)))]
-
-
-ODD = [None, True, False, 0, 1, 10**30, 0.5, "", " ", "b", "\u200b", "\ud800", "v2.0", [], {}, [[]]]
-VALUES = st.one_of(st.sampled_from(ODD), st.integers(-9, 9), st.text(max_size=5))
-
-
-@given(data=st.data())
-def test_any_value_anywhere_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
-    """A value of a right file is replaced or removed: what is not refused in one line has features."""
-    questions = [question("x", answers=RIGHT, is_impossible=False), question("y", answers=[], is_impossible=True)]
-    version, training = data.draw(st.sampled_from(["v1.1", "v2.0"])), data.draw(st.booleans())
-    content = copy.deepcopy(squad(version, (CONTEXT, questions[: 1 + (version == "v2.0")]), ("d", [])))
-    *parents, key = data.draw(st.sampled_from(paths_in(content)[1:]))
-    parent: Any = content
-    for each in parents:
-        parent = parent[each]
-    if data.draw(st.booleans()):
-        parent[key] = data.draw(VALUES)
-    else:
-        del parent[key]
-    folder = tmp_path_factory.getbasetemp()
-    refusal = ""
-    try:
-        found = read(folder, content, version, training=training)
-        settings = SquadSettings(seq=8, doc_stride=2, max_query=4)
-        features = make_features(found, vocabulary(folder), settings, training=training)
-    except BertprepError as error:
-        refusal = str(error)
-    if refusal:
-        assert refusal.startswith(f"{folder / 'squad.json'}: ")
-        assert "\n" not in refusal
-    else:
-        assert len(features[:]) == len(features) > 0

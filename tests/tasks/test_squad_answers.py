@@ -108,12 +108,6 @@ def scored(folder: Path, version: str, golds: dict[str, list[str]], odds: dict[s
     return data, SquadPredictions(dict.fromkeys(golds, "a b"), {}, odds if version == "v2.0" else None)
 
 
-def test_scores_of_v1(tmp_path: Path) -> None:
-    data, predictions = scored(tmp_path, "v1.1", {"x": ["c", "b"], "y": ["b c"]}, {})
-    scores = score_answers(data, predictions)  # "a" is an article: "b" against "b", and against "b c"
-    assert scores == {"exact_match": 50.0, "f1": pytest.approx((100 + 200 / 3) / 2)}
-
-
 def test_scores_of_v2_by_threshold(tmp_path: Path) -> None:
     """X and y have answers; at 1.5 only z, which has none, is left blank."""
     data, predictions = scored(tmp_path, "v2.0", {"x": ["b"], "y": ["b"], "z": []}, {"x": -1.0, "y": 1.5, "z": 2.0})

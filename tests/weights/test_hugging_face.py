@@ -10,27 +10,17 @@ import numpy as np
 import pytest
 
 from bertprep.errors import BertprepError
-from bertprep.weights.google_names import Shapes
-from bertprep.weights.hugging_face import Weights, hugging_face_name, read_weights, save_weights
+from bertprep.weights.hugging_face import hugging_face_name, read_weights, save_weights
 from bertprep.weights.safetensors import read_safetensors, write_safetensors
 from tests.trainer.small_runs import WEIGHTS, read_golden
-from trainer.model_config import ModelConfig
 from trainer.tasks import Pretraining
 
-
-@pytest.fixture
-def config() -> ModelConfig:
-    return read_golden()["config"]  # type: ignore[no-any-return]
+SHAPES = Pretraining().variable_shapes(read_golden()["config"])
 
 
-def load_weights(path: Path, shapes: Shapes) -> Weights:
-    return read_weights(path, shapes)
-
-
-def test_theirs_to_ours_and_back(config: ModelConfig, tmp_path: Path) -> None:
-    weights = load_weights(WEIGHTS, Pretraining().variable_shapes(config))
-    theirs = read_safetensors(WEIGHTS)
-    assert list(weights) == list(Pretraining().variable_shapes(config))
+def test_theirs_to_ours_and_back(tmp_path: Path) -> None:
+    weights, theirs = read_weights(WEIGHTS, SHAPES), read_safetensors(WEIGHTS)
+    assert list(weights) == list(SHAPES)
     query = "bert/encoder/layer_1/attention/self/query/kernel"
     np.testing.assert_array_equal(weights[query], theirs[hugging_face_name(query)].T)
     save_weights(tmp_path / "model.safetensors", weights)
@@ -41,33 +31,23 @@ def test_theirs_to_ours_and_back(config: ModelConfig, tmp_path: Path) -> None:
     assert (tmp_path / "model.safetensors").read_bytes()[16:].startswith(b'data__":{"format":"pt"}')
 
 
-def test_old_names_and_copies_are_understood(config: ModelConfig, tmp_path: Path) -> None:
-    """bert-base-uncased on the hub has LayerNorm.gamma, and the decoder's matrix once more."""
+def test_old_names_copies_and_files_of_the_body_alone_are_understood(tmp_path: Path) -> None:
+    """bert-base-uncased has LayerNorm.gamma, and the decoder's matrix once more; sentence-transformers no "bert."."""
+    theirs, expected, path = read_safetensors(WEIGHTS), read_weights(WEIGHTS, SHAPES), tmp_path / "model.safetensors"
     old = {
         re.sub(r"LayerNorm\.weight$", "LayerNorm.gamma", re.sub(r"LayerNorm\.bias$", "LayerNorm.beta", name)): value
-        for name, value in read_safetensors(WEIGHTS).items()
+        for name, value in theirs.items()
     }
     old["cls.predictions.decoder.weight"] = old["bert.embeddings.word_embeddings.weight"]
-    write_safetensors(tmp_path / "old.safetensors", old, {"format": "pt"})
-    expected = load_weights(WEIGHTS, Pretraining().variable_shapes(config))
-    for name, value in load_weights(tmp_path / "old.safetensors", Pretraining().variable_shapes(config)).items():
-        np.testing.assert_array_equal(value, expected[name])
-
-
-def test_a_bert_model_without_heads_has_shorter_names(config: ModelConfig, tmp_path: Path) -> None:
-    """As in the files of sentence-transformers' models."""
-    theirs = {
-        name.removeprefix("bert."): value for name, value in read_safetensors(WEIGHTS).items() if name.startswith("bert.")
-    }
-    assert "embeddings.word_embeddings.weight" in theirs
-    write_safetensors(tmp_path / "model.safetensors", theirs, {"format": "pt"})
-    expected = load_weights(WEIGHTS, Pretraining().variable_shapes(config))
-    weights = read_weights(tmp_path / "model.safetensors", Pretraining().variable_shapes(config), heads=False)
-    assert sorted(weights) == sorted(name for name in expected if name.startswith("bert/"))
-    for name, value in weights.items():
-        np.testing.assert_array_equal(value, expected[name])
+    body = {name.removeprefix("bert."): value for name, value in theirs.items() if name.startswith("bert.")}
+    for content, names in (old, list(expected)), (body, [name for name in expected if name.startswith("bert/")]):
+        write_safetensors(path, content, {"format": "pt"})
+        found = read_weights(path, SHAPES, heads=content is old)
+        assert sorted(found) == sorted(names)
+        for name, value in found.items():
+            np.testing.assert_array_equal(value, expected[name])
     with pytest.raises(BertprepError, match=r"lacks 7 of .*cls\.predictions"):
-        load_weights(tmp_path / "model.safetensors", Pretraining().variable_shapes(config))
+        read_weights(path, SHAPES)
 
 
 def handmade(path: Path, entries: dict[str, Any], data: bytes) -> Path:

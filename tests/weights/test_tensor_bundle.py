@@ -1,7 +1,6 @@
 """Weights come from TensorFlow's checkpoints and go to them unchanged, and what cannot be read is one line."""
 
-import os
-import subprocess
+import runpy
 import sys
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from bertprep.weights.tensor_bundle import MissingTensorFlowError, bundle_files,
 from tests.weights.tensorflow_checkpoints import CHECKPOINT, WEIGHTS
 
 NAME = "bert/pooler/dense/kernel"
-ROOT = Path(__file__).parents[2]
 needs_tensorflow = pytest.mark.tensorflow
 
 
@@ -81,15 +79,16 @@ def test_the_fields_scripts_start_from_what_is_written(tmp_path: Path) -> None:
 
 @needs_tensorflow
 def test_the_conversion_that_the_error_names_gives_the_same_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    prefix = tmp_path / "bert_model.ckpt"
-    write_bundle(prefix, WEIGHTS)
-    monkeypatch.setitem(sys.modules, "tensorflow", None)
-    with pytest.raises(MissingTensorFlowError, match=r"need TensorFlow .*: pip install '\.\[tensorflow\]'") as caught:
-        open_bundle(prefix).__enter__()
-    command = str(caught.value).partition("where it is installed: ")[2]
-    subprocess.run(
-        [sys.executable, *command.split()[1:]], cwd=tmp_path, check=True, env={**os.environ, "PYTHONPATH": str(ROOT)}
-    )
+    write_bundle(prefix := tmp_path / "bert_model.ckpt", WEIGHTS)
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "tensorflow", None)
+        with pytest.raises(MissingTensorFlowError, match=r"need TensorFlow .*: pip install '\.\[tensorflow\]'") as caught:
+            open_bundle(prefix).__enter__()
+    _, _, module, *arguments = str(caught.value).partition("where it is installed: ")[2].split()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setattr(sys, "argv", ["python", *arguments])
+    runpy.run_module(module, run_name="__main__")
     found = read_weights(tmp_path / "model.safetensors", {name: value.shape for name, value in WEIGHTS.items()})
     for name, value in WEIGHTS.items():
         np.testing.assert_array_equal(found[name], value)
