@@ -213,7 +213,7 @@ def read_parquet(location: str, field: str) -> Iterator[str]:
     """Yield the column `field`, row by row; null is an empty document."""
     with open_parquet(location) as file:
         name = find_column(file.schema_arrow, field, location)
-        batches = file.iter_batches(_rows_at_a_time(file, name), columns=[name], use_threads=False)
+        batches = file.iter_batches(_rows_at_a_time(file), columns=[name], use_threads=False)
         yield from column_texts((batch.column(0) for batch in batches), name, field, location)
 
 
@@ -232,14 +232,11 @@ def open_parquet(location: str) -> Iterator[Any]:
         ) from error
 
 
-def _rows_at_a_time(file: Any, column: str) -> int:
-    most = 1
-    for index in range(file.num_row_groups):
-        group = file.metadata.row_group(index)
-        chunks = [group.column(each) for each in range(group.num_columns)]
-        size = sum(chunk.total_uncompressed_size for chunk in chunks if f"{chunk.path_in_schema}.".startswith(f"{column}."))
-        most = max(most, size // max(1, group.num_rows))
-    return int(max(1, min(MAX_ROWS, MAX_DOCUMENT_BYTES // most)))
+def _rows_at_a_time(file: Any) -> int:
+    """Return how many rows a batch may have by the sizes of the row groups; those of columns abort on a damaged footer."""
+    groups = map(file.metadata.row_group, range(file.num_row_groups))
+    most = max((group.total_byte_size // max(1, group.num_rows) for group in groups), default=1)
+    return int(max(1, min(MAX_ROWS, MAX_DOCUMENT_BYTES // max(1, most))))
 
 
 def read_arrow(location: str, field: str) -> Iterator[str]:
