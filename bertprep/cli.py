@@ -88,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run() -> NoReturn:
-    """Entry point of the process. Skips the interpreter's shutdown, which would cost a tenth of a short run."""
+    """Run the program; skips the interpreter's shutdown, a tenth of a short run."""
     os._exit(run_program(main, "bertprep"))
 
 

@@ -1,8 +1,7 @@
-"""What a user can ask for, as frozen dataclasses that are checked when they are built.
+"""The settings that decide the bytes of a file, and nothing else, as frozen dataclasses that are checked when built.
 
-`ShardSettings`, `InstanceSettings`, `Dialect`, and of tasks `SquadSettings` and `GlueSettings` hold everything that decides the
-bytes of a file, and nothing else: they go into the manifest, and two runs with equal settings, text and vocabulary write equal
-files. What does not change the bytes (workers, folders) is an argument of the functions that do the work.
+They go into the manifest: two runs with equal settings, text and vocabulary write equal files. Everything else (workers,
+folders) is an argument of the functions that do the work.
 """
 
 import re
@@ -15,10 +14,7 @@ from bertprep.options import MADE, Settings, option
 
 
 class RecordFormat(str, Enum):
-    """How records are laid out in a file; which features they have is another matter (`records.examples`).
-
-    A format is its name on the command line, in manifests and of the folder that holds its files; `label` is what people call
-    it, `number` what kernels do.
+    """A record file's layout; its value is its name, `label` what people call it, `number` the kernels' id.
 
     >>> f"{RecordFormat.TFRECORD}/{RecordFormat('ofrecord').label}"
     'tfrecord/OFRecord'
@@ -33,7 +29,7 @@ class RecordFormat(str, Enum):
     PARQUET = "parquet", "Parquet", 4  # which is read as the Arrow file that it holds
 
     def __new__(cls, name: str, label: str = "", number: int = 0) -> "RecordFormat":
-        """Make a format equal to its name; with defaults, as type checkers take RecordFormat(name) for a call of this."""
+        """Make a format equal to its name; defaults are for type checkers."""
         record_format = str.__new__(cls, name)
         record_format._value_ = name
         record_format.label, record_format.number = label, number
@@ -85,7 +81,7 @@ class ShardSettings(Settings):
 class InstanceSettings(Settings):
     """How text shards become masked-LM instances: the flags of Google's `create_pretraining_data.py`, and `pairs`.
 
-    Only `dupe` differs from Google's default (10): 5 is what NVIDIA's recipes for the two-phase pretraining use.
+    Only `dupe` differs from Google's default (10): 5 is NVIDIA's.
     """
 
     group: ClassVar[str] = MADE
@@ -136,12 +132,12 @@ class InstanceSettings(Settings):
 
     @property
     def longest(self) -> int:
-        """How many tokens of text a sequence can hold, all but [CLS] and the two [SEP] of a pair, or one."""
+        """Return the tokens of text that a sequence can hold: all but the special ones."""
         return self.seq - (3 if self.has_pairs else 2)
 
     @property
     def made_with(self) -> dict[str, Any]:
-        """What a manifest records: `pairs` only where it is not the default, and only settings that have an effect."""
+        """Return the settings for the manifest, without those that have no effect or, for `pairs`, are default."""
         without = "pairs" if self.has_pairs else "short_seq_prob"
         return {name: value for name, value in asdict(self).items() if name != without}
 
@@ -188,11 +184,7 @@ class GlueSettings(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class Dialect(Settings):
-    """How TFRecords are written for readers that expect another form; the values in them are the same.
-
-    Every reader of OFRecord looks for Google's names, and none decompresses, so OFRecord has only one form. So has Arrow, which
-    is mapped into memory as it is, and Parquet is compressed in any case.
-    """
+    """TFRecord variants: other feature names or compression, with the same values. The other formats have only one form."""
 
     group: ClassVar[str] = MADE
     feature_names: str = option(
@@ -206,7 +198,7 @@ class Dialect(Settings):
 
     @property
     def made_with(self) -> dict[str, str]:
-        """What a manifest records: the non-default settings, so that folders made before there was a choice still match."""
+        """Return the non-default settings for the manifest."""
         return {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
 
     def check_fits(self, formats: tuple[RecordFormat, ...], asked_by: str) -> None:

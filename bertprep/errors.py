@@ -1,7 +1,7 @@
 """The two kinds of errors for users: bad data or a failing machine (exit status 1), a bad request (exit status 2).
 
-Everything that a user can cause is raised as one of these, as one line that says which file, what was expected, what was
-found and what to do. Any other exception is a bug in bertprep and keeps its traceback.
+Each is one line: which file, what was expected, what was found, what to do. Any other exception is a bug and keeps its
+traceback.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _PASSWORD = re.compile(r"(?<=://)[^/?#\s]*:[^/?#\s]*@")
 
 
 class BertprepError(Exception):
-    """Data, files or the machine are not as expected; the command line prints it and exits with status 1."""
+    """Data, files or the machine are not as expected: one line, exit status 1."""
 
     exit_status = 1
 
@@ -39,13 +39,13 @@ def _restore(kind: type[BertprepError], args: tuple[Any, ...], attributes: dict[
 
 
 class UsageError(BertprepError):
-    """The request itself cannot be met, whatever the data; the command line prints it and exits with status 2."""
+    """The request cannot be met, whatever the data: one line, exit status 2."""
 
     exit_status = 2
 
 
 def without_password(text: str) -> str:
-    """Return a message without the user and password of the URLs in it, such as those of an endpoint or a proxy.
+    """Return a message without the user and password of its URLs.
 
     >>> without_password("https://me:secret@s3.example.org/bucket")
     'https://s3.example.org/bucket'
@@ -54,7 +54,7 @@ def without_password(text: str) -> str:
 
 
 def quoted(text: str) -> str:
-    r"""Return what a server or another library says as one line, cut to a length that a message can have.
+    r"""Return text of a server or another library as one line, truncated to fit a message.
 
     >>> quoted("Access\n  denied"), len(quoted("x" * 10_000))
     ('Access denied', 303)
@@ -64,7 +64,7 @@ def quoted(text: str) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    r"""Return what another library's error says, without what follows its first line; its type if it says nothing.
+    r"""Return the first line of another library's error, or its type.
 
     >>> first_line(ValueError("Wrong.\nBecause")), first_line(KeyError())
     ('Wrong', 'KeyError')
@@ -73,11 +73,7 @@ def first_line(error: BaseException) -> str:
 
 
 def explain_system_error(error: OSError) -> BertprepError | None:
-    """Return the one-line error for one of the machine, wherever it occurred; None for one that would be a bug in bertprep.
-
-    Machine errors are the limit on open files, which any file, pipe or process may hit, and any system error about a named
-    file.
-    """
+    """Return the one-line error for one of the machine: too many open files, or any OS error about a file; else None."""
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return BertprepError(f"{error.strerror}: raise the limit (ulimit -n), or take fewer --workers")
     if error.filename is None:

@@ -9,8 +9,7 @@
     settings = read_options(Training, parser.parse_args())
     command_line(settings)                             # ["--seed", "7"], which parses to the same settings
 
-A field is written once: type, default, range and help. From it follow the option, the keyword in Python, the check of both, and
-the check of a manifest (`rules_of`). Fields without `option` are not on the command line.
+From a field follow the option, the keyword in Python, the check of both, and the check of a manifest (`rules_of`).
 """
 
 from __future__ import annotations
@@ -54,13 +53,11 @@ class _Option:
 def option(default: Any, help: str, **more: Any) -> Any:  # noqa: A002 - argparse's name
     """Return a field of a settings dataclass that is also a command-line option.
 
-    `help` gets "(default: ...)" unless it contains that. Optional: the limits of `Rule` (`least`, `above`, `most`, `below`,
-    `choices`, `pattern`, `check`, `words`); `name`, if it differs from the field's, such as "--beta1"; `also`, other spellings,
-    not shown; `metavar`; `const`, the value of an option given without one; `separator` of a list's values in one argument,
-    or `repeated`, an option for each (without either, each value is an argument); `positional`, an argument without a name;
-    `rare`, shown by --help-all alone.
-
-    A bool is a flag: --NAME, or --no-NAME if the default is True. The choices of an `Enum` are its values.
+    `help` gets "(default: ...)" unless it contains that. Limits are those of `Rule` (`least`, `above`, `most`, `below`,
+    `choices`, `pattern`, `check`, `words`). `name` is the option's if it differs; `also` are hidden spellings; `const` is the
+    value of an option without one; `separator` splits a list in one argument, `repeated` makes an option for each, otherwise
+    each value is an argument; `positional` has no name; `rare` is shown by --help-all only. A bool is a flag: --NAME, or
+    --no-NAME if the default is True.
     """
     return field(default=default, metadata=described(help, **more))
 
@@ -73,7 +70,7 @@ def described(help: str, **more: Any) -> dict[str, Any]:  # noqa: A002 - argpars
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """A dataclass whose option fields are checked when it is built; `group` is the heading of its options in --help."""
+    """A dataclass whose option fields are checked when it is built; `group` is their heading in --help."""
 
     group: ClassVar[str] = OPTIONS
 
@@ -177,8 +174,7 @@ def rules_of(settings: type) -> dict[str, Rule]:
 def check_options(settings: Any) -> None:
     """Check the option fields of a new settings dataclass, and convert them to their annotated types.
 
-    Integral values (NumPy's too) become int, other numbers float, lists become tuples; a bool, a text or a fraction is not a
-    whole number. Raises `UsageError` with the option's name for a value that its rule does not allow.
+    Integral values become int, other numbers float, lists tuples. Raises `UsageError` with the option's name.
     """
     for each in _fields(type(settings)):
         object.__setattr__(settings, each.name, each.read(getattr(settings, each.name)))
@@ -190,9 +186,8 @@ def narrowed(settings: type[AnySettings], request: Any) -> AnySettings:
 
 
 def add_options(parser: Any, settings: type, *, without: Collection[str] = ()) -> None:
-    """Add an option for each option field of a settings dataclass, except those in `without`.
-
-    `parser` is a `Parser`, where the options get the headings of their groups, or one of its groups.
+    """Add an option for each option field of a settings dataclass, except those in `without`; a `Parser` adds group
+    headings.
     """
     groups: dict[str, Any] = {}
     for each in sorted(_fields(settings), key=lambda each: GROUPS.index(each.group)):
@@ -237,7 +232,7 @@ def _add_option(parser: Any, each: _Field) -> None:
 
 
 def read_options(settings: type[AnySettings], namespace: argparse.Namespace, **more: Any) -> AnySettings:
-    """Return the settings given by a parsed command line; `more` are fields that are not options, or not of this command."""
+    """Return the settings of a parsed command line; `more` are other fields."""
     found = {each.name: getattr(namespace, each.dest) for each in _fields(settings) if hasattr(namespace, each.dest)}
     given = {each.name: found[each.name] for each in _fields(settings) if found.get(each.name) is not None}
     return settings(**{**given, **more})
@@ -281,8 +276,7 @@ _NEGATIVE_NUMBER = re.compile(r"-\.?\d")
 class Parser(argparse.ArgumentParser):
     """An `argparse.ArgumentParser` whose errors are one line: `PROGRAM: error: ...; COMMAND --help lists the options`.
 
-    An option may be spelled with underscores too. `former` maps options of earlier versions and of other tools to what takes
-    their place. --help-all lists the rare options as well.
+    Underscores in options are accepted. `former` maps options of earlier versions and other tools to their replacements.
     """
 
     def __init__(self, *arguments: Any, former: Mapping[str, str] | None = None, **settings: Any) -> None:
@@ -335,10 +329,7 @@ class Parser(argparse.ArgumentParser):
         return hyphenated + equals + value if is_known else argument
 
     def _check_names(self, arguments: Sequence[str]) -> None:
-        """Reject unknown options first: argparse would complain about the arguments that it takes for their values.
-
-        Each of them is an error of one line, which shows it as it was typed.
-        """
+        """Reject all unknown options first, since argparse would complain about their values."""
         wrong = []
         for argument, following in zip_longest(arguments, arguments[1:], fillvalue=""):
             is_option = (
@@ -425,7 +416,7 @@ def _name(action: argparse.Action) -> str:
 
 
 def near(name: str, there: Iterable[str] | Mapping[str, str]) -> str:
-    """Return a suggestion of a similar name, if there is one; of a mapping, what that name stands for.
+    """Return a suggestion of a similar name, if there is one; of a mapping, its value.
 
     >>> near("--sead", ["--seed", "--seq", "--workers"]), near("--xyz", ["--seed"])
     (', did you mean --seed?', '')

@@ -1,7 +1,7 @@
 """The retries and timeouts of downloads, uploads and object stores.
 
-All times scale with the first wait, a second, or $BERTPREP_RETRY_SECONDS. Between eight tries there are seven waits, 127 s in
-all, before retries are exhausted; a silent server has a timeout of 30 s in each try too, 367 s in all.
+All times scale with the first wait, a second, or $BERTPREP_RETRY_SECONDS. Eight tries with seven waits take 127 s; each try to
+a silent server has a timeout of 30 s.
 """
 
 import os

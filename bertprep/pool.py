@@ -1,11 +1,8 @@
-"""Run one function over many shards in worker processes of this machine; on a cluster `ray_pool` does.
+"""Runs one function over many shards in worker processes of this machine; on a cluster `ray_pool` does.
 
-Tasks are independent and named, and their results are small. Each worker is a process with its own pipe, so
-the run knows which task a worker had when it died: a worker that dies, even of SIGKILL or out of memory, fails the run with the
-name of its task. With one worker, or a store in memory, everything runs in the calling process.
-
-Workers are forked if the system supports it, which takes 2 ms and shares the parent's loaded modules and compiled kernels. Once
-the calling process has used an object store, they are new processes: the store's client has threads, which a fork loses.
+Each worker is a process with its own pipe, so a worker that dies, even of SIGKILL or out of memory, fails the run with the name
+of its task. With one worker everything runs in the calling process. Workers are forked (2 ms) if the OS supports it, unless the
+calling process has used an object store, whose client's threads a fork loses.
 """
 
 import contextlib
@@ -51,10 +48,9 @@ def run(
 ) -> Generator[tuple[str, Result], None, None]:
     """Yield (name, result) of every task as it finishes, in no particular order.
 
-    Tasks are drawn as workers become free, so an iterator of large ones is never far ahead. The first failure stops all workers
-    and is raised: a `BertprepError` unchanged, a dead worker as a `BertprepError` that names the task, any other exception with
-    the worker's traceback. Closing the iterator also stops the workers. With `ClusterWorkers` the function and the tasks must
-    pickle, and a lost node is no failure: see `ray_pool`.
+    Tasks are requested as workers become free. The first failure stops all workers and is raised: a `BertprepError` unchanged,
+    a dead worker as one that names the task, any other exception with the worker's traceback. With `ClusterWorkers` function
+    and tasks must pickle.
     """
     if isinstance(workers, ClusterWorkers):
         yield from workers.run(function, iter(tasks))
@@ -118,7 +114,7 @@ def _run_in_processes(
 
 @contextlib.contextmanager
 def _without_ctrl_c() -> Iterator[None]:
-    """Start processes that Ctrl-C does not reach from their first moment on: it is for the parent, which stops its workers."""
+    """Start processes that ignore Ctrl-C from the start: their parent stops them."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -128,7 +124,7 @@ def _without_ctrl_c() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _without_main() -> Iterator[None]:
-    """Start a new process that does not run the caller's program again, as it would if that is a script without a guard."""
+    """Start a process that does not run the caller's main module again."""
     main, sys.modules["__main__"] = sys.modules["__main__"], types.ModuleType("__main__")
     try:
         yield
@@ -145,10 +141,7 @@ def _give_next(pipe: Any, tasks: Iterator[Task[Any]], at_work: dict[Any, str]) -
 
 
 def _work(function: Callable[[Any], Any], pipe: Any, not_ours: list[Any], folder: str | None = None) -> None:
-    """Work in a worker: receive arguments and send back results until the pipe closes.
-
-    A new process starts in the folder in which the program was started, and works in that of the caller.
-    """
+    """Work in a worker, in the caller's folder: receive arguments and send results until the pipe closes."""
     if folder is not None:
         os.chdir(folder)
     for other in not_ours:

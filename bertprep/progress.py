@@ -1,8 +1,4 @@
-"""Progress of long work: on a terminal a bar with throughput and time left, otherwise plain lines.
-
-Amounts are counted by unit ("records", "MB of text"); the throughput of each is shown. Plain lines come at most every five
-seconds, so the log of a day's run stays readable.
-"""
+"""Progress of long work: on a terminal a bar with throughput and time left, otherwise a line at most every five seconds."""
 
 import sys
 import time

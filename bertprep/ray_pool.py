@@ -1,13 +1,11 @@
 """The cluster executor of `pool.run`: each task is one Ray Core task, on any node, and again on another after a loss.
 
-A task is a pure function of its argument and may run any number of times, two at once too: its file appears whole, with the
-same bytes. So the tasks of lost nodes are run again, each up to `_MAX_LOSSES` times, since Ray says the same where what it
-keeps for a task is lost for ever; a worker that dies alone is more likely killed by its task, so after `_MAX_DEATHS` of them
-the run fails with the task's name. Ray's own retries cannot tell the two apart.
+Tasks are pure functions and may run any number of times. Tasks of lost nodes run again, up to `_MAX_LOSSES` times; a worker
+that dies alone is more likely killed by its task, and fails the run after `_MAX_DEATHS`. Ray's own retries cannot distinguish
+them.
 
-The function, with its vocabulary and settings, goes into the object store once. A worker process unpickles it once and keeps
-it, with the tables that it builds and the compiled kernels, for all further tasks; one whose bertprep differs refuses to work.
-Arguments and results are pickled here, so that both are private copies and not views of read-only shared memory.
+The function, with its vocabulary and settings, goes into the object store once, and each worker process keeps it with its
+tables and kernels. A worker with another bertprep refuses to work.
 """
 
 from __future__ import annotations
@@ -73,7 +71,7 @@ class _Task:
 
 @dataclass(frozen=True)
 class _Order:
-    """What all tasks of a run need: the pickled function, where the run is, and what a worker must be like."""
+    """What all tasks of a run need: the pickled function, its folder, and the required environment."""
 
     function: bytes
     folder: str
@@ -82,15 +80,14 @@ class _Order:
 
 
 class RayWorkers(ClusterWorkers):
-    """Workers of the cluster at $RAY_ADDRESS, whose nodes must see the folder `shared` and have what is `read`."""
+    """Workers of the cluster at $RAY_ADDRESS; their nodes must see the folder `shared` and the paths `read`."""
 
     shared: Path | None
     read: Sequence[Path]
 
     def run(self, function: Callable[[Any], Any], tasks: Iterator[tuple[str, Any]]) -> Generator[tuple[str, Any], None, None]:
-        """Yield (name, result) of every task as it finishes, as `pool.run` does.
-
-        Ray is started or connected to when there is a first task, and left so for the next run: see `close`.
+        """Yield (name, result) of every task as it finishes, like `pool.run`; Ray starts with the first task and stays: see
+        `close`.
         """
         if (first := next(tasks, None)) is None:
             return
@@ -149,9 +146,9 @@ class RayWorkers(ClusterWorkers):
 
 
 def choose_workers(workers: int | None, *, shared: Path | None, read: Iterable[Path]) -> RayWorkers:
-    """Return so many workers, by default as many as the cluster has CPUs; raises `UsageError` where Ray is not installed.
+    """Return this many workers, by default one for each CPU of the cluster.
 
-    Nodes that have another folder of the name `shared` on their disks are refused, and those that lack a path of `read`.
+    Nodes with another folder named `shared`, or without a path of `read`, are refused.
     """
     found = find_spec("ray")  # an import would take a second
     if found is None or found.origin is None:  # any folder of that name is a package without an origin
@@ -164,10 +161,7 @@ def choose_workers(workers: int | None, *, shared: Path | None, read: Iterable[P
 
 @contextlib.contextmanager
 def _mark(shared: Path | None) -> Iterator[tuple[Path, ...]]:
-    """Have a new folder in `shared`, or in the first folder above it that exists: nodes that see it share that.
-
-    There is none where nothing can be written. Those that killed runs of this machine have left are removed.
-    """
+    """Create a marker folder in `shared`, or above it, by which nodes recognize it; removes those of killed runs."""
     with contextlib.ExitStack() as stack:
         mark: tuple[Path, ...] = ()
         if shared is not None:
@@ -178,7 +172,7 @@ def _mark(shared: Path | None) -> Iterator[tuple[Path, ...]]:
 
 
 def close() -> None:
-    """Leave the cluster that a run has joined, or end the one that it has started; a program's own connection stays."""
+    """Leave or end the cluster; a program's own connection stays."""
     global _watch
     if _watch:
         sys.modules["ray"].shutdown()
@@ -188,10 +182,7 @@ def close() -> None:
 
 
 def _start_watch(shown: str) -> subprocess.Popen[bytes]:
-    """Start a shell that prints what has happened when this process ends without `close`.
-
-    Ray ends it without a word, past all of Python, where its node dies, or the head for a minute.
-    """
+    """Start a shell that prints what happened if this process ends without `close`: Ray ends it silently when its node dies."""
     atexit.register(close)
     line = f"{shown}: the Ray head or the node of this machine is lost, or the command was killed"
     command = ["sh", "-c", 'read ended || echo "$0" >&2', f"bertprep: error: {line}; the same command makes what is missing"]
@@ -199,7 +190,7 @@ def _start_watch(shown: str) -> subprocess.Popen[bytes]:
 
 
 def _connect() -> Any:
-    """Return Ray, connected to the cluster at $RAY_ADDRESS, or else to one on this machine that ends with this process."""
+    """Return Ray, connected to $RAY_ADDRESS, or started on this machine."""
     global _watch
     if (there := sys.modules.get("ray")) is not None and there.is_initialized():
         return there
@@ -225,7 +216,7 @@ def _connect() -> Any:
 
 
 def _check_answers(address: str, shown: str) -> None:
-    """Raise `BertprepError` where no Ray head answers at HOST:PORT, for which Ray itself would wait for minutes."""
+    """Raise if no Ray head answers at HOST:PORT, for which Ray would wait for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if address in ("local", "auto"):
         return
@@ -270,7 +261,7 @@ def _retry(ray: Any, task: _Task, error: Exception) -> _Task:
 
 @cache
 def environment() -> dict[str, str]:
-    """Return the versions that decide the bytes of files; nodes where they differ would write other files."""
+    """Return the versions that decide the bytes of files."""
     folder = Path(__file__).parent
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*.py")):
@@ -283,7 +274,7 @@ def environment() -> dict[str, str]:
 
 
 def _shipped() -> Callable[..., bytes]:
-    """Return the function that Ray runs, which is pickled with its code, so that a worker without bertprep can report that."""
+    """Return the function for Ray, pickled with its code: a worker without bertprep can then report that."""
 
     def attend(needed: dict[str, str], key: str, order: list[Any], argument: bytes) -> bytes:
         import ray
@@ -310,7 +301,7 @@ _kept: tuple[str, Callable[[Any], Any], _Order] | None = None
 
 
 def work(key: str, order: list[Any], argument: bytes) -> bytes:
-    """In a worker process, run a task with the function of the order, which is a reference; returns the pickled outcome."""
+    """Run a task in a worker process; return the pickled outcome."""
     from ray import cloudpickle
 
     given = _order_of(key, order)

@@ -1,7 +1,7 @@
 """What a value must be: one check for settings from Python, options from a shell and JSON from a file.
 
-A `Rule` names a type, and a range, choices, a pattern or a function. `read` returns the value as that type. It raises
-`TypeError` for a value of another type and `ValueError` for any other wrong one; the text is what was expected.
+A `Rule` names a type, and a range, choices, a pattern or a function. `read` returns the value as that type, or raises
+`TypeError` or `ValueError` with what was expected.
 """
 
 import math
@@ -21,9 +21,9 @@ _IN_WORDS: dict[type, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """A condition on a value, or with `many` on each value of a list; `words` replaces what follows from the other fields.
+    """A condition on a value, or with `many` on each value of a list; `words` describes it in messages.
 
-    `check` returns the value, or another in its place, and raises `ValueError` for a wrong one.
+    `check` returns the value or a replacement, or raises `ValueError`.
     """
 
     kinds: tuple[type, ...] = (object,)

@@ -1,12 +1,8 @@
 r"""Everything that is printed: results to standard output, everything else to standard error.
 
-Names, tokens and servers' answers come from outside. A terminal would obey their control characters, a bidirectional mark would
-disguise the text, and a newline could forge a line of output. So each of these is shown as an escape such as `\x1b` or
-`\u202e`; letters of all languages stay as they are.
-
-The streams may lead to a full disk, a closed pipe, or nowhere. Results that cannot be written are an error, reported once in
-one line; messages that cannot be written are lost without affecting the command. A stream that was closed at the start (`>&-`)
-gets a descriptor, so that no file can be opened under its number and be written to by mistake.
+Control characters, bidirectional marks and newlines in names, tokens and answers are shown as escapes such as `\x1b`. Results
+that cannot be written are an error, reported once; messages that cannot be written are lost. A stream that was closed at the
+start (`>&-`) gets a descriptor, so that no file is opened under its number.
 """
 
 from __future__ import annotations
@@ -140,7 +136,7 @@ def exit_status(command: Callable[[], int | None], program: str, *, interrupted:
 
 
 def run_program(main: Callable[[], int], program: str) -> int:
-    """Run the command of a process; returns its exit status, which is 1 if its results could not be written."""
+    """Run the command of a process; returns its exit status, 1 if its results could not be written."""
     say_warnings()
     _open_closed()
     sys.stdout = _writer(_Results(_OUTPUT, "wb", closefd=False), sys.stdout)

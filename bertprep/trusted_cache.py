@@ -3,8 +3,8 @@
     $BERTPREP_CACHE/kernels, else bertprep/kernels in $XDG_CACHE_HOME or ~/.cache; where that cannot be used:
     bertprep-UID/kernels in the OS's folder for temporary files
 
-What is in a cache is code that the next process runs. So folder and file must be this user's or root's and not writable for
-others, and the file must have its checksum; anything else is left alone, and compiled again.
+Folder and file must be this user's or root's and not writable for others, and the file must have its checksum; anything else is
+compiled again.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from bertprep.terminal import say
 
 
 def cached(name: str, compile_it: Callable[[], bytes]) -> bytes:
-    """Return the code kept under this name, or compile and keep it: of several processes one, while the others wait."""
+    """Return the code stored under this name, or compile and store it; other processes wait."""
     folder = own_folder("kernels")
     if folder is None:
         return compile_it()
@@ -40,7 +40,7 @@ def cached(name: str, compile_it: Callable[[], bytes]) -> bytes:
 
 
 def own_folder(name: str) -> Path | None:
-    """Return a folder of the cache, made if it is missing; None, with a line, where there is none that is safe."""
+    """Return a folder of the cache, created if missing; None, with a line, if there is no safe one."""
     trouble = ""
     for above in (_usual_folder, _temporary_folder):
         try:

@@ -1,8 +1,6 @@
 """Checks untrusted input at the point of entry: names that become paths, JSON, and the values in it.
 
-Manifests, ledgers, listings, the Hub's answers and model configurations come from archives, mirrors and shared folders. The
-rest of bertprep relies on `check_name`, `parse_json` and `check_values`, which raise a one-line `ValueError`; the reader of the
-file adds its path. Unknown keys are ignored, so files of later versions stay readable.
+`check_name`, `parse_json` and `check_values` raise a one-line `ValueError`; the reader adds its path. Unknown keys are ignored.
 """
 
 import json
@@ -31,9 +29,7 @@ PLAIN_PATH = re.compile(r"(?:[\w-]{1,99}/)?[\w-]{1,99}(?:\.(?:txt|tfrecord|arrow
 
 
 def check_name(name: object) -> str:
-    """Return a name that a file in a folder of bertprep may have; raises `ValueError` for any other.
-
-    Allowed are printable characters without a separator; not `.` or `..`, nor a name of bertprep's own files in any case.
+    """Return a file name that bertprep may use: printable, without a separator; not `.` or `..`, nor one of bertprep's own.
 
     >>> check_name("train-00000-of-00041.parquet")
     'train-00000-of-00041.parquet'
@@ -65,14 +61,14 @@ def check_path(path: object) -> str:
 
 
 def check_corpus(name: object) -> str:
-    """Return the name of a corpus, which is part of file and folder names: letters, digits, "_", "-" and "."."""
+    """Return the name of a corpus: letters, digits, "_", "-" and "."."""
     if not isinstance(name, str) or not _CORPUS.fullmatch(name) or len(name.encode()) > MAX_NAME_BYTES - 64:
         raise ValueError(f"{_shown(name)} is not the name of a corpus, of letters, digits, '_', '-' and '.'")
     return check_name(name)
 
 
 def read_bounded(path: Path, most_bytes: int = MAX_JSON_BYTES) -> bytes:
-    """Return the bytes of a regular file; raises `OSError` as `open` does, `ValueError` for anything else or a larger one."""
+    """Return the bytes of a regular file; raises `ValueError` for anything else or a larger one."""
     if hasattr(path, "read_bounded"):  # of an object store
         content: bytes = path.read_bounded(most_bytes)
         return content
@@ -90,7 +86,7 @@ def read_bounded(path: Path, most_bytes: int = MAX_JSON_BYTES) -> bytes:
 
 
 def parse_json(data: bytes) -> Any:
-    """Parse JSON in UTF-8; raises `ValueError` if it is invalid, or has repeated keys, NaN, Infinity or too many levels.
+    """Parse JSON in UTF-8; raises `ValueError` for repeated keys, NaN, Infinity or too many levels, too.
 
     >>> parse_json(b'{"seq": 128}')
     {'seq': 128}
@@ -179,7 +175,7 @@ def check_values(
 
 
 def hold_all(rows: Collection[Any], rules: Mapping[str, Rule], needed: tuple[str, ...]) -> bool:
-    """Return whether `check_values` accepts all of many objects, in a fraction of the time: each value with its like."""
+    """Return whether `check_values` accepts many objects, checking each value with its like: much faster."""
     if {*map(type, rows)} - {dict} or not all(name in row for row in rows for name in needed):
         return False
     columns = ((rule, [row[name] for row in rows if name in row]) for name, rule in rules.items())

@@ -1,7 +1,6 @@
-"""gzip, bzip2 and Zstandard as streams: with any number of members, in bounded memory, and strict to the last byte.
+"""gzip, bzip2 and Zstandard as streams: any number of members, bounded memory, strict to the last byte.
 
-isal reads gzip, pyarrow the others: unlike the bz2 module and zstandard they take neither a truncated archive for a complete
-one nor garbage after it for its end. An empty file is an error too.
+isal reads gzip, pyarrow the others: unlike Python's modules they accept neither truncated archives nor trailing garbage.
 """
 
 import io
@@ -21,7 +20,7 @@ class BrokenArchiveError(Exception):
 def decompress(raw: BinaryIO, compression: str) -> BinaryIO:
     """Return a stream of the decompressed bytes of `raw`; compression is one of `COMPRESSIONS` or ''.
 
-    Reading it raises `EOFError` for a truncated gzip file, `BrokenArchiveError` for any other archive that is not complete.
+    Reading it raises `EOFError` for a truncated gzip file, `BrokenArchiveError` for any other incomplete archive.
     """
     return cast(BinaryIO, io.BufferedReader(_Archive(raw, compression), BUFFER_BYTES)) if compression else raw
 

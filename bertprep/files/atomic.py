@@ -1,12 +1,9 @@
 """Files that get their final name only when they are complete: temporary name, fsync, rename.
 
-The temporary name, `NAME.1f2e3d4c.tmp`, is the writer's own: several processes may write one file at once, and the last to
-finish wins. The file is always newly created, never through a link, so nothing that somebody else put there is written to or
-read. Its writer holds a lock on it, which the OS releases when the writer dies, however it dies: that distinguishes leftovers
-of killed runs, which the next writer of the file removes, from files being written.
+The temporary name, `NAME.1f2e3d4c.tmp`, is the writer's own, and its writer holds a lock on it, which the OS releases when it
+dies: so the next writer can remove leftovers of killed runs. The file is always newly created, never through a link.
 
-A file of a store is written to an unnamed file of this machine, and its object then in one go, so a killed writer leaves
-nothing.
+A file of a store is written to an unnamed local file and then uploaded at once.
 """
 
 import errno
@@ -34,7 +31,7 @@ _PAGE_BYTES = 4096
 
 
 def explain_write_error(path: Path, error: OSError) -> BertprepError:
-    """Return the error for a failed write: which file, why, how much space is free, and what to do."""
+    """Return the error for a failed write: file, reason, free space, and what to do."""
     why = error.strerror or str(error)
     if isinstance(path, ObjectPath):
         return BertprepError(f"{path}: cannot be written: {why}")
@@ -64,8 +61,8 @@ def _not_a_folder(path: Path) -> str | None:
 class AtomicFile:
     """A binary file being written; `write` takes any buffer and writes all of it.
 
-    A `direct` file bypasses the page cache if the OS supports it, which takes a third of the CPU time: writes of whole pages
-    from page-aligned memory, which should be large. Other writes, such as the end of a file, go through the cache.
+    A `direct` file bypasses the page cache if possible, for a third of the CPU time: writes of complete pages from
+    page-aligned, large memory. Other writes go through the cache.
     """
 
     def __init__(self, path: Path, *, direct: bool = False, mode: int = 0o666, syncs_folder: bool = True) -> None:
@@ -108,9 +105,8 @@ class AtomicFile:
         self._close()  # which ends the lock, so not before the file has its name
 
     def commit_new(self, *, syncs: bool = True) -> bool:
-        """Give the file its name if there is none of that name; return whether there was none.
-
-        A file system without hard links may replace one that another process has written in the same moment.
+        """Give the file its name if that is free; return whether it was. Without hard links it may replace one written
+        meanwhile.
         """
         if syncs:
             os.fsync(self._descriptor)
@@ -140,7 +136,7 @@ class AtomicFile:
 
 
 class ObjectFile(AtomicFile):
-    """An object being written: to an unnamed file of this machine, hashed on the way, and put into the store at the end."""
+    """An object being written: to an unnamed local file, hashed on the way, and uploaded at the end."""
 
     path: ObjectPath
 
@@ -156,7 +152,7 @@ class ObjectFile(AtomicFile):
         self.size_bytes += self._unnamed.write(view)
 
     def commit(self) -> None:
-        """Put the bytes into the store; raises `BertprepError` if another object is there, unless that is to be replaced."""
+        """Upload the bytes; raises `BertprepError` if another object exists, unless that is to be replaced."""
         self._unnamed.flush()
         # not closed here: obstore may hold it for a moment longer, and it goes with the last who does
         data = mmap.mmap(self._unnamed.fileno(), 0, access=mmap.ACCESS_READ) if self.size_bytes else b""
@@ -172,10 +168,9 @@ def atomic_file(
 ) -> Iterator[AtomicFile]:
     """Write `path` atomically; a new file has the permissions `mode`, less the umask.
 
-    A local file replaces a previous one. An object of a store is replaced only with `replace`: without, one with the same bytes
-    is success, and another a `BertprepError`. With `tidies` leftovers of this name are removed, which takes a listing of the
-    folder, and the folder is synced: a ledger does both once. Raises `BertprepError` if a write fails or the name is that of a
-    device. On any exception nothing is left, and a previous file of that name is untouched.
+    A local file replaces a previous one. An object is replaced only with `replace`; otherwise one with the same bytes is
+    success, another a `BertprepError`. With `tidies` leftovers of this name are removed and the folder is synced. On any
+    exception nothing is left, and a previous file is untouched.
     """
     written = disk_folder() / path.name if isinstance(path, ObjectPath) else path
     file: AtomicFile | None = None
@@ -201,10 +196,9 @@ def atomic_file(
 
 
 def create_file(path: Path, data: bytes, *, syncs: bool = True) -> bool:
-    """Write a small file, complete, if there is none of that name; return whether there was none.
+    """Write a small complete file unless the name exists; return whether it was created.
 
-    Without `syncs` a power cut may empty or remove it. Raises `BertprepError` if the write fails. Other processes may remove
-    the folder meanwhile; it is made again.
+    Without `syncs` a power cut may empty or remove it. A folder that is removed meanwhile is created again.
     """
     if isinstance(path, ObjectPath):
         try:
@@ -229,10 +223,9 @@ def create_file(path: Path, data: bytes, *, syncs: bool = True) -> bool:
 
 @contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
-    """Yield a new folder to fill, which appears as `path` when the block ends; if the block fails, nothing is left of it.
+    """Yield a new folder, which appears as `path` when the block ends; if it fails, nothing is left.
 
-    Raises `BertprepError` if that fails, or something else has the name by then, and for a URL: a store has no folders that
-    could appear at once.
+    Raises `BertprepError` for a URL: a store has no folders.
     """
     if isinstance(path, ObjectPath):
         raise BertprepError(f"{path}: a whole folder appears at once, which no store can do; name a folder of this machine")
@@ -248,10 +241,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def temporary_folder(path: Path) -> Iterator[Path]:
-    """Yield a new folder next to `path`, removed when the block ends; a leftover of a killed run is removed first.
-
-    It is always one of this machine: for a URL it is next to other temporary files.
-    """
+    """Yield a new folder next to `path`, removed when the block ends; for a URL, next to other temporary files."""
     if isinstance(path, ObjectPath):
         path = disk_folder() / f"bertprep-{os.geteuid()}-{path.name}"
     try:
@@ -268,7 +258,7 @@ def temporary_folder(path: Path) -> Iterator[Path]:
 
 
 def remove_folder(path: Path) -> None:
-    """Remove a folder and what is in it, as far as that is possible; a link is left alone."""
+    """Remove a folder as far as possible; a link is left alone."""
     if isinstance(path, ObjectPath):
         object_store.delete_all(path, object_store.tree(path))
     else:
@@ -321,10 +311,7 @@ def is_still(path: Path, descriptor: int) -> bool:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove unfinished files of killed runs in `folder` and below; those of running ones are left alone.
-
-    A store never has any.
-    """
+    """Remove unfinished files of killed runs in `folder` and below."""
     if not isinstance(folder, ObjectPath):
         for parent, folders, files in os.walk(folder):  # rglob fails in Python 3.11 where another run removes a folder
             for name in filter(_TEMPORARY.fullmatch, (*folders, *files)):

@@ -23,7 +23,7 @@ class FreeSpace:
 
 
 def free_space(needed_bytes: Mapping[Path, int]) -> list[FreeSpace]:
-    """Return the space on each file system on which these folders are, or will be; a store has no end of it."""
+    """Return the space on each file system of these folders, which may not exist yet; a store's is infinite."""
     needs: dict[int, tuple[Path, int]] = {}
     for folder, size_bytes in needed_bytes.items():
         if is_object(folder):

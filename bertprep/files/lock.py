@@ -1,7 +1,4 @@
-"""One writer at a time: a lock on a file, which the system releases when its holder dies, however it dies.
-
-What the ledger of `bertprep.work` binds needs none.
-"""
+"""One writer at a time: a lock on a file, which the OS releases when its holder dies."""
 
 import fcntl
 import os
@@ -19,11 +16,10 @@ LOCK = ".lock"
 
 @contextmanager
 def locked(folder: Path, name: str = LOCK, *, wait: bool = False) -> Iterator[None]:
-    """Hold the lock `name` of `folder`, which is created if it is missing.
+    """Hold the lock `name` of `folder`, which is created if missing.
 
-    If another run holds the lock, raises `BertprepError`, or with `wait` prints a line and waits. A store has no locks. What
-    makes data needs none there, since whatever two runs write at once is the same, and written once; a training run does, and
-    must not be started twice.
+    If another run holds it, raises `BertprepError`, or with `wait` prints a line and waits. A store has no locks: data is
+    written once there, but a training run must not be started twice.
     """
     if is_object(folder):
         yield
@@ -41,7 +37,7 @@ def locked(folder: Path, name: str = LOCK, *, wait: bool = False) -> Iterator[No
 
 
 def _open_locked(path: Path, *, wait: bool) -> int:
-    """Return a descriptor of `path` that holds its lock; the holder before may remove the file and its folder."""
+    """Return a descriptor of `path` that holds its lock; a previous holder may remove the file."""
     taken = f"{path.parent}: another run is writing here"
     while True:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,9 +1,7 @@
-"""Objects of a store as files of this machine: a data set is fetched before it is read, a task's own file when it is opened.
+"""Objects of a store as local files: a data set is fetched before it is read, a task's own file when it is opened.
 
-`fetch` downloads a set in parallel to $BERTPREP_OBJECT_CACHE (else bertprep/objects in $XDG_CACHE_HOME or ~/.cache), which
-should be on a disk of this machine; a set that does not fit there is refused before its first byte. A copy is named for the URL
-and the version of its object, so an object that has changed is downloaded again. All processes of a user share the folder;
-copies that nobody has used for a week go with the next download, and the whole folder may be deleted at any time.
+`fetch` downloads a set in parallel to $BERTPREP_OBJECT_CACHE (else bertprep/objects in $XDG_CACHE_HOME or ~/.cache), for all
+processes of a user. A copy is named for the URL and the object's version; copies unused for a week are removed.
 """
 
 from __future__ import annotations
@@ -53,10 +51,9 @@ def cache_folder() -> Path:
 
 
 def fetch(files: Mapping[Path, str | None]) -> None:
-    """Download the objects among these files that have no copy yet; each must have the sha256 given, if one is.
+    """Download the objects among these files that have no copy yet; each must have the given sha256, if any.
 
-    Raises `BertprepError` where they do not fit on the disk, before anything is downloaded; where one has another sha256; and
-    where the store or the disk fails. Of several processes that want the same files one downloads, and the others wait.
+    Raises `BertprepError` before anything is downloaded if they do not fit the disk. Other processes wait for the same files.
     """
     objects = sorted(_in_threads(ObjectPath.with_status, [path for path in files if isinstance(path, ObjectPath)]))
     if all(map(_is_here, objects)):
@@ -73,7 +70,7 @@ def fetch(files: Mapping[Path, str | None]) -> None:
 
 
 def local_copy(path: Path) -> Path:
-    """Return a file of this machine with the bytes of `path`, only to be read: a local path itself, of an object its copy."""
+    """Return a local file with the bytes of `path`, read-only: itself, or an object's copy."""
     if not isinstance(path, ObjectPath):
         return path
     path = path.with_status()
@@ -82,7 +79,7 @@ def local_copy(path: Path) -> Path:
 
 
 def open_local(path: Path) -> BufferedReader:
-    """Open a file of this machine with the bytes of `path`; those of an object without a copy are gone when it is closed."""
+    """Open a local file with the bytes of `path`; those of an object without a copy are gone when it is closed."""
     if not isinstance(path, ObjectPath):
         return path.open("rb")
     path = path.with_status()
@@ -90,7 +87,7 @@ def open_local(path: Path) -> BufferedReader:
 
 
 def kept_about(path: Path) -> Path:
-    """Return the file of the cache for what was found out about an object or a folder of a store."""
+    """Return the cache file for an index of an object or folder of a store."""
     return cache_folder() / f"about-{_digest([str(path)])}"
 
 
@@ -136,10 +133,7 @@ def _check_space(folder: Path, missing: Sequence[ObjectPath]) -> None:
 
 
 def _in_threads(work: Callable[[ObjectPath], ObjectPath], paths: Sequence[ObjectPath]) -> Iterator[ObjectPath]:
-    """Yield what `work` returns for each path, as it comes; whatever ends the loop ends the threads after their current paths.
-
-    They are daemons, so that Ctrl-C does not wait for a silent store, as it would with an executor.
-    """
+    """Yield what `work` returns for each path; threads are daemons, so that Ctrl-C does not wait for a silent store."""
     waiting, done = list(reversed(paths)), SimpleQueue[ObjectPath | BaseException]()
 
     def take() -> None:

@@ -1,13 +1,11 @@
 """Objects of S3, Google Cloud Storage, Azure and compatible stores: read, listed, and written once.
 
-A store has no rename and no lock, but a write is whole or not there, and "only if there is none" is a condition that it checks
-itself. So a file is one such write, with its sha256 in the object's metadata: the second writer of a file finds that it is
-there, compares the checksums, and equal ones are success, also for its own write whose answer was lost. An object is looked for
-before it is written, because some stores refuse the condition or ignore it: there, of two writers in the same moment the last
-wins, and so it is with objects above a gigabyte, which go up in parts.
+A store has no rename and no lock, but an upload is atomic, and "only if there is none" is a condition. So a file is one upload
+with its sha256 in the metadata; a second writer compares checksums, and equal ones are success, also for its own upload whose
+answer was lost. Objects are looked for first, since some stores ignore the condition; there, and above a gigabyte (multipart),
+the last of simultaneous writers wins.
 
-obstore retries requests that fail or stall, and takes addresses and credentials from the environment (AWS_ACCESS_KEY_ID,
-AWS_ENDPOINT_URL, GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_NAME ...). It is imported when a URL is used.
+obstore retries requests, and takes addresses and credentials from the environment. It is imported when a URL is used.
 """
 
 from __future__ import annotations
@@ -75,7 +73,7 @@ _memory: dict[str, Any] = {}
 
 @dataclass(frozen=True)
 class Status:
-    """What a store tells of an object, or that a name is that of a folder."""
+    """A store's metadata of an object, or that a name is a folder."""
 
     size_bytes: int = 0
     modified_ns: int = 0
@@ -85,12 +83,12 @@ class Status:
 
     @property
     def version(self) -> str:
-        """Equal in a listing and in an answer of the object itself, until the object changes."""
+        """Identifies a version of the object, in listings and answers alike."""
         return self.etag.removeprefix("W/").strip('"') if self.etag else str(self.modified_ns)
 
 
 def in_use() -> bool:
-    """Return whether this process has used a store; a fork of it cannot use one, since obstore's threads do not survive it."""
+    """Return whether this process has used a store; a fork cannot use one, since obstore's threads do not survive it."""
     return bool(_stores)
 
 
@@ -138,9 +136,8 @@ def inside(path: ObjectPath) -> dict[str, Status]:
 
 
 def tree(path: ObjectPath) -> dict[str, Status]:
-    """Return all objects below a folder, by their names relative to it: a request for each thousand.
-
-    An empty one that has the name of a folder marks it, as consoles do, and is left out.
+    """Return all objects below a folder, by relative name: a request for each thousand. Empty objects that mark folders are
+    skipped.
     """
     objects = _call(path, lambda store, key: [each for page in store.list(key or None) for each in page])
     start = len(path.key) + 1 if path.key else 0
@@ -150,7 +147,7 @@ def tree(path: ObjectPath) -> dict[str, Status]:
 
 
 def read(path: ObjectPath, most_bytes: int | None = None) -> tuple[Status, bytes | None]:
-    """Return the status of an object, and its bytes if there are at most so many, by default those of a block: one request."""
+    """Return the status of an object, and its bytes if there are at most so many, in one request."""
     most = BLOCK_BYTES if most_bytes is None else most_bytes
 
     def get(store: Any, key: str) -> tuple[Status, bytes | None]:
@@ -172,9 +169,9 @@ def read_head(path: ObjectPath, size_bytes: int) -> bytes:
 
 
 def read_range(path: ObjectPath, start: int, size_bytes: int, status: Status | None = None) -> bytes:
-    """Return so many bytes of an object from byte `start` on, fewer where it ends; raises `FileNotFoundError`.
+    """Return so many bytes from byte `start` on, fewer at the end.
 
-    With a `status` raises `BertprepError` where the object was replaced or removed since it had that.
+    With a `status` raises `BertprepError` if the object has changed since.
     """
     from obstore.exceptions import PreconditionError
 
@@ -200,10 +197,7 @@ def read_range(path: ObjectPath, start: int, size_bytes: int, status: Status | N
 
 
 def download(path: ObjectPath, status: Status, file: Any = None) -> str:
-    """Read the object that has this status, a request for each block, and write it to a file, if one is given.
-
-    Returns its sha256; raises as `read_range` does.
-    """
+    """Read the object with this status block by block, write it to a file if given, and return its sha256."""
     if status.is_folder:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     digest = hashlib.sha256()
@@ -223,10 +217,9 @@ def lost(path: ObjectPath) -> BertprepError:
 
 
 def put(path: ObjectPath, data: Any, sha256: str | None = None, *, replace: bool = False) -> bool:
-    """Write an object whole, from a buffer; returns whether it is new.
+    """Upload an object from a buffer; return whether it is new.
 
-    False is for one that is there already with these bytes; another one raises `AnotherObjectError`, or with `replace` is
-    replaced. `sha256` is that of the bytes, where the caller knows it.
+    False: it exists with these bytes. Another one raises `AnotherObjectError`, or is replaced with `replace`.
     """
     from obstore.exceptions import AlreadyExistsError
 
@@ -263,7 +256,7 @@ def put(path: ObjectPath, data: Any, sha256: str | None = None, *, replace: bool
 
 
 def _sha256_there(path: ObjectPath) -> str | None:
-    """Return the sha256 of the object that is there, from its metadata or else its bytes; None if there is none."""
+    """Return the sha256 of the existing object, from its metadata or bytes; None if there is none."""
     try:
         status = look(path)
         if status.sha256 and re.fullmatch("[0-9a-f]{64}", status.sha256):
@@ -293,7 +286,7 @@ def delete(path: ObjectPath) -> None:
 
 
 def delete_all(folder: ObjectPath, names: Collection[str]) -> None:
-    """Remove those of these objects of a folder that are there: of S3 a request for each thousand."""
+    """Remove these objects of a folder, on S3 with a request for each thousand."""
     keys = [(folder / name).key for name in names]
     try:
         if keys:
@@ -304,7 +297,7 @@ def delete_all(folder: ObjectPath, names: Collection[str]) -> None:
 
 
 class AnotherObjectError(BertprepError):
-    """An object of that name is there, with another sha256 than the bytes that were to be written."""
+    """An object of that name exists with another sha256."""
 
 
 class _NoAnswerError(BertprepError):
@@ -316,7 +309,7 @@ class _NotSupportedError(BertprepError):
 
 
 def _below(key: str, path: str) -> bool:
-    """Return whether an object lies below the folder; a folder's own empty object, which consoles make, does not."""
+    """Return whether an object is below the folder, and not its own empty marker."""
     return path not in (key, "") and path.startswith(f"{key}/" if key else "")
 
 
@@ -325,7 +318,7 @@ def _status(meta: Any, sha256: str | None = None) -> Status:
 
 
 def _store(path: ObjectPath, put_bytes: int) -> Any:
-    """Return the client for a bucket; a large write, which is answered only after its last byte, has one that waits longer."""
+    """Return the client for a bucket; large uploads have one with a longer timeout."""
     process, is_large = os.getpid(), put_bytes > BLOCK_BYTES
     name = (process, path.scheme, path.bucket, is_large)
     if name not in _stores:
@@ -360,10 +353,9 @@ def _store(path: ObjectPath, put_bytes: int) -> Any:
 
 
 def _call(path: ObjectPath, action: Callable[[Any, str], Result], *, put_bytes: int = 0, tries: int = _TRIES) -> Result:
-    """Return the result of an action on the bucket's client and the object's key.
+    """Return the result of an action on the bucket's client and the object's key; repeated what obstore does not retry.
 
-    Raises `FileNotFoundError`, obstore's errors about conditions, and for everything else `BertprepError`. obstore retries what
-    it may: not a write that it cannot know to be lost, nor a listing that breaks off. So it is asked three times.
+    Raises `FileNotFoundError`, obstore's errors about conditions, and for everything else `BertprepError`.
     """
     for tried in range(1, tries + 1):
         try:
@@ -376,14 +368,14 @@ def _call(path: ObjectPath, action: Callable[[Any, str], Result], *, put_bytes: 
 
 
 def take(queue: SimpleQueue[Result]) -> Result:
-    """Wait for what a thread puts; in steps, since a signal may wake another thread than this one, or come just before."""
+    """Wait for a thread's result in steps, so that signals take effect."""
     while True:
         with suppress(Empty):
             return queue.get(timeout=1)
 
 
 def _interruptibly(path: ObjectPath, action: Callable[[], Result]) -> Result:
-    """Return the result of an action; Ctrl-C in the main thread takes effect at once, not after all of obstore's retries."""
+    """Return the result of an action; Ctrl-C in the main thread takes effect at once."""
     outcome: SimpleQueue[tuple[Result | None, Exception | None]] = SimpleQueue()
 
     def act() -> None:
@@ -403,7 +395,7 @@ def _interruptibly(path: ObjectPath, action: Callable[[], Result]) -> Result:
 
 
 def _explained(path: ObjectPath, error: Exception) -> Exception:
-    """Return the error to raise for one of obstore's: what happened in one line, and what to do."""
+    """Return a one-line error for one of obstore's."""
     text, _, details = str(error).partition("\nDebug source:")
     found = {key: match[1] for key, pattern in _IN_ERRORS.items() if (match := re.search(pattern, text))}
     status, code = found.get("status", ""), found.get("code", "")

@@ -1,9 +1,7 @@
-"""Paths on this machine or in an object store, used alike: `place("s3://bucket/data")` is a path as `Path("data")` is.
+"""Paths on this machine or in an object store, used alike: `place("s3://bucket/data")` is a path like `Path("data")`.
 
-A local path is a plain `Path`, exactly as fast as ever. A URL is an `ObjectPath`, whose files are objects: `/`, names and
-parents are those of pathlib; `stat`, `iterdir`, `open` and so on ask the store. What needs a file of this machine (a mapping, a
-library of another language) takes it from `files.object_cache`. `os.fspath` of an `ObjectPath` raises, so that no URL is taken
-for the name of a local file.
+A local path is a plain `Path`. A URL is an `ObjectPath` with pathlib's methods. Code that needs a local file (a mapping,
+another library) takes it from `files.object_cache`; `os.fspath` of an `ObjectPath` raises.
 """
 
 from __future__ import annotations
@@ -32,9 +30,9 @@ HEAD_BYTES = 64 << 10
 
 
 def place(text: str | Path) -> Path:
-    """Return the path that a user names: a `Path` for a local one, an `ObjectPath` for the URL of a store.
+    """Return the path that a user names: a `Path`, or an `ObjectPath` for the URL of a store.
 
-    Raises `UsageError` for a URL of another scheme, without a bucket, or with "..", a query, a fragment or control characters.
+    Raises `UsageError` for another scheme, no bucket, "..", a query, a fragment or control characters.
 
     >>> place("data/part-0"), place("file:///data/my%20text.txt")
     (PosixPath('data/part-0'), PosixPath('/data/my text.txt'))
@@ -132,9 +130,8 @@ def is_object(path: PurePath | str) -> bool:
 class ObjectPath(PosixPath):
     """The URL of an object, or of a folder of them, with the methods of `Path`; made by `place`.
 
-    Its parts are "s3:", the bucket and names, so `/`, `name`, `with_name` and equality are pathlib's. A path that `iterdir`,
-    `glob` or `rglob` yields knows what the listing said, and is not asked for again. Errors of the store are
-    `FileNotFoundError` or `BertprepError`.
+    Paths from `iterdir`, `glob` or `rglob` know their status from the listing. Errors are `FileNotFoundError` or
+    `BertprepError`.
     """
 
     _status: Status | None = None
@@ -160,7 +157,7 @@ class ObjectPath(PosixPath):
 
     @cached_property
     def key(self) -> str:
-        """The object's name in its bucket; raises `BertprepError` for a path that joined what no name here may hold."""
+        """Return the object's name in its bucket; raises `BertprepError` for an impossible one."""
         if len(self.parts) < 2 or self.scheme not in SCHEMES:
             raise BertprepError(f"{self}: is not the URL of a store")
         key = "/".join(self.parts[2:])
@@ -193,7 +190,7 @@ class ObjectPath(PosixPath):
         return self
 
     def status(self) -> Status:
-        """Return what the store, or the listing that this path comes from, tells of it; raises `FileNotFoundError`."""
+        """Return the status from the store, or the listing that this path comes from."""
         if self._status:
             return self._status
         if self.key:
@@ -204,7 +201,7 @@ class ObjectPath(PosixPath):
         raise FileNotFoundError(errno.ENOENT, "there is no such object", str(self))
 
     def with_status(self) -> ObjectPath:
-        """Return the path with the status that the object has now, or had in the listing that it comes from."""
+        """Return the path with its status, as of now or of its listing."""
         return self if self._status else self.parent._with(self.name, self.status())
 
     def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
@@ -261,7 +258,7 @@ class ObjectPath(PosixPath):
         return (self._with(name, status) for name, status in inside.items())
 
     def glob(self, pattern: str, **options: Any) -> Iterator[ObjectPath]:  # type: ignore[override]
-        """Yield the objects and folders below that match: one listing, of the folder alone where the pattern is one name."""
+        """Yield matching objects and folders, by one listing."""
         names = pattern.split("/")
         found = {each.name: each for each in self._inside()} if len(names) == 1 and names != ["**"] else self._tree()
         return (path for name, path in found.items() if _matches(name.split("/"), names))
@@ -316,7 +313,7 @@ def _matches(names: list[str], patterns: list[str]) -> bool:
 
 
 def sizes_of(folder: Path, names: Iterable[str]) -> dict[str, int]:
-    """Return the sizes in bytes of those of these files that are there, by name: of a store by one listing."""
+    """Return the sizes in bytes of the existing files among these, by name; of a store by one listing."""
     if isinstance(folder, ObjectPath):
         there = object_store.tree(folder)
         return {name: there[name].size_bytes for name in names if name in there}
@@ -348,7 +345,7 @@ def real_path(path: Path) -> Path:
 
 
 def open_head(path: Path) -> BinaryIO:
-    """Open a file for reading its first bytes: of an object at most the first 64 KiB are there. Does not wait for a FIFO."""
+    """Open a file for reading its first bytes: of an object 64 KiB. Does not wait for a FIFO."""
     if not isinstance(path, ObjectPath):
         return open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
     return io.BytesIO(object_store.read_head(path, HEAD_BYTES))
@@ -365,7 +362,7 @@ def _open(path: ObjectPath) -> BinaryIO:
 
 
 def open_download(path: ObjectPath) -> io.BufferedReader:
-    """Open a file of this machine with the bytes of an object, which has no name and is gone when it is closed."""
+    """Open an unnamed local file with the bytes of an object, gone when closed."""
     folder = disk_folder()
     file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - until its reader closes it
     try:
@@ -383,7 +380,7 @@ def open_download(path: ObjectPath) -> io.BufferedReader:
 
 
 def open_at(path: Path, start: int = 0, *, buffer_bytes: int | None = None) -> io.BufferedReader:
-    """Open a file to be read from byte `start` on; of an object only what is read is downloaded, a buffer at a time."""
+    """Open a file at byte `start`; of an object only the requested parts are downloaded."""
     if isinstance(path, ObjectPath):
         return io.BufferedReader(_RangeReader(path, start), buffer_bytes or object_store.BLOCK_BYTES)
     file = path.open("rb")

@@ -1,8 +1,6 @@
-"""A tokenized shard to instances: the compiled generator, and the arrays that it works on and fills.
+"""A tokenized shard to instances: the compiled generator and its arrays; `reference` is the algorithm to read.
 
-The algorithm is in `bertprep.kernels.generate` and, to be read, in `bertprep.instances.reference`.
-Costs about 0.5 microseconds and 120 bytes an instance of 128 tokens; nothing else grows with the number of rounds. Without
-pairs the tokens do: they are there once for each round, packed, which takes 4 bytes a token and round.
+Costs about 0.5 microseconds and 120 bytes an instance of 128 tokens; full sentences also 4 bytes a token and round.
 """
 
 import math
@@ -28,12 +26,9 @@ class Instances:
     """n masked-LM instances of one shard, as slices of its tokens.
 
     Instance i is [CLS] A [SEP] B [SEP] with A = tokens[slices[i, 0]:][:slices[i, 1]] and B likewise from slices[i, 2:4]. Its
-    masks are those from mask_ends[i - 1] to mask_ends[i]: at mask_positions, counted from [CLS], ascending, mask_replacements
-    stands instead of the token, which is the label; UNCHANGED leaves the token. `order` is that of the records: record k is
-    instance order[k].
-
-    Without pairs instance i is [CLS] A [SEP], the size of B is NO_SEGMENT, which is -1, and `tokens` are those of all rounds,
-    with each [SEP] between documents.
+    masks are those from mask_ends[i - 1] to mask_ends[i]: at mask_positions, ascending, mask_replacements replaces the token,
+    which is the label; UNCHANGED keeps it. Record k is instance order[k]. Of full sentences the size of B is NO_SEGMENT, and
+    `tokens` are those of all rounds, with each [SEP] between documents.
     """
 
     tokens: NDArray[np.int32]  # (tokens of the shard,), or those of all rounds
@@ -49,10 +44,7 @@ class Instances:
 
 
 def generate_instances(shard: TokenizedShard, vocabulary: Vocabulary, settings: InstanceSettings, *, seed: int) -> Instances:
-    """The instances of a shard with `random.Random(seed)`, those of `dupe` rounds together, in shuffled order.
-
-    Without pairs each round takes the documents in another order.
-    """
+    """Return the instances of a shard with `random.Random(seed)`, of all `dupe` rounds, in shuffled order."""
     tokens, documents, longest, dupe = len(shard.tokens), shard.documents, settings.longest, settings.dupe
     most_tokens = tokens if settings.has_pairs else dupe * (tokens + documents)  # each document with a [SEP]
     if most_tokens >= MAX_TOKENS_IN_SHARD:
@@ -115,10 +107,9 @@ def generate_instances(shard: TokenizedShard, vocabulary: Vocabulary, settings: 
 
 
 def predictions_by_length(seq: int, pred: int, masked_lm_prob: float, special: int = 3) -> NDArray[np.int64]:
-    """The number of masked tokens in a sequence of n tokens, special ones counted, for n = 0 to seq.
+    """Return the number of masked tokens for n = 0 to seq tokens, special ones counted.
 
-    A table, because Python's `round` goes to the even neighbour and works on the exact product of doubles. [CLS] and the two
-    [SEP] count among the n tokens but are never masked, which leaves n - 3 at most; without pairs there may be but 2 such.
+    It is a table, since Python's `round` works on the exact product of doubles. Special tokens are never masked: 3 of n, or 2.
     """
     wanted = [min(pred, max(1, min(round(n * masked_lm_prob), n - special))) for n in range(seq + 1)]
     return np.array(wanted, np.int64)

@@ -1,8 +1,7 @@
 """The generator in plain Python: the algorithm to read, and the oracle that the compiled one is tested against.
 
-It follows `create_pretraining_data.py` and `tokenization.py` of google-research/bert (commit eedf5716) draw for draw, about
-a thousand times slower than `generator`. Its tokenizer takes Unicode's categories from the running Python; the compiled
-one from a table of the package (Unicode 15.1), so that the two agree on every character that both know.
+It follows `create_pretraining_data.py` and `tokenization.py` of google-research/bert (commit eedf5716) draw for draw, a
+thousand times slower than `generator`. Its Unicode is the running Python's, the compiled one's a table (15.1).
 """
 
 import random
@@ -55,7 +54,7 @@ def generate(text: bytes, vocabulary: Sequence[str], settings: InstanceSettings,
 def instances_of_round(
     documents: list[Document], vocabulary: Sequence[str], settings: InstanceSettings, rng: random.Random
 ) -> Iterator[ReferenceInstance]:
-    """Without pairs: the documents in a new order, as it is made of that of the round before, packed and masked."""
+    """Return the instances of full sentences of one round: documents shuffled once more, packed and masked."""
     rng.shuffle(documents)
     for text in pack_sentences(documents, settings.seq - 2):  # [CLS], [SEP]
         tokens = ["[CLS]", *text, "[SEP]"]
@@ -64,10 +63,9 @@ def instances_of_round(
 
 
 def pack_sentences(documents: list[Document], longest: int) -> Iterator[list[str]]:
-    """Full sentences one after another up to `longest` tokens, with [SEP] where a document ends and the next one begins.
+    """Yield full sentences up to `longest` tokens, with [SEP] between documents.
 
-    A sentence that does not fit begins the next sequence; one that is too long for any is cut at the length, as often as
-    needed, and its rest begins the next one.
+    A sentence that does not fit begins the next sequence; one that is too long is split at the length.
     """
     text: list[str] = []
     for number, document in enumerate(documents):
@@ -119,7 +117,7 @@ def instances_of_document(
 
 
 def random_next(documents: list[Document], index: int, target: int, rng: random.Random) -> list[str]:
-    """Sentences of another document, at least one, until there are `target` tokens.
+    """Return sentences of another document, at least one, until there are `target` tokens.
 
     After ten draws of the own document it is taken after all, and still labelled random.
     """
@@ -225,7 +223,7 @@ def _is_punctuation(character: str) -> bool:
 
 
 def split_pieces(word: str, known: set[str]) -> list[str]:
-    """The longest pieces of the vocabulary that make up a word, from its start on; [UNK] where there are none."""
+    """Return the longest pieces that make up a word, from its start on; [UNK] if there are none."""
     if len(word) > MAX_WORD_LENGTH:
         return ["[UNK]"]
     pieces: list[str] = []

@@ -40,7 +40,7 @@ _DROPPED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ufffd]")  # before words are
 class TokenizedShard:
     """The documents of a text shard: sentence s is tokens[sentence_starts[s]:sentence_starts[s + 1]].
 
-    Document d is the sentences document_starts[d] to document_starts[d + 1] - 1. None of them is empty.
+    Document d is the sentences document_starts[d] to document_starts[d + 1] - 1, none of them empty.
     """
 
     tokens: NDArray[np.int32]
@@ -66,9 +66,9 @@ class TokenizedLines(NamedTuple):
 
 
 class Tokenizer:
-    """BERT's tokenizer for one vocabulary, lower-casing or cased; keeps the words it has met, so use one for many shards.
+    """BERT's tokenizer for one vocabulary; remembers words, so use one for many shards.
 
-    A word of more than `longest` code points, at most Google's number, is [UNK].
+    A word of more than `longest` code points is [UNK].
     """
 
     def __init__(self, vocabulary: Vocabulary, *, lower: bool, longest: int = LONGEST_WORD) -> None:
@@ -87,7 +87,7 @@ class Tokenizer:
     def tokenize_file(self, path: Path) -> TokenizedShard:
         """Tokenize a shard: one sentence a line, a blank line between documents.
 
-        Raises `BertprepError` where the file cannot be read, is not UTF-8 (with the offset), or holds no document.
+        Raises `BertprepError` for a file that is unreadable, not UTF-8, or has no document.
         """
         if not path.is_file():
             raise BertprepError(f"{path}: {'is not a file' if path.exists() else 'does not exist'}; expected a text shard")
@@ -103,10 +103,7 @@ class Tokenizer:
         return shard
 
     def tokenize_lines(self, text: bytes) -> TokenizedLines:
-        """The tokens of each line by itself, empty ones too; `text` is UTF-8 and ends with a newline.
-
-        In a text of several lines replace line ends first: a newline ends a line, and a carriage return vanishes.
-        """
+        """Return the tokens of each line, empty ones too; `text` is UTF-8 and ends with a newline."""
         size = len(text)
         if size == 0:
             return TokenizedLines(np.empty(0, np.int32), np.empty(0, np.int64))
@@ -184,11 +181,7 @@ def _aligned_zeros(count: int) -> NDArray[np.uint64]:
 
 
 def lower_final_sigmas(buffer: bytearray, size: int) -> None:
-    """Replace, in place, each capital sigma that Python's `str.lower` makes a final one.
-
-    It is the one letter whose lower case depends on its neighbours within a word; the kernel lowers letter by letter. Both
-    letters have two bytes. Text that is not UTF-8 is left to the kernel, which reports it.
-    """
+    """Replace, in place, each capital sigma that `str.lower` makes a final one: the kernel lowers letter by letter."""
     found = buffer.find(_CAPITAL_SIGMA, 0, size)
     while found >= 0:
         start, end = buffer.rfind(10, 0, found) + 1, buffer.find(10, found, size)

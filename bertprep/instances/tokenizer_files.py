@@ -1,7 +1,6 @@
-"""The tokenizer of some records as `transformers` and `tokenizers` load it: `tokenizer.json` and `tokenizer_config.json`.
+"""The tokenizer of some records for `transformers` and `tokenizers`: `tokenizer.json` and `tokenizer_config.json`.
 
-`vocab.txt` alone does not say whether text is lower-cased, and `transformers` takes words of more than 100 characters for
-[UNK], where Google's tokenizer, and ours, does so from 201 on. These two files say both.
+Unlike `vocab.txt` they tell whether text is lower-cased, and that words are [UNK] from 201 characters on, like Google's.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A BERT vocabulary: one token a line, its number is its line."""
+"""A BERT vocabulary: one token a line; its id is the line number, from 0."""
 
 import codecs
 import hashlib
@@ -46,8 +46,7 @@ class Vocabulary:
 def load_vocabulary(path: Path) -> Vocabulary:
     """Read a vocabulary file.
 
-    Raises `BertprepError` where it cannot be read, is not UTF-8, has an empty line or a token twice, or lacks a special
-    token. These may be on any line.
+    Raises `BertprepError` if it is unreadable, not UTF-8, has an empty line or a token twice, or lacks a special token.
     """
     try:
         content = _read(path)

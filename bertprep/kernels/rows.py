@@ -105,10 +105,9 @@ def lay_out(
 def make_labels(
     rows: i64, seq: i64, pred: i64, positions: i32_p, ids: i32_p, weights: u32_p, labels: i32_p
 ) -> i64:  # fmt: skip
-    """Make the labels of some predictions, whose weights are given as their bits; return the first row without, or `rows`.
+    """Make the labels of predictions, whose weights are bits; return the first row that has none, or `rows`.
 
-    Labels are NOT_PREDICTED but where a token is to be predicted. Predictions that are not what a generator makes, ascending
-    positions of weight 1 and then zeros, have no such form.
+    Only ascending positions of weight 1, then zeros, can be labels.
     """
     for row in range(rows):
         fill(labels, i64(0), seq, n.NOT_PREDICTED)

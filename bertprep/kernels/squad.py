@@ -5,9 +5,9 @@ from bertprep.kernels.language import i32_p, i64, i64_p, kernel
 
 @kernel
 def narrow_spans(count: i64, tokens: i32_p, starts: i64_p, ends: i64_p, answers: i32_p, answer_ends: i64_p) -> i64:
-    """Narrow each span tokens[starts[i]:ends[i] + 1] to the first run in it that equals answer i, if there is one.
+    """Narrow each span tokens[starts[i]:ends[i] + 1] to the first run in it that equals answer i; return how many have one.
 
-    Answer i is answers[answer_ends[i - 1]:answer_ends[i]], from 0 for the first. Returns how many spans hold their answer.
+    Answer i is answers[answer_ends[i - 1]:answer_ends[i]], from 0 for the first.
     """
     found = i64(0)
     begin = i64(0)
@@ -38,8 +38,8 @@ def write_windows(
 ) -> i64:  # fmt: skip
     """Write `count` rows of `seq` values: [CLS], a question, [SEP], a window of its paragraph, [SEP], padding.
 
-    That is `pad` in input_ids and 0 in the others.
-    Row i has queries[query_starts[i]:][:query_sizes[i]] and tokens[starts[i]:][:sizes[i]], of which at most seq - 3 in all.
+    Row i has queries[query_starts[i]:][:query_sizes[i]] and tokens[starts[i]:][:sizes[i]]. Padding is `pad` in input_ids, else
+    0.
     """
     for i in range(count):
         at = i * seq

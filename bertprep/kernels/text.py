@@ -1,12 +1,9 @@
-"""Where documents end in plain text, its lines without needless white space, and where English sentences plainly end.
+"""Where documents end in plain text, its lines with single spaces, and where English sentences plainly end; over 1 GB a second.
 
-All of it looks at 64 bytes at a time, and then at the few that matter: 1 GB of text a second and more.
-
-A line is plain if nothing in it can have a meaning far away: no unpaired quotation mark or bracket, no list marker, no address,
-and each sentence-final mark stands at the end of the line, before a letter or digit (3.5), or after a known word and before a
-space and a word with a capital. All other lines are marked, for the caller to ask sentencex. Which words end sentences this
-kernel does not know; `text.sentences` asks sentencex once for each. Text must be UTF-8, or the answer is rubbish; no
-byte outside the arrays is touched in any case.
+A line is plain if nothing in it can have a distant meaning (no unpaired quotation mark or bracket, no list marker, no address)
+and each sentence-final mark is at the end of the line, before a letter or digit (3.5), or between a known word and a capital.
+All other lines are marked for sentencex, which `text.sentences` also asks once for each word. Text must be UTF-8; no byte
+outside the arrays is touched in any case.
 """
 
 import numpy as np
@@ -88,7 +85,7 @@ def _white_bytes(text, at, end):
 
 @kernel
 def find_gaps(text: u8_p, size: i64, gaps: i64_p) -> i64:
-    """Write the start and end of each gap between documents in text[:size], up to size / 2; returns how many.
+    """Write the start and end of each gap between documents in text[:size]; return how many.
 
     A gap is a newline, white space, and the last newline therein, if there is a second one. TEXT_SLACK bytes after the text may
     be read.
@@ -139,9 +136,8 @@ def _ends_sentence(text, start, end):
 
 @subroutine
 def _tidy(text, at, end, out, to):
-    """Copy text[at:end] to out[to:] with single spaces and a newline after each line, blank lines left out.
-
-    Returns the end, the lines, and how many of them but the last end like a sentence.
+    """Copy text[at:end] to out[to:] with single spaces, without blank lines; return the end, the lines, and how many but the
+    last end like a sentence.
     """
     line_start = to
     lines, ends, last_ends = i64(0), i64(0), False
@@ -244,9 +240,8 @@ _PLAIN, _LACKS_WORD, _ASK = 0, 1, 2  # what is known of a line so far
 
 @subroutine
 def _cut(text, start, end, words, unknown, count, most):
-    """End sentences in the tidy lines text[start:end]: newlines for spaces. A line to ask about ends with ASK_LINE.
-
-    Returns the words that the table lacked so far.
+    """End sentences in text[start:end] with newlines; lines for sentencex end with ASK_LINE. Returns the unknown words so
+    far.
     """
     line_start, last_cut = start, i64(-1)
     line = i64(_ASK if _starts_like_item(text, start) else _PLAIN)
@@ -352,12 +347,11 @@ def split_text(
     words: u64_p, unknown: u64_p, most_unknown: i64,
     out: u8_p, unknown_count: i64_p,
 ) -> i64:  # fmt: skip
-    """Write the documents to `out`: tidy lines, a blank line after each document; returns the bytes.
+    """Write the documents to `out`, a blank line after each; return the bytes.
 
-    Document i ends at text[document_ends[i]], where the next one begins; TEXT_SLACK bytes after the last one may be read. `out`
-    must hold as many bytes as `text`, two a document and TEXT_SLACK more. Unless `mode` is LINES_ONLY, lines that do not look
-    like paragraphs are joined. With CUT_PLAIN sentences in plain lines are lines, by the table `words`; words that it lacks are
-    written to `unknown`, three numbers each, their number to `unknown_count`, and other lines end with ASK_LINE.
+    Document i ends at text[document_ends[i]]; TEXT_SLACK bytes after the last one may be read. `out` holds `text`, two bytes a
+    document and TEXT_SLACK. Unless `mode` is LINES_ONLY, lines that are no paragraphs are joined. With CUT_PLAIN plain lines
+    are split by the table `words`; other lines end with ASK_LINE, and `unknown` gets three numbers for each unknown word.
     """
     start, to, count = i64(0), i64(0), i64(0)
     for document in range(documents):

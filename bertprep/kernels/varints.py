@@ -1,11 +1,8 @@
-"""Protobuf's numbers, seven bits a byte, back into int32: the hot loop of reading.
+"""Protobuf's varints to int32: the hot loop of reading.
 
-A block of 64 bytes is compared with 0x80 at once, which gives one bit for each byte that ends a number. Where 16 bytes in a
-row end one (masks, segments, positions, padding) they are widened as they are. The rest is taken apart bit by bit, 6 cycles
-a number; with AVX-512 VBMI all 16 numbers that may begin in 16 bytes are computed, and those that do are moved together, 1.5
-cycles a number. Numbers of five bytes and more, and the last bytes of a file, go byte by byte.
-
-Nothing outside the file is read, whatever the bytes are, and nothing is written after `count` numbers.
+64 bytes are compared with 0x80 at once, which gives a bit for each last byte. 16 one-byte numbers in a row are widened; others
+are taken apart by bits, 6 cycles a number, or with AVX-512 VBMI 16 at a time, 1.5 cycles. Longer numbers and the end of a file
+go byte by byte. Nothing outside the file is read, nothing after `count` numbers written.
 """
 
 from llvmlite import ir
@@ -50,7 +47,7 @@ def _windows(builder, data, at):
 
 @intrinsic
 def _unpack_16(_context, _out, _index, _data, _at, _starts, _count):
-    """Compute the numbers that begin at each of 16 bytes, move together those of which `starts` has the bit, store those."""
+    """Compute the numbers at each of 16 bytes, compress those in `starts`, store them."""
 
     def generate(context, builder, _signature, arguments):
         out, index, data, at, starts, count = arguments
@@ -157,7 +154,9 @@ def _put_block_by_lanes(out, done, data, at, ends, size):
 def _unpacker(put_block):
     @subroutine
     def unpack(data, at, end, limit, out, start, count):
-        """All numbers of data[at:end] to out[start:], which must be `count`; the file ends at `limit`. Returns 0 or a fault."""
+        """Read all numbers of data[at:end] to out[start:], which must be `count`; the file ends at `limit`. Return 0 or a
+        fault.
+        """
         done, stop = start, start + count
         while at < end and at + _REACH <= limit:
             ends, within = _number_ends(data, at), _ALL_BITS

@@ -1,9 +1,8 @@
 """BERT's tokenizer: UTF-8 text to WordPiece ids, at about 300 MB of English a second.
 
-A run of ASCII letters and digits, which is most of any English text, is found with one vector comparison, lower-cased eight
-letters at a time, and looked up in a table of words met before: 32 bytes an entry, the word itself (up to 15 bytes) and up
-to four ids. Everything else takes the general path: code point by code point through a table that says what Google's
-`BasicTokenizer` does with it (see `instances.unicode_table`), then longest match first in a trie.
+A run of up to 15 ASCII letters and digits is found with one vector comparison and looked up in a table of known words, 32 bytes
+an entry. Everything else goes code point by code point through a table of what Google's `BasicTokenizer` does with it (see
+`instances.unicode_table`), then longest match first through a trie.
 """
 
 import numpy as np
@@ -46,10 +45,10 @@ def _slot(trie, mask, node, byte):
 
 @kernel
 def build_trie(text: u8_p, ends: i64_p, count: i64, trie: i32_p, mask: i64) -> i64:
-    """Enter the tokens text[ends[i-1]:ends[i]] under their numbers; a token `##x` as x below the continuation root.
+    """Enter the tokens text[ends[i-1]:ends[i]] under their ids; `##x` as x below the continuation root.
 
-    `trie` has mask + 1 steps, a power of two, of TRIE_STEP numbers, all TRIE_FREE. Returns the number of nodes, or -1 where the
-    table would be over half full and must be larger.
+    `trie` has mask + 1 steps, a power of two, of TRIE_STEP numbers, all TRIE_FREE. Returns the number of nodes, or -1 if the
+    table is too small.
     """
     nodes = i64(2)
     start = i64(0)
@@ -176,9 +175,9 @@ def _decode_character(text, at, size):
 
 @subroutine
 def _tokenize_any(t, text, at, size, tokens, count):
-    """Any word at text[at], up to what ends it, with the character that ends it if that is a word by itself.
+    """Tokenize the word at text[at], with a character that ends it and is a word by itself.
 
-    Returns where it ends, or -1 minus the offset of what is not UTF-8; the tokens so far; whether it is blank.
+    Returns the end, or -1 minus the offset of invalid UTF-8; the tokens so far; whether it is blank.
     """
     word_size, length, is_blank = i64(0), i64(0), True
     while True:
@@ -217,10 +216,7 @@ def _tokenize_any(t, text, at, size, tokens, count):
 
 @inlined
 def _ascii_word(t, text, at, tokens, count):
-    """A word at text[at] that is a run of up to 15 ASCII letters and digits: where what follows it begins, `at` if it is none.
-
-    Also returns the tokens so far.
-    """
+    """Tokenize a run of up to 15 ASCII letters and digits; return its end, `at` if it is none, and the tokens so far."""
     run = trailing_zeros(~_letters_and_digits(text, at))
     if 0 < run <= CACHED_BYTES:
         after = i64(text[at + run])
@@ -245,11 +241,11 @@ def tokenize(
     sentence_ends: i64_p,
     document_ends: i64_p,
 ) -> i64:
-    """Tokenize whole lines: `text` ends with a newline, and TEXT_SLACK bytes after it may be read.
+    """Tokenize complete lines: `text` ends with a newline, and TEXT_SLACK bytes after it may be read.
 
     Continues from `state` (tokens, sentences, documents so far). A line with tokens is a sentence, a blank one ends a document;
-    with `each_line` every line is a sentence, and there are no documents. `tokens` must hold one a byte of text and TOKEN_SLACK
-    more, `sentence_ends` and `document_ends` one a line. Returns -1, or the offset of the first byte that is not UTF-8.
+    with `each_line` every line is a sentence. `tokens` holds one a byte of text and TOKEN_SLACK, `sentence_ends` and
+    `document_ends` one a line. Returns -1, or the offset of invalid UTF-8.
     """
     t = Tables(tables)
     count, sentences, documents = state[n.TOKENS], state[n.SENTENCES], state[n.DOCUMENTS]

@@ -1,8 +1,7 @@
-"""GLUE's tasks: the columns of their published files, the Hub's names of these and of labels, the labels' ids, the metrics.
+"""GLUE's tasks: columns of their published files, names on the Hub, labels, metrics.
 
-Labels have the order of Google's `run_classifier.py`, or where it lacks the task, that of the published paper's code, which is
-the alphabetical one. A task of the user's own has its columns by name. A model's label i is `labels[i]`; a task without labels
-predicts a score.
+Labels have the order of Google's `run_classifier.py`, or alphabetical order. A task of the user's own has its columns by name.
+A task without labels predicts a score.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class Columns:
 class GlueTask:
     """One task: `texts` and `label` are names of columns; one without a `folder` is the user's own.
 
-    `words` maps a label's name on the Hub, in the order of its integers there, to its name in the file.
+    `words` maps a label's name on the Hub to its name in the file.
 
     >>> find_task("mrpc").columns(TRAINING)
     Columns(text_a=3, text_b=4, label=0, has_header=True, least=5)
@@ -161,7 +160,7 @@ TASKS = {task.name: task for task in _TASKS}
 
 
 def find_task(name: str) -> GlueTask:
-    """Return the task of that name, written as here or as its folder is, in upper or lower case; raises `UsageError`.
+    """Return the task with this name or folder, in any case; raises `UsageError`.
 
     >>> find_task("SST-2").name
     'sst2'

@@ -1,10 +1,9 @@
-"""Labelled texts to the features of a classifier: exactly Google's `convert_single_example`, some rows at a time.
+"""Labelled texts to the features of a classifier: Google's `convert_single_example`, some rows at a time.
 
     [CLS] text_a [SEP]                    segment 0
     [CLS] text_a [SEP] text_b [SEP]       segment 0 up to the first [SEP], then 1
 
-All texts go through the compiled tokenizer at once, and its rows are put together by a few NumPy operations. Memory:
-12 * seq bytes a row, and some 40 for each token.
+All texts go through the compiled tokenizer at once. Memory: 12 * seq bytes a row, and some 40 for each token.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ def make_examples(
 def truncated_sizes(
     a_sizes: NDArray[np.int64], b_sizes: NDArray[np.int64], seq: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return how many tokens are left of text_a and text_b: the last one of the longer goes until both fit, of text_b on a tie.
+    """Return the tokens left of text_a and text_b: the longer loses its last one until both fit, text_b on a tie.
 
     >>> a, b = truncated_sizes(np.array([9, 9, 2, 9]), np.array([9, 2, 9, 0]), seq=10)
     >>> a.tolist(), b.tolist()

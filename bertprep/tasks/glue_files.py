@@ -1,7 +1,7 @@
-"""Files of labelled texts, GLUE's and the user's own, read whole.
+"""Files of labelled texts, GLUE's and the user's own.
 
-TSV is read as Google's `run_classifier.py` reads it: no quoting, so quotes are plain characters; carriage returns vanish; lines
-end at newlines only. JSON Lines may hold any text. Anything wrong is one line with file and line number.
+TSV is read like Google's `run_classifier.py` does: no quoting, carriage returns vanish, only newlines end lines. JSON Lines may
+hold any text. Errors name file and line.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _split_lines(path: Path, data: bytes) -> list[bytes]:
 
 
 def _reader(path: Path, split: str, task: GlueTask, first: bytes) -> tuple[Callable[[bytes], Row], int]:
-    """Return a function that reads a line, and the number of header lines; both raise `ValueError` for a wrong line."""
+    """Return a function that reads a line, and the number of header lines."""
     if not task.folder and path.suffix.lower() in (".jsonl", ".json"):
         return partial(_read_object, _find_columns(split, list(_parse_object(first)))), 0
     header = first.decode().removeprefix("\ufeff").split("\t")
@@ -109,7 +109,7 @@ def _reader(path: Path, split: str, task: GlueTask, first: bytes) -> tuple[Calla
 
 
 def _check_is_header(fields: Sequence[str], columns: Columns, task: GlueTask, split: str) -> None:
-    """Google's readers drop the first line unseen; raise where that would drop an example."""
+    """Raise if the first line, which Google's readers skip, is an example."""
     if not columns.has_header or columns.label is None or len(fields) < columns.least:
         return
     label = fields[columns.label]
@@ -175,7 +175,7 @@ def _find_columns(split: str, names: Sequence[str]) -> tuple[str, str | None, st
 
 
 def label_ids(file: TextFile, task: GlueTask) -> Labels:
-    """Return the id of each label, or the scores; 0 where the file has none. Raises `BertprepError` for a wrong one."""
+    """Return the id of each label, or the scores; 0 if the file has none."""
     if file.split in UNLABELLED:
         return np.zeros(len(file.rows), np.float32) if task.is_regression else np.zeros(len(file.rows), np.int32)
     labels = [label.decode() for label in file.labels]

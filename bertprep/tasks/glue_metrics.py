@@ -1,7 +1,4 @@
-"""A classifier's outputs to predictions, GLUE's metrics and the files that its site takes; needs the `finetune` extra.
-
-The metrics are scikit-learn's and SciPy's, as in the code that GLUE's results are reported with.
-"""
+"""A classifier's outputs to predictions, GLUE's metrics (scikit-learn's and SciPy's) and submission files; extra `finetune`."""
 
 from __future__ import annotations
 
@@ -28,9 +25,9 @@ def predict(task: GlueTask, logits: NDArray[np.float32]) -> NDArray[np.int64] | 
 def compute_metrics(
     task: GlueTask, logits: NDArray[np.float32], labels: NDArray[np.int32] | NDArray[np.float32]
 ) -> dict[str, float]:
-    """Return the task's metrics by name, of outputs (n, labels) and the true labels (n,).
+    """Return the task's metrics of outputs (n, labels) and the true labels (n,); F1 is of class 1.
 
-    F1 is of class 1. A correlation of predictions that are all the same is undefined, and 0 here; so is one of equal labels.
+    An undefined correlation, of equal predictions or labels, is 0.
     """
     predictions = predict(task, logits)
     if len(predictions) != len(labels) or not len(labels):
@@ -61,7 +58,7 @@ def _compute(name: str, labels: NDArray[Any], predictions: NDArray[Any]) -> floa
 
 
 def write_predictions(task: GlueTask, logits: NDArray[np.float32], path: Path) -> Path:
-    """Write a line for each of the outputs: its index from 0, and the label's name or a score with three decimals."""
+    """Write a line for each output: its index from 0, and the label's name or a score with three decimals."""
     predictions = predict(task, logits).tolist()
     shown = [f"{each:.3f}" if task.is_regression else task.labels[each] for each in predictions]
     with atomic_file(path) as file:
@@ -70,10 +67,7 @@ def write_predictions(task: GlueTask, logits: NDArray[np.float32], path: Path) -
 
 
 def write_submission(task: GlueTask, split: str, logits: NDArray[np.float32], folder: Path) -> Path:
-    """Write the predictions of an unlabelled split as GLUE's site takes them, to MRPC.tsv, MNLI-mm.tsv, ...; returns the path.
-
-    They are those of `write_predictions`, scores from 0 to 5.
-    """
+    """Write the predictions of an unlabelled split for GLUE's site, to MRPC.tsv, MNLI-mm.tsv, ...; return the path."""
     if split not in UNLABELLED[: len(task.submissions)]:
         names = " and ".join(UNLABELLED[: len(task.submissions)]) or "none"
         raise UsageError(f"{task.name}: {split} is no split for a submission; the task has {names}")

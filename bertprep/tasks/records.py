@@ -1,8 +1,6 @@
 """The examples of a fine-tuning task as record files.
 
-A split is cut into files in the order in which Google's scripts write the one that they make: every `EXAMPLES_PER_FILE` windows
-of SQuAD's questions, or lines of a file of labelled texts, its header included. So the files are the same for any number of
-workers.
+A file has `EXAMPLES_PER_FILE` windows or lines in the order of Google's scripts, for any number of workers.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ from bertprep.work.run import Maker
 
 @dataclass(frozen=True)
 class Split:
-    """The examples of a split: their shape, the bounds of its record files, and what makes those from one number to another."""
+    """The examples of a split: shape, bounds of its record files, and a function that makes a range of them."""
 
     shape: Shape
     bounds: list[int]
@@ -104,7 +102,7 @@ def _bounds(examples: int, header_lines: int = 0) -> list[int]:
 
 @dataclass(frozen=True)
 class TaskRecordMaker(Maker):
-    """Makes the record files of one block after another; the argument of a task is its split, and the number of the block."""
+    """Makes record files; a task's argument is its split and the block's index."""
 
     source: TaskSource
     dialect: Dialect = field(default=DEFAULT_DIALECT)

@@ -1,8 +1,7 @@
 """SQuAD's JSON files, checked where they enter: each paragraph once, and for each question its row in a few columns.
 
-A file comes from anywhere, so every value that is used is looked at, and a wrong one is a line with the file and the question.
-What is not used is not looked at: evaluation takes the texts of the answers and nothing else of them, as Google's run_squad.py
-(commit eedf5716), which reads `is_impossible` and `answer_start` for training only. Files without answers can be predicted on.
+A wrong value is an error with the file and the question. Unused values are not checked: evaluation reads the texts of the
+answers only, like Google's run_squad.py (commit eedf5716).
 """
 
 import json
@@ -51,11 +50,7 @@ class SquadData:
 
 
 def read_squad(path: Path, version: str, *, training: bool) -> SquadData:
-    """Read a file for training, where each question must have its answer at its position, or for evaluation.
-
-    Raises `BertprepError` with the file and the question where anything is not as SQuAD's files are, `UsageError` for a version
-    that there is not.
-    """
+    """Read a file for training, where each answer must be at its position, or for evaluation."""
     if version not in VERSIONS:
         raise UsageError(f"SQuAD has no version {version!r}; choose {' or '.join(VERSIONS)}")
     try:
@@ -104,7 +99,7 @@ def _read(path: Path, content: object, version: str, training: bool) -> SquadDat
 
 
 def _read_answers(question: Object, context: str, version: str, training: bool) -> tuple[list[str] | None, int]:
-    """Return the texts of a question's answers, and where the first begins: -1 for none, and in evaluation."""
+    """Return the texts of a question's answers, and the offset of the first: -1 for none, and in evaluation."""
     if "answers" not in question and not training:
         return None, -1
     answers = _get(question, "answers", list)

@@ -1,9 +1,8 @@
-"""A model's logits to answers: Google's `write_predictions`, whose texts are those that published scores were computed of.
+"""A model's logits to answers: Google's `write_predictions`.
 
-The best starts and ends of each window are paired, and the pairs of all windows of a question ordered by the sum of their
-logits, equal ones as Google's stable sorts leave them. The quirks of a pair's text are kept: words are joined by one space, and
-where normalizing has changed the number of characters the answer is whole words (`project`).
-The pairs of a question are found with NumPy; texts are made for as many as are needed, 20 to 40 a question.
+The best starts and ends of each window are paired, and a question's pairs ordered by the sum of their logits, as Google's
+stable sorts leave them. Words are joined by one space; where normalizing has changed the number of characters, the answer is
+complete words (`project`).
 """
 
 import json
@@ -62,10 +61,7 @@ def predict_answers(
     nbest_size: int = 20,
     max_answer_length: int = 30,
 ) -> SquadPredictions:
-    """The answers to all questions from the logits of all rows, (rows, seq) each, in the order of the features for evaluation.
-
-    Raises `BertprepError` for a logit that is NaN or infinite.
-    """
+    """Return the answers to all questions from the logits of all rows, (rows, seq) each."""
     if features.spans is not None:
         raise ValueError("answers are predicted for features that were made for evaluation")
     if nbest_size < 1 or max_answer_length < 1:
@@ -109,7 +105,7 @@ Entry = tuple[str, float, float]  # text, start_logit, end_logit
 
 
 def _order(pairs: Pairs, null: tuple[float, float] | None, example: int, texts: "_Texts", nbest_size: int) -> list[Entry]:
-    """The best entries of different texts; with `null` no answer is among them, or added after them."""
+    """Return the best entries of different texts; with `null` no answer is among them, or added after them."""
     firsts, lasts, start_logits, end_logits = pairs
     scores = start_logits + end_logits
     if null is not None:
@@ -133,7 +129,7 @@ def _order(pairs: Pairs, null: tuple[float, float] | None, example: int, texts: 
 
 
 def _with_probabilities(entries: list[Entry]) -> list[dict[str, Any]]:
-    """The entries as they are written; their probabilities are a softmax over these entries alone."""
+    """Return the entries as written, with a softmax over them as probabilities."""
     scores = [start + end for _, start, end in entries]
     largest = max(scores)
     exponentials = [math.exp(score - largest) for score in scores]
@@ -154,7 +150,7 @@ def _find_pairs(
     nbest_size: int,
     max_answer_length: int,
 ) -> Pairs:
-    """The possible answers to a question, of whose rows these are the logits: by row, then rank of the start, then of the end.
+    """Return the possible answers to a question: by row, then rank of the start, then of the end.
 
     Both are tokens of the context, the start one that has its most context in this row.
     """
@@ -175,7 +171,7 @@ def _find_pairs(
 
 
 def _best_positions(logits: NDArray[np.float32], count: int) -> NDArray[np.int64]:
-    """(rows, count) positions of the largest logits of each row in descending order, of equal ones the first first.
+    """Return (rows, count) positions of the largest logits of each row, in descending, stable order.
 
     >>> _best_positions(np.array([[1, 3, 2, 3]], np.float32), 3).tolist()
     [[1, 3, 2]]
@@ -192,7 +188,7 @@ def _best_positions(logits: NDArray[np.float32], count: int) -> NDArray[np.int64
 
 
 class _Texts:
-    """The texts of answers; the words and the tokens of the context that was asked about last are kept as strings."""
+    """The texts of answers; caches the words and tokens of the last context."""
 
     def __init__(self, features: SquadFeatures) -> None:
         self._features = features
@@ -229,9 +225,9 @@ class _Texts:
 
 
 def project(tokens: str, text: str, normalized: str) -> str:
-    """The part of `text` that became `tokens`, where `normalized` is all of the text as the tokenizer sees it.
+    """Return the part of `text` that became `tokens`, where `normalized` is all of it as the tokenizer sees it.
 
-    Google's `get_final_text`: characters other than spaces correspond one to one; where they do not, it is the whole text.
+    Google's `get_final_text`: characters other than spaces correspond one to one, or it is all of the text.
 
     >>> project("steve smith", "Steve Smith's", "steve smith ' s")
     'Steve Smith'

@@ -1,8 +1,6 @@
-"""SQuAD's features: windows of a paragraph after the question, exactly those of Google's `convert_examples_to_features`.
+"""SQuAD's features: windows of a paragraph after the question, those of Google's `convert_examples_to_features`.
 
-A paragraph is tokenized once, however many questions it has, and a window is an offset and a size until its rows are asked for,
-24 bytes. So the features of a whole file take the memory of its tokens, and rows are written 1,024 at a time by a
-kernel.
+A paragraph is tokenized once, and a window is an offset and a size until its rows are read, 1,024 at a time by a kernel.
 """
 
 import random
@@ -27,7 +25,7 @@ BLOCK_ROWS = 1024
 
 @dataclass(frozen=True)
 class SquadFeatures:
-    """The windows of a file's questions: row r is a window of example examples[r]; those of an example follow each other."""
+    """The windows of a file's questions: row r is a window of example examples[r]."""
 
     data: SquadData
     vocabulary: Vocabulary
@@ -53,7 +51,7 @@ class SquadFeatures:
         return len(self.examples)
 
     def __getitem__(self, rows: slice) -> SquadExamples | SquadEvalExamples:
-        """Some of the rows, as arrays of their own: with answers for training, without for evaluation."""
+        """Return some of the rows: with answers for training, without for evaluation."""
         start, stop, step = rows.indices(len(self))
         if step != 1:
             raise ValueError("rows are taken in order, all of a range")
@@ -80,7 +78,7 @@ class SquadFeatures:
     def _positions(
         self, rows: slice, first_tokens: NDArray[np.int64], last_tokens: NDArray[np.int64]
     ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """The positions of the answers' first and last tokens in some rows; 0 where the window has not all of an answer."""
+        """Return the positions of the answers' first and last tokens; 0 where the window lacks a part."""
         starts = self.window_starts[rows]
         firsts, lasts = first_tokens[self.examples[rows]], last_tokens[self.examples[rows]]
         inside = (firsts >= starts) & (lasts < starts + self.window_sizes[rows])
@@ -92,9 +90,9 @@ class SquadFeatures:
         return slice(int(self.first_rows[example]), int(self.first_rows[example + 1]))
 
     def max_context(self, example: int) -> NDArray[np.bool_]:
-        """Return (rows, tokens of the context) whether the row is the one in which the token has the most context.
+        """Return (rows, tokens of the context) whether the token has its most context in this row.
 
-        Context is the lesser of the tokens left and right of it, plus a hundredth of the window's size; of equals the first.
+        Context is the lesser of the tokens left and right, plus a hundredth of the window's size; of equals the first.
         """
         starts, sizes = (values[self.rows_of(example)].reshape(-1, 1) for values in (self.window_starts, self.window_sizes))
         tokens = np.arange(starts[:1].sum(), (starts + sizes)[-1:].sum())
@@ -109,11 +107,7 @@ class SquadFeatures:
 def make_features(
     data: SquadData, vocabulary: Vocabulary, settings: SquadSettings, *, training: bool, shuffle: bool = True
 ) -> SquadFeatures:
-    """The features of a file that was read for the same purpose.
-
-    Training examples are shuffled before windows are cut, as `run_squad.py` does; those for evaluation keep their order.
-    Raises `BertprepError` where no window is left.
-    """
+    """Return the features of a file that was read for the same purpose; training examples are shuffled before."""
     tokenizer = Tokenizer(vocabulary, lower=not settings.cased)
     words = split_contexts(data.contexts, tokenizer)
     queries = tokenize_texts(data.questions, tokenizer)
@@ -161,9 +155,9 @@ def make_features(
 def _answer_tokens(
     data: SquadData, words: Words, tokenizer: Tokenizer, answers: Answers
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The first and last token of each answer: those of its words, or of them the ones that are the answer's own.
+    """Return the first and last token of each answer: those of its words, or the ones that are exactly the answer's.
 
-    So "1895" in "(1895-1943)." is one token, but "Japan" in "Japanese" is the whole word.
+    So "1895" in "(1895-1943)." is one token, but "Japan" in "Japanese" is the complete word.
     """
     impossible = answers.firsts < 0
     base = words.firsts[data.paragraphs[answers.kept]]
@@ -179,7 +173,7 @@ def _answer_tokens(
 def _cut(
     sizes: NDArray[np.int64], capacities: NDArray[np.int64], stride: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """(example, start, size) of each window of examples whose contexts have `sizes` tokens, of which `capacities` fit.
+    """Return (example, start, size) of each window of contexts of `sizes` tokens, of which `capacities` fit.
 
     >>> [column.tolist() for column in _cut(np.array([5, 9]), np.array([6, 6]), 2)]
     [[0, 1, 1, 1], [0, 0, 2, 4], [5, 6, 6, 5]]

@@ -9,10 +9,7 @@ from bertprep.tasks.squad_metric import EvaluationV2, Questions, evaluate_v1
 
 
 def score_answers(data: SquadData, predictions: SquadPredictions, threshold: float = 0.0) -> dict[str, Any]:
-    """The scores in percent under the names that the official programs print: exact_match and f1; for v2.0 exact, f1 and more.
-
-    Raises `BertprepError` for a file without answers.
-    """
+    """Return the scores in percent under the official names: exact_match and f1; for v2.0 exact, f1 and more."""
     questions = _questions(data)
     if data.version == V1:
         return evaluate_v1(questions, predictions.answers())
@@ -20,9 +17,8 @@ def score_answers(data: SquadData, predictions: SquadPredictions, threshold: flo
 
 
 def search_threshold(data: SquadData, predictions: SquadPredictions) -> float:
-    """The threshold for v2.0 that gives the highest F1: odds of no answer above it make a prediction blank.
-
-    It is found on the questions that it is then used for, as the published scores of v2.0 are.
+    """Return the threshold for v2.0 with the highest F1, on the questions that it is then used for, like the published
+    scores.
     """
     if predictions.null_odds is None:
         raise ValueError("v1.1 has no questions without an answer, and no threshold")

@@ -1,9 +1,8 @@
 """The words of SQuAD's contexts, and which of them an answer is: Google's `read_squad_examples`, over arrays.
 
-Words are what Google's reader splits at: space, tab, line ends and the narrow no-break space. All offsets count code points in
-`text`, the contexts one after another with a newline after each. Google drops a training example if it does not find the answer
-in these words, such as one that holds a no-break space, or begins in white space before the first word. Here it is kept if
-the context has it where the file says.
+Words are split at space, tab, line ends and the narrow no-break space. Offsets count code points in `text`, the contexts with a
+newline after each. Google drops a training example whose answer is not in these words (such as with a no-break space); here it
+is kept if the context has it at its offset.
 """
 
 from dataclasses import dataclass
@@ -40,7 +39,7 @@ class Words:
         return ends[self.firsts]
 
     def of_offsets(self, contexts: NDArray[np.int64], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The word at an offset of its context, or the last one before; -1 before the first. Counts in the context."""
+        """Return the word at an offset of its context, or the last one before; -1 before the first."""
         found = np.searchsorted(self.starts, self.context_starts[contexts] + offsets, side="right") - 1
         return found - self.firsts[contexts]
 
@@ -85,9 +84,9 @@ def tokenize_texts(texts: list[str], tokenizer: Tokenizer) -> TokenizedLines:
 
 @dataclass(frozen=True)
 class Answers:
-    """Which words answer a question: first and last, in their context; -1 for a question that has no answer.
+    """Which words answer a question: first and last, in their context; -1 for none.
 
-    `kept` has a row for each question that can be trained on, in the order of the file, as the other two arrays.
+    `kept` has a row for each question that can be trained on, like the other two arrays.
     """
 
     kept: NDArray[np.int64]
