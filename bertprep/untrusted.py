@@ -80,7 +80,7 @@ def read_bounded(path: Path, most_bytes: int = MAX_JSON_BYTES) -> bytes:
         if status.st_size > most_bytes:
             raise ValueError(f"it has {status.st_size:,} bytes, expected at most {most_bytes:,}")
         with os.fdopen(descriptor, "rb", closefd=False) as file:
-            return file.read(most_bytes)
+            return file.read(status.st_size)  # to ask for more would take the memory for it
     finally:
         os.close(descriptor)
 

@@ -30,6 +30,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
+from bertprep.commands.create import create
 from bertprep.commands.validate import validate
 from bertprep.config import SquadSettings
 from bertprep.errors import BertprepError
@@ -46,7 +47,7 @@ from bertprep.tasks.squad import read_squad
 from bertprep.tasks.squad_features import make_features
 from bertprep.work.layout import LEDGER, LISTING, MANIFEST
 from bertprep.work.ledger import Ledger
-from bertprep.work.manifest import RECORDS, Manifest, read_manifest, sha256_of
+from bertprep.work.manifest import read_manifest
 from tests.check.damage import SETTINGS, Examiner, Target, damage, damage_case
 from tests.corpora import clean_document, documents_of
 from tests.golden import GOLDEN
@@ -54,7 +55,6 @@ from tests.tasks.squad_files import answer, question, squad
 
 READ, REFUSED = "read", "refused"
 PACK: Mapping[str, Callable[[bytes], bytes]] = {
-    "": bytes,
     ".gz": lambda content: gzip.compress(content, mtime=0),
     ".bz2": bz2.compress,
     ".zst": zstandard.ZstdCompressor(write_checksum=True).compress,
@@ -255,7 +255,7 @@ def _packed(inside: Damage, packing: str) -> Damage:
 
 def make_kinds(targets: list[Target], folder: Path) -> dict[str, Kind]:
     """All kinds by name; `folder` is for a data set that manifests and markers are of."""
-    data_set = _make_data_set(targets[0], folder / "set")
+    data_set = _make_data_set(folder / "set")
     kinds = {
         "records": Kind((b"",), lambda content, _: content, _read_records(targets)),
         "vocabulary": Kind((_VOCABULARY[:2000], _VOCABULARY[:60].replace(b"\n", b"\r\n")), damage, _read_vocabulary),
@@ -268,18 +268,23 @@ def make_kinds(targets: list[Target], folder: Path) -> dict[str, Kind]:
         "listing": Kind((_LISTING,), damage_json, _read_listing),
         "tokens": Kind(tuple(_token_shards()), damage_index, _read_tokens),
     }
-    for name, content, damaging, file, reader in (
-        ("text", _TEXT, damage, "a.txt", "text"),
-        ("json lines", _JSON_LINES, damage_json_lines, "a.jsonl", "json lines"),
-        ("csv", _CSV, damage, "a.csv", "csv"),
-        ("dump", _DUMP, damage, "a.xml", DUMP),
+    for name, content, damaging, reader, packings in (
+        ("a.txt", _TEXT, damage, "text", ("", ".gz", ".bz2", ".zst")),
+        ("a.jsonl", _JSON_LINES, damage_json_lines, "json lines", ("", ".zst")),
+        ("a.csv", _CSV, damage, "csv", ("", ".gz")),
+        ("a.xml", _DUMP, damage, DUMP, ("", ".bz2")),
     ):
-        for packing in PACK:
+        for packing in packings:
             damage_it = _packed(damaging, packing) if packing else damaging
-            kinds[name + packing] = Kind((content,), damage_it, _read_source(reader, file + packing))
+            kinds[name + packing] = Kind((content,), damage_it, _read_source(reader, name + packing))
+    assert {*kinds} == {*NAMES}
     return kinds
 
 
+NAMES = (
+    "records", "vocabulary", "parquet", "arrow", "squad", "squad json", "manifest", "marker", "listing", "tokens", "a.txt",
+    "a.txt.gz", "a.txt.bz2", "a.txt.zst", "a.jsonl", "a.jsonl.zst", "a.csv", "a.csv.gz", "a.xml", "a.xml.bz2",
+)  # fmt: skip
 _VOCABULARY = (GOLDEN / "vocab.txt").read_bytes()
 _TEXT = "".join(f"Satz {n} \u4e00 is a line.\n" + "\n" * (n % 3 == 0) for n in range(30)).encode()
 _JSON_LINES = b"".join(
@@ -352,22 +357,15 @@ def _squad_file() -> bytes:
     return file.getvalue()
 
 
-def _make_data_set(target: Target, folder: Path) -> Path:
-    """A folder of two files of records with its manifest and vocabulary."""
-    (folder / "training").mkdir(parents=True)
-    files = {}
-    for number in range(2):
-        path = folder / "training" / f"part-{number:05d}"
-        path.write_bytes(target.content)
-        files[f"training/{path.name}"] = {
-            "documents": 1, "examples": 6, "bytes": len(target.content), "sha256": sha256_of(path), "seed": number,
-            "text": {"name": "a.txt", "bytes": 5, "crc32c": "0" * 8},
-        }  # fmt: skip
-    vocabulary = {"tokens": _VOCABULARY.count(b"\n"), "sha256": sha256_of(GOLDEN / "vocab.txt")}
-    made_with = {**asdict(SETTINGS), "corpus": "mine", "vocabulary": vocabulary, "inputs": [{"bytes": 5}, {"bytes": 6}]}
-    (folder / MANIFEST).write_text(json.dumps(Manifest(RECORDS, made_with, files, {"bertprep": "1"}).as_json()))
-    shutil.copy(GOLDEN / "vocab.txt", folder / "vocab.txt")
-    return folder
+def _make_data_set(folder: Path) -> Path:
+    """Two files of records with their manifest and vocabulary; returns the folder that has all of it."""
+    texts = [folder / f"text_{number}" for number in range(2)]
+    folder.mkdir()
+    for text in texts:
+        text.write_bytes(_TEXT)
+    settings = {**asdict(SETTINGS), "dupe": 1}
+    made = create(**settings, formats="tfrecord", inputs=texts, output=folder / "out", vocab=GOLDEN / "vocab.txt", workers=1)
+    return made.folders["tfrecord"]
 
 
 def _ledger_of(data_set: Path, folder: Path) -> Ledger:

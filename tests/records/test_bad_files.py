@@ -1,6 +1,6 @@
 """Files that are not as they must be: each fault has its one line, and no bytes whatever crash the reader or deceive it.
 
-tests/check/test_damage.py damages files of all formats at random.
+tests/test_fuzzing.py damages files of all formats at random.
 """
 
 from __future__ import annotations
