@@ -1,8 +1,7 @@
 """The cluster executor of `pool.run`: each task is one Ray Core task, on any node, and again on another after a loss.
 
-Tasks are pure functions and may run any number of times. Tasks of lost nodes run again, up to `_MAX_LOSSES` times; a worker
-that dies alone is more likely killed by its task, and fails the run after `_MAX_DEATHS`. Ray's own retries cannot distinguish
-them.
+Tasks are pure functions and may run any number of times: those of lost nodes and of workers that died run again, up to
+`_MAX_LOSSES` times. Ray's own retries would not name the task, and would try a node that refuses again.
 
 The function, with its vocabulary and settings, goes into the object store once, and each worker process keeps it with its
 tables and kernels. A worker with another bertprep refuses to work.
@@ -10,7 +9,6 @@ tables and kernels. A worker with another bertprep refuses to work.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import hashlib
 import logging
@@ -18,7 +16,6 @@ import os
 import pickle
 import platform
 import socket
-import subprocess
 import sys
 import time
 import uuid
@@ -44,7 +41,7 @@ _AUTHENTICATION = "RAY_AUTH_MODE"  # "token": `ray start` does so by itself wher
 _TIMEOUT_SECONDS = 5.0  # for an answer; a head answers in milliseconds
 _POLL_SECONDS = 2.0  # how often the cluster's CPUs are counted
 _EXTRA_IN_FLIGHT = 4  # tasks in flight beyond two for each CPU, so that a cluster that can grow from nothing has a reason to
-_MAX_DEATHS, _MAX_LOSSES = 4, 20
+_MAX_LOSSES = 10
 _MAX_IN_FLIGHT = 1 << 16
 _SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -55,18 +52,15 @@ _SETTINGS = {
 """Ray's own, which the environment may have otherwise."""
 _COMPARED = ("llvmlite", "numpy", "pyarrow", "sentencex", "tokenizers")
 """Packages whose version could change a file; Ray itself compares its version and Python's."""
-
-
-_watch: subprocess.Popen[bytes] | None = None
-"""Where this process's connection to Ray was made here: see `_start_watch`."""
+_has_joined = False
+"""Whether this process's connection to Ray was made here."""
 
 
 @dataclass(frozen=True)
 class _Task:
     name: str
     argument: bytes
-    deaths: int = 0
-    losses: int = 0  # of its node, or of what Ray kept for it
+    losses: int = 0  # of its worker, its node, or what Ray kept for it
 
 
 @dataclass(frozen=True)
@@ -173,25 +167,15 @@ def _mark(shared: Path | None) -> Iterator[tuple[Path, ...]]:
 
 def close() -> None:
     """Leave or end the cluster; a program's own connection stays."""
-    global _watch
-    if _watch:
+    global _has_joined
+    if _has_joined:
         sys.modules["ray"].shutdown()
-        with contextlib.suppress(BrokenPipeError):  # Ctrl-C ends it too
-            _watch.communicate(b"ended\n")
-        _watch = None
-
-
-def _start_watch(shown: str) -> subprocess.Popen[bytes]:
-    """Start a shell that prints what happened if this process ends without `close`: Ray ends it silently when its node dies."""
-    atexit.register(close)
-    line = f"{shown}: the Ray head or the node of this machine is lost, or the command was killed"
-    command = ["sh", "-c", 'read ended || echo "$0" >&2', f"bertprep: error: {line}; the same command makes what is missing"]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+        _has_joined = False
 
 
 def _connect() -> Any:
     """Return Ray, connected to $RAY_ADDRESS, or started on this machine."""
-    global _watch
+    global _has_joined
     if (there := sys.modules.get("ray")) is not None and there.is_initialized():
         return there
     address = os.environ.get(_ADDRESS) or "local"
@@ -211,7 +195,7 @@ def _connect() -> Any:
         may_need_token = address != "local" and _AUTHENTICATION not in os.environ
         advice = f"; if it asks for a token, set {_AUTHENTICATION}=token" if may_need_token else ""
         raise BertprepError(f"{shown}: {why}{advice}") from None
-    _watch = _start_watch(shown)
+    _has_joined = True
     return ray
 
 
@@ -222,41 +206,28 @@ def _check_answers(address: str, shown: str) -> None:
         return
     if not host or not port.isdecimal():
         raise UsageError(f"{shown}: must be HOST:PORT of a Ray head, auto or local")
-    is_unencrypted = os.environ.get("RAY_USE_TLS", "0") in ("", "0")
     try:
-        with socket.create_connection((host.strip("[]"), int(port)), timeout=_TIMEOUT_SECONDS) as connection:
-            if is_unencrypted:
-                connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
-                answer = connection.recv(9)
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_TIMEOUT_SECONDS).close()
     except (OSError, OverflowError) as error:
         raise BertprepError(f"{shown}: no Ray head answers there ({error}); ray status on the head tells its address") from None
-    if is_unencrypted and answer[3:4] != b"\x04":  # an HTTP/2 server begins with its SETTINGS
-        raise BertprepError(f"{shown}: what answers there is not a Ray head; ray status on the head tells its address")
 
 
 def _retry(ray: Any, task: _Task, error: Exception) -> _Task:
     """Return the task to be run again after an error of Ray's; raises where that would not help."""
-    if isinstance(error, ray.exceptions.RayTaskError) and isinstance(error.cause, ray.exceptions.RayError):
-        error = error.cause
-    lost = (ray.exceptions.NodeDiedError, ray.exceptions.ObjectLostError, ray.exceptions.LocalRayletDiedError)
-    if isinstance(error, lost):
-        if task.losses + 1 < _MAX_LOSSES:
-            return replace(task, losses=task.losses + 1)
-        raise BertprepError(
-            f"{task.name}: was lost {_MAX_LOSSES} times with its node or with what Ray kept for it ({first_line(error)}); see "
-            "that nodes stay for as long as a task takes (ray status); finished files are kept, the same command resumes"
-        )
-    died = (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError)
-    if isinstance(error, died) and task.deaths + 1 < _MAX_DEATHS:
-        return replace(task, deaths=task.deaths + 1)
-    if isinstance(error, died):
-        raise BertprepError(
-            f"{task.name}: its worker died {_MAX_DEATHS} times, as when memory runs out; take fewer --workers or "
-            "smaller shards; finished files are kept, the same command resumes"
-        )
-    if isinstance(error, ray.exceptions.RayTaskError) and isinstance(error.cause, RuntimeError):  # a node that refuses
-        raise BertprepError(str(error.cause))
-    raise BertprepError(f"{task.name}: Ray could not run it: {' '.join(str(error).split())}")
+    cause = error.cause if isinstance(error, ray.exceptions.RayTaskError) else None
+    if isinstance(cause, RuntimeError):  # a node that refuses
+        raise BertprepError(str(cause))
+    error = cause if isinstance(cause, ray.exceptions.RayError) else error
+    names = ("NodeDiedError", "ObjectLostError", "LocalRayletDiedError", "WorkerCrashedError", "OutOfMemoryError")
+    if not isinstance(error, tuple(getattr(ray.exceptions, name) for name in names)):
+        raise BertprepError(f"{task.name}: Ray could not run it: {' '.join(str(error).split())}")
+    if task.losses + 1 < _MAX_LOSSES:
+        return replace(task, losses=task.losses + 1)
+    raise BertprepError(
+        f"{task.name}: was lost {_MAX_LOSSES} times with its worker or node ({first_line(error)}); where memory runs out, take "
+        "fewer --workers or smaller shards, else see that nodes stay for as long as a task takes (ray status); finished files "
+        "are kept, the same command resumes"
+    )
 
 
 @cache

@@ -15,9 +15,11 @@ from numpy.typing import NDArray
 
 from bertprep.errors import BertprepError
 from bertprep.kernels import numbers as kernel
-from bertprep.work.manifest import Manifest
+from bertprep.work.layout import split_order
+from bertprep.work.manifest import TEXT_SHARDS, TOKEN_SHARDS, Manifest
 
 ERROR, WARNING = LEVELS = ("error", "warning")
+SPLIT_HEADER = ("split", "files", "records", "tokens", "padding", "[MASK]", "kept", "random", "random next")
 SHOWN_OF_A_CODE = 20
 """Most findings of one code in one data set that `validate` prints; JSON has all."""
 
@@ -152,7 +154,6 @@ class Fraction(NamedTuple):
     """A fraction of a split, with the range that is expected of it and the interval that the true one is in."""
 
     name: str
-    of: str
     hits: int
     draws: int
     expected: Range
@@ -170,7 +171,6 @@ class Expected:
     streams: int  # files whose draws may be correlated, which widens intervals that many times
     predictions: Ints  # (pred + 1,) records by number of predictions
     positions: NDArray[np.float64]  # (seq,) predictions by position
-    labels: NDArray[np.float64]  # (v,) predictions by label
     is_known: bool
 
 
@@ -238,6 +238,24 @@ class Outcome:
     @property
     def errors(self) -> int:
         return sum(finding.level == ERROR for finding in self.findings)
+
+    def split_rows(self) -> list[tuple[str, ...]]:
+        """Return a row for each split, as `SPLIT_HEADER` says; what was not counted is empty."""
+        rows = []
+        for split in sorted({facts.split for facts in self.files}, key=split_order) or [""]:
+            files = [facts for facts in self.files if facts.split == split]
+            is_of_records = self.kind not in (TEXT_SHARDS, TOKEN_SHARDS)
+            records = f"{sum(facts.records for facts in files):,}" if is_of_records else ""
+            found = [""] * 6
+            if counts := self.counts.get(split):
+                shown = [f"{count / max(int(counts.shown.sum()), 1):.2%}" for count in counts.shown.tolist()]
+                found = [f"{counts.text_tokens:,}", f"{counts.padding_share:.1%}", *shown, ""]
+                if counts.has_pairs or not counts.records:
+                    found[-1] = f"{int(counts.next_sentence[1]) / max(counts.records, 1):.1%}"
+            elif split in self.token_counts:
+                found[0] = f"{self.token_counts[split].tokens:,}"
+            rows.append((split, f"{len(files):,}", records, *found))
+        return rows
 
 
 class Checks:

@@ -1,38 +1,39 @@
-"""What `validate` found as one HTML page: how the data was made, how much there is, whether it is right, and examples.
+"""What `validate` found as one HTML page: whether the data is right, how it was made, how much there is, charts and examples.
 
 `page.html.j2` is the page, for screens of any size, light or dark, and for paper; it loads nothing. jinja2 escapes all data;
-control characters are shown as escapes. `charts` draws the histograms by matplotlib, which the extra `report` installs.
+control characters are shown as escapes. The charts are drawn by matplotlib, which the extra `report` installs, as inline SVG.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import io
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from importlib.util import find_spec
 from itertools import groupby
 from operator import add
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bertprep import records
-from bertprep.check.charts import charts_of, percent
-from bertprep.check.outcome import LEVELS, FileFacts, Fraction, Outcome
-from bertprep.check.show import describe, example_words, text_length, token_text
-from bertprep.check.statistics import MAX_LABELS, fraction_interval
+from bertprep.check.outcome import LEVELS, SPLIT_HEADER, FileFacts, Fraction, Ints, Outcome, RecordCounts, TokenCounts
+from bertprep.check.show import describe, example_words, text_length
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import atomic_file
 from bertprep.instances.vocabulary import Vocabulary, load_vocabulary
 from bertprep.records.examples import Examples
-from bertprep.terminal import counted, megabytes, printable
-from bertprep.work.manifest import TEXT_SHARDS, TOKEN_SHARDS, Manifest
+from bertprep.terminal import counted, printable
 
 EXAMPLES = 20
 MAX_TOKENS = 512
 """Tokens shown of one example; the rest are only counted."""
-_TOKENS_SHOWN = 20
+_MAX_COLUMNS = 70
+_TALL = 3.0  # a column this many times as high as all others is cut off, so that those remain visible
 
 
 def check_installed() -> None:
@@ -42,7 +43,7 @@ def check_installed() -> None:
 
 
 def write_page(outcomes: Sequence[Outcome], vocab: Path | None, path: Path) -> None:
-    """Write the page of some data sets; `vocab` names tokens instead of the vocabulary beside the records."""
+    """Write the page of some data sets; `vocab` names tokens instead of the vocabulary next to the records."""
     views = []
     for outcome in outcomes:
         vocabulary_path = vocab or outcome.vocabulary
@@ -66,118 +67,34 @@ def render(views: Sequence[dict[str, Any]]) -> str:
 
 def view(outcome: Outcome, drawn: Sequence[Example], vocabulary: Vocabulary | None) -> dict[str, Any]:
     """Return what the page shows of one data set."""
-    manifest, has_records = outcome.manifest, any(counts.records for counts in outcome.counts.values())
-    fractions = [expected.fractions for expected in outcome.expected.values()]
-    levels = [finding.level for finding in outcome.findings]
+    manifest, warnings = outcome.manifest, len(outcome.findings) - outcome.errors
     ordered = sorted(outcome.findings, key=lambda finding: (LEVELS.index(finding.level), finding.code))
+    wrong = f"{counted(outcome.errors, 'error')} and {counted(warnings, 'warning')} were found."
     return {
         "outcome": outcome,
         "name": manifest.made_with.get("corpus", outcome.folder.name) if manifest else outcome.folder.name,
-        "summary": _summary(outcome),
-        "verdict": f"{counted(outcome.errors, 'error')} and {counted(len(levels) - outcome.errors, 'warning')} were found."
-        if levels else "Nothing was found wrong.",
-        "level": min(levels, key=LEVELS.index) if levels else "good",
+        "verdict": wrong if ordered else "Nothing was found wrong.",
+        "level": ordered[0].level if ordered else "good",
         "findings": [(key, list(some)) for key, some in groupby(ordered, key=lambda finding: (finding.level, finding.code))],
-        "settings": _settings(manifest) if manifest else None,
-        "counts": _counts(outcome),
-        "fractions": [_row(found) for found in zip(*fractions, strict=True)] if has_records else [],
-        "charts": charts_of(outcome),
-        "tokens": _masked_tokens(outcome, vocabulary) if has_records else [],
-        "duplicates": _duplicates(outcome),
+        "settings": {**{name: json.dumps(made) for name, made in manifest.made_with.items()}, **manifest.versions}
+        if manifest else None,
+        "counts": [SPLIT_HEADER, *outcome.split_rows()],
+        "fractions": _fraction_rows([expected.fractions for expected in outcome.expected.values()]),
+        "charts": _charts_of(outcome),
         "examples": [_show(each, vocabulary) for each in drawn],
         "has_vocabulary": vocabulary is not None,
     }  # fmt: skip
 
 
-def _summary(outcome: Outcome) -> str:
-    items, files = sum(file.records for file in outcome.files), len(outcome.files)
-    if outcome.kind in (TEXT_SHARDS, TOKEN_SHARDS):
-        return f"{counted(items, 'document')} in {files:,} {outcome.kind}."
-    kind = {"tfrecord": "TFRecord", "ofrecord": "OFRecord"}.get(outcome.kind, outcome.kind.capitalize())
-    checked = sum(counts.records for counts in outcome.counts.values())
-    sampled = f" {counted(checked, 'record')} were checked, spread evenly over the files." if outcome.sampled else ""
-    masked = f", each with up to {outcome.pred:,} of them to predict" if outcome.pred else ""
-    return f"{counted(items, 'record')} of {outcome.seq:,} tokens{masked}, in {counted(files, f'{kind} file')}.{sampled}"
-
-
-def _settings(manifest: Manifest) -> list[tuple[str, str]]:
-    """Return the settings and versions of a manifest as pairs of a name and a value."""
-    texts = [entry["text"]["bytes"] for name, entry in manifest.files.items() if "text" in entry and not name.endswith(".idx")]
-    pairs = [("text", f"{megabytes(sum(texts))} MB in {len(texts):,} shards")] if texts else []
-    for name, value in manifest.made_with.items():
-        for key, each in (value if isinstance(value, dict) else {"": value}).items():
-            words = {"True": "yes", "False": "no"}.get(str(each), str(each))
-            pairs.append((f"{name} {key}".strip().replace("_", " "), words))
-    return pairs + [(f"version of {name}", version) for name, version in manifest.versions.items()]
-
-
-def _counts(outcome: Outcome) -> list[list[str]]:
-    """Return the rows of a table of files, records, documents, tokens, padding and size: a column a split, and one for all."""
-    splits = list(dict.fromkeys(file.split for file in outcome.files))
-    columns = [[split] for split in splits] + ([splits] if len(splits) > 1 else [])
-    files = [[file for file in outcome.files if file.split in some] for some in columns]
-    rows, capacity = {"files": [len(some) for some in files]}, [0]
-    if outcome.token_counts:
-        for name in ("documents", "sentences", "tokens", "unknown"):
-            rows[name] = [sum(getattr(outcome.token_counts.get(of), name, 0) for of in some) for some in columns]
-    else:
-        items = "documents" if outcome.kind == TEXT_SHARDS else "records"
-        rows[items] = [sum(file.records for file in some) for some in files]
-        entries = outcome.manifest.files if outcome.manifest else {}
-        if all("documents" in entries.get(file.name, {}) for file in outcome.files):
-            rows["documents"] = [sum(entries[file.name]["documents"] for file in some) for some in files]
-        found = [[outcome.counts[split] for split in some if split in outcome.counts] for some in columns]
-        rows["tokens"] = [sum(counts.text_tokens for counts in some) for some in found]
-        capacity = [sum(counts.records for counts in some) * outcome.seq for some in found]
-    table = [["", *(split or outcome.kind for split in splits), *(["all"] if len(splits) > 1 else [])]]
-    table += [[name, *(f"{number:,}" for number in numbers)] for name, numbers in rows.items() if any(numbers)]
-    if capacity and all(capacity):
-        table.append(["padding", *(percent(1 - text / most) for text, most in zip(rows["tokens"], capacity, strict=True))])
-    return [*table, ["size, MB", *(megabytes(sum(file.size_bytes for file in some)) for some in files)]]
-
-
-def _row(found: Sequence[Fraction]) -> dict[str, Any]:
-    """Return a fraction by split, with its interval and the expected range, and where these are on an axis, in percent."""
-    low, high = min(each.expected[0] for each in found), max(each.expected[1] for each in found)
-    is_any = (low, high) == (0.0, 1.0)  # then only the intervals must be visible
-    shares = [(each.interval[0], each.hits / max(each.draws, 1), each.interval[1]) for each in found]
-    ends = np.ravel([*shares, *([] if is_any else [(low, low, high)])])
-    start, size = ends.min(), 1.2 * (ends.max() - ends.min()) or 1e-6
-    range_, *strips = np.clip((np.array([(low, low, high), *shares]) - start) / size + 0.08, 0.0, 1.0).round(3) * 100
-    expected = percent(low, 2) if percent(low, 2) == percent(high, 2) else f"{percent(low)} to {percent(high)}"
-    return {
-        "name": found[0].name,
-        "of": found[0].of,
-        "expected": "any" if is_any else expected,
-        "found": [f"{percent(share, 2)} ± {(end - start) * 50:.2f}" for start, share, end in shares],
-        "range": [range_[0], range_[2]],
-        "strips": strips,
-    }
-
-
-def _masked_tokens(outcome: Outcome, vocabulary: Vocabulary | None) -> list[dict[str, Any]]:
-    """Return the tokens masked most; without a vocabulary none were counted, with whole words nothing is expected."""
-    counts, expected = reduce(add, outcome.counts.values()), [*outcome.expected.values()]
-    labels, draws, wanted = counts.labels, int(counts.labels.sum()), reduce(add, [of.labels for of in expected])
+def _fraction_rows(of_splits: Sequence[Sequence[Fraction]]) -> list[list[str]]:
+    """Return each fraction with the expected range, and for each split the one that was found with its interval."""
     rows = []
-    for token in np.argsort(-labels, kind="stable")[:_TOKENS_SHOWN].tolist():
-        if labels[token]:
-            streams = max(of.streams for of in expected)
-            interval = fraction_interval(int(labels[token]), draws, tests=MAX_LABELS, streams=streams)
-            share = (wanted[token] / draws,) * 2 if expected[0].is_known else (0.0, 1.0)
-            rows.append(_row([Fraction(token_text(token, vocabulary), "", int(labels[token]), draws, share, interval)]))
+    for found in zip(*of_splits, strict=True):
+        low, high = min(each.expected[0] for each in found), max(each.expected[1] for each in found)
+        expected = "any" if (low, high) == (0.0, 1.0) else f"{low:.2%} to {high:.2%}"
+        shares = [f"{of.hits / max(of.draws, 1):.2%} ({of.interval[0]:.2%} to {of.interval[1]:.2%})" for of in found]
+        rows.append([found[0].name, expected, *shares])
     return rows
-
-
-def _duplicates(outcome: Outcome) -> list[str]:
-    """Return a line for each split with repeated records, and one for test records that are in training too."""
-    lines = []
-    for split, repeated in outcome.duplicates.items():
-        what = "test records that are in training too" if split == "across" else f"{split} records that repeat another".strip()
-        counts = outcome.counts.get("test" if split == "across" else split)
-        share = f" ({percent(repeated / counts.records, 3)})" if counts and counts.records else ""
-        lines.append(f"{what}: {repeated:,}{share}")
-    return lines if any(outcome.duplicates.values()) else []
 
 
 @dataclass(frozen=True)
@@ -225,3 +142,116 @@ def _show(example: Example, vocabulary: Vocabulary | None) -> dict[str, Any]:
         "segments": [(name, list(some)) for name, some in groupby(words, key=lambda word: "b" if word[0].segment else "a")],
         "more": max(0, text_length(example.examples, 0) - MAX_TOKENS),
     }
+
+
+class Chart(NamedTuple):
+    """A drawing with its title and caption, which are also its text alternative."""
+
+    title: str
+    caption: str
+    svg: str
+
+
+def _charts_of(outcome: Outcome) -> list[Chart]:
+    """Draw the lengths, segments, predictions and positions of records, or the sentences of token shards."""
+    if outcome.token_counts:
+        return [_sentences(outcome.token_counts)]
+    if not any(counts.records for counts in outcome.counts.values()):
+        return []
+    splits, expected = outcome.counts, [*outcome.expected.values()]
+    total, is_known = reduce(add, splits.values()), expected[0].is_known
+    full = total.lengths[-1] / total.records
+    caption = f"{full:.1%} of the records are full; {total.padding_share:.1%} of all tokens are padding."
+    charts = [_histogram("Length", {split: of.lengths for split, of in splits.items()}, "tokens of text", caption)]
+    if total.has_pairs:
+        mean_a = _mean(total.lengths_of_a)
+        caption = f"A has {mean_a:.1f} tokens on average, B {_mean(total.lengths) - mean_a - 3:.1f}, without [CLS] and [SEP]."
+        charts.append(_histogram("Segment A", {split: of.lengths_of_a for split, of in splits.items()}, "tokens of A", caption))
+    why = "follows from the length of each record" if is_known else "is at most what the length allows, with whole words"
+    caption = f"{_mean(total.predictions):.2f} a record on average. The expected number {why}."
+    wanted = reduce(add, [of.predictions for of in expected]) if is_known else None
+    found = {split: of.predictions for split, of in splits.items()}
+    charts.append(_histogram("Predictions", found, "predictions", caption, wanted))
+    # the fraction of maskable tokens at each position that are predicted: flat if masking prefers no position
+    caption = "If no position is preferred or avoided, all columns have the same height, but for chance. [CLS] is never masked."
+    found = {split: of.positions for split, of in splits.items()}
+    maskable = {split: _group(maskable_by_position(of))[0] for split, of in splits.items()}
+    drawn = reduce(add, [of.positions for of in expected]) if is_known else None
+    labels = ("position in the record", "masked of the tokens there")
+    return [*charts, Chart("Position", caption, _draw(found, maskable, labels, drawn))]
+
+
+def _sentences(of_splits: Mapping[str, TokenCounts]) -> Chart:
+    total = reduce(add, of_splits.values())
+    caption = (
+        f"{total.tokens / max(total.sentences, 1):.1f} tokens a sentence on average; those of {TokenCounts.LONGEST:,} or more "
+        f"count as that many. A document has {total.sentences / max(total.documents, 1):.1f} sentences."
+    )
+    return _histogram("Sentences", {split: of.lengths for split, of in of_splits.items()}, "tokens", caption)
+
+
+def _histogram(title: str, counts: Mapping[str, Ints], x_label: str, caption: str, wanted: Ints | None = None) -> Chart:
+    """Draw the fractions of each split's records by an integer."""
+    totals = {split: of.sum() for split, of in counts.items()}
+    return Chart(title, caption, _draw(counts, totals, (x_label, "fraction of all"), wanted))
+
+
+def _group(counts: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Group counts by integer into columns of equal width; the last ends with the highest number. Return them and the edges.
+
+    >>> _group(np.arange(1, 141))[0][:3].tolist(), _group(np.arange(3))[1].tolist()
+    ([3.0, 7.0, 11.0], [-0.5, 0.5, 1.5, 2.5])
+    """
+    width = -(-len(counts) // _MAX_COLUMNS)
+    columns = -(-len(counts) // width)
+    padded = np.concatenate([np.zeros(columns * width - len(counts)), counts])
+    edges = len(counts) - 0.5 - width * np.arange(columns, -1, -1, dtype=np.float64)
+    return padded.reshape(columns, width).sum(axis=1), edges
+
+
+def _draw(
+    counts: Mapping[str, NDArray[Any]], of: Mapping[str, Any], labels: tuple[str, str], wanted: NDArray[Any] | None = None
+) -> str:
+    """Return an SVG of counts in columns, each `of` so many: one split filled, others as outlines, the expected as dashes."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+    edges = next(_group(each)[1] for each in counts.values())
+    series = {split: _group(each)[0] / np.maximum(of[split], 1) for split, each in counts.items()}
+    figure = Figure(figsize=(4.2, 2.7), layout="constrained")
+    axes = figure.add_subplot()
+    for index, (name, values) in enumerate(series.items()):
+        axes.stairs(values, edges, fill=index == 0, alpha=0.75 if index == 0 else 1.0, color=f"C{index}", label=name or "found")
+    heights = np.sort(np.array([*series.values()]).max(axis=0))
+    if wanted is not None:
+        expected = _group(wanted)[0] / np.maximum(reduce(add, of.values()), 1)
+        axes.stairs(expected, edges, linestyle="--", color="#000000", baseline=None, label="expected")
+    if len(heights) > 1 and heights[-1] > _TALL * heights[-2] > 0:
+        axes.set_ylim(0, 1.4 * heights[-2])
+        axes.set_title(f"the tallest, {heights[-1]:.1%}, is cut off", fontsize="small")
+    axes.set(xlabel=labels[0], ylabel=labels[1])
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.yaxis.set_major_formatter(PercentFormatter(1))
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize="small")
+    drawn = io.StringIO()
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "bertprep"}):
+        figure.savefig(drawn, format="svg", transparent=True, metadata={"Date": None})
+    svg = drawn.getvalue()
+    return svg[svg.index("<svg") :].replace("#000000", "currentColor")
+
+
+def _mean(counts: Ints) -> float:
+    return float(counts @ np.arange(len(counts))) / max(int(counts.sum()), 1)
+
+
+def maskable_by_position(counts: RecordCounts) -> Ints:
+    """Return (seq,) records whose token at the position may be masked: text other than [CLS] and [SEP]."""
+    seq = len(counts.positions)
+    longer = counts.records - np.cumsum(counts.lengths)[:seq]  # (seq,): records with more than p tokens
+    text = np.append(longer[1:], 0)  # the last token is a [SEP]
+    text[0] = 0
+    first_sep = np.zeros(seq, np.int64)
+    first_sep[1:] = counts.lengths_of_a[: seq - 1]  # after [CLS] and A
+    return np.maximum(text - first_sep, 0)

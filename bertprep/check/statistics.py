@@ -30,7 +30,7 @@ FALSE_ALARMS = 1e-6
 SHOWN = ("[MASK]", "the token itself", "another token")
 MAX_LABELS = 1000
 """The number of most expected tokens whose frequencies as labels are compared."""
-_NAMES = ("shown as [MASK]", "left as it was", "another token")
+_NAMES = ("predictions shown as [MASK]", "left as they were", "as another token")
 _MAX_RANDOM_NEXT = 0.8  # of open records: at least half, more if documents often end in one sentence; 0.59 in English
 _LEAST_NEXT = 0.25  # of the records that drew it, B follows A: half, but for documents that are cut short on purpose
 _NEARLY_ALL_RANDOM_NEXT = 0.96  # of all records: above it, sentences hardly ever follow each other; 0.94 with 8 tokens a record
@@ -109,27 +109,25 @@ def expect(
     """
     draws, slack = int(counts.shown.sum()), _slack(rules)
 
-    def fraction(name: str, of: str, hits: int, draws: int, expected: Range, tests: int = 1) -> Fraction:
-        interval = fraction_interval(hits, draws, tests=tests, streams=streams)
-        return Fraction(name, of, hits, draws, expected, interval)
+    def fraction(name: str, hits: int, draws: int, expected: Range, tests: int = 1) -> Fraction:
+        return Fraction(name, hits, draws, expected, fraction_interval(hits, draws, tests=tests, streams=streams))
 
     fractions = [
-        fraction(name, "of the predictions", hits, draws, (share * (1 - slack), share * (1 + slack)), len(SHOWN))
+        fraction(name, hits, draws, (share * (1 - slack), share * (1 + slack)), len(SHOWN))
         for name, hits, share in zip(_NAMES, counts.shown.tolist(), _expected_shares(rules.tokens), strict=True)
     ]
     short, ranges = counts.records - int(counts.lengths[-1]), (0.0, 1.0)
     if rules.has_pairs:
         ranges = _short_range(counts, short_seq_prob, uses)
         follows, random = map(int, counts.next_sentence)
-        fractions.append(fraction("B is random", "of the records", random, follows + random, _random_next_range(counts, uses)))
-    fractions.append(fraction("shorter than seq", "of the records", short, counts.records, ranges))
+        fractions.append(fraction("B is random", random, follows + random, _random_next_range(counts, uses)))
+    fractions.append(fraction("shorter than seq", short, counts.records, ranges))
     by_length = rules.predictions_by_length()
     return Expected(
         fractions=fractions,
         streams=streams,
         predictions=np.bincount(by_length, weights=counts.lengths, minlength=rules.pred + 1).astype(np.int64),
         positions=counts.expected_positions,
-        labels=counts.expected_labels / kernel.SCALE,
         is_known=not rules.whole_word,
     )
 

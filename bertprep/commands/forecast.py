@@ -1,8 +1,8 @@
 """`bertprep create --dry-run`: the records, disk, time and memory of `create`, forecast from a `create` of a sample.
 
 At most 64 MB of text from all over the shards are made into records in a temporary folder, on the disk where records will be,
-and scaled by bytes of text; a smaller text is made as a whole. Missing shards and a missing vocabulary are made there too, of a
-sample. Nothing is downloaded, and nothing is left behind.
+and scaled by bytes of text; a smaller text is made as a whole. A missing vocabulary, and the shards of the sample corpus, are
+made there too. Nothing is downloaded, and nothing is left behind.
 """
 
 from __future__ import annotations
@@ -15,21 +15,17 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 from bertprep import pool
-from bertprep.commands.shard import check_text_files, choose_corpus, downloaded_sources, finished_shards, missing_shards, shard
+from bertprep.commands.shard import check_text_files, choose_corpus, finished_shards, missing_shards, shard
 from bertprep.commands.vocab import find_vocabulary
-from bertprep.config import ShardSettings
 from bertprep.files.atomic import atomic_file, temporary_folder
 from bertprep.files.free_space import FreeSpace, free_space
 from bertprep.files.places import place
-from bertprep.progress import SILENT
-from bertprep.sources.corpora import parts_of
 from bertprep.sources.sample import SAMPLE
 from bertprep.terminal import duration, megabytes, tell, tell_table
 from bertprep.work.layout import TEST, TRAINING, VOCABULARY, Workspace
-from bertprep.work.manifest import Manifest
 
 if TYPE_CHECKING:
     from bertprep.commands.create import Create
@@ -41,11 +37,14 @@ _MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024  # the unit of ru_maxrss
 
 @dataclass(frozen=True)
 class Shard:
-    """A text shard of `size_bytes`, and a file with its text or a part of it."""
+    """A text shard, or the first documents of one, in a file."""
 
     split: str
-    size_bytes: float
     path: Path
+
+    @property
+    def size_bytes(self) -> int:
+        return self.path.stat().st_size
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,6 @@ class Forecast:
     trained included. `disks` has the needed and the free space of each file system; a store has none.
     """
 
-    shards: int
     text_bytes: int
     sample_bytes: int
     training_records: int
@@ -67,9 +65,6 @@ class Forecast:
     wall_seconds: float
     worker_peak_bytes: int
     disks: tuple[FreeSpace, ...]
-
-    def as_json(self) -> dict[str, Any]:
-        return {**asdict(self), "disks": [{**asdict(disk), "folder": str(disk.folder)} for disk in self.disks]}
 
 
 def show_forecast(found: Forecast, to_json: Path | None) -> None:
@@ -87,35 +82,30 @@ def show_forecast(found: Forecast, to_json: Path | None) -> None:
         ]
     )
     for disk in found.disks:
-        room = "enough" if disk.enough else "NOT ENOUGH; free some, or choose another --workdir or --output"
-        tell(f"disk of {disk.folder}: {megabytes(disk.needed_bytes)} of {megabytes(disk.free_bytes)} MB free: {room}")
+        enough = "enough" if disk.enough else "NOT ENOUGH; free some, or choose another --workdir or --output"
+        tell(f"disk of {disk.folder}: {megabytes(disk.needed_bytes)} of {megabytes(disk.free_bytes)} MB free: {enough}")
     if to_json:
         with atomic_file(to_json, replace=True) as file:
-            file.write((json.dumps(found.as_json(), indent=1) + "\n").encode())
+            file.write((json.dumps(asdict(found), indent=1, default=str) + "\n").encode())
 
 
 def forecast_of(request: Create) -> Forecast:
     """Return the forecast of a request, as if nothing were made yet."""
     from bertprep import kernels
 
-    reporter, workspace, inputs = request.reporter, request.workspace, request.inputs
-    workers = request.workers or pool.default_workers()
-    root = place(request.output or workspace.root)
+    root = place(request.output or request.workspace.root)
     existing = next(path for path in (root.absolute(), *root.absolute().parents) if path.is_dir())
     with temporary_folder(existing / "bertprep-forecast") as folder:
-        if inputs:
-            shards = [Shard(TRAINING, path.stat().st_size, path) for path in check_text_files(inputs)]
-        else:
-            shards = _shards_of(workspace, choose_corpus(workspace, request.corpus, reporter), folder, workers)
-        workers = min(workers, len(shards))
+        shards = _find_shards(request, folder)
+        workers = min(request.workers or pool.default_workers(), len(shards))
         sample = _write_sample(shards, folder / "text", workers)
-        total, made = sum(each.size_bytes for each in shards), sum(each.size_bytes for each in sample)
-        reporter.say(f"create: forecasting from {made / 1e6:,.1f} of {total / 1e6:,.1f} MB of text")
-        vocabulary = None if request.vocab is None else find_vocabulary(workspace, request.vocab)
+        total, made = (sum(each.size_bytes for each in some) for some in (shards, sample))
+        request.reporter.say(f"create: forecasting from {made / 1e6:,.1f} of {total / 1e6:,.1f} MB of text")
+        vocabulary = None if request.vocab is None else find_vocabulary(request.workspace, request.vocab)
         start = _used()
         kernels.load()
         loaded = _used()
-        records, size_bytes = dict.fromkeys((TRAINING, TEST), 0.0), Counter[str]()
+        records, size_bytes = {TRAINING: 0, TEST: 0}, Counter[str]()
         for split in dict.fromkeys(each.split for each in sample):  # each by itself: its shards are numbered from 0
             some = [each for each in sample if each.split == split]
             created = replace(
@@ -126,99 +116,79 @@ def forecast_of(request: Create) -> Forecast:
                 corpus=None,
                 vocab=vocabulary,
                 workers=workers,
-                lines_are_sentences=request.lines_are_sentences or not inputs,
+                lines_are_sentences=request.lines_are_sentences or not request.inputs,
                 progress=False,
             ).create()
             vocabulary = next(iter(created.folders.values())) / VOCABULARY  # the test split has that of the training split
             scale = sum(each.size_bytes for each in shards if each.split == split) / sum(each.size_bytes for each in some)
             for name, manifest in created.manifests.items():
                 entries = manifest.files.values()
-                records[split] = scale * sum(entry["examples"] for entry in entries)
+                records[split] = round(scale * sum(entry["examples"] for entry in entries))
                 size_bytes[name] += round(scale * sum(entry["bytes"] for entry in entries))
         used = _used()
-    largest = max(each.size_bytes for each in shards) / max(each.size_bytes for each in sample)
-    busiest = _busiest(shards, workers) / _busiest(sample, workers)
+        largest = max(each.size_bytes for each in shards) / max(each.size_bytes for each in sample)
+        busiest = _busiest(shards, workers) / _busiest(sample, workers)
+    seconds, cpu_seconds, peak_bytes = (
+        load - begin + (end - load) * factor
+        for begin, load, end, factor in zip((*start[:2], 0), loaded, used, (busiest, total / made, largest), strict=True)
+    )
     return Forecast(
-        shards=len(shards),
-        text_bytes=round(total),
-        sample_bytes=round(made),
-        training_records=round(records[TRAINING]),
-        test_records=round(records[TEST]),
+        text_bytes=total,
+        sample_bytes=made,
+        training_records=records[TRAINING],
+        test_records=records[TEST],
         size_bytes=dict(size_bytes),
         workers=workers,
-        cpu_seconds=loaded.cpu_seconds - start.cpu_seconds + (used.cpu_seconds - loaded.cpu_seconds) * total / made,
-        wall_seconds=loaded.seconds - start.seconds + (used.seconds - loaded.seconds) * busiest,
-        worker_peak_bytes=loaded.peak_bytes + round((used.peak_bytes - loaded.peak_bytes) * largest),
+        cpu_seconds=cpu_seconds,
+        wall_seconds=seconds,
+        worker_peak_bytes=round(peak_bytes),
         disks=tuple(free_space({root: sum(size_bytes.values())})),
     )
 
 
-def _shards_of(workspace: Workspace, corpus: str, folder: Path, workers: int) -> list[Shard]:
-    """Return the text shards of a corpus, or where it has none, shards of a sample of its files, made in `folder`."""
-    sharded = workspace.sharded(corpus)
-    if manifest := finished_shards(workspace, corpus):
-        return _listed(manifest, sharded, 1.0)
-    if corpus == SAMPLE:
-        return _listed(shard(workdir=folder, workers=workers), Workspace(folder).sharded(SAMPLE), 1.0)
-    from bertprep.text.shards import shard_corpus
-
-    shards: list[Shard] = []
-    for part in parts_of(corpus):
-        sources = list(downloaded_sources(workspace, part))
-        sizes = [Path(each.location).stat().st_size for each in sources]
-        chosen, made_of = [], 0
-        for source, size in zip(sources, sizes, strict=True):
-            if made_of < SAMPLE_BYTES:
-                chosen.append(source)
-                made_of += size
-        made = Workspace(folder / part)
-        manifest = shard_corpus(made, part, chosen, ShardSettings(), workers=workers, reporter=SILENT)
-        shards += _listed(manifest, made.sharded(part), sum(sizes) / made_of)
-    if not shards:
-        raise missing_shards(workspace, corpus)
-    return shards
-
-
-def _listed(manifest: Manifest, folder: Path, scale: float) -> list[Shard]:
-    files = sorted(manifest.files.items(), key=lambda item: not item[0].startswith(TRAINING))
-    return [Shard(name.partition("/")[0], scale * entry["bytes"], folder / name) for name, entry in files]
+def _find_shards(request: Create, folder: Path) -> list[Shard]:
+    """Return the text shards of a request, training first; those of the sample corpus may be made in `folder`."""
+    if request.inputs:
+        return [Shard(TRAINING, path) for path in check_text_files(request.inputs)]
+    corpus, workspace = choose_corpus(request.workspace, request.corpus, request.reporter), request.workspace
+    manifest = finished_shards(workspace, corpus)
+    if manifest is None and corpus == SAMPLE:
+        workspace = Workspace(folder)
+        manifest = shard(workdir=folder, workers=request.workers)
+    if manifest is None:
+        raise missing_shards(request.workspace, corpus)
+    names = sorted(manifest.files, key=lambda name: not name.startswith(TRAINING))
+    return [Shard(name.partition("/")[0], workspace.sharded(corpus) / name) for name in names]
 
 
 def _write_sample(shards: Sequence[Shard], folder: Path, workers: int) -> list[Shard]:
     """Return shards from all over the text, the first documents of large ones as files in `folder`."""
-    is_small = sum(each.path.stat().st_size for each in shards) <= SAMPLE_BYTES
-    count = len(shards) if is_small else max(_MIN_PIECES, 2 * workers)
-    chosen = shards[:: -(-len(shards) // count)]
+    if sum(each.size_bytes for each in shards) <= SAMPLE_BYTES:
+        return list(shards)
+    chosen = shards[:: -(-len(shards) // max(_MIN_PIECES, 2 * workers))]
     if chosen[-1].split != shards[-1].split:
         chosen = [*chosen, shards[-1]]  # the test split is in the sample
-    sample = []
+    sample, piece_bytes = [], SAMPLE_BYTES // len(chosen)
     folder.mkdir()
     for index, each in enumerate(chosen):
-        path, size = each.path, each.path.stat().st_size
-        if not is_small and size > SAMPLE_BYTES // len(chosen):
+        path = each.path
+        if each.size_bytes > piece_bytes:
             with path.open("rb") as file:
-                text = file.read(SAMPLE_BYTES // len(chosen))
-            text = text[: text.rfind(b"\n\n") + 2] or text[: text.rfind(b"\n") + 1]  # the last document goes on
-            path, size = folder / f"{index:05d}.txt", len(text)
-            path.write_bytes(text)
-        sample.append(Shard(each.split, size, path))
+                text = file.read(piece_bytes)
+            path = folder / f"{index:05d}.txt"
+            path.write_bytes(text[: text.rfind(b"\n\n") + 2] or text[: text.rfind(b"\n") + 1])  # the last document goes on
+        sample.append(Shard(each.split, path))
     return sample
 
 
 def _busiest(shards: Sequence[Shard], workers: int) -> float:
     """Return about how many bytes the busiest worker makes."""
-    return max(max(each.size_bytes for each in shards), sum(each.size_bytes for each in shards) / workers)
+    sizes = [each.size_bytes for each in shards]
+    return max(*sizes, sum(sizes) / workers)
 
 
-class _Used(NamedTuple):
-    """The time and memory that this process and its workers have used."""
-
-    seconds: float
-    cpu_seconds: float
-    peak_bytes: int
-
-
-def _used() -> _Used:
-    own, workers = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    cpu_seconds = own.ru_utime + own.ru_stime + workers.ru_utime + workers.ru_stime
-    return _Used(time.monotonic(), cpu_seconds, max(own.ru_maxrss, workers.ru_maxrss) * _MAXRSS_BYTES)
+def _used() -> tuple[float, float, int]:
+    """Return the time, the CPU time and the peak of the memory of this process and its workers, in seconds and bytes."""
+    usage = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    cpu_seconds = sum(each.ru_utime + each.ru_stime for each in usage)
+    return time.monotonic(), cpu_seconds, max(each.ru_maxrss for each in usage) * _MAXRSS_BYTES

@@ -136,10 +136,11 @@ def _find_text(request: Shard, corpus: str) -> Sequence[Source]:
 
 
 def missing_shards(workspace: Workspace, corpus: str) -> UsageError:
-    """Return the error for a corpus of the user's own that has no text shards."""
+    """Return the error for a corpus that has no text shards."""
+    given = "" if parts_of(corpus) else "--input FILES "
     return UsageError(
         f"--corpus {corpus}: has no text shards in {workspace.sharded(corpus)}; "
-        f"make them first: bertprep shard --input FILES --corpus {corpus}"
+        f"make them first: bertprep shard {given}--corpus {corpus}"
     )
 
 

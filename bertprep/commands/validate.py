@@ -18,16 +18,10 @@ from bertprep.files.atomic import atomic_file, explain_write_error
 from bertprep.files.places import as_path, is_object, place
 from bertprep.options import MAX_NUMBER, OPTIONS, described, option
 from bertprep.terminal import counted, say, tell, tell_table
-from bertprep.work.layout import MANIFEST, split_order
-from bertprep.work.manifest import TEXT_SHARDS, TOKEN_SHARDS
+from bertprep.work.layout import MANIFEST
 
 if TYPE_CHECKING:
     from bertprep.check.outcome import Outcome, RecordCounts
-
-_HEADER = (
-    "data set", "split", "files", "records", "tokens", "padding", "[MASK]", "kept", "random", "random next",
-    "errors", "warnings",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,23 +179,14 @@ def _finding_lines(outcomes: Sequence[Outcome]) -> list[str]:
 
 def _table_rows(outcomes: Sequence[Outcome], names: Sequence[str]) -> list[tuple[str, ...]]:
     """Return a row for each split; the first row of a data set has its findings."""
-    rows: list[tuple[str, ...]] = [_HEADER]
+    from bertprep.check.outcome import SPLIT_HEADER
+
+    rows: list[tuple[str, ...]] = [("data set", *SPLIT_HEADER, "errors", "warnings")]
     for outcome, name in zip(outcomes, names, strict=True):
-        errors = (f"{outcome.errors:,}", f"{len(outcome.findings) - outcome.errors:,}")
-        for split in sorted({facts.split for facts in outcome.files}, key=split_order) or [""]:
-            files = [facts for facts in outcome.files if facts.split == split]
-            is_of_records = outcome.kind not in (TEXT_SHARDS, TOKEN_SHARDS)
-            records = f"{sum(facts.records for facts in files):,}" if is_of_records else ""
-            found = [""] * 6
-            if counts := outcome.counts.get(split):
-                shown = [f"{count / max(int(counts.shown.sum()), 1):.2%}" for count in counts.shown.tolist()]
-                found = [f"{counts.text_tokens:,}", f"{counts.padding_share:.1%}", *shown, ""]
-                if counts.has_pairs or not counts.records:
-                    found[-1] = f"{int(counts.next_sentence[1]) / max(counts.records, 1):.1%}"
-            elif split in outcome.token_counts:
-                found[0] = f"{outcome.token_counts[split].tokens:,}"
-            rows.append((name, split, f"{len(files):,}", records, *found, *errors))
-            errors = ("", "")
+        found = (f"{outcome.errors:,}", f"{len(outcome.findings) - outcome.errors:,}")
+        for row in outcome.split_rows():
+            rows.append((name, *row, *found))
+            found = ("", "")
     return rows
 
 

@@ -67,22 +67,6 @@ def test_a_sample_forecasts_all_records_and_bytes_within_a_tenth(tmp_path: Path,
     assert found.size_bytes == {"tfrecord": pytest.approx(total(created, "tfrecord", "bytes"), rel=0.1)}
 
 
-def test_shards_of_a_download_are_made_of_a_sample_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    books = tmp_path / "books"
-    books.mkdir()
-    for index in range(20):
-        (books / f"{index}.txt").write_text("".join(f"It was day {day} of book {index}. Nothing came.\n" for day in range(400)))
-    bertprep.download(["bookcorpus"], from_files=books, workdir=tmp_path / "data")
-    before = sums(tmp_path)
-    asked: dict[str, Any] = {"workdir": tmp_path / "data", "vocab": VOCABULARY, "formats": "tfrecord", "workers": 1}
-    monkeypatch.setattr(forecasts, "SAMPLE_BYTES", 150_000)
-    found = forecast(**asked, corpus="bookcorpus")
-    assert sums(tmp_path) == before
-    shard(workdir=tmp_path / "data", corpus="bookcorpus", shards=4, workers=1)
-    created = create(**asked, corpus="bookcorpus")
-    assert found.training_records + found.test_records == pytest.approx(total(created, "tfrecord", "examples"), rel=0.2)
-
-
 def test_too_small_a_disk_is_reported(
     golden_corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
