@@ -1,16 +1,17 @@
-"""Progress of long work: on a terminal a bar with throughput and time left, otherwise a line at most every five seconds."""
+"""Progress of long work: on a terminal one line, written again and again, otherwise a line at most every five seconds."""
 
+import shutil
 import sys
 import time
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
 
 from bertprep.terminal import duration, printable, say
 
 __all__ = ["SECONDS_BETWEEN_LINES", "SILENT", "Progress", "Reporter", "say"]
 
 SECONDS_BETWEEN_LINES = 5.0
+_SECONDS_ON_TERMINAL = 0.1
 
 
 class Progress:
@@ -21,13 +22,9 @@ class Progress:
         self._done = 0
         self._amounts: dict[str, float] = {}
         self._started = self._last_line = time.monotonic()
-        self._bar: Any = None
+        self._on_terminal = enabled and sys.stderr.isatty()
 
     def __enter__(self) -> "Progress":
-        if self._enabled and sys.stderr.isatty():
-            self._bar = _rich_bar()
-            self._bar.start()
-            self._task = self._bar.add_task(printable(self._label), total=self._total, throughput="")
         return self
 
     def advance(self, count: int = 1, **amounts: float) -> None:
@@ -36,43 +33,35 @@ class Progress:
         for unit, amount in amounts.items():
             self._amounts[unit] = self._amounts.get(unit, 0) + amount
         now = time.monotonic()
-        if self._bar is not None:
-            self._bar.update(self._task, completed=self._done, throughput=self._last_throughput(now))
-            self._bar.refresh()
-        elif self._enabled and (now - self._last_line >= SECONDS_BETWEEN_LINES) and self._done != self._total:
-            self._last_line = now
-            seconds = now - self._started
-            passed = f"{duration(seconds)} so far"
-            if self._total is not None and self._done:
-                passed = f"{duration(seconds / self._done * (self._total - self._done))} left"
-            self._print(passed, now)
+        between = _SECONDS_ON_TERMINAL if self._on_terminal else SECONDS_BETWEEN_LINES
+        if not self._enabled or now - self._last_line < between or self._done == self._total:
+            return
+        self._last_line, seconds = now, now - self._started
+        passed = f"{duration(seconds)} so far"
+        if self._total is not None and self._done:
+            passed = f"{duration(seconds / self._done * (self._total - self._done))} left"
+        line = self._line(seconds, passed)
+        if self._on_terminal:  # the next line, or message, is written over it
+            sys.stderr.write(f"\x1b[K{printable(line)[: shutil.get_terminal_size().columns - 1]}\r")
+            sys.stderr.flush()
+        else:
+            say(line)
 
-    def _amounts_so_far(self, now: float) -> str:
-        seconds = max(now - self._started, 1e-9)
-        shown = []
+    def _line(self, seconds: float, passed: str) -> str:
+        of_total = "" if self._total is None else f"/{self._total:,}"
+        parts = [f"{self._label}: {self._done:,}{of_total} {self._things}"]
         for unit, amount in self._amounts.items():
             if unit.startswith("MB") and amount < 1:
                 unit, amount = f"k{unit[1:]}", 1000 * amount
             digits = int(unit.startswith("MB") and amount < 10)
-            throughput = f"{amount / seconds:,.{0 if amount >= 1000 else 1}f}/s"
-            shown.append(f"{amount:,.{digits}f} {unit.replace('_', ' ')} ({throughput})")
-        return ", ".join(shown)
-
-    def _last_throughput(self, now: float) -> str:
-        unit, amount = next(reversed(self._amounts.items()), ("", 0.0))
-        return f"{amount / max(now - self._started, 1e-9):,.0f} {unit.replace('_', ' ')}/s" if unit else ""
-
-    def _print(self, passed: str, now: float) -> None:
-        of_total = "" if self._total is None else f"/{self._total:,}"
-        done = f"{self._label}: {self._done:,}{of_total} {self._things}"
-        say(", ".join(filter(None, [done, self._amounts_so_far(now), passed])))
+            throughput = f"{amount / max(seconds, 1e-9):,.{0 if amount >= 1000 else 1}f}/s"
+            parts.append(f"{amount:,.{digits}f} {unit.replace('_', ' ')} ({throughput})")
+        return ", ".join([*parts, passed])
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-        elif self._enabled and kind is None and (self._done or self._total != 0):
-            now = time.monotonic()
-            self._print(duration(now - self._started), now)
+        if self._enabled and kind is None and (self._done or self._total != 0):
+            seconds = time.monotonic() - self._started
+            say(self._line(seconds, duration(seconds)))
 
 
 @dataclass(frozen=True)
@@ -91,21 +80,3 @@ class Reporter:
 
 
 SILENT = Reporter(enabled=False)
-
-
-def _rich_bar() -> Any:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    # No refreshing thread: workers are forked, and a fork of a process with threads may copy a held lock.
-    return Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=None),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[throughput]}"),
-        TimeRemainingColumn(),
-        TextColumn("left"),
-        console=Console(stderr=True),
-        auto_refresh=False,
-        expand=True,
-    )

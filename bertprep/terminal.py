@@ -56,6 +56,8 @@ def tell(*lines: str) -> None:
 def say(text: str) -> None:
     """Print a one-line message to standard error, cut at `LONGEST_LINE` characters, without the passwords of URLs."""
     text = without_password(text)
+    if sys.stderr.isatty():
+        sys.stderr.write("\x1b[K")  # over a line of progress
     _write(text if len(text) <= LONGEST_LINE else f"{text[:LONGEST_LINE]}...", sys.stderr)
     sys.stderr.flush()
 

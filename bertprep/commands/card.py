@@ -6,20 +6,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import reduce
-from operator import add
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bertprep.check.outcome import RecordCounts
 from bertprep.config import SQUAD
 from bertprep.kernels.numbers import NOT_PREDICTED
 from bertprep.records.columns import COLUMNS
-from bertprep.records.examples import Examples, MaskedExamples, PretrainingExamples, Shape
+from bertprep.records.examples import MaskedExamples, PretrainingExamples, Shape
 from bertprep.sources.corpora import BOOKS, language_of, parts_of
 from bertprep.sources.sample import SAMPLE
 from bertprep.work.layout import DEV, DEV_MISMATCHED, SPLIT_NAMES, SUBMISSION, SUBMISSION_MISMATCHED, TRAINING, split_order
@@ -32,7 +29,6 @@ HUB_SPLITS = {
 """What `datasets` calls the split of a folder if not as the folder, as the Hub's own copies of the tasks do."""
 
 _PUBLIC_DOMAIN = "public-domain"
-_SIZES = ("n<1K", "1K<n<10K", "10K<n<100K", "100K<n<1M", "1M<n<10M", "10M<n<100M", "100M<n<1B", "1B<n<10B", "10B<n<100B")
 _TASKS = {RECORDS: "fill-mask", SQUAD: "question-answering"}
 _TEXT = "text-classification"
 _MEANINGS = {
@@ -57,7 +53,7 @@ _UNPAIRED_MEANINGS = {
 class PushedSet:
     """A data set as it is on the Hub: `manifest` has the names there, `shapes` says what the records of each folder are.
 
-    A folder is a split. `counts` are of the records that were checked, none of them of a task's.
+    A folder is a split.
     """
 
     name: str  # OWNER/NAME
@@ -67,7 +63,6 @@ class PushedSet:
     shapes: Mapping[str, Shape]
     cased: bool
     licence: str | None = None  # what the user says
-    counts: Sequence[RecordCounts] = ()
 
     @property
     def splits(self) -> list[str]:
@@ -80,21 +75,12 @@ class PushedSet:
         return sum(entry.get(key, 0) for entry in self.files(split).values())
 
     @property
-    def records(self) -> int:
-        return sum(self.total(split, "examples") for split in self.splits)
-
-    @property
     def shape(self) -> Shape:
         return self.shapes[self.splits[0]]
 
     @property
     def title(self) -> str:
         return f"{self.corpus}: BERT {self.shape.kind.title} records of {self.shape.seq} tokens"
-
-
-def meaning_of(column: str, kind: type[Examples]) -> str:
-    """Return what a column holds, in a line."""
-    return (_MEANINGS | _UNPAIRED_MEANINGS if kind is MaskedExamples else _MEANINGS)[column]
 
 
 def name_on_hub(name: str) -> str:
@@ -134,10 +120,11 @@ def card(pushed: PushedSet) -> bytes:
 
 def _metadata(pushed: PushedSet) -> dict[str, Any]:
     """Return the YAML at the head of the card."""
-    made_with = pushed.manifest.made_with
-    licences = licences_of(pushed.corpus, pushed.licence)
+    made_with, corpus = pushed.manifest.made_with, pushed.corpus
+    licences = licences_of(corpus, pushed.licence)
     named = {"license": "other", "license_name": _PUBLIC_DOMAIN, "license_link": "https://en.wikipedia.org/wiki/Public_domain"}
-    languages = _languages(pushed.corpus, pushed.manifest)
+    is_english = corpus in (SAMPLE, BOOKS) or pushed.manifest.kind != RECORDS
+    language = language_of(corpus) or ("en" if is_english else None)
     task = _TASKS.get(pushed.manifest.kind) or _TASKS.get(made_with.get("task", ""), _TEXT)
     tags = ["bert", "bertprep", "masked-language-modeling", "next-sentence-prediction"]
     groups: dict[Shape, list[str]] = {}
@@ -147,9 +134,8 @@ def _metadata(pushed: PushedSet) -> dict[str, Any]:
     return {
         "pretty_name": pushed.title,
         **(named if licences == [_PUBLIC_DOMAIN] else {"license": licences[0] if len(licences) == 1 else licences}),
-        **({"language": languages} if languages else {}),
+        **({"language": [language]} if language else {}),
         "task_categories": [task],
-        "size_categories": [_SIZES[min(len(str(pushed.records // 1000)) if pushed.records >= 1000 else 0, len(_SIZES) - 1)]],
         "tags": tags[: 4 if pushed.shape.kind is PretrainingExamples else 3 if pushed.shape.kind is MaskedExamples else 2],
         "configs": [
             {
@@ -178,31 +164,15 @@ def licences_of(corpus: str, given: str | None = None) -> list[str]:
     return [_PUBLIC_DOMAIN] if corpus == SAMPLE else [UNKNOWN]
 
 
-def _languages(corpus: str, manifest: Manifest) -> list[str]:
-    is_english = corpus in (SAMPLE, BOOKS) or manifest.kind != RECORDS
-    language = language_of(corpus) or ("en" if is_english else None)
-    return [language] if language else []
-
-
 def _summary(pushed: PushedSet) -> str:
     tokens = pushed.manifest.vocabulary.get("tokens")
     of = f" of {tokens:,} tokens" if tokens else ""
     kind = "upper case and accents are kept" if pushed.cased else "text is lower-cased"
     version = pushed.manifest.versions.get("bertprep", "")
-    summary = (
-        f"{pushed.records:,} records in {len(pushed.manifest.files):,} Parquet files, made by bertprep {version} for BERT: "
-        f"tokens of a WordPiece vocabulary{of} (`vocab.txt`; {kind}), {pushed.shape.seq} to a record."
-    )
-    if not pushed.counts:
-        return summary
-    counts = reduce(add, pushed.counts)
-    text = round(pushed.records * pushed.shape.seq * (1 - counts.padding_share))
-    predicted = int(counts.shown.sum()) / max(counts.text_tokens, 1)
-    random_next = int(counts.next_sentence[1]) / max(counts.records, 1)
-    pairs = f", and in {random_next:.1%} of the records the second segment is a random one" if counts.has_pairs else ""
+    records = sum(pushed.total(split, "examples") for split in pushed.splits)
     return (
-        f"{summary}\nAbout {text:,} tokens are text, {counts.padding_share:.1%} of all are padding; {predicted:.1%} of the "
-        f"text is to be predicted{pairs} (as found in {counts.records:,} records)."
+        f"{records:,} records in {len(pushed.manifest.files):,} Parquet files, made by bertprep {version} for BERT: "
+        f"tokens of a WordPiece vocabulary{of} (`vocab.txt`; {kind}), {pushed.shape.seq} to a record."
     )
 
 
@@ -218,11 +188,12 @@ def _split_rows(pushed: PushedSet) -> list[list[str]]:
 
 def _column_rows(pushed: PushedSet) -> list[list[str]]:
     rows = [["column", "type", "meaning"]]
-    is_task = not issubclass(pushed.shape.kind, MaskedExamples)
-    for column in COLUMNS[pushed.shape.kind]:
+    kind = pushed.shape.kind
+    meanings = _MEANINGS | _UNPAIRED_MEANINGS if kind is MaskedExamples else _MEANINGS
+    for column in COLUMNS[kind]:
         size = f"[{pushed.shape.seq}]" if column.width == "seq" else ""
-        meaning = meaning_of(column.name, pushed.shape.kind)
-        if column.name == "labels" and is_task:
+        meaning = meanings[column.name]
+        if column.name == "labels" and not issubclass(kind, MaskedExamples):
             labels = pushed.manifest.made_with.get("labels", ())
             meaning = ", ".join(f"{i}: {label}" for i, label in enumerate(labels)) or "the score"
         rows.append([f"`{column.name}`", f"{np.dtype(column.dtype).name}{size}", meaning])

@@ -23,9 +23,6 @@ from bertprep.untrusted import MAX_JSON_BYTES
 from bertprep.work.layout import MANIFEST, QUESTIONS, VOCABULARY, Workspace
 
 if TYPE_CHECKING:
-    from bertprep.check.outcome import Outcome
-    from bertprep.commands.card import PushedSet
-    from bertprep.instances import Vocabulary
     from bertprep.records.data_sets import DataSet
     from bertprep.records.examples import Shape
     from bertprep.sources.catalogue import HubFiles
@@ -90,6 +87,7 @@ class Push(Where, How):
             bertprep.push("data/tfrecord/.../sample", "you/sample-bert-128")
         """
         from bertprep.check.data_set import check_data_set
+        from bertprep.commands.card import name_on_hub
         from bertprep.records.data_sets import find_records
         from bertprep.sources.catalogue import HubFiles
         from bertprep.sources.downloads import NEXT_TO_MANIFEST, check_dataset_name
@@ -121,11 +119,15 @@ class Push(Where, How):
         if not data_set.manifest:
             raise BertprepError(f"{data_set.folder}: has no {MANIFEST} of its Parquet files; name the folder it was made of")
         _check_same(page, earlier, data_set.manifest)
-        manifest = _manifest_on_hub(data_set, data_set.manifest)
+        manifest = replace(
+            data_set.manifest, files={name_on_hub(name): data_set.manifest.files[name] for name in data_set.files}
+        )
         with reporter.progress("check", len(data_set.files), "files") as shown:
             outcome = check_data_set(data_set, None, sample=_CHECKED_RECORDS, workers=workers, shown=shown)
-        pushed, vocabulary = _describe(data_set, outcome, manifest, repository, page, self.license)
-        contents = _contents(data_set, pushed, vocabulary)
+        if outcome.errors:
+            found = f"{outcome.findings[0]} and {outcome.errors - 1:,} more" if outcome.errors > 1 else outcome.findings[0]
+            raise BertprepError(f"{data_set.folder}: cannot be pushed: {found}; bertprep validate lists everything")
+        contents, title = _contents(data_set, manifest, repository, page, self.license)
         if not exists:
             create = partial(hub.api.create_repo, repository, repo_type="dataset", private=self.private or None, exist_ok=True)
             retry(page, create, reporter=reporter)
@@ -135,7 +137,7 @@ class Push(Where, How):
             _check_same(page, there, manifest)
             return (*there.files, *NEXT_TO_MANIFEST) if there else ()
 
-        published = publish(hub, wanted, contents, removable, pushed.title)
+        published = publish(hub, wanted, contents, removable, title)
         return Pushed(repository, page, published.commit, manifest.files, sorted(published.changed), sorted(published.deleted))
 
 
@@ -208,31 +210,8 @@ def _as_parquet(data_set: DataSet, workdir: Path, repository: str, workers: int,
     return find_records(converted.target)
 
 
-def _describe(
-    data_set: DataSet, outcome: Outcome, manifest: Manifest, repository: str, page: str, licence: str | None
-) -> tuple[PushedSet, Vocabulary]:
-    """Return what the card says of the records; raises `BertprepError` if they were found wrong."""
-    from bertprep.commands.card import PushedSet, name_on_hub
-    from bertprep.instances import load_vocabulary
-    from bertprep.work.manifest import sha256_of_vocabulary
-
-    vocabulary = load_vocabulary(_vocabulary_of(data_set))
-    if (expected := sha256_of_vocabulary(manifest)) not in (None, vocabulary.sha256):
-        raise BertprepError(f"{vocabulary.path}: has sha256 {vocabulary.sha256}, expected {expected}; put the right one there")
-    if outcome.errors:
-        found = f"{outcome.findings[0]} and {outcome.errors - 1:,} more" if outcome.errors > 1 else outcome.findings[0]
-        raise BertprepError(f"{data_set.folder}: cannot be pushed: {found}; bertprep validate lists everything")
-    cased = manifest.made_with.get(
-        "cased", any(not token.startswith("[") and token.lower() != token for token in vocabulary.tokens)
-    )
-    firsts = {name_on_hub(name).partition("/")[0]: name for name in reversed(data_set.files)}
-    shapes = {split: _shape_of(data_set.folder / name) for split, name in firsts.items()}
-    counts = [*outcome.counts.values()]
-    return PushedSet(repository, page, data_set.corpus, manifest, shapes, cased, licence, counts), vocabulary
-
-
 def _vocabulary_of(data_set: DataSet) -> Path:
-    """Return the vocabulary beside the records; raises `BertprepError` where there is none."""
+    """Return the vocabulary next to the records; raises `BertprepError` where there is none."""
     if data_set.vocabulary is None:
         raise BertprepError(
             f"{data_set.folder}: has no {VOCABULARY}, without which nobody can use the records; put the one they were made "
@@ -241,37 +220,36 @@ def _vocabulary_of(data_set: DataSet) -> Path:
     return data_set.vocabulary
 
 
-def _shape_of(path: Path) -> Shape:
-    """Return the kind and sizes of the records of a file."""
-    from bertprep.records.reader import RecordFile
-
-    with RecordFile(path) as file:
-        return file.shape
-
-
-def _contents(data_set: DataSet, pushed: PushedSet, vocabulary: Vocabulary) -> dict[str, Path | bytes]:
-    """Return the files of the repository: the records first, then what is next to them."""
-    from bertprep.commands.card import card, name_on_hub
+def _contents(
+    data_set: DataSet, manifest: Manifest, repository: str, page: str, licence: str | None
+) -> tuple[dict[str, Path | bytes], str]:
+    """Return the files of the repository, the records first, and its title; `manifest` has the names of the repository."""
+    from bertprep.commands.card import PushedSet, card, name_on_hub
+    from bertprep.instances import load_vocabulary
     from bertprep.instances.tokenizer_files import tokenizer_files
+    from bertprep.records.reader import RecordFile
     from bertprep.sources.downloads import CARD, manifest_bytes
     from bertprep.work.manifest import sha256_of, sha256_of_questions
 
+    vocabulary = load_vocabulary(_vocabulary_of(data_set))
+    cased = manifest.made_with.get(
+        "cased", any(not token.startswith("[") and token.lower() != token for token in vocabulary.tokens)
+    )
+    shapes: dict[str, Shape] = {}
+    for name in data_set.files:
+        if (split := name_on_hub(name).partition("/")[0]) not in shapes:
+            with RecordFile(data_set.folder / name) as file:
+                shapes[split] = file.shape
+    pushed = PushedSet(repository, page, data_set.corpus, manifest, shapes, cased, licence)
     contents: dict[str, Path | bytes] = {name_on_hub(name): data_set.folder / name for name in data_set.files}
     contents |= {
-        MANIFEST: manifest_bytes(pushed.manifest),
+        MANIFEST: manifest_bytes(manifest),
         VOCABULARY: vocabulary.path,
-        **tokenizer_files(vocabulary, cased=pushed.cased, seq=pushed.shape.seq),
+        **tokenizer_files(vocabulary, cased=cased, seq=pushed.shape.seq),
         CARD: card(pushed),
     }
-    if expected := sha256_of_questions(pushed.manifest):
+    if expected := sha256_of_questions(manifest):
         contents[QUESTIONS] = questions = data_set.root.folder / QUESTIONS
         if sha256_of(questions) != expected:
             raise BertprepError(f"{questions}: is not the file that the records of dev/ were made of; put that there")
-    return contents
-
-
-def _manifest_on_hub(data_set: DataSet, manifest: Manifest) -> Manifest:
-    """Return the manifest with the names that the record files have in the repository, in the order of `data_set.files`."""
-    from bertprep.commands.card import name_on_hub
-
-    return replace(manifest, files={name_on_hub(name): manifest.files[name] for name in data_set.files})
+    return contents, pushed.title

@@ -31,7 +31,6 @@ def pretraining(corpus: str, licence: str | None = None) -> str:
         ("sample", None, "license: other\n"),
         ("mine", None, "license: unknown\n"),
         ("mine", "cc0-1.0", "license: cc0-1.0\n"),
-        ("mine", None, "size_categories:\n- 10K<n<100K\n"),
         ("mine", None, "24,690 records in 2 Parquet files"),
     ],
 )
