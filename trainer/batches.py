@@ -3,13 +3,9 @@
     position   step * global batch + row: how many records came before, over all epochs
     index      of the record at that position, by an order that is another in each epoch (bertprep.records.order)
 
-So every record comes once in each epoch, and where an epoch ends within a batch the next one continues it: nothing is dropped,
-and the step is all that a checkpoint has to hold of the position in the data. The rows of a global batch are split into equal
-runs, one for each data rank; however it is split, a global batch has the same records.
-
-A bad record (damaged, or with a value beyond the model's sizes) is a row of weight 0, which no sum over weights sees: the same
-in any number of ranks and after a resume. Batches are read by a thread while the step before runs; reading is compiled and
-releases the GIL.
+Every record comes once in each epoch, the next epoch continues the batch in which one ends, and the step is all that a
+checkpoint needs. Each data rank has an equal run of a global batch's rows. A bad record is a row of weight 0. A thread reads
+ahead.
 
     with TrainingBatches(records, GlobalBatch(256, data_world_size=8, data_rank=3), seed=1).from_step(1000) as batches:
         for batch in batches:  # 32 rows; batch.bad are the bad records among them
@@ -70,7 +66,7 @@ class RankBatch(NamedTuple):
 
 
 class TrainingBatches:
-    """The records of a set, in a new order in each epoch: this rank's rows of the global batch of any step, from 0."""
+    """The records of a set, permuted anew in each epoch: this rank's rows of the global batch of any step, from 0."""
 
     def __init__(self, records: Records, batch: GlobalBatch, *, seed: int, order: Order | None = None) -> None:
         self.records, self.batch = records, batch
@@ -95,10 +91,10 @@ class TrainingBatches:
 
 
 class EvaluationBatches:
-    """The first `most` records of a set (with 0 all) once, in order, for all ranks in equally many batches.
+    """The first `most` records of a set (with 0 all) once, in order, in equally many batches for all ranks.
 
-    The last global batch is filled up with rows of weight 0; so are bad records, and all rows after a `fault` in reading.
-    Neither is raised, since the other ranks are in the midst of the same evaluation.
+    Padding, bad records, and all rows after a `fault` in reading have weight 0; nothing is raised, since other ranks are
+    evaluating.
     """
 
     def __init__(self, records: Records, batch: GlobalBatch, *, most: int = 0, reporter: Reporter = SILENT) -> None:
@@ -129,7 +125,7 @@ class EvaluationBatches:
 
 
 def _read(records: Records, indices: NDArray[np.int64], rows: int) -> RankBatch:
-    """Return a batch of `rows` rows, of which those of bad records and those beyond `indices` have weight 0."""
+    """Return a batch of `rows` rows; those of bad records and beyond `indices` have weight 0."""
     examples = records.kind.empty(rows, seq=records.seq, pred=records.pred)
     bad = records.gather_good(examples, indices) if len(indices) else []
     blank(examples[len(indices) :])
@@ -148,7 +144,7 @@ def features(examples: Examples, row_weights: NDArray[np.float32] | None = None)
 
 @contextmanager
 def _read_ahead(read: Callable[[int], RankBatch], steps: range) -> Iterator[Iterator[RankBatch]]:
-    """Iterate over the batches of `steps`, each read by a thread `READ_AHEAD` steps in advance, which ends with the block."""
+    """Iterate over the batches of `steps`, read by a thread `READ_AHEAD` steps in advance."""
     thread = ThreadPoolExecutor(1, "batches")
 
     def batches() -> Iterator[RankBatch]:

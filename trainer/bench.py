@@ -1,8 +1,7 @@
-"""`python -m trainer bench`: skip steps, time steps, repeat, take the median, as reports in the field do.
+"""`python -m trainer bench`: skip steps, time steps, repeat, take the median.
 
-The batches are random tokens without padding, in memory, so that only steps are measured; what reading adds the log of a run
-shows. As in training, each step is queued on an accelerator before the one before it is waited for. The result is an
-entry of OUT/bench.jsonl, and the last line that is printed.
+Batches are random tokens in memory. Steps are queued as in training. The result is an entry of OUT/bench.jsonl, and the last
+line.
 """
 
 from __future__ import annotations
@@ -172,7 +171,7 @@ def summarize(result: Mapping[str, Any]) -> str:
 
 
 def peak_of(device: str) -> float | None:
-    """Peak FLOP/s of one device of this name, or of each of several; None where it is not known.
+    """Return the peak FLOP/s of one device with this name; None if unknown.
 
     >>> peak_of("8 x NVIDIA H100 80GB HBM3"), peak_of("NVIDIA A10G"), peak_of("CPU")
     (989400000000000.0, None, None)

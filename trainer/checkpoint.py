@@ -1,13 +1,10 @@
-"""Checkpoints: all that a run needs to resume as if it had never been stopped, in one file.
+"""Checkpoints: all that a run needs to resume, in one file.
 
     OUT/checkpoint-000001000.safetensors    after 1,000 steps
     OUT/checkpoint-best.safetensors         with --keep-best: that of the best metric on the test split
 
-The arrays are those of `Engine.state`; the header has, as JSON, the step, the settings of the run, and the sha256 of the
-arrays. There is no time, path or random state in it: data and dropout follow from the step, so two runs of the same settings
-write the same bytes. A file appears under its name only when it is complete; the newest few are kept.
-
-A run resumes from a checkpoint whose header agrees on all that `trainer.run.Run.header` names.
+The arrays are those of `Engine.state`; the header has, as JSON, the step, the settings (`trainer.run.Run.header`) and the
+arrays' sha256, but no time or path, so equal runs write equal bytes. Files are written atomically.
 """
 
 from __future__ import annotations
@@ -68,7 +65,7 @@ class Evaluated:
     value: float
 
     def is_better_than(self, other: Evaluated | None) -> bool:
-        """Whether this is a new best: a lower loss, or more of any other metric; NaN never is."""
+        """Return whether this is a new best: a lower loss, or a higher other metric; never NaN."""
         if other is None or (self.sequences, self.metric) != (other.sequences, other.metric):
             return math.isfinite(self.value)
         return self.value < other.value if self.metric == "loss" else self.value > other.value
@@ -82,9 +79,9 @@ class Checkpoint(NamedTuple):
 
 
 def compare(newest: Path, then: Mapping[str, Any], now: Mapping[str, Any], *, lengthen: bool) -> dict[str, Any]:
-    """Return the settings of a run that resumes from a checkpoint; raises `UsageError` where they are not the checkpoint's.
+    """Return the settings of a run that resumes from a checkpoint; raises `UsageError` if they differ.
 
-    More steps alone are accepted with `lengthen`, and recorded as [step, schedule before] in `lengthened`.
+    More steps are accepted with `lengthen`, and recorded as [step, schedule before] in `lengthened`.
     """
     take = f"name another --out and take the weights by --init {newest.parent}"
     trained, task = task_of_checkpoint(then), task_of_checkpoint(now)
@@ -111,7 +108,7 @@ def _option_of(setting: str) -> str:
 
 
 def _differences(then: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Yield settings that differ, as ("schedule.peak", 1e-4, 2e-4); None is not known."""
+    """Yield settings that differ, as ("schedule.peak", 1e-4, 2e-4); None is unknown."""
     for key, value in now.items():
         before = then.get(key)
         if isinstance(value, Mapping):
@@ -139,7 +136,7 @@ def save_best(folder: Path, run: RunState, state: Weights, test: Evaluated) -> P
 
 
 def read_best(folder: Path, run: RunState) -> Evaluated | None:
-    """Return the evaluation of the best checkpoint, unless it is of a step that the run makes again."""
+    """Return the evaluation of the best checkpoint, unless the run repeats its step."""
     if not (folder / BEST).is_file():
         return None
     header = read_header(folder / BEST)
@@ -155,7 +152,7 @@ def _write(path: Path, run: RunState, state: Weights, more: Mapping[str, Any]) -
 
 
 def read_header(path: Path) -> dict[str, Any]:
-    """Return what a checkpoint has besides its arrays; raises `BertprepError` for a file that is not a checkpoint."""
+    """Return the header of a checkpoint; raises `BertprepError` for another file."""
     try:
         text = read_metadata(path).get(_METADATA)
     except BertprepError as error:
@@ -169,7 +166,7 @@ def read_header(path: Path) -> dict[str, Any]:
 
 
 def read(path: Path) -> Checkpoint:
-    """Read a checkpoint; raises `BertprepError` for a file that is not one, or has changed since it was written."""
+    """Read a checkpoint; raises `BertprepError` for another or a corrupt file."""
     header = read_header(path)
     try:
         state = read_safetensors(path)
@@ -196,7 +193,7 @@ def damaged(path: Path, why: object) -> BertprepError:
 
 
 def is_checkpoint(file: Path) -> bool:
-    """Whether a file of weights, or prefix of Google's files, is a checkpoint of a run of this trainer."""
+    """Return whether a file of weights is a checkpoint of this trainer."""
     return find_prefix(file) is None and _METADATA in read_metadata(file)
 
 

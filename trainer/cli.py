@@ -1,7 +1,6 @@
-"""The command line of the trainer. `pretrain` is the default: `python -m trainer --format ofrecord` pretrains.
+"""The command line of the trainer; `pretrain` is the default command.
 
-With `--phases` it is split before it is checked, so that each of the runs has options of its own with one value each.
-Nothing imported here, or by a command before it has checked its options, loads a framework, which takes seconds.
+`--phases` is split first, so that each run has options with one value each. No framework is loaded before options are checked.
 """
 
 from __future__ import annotations

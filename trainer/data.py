@@ -1,7 +1,7 @@
 """The data of a run: found in the workspace or named, checked, and opened once for training, evaluation and the plan.
 
-A workspace gives its newest finished data set of a length, or of a task; folders that are named may be written by any tool and
-are mixed. Folders go together when their records have one shape, and vocabularies of one sha256 and case.
+A workspace gives its newest finished data set of a length or task. Named folders, of any tool, are mixed if their records have
+one shape and their vocabularies one sha256 and case.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class ExampleSettings(InstanceSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """The opened records of a run, and what is known of them; None for what is not known."""
+    """The opened records of a run and their metadata; None is unknown."""
 
     sets: tuple[DataSet, ...]
     folders: tuple[Path, ...]
@@ -95,7 +95,7 @@ class Data:
 
 
 def open_data(options: AnyOptions, examples: ExampleSettings, opened: ExitStack) -> Data:
-    """Open the data that a run is to read: those that are named, or the newest of the workspace."""
+    """Open the named data of a run, or the newest of the workspace."""
     named, choice = (options.data, "") if options.data else _find_newest(options)
     vocab = options.vocab if isinstance(options, PretrainOptions) else None
     open_split: Callable[..., Any] = RecordSet
@@ -164,10 +164,7 @@ def _task_of(options: SquadOptions | GlueOptions, sets: Sequence[DataSet]) -> Ta
 
 
 def _find_newest(options: AnyOptions) -> tuple[tuple[Path], str]:
-    """Return the folder of the newest finished data set that suits a command, and a note for the plan where there are others.
-
-    If the newest was made in several formats, it is always the same one of them.
-    """
+    """Return the folder of the newest suitable data set, always in the same format, and a note for the plan on others."""
     kind, setting, value, make = _wanted_by(options)
     sets = [
         (each, each.manifest.made_with.get(setting))
@@ -194,7 +191,7 @@ def _find_newest(options: AnyOptions) -> tuple[tuple[Path], str]:
 
 
 def _wanted_by(options: AnyOptions) -> tuple[str, str, Any, str]:
-    """Return the kind of data set that suits a command, a setting of its manifest, the setting's value, and what makes one."""
+    """Return the kind of data set of a command, a setting in its manifest, its value, and the command that makes one."""
     if not isinstance(options, PretrainOptions):
         return TASK_RECORDS, "corpus", options.records, options.make
     if options.format == TOKENS:
@@ -255,7 +252,7 @@ def load_model(name: str, data: Data) -> ModelConfig:
 
 
 def check_fits_model(data: Data, model: ModelConfig, name: str) -> None:
-    """Raise `UsageError` where a model called `name` cannot be trained on the data; from then on check each record's ids."""
+    """Raise `UsageError` if a model called `name` cannot be trained on the data; from then on check each record's ids."""
     if data.records.seq > model.max_position_embeddings:
         raise UsageError(
             f"{data.folders[0]}: has records of {data.records.seq} tokens, the model {name} has max_position_embeddings "

@@ -114,7 +114,7 @@ def run(namespace: argparse.Namespace) -> int:
 
 
 def _open_splits(options: EvaluateOptions, opened: ExitStack) -> list[Split]:
-    """The splits to evaluate on; all ranks open all of them before any predicts, so that they fail together."""
+    """Return the splits; all ranks open all of them before any predicts, so that they fail together."""
     data_set = find_records(options.data or Path())
     task = task_of_records(data_set)
     answers = AnswerOptions(options.n_best_size, options.max_answer_length, options.null_threshold)
@@ -140,7 +140,7 @@ def _scored_splits(options: EvaluateOptions, data_set: DataSet, task: Task) -> l
 
 
 def _check_task(file: Path, task: Task, data: Path) -> None:
-    """Raise `UsageError` for weights known to be of another task than the records, or of its labels in another order."""
+    """Raise `UsageError` for weights of another task, or of its labels in another order."""
     if is_checkpoint(file):
         trained = task_of(file)
         expected = Classification(TASKS["mnli"]) if task == Classification(TASKS["ax"]) else task  # ax is for models of MNLI
@@ -159,7 +159,7 @@ def _check_task(file: Path, task: Task, data: Path) -> None:
 
 
 def _evaluate_split(engine: Engine, options: EvaluateOptions, split: Split, out: Path) -> None:
-    """Evaluate on one split, print its metrics and write its predictions; raises in all processes where one could not."""
+    """Evaluate on one split, print its metrics and write its predictions; a failure is raised in all processes."""
     batch = GlobalBatch(options.batch_size * engine.devices, engine.data_world_size, engine.data_rank)
     reporter = Reporter(engine.is_first)
     batches = EvaluationBatches(split.data.records, batch, most=options.sequences, reporter=reporter)
@@ -184,9 +184,9 @@ def _evaluate_split(engine: Engine, options: EvaluateOptions, split: Split, out:
 def evaluate(
     engine: Engine, task: Task, batches: EvaluationBatches, scorer: Scorer | None = None, out: Path | None = None
 ) -> tuple[int, dict[str, float]]:
-    """The sequences that counted, on all ranks, and their metrics; with `out` a scorer writes its predictions there.
+    """Return the sequences that counted, on all ranks, and their metrics; with `out` write predictions there.
 
-    There are no metrics without a masked token, and none of a scored task where a rank could not read all records.
+    There are no metrics without a masked token, or if a rank could not read all records of a scored task.
     """
     sums, own = np.zeros((len(task.outputs), 3)), 0.0
     outputs: dict[str, list[NDArray[np.float32]]] = {name: [] for name in task.outputs}

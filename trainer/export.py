@@ -1,12 +1,10 @@
-"""`python -m trainer export`: writes a model to a folder for other tools: sizes, weights, the vocabulary of its records.
+"""`python -m trainer export`: writes a model to a new folder for other tools, atomically.
 
-    --to transformers       what `from_pretrained` of `BertForPreTraining`, or of the class for the run's task, looks for
-        config.json, model.safetensors, vocab.txt
-        tokenizer_config.json   whether text is lower-cased
-    --to google             what Google's scripts, and NVIDIA's, take as --init_checkpoint DIR/bert_model.ckpt, and next to it
-        bert_config.json, bert_model.ckpt.index, bert_model.ckpt.data-00000-of-00001, vocab.txt
-
-The folder is made under a temporary name and appears complete; a folder that is not empty is never written to.
+--to transformers       what `from_pretrained` of `BertForPreTraining`, or of the class for the run's task, looks for
+    config.json, model.safetensors, vocab.txt
+    tokenizer_config.json   whether text is lower-cased
+--to google             what Google's scripts, and NVIDIA's, take as --init_checkpoint DIR/bert_model.ckpt, and next to it
+    bert_config.json, bert_model.ckpt.index, bert_model.ckpt.data-00000-of-00001, vocab.txt
 """
 
 from __future__ import annotations
@@ -56,7 +54,7 @@ def run(namespace: argparse.Namespace) -> int:
 
 
 def export_model(source: Path, target: Path, to: str = TRANSFORMERS) -> None:
-    """Write the model of a checkpoint, or of a run's newest, as a new folder `target` on disk; `source` may be a URL."""
+    """Write the model of a checkpoint, or a run's newest, to a new folder `target`; `source` may be a URL."""
     source, target = place(source), local_place("DIR", target)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise UsageError(f"{target}: exists already; name a folder that is empty or does not exist")

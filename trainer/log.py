@@ -9,13 +9,12 @@
     "evaluation"  metrics on the test split
     "bad_record"  a record that was skipped, when it is first met
 
-Each entry is written before the next step: a kill loses at most the line being written. A resumed run first removes the entries
-of the steps that it repeats, so its log equals that of a run that was never stopped. Where OUT is a URL, the files are written
-on this machine and brought there before each checkpoint and at the end, since objects cannot grow.
+A resumed run first removes the entries of the steps that it repeats, so its log is that of an uninterrupted run. Where OUT is a
+URL, files are written locally and uploaded before each checkpoint and at the end.
 
 An events file is TFRecord frames, each of one Event, a protobuf message: 1 double wall_time, 2 int64 step, 3 string
 file_version, 5 Summary (1 repeated Value: 1 string tag, 2 float simple_value), 7 SessionLog (1 status: 1 is START). A START at
-step n makes TensorBoard discard step n and all later ones from earlier files; each file begins with one.
+step n makes TensorBoard discard step n and later ones from earlier files.
 """
 
 from __future__ import annotations
@@ -52,10 +51,7 @@ Entry = Mapping[str, Any]
 
 
 class RunLog:
-    """The log of a run of `steps` steps that has finished `first_step`; none unless `is_shown`, as on the first rank.
-
-    Use as a context manager. Raises `BertprepError` if a file cannot be written, or an existing log is something else.
-    """
+    """The log of a run of `steps` steps that has finished `first_step`; silent unless `is_shown`, as on the first rank."""
 
     def __init__(self, out: Path, task: Task, *, steps: int, first_step: int, is_shown: bool = True) -> None:
         self._out, self._task, self._steps, self._first_step, self._is_shown = out, task, steps, first_step, is_shown
@@ -129,7 +125,7 @@ class RunLog:
             append(self._file, log_line({"kind": kind, **entry}))
 
     def keep(self) -> None:
-        """Bring the files to OUT where that is a URL; called before a checkpoint, so that the log there has all its steps."""
+        """Upload the files to OUT if that is a URL; called before a checkpoint."""
         if not self._is_shown or self._folder == self._out:
             return
         for path in (self._folder / LOG, self._events.path, self._folder / PICTURE):
@@ -138,7 +134,7 @@ class RunLog:
                     file.write(path.read_bytes())
 
     def _finish(self) -> None:
-        """Plot and keep the rest; an error would hide the one that ended the run, and is only printed."""
+        """Plot and upload the rest; an error is only printed, since it would hide the one that ended the run."""
         self._draw()
         try:
             self.keep()
@@ -202,7 +198,7 @@ def truncate_log(path: Path, step: int) -> list[dict[str, Any]]:
 
 
 class EventFile:
-    """A new events file for a run that has finished `first_step` steps; entries can be read at once."""
+    """A new events file for a run that has finished `first_step` steps; entries are flushed."""
 
     def __init__(self, folder: Path, *, first_step: int) -> None:
         # TensorBoard reads files in the order of their names

@@ -8,10 +8,8 @@
     SIGTERM, Ctrl-C           the end after this step or evaluation
     data not readable         the end; of bad records, once there are more than --skip-bad-records
 
-Where a run stands is one number, the finished steps: data, dropout and learning rate follow from it. What the engine holds then
-is the checkpoint, so a killed run resumes bit-exactly on the same devices and versions; on others it resumes with the same
-global batches. A rank that has to stop raises a flag in its next step. The flag reaches all ranks with the step's sums, so all
-stop after the same step.
+Data, dropout and learning rate follow from the number of finished steps, so a killed run resumes bit-exactly. A rank that has
+to stop raises a flag in its next step, which reaches all ranks with the step's sums.
 """
 
 from __future__ import annotations
@@ -80,7 +78,7 @@ class Stop:
 
 
 def train(run: Run, engine: Engine) -> bool:
-    """Train to the end, from the newest checkpoint in `run.out`, which is locked; returns whether the next run may start."""
+    """Train to the end, from the newest checkpoint in `run.out`, which is locked; return whether the next run may start."""
     engine.build(run.model, run.optimizer, seed=run.options.seed, task=run.task)
     state, stop = resume(run, engine), Stop()
     log = RunLog(run.out, run.task, steps=run.schedule.steps, first_step=state.step, is_shown=engine.is_first)
@@ -166,10 +164,10 @@ class _Loop:
         self.restart_clock()
 
     def make_steps(self) -> None:
-        """Make the steps that are left, and save the last one that is finished.
+        """Make the remaining steps, and save the last one.
 
-        On an accelerator one step is queued ahead. A step is started only when its own batch and those of the steps queued
-        behind it have been read, so a rank that cannot read one raises its flag before the others block in that step.
+        On an accelerator one step is queued ahead. A step starts only when its batch and those queued behind it have been read,
+        so that a rank that cannot read raises its flag before the others block.
         """
         steps = self.run.schedule.steps
         if self.first == steps:  # the last evaluation failed, and the data were repaired
@@ -197,7 +195,7 @@ class _Loop:
             self.save()
 
     def readable(self, batches: Iterator[RankBatch]) -> Iterator[RankBatch]:
-        """Iterate over the batches up to the first that cannot be read, or has one bad record more than may be skipped."""
+        """Iterate over the batches up to the first that cannot be read, or has too many bad records."""
         try:
             for batch in batches:
                 if excess := self.count_bad(batch.bad):
@@ -281,7 +279,7 @@ class _Loop:
         )
 
     def evaluate(self) -> None:
-        """Log the metrics on the test split, and keep the best checkpoint; data that cannot be read there end the run."""
+        """Log the metrics on the test split, and keep the best checkpoint; unreadable data end the run."""
         run, state, engine, test = self.run, self.state, self.engine, self.run.data.test
         if test is None:
             return
@@ -327,7 +325,7 @@ class _Loop:
         self.restart_clock()
 
     def explain_loss(self, result: StepResult) -> BertprepError:
-        """Return the error for a batch without a masked token, NaN, or an overflow that no loss scale cures."""
+        """Return the error for a batch without a masked token, NaN, or an incurable overflow."""
         path, record = self.batches.locations(self.state.step - 1)[0]
         _, _, weights = result.sums.T
         loss = self.run.task.metrics(result.sums).get("loss", 0.0)  # none without targets

@@ -4,11 +4,10 @@
     layer     attention -> dense -> + input -> LayerNorm -> dense -> GELU -> dense -> + -> LayerNorm
     pool      first token -> dense -> tanh                                               (sequences, hidden)
     HEADS     logits of each output of a task: masked_lm and next_sentence; start and end; label
-    TARGETS   what each output is compared with, and its share of the loss
+    TARGETS   the labels of each output, and its weight in the loss
 
 Weights have the names of Google's checkpoints and are float32. Dense products run in the compute precision; LayerNorm, softmax,
-logits and losses are float32 in every precision. GELU is exact. The masked-LM head runs at the masked positions only,
-which makes a step three times cheaper than logits at all positions.
+logits and losses are float32. GELU is exact. The masked-LM head runs at the masked positions only.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ COMPUTE_DTYPES = {"off": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
 
 class Operations:
-    """A framework's operations, of which the model, its losses and its optimizer are made; they are along the last axis."""
+    """A framework's operations, from which model, losses and optimizer are composed; along the last axis."""
 
     has_fused_attention = False
     cast: Operation  # x, name of a dtype
@@ -137,7 +136,7 @@ class Bert:
         return (1 - ops.float32(seen)) * MASKED_OUT
 
     def attend(self, query: Array, key: Array, value: Array) -> Array:
-        """(sequences * seq, hidden): for each token the values of all tokens, weighted by how its query fits their keys."""
+        """Return (sequences * seq, hidden): for each token the values of all tokens, weighted by query and keys."""
         ops, config = self.ops, self.config
         dropout_rate = config.attention_probs_dropout_prob
         by_head = self.sequences, self.seq, config.num_attention_heads, config.head_size
@@ -178,7 +177,7 @@ class Bert:
 
 
 def pretraining(bert: Bert, hidden: Array) -> dict[str, Array]:
-    """(sequences * pred, vocabulary) logits of masked tokens; (sequences, 2) of next sentences, unless trained on MLM only."""
+    """Return (sequences * pred, vocabulary) logits of masked tokens and (sequences, 2) of next sentences, unless MLM only."""
     ops, weights, name = bert.ops, bert.weights, "cls/predictions/transform"
     masked = ops.gather_positions(hidden, bert.batch["masked_lm_positions"])
     masked = bert.norm(name, ops.gelu(bert.dense(f"{name}/dense", masked)))
@@ -190,7 +189,9 @@ def pretraining(bert: Bert, hidden: Array) -> dict[str, Array]:
 
 
 def squad(bert: Bert, hidden: Array) -> dict[str, Array]:
-    """(sequences, seq) logits of each token to be an answer's first, and its last; padding has logits too, as in Google's."""
+    """Return (sequences, seq) logits of each token to be an answer's first, and its last; padding has them too, like
+    Google's.
+    """
     both = bert.ops.reshape(bert.logits("cls/squad/output", hidden), (bert.sequences, bert.seq, 2))
     return {"start": both[:, :, 0], "end": both[:, :, 1]}
 
@@ -229,7 +230,7 @@ def forward(
 
 
 def sum_weights(ops: Operations, batch: Arrays) -> dict[str, Array]:
-    """What each output's loss is divided by: summed over the global batch, so that the loss is a mean."""
+    """Return the divisor of each output's loss, summed over the global batch."""
     return {name: ops.sum(batch[target.weights]) for name, target in TARGETS.items() if target.labels in batch}
 
 

@@ -1,8 +1,6 @@
-"""The configuration of a model, as in `bert_config.json` and in Google's released models.
+"""The configuration of a model: `bert_config.json`, as Google's and Hugging Face's BERT share it.
 
-The file is the one that Google's and Hugging Face's BERT share. Settings in it that change what the model computes and that
-this trainer does not support (another activation, relative positions) are errors, since another model would be trained.
-Settings that do not affect the computation are ignored.
+Settings that would change the computation in an unsupported way are errors; others are ignored.
 """
 
 from __future__ import annotations
@@ -106,7 +104,7 @@ class ModelConfig:
 
     @classmethod
     def load(cls, name_or_path: str, *, vocab_size: int = 30522) -> ModelConfig:
-        """The model given by `--model`: a preset, with the given vocabulary size, or a file, which has its own."""
+        """Return the model of `--model`: a preset with the given vocabulary size, or a file."""
         if name_or_path not in PRESETS and (path := place(name_or_path)).is_file():
             return cls.from_file(path)
         return cls.preset(name_or_path, vocab_size=vocab_size)

@@ -1,19 +1,14 @@
 """Adam as in Google's and NVIDIA's BERT, and NVIDIA's LAMB, once for every framework; and their learning rates.
 
-Both keep two moments of a variable and divide one by the root of the other, with epsilon outside the root; both add the weight
-decay to the result, times the learning rate, but not for biases and LayerNorm; both first scale gradients down to a global norm
-of 1. They differ from the optimizers of those names elsewhere:
+Both keep two moments of a variable and divide one by the root of the other, with epsilon outside the root; both add weight
+decay, but not for biases and LayerNorm; both first scale gradients, summed over the global batch, down to a global norm of 1.
 
     Adam    has no bias correction, so its first steps are about three times as long; `bias_correction` makes it AdamW
     LAMB    takes |variable| / |update| as the trust ratio of every variable, biases and LayerNorm too, without bounds
 
-Gradients are summed over all micro-batches and devices before: the norm must be that of the sum.
-
 The learning rate rises linearly in `warmup_steps` updates, and falls by (1 - update / steps) ** power, counted from the first
-update and not from the end of the warmup. So it drops where warmup ends: at update w the decay has progressed by w / steps.
-NVIDIA's Adam starts the decay from a higher peak so that the two meet ("crossover"); Google's Adam and NVIDIA's LAMB have the
-drop, and so does this trainer. The originals do not define whether update n uses the learning rate at n or n - 1; here it is n,
-since a first update with a learning rate of 0 would do nothing.
+update: it drops where warmup ends. NVIDIA's Adam starts the decay higher so that the two meet ("crossover"). Update n uses the
+learning rate at n.
 """
 
 from __future__ import annotations
@@ -40,17 +35,17 @@ def moments_of(name: str) -> tuple[str, str]:
 
 
 def clip_factor(ops: Operations, norm: Array, clip_norm: float) -> Array:
-    """What scales gradients of this global norm down to at most `clip_norm`; NaN if `norm` is not finite."""
+    """Return the factor that scales gradients of this norm down to `clip_norm`; NaN if `norm` is not finite."""
     return clip_norm / ops.maximum(norm, clip_norm) + (norm - norm)  # an infinite norm alone would give 0, and hide itself
 
 
 def updates(
     ops: Operations, settings: OptimizerSettings, state: Arrays, gradients: Arrays, factor: Array, learning_rate: Any
 ) -> Iterator[tuple[str, Array]]:
-    """Yield what an update changes in the state, by name and one variable after the other.
+    """Yield the changes of the state by an update, by name and one variable after the other.
 
-    The gradients are those of the global batch, and become clipped, and free of the loss scale, times `factor`. In fp16 an
-    overflow changes nothing but the loss scale: it has made `factor` NaN.
+    Gradients are multiplied by `factor`, for clipping and the loss scale. In fp16 an overflow (NaN) changes the loss scale
+    only.
     """
     changes = _adam_or_lamb(ops, settings, state, gradients, factor, learning_rate)
     if ops.precision != "fp16":
@@ -92,11 +87,7 @@ def trust_ratio(ops: Operations, variable: Array, direction: Array) -> Array:
 
 
 def next_loss_scale(ops: Operations, loss_scale: Array, good_steps: Array, is_finite: Array) -> dict[str, Array]:
-    """The loss scale of fp16 after an update, by which small gradients are kept from underflow.
-
-    An overflow skips one update and halves the scale; `GROWTH_STEPS` finite updates in a row double it, like NVIDIA's automatic
-    mixed precision. It is never below 1.
-    """
+    """Return the loss scale of fp16 after an update: halved by an overflow, doubled after `GROWTH_STEPS` finite updates."""
     good_steps = ops.where(is_finite, good_steps + 1, 0.0)
     is_grown = good_steps >= GROWTH_STEPS
     grown = ops.where(is_grown, loss_scale * 2, loss_scale)
@@ -138,7 +129,7 @@ class Schedule:
         return cls(peak=peak, steps=steps, warmup_steps=warmup_steps, power=0.5)
 
     def learning_rate(self, update: int) -> float:
-        """The learning rate of update number `update`, counted from 1; 0 in the last update and after it.
+        """Return the learning rate of update `update`, counted from 1; 0 in the last one and after.
 
         >>> schedule = Schedule(peak=0.01, steps=12, warmup_steps=4)
         >>> [round(schedule.learning_rate(update), 5) for update in (1, 3, 4, 11, 12)]

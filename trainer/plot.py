@@ -1,7 +1,6 @@
-"""Plots the losses of runs from their logs: training as lines, the test split as points, over the steps.
+"""Plots the losses of runs from their logs: training as lines, the test split as points.
 
-Of pretraining masked LM is above and next sentence below; of another task the loss above and its first metric below. The plot
-depends only on the logs.
+Masked LM is above and next sentence below; of another task the loss above and its first metric below.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ Entries = Sequence[Mapping[str, Any]]
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """The entries of a log, without an incomplete last line of a killed run; raises `BertprepError` for any other content."""
+    """Return the entries of a log, without an incomplete last line."""
     try:
         lines = path.read_bytes().split(b"\n")[:-1]
     except OSError as error:
@@ -42,7 +41,7 @@ def read_log(path: Path) -> list[dict[str, Any]]:
 
 
 def draw_losses(logs: Mapping[str, Path], picture: Path) -> None:
-    """Draw the runs with these labels and logs as a PNG; raises `BertprepError` without matplotlib, or without losses."""
+    """Draw the runs with these labels and logs as a PNG."""
     try:
         figure = make_figure({label: read_log(path) for label, path in logs.items()})
     except ImportError as error:

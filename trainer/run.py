@@ -82,10 +82,7 @@ class Run:
 
     @cached_property
     def out(self) -> Path:
-        """--out, or WORKDIR/models/tiny_sample_ofrecord_seq_128_adam_3454_steps; of a scored task squad_v1.1_MODEL.
-
-        Corpus and steps are in the name, so that a trial run and the real one get different folders.
-        """
+        """Return --out, or WORKDIR/models/tiny_sample_ofrecord_seq_128_adam_3454_steps; of a scored task squad_v1.1_MODEL."""
         options, records = self.options, self.data.records
         model = short_name(self.init) if self.init and not options.model else Path(self.model_name).stem
         corpora = dict.fromkeys(each.corpus for each in self.data.sets)
@@ -116,7 +113,7 @@ class Run:
         }
 
     def is_finished(self, step: int, evaluated: int) -> bool:
-        """Whether nothing is left to do after this step, where the last evaluation was that of step `evaluated`."""
+        """Return whether nothing is left to do after this step, with the last evaluation at step `evaluated`."""
         return step == self.schedule.steps and (self.data.test is None or evaluated == step)
 
     def header(self, *, precision: str | None) -> dict[str, Any]:
@@ -135,7 +132,7 @@ class Run:
         }  # fmt: skip
 
     def _data_sha256(self) -> str | None:
-        """Identify the data by the settings and texts in their manifests; None where another tool made them."""
+        """Identify the data by settings and texts in their manifests; None for other tools' data."""
         if isinstance(self.data.records, LiveExamples):
             return self.data.records.sha256
         made_of: list[Any] = []

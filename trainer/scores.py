@@ -1,7 +1,4 @@
-"""The official scores of SQuAD and GLUE, of the outputs for all records together, and the files of predictions.
-
-No sum over batches makes an F1, so a scored task is evaluated on the logits for all records, 35 MB for SQuAD's dev set.
-"""
+"""The official scores of SQuAD and GLUE, from the logits for all records together, and the files of predictions."""
 
 from __future__ import annotations
 
@@ -42,7 +39,7 @@ class AnswerOptions(NamedTuple):
 
 
 class ClassificationScorer:
-    """The labels of a split, if it has any, without those of records that only fill up a batch."""
+    """The labels of a split, if any, without padding records."""
 
     def __init__(self, of: GlueTask, records: RecordSet, split: str) -> None:
         self._of, self._split = of, split
@@ -51,7 +48,7 @@ class ClassificationScorer:
         self._labels = labels[self._rows]
 
     def score(self, outputs: Outputs, out: Path | None = None) -> dict[str, float]:
-        """Metrics by their names in the log, none of a split without labels; with `out` write the predictions there."""
+        """Return metrics by name, none without labels; with `out` write the predictions there."""
         logits = outputs["label"][self._rows]
         is_labelled = self._split not in UNLABELLED
         if out is not None and (is_labelled or not self._of.submissions):
@@ -99,7 +96,7 @@ class SquadScorer:
             )
 
     def score(self, outputs: Outputs, out: Path | None = None) -> dict[str, float]:
-        """Metrics by their names in the log, none where no answers are known; with `out` write the predictions there."""
+        """Return metrics by name, none without known answers; with `out` write the predictions there."""
         data, (nbest_size, max_answer_length, threshold) = self._data, self._options
         predictions = predict_answers(
             self._features, outputs["start"], outputs["end"], nbest_size=nbest_size, max_answer_length=max_answer_length
@@ -125,7 +122,7 @@ _DEFAULT_ANSWERS = AnswerOptions()
 def scorer_of(
     task: Task, data: Path, records: RecordSet, split: str = TEST, answers: AnswerOptions = _DEFAULT_ANSWERS
 ) -> Scorer | None:
-    """The scorer of a split, none of pretraining; raises `BertprepError` where records do not belong to their questions."""
+    """Return the scorer of a split, None for pretraining; raises `BertprepError` if records do not match their questions."""
     if isinstance(task, Squad):
         return SquadScorer(task, data, records, answers)
     if isinstance(task, Classification):

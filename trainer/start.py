@@ -1,8 +1,7 @@
-"""Training runs from their options to their end: data, weights, the checkpoint that is there, the engine, the plan, the steps.
+"""Training runs from their options to their end: data, weights, the existing checkpoint, the engine, the plan, the steps.
 
-Options, data and weights are checked before a framework is loaded, which takes seconds; so are the settings of the newest
-checkpoint, unless they depend on GPUs that only the framework can count. Phases are runs one after the other: a finished one is
-passed over, so a chain that was killed resumes like any run.
+Options, data, weights and most settings of the checkpoint are checked before a framework is loaded. Phases are runs in
+sequence; finished ones are skipped.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ def start(
 def _choose_model(
     options: AnyOptions, data: Sequence[Data], init: Path | None, *, has_accelerator: bool
 ) -> tuple[str, ModelConfig]:
-    """Return the model that `--model` names, that of the weights, or the one that suits the machine; all data must fit it."""
+    """Return the model of `--model`, of the weights, or the one that suits the machine."""
     if init and options.model is None:
         name, model = str(init), model_of(init)
     else:
@@ -110,7 +109,7 @@ def _show_plan(run: Run, engine: Engine, name: str) -> None:
 
 
 def take_precision(run: Run, settings: EngineSettings, engine: Engine) -> None:
-    """Let a run without `--amp` resume in the precision of its checkpoint; OneFlow has none but float32 on a CPU."""
+    """Let a run without `--amp` resume in the precision of its checkpoint; OneFlow on a CPU has float32 only."""
     newest = checkpoint.newest(run.out)
     if newest and settings.amp == AUTO and (settings.engine != "oneflow" or engine.has_accelerator):
         precision = checkpoint.read_header(newest).get("precision", engine.precision)
@@ -119,7 +118,7 @@ def take_precision(run: Run, settings: EngineSettings, engine: Engine) -> None:
 
 
 def is_finished(run: Run, settings: EngineSettings) -> bool:
-    """Whether nothing is left to do; raises where --out holds another run, or --init what the run cannot start from."""
+    """Return whether nothing is left to do; raises if --out holds another run, or --init is unusable."""
     newest = checkpoint.newest(run.out)
     if newest is None:
         if run.init:

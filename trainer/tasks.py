@@ -1,12 +1,11 @@
-"""What a model is trained for, as data: the outputs of its head, the metrics that follow from them, its name in checkpoints.
+"""What a model is trained for, as data: the outputs of its head, their metrics, its name in checkpoints.
 
     Pretraining       masked_lm and next_sentence, or masked_lm alone for records without sentence pairs (MLM only)
     Squad             start and end of the answer, in a window of tokens
     Classification    label of a sentence or a pair, as in GLUE; a regression where the task has no names of labels
 
-A head is a function of `trainer.model` with the task's name. Sums over a batch are those of losses, of correct predictions and
-of weights, for each output; means of these are the metrics. Tasks of `bertprep task` are also scored:
-`trainer.scores`.
+A head is a function of `trainer.model` with the task's name. Metrics are means from sums of losses, correct predictions and
+weights; tasks of `bertprep task` are also scored (`trainer.scores`).
 """
 
 from __future__ import annotations
@@ -65,14 +64,14 @@ class Task(ABC):
 
     @abstractmethod
     def metadata(self) -> dict[str, Any]:
-        """What a checkpoint's header says of the task; nothing for pretraining with sentence pairs, as in all versions."""
+        """Return the task's part of a checkpoint's header; empty for pretraining with sentence pairs."""
 
     @abstractmethod
     def describe(self) -> str:
         """The task in messages: its name, and its version or labels."""
 
     def flops(self, model: ModelConfig, *, seq: int, pred: int) -> int:
-        """Floating-point operations of a sequence, forward and backward: matrix products alone, as the field counts them.
+        """Return the floating-point operations of a sequence, forward and backward: matrix products only.
 
         >>> round(Pretraining().flops(ModelConfig.preset("base"), seq=128, pred=20) / 1e9, 1)
         69.9
@@ -89,7 +88,7 @@ class Task(ABC):
         return 3 * 2 * forward  # of multiply-adds; backward takes twice what forward takes
 
     def metrics(self, sums: Sums) -> dict[str, float]:
-        """Means by their names in the log, the loss first; none where the first output has no weight: there are no targets."""
+        """Return means by name, the loss first; none if the first output has no weight."""
         loss_sums, correct_sums, weight_sums = sums.T.tolist()
         if weight_sums[0] == 0:
             return {}
@@ -128,7 +127,7 @@ class Pretraining(Task):
 
 @dataclass(frozen=True)
 class Squad(Task):
-    """Start and end of the answer, whose mean losses are averaged; in 2.0 it may be none, the first token."""
+    """Start and end of the answer, whose mean losses are averaged; in 2.0 no answer is the first token."""
 
     version: str = V1
     name: ClassVar[str] = "squad"
@@ -150,7 +149,7 @@ class Squad(Task):
 
 @dataclass(frozen=True)
 class Classification(Task):
-    """The label of a sentence or a pair, one of GLUE's tasks or the user's own; a regression without names of labels."""
+    """The label of a sentence or a pair; a regression without names of labels."""
 
     of: GlueTask
     name: ClassVar[str] = "classification"
@@ -181,7 +180,7 @@ _METRICS = ("loss", "accuracy", "exact_match", "exact", "f1", "matthews", "pears
 
 
 def metric_names(entries: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The metrics that entries of the log have, losses first; not a sum of losses that are there."""
+    """Return the metrics of log entries, losses first, without a redundant sum."""
     names = dict.fromkeys(name for entry in entries for name in entry if name.endswith(_METRICS))
     if "masked_lm_loss" in names:
         names.pop("loss", None)
@@ -198,7 +197,7 @@ def name_in_text(metric: str) -> str:
 
 
 def describe_metrics(entry: Mapping[str, Any]) -> str:
-    """The metrics of an entry of the log.
+    """Return the metrics of a log entry in words.
 
     >>> describe_metrics({"step": 9, "loss": 9.674, "masked_lm_loss": 8.98, "next_sentence_loss": 0.694})
     'masked-LM loss 8.98, next-sentence loss 0.694'
@@ -218,7 +217,7 @@ def name_of_split(task: Task, split: str) -> str:
 
 
 def task_of_records(data_set: DataSet) -> Task:
-    """The task that a folder of records is for; raises `UsageError` for those of a task without a manifest that names it."""
+    """Return the task of a folder of records; raises `UsageError` if only a manifest could tell."""
     manifest = data_set.manifest
     if manifest is not None and manifest.kind == TASK_RECORDS:
         settings = manifest.made_with

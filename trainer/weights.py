@@ -1,9 +1,8 @@
-"""The variables of a model: first values from the seed, or weights of any file that --init names.
+"""The variables of a model: initial values from the seed, or weights of any file that --init names.
 
-Names are those of Google's checkpoints (`bertprep.weights.google_names`), and never change. What a file is, its content says
-and not its name. One rule for all tasks: each variable of the right name and shape is taken. The body must be complete, since a
-model that is loaded in part is an accident that no loss would show. A pooler or head that is missing is drawn from the seed,
-which a line says; so is a head for classification, unless it is known to be of the same labels in the same order.
+Names are those of Google's checkpoints (`bertprep.weights.google_names`); a file's content tells its kind. Each variable of the
+right name and shape is taken; the body must be complete. A missing pooler or head is initialized from the seed, which a line
+reports; so is a classifier's head, unless its labels are known to be the same.
 """
 
 from __future__ import annotations
@@ -36,10 +35,10 @@ _DROPOUT = ModelConfig.hidden_dropout_prob  # also of attention weights
 
 
 def initial_values(config: ModelConfig, seed: int, task: Task) -> Weights:
-    """Random values of all variables, the same for every engine, in 4 bytes a parameter.
+    """Return random values of all variables, the same for every engine.
 
-    Each variable is drawn from the seed and its index in the list: a normal distribution of the configuration's
-    `initializer_range`, truncated at two standard deviations; biases and `beta` are 0, `gamma` is 1.
+    Each follows from the seed and its index: a normal distribution of `initializer_range`, truncated at two standard
+    deviations; biases and `beta` are 0, `gamma` is 1.
     """
     return {
         name: _initial_value(name, shape, config.initializer_range, np.random.default_rng([seed, index]))
@@ -63,9 +62,8 @@ def _initial_value(name: str, shape: tuple[int, ...], deviation: float, rng: np.
 
 
 def find_weights(path: Path) -> Path:
-    """The file that a user means by a file, by a prefix of Google's files, or by the folder of either.
-
-    In a folder: a run's newest checkpoint, of its last phase that has one, or else a model of Hugging Face's, or else Google's.
+    """Return the file of weights: a file, a prefix of Google's files, or of a folder a run's newest checkpoint, Hugging Face's
+    or Google's.
     """
     if prefix := find_prefix(path):
         return prefix
@@ -106,10 +104,7 @@ def short_name(file: Path) -> str:
 
 
 def model_of(file: Path) -> ModelConfig:
-    """The sizes of the model of weights: a checkpoint has them, other files lie next to them.
-
-    Dropout is BERT's where a checkpoint has none: `--no-dropout` was a choice of its run alone.
-    """
+    """Return the sizes of the model of weights, from the checkpoint or files next to it; dropout is BERT's if it has none."""
     if is_checkpoint(file):
         model = ModelConfig.from_settings(checkpoint.read_header(file).get("model", {}))
         if model != model.without_dropout():
@@ -122,9 +117,9 @@ def model_of(file: Path) -> ModelConfig:
 
 
 def read_weights(path: Path, config: ModelConfig, task: Task, *, any_head: bool = False) -> tuple[Weights, str]:
-    """The variables of a task's model that a file or folder has, and a line on those that are drawn from the seed.
+    """Return the variables of a task's model in a file or folder, and a line on those initialized from the seed.
 
-    With `any_head` a classifier's head is taken whatever its labels are.
+    With `any_head` a classifier's head is taken whatever its labels.
     """
     file, shapes = find_weights(path), task.variable_shapes(config)
     with _open(file, shapes) as found:
@@ -151,7 +146,7 @@ def _open(file: Path, names: Shapes) -> AbstractContextManager[WeightFile]:
 
 
 def _choose(file: Path, found: WeightFile, expected: Shapes) -> list[str]:
-    """The variables that a run starts from; raises where a file has not the body that the model needs."""
+    """Return the variables that a run starts from; raises for an incomplete body."""
     both = found.shapes, expected
     found_body, body = ({name: shape for name, shape in shapes.items() if _is_body(name)} for shapes in both)
     advice = "give weights of a BERT with the sizes of its bert_config.json"
@@ -165,9 +160,9 @@ def _is_body(name: str) -> bool:
 
 
 def labels_of(file: Path) -> tuple[str, ...] | None:
-    """The labels of a classifier, of a regression none, by its checkpoint or by the `config.json` next to its weights.
+    """Return the labels of a classifier, of a regression none, by its checkpoint or `config.json`.
 
-    None where they are not known: there is no such file, or the labels are transformers' LABEL_0, LABEL_1, ...
+    None if unknown: no such file, or transformers' LABEL_0, LABEL_1, ...
     """
     if is_checkpoint(file):
         task = checkpoint.task_of(file)

@@ -1,9 +1,8 @@
-"""Engines run a step on devices, a module for each framework; the rest of the trainer calls an `Engine` and knows none.
+"""Engines run a step on devices, a module for each framework; the rest of the trainer only calls an `Engine`.
 
-The processes of a run are its ranks: each reads its rows of every global batch and passes them to its engine, which splits
-them over its own devices and sums over all. All ranks make the same calls in the same order and get the same results. An engine
-is the framework's operations (`trainer.model.Operations`), its devices and its step. Nothing here loads a framework but
-`open_engine`.
+The processes of a run are its ranks: each passes its rows of every global batch to its engine, which splits them over its
+devices and sums over all. All ranks make the same calls in the same order and get the same results. Only `open_engine` loads a
+framework.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ class StepResult:
 
     @property
     def is_finite(self) -> bool:
-        """Whether the update was made; else fp16 skipped it, and any other precision has made the variables NaN."""
+        """Return whether the update was made; else fp16 skipped it, or the variables are NaN."""
         return math.isfinite(self.gradient_norm) and bool(np.isfinite(self.sums).all())
 
 
@@ -90,7 +89,7 @@ class Engine:
         self, settings: EngineSettings, processor: Processor, execution: Execution, *,
         devices: int, rank: int = 0, processes: int = 1,
     ) -> None:  # fmt: skip
-        """`devices` is the number of data-parallel replicas; a global batch is `devices` x `accumulation` micro-batches."""
+        """`devices` are data-parallel replicas; a global batch is `devices` x `accumulation` micro-batches."""
         self.settings, self.execution = settings, execution
         self.data_rank, self.data_world_size = rank, processes
         self.processes, self.is_first, self.devices = processes, rank == 0, devices
@@ -104,7 +103,7 @@ class Engine:
         return self.execution.precision
 
     def build(self, model: ModelConfig, optimizer: OptimizerSettings, *, seed: int, task: Task) -> None:
-        """Make the variables of a task from the seed, with moments of 0; dropout follows from the same seed."""
+        """Make the variables of a task from the seed, with moments of 0."""
         self.prepare(model, optimizer, seed=seed, task=task)
         values = initial_values(model, seed, task)
         moments = {moment: np.zeros_like(value) for name, value in values.items() for moment in moments_of(name)}
@@ -121,10 +120,7 @@ class Engine:
     def train(
         self, batch: Batch, *, step: int, learning_rate: float, accumulation: int, stop: bool
     ) -> Callable[[], StepResult]:
-        """Start step number `step`, from 1; the returned function waits for its end.
-
-        The arrays must not change until then. Dropout follows from the step's number; `stop` reaches all ranks.
-        """
+        """Start step `step`, from 1; the returned function waits for its end, up to which the arrays must not change."""
         parts = accumulation * self.devices // self.data_world_size
         keys = dropout_keys(self.seed, step, range(self.data_rank * parts, (self.data_rank + 1) * parts))
         rows = {**batch, "dropout_key": keys, "stop": np.full(parts, stop, np.float32)}
@@ -144,17 +140,17 @@ class Engine:
             return to_numpy(self.sums(batch)).astype(np.float64).reshape(-1, 3)
 
     def predict(self, batch: Batch) -> dict[str, NDArray[np.float32]]:
-        """Logits of each output for every row of a global batch, of all ranks in their order, without dropout.
+        """Return the logits of each output for every row of a global batch, of all ranks in order, without dropout.
 
-        `batch` needs no labels; the result is the same in all ranks: start and end (rows, seq), or label (rows, labels).
+        They are the same in all ranks: start and end (rows, seq), or label (rows, labels).
         """
         with self.errors_in_a_line():
             return {name: to_numpy(rows) for name, rows in self.logits(batch).items()}
 
     def start(self, batch: Batch, learning_rate: float, accumulation: int) -> Any:
-        """Start a step; returns a tensor of its sums, the norm of its gradients, the loss scale, and requests to stop.
+        """Start a step; return a tensor of its sums, gradient norm, loss scale, and requests to stop.
 
-        `batch` has a dropout_key and a stop too, for each micro-batch of each of this rank's devices.
+        `batch` has a dropout_key and a stop for each micro-batch of this rank's devices.
         """
         raise NotImplementedError
 
@@ -167,7 +163,7 @@ class Engine:
         raise NotImplementedError
 
     def state(self) -> State:
-        """All that the next step depends on: variables by name, NAME/adam_m and NAME/adam_v, updates, loss_scale, good_steps.
+        """Return all that the next step depends on: variables, NAME/adam_m, NAME/adam_v, updates, loss_scale, good_steps.
 
         Complete in the first process; all processes must call it.
         """
@@ -178,18 +174,18 @@ class Engine:
         raise NotImplementedError
 
     def gather(self, number: int) -> list[int]:
-        """This number of every rank; it has at most 31 bits, since JAX has no longer integers by default."""
+        """Return this number, of at most 31 bits, of every rank."""
         raise NotImplementedError
 
     def peak_memory(self) -> int | None:
-        """The most bytes of an accelerator's memory in use at once so far; None where that is not known."""
+        """Return the peak of an accelerator's memory in bytes; None if unknown."""
         return None
 
     def scaled(self, loss_scale: Any, accumulation: int) -> Any:
-        """The factor of a micro-batch's loss: in fp16 the loss scale times their number, rounded up to a power of two; else 1.
+        """Return the factor of a micro-batch's loss: in fp16 the loss scale times the rounded-up number of micro-batches; else
+        1.
 
-        The more micro-batches there are the smaller is the loss of each; with this, one loss scale suits every way to split a
-        batch.
+        So one loss scale suits every way to split a batch.
         """
         return loss_scale * 2.0 ** math.ceil(math.log2(accumulation * self.devices)) if self.precision == "fp16" else 1.0
 
@@ -218,26 +214,22 @@ def to_numpy(tensor: Any) -> NDArray[Any]:
 
 
 def exit_without_waiting(status: int = BertprepError.exit_status) -> None:
-    """End this process at its exit at once: JAX would wait for others that are gone or in the middle of a step, and abort."""
+    """End this process at its exit at once: JAX would wait for other processes, and abort."""
     atexit.register(os._exit, status)
     atexit.register(sys.stdout.flush)  # which runs first: handlers run in reverse order
 
 
 def dropout_keys(seed: int, step: int, parts: range) -> NDArray[np.int32]:
-    """(parts, 2): the dropout key of each micro-batch of a step's global batch, numbered over all ranks and devices.
-
-    A resumed run draws the same masks, since no state is kept.
-    """
+    """Return (parts, 2): the dropout key of each micro-batch of a step's global batch."""
     entropies = ([seed, step - 1, part] for part in parts)
     keys = [np.random.SeedSequence(entropy).generate_state(2) >> 2 for entropy in entropies]  # 30 bits: leave some to count
     return np.array(keys).astype(np.int32)
 
 
 def choose_execution(settings: EngineSettings, processors: Sequence[Processor]) -> Execution:
-    """What `--amp` and `--xla` request, or what suits all processors.
+    """Return precision and XLA as requested, or as suits all processors.
 
-    On GPUs bf16 where they have it (Ampere on), else fp16 (Volta on), compiled; on CPUs float32. Half precision of OneFlow was
-    never tried on a GPU, so it has to be requested.
+    On GPUs bf16 (from Ampere on) or fp16 (from Volta on), compiled; on CPUs and with OneFlow float32.
     """
     worst = min(processors, key=lambda each: each.capability or (0, 0))
     is_oneflow = settings.engine == "oneflow"
@@ -273,7 +265,7 @@ _WHY_NOT = {
 
 
 def check_engine(settings: EngineSettings) -> None:
-    """Raise `UsageError` for an option that the engine does not have, or a framework that is not installed."""
+    """Raise `UsageError` for an unsupported option or a missing framework."""
     for name, accepted in _ACCEPTED[settings.engine].items():
         if getattr(settings, name) not in accepted:
             raise UsageError(f"--{name.replace('_', '-')}: {_WHY_NOT[name]}; leave it out, or take another --engine")
@@ -282,10 +274,7 @@ def check_engine(settings: EngineSettings) -> None:
 
 
 def choose_engine(settings: EngineSettings) -> tuple[EngineSettings, str]:
-    """The settings with the name of an engine that suits this machine, and why it is that one; no framework is loaded.
-
-    Where no `--hosts` are given, they are those of TF_CONFIG, which cluster managers set; OneFlow has a launcher of its own.
-    """
+    """Return the settings with a suitable engine, and the reason; no framework is loaded. TF_CONFIG may give `--hosts`."""
     if settings.engine != "oneflow" and not settings.hosts and (text := os.environ.get("TF_CONFIG")):
         settings = _with_hosts_of(text, settings)
     if settings.engine != AUTO:
@@ -316,7 +305,7 @@ def _with_hosts_of(tf_config: str, settings: EngineSettings) -> EngineSettings:
 
 
 def may_have_accelerator() -> bool:
-    """False where a framework certainly finds none: Linux has no device file of a driver, or all GPUs are hidden."""
+    """Return False if there is certainly no accelerator: no device file of a driver, or all GPUs are hidden."""
     if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
         return False
     drivers = ("nvidia[0-9]*", "nvidiactl", "dxg", "kfd", "accel[0-9]*", "vfio/[0-9]*")
@@ -324,7 +313,7 @@ def may_have_accelerator() -> bool:
 
 
 def known_devices(settings: EngineSettings) -> tuple[int | None, bool | None]:
-    """How many devices all processes have, and whether they are accelerators; None where only the framework can tell."""
+    """Return the number of devices of all processes and whether they are accelerators; None if only the framework knows."""
     may_have = may_have_accelerator()
     if settings.engine == "oneflow":
         processes = pipeline.read_process(os.environ).world_size

@@ -4,10 +4,8 @@
     all         sum of gradients, of losses and correct predictions; each device keeps its shard of the gradients
     device      clip by the norm of the sum, update its shard of the moments and variables; all gather the variables
 
-Variables are whole on every device, moments are sharded over them, as in the first stage of ZeRO: to reduce and scatter the
-gradients, then gather the variables, sends as much as an all-reduce. A loss is divided by the totals of the whole global batch,
-so results do not depend on how the batch is split. Sums are float32 in every precision. The state is donated to the step, which
-overwrites it; one small array comes back.
+Variables are complete on every device, moments are sharded (ZeRO-1). A loss is divided by the totals of the global batch, so
+results do not depend on how it is split. Sums are float32. The state is donated to the step, which overwrites it.
 """
 
 from __future__ import annotations
@@ -115,7 +113,7 @@ def _cross_entropy(labels: Array, logits: Array) -> tuple[Array, Callable[[Array
 
 
 def _sum_rows_by_id(ids: Array, rows: Array, size: int) -> Array:
-    """(size, hidden): for each id the sum of its rows, which are sorted and added up from neighbor to neighbor."""
+    """Return (size, hidden): for each id the sum of its rows, sorted and added up pairwise."""
 
     def add(left: tuple[Array, Array], right: tuple[Array, Array]) -> tuple[Array, Array]:
         return right[0], right[1] + jnp.where((left[0] == right[0])[:, None], left[1], 0)
@@ -134,7 +132,7 @@ def _look_up(table: Array, ids: Array) -> tuple[Array, Callable[[Array], tuple[A
 
 @jax.custom_gradient  # type: ignore[untyped-decorator]
 def _product(left: Array, right: Array) -> tuple[Array, Callable[[Array], Any]]:
-    """The products of rows with a float32 result; gradients are products in the operands' precision again."""
+    """Return products of rows in float32; gradients are products in the operands' precision."""
     multiply = partial(jnp.einsum, "...ni,...mi->...nm")
 
     def gradient(upstream: Array) -> Any:
@@ -146,11 +144,9 @@ def _product(left: Array, right: Array) -> tuple[Array, Callable[[Array], Any]]:
 class Ops(Operations):
     """JAX's operations.
 
-    What is not a product is limited by memory, so gradients compute it again from its inputs instead of keeping what is in
-    between. `jax.checkpoint` does so; two gradients are written out, since it costs more there: 2.6 ms of a step of 84 ms for
-    LayerNorm, and 1.1 of 8.4 GiB with --accumulate 4; 0.5 of 5.1 GiB with --remat for cross-entropy (benchmarks compile_step,
-    BERT base). Nothing scatters: a GPU adds up what it scatters in any order or, where a run must be deterministic, sorts it
-    number by number first.
+    Everything but products is limited by memory, so `jax.checkpoint` recomputes it in the backward pass; the gradients of
+    LayerNorm and cross-entropy are written out, which saves time and memory (benchmarks compile_step). Nothing scatters: GPUs
+    would add in any order, or sort first.
     """
 
     cast, reshape, permute = map(staticmethod, (jax.lax.convert_element_type, jnp.reshape, jnp.transpose))
@@ -173,7 +169,7 @@ class Ops(Operations):
         return (is_position @ rows).reshape(-1, x.shape[-1])
 
     def dropout(self, x: Array, dropout_rate: float, key: Array, number: int) -> Array:
-        """A hash of each element's index and the key decides: that takes less time than to read random bits."""
+        """Return values masked by a hash of each element's index and the key, faster than random bits."""
         return _dropout(x, key + jnp.array([0, number], key.dtype), dropout_rate)
 
     def fused_attention(self, query: Array, key: Array, value: Array, mask: Array) -> Array:
@@ -284,7 +280,7 @@ class JaxEngine(Engine):
         return after, jnp.concatenate([sums, jnp.stack([norm, state["loss_scale"], stops])])
 
     def _gradients(self, variables: Arrays, batch: Arrays, scale: Array) -> tuple[dict[str, Array], Array, Array]:
-        """On a device: its shards of the summed gradients, times `scale`; the sums of losses, and of requests to stop."""
+        """On a device, return its shards of the summed gradients times `scale`; the sums of losses, and of requests to stop."""
         weight_sums = jax.lax.psum(sum_weights(self._ops, batch), DATA)
 
         def loss(variables: Arrays, part: Arrays) -> tuple[Array, Array]:
@@ -305,12 +301,12 @@ class JaxEngine(Engine):
         return jax.lax.psum(jnp.stack(loss_and_sums(self._ops, batch, self._logits(variables, batch), weight_sums)[1]), DATA)
 
     def _logits(self, variables: Arrays, batch: Arrays, key: Array = None) -> dict[str, Array]:
-        """Those of this device's rows; devices are in the order of ranks, as the rows of a global batch are."""
+        """Return the logits of this device's rows; devices are in the order of ranks."""
         return forward(self._ops, self.model, self.task.name, variables, batch, key)
 
 
 def _reduce(gradient: Array, shard: Any) -> Array:
-    """This device's shard of the sum over all devices, or all of it where moments are not sharded."""
+    """Return this device's shard of the sum over all devices, or all of it if moments are not sharded."""
     if DATA not in shard:
         return jax.lax.psum(gradient, DATA)
     return jax.lax.psum_scatter(gradient, DATA, scatter_dimension=shard.index(DATA), tiled=True)
@@ -322,7 +318,7 @@ def _micro_batches(array: NDArray[Any], accumulation: int) -> NDArray[Any]:
 
 
 def _place(value: NDArray[np.float32], placement: NamedSharding) -> Array:
-    """A copy on the devices: a step overwrites it, and JAX shares memory with NumPy where it can."""
+    """Return a copy on the devices: a step overwrites it, and JAX may share memory with NumPy."""
     return jax.make_array_from_callback(np.shape(value), placement, lambda index: np.array(value[index], np.float32))
 
 
@@ -335,9 +331,9 @@ def _check_masks(masks: NDArray[np.int32]) -> None:
 
 
 def open_engine(settings: EngineSettings) -> JaxEngine:
-    """The engine on all GPUs or TPUs of this host, or one CPU, unless settings say otherwise; waits for the other hosts.
+    """Return the engine on all GPUs or TPUs of this host, or one CPU, unless settings differ; waits for the other hosts.
 
-    JAX fixes its devices when it is first used, so this comes before anything else.
+    JAX fixes its devices when first used, so this comes first.
     """
     if (settings.devices or 1) > 1 and "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
         with suppress(RuntimeError):  # where JAX was in use before, it keeps the devices that it has
@@ -378,10 +374,7 @@ def _find_devices(settings: EngineSettings) -> list[list[Any]]:
 
 
 def _join(rank: int, hosts: tuple[str, ...]) -> None:
-    """Connect to the other processes at the first one's address.
-
-    In a thread, since JAX's wait does not react to signals, and aborts the process at its own timeout.
-    """
+    """Connect to the other processes, in a thread, since JAX's wait does not react to signals."""
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     # Under Slurm or MPI JAX would take one GPU for each process
     options = {"cluster_detection_method": "deactivate", "initialization_timeout": 2 * _JOIN_TIMEOUT}
@@ -424,7 +417,7 @@ def _compiler_options(settings: EngineSettings, device: Any) -> dict[str, bool]:
 
 
 def _has_fused_attention(device: Any, processor: Processor, options: Mapping[str, bool]) -> bool:
-    """Whether cuDNN computes attention on a device, forward and backward; without it a run is only slower."""
+    """Return whether cuDNN computes attention on a device."""
     if device.platform != "gpu" or (processor.capability or (0, 0)) < _AMPERE:
         return False
 

@@ -4,15 +4,12 @@
     all         sums of gradients, losses, correct predictions, squared norms of all stages, and requests to stop
     process     clip by the norm of the sum, update its own variables: the same sum makes the same update
 
-Each process has one device. A model is a chain of parts, each of them on a stage of a pipeline; all processes of a pipeline
-read the same rows of a global batch. A loss is divided by the totals of the whole global batch, so results do not depend on
-how the batch is split. Everything summed is float32 in every precision. A graph is compiled for each shape of batch, which
-takes seconds.
+Each process has one device. A model is a chain of parts, each on a stage of a pipeline, whose processes all read the same rows.
+A loss is divided by the totals of the global batch. Sums are float32.
 
-A tensor of several processes is global in OneFlow's sense: it is on the ranks of a stage, complete on each (variables) or
-split by sequences (batches). The optimizer is not part of a graph, which would fix the learning rate and the count of updates
-when it is compiled. A graph adds up over micro-batches and processes only what its own optimizer updates; so that is SGD with
-a learning rate of 1, which subtracts the gradients from tensors of zeros.
+A tensor of several processes is global: on the ranks of a stage, complete (variables) or split by sequences (batches). The
+optimizer is outside of the graph, which would fix the learning rate. A graph sums only what its own optimizer updates: that is
+SGD with a learning rate of 1, which subtracts the gradients from tensors of zeros.
 """
 
 from __future__ import annotations
@@ -97,15 +94,14 @@ class Ops(Operations):
         return (normal * gamma + beta).to(x.dtype)
 
     def dropout(self, x: Array, dropout_rate: float, key: Sequence[Array], number: int) -> Array:
-        """Masks are functions of numbers that NumPy draws, so that a resumed run has the same.
+        """Apply masks that follow from numbers of NumPy, since random operations of a graph have states that nothing can set.
 
-        The random operations of a graph have states of their own, which nothing can set or read. So `key` has four random
-        numbers for each row of each mask, and unit j of the row follows from their polynomial,
+        `key` has four random numbers for each row of each mask, and unit j of the row follows from their polynomial,
 
             (a + b j + c j**2 + d j**3) mod 2039  <  dropout_rate * 2039   ->   dropped
 
-        of which any four values are independent. It is one product of matrices, and exact: 2039 is the largest prime for
-        which all of it fits float32. Values are multiplied in float32 and rounded once: bfloat16 has no 1.1111.
+        of which any four values are independent. It is one exact product of matrices: 2039 is the largest prime that fits
+        float32.
         """
         powers = flow.narrow(self._powers, 1, 0, x.shape[-1])
         values = flow.fmod(flow.matmul(flow.reshape(key[number - 1], (-1, COEFFICIENTS)), powers), float(PRIME))
@@ -143,7 +139,7 @@ class _Through(flow.autograd.Function):  # type: ignore[misc]
 
 
 class _Part(flow.nn.Module):  # type: ignore[misc]
-    """The embeddings, a layer or the head: `compute` is given a `Bert` and what the part before returned.
+    """The embeddings, a layer or the head: `compute` is given a `Bert` and the previous part's result.
 
     A variable is a pair: its value, and the tensor from which its gradient is subtracted.
     """
@@ -167,7 +163,7 @@ class _Part(flow.nn.Module):  # type: ignore[misc]
 
 
 def _head(task: str, bert: Bert, hidden: Array, *divisors: Array) -> list[Array]:
-    """The scaled loss and the sums of all outputs, given their sums of weights and the loss scale; without these the logits."""
+    """Return the scaled loss and the sums of all outputs; without sums of weights and loss scale the logits."""
     logits = HEADS[task](bert, hidden)
     if not divisors:
         return list(logits.values())
@@ -177,9 +173,9 @@ def _head(task: str, bert: Bert, hidden: Array, *divisors: Array) -> list[Array]
 
 
 class _Graph(flow.nn.Graph):  # type: ignore[misc]
-    """A pass over a batch, which returns what `_head` does.
+    """A pass over a batch, which returns `_head`'s result.
 
-    For training, `micro_batches` says how many there are; the mean of their gradients is subtracted from `gradients`.
+    For training, the mean gradient of `micro_batches` micro-batches is subtracted from `gradients`.
     """
 
     def __init__(
@@ -337,7 +333,7 @@ class OneFlowEngine(Engine):
         return flow.tensor(np.ascontiguousarray(array), device=self._device)
 
     def _on_stage(self, own: Array, stage: int, sbp: Any) -> Array:
-        """This process's rows as its part of a tensor of a stage; no time is spent on comparing shapes over processes."""
+        """Return this process's rows as its part of a tensor of a stage."""
         if self.processes == 1:
             return own
         return flow._C.to_global(own, self._placements[stage], [sbp], [], False)
@@ -358,7 +354,7 @@ class OneFlowEngine(Engine):
         own.add_(received)
 
     def _weight_sums_and_scale(self, batch: Batch, scale: float) -> Array:
-        """(1, outputs + 1): what each output's loss is divided by, of the global batch, and the scale of the loss."""
+        """Return (1, outputs + 1): the divisor of each output's loss, of the global batch, and the loss scale."""
         own = np.array([[batch[TARGETS[name].weights].sum() for name in self.task.outputs]], np.float32)
         summed = self._sum_over_all(self._tensor(own * (self._stage == 0)))  # one process of each pipeline
         return flow.cat([summed, self._tensor(np.array([[scale]], np.float32))], dim=1)
@@ -376,7 +372,7 @@ class OneFlowEngine(Engine):
     def _run(
         self, batch: Batch, divisors: Sequence[Array] = (), masks: Sequence[Sequence[Array]] = (), micro_batches: int = 0
     ) -> list[Array]:
-        """Run the graph of a batch, or of micro-batches whose gradients are subtracted; returns what `_head` does."""
+        """Run the graph of a batch, or of micro-batches whose gradients are subtracted."""
         last = len(self._stages) - 1
         features = {name: self._rows(array, 0 if name in _INPUTS else last) for name, array in batch.items()}
         repeated = [each.repeat(max(1, micro_batches), 1) for each in divisors]  # a row for each micro-batch
@@ -392,7 +388,7 @@ class OneFlowEngine(Engine):
         return outputs
 
     def _own_sums(self, outputs: Sequence[Array]) -> Array:
-        """This process's part of the sums of all micro-batches: nothing outside of the last stage."""
+        """Return this process's part of the sums of all micro-batches: zeros outside of the last stage."""
         count = 3 * len(self.task.outputs)
         if self._stage < len(self._stages) - 1:
             return flow.zeros(count, device=self._device)
@@ -402,7 +398,7 @@ class OneFlowEngine(Engine):
         return own.reshape(-1, count).sum(0)
 
     def _squared_norm(self) -> Array:
-        """(1,): what this process adds to that of all gradients, where each is counted once."""
+        """Return (1,): this process's part of the squared norm of all gradients, each counted once."""
         counted = [tensor for name, tensor in self._own_gradients.items() if name != WORDS or self._stage == 0]
         squares = sum(flow.sum(flow.square(tensor)) for tensor in counted)
         return squares.reshape(1) * float(self.data_rank == 0)
@@ -424,10 +420,9 @@ def _rows_of_masks(model: ModelConfig, task: Task, seq: int) -> list[list[int]]:
 
 
 def _join() -> tuple[pipeline.Process, int]:
-    """This process's ranks by its launcher, and its number among those that OneFlow takes for one host's, by their address.
+    """Return this process's ranks, and its index among those on one host by OneFlow's address.
 
-    The two differ where several launchers run on one host: then no two processes may have the same number, or they cannot
-    exchange anything. OneFlow reads it from the environment when it first needs it.
+    With several launchers on a host the two differ; OneFlow reads the index from the environment.
     """
     process = pipeline.read_process(os.environ) if flow.env.get_world_size() > 1 else pipeline.Process()
     number = process.rank % (process.world_size // flow.env.get_node_size())

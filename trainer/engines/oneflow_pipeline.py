@@ -1,10 +1,8 @@
 """OneFlow's processes as data-parallel pipelines: their ranks, the layers of each stage, and the checks of both.
 
-Nothing here needs OneFlow, so settings are refused before it is loaded: from then on processes wait for each other. A model
-that one device cannot hold is split into stages of whole layers: embeddings in the first, pooler and head in the last.
-Processes are listed host by host (`intra_first`: a pipeline stays within a host, its replicas are on others) or by their
-number on the host (`inter_first`: a pipeline goes across hosts, its replicas are within them), and the list is split into
-pipelines. Here with two hosts of two processes:
+Nothing here needs OneFlow, so settings are refused before it is loaded. Stages are complete layers: embeddings in the first,
+pooler and head in the last. Processes are listed host by host (`intra_first`) or by their index on the host (`inter_first`),
+and the list is split into pipelines. With two hosts of two processes:
 
     >>> place(hosts=2, per_host=2, stages=2, strategy="intra_first")
     [[0, 1], [2, 3]]
@@ -101,9 +99,9 @@ def variables_of_parts(config: ModelConfig, task: Task) -> list[tuple[str, ...]]
 
 
 def cut(config: ModelConfig, stages: int, task: Task) -> list[Stage]:
-    """Assign whole layers to stages, so that the largest stage has as few parameters as possible.
+    """Assign complete layers to stages, so that the largest stage has as few parameters as possible.
 
-    Word embeddings that the head uses too count in the first stage and in the last, since both hold them.
+    Shared word embeddings count in the first and the last stage.
 
     >>> [len(stage.parts) for stage in cut(ModelConfig.preset("base"), 4, Pretraining())]
     [2, 5, 5, 2]

@@ -4,9 +4,9 @@
     all         sum of gradients, of losses and correct predictions, and of requests to stop
     device      clip by the norm of the sum, update its own copy of the variables: the same sum makes the same update
 
-Each device has variables of its own rather than mirrored ones, whose every assignment would go through all devices again. A
-loss is divided by the totals of the whole global batch, so results do not depend on how the batch is split. Everything summed
-is float32 in every precision. With XLA, everything between two collectives is compiled.
+Each device has variables of its own, not mirrored ones, whose assignments would go through all devices. A loss is divided by
+the totals of the global batch, so results do not depend on how it is split. Sums are float32. With XLA, everything between two
+collectives is compiled.
 """
 
 from __future__ import annotations
@@ -74,9 +74,8 @@ def _layer_norm(x: Array, gamma: Array, beta: Array) -> tuple[Array, Callable[[A
 class Ops(Operations):
     """TensorFlow's operations.
 
-    Four of them have their gradients written out, in few passes over memory. Composed of small operations, their gradients
-    would be composed of more, each of which reads and writes all activations once; TensorFlow's own are refused, or replaced by
-    slower ones, where it must be deterministic.
+    Four have their gradients written out, in few passes over memory: TensorFlow's own are slower or refused where it must be
+    deterministic.
     """
 
     cast, reshape, permute, where = map(staticmethod, (tf.cast, tf.reshape, tf.transpose, tf.where))
@@ -86,17 +85,14 @@ class Ops(Operations):
     add_bias = staticmethod(tf.nn.bias_add)  # which adds, and sums its gradient, in half the time of a plain addition
 
     def project(self, x: Array, kernels: Sequence[Array], biases: Sequence[Array]) -> Any:
-        """One product, since gradients of more than two uses of `x` are added in an order that differs from run to run.
-
-        TensorFlow takes them as it finds their memory free.
-        """
+        """Return one product: gradients of more than two uses of `x` would be added in varying order."""
         return tf.split(self.dense(x, tf.concat(kernels, 1), tf.concat(biases, 0)), len(kernels), 1)
 
     def product(self, left: Array, right: Array) -> Array:
         return self.float32(tf.matmul(left, right, transpose_b=True))
 
     def look_up(self, table: Array, ids: Array) -> Array:
-        """The gradient is as dense as the table: TensorFlow's own would be a list of rows, to be summed later."""
+        """Look up rows; the gradient is as dense as the table, not a list of rows."""
         size = table.shape[0]
 
         @tf.custom_gradient  # type: ignore[untyped-decorator]
@@ -122,7 +118,7 @@ class Ops(Operations):
         return tf.cast(self.float32(x) * (self.float32(kept) * (1 / (1 - dropout_rate))), x.dtype)
 
     def cross_entropy(self, labels: Array, logits: Array) -> Array:
-        """Composed of tf.nn.log_softmax, it and its gradient take 0.34 CPU seconds of 640 x 30,522 logits, and here 0.21."""
+        """Return the loss; 0.21 CPU seconds for 640 x 30,522 logits with its gradient, of tf.nn.log_softmax 0.34."""
 
         @tf.custom_gradient  # type: ignore[untyped-decorator]
         def of_logits(logits: Array) -> tuple[Array, Callable[[Array], Array]]:
@@ -216,7 +212,7 @@ class TensorFlowEngine(Engine):
         return self._strategy.experimental_distribute_values_from_function(of_replica)
 
     def _on_all(self, compute: Operation) -> Any:
-        """Traced once, `compute` on every device; what it returns is the same on all, and so the first one's is returned."""
+        """Run `compute` on every device, traced once; return the first one's result, which all share."""
 
         def run(*arguments: Any) -> Any:
             return self._strategy.experimental_local_results(self._strategy.run(compute, args=arguments))[0]
@@ -224,7 +220,7 @@ class TensorFlowEngine(Engine):
         return _function(run)
 
     def _sum_over_all(self, values: Any) -> Any:
-        """Sums over the devices of all processes; called on each of them."""
+        """Return sums over the devices of all processes."""
         if self.devices == 1:
             return values
         own = tf.nest.map_structure(tf.identity, values)  # on this device: one tensor in common cannot be summed
@@ -250,7 +246,7 @@ class TensorFlowEngine(Engine):
         return tf.stack([*sums, norm, loss_scale, stops])
 
     def _gradients(self, weights: Arrays, part: Arrays, *, weight_sums: Arrays, scale: Any) -> tuple[dict[str, Array], Any]:
-        """The gradients of a micro-batch, float32 and multiplied by `scale`, and its sums."""
+        """Return the gradients of a micro-batch, float32 and times `scale`, and its sums."""
         with tf.GradientTape() as tape:
             tape.watch(weights)
             logits = self._logits(weights, part, part["dropout_key"][0])
@@ -259,10 +255,7 @@ class TensorFlowEngine(Engine):
         return tape.gradient(loss, weights), sums
 
     def _update(self, variables: Mapping[str, Any], gradients: Arrays, learning_rate: Array, scale: Any) -> Array:
-        """Update the variables of a device by gradients that were multiplied by `scale`; returns their norm before clipping.
-
-        Each is assigned at once, so that what its update was computed from can be freed.
-        """
+        """Update the variables of a device by gradients times `scale`; return their norm before clipping."""
         # Stacked, since TensorFlow would take a chain of additions in any order: another last digit each run
         squares = tf.reduce_sum(tf.stack([tf.nn.l2_loss(gradients[name]) for name in self.variables]))
         norm = tf.sqrt(2 * squares) / scale
@@ -278,7 +271,7 @@ class TensorFlowEngine(Engine):
         return tf.stack(loss_and_sums(self._ops, batch, self._logits(weights, batch), sum_weights(self._ops, batch))[1])
 
     def _predict_on_one(self, batch: Arrays) -> dict[str, Array]:
-        """The logits of all devices' rows: replicas are numbered through all ranks, as the rows of a global batch are."""
+        """Return the logits of all devices' rows, in the order of ranks."""
         own = self._compute_logits(self._weights(), {name: values[0] for name, values in batch.items()})
         if self.devices > 1:
             own = {name: tf.distribute.get_replica_context().all_gather(rows, axis=0) for name, rows in own.items()}
@@ -304,7 +297,7 @@ def _add_up(compute: Operation, batch: Arrays, accumulation: int) -> Any:
 
 
 def _choose_gpus(settings: EngineSettings) -> list[Any]:
-    """All GPUs of this host, or as many as --devices says; TensorFlow fixes its devices when it is first used."""
+    """Return all GPUs of this host, or the first --devices; TensorFlow fixes its devices when first used."""
     gpus: list[Any] = tf.config.list_physical_devices("GPU")
     if gpus and (settings.devices or 0) > len(gpus):
         raise UsageError(f"--devices {settings.devices}: this host has {len(gpus)} GPUs")
@@ -316,7 +309,7 @@ def _choose_gpus(settings: EngineSettings) -> list[Any]:
 
 
 def _make_logical_cpus(settings: EngineSettings, world_size: int) -> int:
-    """Devices that are all the one processor: what multi-device runs are tested on. Returns how many there are."""
+    """Create logical devices on the one processor, for tests; return their number."""
     count = settings.devices or 1
     if world_size > 1 and count > 1:
         raise UsageError(f"--devices {count}: several hosts without GPUs have one device each; start more processes")
