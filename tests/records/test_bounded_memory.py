@@ -3,7 +3,7 @@
 import gzip
 import tempfile
 import tracemalloc
-import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -26,10 +26,10 @@ def long_record(seq: int) -> bytes:
     return frame(b"".join(entries) + message(others, OFRECORD), "ofrecord")
 
 
-def traced_peak(read: object) -> int:
+def traced_peak(read: Callable[[], object]) -> int:
     tracemalloc.start()
     try:
-        read()  # type: ignore[operator]
+        read()
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -81,17 +81,15 @@ def on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_bomb_is_known_by_its_beginning(on_disk: Path, tmp_path: Path) -> None:
     path = tmp_path / "part-0"
-    packer = zlib.compressobj(9, wbits=31)
-    path.write_bytes(b"".join(packer.compress(bytes(1 << 20)) for _ in range(64)) + packer.flush())
+    path.write_bytes(gzip.compress(bytes(64 << 20)))
 
     def read() -> None:
-        with pytest.raises(
-            BertprepError, match=r"is neither TFRecord, OFRecord, Arrow nor Parquet: it has more than 1,000 bytes and begins"
-        ):
+        line = r"is neither TFRecord, OFRecord, Arrow nor Parquet: it has more than 1,000 bytes and begins"
+        with pytest.raises(BertprepError, match=line):
             records.open(path)
 
     assert traced_peak(read) < 8_000_000
-    assert list(on_disk.iterdir()) == []
+    assert not any(on_disk.iterdir())
 
 
 def test_more_than_is_decompressed_for_a_reading_is_refused(
@@ -102,7 +100,7 @@ def test_more_than_is_decompressed_for_a_reading_is_refused(
     path.write_bytes(gzip.compress(12_000 * file_of(FIRST)))
     with pytest.raises(BertprepError, match=r"holds more than 0 GiB, .*; decompress it yourself, or give smaller files"):
         records.open(path)
-    assert list(on_disk.iterdir()) == []
+    assert not any(on_disk.iterdir())
 
 
 def test_a_disk_without_space_is_named(on_disk: Path, tmp_path: Path) -> None:

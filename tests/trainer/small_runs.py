@@ -55,7 +55,7 @@ TASKS: dict[str, Task] = {  # one of each kind of heads
 
 
 def read_golden() -> dict[str, Any]:
-    """What Hugging Face's BertForPreTraining computes for a batch, the numbers as arrays (golden/make_hf_golden.py)."""
+    """What Hugging Face's BertForPreTraining computes for a batch, the numbers as arrays (golden/README.md)."""
     golden = json.loads((GOLDEN / "hugging_face.json").read_bytes())
     floats = ("masked_lm_weights",)
     batch = {name: np.array(values, np.float32 if name in floats else np.int32) for name, values in golden["batch"].items()}
