@@ -18,6 +18,7 @@ from bertprep import cli, kernels
 from bertprep.terminal import run_program
 from tests.corpora import deal, sums
 from tests.golden import GOLDEN
+from tests.instances.small_tokenizers import write_tokenizer
 
 REFUSED = "another run is writing here; wait for it, or stop it first"
 VOCABULARY = ["--vocab", str(GOLDEN / "vocab.txt")]
@@ -46,6 +47,10 @@ RUNS = {
     "create": Run(["create", *SETTINGS, "--format", "tfrecord,arrow,parquet", *WORKDIR], [SHARD], True, may_be_refused=True),
     "create of files": Run(RECORDS, has_parts=True, may_be_refused=True),
     "tokenize": Run(["tokenize", *WORKDIR], [SHARD], has_parts=True),
+    "tokenize documents": Run(
+        ["tokenize", "--tokenizer", "../byte_bpe", "--input", "../text", "../lines", "--output", "tokens"], has_parts=True
+    ),
+    "tokenize documents of a corpus": Run(["tokenize", "--tokenizer", "../wordpiece", *WORKDIR], [SHARD], has_parts=True),
     "convert": Run(
         ["convert", "records/ofrecord", "made", "--to", "tfrecord", "--compress", "gzip", "--shards", "11"], [RECORDS], True,
         may_be_refused=True,
@@ -73,6 +78,8 @@ class Course:
             documents = [each.replace("\n", "\\n") for each in path.read_text().replace('"', "'").split("\n\n") if each]
             lines = "".join(f'{{"text": "{document}"}}\n' for document in documents)
             (folder / "lines" / f"{path.stem}.jsonl").write_text(lines)
+        for kind in ("byte_bpe", "wordpiece"):
+            write_tokenizer(folder, kind)
         (folder / "labelled").mkdir()
         for split in ("train", "dev", "test"):
             lines = "".join(f"text {number}\t{'good' if number % 2 else 'bad'}\n" for number in range(20))

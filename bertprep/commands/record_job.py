@@ -107,7 +107,7 @@ def resolve(request: Create, workers: int) -> Job:
     """
     settings, dialect, formats = narrowed(InstanceSettings, request), request.dialect, request.record_formats
     given = find_given_tokens(request.inputs, request.reporter)
-    texts = _given_tokens(given, request) if given else _find_texts(request, workers, pairs=settings.has_pairs)
+    texts = _given_tokens(given, request) if given else find_texts(request, workers, pairs=settings.has_pairs)
     vocabulary = _find_or_train_vocabulary(texts, request, workers)
     kept = _kept_tokens(texts, vocabulary, request)
     taken = {tokens.bin.parent for path, tokens in kept.items() if tokens.bin != path}
@@ -142,7 +142,7 @@ def resolve(request: Create, workers: int) -> Job:
 
 def resolve_tokens(request: Tokenize, workers: int) -> Job:
     """Return the job that a request of `tokenize` describes; both files of a token shard have one ledger."""
-    texts = _find_texts(request, workers, pairs=True)
+    texts = find_texts(request, workers, pairs=True)
     vocabulary = _find_or_train_vocabulary(texts, request, workers)
     maker = TokenMaker(vocabulary=vocabulary, cased=request.cased, checks_text=not texts.is_of_workspace, ensure=texts.ensure)
     tasks = [
@@ -204,7 +204,7 @@ def folders_of(output: Path | str | None, formats: Sequence[RecordFormat]) -> di
     return {each: folder / each for each in formats}
 
 
-def _find_texts(request: Create | Tokenize, workers: int, *, pairs: bool) -> Texts:
+def find_texts(request: Create | Tokenize, workers: int, *, pairs: bool) -> Texts:
     """Return the text shards that a request names, those of a corpus made first where they are missing.
 
     With `pairs`, given ones must be of a sentence a line, unless the user says so.

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, ParamSpec, TypeVar
+from typing import Any, ClassVar, ParamSpec, TypeVar
 
 from bertprep.config import DEFAULT_FORMATS, RECORD_FORMATS, Dialect, RecordFormat
 from bertprep.errors import UsageError
 from bertprep.files.places import as_path, is_object, place
-from bertprep.options import HOW, MAX_AT_ONCE, WHERE, Settings, narrowed, near, option
+from bertprep.options import HOW, MAX_AT_ONCE, WHERE, Settings, described, narrowed, near, option
 from bertprep.pool import default_workers
 from bertprep.progress import Reporter
 from bertprep.work.layout import LISTING, MANIFEST, Workspace
@@ -61,6 +61,44 @@ class OfCorpus(Where):
         None, "wikipedia, bookcorpus, wikipedia+bookcorpus, or a name of your own (default: what was downloaded, or else "
         "sample; corpus for files of your own)",
     )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfDocuments(Request):
+    """Files or a data set, and what in them is text."""
+
+    group: ClassVar[str] = WHERE
+    inputs: Sequence[Path | str] = field(
+        default=(),
+        kw_only=False,
+        metadata=described(
+            "files, folders, patterns or URLs (hf:// too): text (a blank line ends a document), .jsonl, .csv, .tsv, .parquet, "
+            ".arrow, a Wikimedia dump .xml; also .gz, .bz2, .zst (default: what was downloaded, or else the sample)",
+            name="--input",
+            metavar="PATH",
+        ),
+    )
+    dataset: Any = option(
+        None, "instead of --input, a data set of the Hub, such as wikimedia/wikipedia:20231101.de, or a folder or URL that "
+        "save_to_disk of datasets wrote", metavar="NAME[:CONFIG]|DIR",
+    )  # fmt: skip
+    split: str | None = option(None, "the split of --dataset (default: train)")
+    field: str = option("text", "key or column of the text where there are several")
+    one_document: bool = option(
+        False, "blank lines in text files do not end documents", name="--one-document-per-file", rare=True
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.inputs and self.dataset is not None:
+            raise UsageError("--dataset and --input: give only one of the two")
+        if self.split is None:
+            return
+        if self.dataset is None:
+            raise UsageError(f"--split {self.split}: goes with --dataset, which is not given")
+        from bertprep.sources.splits import check_split
+
+        check_split(self.split)
 
 
 @dataclass(frozen=True, kw_only=True)

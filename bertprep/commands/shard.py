@@ -6,17 +6,17 @@ import contextlib
 import re
 from codecs import getincrementaldecoder
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from bertprep.commands import split_rows, tell_finished
-from bertprep.commands.request import InParts, OfCorpus, function_of
+from bertprep.commands.request import InParts, OfCorpus, OfDocuments, function_of
 from bertprep.config import ShardSettings
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.places import HEAD_BYTES, is_object, open_head, place
-from bertprep.options import WHERE, described, narrowed, option
+from bertprep.options import narrowed
 from bertprep.progress import Reporter, say
 from bertprep.sources.corpora import BOOKS, GIVEN, language_of, name_corpus, name_data_set, name_made_corpus, parts_of
 from bertprep.sources.listing import OWN_FILES, Listing, load_listing
@@ -26,6 +26,7 @@ from bertprep.work.layout import LISTING, Workspace
 from bertprep.work.manifest import TEXT_SHARDS, Manifest, is_in_place, missing_files, read_manifest, sha256_of
 
 if TYPE_CHECKING:
+    from bertprep.commands.tokenize import Tokenize
     from bertprep.sources.documents import Source
     from bertprep.sources.inputs import Fetched
 
@@ -40,29 +41,8 @@ _WHY_DROPPED = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shard(ShardSettings, OfCorpus, InParts):
+class Shard(ShardSettings, OfCorpus, OfDocuments, InParts):
     """Which text becomes shards, and how."""
-
-    group: ClassVar[str] = WHERE
-    inputs: Sequence[Path | str] = field(
-        default=(),
-        kw_only=False,
-        metadata=described(
-            "files, folders, patterns or URLs (hf:// too): text (a blank line ends a document), .jsonl, .csv, .tsv, .parquet, "
-            ".arrow, a Wikimedia dump .xml; also .gz, .bz2, .zst (default: what was downloaded, or else the sample)",
-            name="--input",
-            metavar="PATH",
-        ),
-    )
-    dataset: Any = option(
-        None, "instead of --input, a data set of the Hub, such as wikimedia/wikipedia:20231101.de, or a folder or URL that "
-        "save_to_disk of datasets wrote", metavar="NAME[:CONFIG]|DIR",
-    )  # fmt: skip
-    split: str | None = option(None, "the split of --dataset (default: train)")
-    field: str = option("text", "key or column of the text where there are several")
-    one_document: bool = option(
-        False, "blank lines in text files do not end documents", name="--one-document-per-file", rare=True
-    )
 
     def shard(self) -> Manifest:
         """Make the text shards of `corpus` from `inputs` or `dataset`, else from downloads, else from the sample corpus.
@@ -81,14 +61,6 @@ class Shard(ShardSettings, OfCorpus, InParts):
         inputs, dataset, split, corpus = self.inputs, self.dataset, self.split, self.corpus
         settings = narrowed(ShardSettings, self)
         workers = self.start_workers(shared=workspace.root)
-        if inputs and dataset is not None:
-            raise UsageError("--dataset and --input: give only one of the two")
-        if split is not None:
-            if dataset is None:
-                raise UsageError(f"--split {split}: goes with --dataset, which is not given")
-            from bertprep.sources.splits import check_split
-
-            check_split(split)
         is_given = bool(inputs) or dataset is not None
         if corpus is None and is_given:
             corpus = GIVEN if dataset is None else name_data_set(dataset, split)
@@ -99,7 +71,7 @@ class Shard(ShardSettings, OfCorpus, InParts):
             check_not_downloaded(workspace, corpus)
         if reporter.enabled and self.corpus is None and not inputs:
             say(f"shard: using {corpus} (--corpus names another{'' if is_given else ', --input your own text'})")
-        sources = _find_text(self, corpus)
+        sources = find_given(self) or _find_text(self, corpus)
         return shard_corpus(workspace, corpus, sources, settings, workers=workers, reporter=reporter, about=about, part=part)
 
 
@@ -118,16 +90,20 @@ def run(request: Shard) -> None:
     tell_finished(request)
 
 
-def _find_text(request: Shard, corpus: str) -> Sequence[Source]:
-    """Return the text that becomes the shards of a corpus: what was given, the sample, or downloads."""
-    from bertprep.sources.documents import TEXT, Source
+def find_given(request: Shard | Tokenize) -> Sequence[Source]:
+    """Return the text that --input or --dataset names, if either does."""
     from bertprep.sources.inputs import find_sources
 
-    if request.inputs:
-        fetch = partial(_fetch, request=request)
-        return find_sources(request.inputs, field=request.field, one_document=request.one_document, fetch=fetch)
     if request.dataset is not None:
         return _find_data_set(request)
+    fetch = partial(_fetch, request=request)
+    return find_sources(request.inputs, field=request.field, one_document=request.one_document, fetch=fetch)
+
+
+def _find_text(request: Shard, corpus: str) -> Sequence[Source]:
+    """Return the text that becomes the shards of a corpus of which none was given: the sample, or downloads."""
+    from bertprep.sources.documents import TEXT, Source
+
     if corpus == SAMPLE:
         return [Source(str(write_sample(request.workspace)), TEXT, {})]
     if parts := parts_of(corpus):
@@ -144,7 +120,7 @@ def missing_shards(workspace: Workspace, corpus: str) -> UsageError:
     )
 
 
-def _fetch(location: str, request: Shard) -> Fetched | None:
+def _fetch(location: str, request: Shard | Tokenize) -> Fetched | None:
     """Return the files at an http(s) or hf:// address, in the workspace; None for a path or another URL."""
     from bertprep.sources.readers import is_web
 
@@ -160,7 +136,7 @@ def _fetch(location: str, request: Shard) -> Fetched | None:
     return None
 
 
-def _find_data_set(request: Shard) -> list[Source]:
+def _find_data_set(request: Shard | Tokenize) -> list[Source]:
     """Return the text of a data set: of one in memory, in a folder, or if that does not exist, on the Hub."""
     from bertprep.sources.inputs import find_saved, from_memory, source_at
 

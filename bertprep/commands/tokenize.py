@@ -1,24 +1,55 @@
-"""`bertprep tokenize`: text shards become token shards, from which records of any length are made without tokenizing again."""
+"""`bertprep tokenize`: text becomes token shards, from which examples of any length are made without tokenizing again.
+
+They are of sentences of text shards and a vocabulary, or with --tokenizer of whole documents from any source.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import ClassVar
 
 from bertprep.commands import Created, split_rows, tell_created
-from bertprep.commands.request import InParts, OfText, function_of
-from bertprep.files.places import place
+from bertprep.commands.request import InParts, OfDocuments, OfText, function_of
+from bertprep.errors import UsageError
+from bertprep.files.places import as_path, place
 from bertprep.options import MADE, option
 from bertprep.terminal import tell_table
 from bertprep.work.layout import TOKENS
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tokenize(OfText, InParts):
+class Tokenize(OfText, OfDocuments, InParts):
     """Which text becomes token shards, where, and how."""
 
     group: ClassVar[str] = MADE
     cased: bool = option(False, "keep upper case and accents, for a cased vocabulary")
+    tokenizer: Path | str | None = option(
+        None, "make shards of whole documents by any tokenizer.json: a file, a folder with one, or a model of the Hub, such as "
+        "answerdotai/ModernBERT-base", metavar="FILE|OWNER/NAME", check=str,
+    )  # fmt: skip
+    inputs: Sequence[Path | str] = option(
+        (), "text files to use as shards unchanged: one sentence per line, a blank line after each document; with --tokenizer "
+        "files, folders, patterns or URLs of documents, as shard takes them", name="--input", metavar="PATH", check=as_path,
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        if self.tokenizer is None:
+            super().__post_init__()
+            given = {"--dataset": self.dataset is not None, "--field": self.field != "text"}
+            given["--one-document-per-file"] = self.one_document
+            for name in (name for name, is_given in given.items() if is_given):
+                raise UsageError(
+                    f"{name}: goes with --tokenizer; without it, bertprep shard splits documents into sentences first"
+                )
+            return
+        super(OfText, self).__post_init__()
+        given = {"--vocab": self.vocab is not None, "--cased": self.cased, "--lines-are-sentences": self.lines_are_sentences}
+        for name in (name for name, is_given in given.items() if is_given):
+            raise UsageError(f"{name}: is not for --tokenizer, whose file says all; leave it out")
+        if (bool(self.inputs) or self.dataset is not None) != (self.output is not None):
+            raise UsageError("--input or --dataset goes with --output, the folder for their tokens; give both, or neither")
 
     def tokenize(self) -> Created:
         """Make token shards, two files for each text shard, in the layout of Megatron's indexed data sets (docs/formats.md).
@@ -27,16 +58,20 @@ class Tokenize(OfText, InParts):
         that is the same: with `inputs` and `output` each text file becomes a token shard in `output`, otherwise the text shards
         of `corpus` in `workdir` do, both splits. The one entry of `folders` and of `manifests` is "tokens".
 
+        With `tokenizer`, a tokenizer.json or a model of the Hub, a document is a sequence, `inputs` or a `dataset` are whatever
+        `shard` takes, and `workers` is the number of threads.
+
         Raises `UsageError` for a request that cannot be met, `BertprepError` for invalid text or vocabulary, a failing machine,
         or an output folder made with other settings.
 
             bertprep.tokenize(vocab="vocab.txt", workdir="data", progress=True)
         """
+        from bertprep.commands.document_job import make_documents
         from bertprep.commands.record_job import resolve_tokens
         from bertprep.records.token_shards import TokenFile
 
         workers = self.start_workers(shared=place(self.output or self.workdir))
-        created = resolve_tokens(self, workers).run(self, workers)
+        created = make_documents(self, workers) if self.tokenizer else resolve_tokens(self, workers).run(self, workers)
         return replace(
             created, folders={TOKENS: created.folders[TokenFile.BIN]}, manifests={TOKENS: created.manifests[TokenFile.BIN]}
         )
@@ -49,6 +84,6 @@ tokenize = function_of(Tokenize, Tokenize.tokenize)
 def run(request: Tokenize) -> None:
     """Make the token shards, and print a summary of each split."""
     made = request.tokenize()
-    rows = split_rows(made.manifests[TOKENS].files, "documents", "sentences", "tokens")
-    tell_table([("split", "files", "documents", "sentences", "tokens", "MB"), *rows])
+    counts = ("documents", "sentences", "tokens") if request.tokenizer is None else ("documents", "tokens")
+    tell_table([("split", "files", *counts, "MB"), *split_rows(made.manifests[TOKENS].files, *counts)])
     tell_created(made, request)

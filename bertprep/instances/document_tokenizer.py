@@ -122,6 +122,15 @@ class DocumentTokenizer:
         model, sha256 = type(self._library.model).__name__, hashlib.sha256(data).hexdigest()
         self.info = TokenizerInfo(name, sha256, model, width, **ids, special=tuple(sorted(special)), words=words)
 
+    def __reduce__(self) -> tuple[type[DocumentTokenizer], tuple[Path, str]]:
+        """A process of another machine reads the file again."""
+        return DocumentTokenizer, (self.path, self.info.name)
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether most of the work is done by one thread of a compiled loop."""
+        return self._compiled is not None
+
     def encode(self, texts: Sequence[str]) -> Documents:
         """Return the tokens of some documents, without special tokens; half a surrogate pair counts as a question mark.
 

@@ -30,7 +30,7 @@ from bertprep.work.ledger import Entry, Ledger
 from bertprep.work.manifest import packages_of, sha256_of, versions_of
 from bertprep.work.run import Maker, Task
 
-_MANY_UNKNOWN = 0.1  # far more than text has with a vocabulary of its language
+MANY_UNKNOWN = 0.1  # far more than text has with a vocabulary of its language
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class ShardMaker(Maker):
             yield self.remark
         shard: TextShard = todo[0].argument
         unknown = 0.0 if shard.tokens else self._unknown_fraction(shard.path)
-        if unknown > _MANY_UNKNOWN:
+        if unknown > MANY_UNKNOWN:
             yield (
                 f"{self.label}: {unknown:.0%} of the first tokens of {shard.path} are [UNK]: {self.vocabulary.path} does not "
                 "fit this text; name another vocabulary with --vocab, or leave it out to train one"
@@ -94,13 +94,7 @@ class ShardMaker(Maker):
     def check(self, task: Task, folder: Path, entry: Entry) -> None:
         if not self.checks_text:
             return
-        shard, made = task.argument, entry["text"]
-        size_bytes, crc32c = identify(shard)
-        if (size_bytes, crc32c) != (made["bytes"], made["crc32c"]):
-            raise BertprepError(
-                f"{folder}: was made from {made['bytes']:,} bytes of text (crc32c {made['crc32c']}), and {shard.path} has "
-                f"changed since: {size_bytes:,} bytes ({crc32c}); choose another --output, or remove this folder"
-            )
+        check_unchanged(folder, entry["text"], str(task.argument.path), *identify(task.argument))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +137,7 @@ class RecordMaker(ShardMaker):
         """Return the tokens of a shard, stored ones unless the text has changed, and the manifest's entry for its text."""
         tokens, pairs = shard.tokens, self.settings.has_pairs
         if tokens and tokens.bin == shard.path:
-            return tokens.read(self.vocabulary, pairs=pairs), tokens.text or _text(shard.path.name, *identify(shard))
+            return tokens.read(self.vocabulary, pairs=pairs), tokens.text or text_entry(shard.path.name, *identify(shard))
         if tokens and tokens.text and identify_text(shard.path) == (tokens.text["bytes"], tokens.text["crc32c"]):
             check_text(shard.path, shard.expected, tokens.text)
             return tokens.read(self.vocabulary, pairs=pairs), tokens.text
@@ -194,9 +188,18 @@ def ledgers_by_format(
 
 def _text_of(shard: TextShard, tokenized: TokenizedShard) -> dict[str, Any]:
     """What a manifest says of the text that a file was made of; raises where that is not the text of the shards' manifest."""
-    text = _text(shard.path.name, tokenized.text_bytes, f"{tokenized.text_crc32c:08x}")
+    text = text_entry(shard.path.name, tokenized.text_bytes, f"{tokenized.text_crc32c:08x}")
     check_text(shard.path, shard.expected, text)
     return text
+
+
+def check_unchanged(folder: Path, made: Mapping[str, Any], text: str, size_bytes: int, crc32c: str) -> None:
+    """Raise if a folder was made of another text than the one that has this size and CRC-32C now."""
+    if (size_bytes, crc32c) != (made["bytes"], made["crc32c"]):
+        raise BertprepError(
+            f"{folder}: was made from {made['bytes']:,} bytes of text (crc32c {made['crc32c']}), and {text} has changed since: "
+            f"{size_bytes:,} bytes ({crc32c}); choose another --output, or remove this folder"
+        )
 
 
 def check_text(path: Path, expected: Mapping[str, Any] | None, read: Mapping[str, Any]) -> None:
@@ -214,7 +217,7 @@ def check_text(path: Path, expected: Mapping[str, Any] | None, read: Mapping[str
     )
 
 
-def _text(name: str, size_bytes: int, crc32c: str) -> dict[str, Any]:
+def text_entry(name: str, size_bytes: int, crc32c: str) -> dict[str, Any]:
     return {"name": name, "bytes": size_bytes, "crc32c": crc32c}
 
 

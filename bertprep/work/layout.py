@@ -4,6 +4,7 @@
     WORKDIR/sharded/CORPUS/{manifest.json,{training,test}/CORPUS_training_00000.txt,.map/}
     WORKDIR/vocab/CORPUS_8000_1f2e3d4c.txt                                         a trained vocabulary
     WORKDIR/tokens/SETTINGS/CORPUS/{manifest.json,vocab.txt,{training,test}/CORPUS_training_00000.{bin,idx}}
+    WORKDIR/tokens/TOKENIZER_1f2e3d4c/CORPUS/{manifest.json,tokenizer.json,...}    the same with --tokenizer, and .words
     WORKDIR/tfrecord/SETTINGS/CORPUS/{manifest.json,vocab.txt,{training,test}/CORPUS_training_00000.tfrecord}
     WORKDIR/ofrecord/SETTINGS/CORPUS/{manifest.json,vocab.txt,{training,test}/part-0}
     WORKDIR/{arrow,parquet}/SETTINGS/CORPUS/{manifest.json,vocab.txt,{train,test}/CORPUS_training_00000.arrow}
@@ -201,7 +202,7 @@ def text_shard(split: str, corpus: str, shard: int) -> str:
 
 
 def token_shard_name(split: str, corpus: str, shard: int, end: str) -> str:
-    """Return the name of one file of a token shard, which ends in "bin" or "idx"."""
+    """Return the name of one file of a token shard, which ends in "bin", "idx" or "words"."""
     return f"{corpus}_{split}_{shard:05d}.{end}"
 
 

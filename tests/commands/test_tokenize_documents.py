@@ -1,0 +1,179 @@
+"""Documents of any source to token shards by any tokenizer: the library's ids, Megatron's layout, a line for a mistake."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import tokenizers
+
+import bertprep
+from bertprep.cli import main
+from bertprep.commands import document_job
+from bertprep.errors import BertprepError, UsageError
+from bertprep.records.token_documents import TokenDocuments, open_token_documents
+from bertprep.records.token_shards import read_token_shard
+from tests.corpora import deal, sums
+from tests.hub_server import HubServer, use_hub
+from tests.instances.small_tokenizers import KINDS, content_of, write_tokenizer
+
+DOCUMENTS = ["The first one.\nOf two lines.", "Straße, don't [MASK]", "", "12,5 km", " ", "last"]
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HubServer]:
+    with HubServer() as server:
+        use_hub(monkeypatch, server.url, tmp_path / "hugging face")
+        yield server
+
+
+@pytest.fixture
+def tokenizer(tmp_path: Path) -> Path:
+    return write_tokenizer(tmp_path, "byte_bpe")
+
+
+def documents_of(found: TokenDocuments) -> list[list[int]]:
+    return [
+        shard.tokens[start:end].tolist()
+        for shard in found.shards
+        for start, end in zip(shard.starts, shard.starts[1:], strict=False)
+    ]
+
+
+def expected(kind: str, documents: list[str]) -> list[list[int]]:
+    library = tokenizers.Tokenizer.from_str(content_of(kind))
+    library.no_truncation()
+    library.no_padding()
+    library.encode_special_tokens = True
+    return [ids for each in documents if (ids := library.encode(each, add_special_tokens=False).ids)]
+
+
+def write_text(path: Path) -> None:
+    path.write_text("\n\n".join(each for each in DOCUMENTS if each.strip()))
+
+
+def write_lines(path: Path) -> None:
+    path.write_text("".join(json.dumps({"id": 1, "text": each}) + "\n" for each in DOCUMENTS))
+
+
+def write_parquet(path: Path) -> None:
+    pq.write_table(pa.table({"text": DOCUMENTS}), path)
+
+
+SOURCES: dict[str, Callable[[Path], None]] = {"a.txt": write_text, "a.jsonl": write_lines, "a.parquet": write_parquet}
+
+
+@pytest.mark.parametrize("name", SOURCES)
+@pytest.mark.parametrize("kind", ["llama", "wordpiece"])
+def test_documents_of_any_source_are_the_librarys(name: str, kind: str, tmp_path: Path) -> None:
+    SOURCES[name](tmp_path / name)
+    path = write_tokenizer(tmp_path, kind)
+    made = bertprep.tokenize(tokenizer=path, inputs=[tmp_path / name], output=tmp_path / "out")
+    found = open_token_documents(tmp_path / "out")
+    texts = [each for each in DOCUMENTS if each.strip()] if name == "a.txt" else DOCUMENTS
+    assert documents_of(found) == expected(kind, texts)
+    assert (tmp_path / "out/tokenizer.json").read_bytes() == path.read_bytes()
+    [shard] = found.shards
+    assert found.tokenizer.name == kind
+    entry = made.manifests["tokens"].files[shard.path.name]
+    assert (entry["documents"], entry["tokens"]) == (found.documents, found.tokens)
+    as_megatron = read_token_shard(shard.path)
+    assert as_megatron.sentence_starts.tolist() == shard.starts.tolist()
+    assert as_megatron.document_starts.tolist() == list(range(found.documents + 1))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_bytes_depend_neither_on_batches_nor_threads(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_lines(tmp_path / "a.jsonl")
+    options: dict[str, Any] = {"tokenizer": write_tokenizer(tmp_path, kind), "inputs": [tmp_path / "a.jsonl"]}
+    bertprep.tokenize(**options, output=tmp_path / "one", workers=1)
+    monkeypatch.setattr(document_job, "_BATCH_CHARACTERS", 5)
+    bertprep.tokenize(**options, output=tmp_path / "other")
+    assert sums(tmp_path / "one") == sums(tmp_path / "other")
+
+
+def test_a_corpus_of_the_workspace_has_both_splits_its_sentences_joined(
+    golden_corpus: Path, tmp_path: Path, tokenizer: Path
+) -> None:
+    data = tmp_path / "data"
+    bertprep.shard(deal(golden_corpus, tmp_path / "text", 3), shards=2, workdir=data, corpus="mine", workers=1)
+    folder = bertprep.tokenize(tokenizer=tokenizer, workdir=data, corpus="mine").folders["tokens"]
+    assert folder.parent.parent == data / "tokens"
+    assert folder.parent.name.startswith("byte_bpe_")
+    for split, files in (("training", 2), ("test", 1)):
+        found = open_token_documents(folder, split)
+        texts = [path.read_text().split("\n\n") for path in sorted((data / "sharded/mine" / split).iterdir())]
+        documents = [" ".join(each.split("\n")).strip() for text in texts for each in text]
+        assert documents_of(found) == expected("byte_bpe", documents)
+        assert len(found.shards) == files
+
+
+def test_a_model_of_the_hub_is_fetched_once(hub: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    hub.put("models/somebody/encoder", {"tokenizer.json": content_of("unigram").encode()})
+    hub.put("models/somebody/none", {"config.json": b"{}"})
+    write_text(Path("a.txt"))
+    for _ in range(2):
+        bertprep.tokenize(tokenizer="somebody/encoder", inputs=["a.txt"], output="out")
+    found = open_token_documents("out")
+    assert found.tokenizer.name == "encoder"
+    assert documents_of(found) == expected("unigram", [each for each in DOCUMENTS if each.strip()])
+    with pytest.raises(UsageError, match=r"--tokenizer somebody/none: this model has no tokenizer\.json; name another"):
+        bertprep.tokenize(tokenizer="somebody/none", inputs=["a.txt"], output="other")
+
+
+def test_changed_text_and_another_tokenizer_are_refused(tmp_path: Path, tokenizer: Path) -> None:
+    text = tmp_path / "a.txt"
+    write_text(text)
+    bertprep.tokenize(tokenizer=tokenizer, inputs=[text], output=tmp_path / "out")
+    with pytest.raises(BertprepError, match=r"was made with tokenizer\.name .*, this run has .*; choose another --output"):
+        bertprep.tokenize(tokenizer=write_tokenizer(tmp_path, "llama"), inputs=[text], output=tmp_path / "out")
+    text.write_text("Another text.\n")
+    with pytest.raises(BertprepError, match=r"out: was made from .* bytes of text .*, and .*a\.txt has changed since"):
+        bertprep.tokenize(tokenizer=tokenizer, inputs=[text], output=tmp_path / "out")
+
+
+MISTAKES = [
+    ("--tokenizer none.json --input a.txt --output out", 2, "--tokenizer none.json: does not exist; name a tokenizer.json"),
+    ("--tokenizer a.txt --input a.txt --output out", 1, "a.txt: is not a tokenizer.json that tokenizers reads"),
+    ("--tokenizer byte_bpe --input a.txt", 2, "--input or --dataset goes with --output"),
+    ("--tokenizer byte_bpe --vocab v --input a.txt --output out", 2, "--vocab: is not for --tokenizer, whose file says all"),
+    ("--tokenizer byte_bpe --input dump.xml --output out", 2, "dump.xml: is not read file by file; make text shards of it"),
+    ("--tokenizer byte_bpe --input empty.jsonl --output out", 1, "empty.jsonl: holds no document with a token"),
+    ("--dataset a/b", 2, "--dataset: goes with --tokenizer"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "status", "words"), MISTAKES)
+def test_a_mistake_is_one_line(
+    arguments: str, status: int, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    write_tokenizer(tmp_path, "byte_bpe")
+    write_text(Path("a.txt"))
+    Path("dump.xml").write_text("<mediawiki/>")
+    Path("empty.jsonl").write_text('{"text": ""}\n')
+    assert main(["tokenize", *arguments.split()]) == status
+    error = [line for line in capsys.readouterr().err.splitlines() if "error" in line]
+    assert len(error) == 1
+    assert words in error[0]
+    assert not Path("out").exists() or not [*Path("out").iterdir()]
+
+
+def test_what_the_command_prints(tmp_path: Path, tokenizer: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_lines(tmp_path / "a.jsonl")
+    write_tokenizer(tmp_path, "characters")
+    arguments = ["--input", str(tmp_path / "a.jsonl"), "--output"]
+    assert main(["tokenize", "--tokenizer", str(tokenizer), *arguments, str(tmp_path / "out")]) == 0
+    head, row, *_ = capsys.readouterr().out.splitlines()
+    count = sum(map(len, expected("byte_bpe", DOCUMENTS)))
+    assert head.split() == ["split", "files", "documents", "tokens", "MB"]
+    assert row.split() == ["3", "5", f"{count}", "0.0"]
+    assert main(["tokenize", "--tokenizer", str(tmp_path / "characters"), *arguments, str(tmp_path / "x")]) == 0
+    assert "of the first tokens of" in capsys.readouterr().err
+    assert np.all(open_token_documents(tmp_path / "x").shards[0].tokens < 30)
