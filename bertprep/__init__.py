@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from bertprep.instances import load_vocabulary as load_vocabulary
     from bertprep.recipes import recipe as recipe
     from bertprep.records.live import LiveExamples as LiveExamples
+    from bertprep.records.mixture import Mixture as Mixture
     from bertprep.records.record_dataset import RecordDataset as RecordDataset
     from bertprep.records.token_dataset import TokenDataset as TokenDataset
 
@@ -41,6 +42,7 @@ _HOME = {
     "BertprepError": "bertprep.errors",
     "InstanceSettings": "bertprep.config",
     "LiveExamples": "bertprep.records.live",
+    "Mixture": "bertprep.records.mixture",
     "RecordDataset": "bertprep.records.record_dataset",
     "TokenDataset": "bertprep.records.token_dataset",
     "UsageError": "bertprep.errors",
