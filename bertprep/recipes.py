@@ -75,7 +75,8 @@ class Recipe:
         if self.pairs:  # whose masks are in the records
             return phases
         shares = ",".join(f"{each.masked_lm_prob:g}" for each in self.phases)
-        return [*phases, "--masked-lm-prob", shares, "--mask-as", ",".join(f"{share:g}" for share in self.mask_as)]
+        unpacked = [] if self.packed else ["--no-packed"]
+        return [*phases, *unpacked, "--masked-lm-prob", shares, "--mask-as", ",".join(f"{share:g}" for share in self.mask_as)]
 
 
 _BERT = "google-bert/bert-base-uncased"

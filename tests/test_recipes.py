@@ -9,6 +9,7 @@ from bertprep import cli, recipes
 from bertprep.commands.create import Create
 from bertprep.errors import UsageError
 from bertprep.options import Parser, add_options, read_options
+from trainer.cli import make_parser
 
 
 def create(arguments: Sequence[str]) -> Create:
@@ -32,6 +33,11 @@ def test_a_recipe_gives_the_keywords_of_a_token_dataset() -> None:
     for recipe in recipes.RECIPES.values():
         assert abs(sum(phase.fraction for phase in recipe.phases) - 1) < 1e-6
         assert abs(sum(recipe.mask_as) - 1) < 1e-6
+
+
+@pytest.mark.parametrize("name", recipes.RECIPES)
+def test_the_trainer_knows_the_options_of_a_recipe(name: str) -> None:
+    make_parser(recipes.PRETRAIN).parse_args(recipes.expand(["pretrain", "--recipe", name]))
 
 
 @pytest.mark.parametrize(

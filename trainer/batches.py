@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,11 +28,14 @@ from numpy.typing import NDArray
 from bertprep.errors import BertprepError
 from bertprep.progress import SILENT, Reporter
 from bertprep.records import Examples
-from bertprep.records.live import LiveExamples, Records
+from bertprep.records.live import LiveExamples
 from bertprep.records.order import Order, RecordOrder
-from bertprep.records.record_set import BadRecordError, blank
+from bertprep.records.record_set import BadRecordError, RecordSet, blank
 from trainer.settings import MAX_STEPS
+from trainer.token_rows import TokenRecords
 
+Records: TypeAlias = RecordSet | LiveExamples | TokenRecords
+"""What batches are made of: records on disk, or examples that are made as they are read."""
 READ_AHEAD = 2
 """Batches read while a step runs."""
 
@@ -70,7 +73,7 @@ class TrainingBatches:
 
     def __init__(self, records: Records, batch: GlobalBatch, *, seed: int, order: Order | None = None) -> None:
         self.records, self.batch = records, batch
-        default = records.order if isinstance(records, LiveExamples) else RecordOrder(len(records), seed)
+        default = RecordOrder(len(records), seed) if isinstance(records, RecordSet) else records.order
         self._order: Order = order or default
 
     def indices(self, step: int) -> NDArray[np.int64]:

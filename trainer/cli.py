@@ -14,7 +14,7 @@ from importlib import import_module
 from itertools import accumulate, cycle, pairwise
 from typing import Any
 
-from bertprep import cli
+from bertprep import cli, recipes
 from bertprep.errors import UsageError
 from bertprep.options import Parser, add_options, read_options
 from bertprep.terminal import counted, exit_status
@@ -53,9 +53,10 @@ _OF_EPOCHS = ("eval_every", "eval_sequences", "keep_best")
 """Of fine-tuning each epoch ends with an evaluation on all of the dev set, and the best checkpoint is kept."""
 _PHASES_HELP = (
     "runs of these lengths, each from the weights of the one before, as 128:900,512:100, or 128:0.9,512:0.1 of --steps; "
-    "--data, --batch-size, --accumulate, --lr, --warmup-steps and --pred may have a value for each (default: one run)"
+    "--data, --batch-size, --accumulate, --lr, --warmup-steps, --pred and --masked-lm-prob may have a value for each "
+    "(default: one run)"
 )
-_PER_PHASE = ("batch_size", "accumulate", "lr", "warmup_steps", "pred")
+_PER_PHASE = ("batch_size", "accumulate", "lr", "warmup_steps", "pred", "masked_lm_prob")
 """Options with a separator, which the parser reads as a tuple; so is --data of phases."""
 
 
@@ -78,12 +79,14 @@ def with_command(arguments: Sequence[str]) -> list[str]:
 
 def _run(arguments: Sequence[str]) -> int:
     command = arguments[0]
-    namespace = make_parser(command).parse_args(arguments)
+    namespace = make_parser(command).parse_args(recipes.expand(arguments))
     if command not in _OPTIONS:
         return int(import_module(f"trainer.{command}").run(namespace))
-    phases = [read_options(_OPTIONS[command], each) for each in split_phases(namespace)]
+    given = split_phases(namespace)
+    phases = [read_options(_OPTIONS[command], each) for each in given]
     # Each run has its own --seq and --pred, which are options of pretraining on records too.
-    examples = read_options(ExampleSettings, namespace, seq=ExampleSettings.seq, pred=ExampleSettings.pred)
+    own = {"seq": ExampleSettings.seq, "pred": ExampleSettings.pred}
+    examples = [read_options(ExampleSettings, each, **own) for each in given]
     return start(phases, read_options(EngineSettings, namespace), read_options(OptimizerSettings, namespace), examples)
 
 
@@ -100,6 +103,7 @@ def _add_options(command: str, parser: Parser) -> None:
     is_pretraining = command == PRETRAIN
     run = parser.add_argument_group("run")
     if is_pretraining:
+        run.add_argument(recipes.OPTION, metavar=recipes.METAVAR, help=recipes.HELP)
         run.add_argument("--phases", metavar="SEQ:STEPS,...", help=_PHASES_HELP)
     add_options(run, _OPTIONS[command], without=() if is_pretraining else _OF_EPOCHS)
     add_options(parser.add_argument_group("optimizer"), OptimizerSettings)

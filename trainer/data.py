@@ -6,12 +6,12 @@ one shape and their vocabularies one sha256 and case.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from bertprep.config import RECORD_FORMATS, InstanceSettings, RecordFormat
 from bertprep.errors import UsageError
@@ -30,14 +30,16 @@ from bertprep.records.data_sets import (
 from bertprep.records.live import DEFAULT_GROUP, LiveExamples
 from bertprep.records.record_set import RecordSet
 from bertprep.tasks.glue_metrics import check_metrics_installed
-from bertprep.work.layout import TEST, TOKENS, TRAINING, VOCABULARY
+from bertprep.work.layout import TEST, TOKENIZER, TOKENS, TRAINING, VOCABULARY
 from bertprep.work.manifest import RECORDS, TASK_RECORDS, TOKEN_SHARDS
+from trainer.batches import Records
 from trainer.model_config import PRESETS, ModelConfig
 from trainer.settings import AnyOptions, GlueOptions, PretrainOptions, SquadOptions
 from trainer.tasks import Classification, Squad, Task, pretraining_on, task_of_records
+from trainer.token_rows import TokenRecords
 
-AnyRecords: TypeAlias = RecordSet | LiveExamples
 DEFAULT_SEQ = InstanceSettings.seq
+_OF_DOCUMENTS = {"mask_as", "packed"}
 _PREFERRED = RecordFormat.OFRECORD, RecordFormat.TFRECORD, RecordFormat.ARROW, RecordFormat.PARQUET, None
 
 
@@ -51,6 +53,15 @@ class ExampleSettings(InstanceSettings):
         name="--data-seed",
         least=0,
     )
+    masked_lm_prob: float = option(
+        InstanceSettings.masked_lm_prob, "fraction of the tokens that are masked", above=0, most=1, metavar="FLOAT[,FLOAT...]",
+        separator=",",
+    )  # fmt: skip
+    mask_as: tuple[float, ...] = option(
+        (0.8, 0.1, 0.1), "made with --tokenizer: the fractions of masked tokens that become [MASK], another token, or stay",
+        metavar="MASK,RANDOM,KEEP", separator=",", least=0, most=1,
+    )  # fmt: skip
+    packed: bool = option(True, "made with --tokenizer: a document a row (default: rows are packed with several)")
     repeat_epochs: bool = option(False, "make the same examples in every epoch, as records are (default: re-sample them)")
 
     @property
@@ -66,8 +77,8 @@ class Data:
     sets: tuple[DataSet, ...]
     folders: tuple[Path, ...]
     task: Task
-    records: AnyRecords  # of the training split, or of the only one
-    test: AnyRecords | None  # where every folder has a test split
+    records: Records  # of the training split, or of the only one
+    test: Records | None  # where every folder has a test split
     vocabulary: Path | None
     vocabulary_size: int | None
     vocabulary_sha256: str | None
@@ -88,6 +99,9 @@ class Data:
         if isinstance(records, LiveExamples):
             sampled = "the same in every epoch" if records.repeat_epochs else "re-sampled in each epoch"
             what = f"{len(records):,} on-the-fly examples of {shape} an epoch, dupe {records.settings.dupe:,}, {sampled}"
+        if isinstance(records, TokenRecords):
+            rows = "packed rows" if records.is_packed else "documents"
+            what = f"{len(records):,} {rows} of {records.seq} tokens an epoch, masked anew in each"
         if self.test is None:
             what += ", no test split"
         notes = [note for each in self.sets for note in each.notes]
@@ -101,11 +115,8 @@ def open_data(options: AnyOptions, examples: ExampleSettings, opened: ExitStack)
     open_split: Callable[..., Any] = RecordSet
     if isinstance(options, PretrainOptions) and _are_tokens(options, named):
         sets = [find_training_tokens(path) for path in named]
-        settings = replace(examples, seq=options.seq or DEFAULT_SEQ, pred=options.pred or ExampleSettings.pred)
-        open_split = partial(
-            LiveExamples, settings=settings.instances, vocab=vocab, repeat_epochs=settings.repeat_epochs, seed=options.seed,
-            shuffle_shards=options.shuffle_shards or DEFAULT_GROUP, reporter=Reporter(),
-        )  # fmt: skip
+        are_documents = sets[0].manifest is not None and sets[0].manifest.tokenizer is not None
+        open_split = (_open_documents if are_documents else _open_sentences)(options, examples, sets[0].folder)
     else:
         sets = [_find_records(path, options) for path in named]
         given = command_line(examples)
@@ -124,6 +135,39 @@ def open_data(options: AnyOptions, examples: ExampleSettings, opened: ExitStack)
     return make_data(sets, folders, task, records, test, vocab, choice)
 
 
+def _open_sentences(options: PretrainOptions, examples: ExampleSettings, folder: Path) -> Callable[..., LiveExamples]:
+    """Return what opens token shards of sentences."""
+    settings = replace(examples, seq=options.seq or DEFAULT_SEQ, pred=options.pred or ExampleSettings.pred)
+    _refuse_others(settings, _OF_DOCUMENTS, f"is for token shards made with --tokenizer, {folder} has sentences")
+    return partial(
+        LiveExamples, settings=settings.instances, vocab=options.vocab, repeat_epochs=settings.repeat_epochs, seed=options.seed,
+        shuffle_shards=options.shuffle_shards or DEFAULT_GROUP, reporter=Reporter(),
+    )  # fmt: skip
+
+
+def _open_documents(options: PretrainOptions, examples: ExampleSettings, folder: Path) -> Callable[..., TokenRecords]:
+    """Return what opens token shards of documents."""
+    of_both = {"masked_lm_prob", "whole_word", "seed"}
+    others = {each.name for each in fields(ExampleSettings)} - _OF_DOCUMENTS - of_both
+    _refuse_others(examples, others, f"is for token shards of sentences, {folder} was made with --tokenizer")
+    for name in ("pred", "vocab", "shuffle_shards"):
+        if getattr(options, name) is not None:
+            option_name = name.replace("_", "-")
+            raise UsageError(f"--{option_name}: is for token shards of sentences, {folder} was made with --tokenizer")
+    return partial(
+        TokenRecords, seq=options.seq or DEFAULT_SEQ, masked_lm_prob=examples.masked_lm_prob, mask_as=examples.mask_as,
+        whole_word=examples.whole_word, packed=examples.packed, seed=examples.seed,
+    )  # fmt: skip
+
+
+def _refuse_others(examples: ExampleSettings, names: Collection[str], why: str) -> None:
+    """Raise `UsageError` where one of these settings is not the default."""
+    for name in names:
+        if getattr(examples, name) != getattr(ExampleSettings, name):
+            given = command_line(replace(ExampleSettings(), **{name: getattr(examples, name)}))
+            raise UsageError(f"{given[0]}: {why}; leave it out")
+
+
 def _are_tokens(options: PretrainOptions, named: Sequence[Path]) -> bool:
     if options.format is None:
         return any(each.kind == TOKEN_SHARDS for each in find_data_sets(named[:1]))
@@ -140,7 +184,7 @@ def _find_records(path: Path, options: AnyOptions) -> DataSet:
     return found
 
 
-def _check_pretraining(options: PretrainOptions, folder: Path, records: AnyRecords) -> Task:
+def _check_pretraining(options: PretrainOptions, folder: Path, records: Records) -> Task:
     if isinstance(records, RecordSet) and not issubclass(records.kind, MaskedExamples):
         raise records.is_of_another_kind(PretrainingExamples)
     if options.seq not in (None, records.seq):
@@ -205,7 +249,7 @@ def _without_format(data_set: DataSet) -> tuple[str, ...]:
 
 
 def make_data(
-    sets: Sequence[DataSet], folders: tuple[Path, ...], task: Task, records: AnyRecords, test: AnyRecords | None,
+    sets: Sequence[DataSet], folders: tuple[Path, ...], task: Task, records: Records, test: Records | None,
     vocab: Path | None = None, choice: str = "",
 ) -> Data:  # fmt: skip
     """Return opened records and what is known of them; their folders must have one vocabulary and case."""
@@ -214,7 +258,10 @@ def make_data(
     for each in sets:
         settings = each.manifest.made_with if each.manifest else {}
         vocabulary = settings.get("vocabulary", {})
-        if vocab or each.vocabulary:
+        if each.manifest and each.manifest.tokenizer:
+            tokenizer = each.manifest.tokenizer
+            paths, vocabulary = [*paths, each.folder / TOKENIZER], {"sha256": tokenizer["sha256"], "tokens": tokenizer["width"]}
+        elif vocab or each.vocabulary:
             loaded = load_vocabulary_of(each, vocab)
             paths, vocabulary = [*paths, loaded.path], loaded.made_with
         sha256, size = vocabulary.get("sha256"), vocabulary.get("tokens")

@@ -30,7 +30,7 @@ from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import atomic_file, remove_leftovers
 from bertprep.progress import Reporter, say
 from bertprep.records.record_set import BadRecordError, RecordSet
-from bertprep.work.layout import TEST, TRAINING, VOCABULARY
+from bertprep.work.layout import TEST, TOKENIZER, TRAINING, VOCABULARY
 from trainer import checkpoint
 from trainer.batches import EvaluationBatches, GlobalBatch, RankBatch, TrainingBatches
 from trainer.checkpoint import Evaluated, RunState
@@ -125,7 +125,8 @@ def resume(run: Run, engine: Engine) -> RunState:
         remove_leftovers(run.out)
         files = {MODEL_CONFIG: run.model.to_json().encode()}
         if run.data.vocabulary:
-            files[VOCABULARY] = run.data.vocabulary.read_bytes()
+            name = TOKENIZER if run.data.vocabulary.name == TOKENIZER else VOCABULARY
+            files[name] = run.data.vocabulary.read_bytes()
         for name, content in files.items():
             with atomic_file(run.out / name, replace=True) as file:
                 file.write(content)

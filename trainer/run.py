@@ -13,6 +13,7 @@ from typing import Any
 from bertprep.errors import UsageError
 from bertprep.records.live import DEFAULT_GROUP, LiveExamples
 from bertprep.records.order import FixedShards, Order, ShardOrder
+from bertprep.records.record_set import RecordSet
 from bertprep.terminal import counted
 from bertprep.work.layout import MODELS
 from trainer.data import Data
@@ -20,6 +21,7 @@ from trainer.model_config import ModelConfig
 from trainer.optimizers import Schedule
 from trainer.settings import OptimizerSettings, RunOptions
 from trainer.tasks import Task
+from trainer.token_rows import TokenRecords
 from trainer.weights import short_name
 
 _LEARNING_RATES = {"adam": 1e-4, "lamb": 2e-3}
@@ -119,9 +121,12 @@ class Run:
     def header(self, *, precision: str | None) -> dict[str, Any]:
         """Return the settings in the checkpoints' header; a run resumes only where they agree. None is unknown."""
         data, records = self.data, self.data.records
-        examples: dict[str, Any] = {"on_the_fly": isinstance(records, LiveExamples)}
+        examples: dict[str, Any] = {"on_the_fly": not isinstance(records, RecordSet)}
         if isinstance(records, LiveExamples):
             examples |= {**asdict(records.settings), "repeat_epochs": records.repeat_epochs}
+        if isinstance(records, TokenRecords):
+            examples |= records.settings
+        if "seed" in examples:
             examples["data_seed"] = examples.pop("seed")
         return {
             "model": asdict(self.model), "optimizer": asdict(self.optimizer), "schedule": asdict(self.schedule),
@@ -133,7 +138,7 @@ class Run:
 
     def _data_sha256(self) -> str | None:
         """Identify the data by settings and texts in their manifests; None for other tools' data."""
-        if isinstance(self.data.records, LiveExamples):
+        if not isinstance(self.data.records, RecordSet):
             return self.data.records.sha256
         made_of: list[Any] = []
         for each in self.data.sets:
@@ -153,6 +158,6 @@ class Run:
     def order(self) -> Order | None:
         """The order of an epoch of records, where not all are permuted together."""
         records = self.data.records
-        if isinstance(records, LiveExamples) or not self.shuffle_shards:
+        if not isinstance(records, RecordSet) or not self.shuffle_shards:
             return None
         return ShardOrder(FixedShards(records.file_records), seed=self.options.seed, group=self.shuffle_shards)

@@ -20,9 +20,10 @@ from trainer.data import Data, ExampleSettings, agree, check_fits_model, check_v
 from trainer.engines import Engine, check_engine, choose_engine, known_devices, open_engine
 from trainer.engines import oneflow_pipeline as pipeline
 from trainer.loop import train
-from trainer.model_config import ModelConfig
+from trainer.model_config import PRESETS, ModelConfig
 from trainer.run import Run
 from trainer.settings import AUTO, PRECISIONS, AnyOptions, EngineSettings, OptimizerSettings
+from trainer.token_rows import TokenRecords
 from trainer.weights import check_weights, model_of, resolve_weights
 
 FINISHED, STOPPED = 0, 3
@@ -30,18 +31,20 @@ FINISHED, STOPPED = 0, 3
 
 
 def start(
-    phases: Sequence[AnyOptions], settings: EngineSettings, optimizer: OptimizerSettings, examples: ExampleSettings
+    phases: Sequence[AnyOptions], settings: EngineSettings, optimizer: OptimizerSettings, examples: Sequence[ExampleSettings]
 ) -> int:
     """Check all phases, open the engine, train one after the other; returns the exit status."""
     settings, why_engine = choose_engine(settings)
     options = phases[0]
     init = resolve_weights(options.init, options.workdir) if options.init else None
     with ExitStack() as opened:
-        data = [open_data(phase, examples, opened) for phase in phases]
+        data = [open_data(phase, of_phase, opened) for phase, of_phase in zip(phases, examples, strict=True)]
         agree((each.folders[0], each.traits) for each in data)
         if init:
             check_vocabulary(init, data[0])
         check_engine(settings)
+        if settings.engine != "jax" and any(isinstance(each.records, TokenRecords) and each.records.is_packed for each in data):
+            raise UsageError(f"--engine {settings.engine}: takes no packed rows; take --engine jax, or --no-packed")
         devices, has_accelerator = known_devices(settings)
         engine: Engine | None = None
         if devices is None or (has_accelerator is None and init is None and options.model is None):
@@ -78,6 +81,9 @@ def _choose_model(
     else:
         name = options.model or ("base" if has_accelerator else "tiny")
         model = load_model(name, data[0])
+        if name in PRESETS:
+            longest = max(each.records.seq for each in data)
+            model = replace(model, max_position_embeddings=max(model.max_position_embeddings, longest))
     for each in data:
         check_fits_model(each, model, name)
     if options.attention_dropout is not None:

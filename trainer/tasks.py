@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from bertprep.config import UNPAIRED
 from bertprep.errors import BertprepError, UsageError
-from bertprep.records import Examples, MaskedExamples
+from bertprep.records import Examples, MaskedExamples, PretrainingExamples
 from bertprep.records.data_sets import DataSet
 from bertprep.records.reader import RecordFile
 from bertprep.tasks.glue import TASKS, GlueTask, own_task
@@ -208,7 +208,7 @@ def describe_metrics(entry: Mapping[str, Any]) -> str:
 
 def pretraining_on(kind: type[Examples]) -> Pretraining:
     """Pretraining on records of this kind."""
-    return Pretraining(has_pairs=kind is not MaskedExamples)
+    return Pretraining(has_pairs=issubclass(kind, PretrainingExamples))
 
 
 def name_of_split(task: Task, split: str) -> str:

@@ -307,8 +307,9 @@ def find_training_records(path: Path, prefer: Sequence[str] = ()) -> DataSet:
 
 def find_training_tokens(path: Path) -> DataSet:
     """Return as `find_training_records` does the data set of token shards."""
-    found = find_token_shards([path])
-    return found if path.is_file() or found.is_whole or found.splits != [TRAINING] else find_token_shards([found.folder])
+    found = find_token_shards([path], any_tokenizer=True)
+    is_all = path.is_file() or found.is_whole or found.splits != [TRAINING]
+    return found if is_all else find_token_shards([found.folder], any_tokenizer=True)
 
 
 def _choose(path: Path, found: Sequence[DataSet], prefer: Sequence[str]) -> tuple[DataSet, tuple[str, ...]]:

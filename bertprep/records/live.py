@@ -24,7 +24,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,7 +42,7 @@ from bertprep.records.examples import Examples, Shape, kind_made_with
 from bertprep.records.order import ShardOrder
 from bertprep.records.reader import check_room
 from bertprep.records.record_dataset import ColumnDataset
-from bertprep.records.record_set import BadRecordError, RecordSet
+from bertprep.records.record_set import BadRecordError
 from bertprep.records.rows import RowMaker, addresses
 from bertprep.records.token_shards import TokenShard
 from bertprep.work.layout import TOKENS, TRAINING
@@ -302,10 +302,6 @@ class LiveExamples(ColumnDataset):
     def _check_process(self) -> None:
         if self._process != os.getpid():
             self._open()
-
-
-Records: TypeAlias = RecordSet | LiveExamples
-"""What batches are made of: records on disk, or examples that are made as they are read."""
 
 
 def shards_of(data_set: DataSet, split: str) -> tuple[TokenShard, ...]:

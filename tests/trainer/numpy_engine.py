@@ -330,7 +330,7 @@ def _start(options: Phases, engine: NumPyEngine, given: Mapping[str, Any]) -> bo
     _THREAD.engine = engine
     phases = options if isinstance(options, Sequence) else [options]
     settings = EngineSettings(engine="tensorflow", devices=engine.devices)
-    return start.start(phases, settings, OptimizerSettings(), ExampleSettings(**given)) == start.FINISHED
+    return start.start(phases, settings, OptimizerSettings(), [ExampleSettings(**given)] * len(phases)) == start.FINISHED
 
 
 def at_step(step: int, do: Callable[[], object]) -> Callable[[int], object]:

@@ -1,0 +1,121 @@
+"""Runs on token shards of any tokenizer: the rows of a `TokenDataset`, packed where the engine takes that."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bertprep import TokenDataset
+from tests.records.test_token_dataset import INFO, write_set
+from tests.trainer.numpy_engine import NumPyEngine, assert_same_run, at_step, pattern_of, plan, refuse, run, sigterm
+from tests.trainer.small_runs import MODEL, build
+from trainer.batches import GlobalBatch, TrainingBatches, features
+from trainer.cli import main
+from trainer.settings import PretrainOptions
+from trainer.tasks import Pretraining
+from trainer.token_rows import PackedExamples, TokenRecords
+
+SEQ = 64
+
+
+@pytest.fixture(scope="module")
+def tokens(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = write_set(tmp_path_factory.mktemp("tokens") / "set")
+    (folder / "tokenizer.json").write_text("{}")
+    return folder
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_batches_are_the_rows_of_a_token_dataset(tokens: Path, packed: bool) -> None:
+    settings: dict[str, Any] = {"seq": SEQ, "masked_lm_prob": 0.2, "mask_as": (1.0, 0.0, 0.0), "packed": packed}
+    expected = list(TokenDataset(tokens, **settings).batches(4, stop=100))
+    with TokenRecords([tokens], **settings) as records:
+        batches = TrainingBatches(records, GlobalBatch(4), seed=1)
+        for step in (0, 99):  # of the second epoch, too
+            arrays, of_step = batches.read(step).arrays, expected[step]
+            labels = np.full((4, SEQ), -100)
+            rows, slots = np.nonzero(arrays["masked_lm_weights"])
+            labels[rows, arrays["masked_lm_positions"][rows, slots]] = arrays["masked_lm_ids"][rows, slots]
+            np.testing.assert_array_equal(labels, of_step["labels"])
+            for name in ("input_ids", "position_ids", "sequence_ids") if packed else ("input_ids",):
+                np.testing.assert_array_equal(arrays[name], of_step[name])
+            if not packed:
+                np.testing.assert_array_equal(arrays["input_mask"], of_step["attention_mask"])
+        assert len(records) < 99 * 4
+
+
+def test_a_stopped_run_ends_with_the_same_bytes(tokens: Path, tmp_path: Path) -> None:
+    def options(name: str) -> PretrainOptions:
+        return PretrainOptions(data=(tokens,), out=tmp_path / name, model="tiny", seq=SEQ, batch_size=8, steps=20, log_every=1)
+
+    given = {"packed": False, "masked_lm_prob": 0.3}
+    assert run(options("uninterrupted"), given=given)
+    assert not run(options("stopped"), NumPyEngine(on_step=at_step(13, sigterm)), given=given)
+    assert run(options("stopped"), given=given)
+    assert_same_run(tmp_path / "stopped", tmp_path / "uninterrupted")
+    assert (tmp_path / "stopped" / "tokenizer.json").read_text() == "{}"
+
+
+def test_phases_have_lengths_and_shares_of_their_own(tokens: Path) -> None:
+    line = f"--data {tokens} --no-packed --steps 10 --phases 32:0.5,640:0.3,640:0.2 --masked-lm-prob 0.3,0.15,0.05"
+    runs = plan(f"{line} --mask-as 1,0,0")
+    assert [(each.data.records.seq, each.schedule.steps) for each in runs] == [(32, 5), (640, 3), (640, 2)]
+    assert [each.data.records.settings["masked_lm_prob"] for each in runs] == [0.3, 0.15, 0.05]  # type: ignore[union-attr]
+    assert all(each.data.records.settings["mask_as"] == (1, 0, 0) for each in runs)  # type: ignore[union-attr]
+    assert {each.model.max_position_embeddings for each in runs} == {640}
+    assert {each.model.vocab_size for each in runs} == {INFO.width}
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        ("--engine tensorflow", "--engine tensorflow: takes no packed rows | --engine jax, or --no-packed"),
+        ("--engine oneflow", "--engine oneflow: takes no packed rows"),
+        ("--engine jax --dupe 3", "--dupe: is for token shards of sentences | made with --tokenizer"),
+        ("--engine jax --pred 3", "--pred: is for token shards of sentences"),
+        ("--engine jax --masked-lm-prob 0.3,0.1", "--masked-lm-prob: has 2 values for 1 phase"),
+        ("--engine jax --mask-as 1,1,0", "mask_as | add up to 1"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(words: str, parts: str, tokens: Path) -> None:
+    status, error = refuse(f"--model tiny --data {tokens} {words}")
+    assert status == 2
+    assert re.match(pattern_of(parts), error), error
+
+
+@pytest.mark.jax
+def test_the_loss_of_packed_rows_is_that_of_their_sequences(tokens: Path) -> None:
+    task = Pretraining(has_pairs=False)
+    engine = build("jax", MODEL.without_dropout(), task=task)
+    with TokenRecords([tokens], seq=SEQ, masked_lm_prob=0.3) as records:
+        packed = PackedExamples.empty(20, seq=SEQ, pred=records.pred)
+        records.gather_good(packed, np.arange(20))
+    starts = [
+        (row, at) for row, at in zip(*np.nonzero(packed.position_ids == 0), strict=True) if packed.input_ids[row, at] != 0
+    ]
+    alone = {name: np.zeros((len(starts), *array.shape[1:]), array.dtype) for name, array in features(packed).items()}
+    alone = {name: array for name, array in alone.items() if name not in ("position_ids", "sequence_ids")}
+    alone["row_weights"][:] = 1
+    for index, (row, start) in enumerate(starts):
+        size = int((packed.sequence_ids[row] == packed.sequence_ids[row, start]).sum())
+        alone["input_ids"][index, :size] = packed.input_ids[row, start : start + size]
+        alone["input_mask"][index, :size] = 1
+        inside = (packed.masked_lm_weights[row] == 1) & (packed.masked_lm_positions[row] >= start)
+        slots = np.flatnonzero(inside & (packed.masked_lm_positions[row] < start + size))
+        alone["masked_lm_positions"][index, slots] = packed.masked_lm_positions[row, slots] - start
+        alone["masked_lm_ids"][index, slots] = packed.masked_lm_ids[row, slots]
+        alone["masked_lm_weights"][index, slots] = 1
+    of_packed, of_sequences = (task.metrics(engine.evaluate(batch)) for batch in (features(packed), alone))
+    assert len(starts) > 30
+    assert of_packed["loss"] == pytest.approx(of_sequences["loss"], abs=1e-5)
+
+
+@pytest.mark.jax
+def test_a_run_on_packed_rows(tokens: Path, tmp_path: Path) -> None:
+    words = f"--engine jax --data {tokens} --model tiny --steps 3 --batch-size 2 --seq {SEQ} --out {tmp_path / 'out'}"
+    assert main([*words.split(), "--masked-lm-prob", "0.3"]) == 0
+    assert (tmp_path / "out" / "tokenizer.json").exists()

@@ -1,0 +1,94 @@
+"""Rows of token shards as the records of a run: documents of any tokenizer, masked as they are read, packed or one a row.
+
+The number of a record is its position in the order of all epochs, so it is never the same record in two epochs. A row has as
+many predictions as its masks, at most `pred`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertprep.records.examples import Examples, Feature, MaskedExamples, Shape
+from bertprep.records.mixture import Mixture
+from bertprep.records.reader import Closing
+from bertprep.records.record_set import BadRecordError
+from bertprep.records.token_dataset import TokenDataset
+from bertprep.work.layout import TOKENS, TRAINING
+
+NOT_PREDICTED = -100
+
+
+class PackedExamples(MaskedExamples):
+    """Rows of several sequences: positions restart with each, and padding is a sequence of its own."""
+
+    features = (
+        *MaskedExamples.features,
+        Feature("position_ids", "seq", "position"),
+        Feature("sequence_ids", "seq", "position"),
+    )
+    title = "packed pretraining"
+
+    position_ids: NDArray[np.int32]  # (n, seq)
+    sequence_ids: NDArray[np.int32]  # (n, seq)
+
+
+class TokenRecords(Closing):
+    """The rows of folders of token shards, mixed by their tokens."""
+
+    formats = (TOKENS,)
+
+    def __init__(self, folders: Sequence[Path], split: str = TRAINING, **settings: Any) -> None:
+        """`settings` are keywords of `TokenDataset`."""
+        sets = [TokenDataset(folder, split, **settings) for folder in folders]
+        self.folders, self.settings = folders, settings
+        self.rows = sets[0] if len(sets) == 1 else Mixture([(each, each.documents.tokens) for each in sets])
+        self.tokenizer = sets[0].documents.tokenizer
+        self.is_packed, self.sha256 = sets[0].packed, self.rows.sha256
+        self.kind: type[MaskedExamples] = PackedExamples if self.is_packed else MaskedExamples
+        self.seq, self.pred = sets[0].seq, max(each.most_predictions for each in sets)
+        self.shape = Shape(self.kind, self.seq, self.pred)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def close(self) -> None:
+        self.rows.close()
+
+    @property
+    def order(self) -> TokenRecords:
+        """That of positions, which rows are in already."""
+        return self
+
+    def numbers(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the positions themselves."""
+        return positions
+
+    def place_of(self, number: int) -> tuple[Path, int]:
+        """Return the folder, and the position of a row in the order of all epochs: what an error or a log names."""
+        return self.folders[0], number
+
+    def gather_good(self, examples: Examples, numbers: NDArray[np.int64]) -> list[BadRecordError]:
+        """Write the rows at some positions to the first examples; none is bad by itself."""
+        columns = self.rows.rows(self.rows.order.numbers(numbers))
+        rows, places = np.nonzero(columns["labels"] != NOT_PREDICTED)
+        slots = np.arange(len(rows)) - np.searchsorted(rows, rows)
+        found = self.kind.empty(len(numbers), seq=self.seq, pred=self.pred)
+        for array in found.arrays:
+            array[:] = 0
+        found.input_ids[:] = columns["input_ids"]
+        found.masked_lm_positions[rows, slots] = places
+        found.masked_lm_ids[rows, slots] = columns["labels"][rows, places]
+        found.masked_lm_weights[rows, slots] = 1
+        if isinstance(found, PackedExamples):
+            found.input_mask[:] = 1
+            found.position_ids[:], found.sequence_ids[:] = columns["position_ids"], columns["sequence_ids"]
+        else:
+            found.input_mask[:] = columns["attention_mask"]
+        for into, values in zip(examples.arrays, found.arrays, strict=True):
+            into[: len(numbers)] = values
+        return []
