@@ -122,7 +122,7 @@ RECIPES = {
 }  # fmt: skip
 HELP = (
     f"the options by which a model was pretrained, of {', '.join(RECIPES)}, and the phase from 1, as in mmbert:2; "
-    "others given override them"
+    "others given override them (default: none)"
 )
 METAVAR = "NAME[:PHASE]"
 

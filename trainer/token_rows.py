@@ -14,10 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertprep.records.examples import Examples, Feature, MaskedExamples, Shape
-from bertprep.records.mixture import Mixture
 from bertprep.records.reader import Closing
 from bertprep.records.record_set import BadRecordError
-from bertprep.records.token_dataset import TokenDataset
 from bertprep.work.layout import TOKENS, TRAINING
 
 NOT_PREDICTED = -100
@@ -44,9 +42,12 @@ class TokenRecords(Closing):
 
     def __init__(self, folders: Sequence[Path], split: str = TRAINING, **settings: Any) -> None:
         """`settings` are keywords of `TokenDataset`."""
+        from bertprep.records.mixture import Mixture  # which needs packages that a machine for benchmarks may lack
+        from bertprep.records.token_dataset import TokenDataset, TokenRows
+
         sets = [TokenDataset(folder, split, **settings) for folder in folders]
         self.folders, self.settings = folders, settings
-        self.rows = sets[0] if len(sets) == 1 else Mixture([(each, each.documents.tokens) for each in sets])
+        self.rows: TokenRows = sets[0] if len(sets) == 1 else Mixture([(each, each.documents.tokens) for each in sets])
         self.tokenizer = sets[0].documents.tokenizer
         self.is_packed, self.sha256 = sets[0].packed, self.rows.sha256
         self.kind: type[MaskedExamples] = PackedExamples if self.is_packed else MaskedExamples
