@@ -3,6 +3,7 @@
 import json
 import resource
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
@@ -59,26 +60,19 @@ def test_a_failing_server_is_tried_again(method: str, status: int, server: HubSe
     assert (tmp_path / "x" / NAME).read_bytes() == CONTENT
 
 
-def test_a_cut_body_is_continued(server: HubServer, tmp_path: Path) -> None:
+def test_a_cut_body_is_continued_and_wrong_bytes_of_the_right_size_are_fetched_once_more(
+    server: HubServer, tmp_path: Path
+) -> None:
     server.fail(NAME, times=3, cut_after=50_000, method="GET")
     fetch(tmp_path / "x")
-    assert (tmp_path / "x" / NAME).read_bytes() == CONTENT
     assert server.sent_of(NAME) < 2 * len(CONTENT)
-
-
-def test_endless_trouble_is_one_line(server: HubServer, tmp_path: Path) -> None:
-    server.fail(NAME, times=None, status=500, method="GET")
-    assert "retries exhausted after 8 tries; the same command resumes" in complaint(tmp_path / "x")
-
-
-def test_wrong_bytes_of_the_right_size_are_fetched_once_more(server: HubServer, tmp_path: Path) -> None:
     server.fail(NAME, replace_with=bytes(len(CONTENT)), method="GET")
-    fetch(tmp_path / "x")
-    assert (tmp_path / "x" / NAME).read_bytes() == CONTENT
+    fetch(tmp_path / "y")
+    assert (tmp_path / "x" / NAME).read_bytes() == (tmp_path / "y" / NAME).read_bytes() == CONTENT
     server.fail(NAME, times=None, replace_with=bytes(len(CONTENT)))
-    text = complaint(tmp_path / "y")
-    assert "expected " in text
-    assert "and again after a second download" in text
+    assert ", and again after a second download" in complaint(tmp_path / "z")
+    server.fail(NAME, times=None, status=500, method="GET")
+    assert "retries exhausted after 8 tries; the same command resumes" in complaint(tmp_path / "z")
 
 
 def test_one_failed_file_ends_the_run_and_keeps_finished_ones(server: HubServer, tmp_path: Path) -> None:
@@ -132,9 +126,6 @@ def answer_tree(server: HubServer, *entries: object, following: str = "", status
     return tree
 
 
-ADDRESSES = ["file:///etc/passwd", "ftp://127.0.0.1/a", "http://[", "data:,[]"]
-
-
 @pytest.mark.parametrize("body", [b"<html>log in first</html>", b"{}", b"[5]", b"[" * 100_000, b'{"sha": 5', b"\xff"])
 @pytest.mark.parametrize("route", ["revision/main", "tree"])
 def test_an_answer_that_is_not_the_hubs_is_one_line(body: bytes, route: str, server: HubServer, tmp_path: Path) -> None:
@@ -143,7 +134,7 @@ def test_an_answer_that_is_not_the_hubs_is_one_line(body: bytes, route: str, ser
     complaint(tmp_path / "x")
 
 
-@pytest.mark.parametrize("address", ADDRESSES)
+@pytest.mark.parametrize("address", ["file:///etc/passwd", "ftp://127.0.0.1/a", "http://[", "data:,[]"])
 def test_other_pages_and_redirects_must_be_http(address: str, server: HubServer, tmp_path: Path) -> None:
     answer_tree(server, following=address)
     complaint(tmp_path / "x")
@@ -154,12 +145,12 @@ def test_other_pages_and_redirects_must_be_http(address: str, server: HubServer,
 @pytest.mark.parametrize("name", [name for name in BAD_NAMES if not name.endswith((HALF_A_PAIR, "/")) and name])
 def test_names_that_lead_out_or_are_reserved_are_refused(name: str, server: HubServer, tmp_path: Path) -> None:
     server.put("datasets/some/set", {name: b"x"})
-    assert "cannot be downloaded" in complaint(tmp_path / "x", HubFiles("some/set", ("*",), keep_folders=True))
+    assert "cannot be downloaded" in complaint(tmp_path / "x", replace(FILES, patterns=("*",)))
 
 
 def test_two_files_of_one_name_are_refused(server: HubServer, tmp_path: Path) -> None:
     server.put("datasets/some/set", {"a/x.parquet": b"x", "b/x.parquet": b"y"})
-    assert "two files have the same name" in complaint(tmp_path / "x", HubFiles("some/set", ("*.parquet",)))
+    assert "two files have the same name" in complaint(tmp_path / "x", replace(FILES, keep_folders=False))
 
 
 def test_a_listing_without_end_is_refused(server: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,19 +187,14 @@ LISTING = {"schema": 1, "source": {"dump": "/x"}, "revision": "", "files": [{"na
 LISTINGS: dict[str, dict[str, object]] = {
     "another schema": {"schema": 2},
     "no files": {"files": []},
-    "a file without a name": {"files": [{"url": "x"}]},
     "a name that leads out": {"files": [{"name": "../x", "url": "x"}]},
-    "an absolute name": {"files": [{"name": "/x", "url": "x"}]},
     "an impossible size": {"files": [{"name": "x", "url": "x", "size_bytes": -1}]},
-    "an invalid source": {"source": {"dump": 5}},
 }
 
 
-@pytest.mark.parametrize("fault", ["not JSON", *LISTINGS])
+@pytest.mark.parametrize("fault", LISTINGS)
 def test_an_invalid_listing_is_one_line(fault: str, tmp_path: Path) -> None:
-    (tmp_path / "listing.json").write_text(
-        json.dumps(LISTING | LISTINGS.get(fault, {})).removesuffix("}" * (fault == "not JSON"))
-    )
+    (tmp_path / "listing.json").write_text(json.dumps(LISTING | LISTINGS[fault]))
     with pytest.raises(BertprepError, match=r"listing\.json: is not a listing of bertprep .*; remove it and download again"):
         load_listing(tmp_path)
 

@@ -97,11 +97,10 @@ def test_a_title_or_context_that_comes_again_joins_its_group_and_titles_share_no
         (row("x", "T", "Some."), "v1.1", "question 'x' has no answer, and v1.1 has one for each; is this v2.0?"),
         (row("x", "T", "Some.", text=[""], answer_start=[0]), "v2.0", "its answer '' is not at character 0 of the context"),
         (row("x", "T", "Some.", text=["o"], answer_start=[-4]), "v2.0", "its answer 'o' is not at character -4"),
-        # 5 is where "é" ends in bytes; as characters it is one place too far
+        # 5 is where "é" ends in bytes; as characters it is one position too far
         (row("x", "T", "Café au lait", text=["au"], answer_start=[6]), "v1.1", "its answer 'au' is not at character 6"),
         (row("x", "T", "t", text=["t"]), "v1.1", "the answers to question 'x' are not lists of one length"),
         (row("x", "T", "t") | {"answers": None}, "v2.0", "column answers is NoneType, expected dict"),
-        (row("x", "T", "t") | {"context": None}, "v2.0", "column context is NoneType, expected str"),
     ],
 )
 def test_a_wrong_row_of_squad_is_named_with_its_file(wrong: dict[str, Any], version: str, message: str, tmp_path: Path) -> None:
@@ -111,7 +110,6 @@ def test_a_wrong_row_of_squad_is_named_with_its_file(wrong: dict[str, Any], vers
         write_squad(tmp_path / "parquet", tmp_path / "out", version)
     assert str(error.value).startswith(f"{train}: row 300 (from 0): ")
     assert message in str(error.value)
-    assert "\n" not in str(error.value)
     assert not (tmp_path / "out").exists()
 
 

@@ -76,30 +76,13 @@ def test_markup_leaves_its_words(wikitext: str, prose: str) -> None:
 
 def test_only_prose_stays_a_paragraph_a_line() -> None:
     long = f"A long line that leads {'on and ' * 10}to a list:"
-    wikitext = f"""{{{{Infobox}}}}
-A line of a paragraph.
-== A heading ==
-A caption
-
-{long}
-* an item
-*# A sentence in a list.
-; Term
-{{| class="wikitable"
-! A header is.
-|-
-| A cell is. || Another is.
-{{|
-| nested.
-|}}
-|}}
-Still a paragraph.
-=== See also ===
-* Nothing from here on.
-==== Nor this is ====
-Or this.
-== Life ==
-It goes on."""
+    wikitext = (
+        "{{Infobox}}\nA line of a paragraph.\n== A heading ==\nA caption\n\n"
+        f"{long}\n* an item\n*# A sentence in a list.\n; Term\n"
+        '{| class="wikitable"\n! A header is.\n|-\n| A cell is. || Another is.\n{|\n| nested.\n|}\n|}\n'
+        "Still a paragraph.\n=== See also ===\n* Nothing from here on.\n==== Nor this is ====\nOr this.\n"
+        "== Life ==\nIt goes on."
+    )
     expected = ["A line of a paragraph.", long, "A sentence in a list.", "Still a paragraph.", "It goes on."]
     assert len(long) > MAX_HEADING
     assert to_prose(wikitext, ENGLISH).split("\n") == expected

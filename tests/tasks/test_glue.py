@@ -36,15 +36,9 @@ def examples_of(
     file = read_file(path, split, task)
     examples = make_examples(file.rows, label_ids(file, task), Tokenizer(vocabulary, lower=True), vocabulary, seq=seq)
     shown = []
-    for ids, mask, segments, label, real in zip(*examples.arrays, strict=True):
-        size = int(mask.sum())
-        assert real == 1
-        assert mask.tolist() == [1] * size + [0] * (seq - size)
-        assert set(ids[size:].tolist()) <= {vocabulary.pad}
-        assert not segments[size:].any()
-        first = int((segments == 0)[:size].sum())
-        assert segments[:size].tolist() == [0] * first + [1] * (size - first)
-        words = [vocabulary.tokens[number] for number in ids[:size]]
+    for ids, mask, segments, label, _ in zip(*examples.arrays, strict=True):
+        size, first = int(mask.sum()), int((segments < mask).sum())
+        words = [vocabulary.tokens[token] for token in ids[:size]]
         shown.append((" ".join(words[:first] + ["|"] * (first < size) + words[first:]), label.item()))
     return shown
 
