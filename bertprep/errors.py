@@ -9,6 +9,8 @@ from __future__ import annotations
 import errno
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 _SHOWN = 300  # characters of what another library or a server says
@@ -70,6 +72,22 @@ def first_line(error: BaseException) -> str:
     ('Wrong', 'KeyError')
     """
     return quoted((str(error).strip().splitlines() or [type(error).__name__])[0]).rstrip(" .;:") or type(error).__name__
+
+
+@contextmanager
+def reading(path: object, advice: str = "") -> Iterator[None]:
+    """Turn an `OSError` into the error that says which file cannot be read."""
+    try:
+        yield
+    except OSError as error:
+        raise BertprepError(f"{path}: cannot be read: {error.strerror or error}{advice}") from error
+
+
+def not_utf8(
+    where: str, error: UnicodeDecodeError, advice: str = "convert the file, for example with iconv -t UTF-8"
+) -> BertprepError:
+    """Return the error about text that is not UTF-8."""
+    return BertprepError(f"{where}: expected UTF-8, found 0x{error.object[error.start]:02x} ({error.reason}); {advice}")
 
 
 def explain_system_error(error: OSError) -> BertprepError | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from bertprep.errors import BertprepError, UsageError
+from bertprep.errors import BertprepError, UsageError, not_utf8
 from bertprep.sources.plain_text import MAX_DOCUMENT_BYTES, too_long
 from bertprep.terminal import listed
 
@@ -49,10 +49,8 @@ def column_texts(columns: Iterable[Any], name: str, field: str, location: str) -
         try:
             values = column.to_pylist()
         except UnicodeDecodeError as error:
-            raise BertprepError(
-                f"{location}: rows {start:,} to {start + len(column) - 1:,}: column {name!r}: expected UTF-8, found "
-                f"0x{error.object[error.start]:02x} ({error.reason}); write the column again as UTF-8"
-            ) from error
+            where = f"{location}: rows {start:,} to {start + len(column) - 1:,}: column {name!r}"
+            raise not_utf8(where, error, "write the column again as UTF-8") from error
         for row, value in enumerate(values, start):
             if type(value) is str and name == field and len(value) <= MAX_DOCUMENT_BYTES:
                 yield value

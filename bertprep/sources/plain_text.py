@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bertprep import kernels
-from bertprep.errors import BertprepError
+from bertprep.errors import BertprepError, not_utf8, reading
 from bertprep.files.places import ObjectPath, open_at
 from bertprep.kernels.numbers import CLOSING_MARKS, SENTENCE_ENDS, TEXT_SLACK
 from bertprep.work.manifest import sha256_of
@@ -55,10 +55,8 @@ class Piece:
 
 def hash_file(path: Path) -> TextFile:
     """Return the state of a text file; reads all of it."""
-    try:
+    with reading(path):
         return TextFile(path, path.stat().st_size, sha256_of(path), version_of(path))
-    except OSError as error:
-        raise BertprepError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
 def cut_file(file: TextFile, piece_bytes: int) -> Iterator[Piece]:
@@ -88,31 +86,28 @@ def read_piece(piece: Piece) -> Iterator[tuple[npt.NDArray[np.uint8], npt.NDArra
     They are valid until the next. Raises `BertprepError` if the file has changed or is not text.
     """
     path, start, end = piece.file.path, piece.start, piece.end
-    try:
-        with open_at(path, start) as file:
-            if version_of(path, file) != piece.file.version:
-                raise BertprepError(f"{path}: can no longer be read as it was at the start of the run: it was changed")
-            rest, position = b"", start  # what is read, but not finished, and where it begins
-            while True:
-                wanted = min(max(BLOCK_BYTES, len(rest)), end - position - len(rest))
-                data = file.read(wanted)
-                if len(data) < wanted:
-                    raise BertprepError(f"{path}: can no longer be read as it was at the start of the run: it became shorter")
-                if position == 0 and not rest:
-                    check_encoding(path, data)
-                    skipped = len(codecs.BOM_UTF8) if data.startswith(codecs.BOM_UTF8) else 0
-                    data, position = data[skipped:], skipped
-                rest += data
-                is_last = position + len(rest) == end
-                done = yield from _documents_in(path, rest, position, is_last, piece.one_document)
-                position += done
-                rest = rest[done:]
-                if is_last:
-                    return
-                if len(rest) > MAX_DOCUMENT_BYTES:
-                    raise too_long(f"{path}: byte {position:,} and after", "a document")
-    except OSError as error:
-        raise BertprepError(f"{path}: cannot be read: {error.strerror or error}") from error
+    with reading(path), open_at(path, start) as file:
+        if version_of(path, file) != piece.file.version:
+            raise BertprepError(f"{path}: can no longer be read as it was at the start of the run: it was changed")
+        rest, position = b"", start  # what is read, but not finished, and where it begins
+        while True:
+            wanted = min(max(BLOCK_BYTES, len(rest)), end - position - len(rest))
+            data = file.read(wanted)
+            if len(data) < wanted:
+                raise BertprepError(f"{path}: can no longer be read as it was at the start of the run: it became shorter")
+            if position == 0 and not rest:
+                check_encoding(path, data)
+                skipped = len(codecs.BOM_UTF8) if data.startswith(codecs.BOM_UTF8) else 0
+                data, position = data[skipped:], skipped
+            rest += data
+            is_last = position + len(rest) == end
+            done = yield from _documents_in(path, rest, position, is_last, piece.one_document)
+            position += done
+            rest = rest[done:]
+            if is_last:
+                return
+            if len(rest) > MAX_DOCUMENT_BYTES:
+                raise too_long(f"{path}: byte {position:,} and after", "a document")
 
 
 def _documents_in(
@@ -133,7 +128,10 @@ def _documents_in(
     if not stops:
         return 0
     done: int = min(nexts[-1], end)
-    _check_utf8(path, memoryview(buffer)[1:done], position)
+    try:
+        str(memoryview(buffer)[1:done], "utf-8")
+    except UnicodeDecodeError as error:
+        raise not_utf8(f"{path}: byte {position + error.start:,}", error) from error
     start = first = 1
     ends: list[int] = []
     empty = 0
@@ -185,16 +183,6 @@ def check_encoding(name: Path | str, start: bytes) -> None:
             f"{name}: expected UTF-8, found UTF-16, UTF-32 or something that is not text: it begins with {start[:8].hex(' ')}; "
             "convert the file, for example with iconv -f UTF-16 -t UTF-8"
         )
-
-
-def _check_utf8(path: Path, block: memoryview, position: int) -> None:
-    try:
-        str(block, "utf-8")
-    except UnicodeDecodeError as error:
-        raise BertprepError(
-            f"{path}: byte {position + error.start:,}: expected UTF-8, found 0x{block[error.start]:02x} ({error.reason}); "
-            "convert the file, for example with iconv -t UTF-8"
-        ) from error
 
 
 def version_of(path: Path, file: BinaryIO | None = None) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 from urllib.parse import urlsplit
 
-from bertprep.errors import BertprepError, UsageError, first_line, quoted
+from bertprep.errors import BertprepError, UsageError, first_line, not_utf8, quoted
 from bertprep.files.archives import BUFFER_BYTES, COMPRESSIONS, BrokenArchiveError, decompress
 from bertprep.files.object_cache import open_local
 from bertprep.files.places import place
@@ -125,10 +125,7 @@ def _text_lines(location: str) -> Iterator[tuple[str, str]]:
         try:
             yield where, line.decode()
         except UnicodeDecodeError as error:
-            raise BertprepError(
-                f"{where}: expected UTF-8, found 0x{line[error.start]:02x} ({error.reason}); convert the file, for example "
-                "with iconv -t UTF-8"
-            ) from error
+            raise not_utf8(where, error) from error
 
 
 def read_text(location: str, *, one_document: bool = False) -> Iterator[str]:
@@ -220,15 +217,23 @@ def read_parquet(location: str, field: str) -> Iterator[str]:
 @contextmanager
 def open_parquet(location: str) -> Iterator[Any]:
     """Open a `ParquetFile` at a path or URL. Raises `BertprepError` if it cannot be read, also during reading."""
-    import pyarrow as pa  # takes 0.1 s, which commands without Parquet need not pay
     import pyarrow.parquet as pq
 
+    with _open_columns(location, "Parquet") as raw, pq.ParquetFile(raw, pre_buffer=False, buffer_size=BUFFER_BYTES) as file:
+        yield file
+
+
+@contextmanager
+def _open_columns(location: str, kind: str) -> Iterator[BinaryIO]:
+    """Open a file for Arrow's readers, whose errors, also during reading, become one line."""
+    import pyarrow as pa  # takes 0.1 s, which commands without columns need not pay
+
     try:
-        with open_raw(location) as raw, pq.ParquetFile(raw, pre_buffer=False, buffer_size=BUFFER_BYTES) as file:
-            yield file
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        with open_raw(location) as raw:
+            yield raw
+    except (pa.ArrowException, OSError, UnicodeDecodeError, MemoryError, OverflowError) as error:
         raise BertprepError(
-            f"{location}: cannot be read as Parquet: {first_line(error)}; is it whole? write or fetch it again"
+            f"{location}: cannot be read as {kind}: {first_line(error)}; is it whole? write or fetch it again"
         ) from error
 
 
@@ -241,26 +246,15 @@ def _rows_at_a_time(file: Any) -> int:
 
 def read_arrow(location: str, field: str) -> Iterator[str]:
     """Yield the column `field` of an Arrow file or stream, row by row; null is an empty document."""
-    with _open_arrow(location) as (schema, batches):
-        name = find_column(schema, field, location)
-        yield from column_texts((batch.column(name) for batch in batches), name, field, location)
-
-
-@contextmanager
-def _open_arrow(location: str) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
     import pyarrow as pa
 
-    try:
-        with open_raw(location) as raw:
-            is_file = raw.read(len(_FILE_MAGIC)) == _FILE_MAGIC
-            raw.seek(0)
-            source = pa.PythonFile(raw, mode="r")
-            reader = (pa.ipc.open_file if is_file else pa.ipc.open_stream)(source)
-            yield reader.schema, _batches(reader, raw, is_file=is_file)
-    except (pa.ArrowException, OSError, UnicodeDecodeError, MemoryError, OverflowError) as error:
-        raise BertprepError(
-            f"{location}: cannot be read as Arrow: {first_line(error)}; is it whole? write or fetch it again"
-        ) from error
+    with _open_columns(location, "Arrow") as raw:
+        is_file = raw.read(len(_FILE_MAGIC)) == _FILE_MAGIC
+        raw.seek(0)
+        reader = (pa.ipc.open_file if is_file else pa.ipc.open_stream)(pa.PythonFile(raw, mode="r"))
+        name = find_column(reader.schema, field, location)
+        batches = _batches(reader, raw, is_file=is_file)
+        yield from column_texts((batch.column(name) for batch in batches), name, field, location)
 
 
 def _batches(reader: Any, raw: BinaryIO, *, is_file: bool) -> Iterator[pa.RecordBatch]:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertprep.errors import BertprepError
+from bertprep.errors import BertprepError, reading
 from bertprep.tasks.glue import MAX_SCORE, UNLABELLED, Columns, GlueTask
 from bertprep.untrusted import parse_json
 from bertprep.work.layout import by_number
@@ -61,10 +61,8 @@ def _fault(path: Path, line: int, why: str) -> BertprepError:
 
 def read_file(path: Path, split: str, task: GlueTask) -> TextFile:
     """Read the examples of a file; raises `BertprepError` for the first line that is wrong."""
-    try:
+    with reading(path, "; expected a file of examples"):
         data = path.read_bytes()
-    except OSError as error:
-        raise BertprepError(f"{path}: cannot be read: {error.strerror}; expected a file of examples") from error
     lines = _split_lines(path, data)
     if not lines:
         raise BertprepError(f"{path}: is empty; expected one example a line")

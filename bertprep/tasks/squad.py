@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertprep.config import SQUAD_VERSIONS
-from bertprep.errors import BertprepError, UsageError
+from bertprep.errors import BertprepError, UsageError, reading
 from bertprep.untrusted import read_bounded
 
 VERSIONS = V1, V2 = tuple(f"v{version}" for version in SQUAD_VERSIONS)
@@ -54,10 +54,10 @@ def read_squad(path: Path, version: str, *, training: bool) -> SquadData:
     if version not in VERSIONS:
         raise UsageError(f"SQuAD has no version {version!r}; choose {' or '.join(VERSIONS)}")
     try:
+        with reading(path, "; name a JSON file of SQuAD"):
+            data = read_bounded(path, MAX_JSON_BYTES)
         # not untrusted.parse_json, which takes three times as long: all that is used of the content is checked by the reader
-        content = json.loads(read_bounded(path, MAX_JSON_BYTES).decode().removeprefix("\ufeff"))
-    except OSError as error:
-        raise BertprepError(f"{path}: cannot be read: {error.strerror}; name a JSON file of SQuAD") from error
+        content = json.loads(data.decode().removeprefix("\ufeff"))
     except (ValueError, RecursionError) as error:
         raise BertprepError(f"{path}: is not a JSON file ({error}); name a JSON file of SQuAD") from error
     try:

@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from bertprep import pool
-from bertprep.errors import BertprepError, UsageError
+from bertprep.errors import BertprepError, UsageError, not_utf8, reading
 from bertprep.files.atomic import atomic_file
 from bertprep.files.places import place
 from bertprep.instances.vocabulary import SPECIAL_TOKENS
@@ -78,15 +78,13 @@ def _count_words_of_file(task: tuple[Path, bool]) -> dict[str, int]:
     if path.exists() and not path.is_file():
         raise BertprepError(f"{path}: is not a plain file; give text files")
     try:
-        with path.open(encoding="utf-8", newline="\n") as lines:
+        with reading(path), path.open(encoding="utf-8", newline="\n") as lines:
             while line := lines.readline(MAX_DOCUMENT_BYTES):
                 if len(line) == MAX_DOCUMENT_BYTES:
                     raise too_long(str(path), "a line")
                 spelled.update(line.split())
     except UnicodeDecodeError as error:
-        raise BertprepError(f"{path}: is not UTF-8 ({error.reason}); convert the file, for example with iconv") from error
-    except OSError as error:
-        raise BertprepError(f"{path}: cannot be read: {error.strerror}") from error
+        raise not_utf8(str(path), error) from error
     for spelling, count in spelled.items():
         for word, _ in pre_tokenizer.pre_tokenize_str(normalizer.normalize_str(spelling)):
             if len(word) <= MAX_WORD_LENGTH:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertprep.errors import BertprepError
+from bertprep.errors import BertprepError, reading
 from bertprep.files.atomic import atomic_file
 from bertprep.files.object_cache import local_copy
 from bertprep.files.places import ObjectPath
@@ -38,12 +38,10 @@ def _opened(path: Path) -> Iterator[Any]:
     from safetensors import SafetensorError, safe_open
 
     try:
-        with local_copy(path).open("rb") as copy, safe_open(copy.name, "np") as file:
+        with reading(path), local_copy(path).open("rb") as copy, safe_open(copy.name, "np") as file:
             yield file
     except SafetensorError as error:
         raise _invalid(path, error) from error
-    except OSError as error:
-        raise BertprepError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
 @contextmanager
@@ -64,11 +62,10 @@ def read_safetensors(path: Path) -> dict[str, NDArray[np.float32]]:
 def read_metadata(path: Path) -> dict[str, str]:
     """Read the metadata of a file; most have none. Of an object no more than the header is fetched."""
     try:
-        (size,) = struct.unpack("<Q", _read_head(path, 8))
-        header = json.loads(_read_head(path, 8 + min(size, _MAX_HEADER_BYTES))[8:])
+        with reading(path):
+            (size,) = struct.unpack("<Q", _read_head(path, 8))
+            header = json.loads(_read_head(path, 8 + min(size, _MAX_HEADER_BYTES))[8:])
         return dict(header.get(_METADATA, {}))
-    except OSError as error:
-        raise BertprepError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (AttributeError, ValueError, struct.error) as error:
         raise _invalid(path, error) from error
 
