@@ -1,8 +1,7 @@
 """Checks any data set: the folder against its manifest and vocabulary, then its files in parallel, then all together.
 
-What is checked in a file, and what is judged over all, is that of the kind: `record_sets`, `shards`. Every
-file is compared with its entry in the manifest; the checksum is all that protects OFRecord files against changed bytes. One bad
-file or record never stops the others.
+`record_sets` and `shards` have the checks of each kind. Every file is compared with its manifest entry. One bad file or record
+never stops the others.
 """
 
 from __future__ import annotations
@@ -49,9 +48,9 @@ def check_data_set(
     data_set: DataSet, vocabulary: Vocabulary | None, *,
     masked_lm_prob: float | None = None, sample: int | None = None, checksums: bool = True, workers: int, shown: Progress,
 ) -> Outcome:  # fmt: skip
-    """Check one data set; `vocabulary` replaces the one next to it. With `sample`, only so many records of each file.
+    """Check one data set; `vocabulary` replaces the one next to it, `sample` limits the records of each file.
 
-    Without `checksums` files are not compared with those of the manifest, and of a sample the text is no part.
+    Without `checksums` files are not compared with the manifest.
     """
     findings = _check_manifest(data_set) + find_gaps(data_set)
     if data_set.kind != TEXT_SHARDS:
@@ -99,7 +98,6 @@ def _choose_checks(
 
 
 def _files(data_set: DataSet, checks: Checks, missing: set[str]) -> Iterator[FileTask]:
-    """Yield the files to check that are there."""
     entries = data_set.manifest.files if data_set.manifest else {}
     for name, split in checks.files.items():
         parts = checks.parts(name)
@@ -110,7 +108,7 @@ def _files(data_set: DataSet, checks: Checks, missing: set[str]) -> Iterator[Fil
 def _check_files(
     check_file: Callable[[FileTask], FileReport], compares_checksums: bool, tasks: Sequence[FileTask]
 ) -> list[FileReport]:
-    """Check some files in a worker, each also against its entry in the manifest."""
+    """Check some files in a worker, each also against its manifest entry."""
     reports = [check_file(task) for task in tasks]
     for task, report in zip(tasks, reports, strict=True):
         entry = task.entries.get(task.name, {})
@@ -124,7 +122,6 @@ def _check_files(
 
 
 def _check_formats(reports: Sequence[FileReport]) -> list[Finding]:
-    """Return findings about files that do not have the format of most."""
     counts = Counter(report.format for report in reports if report.format)
     usual = max(counts, key=counts.__getitem__, default="")
     expected = f"{usual}, as {counted(counts[usual], 'file')} {'are' if counts[usual] > 1 else 'is'}"
@@ -133,7 +130,7 @@ def _check_formats(reports: Sequence[FileReport]) -> list[Finding]:
 
 
 def _check_vocabulary(data_set: DataSet, vocabulary: Vocabulary | None) -> tuple[Vocabulary | None, list[Finding]]:
-    """Return the vocabulary, that next to the records if none is given, and what is wrong with it."""
+    """Return the vocabulary, by default the one next to the records, and its faults."""
     if vocabulary is None and data_set.vocabulary is None:
         expected, found = f"a {VOCABULARY} next to the records, or --vocab FILE", "none, so what needs it is not checked"
         return None, [Finding("vocabulary", VOCABULARY, expected, found, level=WARNING)]
@@ -153,7 +150,7 @@ def _check_vocabulary(data_set: DataSet, vocabulary: Vocabulary | None) -> tuple
 
 
 def _check_manifest(data_set: DataSet) -> list[Finding]:
-    """Return findings about a manifest that cannot be read and about an unfinished run."""
+    """Return findings about an unreadable manifest and an unfinished run."""
     root = data_set.root
     name = str(root.folder.absolute() / MANIFEST) if root.prefix else MANIFEST  # relative to the records if it is beside them
     if data_set.problem:
@@ -166,7 +163,7 @@ def _check_manifest(data_set: DataSet) -> list[Finding]:
 
 
 def _check_names(data_set: DataSet, manifest: Manifest, names: set[str]) -> list[Finding]:
-    """Return findings about files that are missing or that the manifest does not name, and about SQuAD's questions."""
+    """Return findings about missing and unlisted files, and SQuAD's questions."""
     findings = [
         Finding("file-missing", name, f"a file of {facts['bytes']:,} bytes, as {MANIFEST} says", "none")
         for name, facts in manifest.files.items()
@@ -184,7 +181,7 @@ def _check_names(data_set: DataSet, manifest: Manifest, names: set[str]) -> list
 
 
 def _check_content(path: Path, name: str, entry: dict[str, Any], known: str | None = None) -> list[Finding]:
-    """Return a finding if the size or checksum of a file differs from its entry; unless `known`, the file is read for it."""
+    """Return a finding if size or checksum differ from the entry; the file is read unless its content is `known`."""
     try:
         size_bytes = path.stat().st_size
         is_as_long = size_bytes == entry.get("bytes", size_bytes)
@@ -202,8 +199,8 @@ def _check_content(path: Path, name: str, entry: dict[str, Any], known: str | No
 def find_gaps(data_set: DataSet) -> list[Finding]:
     """Return findings about gaps in numbered file names, such as part-0, part-2 or x-00003-of-00010.
 
-    Used without a manifest, and not for an unfinished run. A sequence starts at 0 or 1 and has at least half of its numbers, so
-    names with a year or a length do not count as one; one that gives the total number of files must be complete.
+    For data without a manifest. A sequence starts at 0 or 1 and has at least half of its numbers; with a total it must be
+    complete.
     """
     sequences: dict[tuple[str, str], dict[int, str]] = {}
     for name in data_set.files if data_set.manifest is None and not data_set.is_unfinished else ():

@@ -1,9 +1,8 @@
-"""Repeated records: within a file, across files, and across the training and test splits; also under other masks.
+"""Repeated records: within a file, across files, and across splits; also under other masks.
 
-A record has two hashes, one of its text and one of all its values, so all formats compare equal. Each round of the generator
-masks a text again, so texts repeat, more often in short documents. How often a text gets the same masks by chance is known,
-because a record's hash includes the number of possible choices. A larger number means that a file was written twice, or made
-twice with the same seed. Costs 16 bytes a record, and 24 more while sorting.
+A record has two hashes, of its text and of all values. Each round masks a text again; how often it gets the same masks by
+chance is known, since the hash includes the number of choices. More than that means that a file or a seed was used twice. Costs
+16 bytes a record, and 24 more while sorting.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class HashedFile:
 
 
 class _SameTexts:
-    """Records whose text occurs more than once, in order of text, then values; a record's id counts over all files."""
+    """Records whose text repeats, in order of text, then values; ids count over all files."""
 
     def __init__(self, files: Sequence[HashedFile]) -> None:
         self.files, self.starts = files, np.cumsum([0, *(len(file.hashes) for file in files)])
@@ -76,7 +75,7 @@ class _SameTexts:
         return files
 
     def finding(self, code: str, level: str, at: int, origin: int, count: int, expected: str, found: str) -> Finding:
-        """Return a finding at one of the records, whose origin is named in place of the {} of `found`."""
+        """Return a finding at a record, whose origin replaces the {} of `found`."""
         own, other = self.file_of(np.array([self.ids[at], origin])).tolist()
         where = f"{self.files[other].name}, record {origin - int(self.starts[other]):,}"
         record = int(self.ids[at] - self.starts[own])
@@ -84,7 +83,7 @@ class _SameTexts:
 
 
 def find_identical_files(files: Sequence[HashedFile]) -> list[Finding]:
-    """Return a finding for each file that holds the records of an earlier one, in any order."""
+    """Return a finding for each file with the records of an earlier one, in any order."""
     seen: dict[tuple[int, int, int], str] = {}
     findings = []
     for file in files:
@@ -97,11 +96,10 @@ def find_identical_files(files: Sequence[HashedFile]) -> list[Finding]:
 
 
 def find_duplicates(files: Sequence[HashedFile]) -> tuple[list[Finding], dict[str, int]]:
-    """Return the findings, and the number of records that repeat an earlier one of their split, by split.
+    """Return the findings, and the number of records that repeat an earlier one, by split.
 
-    "across" is the number of test records found in training. `files` lists the training split first. More repeats in a split
-    than chance explains are a warning, and an error if the excess is above 0.01 % of its records; in the test split, any excess
-    of records found in training is an error.
+    "across" counts test records found in training; `files` lists training first. More repeats than chance explains are a
+    warning, above 0.01 % an error; any excess across splits is an error.
     """
     splits = list(dict.fromkeys(file.split for file in files))
     same = _SameTexts(files)
@@ -137,7 +135,7 @@ def find_duplicates(files: Sequence[HashedFile]) -> tuple[list[Finding], dict[st
 
 
 def _judge_test_texts(same: _SameTexts, is_chosen: Flags, size: int) -> list[Finding]:
-    """Judge the test records whose text is in training under other masks: above 0.1 % a warning, above 1 % an error."""
+    """Judge test records whose text is in training under other masks."""
     chosen = np.flatnonzero(is_chosen)
     count = len(chosen)
     if count <= _ACROSS_WARNING * size:
@@ -150,10 +148,9 @@ def _judge_test_texts(same: _SameTexts, is_chosen: Flags, size: int) -> list[Fin
 
 
 def _judge_texts_of_files(same: _SameTexts, split: Ints, is_own: Flags) -> list[Finding]:
-    """Judge files that have the texts of another under other masks: a warning above 1 % of the later file, an error above 10 %.
+    """Judge files with the texts of another under other masks: a warning above 1 %, an error above 10 %.
 
-    Rounds of one run repeat texts too, and if records were dealt, in any file: but then a file has about as many texts twice
-    itself. A shard that was made twice has nearly all of its texts in the other file.
+    Rounds of one run, and distributed records, repeat texts too, but then a file has about as many of them twice itself.
     """
     chosen = np.flatnonzero(same.is_certain & is_own)
     chosen = chosen[np.lexsort((same.ids[chosen], same.text[chosen]))]

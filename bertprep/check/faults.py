@@ -66,7 +66,7 @@ def describe(
     fault: int, file: str, record: int, noted: Mapping[str, object], *,
     count: int = 1, level: str = ERROR, segments: int = kernel.TWO_SEGMENTS,
 ) -> Finding:  # fmt: skip
-    """Return the finding of a fault, with what was `noted` about the first record that has it."""
+    """Return the finding of a fault, with the notes on the first record that has it."""
     code, expected, found = (_WORDS | _WORDS_BY_SEGMENTS.get(segments, {}))[fault]
     return Finding(code, file, expected.format(**noted), found.format(**noted), record, count, level)
 

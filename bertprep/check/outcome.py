@@ -1,7 +1,4 @@
-"""What a check takes and finds: files; faults, counts and expectations of one data set, which `validate` and its page show.
-
-Counts are additive: workers count files, and their sum, in any order, takes the memory of a few arrays.
-"""
+"""What a check takes and finds: files; faults, counts and expectations of one data set. Counts of files are additive."""
 
 from __future__ import annotations
 
@@ -32,9 +29,8 @@ Range = tuple[float, float]
 class Finding:
     """One fault: where it first occurs, what was expected and what was found.
 
-    `code` is its machine-readable name, such as "mask-on-special"; docs/validation.md lists them. `record` counts from 0 in the
-    file, lines of text from 1; None for a fault of a file or of the data set, and for repeated text beyond the first files.
-    `count` is the number of records that have it.
+    `code` is its name, such as "mask-on-special" (docs/validation.md). `record` counts from 0, lines of text from 1; None for a
+    fault of a file or data set. `count` is the number of such records.
     """
 
     code: str
@@ -56,7 +52,7 @@ class Finding:
 
 
 def file_that(error: BertprepError, path: Path) -> str:
-    """Return what an error says is wrong with a file, in words that follow "found".
+    """Return an error's fault of a file, in words that follow "found".
 
     >>> file_that(BertprepError("a/vocab.txt: line 7 is empty"), Path("a/vocab.txt"))
     'a file whose line 7 is empty'
@@ -80,7 +76,7 @@ class Counts:
 
 @dataclass
 class TokenCounts(Counts):
-    """Counts over token shards; a sentence of `LONGEST` tokens or more counts as one of as many."""
+    """Counts over token shards; the longest bin is `LONGEST` tokens or more."""
 
     LONGEST: ClassVar[int] = 256
 
@@ -95,9 +91,8 @@ class TokenCounts(Counts):
 class RecordCounts(Counts):
     """Counts over records of seq tokens with up to pred predictions, and of a vocabulary of v tokens.
 
-    Text is a record's tokens with the labels restored at their positions, without padding. A draw is a token, or with whole
-    words a word, counted at the position of its first token. All arrays are int64; what is expected under H0 is in units of
-    1 / SCALE of `kernels.numbers`.
+    Text is a record's tokens with the labels restored. A draw is a token, or with whole words a word, counted at its first
+    position. Arrays are int64; expectations are in units of 1 / SCALE of `kernels.numbers`.
     """
 
     lengths: Ints  # (seq + 1,) records by tokens of text, [CLS] and each [SEP] included
@@ -151,7 +146,7 @@ class RecordCounts(Counts):
 
 
 class Fraction(NamedTuple):
-    """A fraction of a split, with the range that is expected of it and the interval that the true one is in."""
+    """A fraction of a split, its expected range, and the interval of the true one."""
 
     name: str
     hits: int
@@ -162,9 +157,8 @@ class Fraction(NamedTuple):
 
 @dataclass(frozen=True)
 class Expected:
-    """What is expected under H0 of the records of a split, from their settings, vocabulary and lengths.
-
-    With whole-word masking, predictions depend on where words begin, so their numbers are not known.
+    """What is expected under H0 of the records of a split; with whole words not the predictions, which depend on word
+    boundaries.
     """
 
     fractions: list[Fraction]
@@ -176,7 +170,7 @@ class Expected:
 
 @dataclass(frozen=True)
 class FileTask:
-    """A file of a data set for a worker, or the .bin of a token shard, with the entries of its files in the manifest."""
+    """A file to check (or the .bin of a token shard), with its manifest entries."""
 
     folder: Path
     name: str
@@ -216,8 +210,8 @@ class FileReport:
 class Outcome:
     """One data set: records of one format and settings in one folder, text shards or token shards.
 
-    `counts` and `expected` are of records of pretraining, by split. `sampled` means that only some records of each file were
-    read, so duplicates and checksums were not checked.
+    `counts` and `expected` are of pretraining records, by split. `sampled`: only some records were read, duplicates and
+    checksums not checked.
     """
 
     folder: Path

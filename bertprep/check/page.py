@@ -1,7 +1,6 @@
-"""What `validate` found as one HTML page: whether the data is right, how it was made, how much there is, charts and examples.
+"""The result of `validate` as one HTML page: findings, settings, sizes, charts and examples.
 
-`page.html.j2` is the page, for screens of any size, light or dark, and for paper; it loads nothing. jinja2 escapes all data;
-control characters are shown as escapes. The charts are drawn by matplotlib, which the extra `report` installs, as inline SVG.
+`page.html.j2` loads nothing; jinja2 escapes all data. matplotlib (extra `report`) draws the charts as inline SVG.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ def check_installed() -> None:
 
 
 def write_page(outcomes: Sequence[Outcome], vocab: Path | None, path: Path) -> None:
-    """Write the page of some data sets; `vocab` names tokens instead of the vocabulary next to the records."""
+    """Write the page of some data sets; `vocab` replaces the vocabulary next to the records."""
     views = []
     for outcome in outcomes:
         vocabulary_path = vocab or outcome.vocabulary
@@ -87,7 +86,7 @@ def view(outcome: Outcome, drawn: Sequence[Example], vocabulary: Vocabulary | No
 
 
 def _fraction_rows(of_splits: Sequence[Sequence[Fraction]]) -> list[list[str]]:
-    """Return each fraction with the expected range, and for each split the one that was found with its interval."""
+    """Return each fraction with its expected range, and for each split the found one with its interval."""
     rows = []
     for found in zip(*of_splits, strict=True):
         low, high = min(each.expected[0] for each in found), max(each.expected[1] for each in found)
@@ -212,7 +211,7 @@ def _group(counts: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float6
 def _draw(
     counts: Mapping[str, NDArray[Any]], of: Mapping[str, Any], labels: tuple[str, str], wanted: NDArray[Any] | None = None
 ) -> str:
-    """Return an SVG of counts in columns, each `of` so many: one split filled, others as outlines, the expected as dashes."""
+    """Return an SVG of counts in columns of `of`: one split filled, others as outlines, the expected as dashes."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator, PercentFormatter

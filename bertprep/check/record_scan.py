@@ -1,8 +1,7 @@
 """Reads all intact records of a file and reports the others: a reader that continues after a bad record.
 
-`records.open` raises at the first fault, as a trainer needs. Here a bad record is counted and skipped. Only a wrong length or
-an early end of the file ends the scan, since the start of the next record is then unknown; what is rewritten when it is opened,
-as Parquet, is read whole or not at all.
+Only a wrong length or an early end stops the scan, since the next record's start is then unknown. Formats that are rewritten
+when opened, such as Parquet, are read as a unit.
 """
 
 from __future__ import annotations
@@ -48,12 +47,10 @@ class FirstRecords(NamedTuple):
 class RecordScan(RecordFile):
     """One file, open until `close`; `findings` grow while it is read.
 
-    Raises `BertprepError` if it is not a record file. `kind`, `seq` and `pred`, together `shape`, are those of the first
-    readable record; the sizes are 0 if there is none.
+    `kind`, `seq` and `pred` (`shape`) are those of the first readable record, or 0. Raises `BertprepError` for another file.
     """
 
     def __init__(self, path: Path, name: str, pred: int | None = None) -> None:
-        """`pred` is as in `RecordFile`."""
         self._name = name
         self._faults: dict[tuple[str, str], Finding] = {}
         super().__init__(path, pred=pred)
@@ -64,10 +61,9 @@ class RecordScan(RecordFile):
         return list(self._faults.values())
 
     def intact_blocks(self, sample: int | None) -> Iterator[tuple[Examples, NDArray[np.int64]]]:
-        """Yield the readable records and their numbers, at most `BLOCK` at a time, in arrays that the next block reuses.
+        """Yield the readable records and their ids, at most `BLOCK` at a time, in reused arrays.
 
-        The longer the records, the smaller the blocks, so memory does not grow with them. With `sample`, only that many
-        records, spread evenly over the file.
+        With `sample`, only that many records, spread evenly.
         """
         rows = rows_in_block(BLOCK, seq=self.seq, pred=self.pred, kind=self.kind)
         buffer = self.kind.empty(rows, seq=self.seq, pred=self.pred)
@@ -106,7 +102,7 @@ class RecordScan(RecordFile):
         return found
 
     def _measure(self) -> Shape:
-        """Return the shape of the first readable record; where none is, the first one's fault is reported for all."""
+        """Return the shape of the first readable record; without one the first one's fault is reported."""
         for record in range(min(len(self), _TRIES)):
             row = describe_file(self._bytes.array, self.format, self.offsets, int(self.offsets[record]))
             fault, self.kind, counts = measure_record(row, self._notes)
@@ -152,7 +148,7 @@ def read_first_records(data_set: DataSet) -> Iterator[FirstRecords]:
 
 
 def find_pad(data_set: DataSet, vocabulary: Vocabulary | None, first: Examples | None) -> int:
-    """Return the token of padding by the vocabulary, the manifest, or the first records, where it is the most frequent."""
+    """Return the id of padding by vocabulary, manifest, or the first records' most frequent one."""
     if vocabulary:
         return vocabulary.pad
     if data_set.manifest and data_set.manifest.vocabulary:

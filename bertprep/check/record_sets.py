@@ -1,7 +1,6 @@
 """Judges the records of a data set together: counts by split, hashes of all, files against the others.
 
-The counts of a file are added to those of its split as they arrive and then dropped, so a thousand files need the memory of one
-per worker; 16 bytes a record are kept to find repeats.
+Counts of a file are added to its split's and dropped; 16 bytes a record are kept to find repeats.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ DEFAULT_MASKED_LM_PROB = 0.15
 
 
 class Records(Checks):
-    """The checks of one data set of records; `check_file` runs in workers, the rest where their reports arrive."""
+    """The checks of one data set of records; `check_file` runs in workers."""
 
     def __init__(
         self, data_set: DataSet, vocabulary: Vocabulary | None, firsts: Sequence[FirstRecords], *,
@@ -77,7 +76,7 @@ class Records(Checks):
         outcome.findings += findings
 
     def _judge_splits(self, outcome: Outcome) -> list[Finding]:
-        """Return the findings about each split as a whole; its expectations are kept in the outcome."""
+        """Return the findings about each split, and add its expectations to the outcome."""
         # NVIDIA's tool gives every shard the same seed; for bertprep's the manifest says
         has_own_seeds = self._manifest is not None and not self._made_with.get("one_seed")
         short_seq_prob = self._made_with.get("short_seq_prob")
@@ -91,7 +90,7 @@ class Records(Checks):
         return findings
 
     def _with_fitting_probability(self, findings: list[Finding]) -> list[Finding]:
-        """Add the fraction that explains all records to findings about too many or too few predictions."""
+        """Add the masked_lm_prob that explains all records to findings about the number of predictions."""
         wrong = [finding for finding in findings if finding.code == "prediction-count"]
         rules = next(iter(self._rules.values()))
         fitting = fitting_probability(reduce(add, self._counts.values()), rules) if wrong else None
@@ -110,7 +109,7 @@ class Records(Checks):
 
 
 def _without_repeats(reports: Sequence[FileReport], known: set[str]) -> list[Finding]:
-    """Return the findings of files, but for `known` faults of a whole split that most files have."""
+    """Return the findings of files without `known` faults of a whole split."""
     files_with = Counter(each.code for report in reports for each in report.findings if each.record is None)
     known = {code for code in known if 2 * files_with[code] > len(reports)}
     of_files = (finding for report in reports for finding in report.findings)
@@ -120,10 +119,9 @@ def _without_repeats(reports: Sequence[FileReport], known: set[str]) -> list[Fin
 def _rules_for(
     data_set: DataSet, split: str, vocabulary: Vocabulary | None, firsts: Sequence[FirstRecords], masked_lm_prob: float
 ) -> RecordRules:
-    """Return the rules for the records of a split from the manifest and the vocabulary, else inferred from the first records.
+    """Return the rules for the records of a split from manifest and vocabulary, else from the first records.
 
-    These are of a file with the most common shape of all, or in fine-tuning, whose kinds of records differ, of the split; where
-    files do not say `pred`, it is the highest that a record of one has.
+    These are of a file with the most common shape, for fine-tuning that of the split; an unknown `pred` is the highest found.
     """
     made_with = data_set.manifest.made_with if data_set.manifest else {}
     if firsts and not isinstance(firsts[0].examples, MaskedExamples):
@@ -159,7 +157,7 @@ def _rules_for(
 
 
 def _guess_special_tokens(examples: Examples) -> dict[str, int]:
-    """Return the most frequent tokens at the first, last and predicted positions: a replacement may hide one of them."""
+    """Return the most frequent tokens at the first, last and predicted positions."""
     lengths = np.clip(examples.input_mask.sum(axis=1), 1, examples.seq)
     found = {"cls": examples.input_ids[:, 0], "sep": examples.input_ids[np.arange(len(examples)), lengths - 1]}
     if isinstance(examples, MaskedExamples):

@@ -1,7 +1,6 @@
 """Checks the records of one file against the rules: findings, counts, and hashes of the records.
 
-A worker runs `check_file` for each file. The loops are in `bertprep.kernels.record_checks`, for which this module prepares the
-tables; what only records of fine-tuning have, `bertprep.check.tasks` checks.
+The loops are in `bertprep.kernels.record_checks`; `bertprep.check.tasks` checks what only fine-tuning records have.
 """
 
 from __future__ import annotations
@@ -31,11 +30,10 @@ _MAX_PAIRS = 1024  # pairs of neighbours compared per file
 
 @dataclass(frozen=True)
 class RecordRules:
-    """The rules for the records of a split; `tokens` is 0 and `continues` empty if the vocabulary is unknown.
+    """The rules for the records of a split; `tokens` is 0 and `continues` empty without a vocabulary.
 
-    `pad` is what input_ids have after the text: the id of [PAD]. `continues` has a byte for each token, as `kinds_of_tokens`
-    gives them. With `may_round_up` half a prediction may be rounded up too, as Google's script does under Python 2. With
-    `by_manifest` bertprep made the records, so the generator's rules hold. The last two are for fine-tuning.
+    `pad` is the id of [PAD]. `continues` has a byte for each token (`kinds_of_tokens`). With `may_round_up` half a prediction
+    may be rounded up, as under Python 2. With `by_manifest` bertprep made the records. The last two are for fine-tuning.
     """
 
     seq: int
@@ -76,7 +74,7 @@ class RecordRules:
 
     @property
     def level_of_text(self) -> str:
-        """The level of findings about text that bertprep's generator never makes, but another tool may have meant."""
+        """The level of findings that bertprep's generator never causes, but another tool may intend."""
         return ERROR if self.by_manifest else WARNING
 
     @property
@@ -87,7 +85,7 @@ class RecordRules:
         return kernel.WHOLE_WORDS if self.continues else kernel.AT_MOST
 
     def predictions_by_length(self, *, halves_up: bool = False) -> Ints:
-        """Return the number of predictions of a record of n tokens, for n = 0 to seq; halves are rounded to even, or up."""
+        """Return the number of predictions for n = 0 to seq tokens, halves rounded to even, or up."""
         special = 3 if self.has_pairs else 2
         table = predictions_by_length(self.seq, self.pred, self.masked_lm_prob, special)
         for n in range(self.seq + 1) if halves_up else ():
@@ -97,7 +95,7 @@ class RecordRules:
 
 
 class RecordChecker:
-    """Checks blocks of `Examples` and accumulates findings and counts; for a file of `records`, also their order."""
+    """Checks blocks of `Examples` and accumulates findings and counts."""
 
     def __init__(self, rules: RecordRules, records: int = 0) -> None:
         seq, pred, tokens = rules.seq, rules.pred, rules.tokens
@@ -128,7 +126,7 @@ class RecordChecker:
         self._check = kernels.load().check_records.bind(fields)
 
     def check(self, examples: Examples, indices: NDArray[np.int64]) -> NDArray[np.uint64]:
-        """Check the records `indices` of the file; return two hashes of each, of its text and of all values, (n, 2)."""
+        """Check the records `indices` of the file; return two hashes of each, (n, 2)."""
         hashes = np.empty((len(examples), 2), np.uint64)
         arrays = examples.addresses.copy()
         rows = arrays[kernel.ARRAY_FEATURE :].reshape(-1, kernel.ARRAY_WIDTH)
@@ -139,8 +137,8 @@ class RecordChecker:
     def compare_order(self) -> None:
         """Count how often neighbours are more alike than other records; called after the last record.
 
-        Two pairs of neighbours are compared with the same four records paired the other way: by tokens that their texts have in
-        common, by their lengths and by their first tokens.
+        Two pairs of neighbours are compared with the same records paired the other way: by common tokens, lengths and first
+        tokens.
         """
         half = self._pairs // 2
         a = 2 * np.arange(half)
@@ -174,7 +172,7 @@ class RecordChecker:
 
 
 def check_file(rules_of: dict[str, RecordRules], sample: int | None, task: FileTask) -> FileReport:
-    """Check one file by the rules of its split; one that cannot be read is a finding."""
+    """Check one file by the rules of its split; an unreadable one is a finding."""
     path, rules = task.folder / task.name, rules_of[task.split]
     size_bytes = path.stat().st_size if path.is_file() else 0
     report = FileReport(FileFacts(task.name, task.split, 0, size_bytes), totals={"examples": 0} if path.is_file() else {})
@@ -229,7 +227,7 @@ def _title(shape: Shape) -> str:
 
 
 def kinds_of_tokens(vocabulary: Vocabulary) -> bytes:
-    """Return a byte a token: 1 if it continues a word, 2 if nothing continues it, which is [UNK] and punctuation; else 0."""
+    """Return a byte a token: 1 if it continues a word, 2 if nothing continues it ([UNK], punctuation), else 0."""
     is_alone = (
         len(token) == 1 and (category(token)[0] == "P" or (token.isascii() and not token.isalnum()))
         for token in vocabulary.tokens

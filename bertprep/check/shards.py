@@ -1,8 +1,7 @@
-"""Checks text shards: every document once, whole, in one split, in shards of equal size; and token shards.
+"""Checks text shards: every document once, complete, in one split, in shards of equal size; and token shards.
 
-A worker reads one shard at a time into memory; hashing limits the speed. Text shards are compared by 20 bytes a document, and
-33 more during the comparison. A document in both training and test makes the test worthless, so it is an error however the
-shards were made. Of a token shard its two files are checked against each other, and its tokens against the vocabulary.
+A worker reads one shard at a time. Documents are compared by 20 bytes each, and 33 more meanwhile. Of a token shard the two
+files are checked against each other, and its tokens against the vocabulary.
 """
 
 from __future__ import annotations
@@ -36,10 +35,7 @@ _ODD_LINE = re.compile(rb"\n(?=(\n\n)|[^!-~\n]+\n|[^\n]{%d,})" % (MAX_SENTENCE +
 
 
 class TextShards(Checks):
-    """The checks of one data set; `check_text` runs in workers, the rest where their reports arrive.
-
-    All files in the folders of the two splits are checked; unfinished ones of a killed run are left out.
-    """
+    """The checks of one data set; `check_text` runs in workers."""
 
     def __init__(self, data_set: DataSet) -> None:
         paths = (path for split in SPLITS for path in sorted((data_set.folder / split).glob("[!.]*")))
@@ -98,10 +94,7 @@ def _line_at(text: bytes, offset: int) -> int:
 
 
 def _check_lines(name: str, text: bytes) -> Iterator[Finding]:
-    """Check that the text is UTF-8, each document ends with one blank line, and sentences are not whole books.
-
-    Any other blank line splits a document or is one too many.
-    """
+    """Check for UTF-8, one blank line after each document, and sentences of sane length."""
     try:
         text.decode()
     except UnicodeDecodeError as error:
@@ -131,7 +124,7 @@ def _check_lines(name: str, text: bytes) -> Iterator[Finding]:
 
 
 def _find_repeated(shards: Sequence[FileReport], level: str) -> Iterator[Finding]:
-    """Yield findings about repeated documents: for each file, one for those of its own split, one for those of the other."""
+    """Yield findings about repeated documents, for each file one within and one across splits."""
     if not any(len(shard.hashes) for shard in shards):
         return
     later, first = repeated_rows(np.concatenate([shard.hashes for shard in shards]))
@@ -169,7 +162,6 @@ def repeated_rows(digests: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArr
 
 
 def _check_balance(shards: Sequence[FileReport]) -> Iterator[Finding]:
-    """Yield findings about shards that exceed the mean by more than one document explains."""
     for split in SPLITS:
         of_split = [shard for shard in shards if shard.facts.split == split]
         if not of_split:

@@ -1,11 +1,7 @@
-"""One example in readable form: its words, and at each masked position the original and what the model sees; finds words in it.
+"""One example in readable form: its words, and at each masked position the original and what the model sees; searches words.
 
-`example_words` yields what to show, both for a terminal (`write_words`) and for the page of a report. On a terminal a
-masked token is `[MASK→original]`, or `shown→original` where the generator put a random token, and `=original=` where it left
-the token as it was. Pieces of a word are joined: `gov [MASK→##ern] ##ment` is read as `gov[MASK→ern]ment`.
-
-Words are found by token ids, without decoding any text, in the original before masking. Only whole words match: `state` is
-found neither in `states`, which may be one token, nor in `state ##s`. Several words must be adjacent.
+A masked token is `[MASK→original]`, or `shown→original` for a random token, and `=original=` if it was kept. Pieces of a word
+are joined. Words are found by token ids in the original: `state` is found neither in `states` nor in `state ##s`.
 """
 
 from __future__ import annotations
@@ -33,7 +29,7 @@ _SPECIAL, _SEGMENT_A, _SEGMENT_B, _TO_PREDICT, _FOUND = "2", "36", "33", "1", "4
 
 @dataclass(frozen=True)
 class Token:
-    """One token of an example; `text` is the original, without ## if it is joined to the token before."""
+    """One token of an example; `text` is the original, without ## if it is joined."""
 
     text: str
     shown: str
@@ -73,7 +69,7 @@ def text_length(examples: Examples, row: int) -> int:
 
 
 def describe(examples: Examples, row: int) -> str:
-    """Return a sentence with the lengths of one example and what a model is to learn from it."""
+    """Return a sentence with the lengths of one example and its targets."""
     parts, in_b = [f"{text_length(examples, row):,} of {examples.seq:,} tokens"], np.count_nonzero(examples.segment_ids[row])
     if isinstance(examples, PretrainingExamples):
         label = "a random text" if examples.next_sentence_labels[row] else "the next sentence"
@@ -90,8 +86,7 @@ def example_words(
 ) -> list[Word]:  # fmt: skip
     """Return the words of one example without padding, or of its first `most` tokens; without `join` each token is a word.
 
-    The positions in `found` and SQuAD's answer are highlighted. A replaced token is a word of its own, since two tokens are
-    printed for it.
+    The positions in `found` and SQuAD's answer are highlighted. A replaced token is a word of its own.
     """
     labels: dict[int, int] = {}
     if isinstance(examples, MaskedExamples):
@@ -121,7 +116,6 @@ def sentence_words(
 
 
 def _join(tokens: Iterable[Token], *, join: bool) -> list[Word]:
-    """Return tokens by word; those that continue one lose their ##."""
     words: list[Word] = []
     may_join = False  # to the token before
     for token in tokens:
@@ -152,7 +146,7 @@ def write_words(words: list[Word], *, width: int | None, colour: bool) -> Printa
 
 @dataclass(frozen=True)
 class Phrase:
-    """The tokens to search for, and for each token of the vocabulary whether it continues a word."""
+    """The tokens to search for, and for each id whether it continues a word."""
 
     pieces: tuple[str, ...]
     numbers: tuple[int, ...]
@@ -163,10 +157,7 @@ class Phrase:
 
 
 def make_phrase(text: str, vocabulary: Vocabulary) -> Phrase:
-    """Return the tokens of some words, in lower case if the vocabulary has no capitals.
-
-    Raises `UsageError` if they cannot be written in this vocabulary.
-    """
+    """Return the tokens of some words, lower-cased for an uncased vocabulary; raises `UsageError` if it cannot spell them."""
     known = {token: number for number, token in enumerate(vocabulary.tokens)}
     cased = any(token != token.lower() for token in vocabulary.tokens if token[:1] != "[")
     pieces = tuple(tokenize(text, set(known), lower=not cased))
@@ -177,7 +168,7 @@ def make_phrase(text: str, vocabulary: Vocabulary) -> Phrase:
 
 
 def find_phrase(examples: Examples, phrase: Phrase) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return (rows, columns) at which the phrase begins, ordered by row, in the text with labels at their positions."""
+    """Return (rows, columns) at which the phrase begins, ordered by row, in the text with labels restored."""
     restored: NDArray[np.int32] = examples.input_ids.copy()
     if isinstance(examples, MaskedExamples):
         is_label = (examples.masked_lm_weights > 0) & (examples.masked_lm_positions < examples.seq)

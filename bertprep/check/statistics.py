@@ -1,15 +1,13 @@
-"""Tests of the draws of a split or a file: one table of counts with what is expected of them; below it, sizes are compared.
+"""Tests of the draws of a split or a file: a table of counts with their expectations; below it, sizes are compared.
 
-Given the text, the masks of each record are independent draws, whatever the rounds, documents and files. So the tests condition
-on the text and judge only what was drawn. In a record with k predictions at n positions, the number that hit a given token, or
-the first positions, is hypergeometric, and each replacement is a separate draw. With whole words the same holds for words of
-one size. Sums of such counts are no wider than a binomial of the same mean (Hoeffding 1963), so Chernoff's bound holds for
-them:
+Given the text, the masks of each record are independent draws, so the tests condition on the text. In a record with k
+predictions at n positions, the number at a given token or position is hypergeometric, and each replacement is a separate draw;
+with whole words the same holds for words of one size. Sums of such counts are no wider than a binomial of the same mean
+(Hoeffding 1963), so Chernoff's bound holds, also for small numbers:
 
     P(N draws give a fraction as far from p as s) <= exp(-N * KL(s, p)),  KL(s, p) = s ln(s/p) + (1-s) ln((1-s)/(1-p))
 
-It needs no table and no approximation, and holds for small numbers. A test of many fractions divides the false-alarm
-probability, one in a million data sets, among them.
+A test of many fractions divides the false-alarm probability, one in a million data sets, among them.
 """
 
 from __future__ import annotations
@@ -49,7 +47,7 @@ Numbers = NDArray[np.float64]
 def minus_log_p(found: ArrayLike, draws: float, expected: ArrayLike, *, slack: float = 0.0) -> Numbers:
     """Return -ln of Chernoff's bound on the p-value of `found` among `draws` if `expected` are expected, elementwise.
 
-    With `slack`, the expected fraction is first moved towards the found one, by at most that fraction of itself.
+    With `slack`, the expected fraction first moves towards the found one, by at most that fraction of itself.
 
     >>> round(float(minus_log_p(790, 1000, 800)), 3)
     0.309
@@ -67,16 +65,13 @@ def minus_log_p(found: ArrayLike, draws: float, expected: ArrayLike, *, slack: f
 def minus_log_limit(tests: int, streams: int = 1) -> float:
     """Return the bound that one of `tests` two-sided tests exceeds once in a million times at most.
 
-    If counts are sums over `streams` files whose draws may be correlated because they share a seed, the bound holds with the
-    mean draws of a file instead of all draws, by Hoelder's inequality: the limit is `streams` times larger.
+    For sums over `streams` files, correlated by a shared seed, the limit is `streams` times larger (Hoelder's inequality).
     """
     return math.log(2 * tests / FALSE_ALARMS) * streams
 
 
 def fraction_interval(found: int, draws: int, *, tests: int = 1, streams: int = 1) -> Range:
-    """Return the fractions that could have given `found` of `draws`: the true one is outside once in a million times.
-
-    An expected fraction is inside exactly if that many `tests` over that many `streams` would accept the count.
+    """Return the interval of the true fraction that gives `found` of `draws`, except once in a million times.
 
     >>> low, high = fraction_interval(800, 1000)
     >>> round(low, 3), round(high, 3)
@@ -102,10 +97,10 @@ def fraction_interval(found: int, draws: int, *, tests: int = 1, streams: int = 
 def expect(
     counts: RecordCounts, rules: RecordRules, *, streams: int = 1, uses: int | None = None, short_seq_prob: float | None = None
 ) -> Expected:
-    """Return what the counts of a split should be.
+    """Return the expected counts of a split.
 
-    `streams` is the number of files whose draws may be correlated, `uses` how often documents are used, counting each use, and
-    `short_seq_prob` the probability of a short target length; None if unknown.
+    `streams` is the number of files with correlated draws, `uses` the uses of documents, `short_seq_prob` the probability of a
+    short target length; None if unknown.
     """
     draws, slack = int(counts.shown.sum()), _slack(rules)
 
@@ -133,21 +128,20 @@ def expect(
 
 
 def _slack(rules: RecordRules) -> float:
-    """Return the slack of expected replacements: how often a random token is the original is unknown without a vocabulary."""
+    """Return the slack of expected replacements: without a vocabulary, how often a random token is the original is unknown."""
     return 0.0 if rules.tokens else _UNKNOWN_VOCABULARY_SLACK
 
 
 def _expected_shares(tokens: int) -> tuple[float, float, float]:
-    """Return the fractions that show [MASK], the token, another: 80/10/10, but a random token may be one of the first two."""
+    """Return the fractions that show [MASK], the token, another: 80/10/10, adjusted for random tokens that are one of the first
+    two.
+    """
     hit = 0.1 / tokens if tokens else 0.0
     return 0.8 + hit, 0.1 + hit, 0.1 - 2 * hit
 
 
 def fitting_probability(counts: RecordCounts, rules: RecordRules) -> float | None:
-    """Return the masked_lm_prob with the fewest decimals, up to three, that explains all predictions, or None.
-
-    Each length must have the number of predictions that the rule gives, with halves rounded to even or up.
-    """
+    """Return the masked_lm_prob with the fewest decimals, up to three, that explains all predictions, or None."""
     lengths = np.flatnonzero(counts.lengths)
     means = counts.predicted[lengths] / counts.lengths[lengths]
     for steps in (10, 100, 1000) if len(lengths) and not rules.whole_word else ():
@@ -162,10 +156,8 @@ def fitting_probability(counts: RecordCounts, rules: RecordRules) -> float | Non
 def _next_draws(counts: RecordCounts, uses: int | None) -> int:
     """Return the least number of records that drew whether B follows A.
 
-    Two or more sentences draw it; a single one always gets a random B. A single sentence is the last of its document, at most
-    one per use, or reaches the target length; then A is no shorter than B in a record that had to be truncated. The other
-    records (`open`), minus the uses, drew it. None is certain of few uses: with a short target length a sentence is alone, and
-    may be a short A beside a long B.
+    Two or more sentences draw it; a single one, the last of its document or as long as the target, always gets a random B. The
+    other records (`open`), minus the uses, drew it. With few uses none is certain, since short targets leave single sentences.
     """
     if uses is not None and uses < _FEW_USES:
         return 0
@@ -173,7 +165,7 @@ def _next_draws(counts: RecordCounts, uses: int | None) -> int:
 
 
 def _random_next_range(counts: RecordCounts, uses: int | None) -> Range:
-    """Return the range for the fraction of random Bs: at least half, and few enough to leave the Bs that must follow."""
+    """Return the range for the fraction of random Bs: at least half, but leaving the Bs that must follow."""
     follows, random = map(int, counts.next_sentence)
     least = 1 - _MAX_RANDOM_NEXT if uses is None else _LEAST_NEXT
     must_follow = follows - int(counts.signs[kernel.OPEN_FOLLOWS]) + least * _next_draws(counts, uses)
@@ -183,8 +175,7 @@ def _random_next_range(counts: RecordCounts, uses: int | None) -> Range:
 def _short_range(counts: RecordCounts, short_seq_prob: float | None, uses: int | None) -> Range:
     """Return the range for the fraction of records shorter than seq; any if records or uses are few.
 
-    About two records per use end with a document, one of them in its random B; documents cut short on purpose yield more
-    records the shorter they are.
+    About two records per use end with a document; short targets yield more, the shorter they are.
     """
     if counts.records < _RECORDS_FOR_LENGTHS or (uses is not None and uses < _FEW_USES):
         return 0.0, 1.0
@@ -198,10 +189,10 @@ def _short_range(counts: RecordCounts, short_seq_prob: float | None, uses: int |
 
 @dataclass(frozen=True)
 class _Test:
-    """Some of `draws` that were `seen`, one count or several, against those `expected`; the least likely one is reported.
+    """Counts `seen` and `expected` among `draws`; the least likely one is reported.
 
-    Its words are formatted with `seen` and `expected`, their fractions `share` and `expected_share` of the `draws`, `name` from
-    `names`, and the interval from `low` to `high` of the true fraction.
+    Its words are formatted with `seen`, `expected`, their fractions `share` and `expected_share`, `name` from `names`, and the
+    interval from `low` to `high`.
     """
 
     code: str
@@ -241,7 +232,7 @@ class _Test:
 def judge_split(
     counts: RecordCounts, rules: RecordRules, where: str, expected: Expected, *, uses: int | None = None
 ) -> list[Finding]:
-    """Return the findings about the records of a split, called `where`, that are documents of so many `uses` if it is known."""
+    """Return the findings about the records of a split, called `where`, of documents with so many `uses`."""
     tests = [*_label_tests(counts, rules), *_next_sentence_tests(counts, uses), *_order_tests(counts, rules)]
     random_tokens = _random_token_tests(counts, rules, np.arange(1, rules.tokens), is_file=False, streams=expected.streams)
     tests += _length_tests(counts, expected)
@@ -260,7 +251,7 @@ def _judge(
     masks: Iterable[_Test], random_tokens: Iterable[_Test], others: Iterable[_Test], where: str, *,
     files: int = 1, streams: int = 1,
 ) -> list[Finding]:  # fmt: skip
-    """Return the findings of these tests; of those of one code the first that fails."""
+    """Return the findings of these tests, of each code the first."""
     findings: dict[str, Finding] = {}
 
     def judge(tests: Iterable[_Test]) -> None:
@@ -276,7 +267,7 @@ def _judge(
 
 
 def _mask_tests(counts: RecordCounts, rules: RecordRules) -> Iterator[_Test]:
-    """Test the 80/10/10 replacements, the positions of the masks, and whether labels belong to their positions."""
+    """Test replacements, positions of masks, and whether labels belong to their positions."""
     draws = int(counts.shown.sum())
     expected: Numbers = np.array(_expected_shares(rules.tokens)) * draws
     right = "{name} at {expected_share:.1%} of {draws:,} predictions"
@@ -303,9 +294,10 @@ def _mask_tests(counts: RecordCounts, rules: RecordRules) -> Iterator[_Test]:
 def _random_token_tests(
     counts: RecordCounts, rules: RecordRules, ends: Ints, *, is_file: bool, streams: int
 ) -> Iterator[_Test]:
-    """Test whether random tokens are uniform: those before each of the `ends` of the vocabulary, and how many are distinct.
+    """Test whether random tokens are uniform: those before each of the `ends` of the vocabulary, and the number of distinct
+    ones.
 
-    Of a split also each token, and the order of the vocabulary from the rarest in the text.
+    Of a split also each token, and the vocabulary ordered from the rarest in the text.
     """
     replaced = counts.replaced
     draws = int(replaced.sum())
@@ -331,7 +323,7 @@ def _random_token_tests(
 
 
 def _label_tests(counts: RecordCounts, rules: RecordRules) -> Iterator[_Test]:
-    """Test whether the most expected labels occur as often as their frequency in the text implies."""
+    """Test whether the most expected labels are as frequent as in the text."""
     labels, what = (counts.word_labels, "first label of words") if rules.whole_word else (counts.labels, "label")
     if not len(labels):  # with whole words, if it is unknown what a word is
         return
@@ -342,7 +334,7 @@ def _label_tests(counts: RecordCounts, rules: RecordRules) -> Iterator[_Test]:
 
 
 def _next_sentence_tests(counts: RecordCounts, uses: int | None) -> Iterator[_Test]:
-    """Test whether B follows A in at most half of the records, but in as many as it must: see `_next_draws`."""
+    """Test whether B follows A in at most half of the records, but in as many as it must (`_next_draws`)."""
     follows, random = map(int, counts.next_sentence)
     records, drawn = follows + random, _next_draws(counts, uses)
     code, found = "next-sentence-share", f"{random / max(records, 1):.1%} of {records:,}"
@@ -365,11 +357,9 @@ def _next_sentence_tests(counts: RecordCounts, uses: int | None) -> Iterator[_Te
 def _order_tests(counts: RecordCounts, rules: RecordRules) -> Iterator[_Test]:
     """Test whether a random B is of another document than its A, and neighbours are no more alike than distant records.
 
-    Two records are compared with the same four segments paired the other way, and two pairs of neighbours with the same four
-    records paired the other way. A random B begins at a sentence drawn anew, whatever its A is, but for the document of A. Only
-    its length depends on A and on the target length of A's document, so equally many tokens of both As and of both Bs are
-    compared: then the own Bs have more tokens in common with the As in at most half of the pairs, which are independent given
-    the As. In a shuffled file either pair of neighbours is more alike with equal probability.
+    Two records are compared with the same four segments paired the other way, and two pairs of neighbours with the same records
+    paired the other way. Only the length of a random B depends on its A, so equally many tokens of both As and of both Bs are
+    compared: then the own Bs have more tokens in common in at most half of the pairs.
     """
     own, draws = int(counts.signs[kernel.OWN_B]), int(counts.signs[[kernel.OWN_B, kernel.OTHER_B]].sum())
     right = "random B with as many tokens of their own A as of another, in at most half of {draws:,} cases"
@@ -383,7 +373,7 @@ def _order_tests(counts: RecordCounts, rules: RecordRules) -> Iterator[_Test]:
 
 
 def _length_tests(counts: RecordCounts, expected: Expected) -> Iterator[_Test]:
-    """Test whether documents explain the number of records shorter than seq; warnings only."""
+    """Test whether documents explain the number of short records; warnings only."""
     seq, shorter = len(counts.lengths) - 1, expected.fractions[-1]
     short, records, (least, most) = shorter.hits, shorter.draws, shorter.expected
     if short < least * records:  # none, which `least` has judged
@@ -394,7 +384,7 @@ def _length_tests(counts: RecordCounts, expected: Expected) -> Iterator[_Test]:
 
 
 def judge_file_sizes(files: Iterable[FileFacts]) -> list[Finding]:
-    """Warn where files of a split differ much in their number of records, of the one that differs most."""
+    """Warn about the file of a split that differs most in its number of records, if it differs much."""
     findings = []
     by_split: dict[str, list[FileFacts]] = {}
     for facts in files:
@@ -411,7 +401,7 @@ def judge_file_sizes(files: Iterable[FileFacts]) -> list[Finding]:
 
 
 def judge_split_sizes(files: Iterable[FileFacts], test_fraction: float | None = None) -> list[Finding]:
-    """Warn where the test split is far larger than `test_fraction` of all records, or without one than a third."""
+    """Warn if the test split is far larger than `test_fraction` of all records, or a third if unknown."""
     sizes: dict[str, int] = {}
     for facts in files:
         sizes[facts.split] = sizes.get(facts.split, 0) + facts.records

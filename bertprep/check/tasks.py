@@ -1,7 +1,4 @@
-"""What only records of fine-tuning have, as Google's run_squad.py and run_classifier.py write them: answers, labels, ids.
-
-Task data is small, so whole blocks are compared in NumPy, and only the first faulty record is examined by itself.
-"""
+"""Checks what only fine-tuning records have: answers, labels, ids."""
 
 from __future__ import annotations
 
@@ -19,10 +16,7 @@ Fault = tuple[str, str, NDArray[np.bool_], NDArray[np.generic]]
 
 
 def find_faults(examples: Examples, numbers: Ints, name: str, *, labels: int | None, squad_2: bool) -> Iterator[Finding]:
-    """Yield a finding for each kind of fault of some records, whose numbers in file `name` are given.
-
-    `labels` is the number of classes, if it is known; SQuAD 2.0 has questions without an answer.
-    """
+    """Yield a finding for each kind of fault of some records of file `name`; `labels` is the number of classes, if known."""
     faults: Iterator[Fault] = iter(())
     if isinstance(examples, SquadExamples):
         faults = _answer_faults(examples, squad_2=squad_2)
@@ -36,7 +30,7 @@ def find_faults(examples: Examples, numbers: Ints, name: str, *, labels: int | N
 
 
 def _answer_faults(examples: SquadExamples, *, squad_2: bool) -> Iterator[Fault]:
-    """Check that positions are in the context or both 0, which they are where there is no answer."""
+    """Check that positions are in the context or both 0."""
     start, end, impossible = examples.start_positions, examples.end_positions, examples.is_impossible
     positions, lengths = np.stack([start, end], axis=1), examples.input_mask.sum(axis=1)
     first = (examples.segment_ids == 1).argmax(axis=1)

@@ -1,7 +1,6 @@
-"""The commands, one file each: a request, what it does, and what of that is printed (`run`).
+"""The commands, one file each: a request, its function, and its output (`run`).
 
-`bertprep.cli` imports only the requested command, and a command imports slow modules (NumPy, readers, the network) in the
-functions that use them, so `--help` and a mistyped option are answered at once. This file holds what several commands print.
+`bertprep.cli` imports only the requested command, which imports slow modules where it uses them, so `--help` is fast.
 """
 
 from __future__ import annotations
@@ -21,9 +20,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Created:
-    """What `create`, `tokenize` and `task` leave: the folder and the manifest of each format, and the seconds it took.
-
-    `made` is the number of shards whose files were missing.
+    """The result of `create`, `tokenize` and `task`: folder and manifest of each format, seconds, and how many shards were
+    `made`.
     """
 
     folders: dict[str, Path]
@@ -33,7 +31,7 @@ class Created:
 
 
 def split_rows(files: dict[str, dict[str, Any]], *counts: str) -> list[tuple[str, ...]]:
-    """Return a row for each split of a manifest's files, training first: name, files, the totals of `counts`, megabytes."""
+    """Return a row for each split of a manifest's files, training first: name, files, totals of `counts`, megabytes."""
     splits: dict[str, list[dict[str, Any]]] = {}
     for name, entry in sorted(files.items(), key=lambda item: SPLIT_NAMES.get(item[0].partition("/")[0]) != TRAINING):
         splits.setdefault(name.rpartition("/")[0], []).append(entry)

@@ -1,7 +1,4 @@
-"""The card of a pushed data set, `README.md`: YAML that the Hub and `datasets` read, then what people ask about it.
-
-`card.md.j2` is its text. It is made of manifests and of what was counted alone, so the same records give the same bytes.
-"""
+"""The card of a pushed data set, `README.md`, from `card.md.j2`, manifests and counts only."""
 
 from __future__ import annotations
 
@@ -51,10 +48,7 @@ _UNPAIRED_MEANINGS = {
 
 @dataclass(frozen=True)
 class PushedSet:
-    """A data set as it is on the Hub: `manifest` has the names there, `shapes` says what the records of each folder are.
-
-    A folder is a split.
-    """
+    """A data set on the Hub: `manifest` has the names there, `shapes` the shape of each folder (a split)."""
 
     name: str  # OWNER/NAME
     url: str
@@ -149,7 +143,7 @@ def _metadata(pushed: PushedSet) -> dict[str, Any]:
 
 
 def licences_of(corpus: str, given: str | None = None) -> list[str]:
-    """Return the Hub's names for the licences of a corpus that bertprep knows, unless the user has named one.
+    """Return the Hub's names for the licences of a known corpus, or the given one.
 
     >>> licences_of("wikicorpus_en"), licences_of("books_wiki_en_corpus"), licences_of("mine", "cc0-1.0")
     (['cc-by-sa-4.0', 'gfdl'], ['unknown'], ['cc0-1.0'])

@@ -75,21 +75,16 @@ class Convert(Dialect, InParts):
     )  # fmt: skip
 
     def convert(self) -> Converted:
-        """Write the records of a file or a folder in the format `to`, by default the other one; no value changes.
+        """Write the records of a file or a folder in another format, number of files, or selection; no value changes.
 
-        TFRecords are written in `dialect`, whatever the source's; so `to="tfrecord"` also changes the dialect of TFRecords.
+        The name of `target` implies the format if `to` does not: .tfrecord, .ofrecord or part-0, .arrow, .parquet. A file
+        becomes the file `target`; a folder becomes a folder with the same splits, file for file, or with `shards` in order over
+        that many files for each split. With `pick` only records int(i * (n / pick)) of each split are taken, into one file
+        unless `shards` is given. The vocabulary is copied next to the records. Finished files are kept. With `part`, such as
+        "3/400", only that part is made (docs/cluster.md).
 
-        The name of `target` tells the format if `to` does not: .tfrecord, .ofrecord or part-0, .arrow, .parquet. A file becomes
-        the file `target`. A folder becomes the folder `target`, with training/ and test/ in it as in the source, or training/
-        alone where that has no splits: file for file, or with `shards` in order over that many files for each split,
-        whose sizes differ by at most one record. With `shards` a single file becomes a folder too. With `pick` only that many
-        of the n records of each split are taken, those numbered int(i * (n / pick)) from 0, into one file unless `shards` is
-        given.
-        The vocabulary is copied beside the records. Other tools' records are read as well (docs/formats.md). Finished files are
-        kept. With `part`, such as "3/400", only that part of the files of a folder is made (docs/cluster.md).
-
-        Raises `UsageError` for a request that cannot be met, `BertprepError` for damaged records, files that differ from
-        their manifest, and a `target` that holds something else.
+        Raises `UsageError` for a request that cannot be met, `BertprepError` for corrupt records, files that differ from their
+        manifest, and a `target` that holds something else.
 
             bertprep.convert("data/tfrecord/.../sample", "records/ofrecord", shards=8)
         """
@@ -114,7 +109,7 @@ class Convert(Dialect, InParts):
         return narrowed(Dialect, self)
 
     def choose_format(self, found: set[RecordFormat]) -> RecordFormat:
-        """Return the format to write: the one that is named, or else another than that of the records."""
+        """Return the named format, or another than that of the records."""
         to = _format_of_target(place(self.target), self.to)
         if to is None and len(found) > 1:
             raise UsageError(f"{self.source}: holds files of several formats; choose one with --to")
@@ -123,7 +118,7 @@ class Convert(Dialect, InParts):
         return to
 
     def _check_paths(self, source: Path, target: Path) -> None:
-        """Raise `UsageError` for a request that is impossible whatever the records."""
+        """Raise `UsageError` for an impossible request."""
         if (to := _format_of_target(target, self.to)) is not None:
             self.dialect.check_fits((to,), "--to")
         real_source, real_target = map(real_path, (source, target))
@@ -158,7 +153,7 @@ def run(request: Convert) -> None:
 
 
 def _format_of_target(target: Path, to: RecordFormat | None) -> RecordFormat | None:
-    """Return the format that the name of a file or folder tells, or else `to`; raises `UsageError` if the two differ."""
+    """Return the format that a name implies, or else `to`; raises `UsageError` if they differ."""
     suffix = Path(target.name.removesuffix(".gz")).suffix[1:].lower()
     named = "ofrecord" if _PART.fullmatch(target.name) else suffix if suffix in RECORD_FORMATS else None
     if named is None or to == named:
@@ -169,7 +164,7 @@ def _format_of_target(target: Path, to: RecordFormat | None) -> RecordFormat | N
 
 
 def _check_pick(source: Path, pick: int | None, shape: Shape) -> None:
-    """Raise `UsageError` where records would be taken out of a whole that is used as one."""
+    """Raise `UsageError` for records that belong together."""
     from bertprep.records.examples import SquadEvalExamples, SquadExamples
 
     if pick is not None and issubclass(shape.kind, SquadExamples | SquadEvalExamples):
@@ -199,7 +194,7 @@ def _convert_file(data_set: DataSet, request: Convert) -> tuple[RecordFormat, di
 def convert_data_set(
     data_set: DataSet, request: Convert, workers: int = 1
 ) -> tuple[RecordFormat, dict[str, dict[str, Any]], bool]:
-    """Convert a data set with its manifest; return its format, the entries of the files, and whether any was made."""
+    """Convert a data set with its manifest; return its format, the entries of its files, and whether any was made."""
     from bertprep.records.convert import RecordConverter, plan_outputs
     from bertprep.records.make import ledgers_by_format
     from bertprep.work.ledger import Ledger

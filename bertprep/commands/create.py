@@ -22,16 +22,12 @@ class Create(InFormats, InstanceSettings, OfText, InParts):
     def create(self) -> Created:
         """Make masked-LM record files: exactly the examples of Google's generator, each text shard with a seed of its own.
 
-        With `inputs` and `output`, each given text file (one sentence per line, a blank line after each document) becomes one
-        record file per format in output/FORMAT/training, with manifest and vocabulary in output/FORMAT; so does each token
-        shard of a given folder. Running text is refused where pairs are made of it, unless `lines_are_sentences`. Otherwise the
-        text shards of `corpus` in `workdir` do, both splits; those of the sample corpus and of downloads are made first if they
-        are missing. `vocab` is a file or the name of a model whose vocabulary was downloaded; without it one of 8,000 tokens is
-        trained, and kept. With `feature_names` or `compress`, TFRecord must be the only format. Existing files are kept if
-        their size is right. `executor` "ray" has the work done on the Ray cluster at $RAY_ADDRESS.
-
-        With `part`, such as "3/400", only that part of the shards is made, and the manifest by the part that finds all there
-        (docs/cluster.md); the text shards must be finished.
+        With `inputs` and `output`, each text file (one sentence per line, a blank line after each document) or token shard
+        becomes one record file per format in output/FORMAT/training. Otherwise the text shards of `corpus` in `workdir` do,
+        both splits; those of the sample and of downloads are made first. `vocab` is a file or the name of a downloaded model;
+        without it one of 8,000 tokens is trained. Running text is refused unless `lines_are_sentences`. Finished files are
+        kept. `executor` "ray" uses the Ray cluster at $RAY_ADDRESS. With `part`, such as "3/400", only that part of the shards
+        is made, of finished text shards (docs/cluster.md).
 
         Raises `UsageError` for a request that cannot be met, `BertprepError` for invalid text or vocabulary, a failing machine,
         or an output folder made with other settings.
@@ -44,7 +40,7 @@ class Create(InFormats, InstanceSettings, OfText, InParts):
         return resolve(self, workers).run(self, workers)
 
     def forecast(self) -> Forecast:
-        """Forecast what `create` with these arguments makes, as if nothing were made yet; raises as `create` does.
+        """Forecast what `create` with these arguments makes, as if nothing existed.
 
         bertprep.forecast(seq=512, pred=80, corpus="books")
         """

@@ -1,8 +1,7 @@
 """`bertprep download`: corpora, tasks, weights and vocabularies, into a workspace.
 
-A download consists of parts, each a folder with its own listing, lock and files. All parts are listed before the first byte is
-fetched, so an unknown name or too small a disk is reported at once. Existing files are checked by their checksums and not
-fetched again; if nothing is missing, no request is made.
+A download is folders, each with its own listing, lock and files. All are listed before the first byte is fetched. Existing
+files are checked and kept; if nothing is missing, no request is made.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Downloaded:
-    """One folder of a download: its listing, and how many bytes are still to be fetched or made from it."""
+    """One folder of a download: its listing, and the bytes still to be fetched or made."""
 
     name: str
     folder: Path
@@ -91,12 +90,9 @@ class Download(Where):
     def download(self) -> list[Downloaded]:
         """Download `names` of `catalogue.NAMES`, or "all", into the workspace; correct files are kept.
 
-        OWNER/NAME after "dataset" is a data set of records that `push` brought to the Hub; it goes to
-        download/datasets/OWNER/NAME.
-
-        `language` and `date` choose a Wikipedia, `from_dump` (a file or an http(s) address) or `from_files` (a folder) replace
-        it or BookCorpus; `models` are those of "weights" and "vocab". With `dry_run` nothing is written. Raises `UsageError`
-        for an impossible request, `BertprepError` if something cannot be fetched; the same call resumes.
+        OWNER/NAME after "dataset" is a data set that `push` uploaded. `language` and `date` choose a Wikipedia, `from_dump` (a
+        file or address) or `from_files` (a folder) replace it or BookCorpus; `models` are those of "weights" and "vocab". With
+        `dry_run` nothing is written. The same call resumes.
 
             bertprep.download(["vocab"], workdir="data")
         """
@@ -140,7 +136,7 @@ def run(request: Download) -> None:
 
 
 def _kept_listing(wanted: Wanted) -> Listing | None:
-    """Return the listing in a folder if it is still valid; one without checksums is only while its files exist."""
+    """Return the valid listing in a folder; one without checksums needs its files."""
     listing = load_listing(wanted.folder)
     if listing is None:
         return None
@@ -149,7 +145,7 @@ def _kept_listing(wanted: Wanted) -> Listing | None:
 
 
 def _provide(wanted: Wanted, listing: Listing, connections: int, hub: Hub) -> Listing:
-    """Bring one folder into the workspace; returns its listing, which a concurrent run may have written."""
+    """Fetch one folder into the workspace; return its listing, perhaps of a concurrent run."""
     from bertprep.files.lock import locked
     from bertprep.sources.web import fetch_url
 
@@ -182,7 +178,6 @@ def _look_at(wanted: Wanted, listing: Listing) -> Downloaded:
 
 
 def _result_rows(downloads: Sequence[Downloaded]) -> list[tuple[str, ...]]:
-    """Return the table of a finished download, one row per folder."""
     from bertprep.sources.downloads import PARQUET
 
     rows: list[tuple[str, ...]] = [("name", "files", "MB", "folder")]
@@ -193,7 +188,6 @@ def _result_rows(downloads: Sequence[Downloaded]) -> list[tuple[str, ...]]:
 
 
 def _plan_rows(downloads: Sequence[Downloaded]) -> list[tuple[str, ...]]:
-    """Return the table of a dry run, one row per file."""
     rows: list[tuple[str, ...]] = [("name", "file", "MB", "there")]
     for part in downloads:
         for file in part.listing.files:
@@ -207,7 +201,7 @@ def _plan_rows(downloads: Sequence[Downloaded]) -> list[tuple[str, ...]]:
 
 
 def _space_lines(downloads: Sequence[Downloaded]) -> list[str]:
-    """One line per disk: whether it has space for the rest of the download."""
+    """Return a line per disk: whether it has enough space."""
     return [
         f"{megabytes(disk.needed_bytes)} MB still to download, {megabytes(disk.free_bytes)} MB free in {disk.folder}: "
         + ("enough" if disk.enough else "not enough")
@@ -216,7 +210,7 @@ def _space_lines(downloads: Sequence[Downloaded]) -> list[str]:
 
 
 def _next_commands(downloads: Sequence[Downloaded], workdir: Path) -> list[str]:
-    """Return the command to run next: `shard` for text, `create` for a vocabulary, `validate` for records."""
+    """Return the command to run next."""
     from bertprep.sources.downloads import DATASET
 
     names = {part.name for part in downloads}

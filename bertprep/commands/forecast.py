@@ -1,8 +1,7 @@
-"""`bertprep create --dry-run`: the records, disk, time and memory of `create`, forecast from a `create` of a sample.
+"""`bertprep create --dry-run`: records, disk, time and memory, forecast from a `create` of a sample.
 
-At most 64 MB of text from all over the shards are made into records in a temporary folder, on the disk where records will be,
-and scaled by bytes of text; a smaller text is made as a whole. A missing vocabulary, and the shards of the sample corpus, are
-made there too. Nothing is downloaded, and nothing is left behind.
+At most 64 MB from all over the shards are made into records in a temporary folder, on the target disk, and scaled by bytes of
+text. A missing vocabulary, and the sample's shards, are made there too. Nothing is downloaded or left behind.
 """
 
 from __future__ import annotations
@@ -49,10 +48,10 @@ class Shard:
 
 @dataclass(frozen=True)
 class Forecast:
-    """The output and cost of `create` for a text, from a sample of `sample_bytes` of its `text_bytes`.
+    """The output and cost of `create`, from a sample of `sample_bytes` of its `text_bytes`.
 
-    `size_bytes` is by format; `cpu_seconds` is user and system time of all processes together, a vocabulary that has to be
-    trained included. `disks` has the needed and the free space of each file system; a store has none.
+    `size_bytes` is by format; `cpu_seconds` of all processes, training a vocabulary included; `disks` has needed and free
+    space.
     """
 
     text_bytes: int
@@ -162,7 +161,7 @@ def _find_shards(request: Create, folder: Path) -> list[Shard]:
 
 
 def _write_sample(shards: Sequence[Shard], folder: Path, workers: int) -> list[Shard]:
-    """Return shards from all over the text, the first documents of large ones as files in `folder`."""
+    """Return shards from all over the text; of large ones the first documents, in `folder`."""
     if sum(each.size_bytes for each in shards) <= SAMPLE_BYTES:
         return list(shards)
     chosen = shards[:: -(-len(shards) // max(_MIN_PIECES, 2 * workers))]
@@ -182,13 +181,13 @@ def _write_sample(shards: Sequence[Shard], folder: Path, workers: int) -> list[S
 
 
 def _busiest(shards: Sequence[Shard], workers: int) -> float:
-    """Return about how many bytes the busiest worker makes."""
+    """Return about how many bytes the busiest worker processes."""
     sizes = [each.size_bytes for each in shards]
     return max(*sizes, sum(sizes) / workers)
 
 
 def _used() -> tuple[float, float, int]:
-    """Return the time, the CPU time and the peak of the memory of this process and its workers, in seconds and bytes."""
+    """Return time, CPU time and peak memory of this process and its workers, in seconds and bytes."""
     usage = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     cpu_seconds = sum(each.ru_utime + each.ru_stime for each in usage)
     return time.monotonic(), cpu_seconds, max(each.ru_maxrss for each in usage) * _MAXRSS_BYTES

@@ -1,7 +1,6 @@
 """`bertprep inspect`: the examples of a record file, or the documents of a token shard, from one on, or those with a word.
 
-A terminal gets colours and lines of its width; otherwise, or if NO_COLOR is set, the output is plain text, one line per
-example.
+A terminal gets colours and lines of its width; otherwise (or with NO_COLOR) an example is one plain line.
 """
 
 from __future__ import annotations
@@ -54,10 +53,7 @@ REQUEST = Inspect
 
 
 def run(request: Inspect) -> None:
-    """Print examples of a record file, or documents of a token shard, a sentence a line, from one on.
-
-    With `search`, only those that contain these words are printed, and of a document only the sentences that do.
-    """
+    """Print examples, or documents with a sentence a line, from one on; with `search` only those that contain these words."""
     from bertprep.check.show import make_phrase, write_words
 
     if not (file := place(request.file)).exists():
@@ -148,7 +144,7 @@ class _Documents:
         self.about = f"{path}: {counted(self.total, self.noun)}, {sentences}, {len(shard.tokens):,} tokens"
 
     def find(self, phrase: Phrase) -> dict[int, set[int]]:
-        """Return the documents with a sentence that contains the phrase, in order, with the positions of its tokens."""
+        """Return the documents with a sentence that contains the phrase, with the positions of its tokens."""
         import numpy as np
 
         from bertprep.check.show import find_in_text
@@ -166,7 +162,7 @@ class _Documents:
         return found
 
     def show(self, number: int, found: set[int], *, join: bool) -> tuple[str, list[list[Word]]]:
-        """Return a description of a document, and the words of its sentences, or of those in which something was found."""
+        """Return a description of a document, and the words of its (matching) sentences."""
         from bertprep.check.show import sentence_words
 
         shard = self._shard
@@ -181,14 +177,14 @@ class _Documents:
 
 
 def _terminal() -> tuple[int | None, bool]:
-    """(columns of the terminal, None where the output is none; whether to use colours)."""
+    """Return (columns of the terminal or None, whether to use colours)."""
     on_terminal = sys.stdout.isatty()
     colour = on_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     return shutil.get_terminal_size().columns if on_terminal else None, colour
 
 
 def _check_fits(file: RecordFile, vocabulary: Vocabulary) -> None:
-    """Raise if most of the first records cannot have been made with this vocabulary."""
+    """Raise if most of the first records do not fit this vocabulary."""
     import numpy as np
 
     from bertprep.records import MaskedExamples

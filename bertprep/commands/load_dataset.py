@@ -1,8 +1,7 @@
-"""Records as data sets of Hugging Face's `datasets`, which is imported when it is called for.
+"""Records as data sets of Hugging Face's `datasets`.
 
-Arrow folders are what `datasets.load_from_disk` opens: its files are mapped into memory, and nothing is copied. Records of any
-other form are converted once to such a folder in `datasets`' cache, under a name that is the checksum of their names, sizes and
-times of change. It appears there whole or not at all.
+Arrow folders are opened in place. Other records are converted once, atomically, in `datasets`' cache, under a checksum of their
+names, sizes and times of change.
 """
 
 from __future__ import annotations
@@ -30,17 +29,14 @@ _CACHE = "bertprep"
 def load_dataset(
     data: Path | str, split: str | None = None, cache_dir: Path | str | None = None
 ) -> datasets.DatasetDict | datasets.Dataset:
-    """Records of a folder or file of any format as `datasets` has them: its splits, or the one named, or the only one there is.
+    """Return the records of a folder or file of any format as a DatasetDict, or as a Dataset of one split.
 
         dataset = bertprep.load_dataset("data/arrow/.../wikipedia", split="train")
         Trainer(model, train_dataset=dataset).train()
 
-    Arrow folders that bertprep or `save_to_disk` wrote are opened as they are. Others, and those at URLs, are converted first,
-    some 2 microseconds a record, and kept in `cache_dir` (default: `datasets.config.HF_DATASETS_CACHE`), 1.3 kB for each record
-    of 128 tokens. The name there is made of the files' paths, sizes and times of change: what was moved or made again is
-    converted again, and what was kept before stays until you delete the folder "bertprep" there.
-    Splits are called as their folders are. Raises `UsageError` where `datasets` is not installed or there is no such split, and
-    `BertprepError` for records that are damaged or that no columns can hold.
+    Arrow folders are opened in place. Others, and those at URLs, are converted first, some 2 microseconds a record, and kept in
+    `cache_dir` (default: `datasets.config.HF_DATASETS_CACHE`), 1.3 kB for each record of 128 tokens, until you delete the
+    folder "bertprep" there. Raises `UsageError` without `datasets` or such a split, `BertprepError` for corrupt records.
     """
     library = import_datasets()
     path = place(data)
@@ -77,7 +73,7 @@ def _load(folder: Path) -> datasets.DatasetDict | datasets.Dataset:
 
 
 def _convert(path: Path, found: DataSet, cache: Path) -> Path:
-    """Return the folder in the cache that has these records as Arrow; it is made if it is missing."""
+    """Return the folder in the cache with these records as Arrow, made if missing."""
     name = _fingerprint(found)
     kept = cache / name
     with locked(cache, f"{name}.lock", wait=True):
@@ -90,7 +86,7 @@ def _convert(path: Path, found: DataSet, cache: Path) -> Path:
 
 
 def _fingerprint(found: DataSet) -> str:
-    """Return the name of what is made of these records: a checksum of all files that decide it."""
+    """Return a checksum of all files that decide the records."""
     paths = [found.folder / name for name in found.files]
     beside = [found.root.folder / MANIFEST, find_vocabulary(found.folder)]
     paths += [path for path in beside if path and path.is_file()]

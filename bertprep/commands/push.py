@@ -1,7 +1,7 @@
-"""`bertprep push`: a finished folder of records to a dataset repository of the Hub, checked before, whole or not at all.
+"""`bertprep push`: a finished folder of records to a dataset repository of the Hub, checked before, atomically.
 
-What goes up are Parquet files, which `datasets` reads by name: those of the folder, or what `convert` makes of it in the
-workspace. With them go the manifest, vocabulary, tokenizer and a card. A repository that holds anything else is left alone.
+Parquet files, the folder's or converted in the workspace, go up with manifest, vocabulary, tokenizer and a card. A repository
+that holds anything else is left alone.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _SAME = ("corpus", "seq", "task", "name", "version")
 
 @dataclass(frozen=True)
 class Pushed:
-    """The result of `push`: the repository and its address, the commit, the manifest's facts of the record files in it.
+    """The result of `push`: repository, address, commit, the manifest's entries.
 
-    `changed` and `deleted` are the paths that this push changed; both are empty if the repository held all of it.
+    `changed` and `deleted` are the paths that this push changed.
     """
 
     repository: str
@@ -76,13 +76,12 @@ class Push(Where, How):
     )
 
     def push(self) -> Pushed:
-        """Bring the finished records of a folder to the dataset repository OWNER/NAME of the Hub, in one commit.
+        """Upload the finished records of a folder to the dataset repository OWNER/NAME of the Hub, in one commit.
 
-        Records of another format are converted first, into the workspace of `folder`, or else into `workdir`, and so are those
-        at URLs, since files of this machine are sent. `license` is that of the text, where bertprep does not know it. Only
-        files that differ are sent; the same call resumes. Needs a token that may write (HF_TOKEN, or `hf auth login`). Raises
-        `UsageError` for an impossible request, `BertprepError` for records that are unfinished or wrong, for a repository that
-        holds something else, and if the Hub refuses or cannot be reached.
+        Records of another format or at URLs are converted first, into the workspace of `folder` or `workdir`. `license` is the
+        text's, if bertprep does not know it. Only files that differ are sent; the same call resumes. Needs a token (HF_TOKEN,
+        or `hf auth login`). Raises `UsageError` for an impossible request, `BertprepError` for unfinished or wrong records, or
+        a repository that holds something else.
 
             bertprep.push("data/tfrecord/.../sample", "you/sample-bert-128")
         """
@@ -155,7 +154,7 @@ def run(request: Push) -> None:
 
 
 def _earlier(hub: Hub, wanted: HubFiles, private: bool) -> Manifest | None:
-    """Return the manifest of an earlier push; None for an empty repository. Raises where there is anything else."""
+    """Return the manifest of an earlier push; None for an empty repository; raises for anything else."""
     from bertprep.sources.downloads import manifest_in
     from bertprep.sources.hub import page_of
     from bertprep.sources.web import retry
@@ -176,7 +175,7 @@ def _earlier(hub: Hub, wanted: HubFiles, private: bool) -> Manifest | None:
 
 
 def _check_same(page: str, earlier: Manifest | None, manifest: Manifest | None) -> None:
-    """Raise `BertprepError` if the repository holds another data set than the one to be pushed."""
+    """Raise `BertprepError` if the repository holds another data set."""
     if earlier is None or manifest is None:
         return
     there, here = ({key: each.made_with.get(key) for key in _SAME} for each in (earlier, manifest))
@@ -190,7 +189,7 @@ def _check_same(page: str, earlier: Manifest | None, manifest: Manifest | None) 
 
 
 def _as_parquet(data_set: DataSet, workdir: Path, repository: str, workers: int, *, progress: bool) -> DataSet:
-    """Return the data set as Parquet files with a manifest: itself, or what `convert` makes or has made of it."""
+    """Return the data set as Parquet files with a manifest, converted if necessary."""
     from bertprep.commands.convert import convert
     from bertprep.records.data_sets import find_records
     from bertprep.work.manifest import read_manifest
@@ -223,7 +222,7 @@ def _vocabulary_of(data_set: DataSet) -> Path:
 def _contents(
     data_set: DataSet, manifest: Manifest, repository: str, page: str, licence: str | None
 ) -> tuple[dict[str, Path | bytes], str]:
-    """Return the files of the repository, the records first, and its title; `manifest` has the names of the repository."""
+    """Return the files of the repository, records first, and its title."""
     from bertprep.commands.card import PushedSet, card, name_on_hub
     from bertprep.instances import load_vocabulary
     from bertprep.instances.tokenizer_files import tokenizer_files

@@ -1,4 +1,4 @@
-"""What `create` and `tokenize` do: text shards and a vocabulary, found or made beforehand, as tasks of the work loop."""
+"""The job of `create` and `tokenize`: text shards and a vocabulary, found or made beforehand, as tasks of the work loop."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _MUCH_MORE = 1.1  # 77 masks of 512 tokens with --pred 76, as in MLPerf's record
 
 @dataclass(frozen=True)
 class Job:
-    """The tasks of a command, what makes them, and the ledgers of the folders that they go to; `remarks` are for people."""
+    """The tasks of a command, their maker, and the ledgers of the output folders; `remarks` are for people."""
 
     maker: Maker
     ledgers: Mapping[str, Ledger]
@@ -78,7 +78,7 @@ class Job:
 
 
 class Shard(NamedTuple):
-    """A text shard, or the .bin of a token shard; `entry` is that of the manifest of text shards, None of what was given."""
+    """A text shard, or the .bin of a token shard; `entry` is its manifest entry, if any."""
 
     split: str
     number: int
@@ -88,7 +88,7 @@ class Shard(NamedTuple):
 
 @dataclass(frozen=True)
 class Texts:
-    """The text shards of a corpus, or what the user gave as such: text files, or token shards."""
+    """Text shards: a corpus's, or given text files or token shards."""
 
     corpus: str
     shards: Sequence[Shard]
@@ -99,11 +99,10 @@ class Texts:
 
 
 def resolve(request: Create, workers: int) -> Job:
-    """Return the job that a request of `create` describes; missing text shards and a missing vocabulary are made and kept.
+    """Return the job of a request of `create`; missing text shards and a missing vocabulary are made and kept.
 
-    A part needs finished text shards, which many machines can have made no other way. `inputs` may name token shards, and
-    finished ones of the workspace are taken instead of the text they were made of. Unless `lines_are_sentences`, text that is
-    to give pairs must look as if they were.
+    A part needs finished text shards. `inputs` may name token shards, and finished ones of the workspace replace their text.
+    Unless `lines_are_sentences`, text for pairs must have a sentence a line.
     """
     settings, dialect, formats = narrowed(InstanceSettings, request), request.dialect, request.record_formats
     given = find_given_tokens(request.inputs, request.reporter)
@@ -141,7 +140,7 @@ def resolve(request: Create, workers: int) -> Job:
 
 
 def resolve_tokens(request: Tokenize, workers: int) -> Job:
-    """Return the job that a request of `tokenize` describes; both files of a token shard have one ledger."""
+    """Return the job of a request of `tokenize`; both files of a token shard have one ledger."""
     texts = find_texts(request, workers, pairs=True)
     vocabulary = _find_or_train_vocabulary(texts, request, workers)
     maker = TokenMaker(vocabulary=vocabulary, cased=request.cased, checks_text=not texts.is_of_workspace, ensure=texts.ensure)
@@ -157,7 +156,7 @@ def resolve_tokens(request: Tokenize, workers: int) -> Job:
 
 
 def _ledger(kind: str, folder: Path, made_with: dict[str, Any], texts: Texts, vocabulary: Vocabulary) -> Ledger:
-    """Return the ledger of what is made of these texts with a vocabulary and the settings `made_with`."""
+    """Return the ledger of output from these texts, with a vocabulary and the settings `made_with`."""
     return Ledger(
         folder=folder,
         kind=kind,
@@ -182,7 +181,7 @@ def _token_ledger(texts: Texts, vocabulary: Vocabulary, request: Create | Tokeni
 
 
 def _token_name(texts: Texts, shard: Shard, end: str) -> str:
-    """Return the name of one file of a token shard, which in an --output folder is not in one of its split."""
+    """Return the name of one file of a token shard."""
     name = token_shard_name(shard.split, texts.corpus, shard.number, end)
     return f"{shard.split}/{name}" if texts.is_of_workspace else name
 
@@ -193,7 +192,7 @@ def record_names(formats: Sequence[RecordFormat], corpus: str, split: str, numbe
 
 
 def folders_of(output: Path | str | None, formats: Sequence[RecordFormat]) -> dict[RecordFormat, Path]:
-    """Return the folder of each format's records in an --output folder, which must not be one of bertprep 0.2."""
+    """Return the folder of each format in an --output folder, which must not be one of bertprep 0.2."""
     folder = place(output or ".")
     check_begun_by_older(folder)
     if (folder / MANIFEST).exists():
@@ -234,7 +233,7 @@ def find_texts(request: Create | Tokenize, workers: int, *, pairs: bool) -> Text
 
 
 def _ensure_shards(request: Create | Tokenize, corpus: str, workers: int) -> Manifest:
-    """Return the manifest of a corpus's text shards, made first if they are missing; a part cannot make them."""
+    """Return the manifest of a corpus's text shards, made first if missing; a part cannot make them."""
     if not request.part:
         return ensure_shards(request.workspace, corpus, workers, request.reporter)
     if finished := finished_shards(request.workspace, corpus):
@@ -250,7 +249,7 @@ def _given_shards(paths: Sequence[Path]) -> list[Shard]:
 
 
 def _find_or_train_vocabulary(texts: Texts, request: Create | Tokenize, workers: int) -> Vocabulary:
-    """Return the vocabulary that is named, or one trained on the training shards, and kept; for token shards their own."""
+    """Return the named vocabulary, the token shards' own, or one trained on the training shards."""
     named = None if request.vocab is None else find_vocabulary(request.workspace, request.vocab)
     if texts.tokens:
         return load_vocabulary_of(texts.tokens, named)
@@ -268,7 +267,7 @@ def padding_remark(vocabulary: Vocabulary) -> Iterator[str]:
 
 
 def mask_remark(settings: InstanceSettings) -> Iterator[str]:
-    """Yield a line where --pred leaves a full sequence with far fewer masks than --masked-lm-prob, as Google's script does."""
+    """Yield a line if --pred leaves far fewer masks than --masked-lm-prob implies."""
     wanted = round(settings.seq * settings.masked_lm_prob)
     if wanted > _MUCH_MORE * settings.pred:
         yield (
@@ -278,7 +277,7 @@ def mask_remark(settings: InstanceSettings) -> Iterator[str]:
 
 
 def find_given_tokens(inputs: Sequence[Path | str], reporter: Reporter) -> DataSet | None:
-    """Return the token shards that --input names, by a folder or by their files; None where it names no such."""
+    """Return the token shards that --input names; None if it names none."""
     paths = [place(path) for path in inputs]
     is_folder = bool(paths) and paths[0].is_dir()  # not of each: it may be a request to a store
     if any(each.suffix in (".bin", ".idx") for each in paths) or (
@@ -294,7 +293,7 @@ def find_given_tokens(inputs: Sequence[Path | str], reporter: Reporter) -> DataS
 
 
 def _given_tokens(tokens: DataSet, request: Create) -> Texts:
-    """Return given token shards as shards: those of the training split, or of the one that was named."""
+    """Return given token shards: the training split, or the named one."""
     corpus = name_corpus(GIVEN if request.corpus is None else request.corpus, request.workspace)
     cased = tokens.manifest.made_with["cased"] if tokens.manifest else request.cased
     if cased != request.cased:
@@ -305,7 +304,7 @@ def _given_tokens(tokens: DataSet, request: Create) -> Texts:
 
 
 def _kept_tokens(texts: Texts, vocabulary: Vocabulary, request: Create) -> dict[Path, TokenShard]:
-    """Return the token shards of each text shard: those that were given, or finished ones of the workspace."""
+    """Return the token shards of each text shard: given ones, or finished ones of the workspace."""
     if texts.tokens:
         folder, listed = texts.tokens.folder, texts.tokens.manifest
         return {each.path: TokenShard.of(folder, each.path.relative_to(folder).as_posix(), listed) for each in texts.shards}

@@ -1,8 +1,7 @@
-"""What several requests have in common, in groups: where things are, and how the work is done.
+"""Groups of fields that requests share: where things are, and how the work is done.
 
-A request is a frozen dataclass with all that a user can ask of a command, from a shell or from Python: each field is written
-once, with its type, default, range and help. `add_options` makes options of it, `function_of` a function, and settings classes
-among its bases what a manifest records.
+A request is a frozen dataclass of all options of a command, from a shell or from Python. `add_options` makes options of it,
+`function_of` a function, and settings classes among its bases the manifest's settings.
 """
 
 from __future__ import annotations
@@ -132,7 +131,7 @@ class OnExecutor(How):
     )
 
     def start_workers(self, *, shared: Path | None = None, read: Sequence[Path] = ()) -> int:
-        """Return how many workers there are; of a cluster, whose nodes must share the folder and have what is read."""
+        """Return the workers; nodes of a cluster must share the folder and see the inputs."""
         if self.executor == LOCAL:
             return self.workers or default_workers()
         from bertprep.ray_pool import choose_workers
@@ -207,7 +206,7 @@ class InFormats(Dialect):
 
 
 def function_of(request: Callable[P, AnyRequest], method: Callable[[AnyRequest], Result]) -> Callable[P, Result]:
-    """Return the function whose keywords are the fields of a request, and which does what its method does."""
+    """Return a function whose keywords are the fields of a request, and which calls its method."""
     known = [*inspect.signature(request).parameters]
 
     def ask(*arguments: P.args, **keywords: P.kwargs) -> Result:
@@ -223,10 +222,9 @@ def function_of(request: Callable[P, AnyRequest], method: Callable[[AnyRequest],
 
 
 def check_target(option: str, path: Path | None, suffix: str) -> None:
-    """Raise `UsageError` if `path` cannot be written, or exists and is not a file that such a command wrote.
+    """Raise `UsageError` if `path` cannot be written, or is another file than such a command writes.
 
-    An existing file is overwritten only if its name ends in `suffix` and is not one of bertprep's own; so a forgotten option
-    value never turns a record file into a report.
+    An existing file is overwritten only if its name ends in `suffix` and is not one of bertprep's own.
     """
     if path is None:
         return

@@ -48,10 +48,9 @@ class Shard(ShardSettings, OfCorpus, OfDocuments, InParts):
         """Make the text shards of `corpus` from `inputs` or `dataset`, else from downloads, else from the sample corpus.
 
         `inputs` are files, folders and URLs of text, JSON Lines, Parquet or Wikimedia dumps (`sources.inputs`), `field` the key
-        or column that holds their text; with `one_document` each text file is one. Instead of them `dataset` is a data set's
-        name on the Hub (OWNER/NAME or OWNER/NAME:CONFIG), a folder that `save_to_disk` wrote, or a data set in memory, and
-        `split` which of its splits is read, by default train. Existing files are kept if their size is right. With `part`, such
-        as "3/400", only that part of the shards is made, and the manifest by the part that finds all there (docs/cluster.md).
+        or column of their text; with `one_document` each text file is one. `dataset` is OWNER/NAME or OWNER/NAME:CONFIG on the
+        Hub, a `save_to_disk` folder, or a data set in memory, and `split` one of its splits (default train). Finished files are
+        kept. With `part`, such as "3/400", only that part of the shards is made (docs/cluster.md).
 
         Raises `UsageError` for a request that cannot be met, `BertprepError` for incomplete data.
         """
@@ -101,7 +100,7 @@ def find_given(request: Shard | Tokenize) -> Sequence[Source]:
 
 
 def _find_text(request: Shard, corpus: str) -> Sequence[Source]:
-    """Return the text that becomes the shards of a corpus of which none was given: the sample, or downloads."""
+    """Return the text of a corpus: the given one, the sample, or downloads."""
     from bertprep.sources.documents import TEXT, Source
 
     if corpus == SAMPLE:
@@ -121,7 +120,7 @@ def missing_shards(workspace: Workspace, corpus: str) -> UsageError:
 
 
 def _fetch(location: str, request: Shard | Tokenize) -> Fetched | None:
-    """Return the files at an http(s) or hf:// address, in the workspace; None for a path or another URL."""
+    """Return the files at an http(s) or hf:// address, in the workspace; None for other locations."""
     from bertprep.sources.readers import is_web
 
     if is_web(location):
@@ -137,7 +136,7 @@ def _fetch(location: str, request: Shard | Tokenize) -> Fetched | None:
 
 
 def _find_data_set(request: Shard | Tokenize) -> list[Source]:
-    """Return the text of a data set: of one in memory, in a folder, or if that does not exist, on the Hub."""
+    """Return the text of a data set in memory, in a folder, or else on the Hub."""
     from bertprep.sources.inputs import find_saved, from_memory, source_at
 
     dataset, split, field = request.dataset, request.split, request.field
@@ -154,7 +153,7 @@ def _find_data_set(request: Shard | Tokenize) -> list[Source]:
 
 
 def choose_corpus(workspace: Workspace, asked: str | None, reporter: Reporter) -> str:
-    """Return the name of the requested corpus, or of the only one that exists, which is then reported."""
+    """Return the requested corpus, or the only existing one, which is then reported."""
     if asked is not None:
         return name_corpus(asked, workspace)
     corpus = name_made_corpus(workspace)
@@ -164,9 +163,8 @@ def choose_corpus(workspace: Workspace, asked: str | None, reporter: Reporter) -
 
 
 def ensure_shards(workspace: Workspace, corpus: str, workers: int, reporter: Reporter) -> Manifest:
-    """Return the manifest of a corpus's text shards; missing ones of the sample and of downloads are made first.
-
-    Where only some are missing, they are made with the settings of the others.
+    """Return the manifest of a corpus's text shards; missing ones of the sample and of downloads are made, with the others'
+    settings.
     """
     if finished := finished_shards(workspace, corpus):
         return finished
@@ -228,10 +226,10 @@ def check_text_files(inputs: Sequence[Path | str]) -> list[Path]:
 
 
 def check_lines_are_sentences(paths: Sequence[Path]) -> None:
-    """Raise `BertprepError` if most lines of text files hold several sentences, or most documents have one line only.
+    """Raise `BertprepError` if most lines of text files hold several sentences, or most documents have one line.
 
-    Of such running text nearly all next sentences would be random. The first 64 KiB of the first files are judged, but for
-    text shards that a manifest lists.
+    Nearly all next sentences would be random. The first 64 KiB of the first files are judged, except for text shards of a
+    manifest.
     """
     from bertprep.text.sentences import split_paragraph
 
@@ -263,7 +261,7 @@ def check_lines_are_sentences(paths: Sequence[Path]) -> None:
 
 
 def _is_listed(path: Path) -> bool:
-    """Return whether a manifest lists a file as a text shard: that of its folder, or of the folder of its split."""
+    """Return whether a manifest lists a file as a text shard."""
     for folder in (path.parent, path.parent.parent):
         with contextlib.suppress(BertprepError):  # what is not a manifest lists nothing
             found = read_manifest(folder)

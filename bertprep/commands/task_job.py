@@ -1,7 +1,6 @@
-"""What `task` does: the files of a task with their splits and the vocabulary, as tasks of the work loop.
+"""The job of `task`: the files of a task with their splits and the vocabulary, as tasks of the work loop.
 
-The files are what `bertprep download` brought, or the user's own, whose names tell the splits. Nothing is trained on them: the
-vocabulary is that of the model which is to be fine-tuned.
+The vocabulary is that of the model to be fine-tuned.
 """
 
 from __future__ import annotations
@@ -116,7 +115,7 @@ def resolve_task(request: Squad | Glue) -> Job:
 def _squad_features(
     workspace: Workspace, version: str, inputs: Sequence[Path | str], vocabulary: Vocabulary, settings: SquadSettings
 ) -> tuple[dict[str, SquadFeatures], dict[str, Any], dict[str, Path]]:
-    """Return the windows of SQuAD's files, their settings in the manifest, and their paths."""
+    """Return the windows of SQuAD's files, their settings for the manifest, and their paths."""
     folder = workspace.download("squad") / f"v{version}"
     files = _files_of(SQUAD, inputs, [folder / f"{name}-v{version}.json" for name in ("train", "dev")])
     for split, path in files.items():
@@ -152,7 +151,7 @@ def _glue_source(
     vocabulary: Vocabulary,
     settings: GlueSettings,
 ) -> tuple[TaskSource, dict[str, Any], dict[str, Path]]:
-    """Return the files of a task of GLUE or of the user's own, their settings in the manifest, and their paths."""
+    """Return the files of a labelled task, their settings for the manifest, and their paths."""
     try:
         task = find_task(name)
     except UsageError:
@@ -187,7 +186,7 @@ def _describe(split: str, size_bytes: int, sha256: str) -> dict[str, Any]:
 
 
 def _files_of(task: str, inputs: Sequence[Path | str], downloaded: Sequence[Path]) -> dict[str, Path]:
-    """Return the files of a task by split, training first: those of `--input`, or else those that were downloaded."""
+    """Return the files of a task by split, training first."""
     if not inputs:
         for path in downloaded:
             if not path.is_file():
@@ -205,7 +204,7 @@ def _files_of(task: str, inputs: Sequence[Path | str], downloaded: Sequence[Path
 
 
 def _expanded(task: str, inputs: Sequence[Path | str], published: Container[str]) -> list[Path]:
-    """Return the files that are named, and those of folders that can be the task's: of a split the one as it was published.
+    """Return the named files, and the task's in folders, of a split the published one.
 
     GLUE's original folders have other files too: `dev_ids.tsv` next to `dev.tsv`.
     """

@@ -54,12 +54,8 @@ class Tokenize(OfText, OfDocuments, InParts):
     def tokenize(self) -> Created:
         """Make token shards, two files for each text shard, in the layout of Megatron's indexed data sets (docs/formats.md).
 
-        Text, vocabulary and the other arguments are those of `create`, which takes these tokens instead of the text as long as
-        that is the same: with `inputs` and `output` each text file becomes a token shard in `output`, otherwise the text shards
-        of `corpus` in `workdir` do, both splits. The one entry of `folders` and of `manifests` is "tokens".
-
-        With `tokenizer`, a tokenizer.json or a model of the Hub, a document is a sequence, `inputs` or a `dataset` are whatever
-        `shard` takes, and `workers` is the number of threads.
+        The arguments are those of `create`, which uses these tokens as long as the text is the same. `folders` and `manifests`
+        have the one entry "tokens".
 
         Raises `UsageError` for a request that cannot be met, `BertprepError` for invalid text or vocabulary, a failing machine,
         or an output folder made with other settings.

@@ -1,8 +1,4 @@
-"""`bertprep validate`: checks every file, every record and the statistics of each data set under some paths.
-
-The checks are in `bertprep.check`; docs/validation.md explains each finding and how it is judged. One bad file or record never
-stops the others.
-"""
+"""`bertprep validate`: checks every file, every record and the statistics of data sets; docs/validation.md has the findings."""
 
 from __future__ import annotations
 
@@ -51,11 +47,9 @@ class Validate(WithVocabulary, OnExecutor):
     def validate(self) -> list[Outcome]:
         """Check all data sets under `paths`: workspaces, folders of records, or record files.
 
-        `vocab` is used instead of the vocab.txt next to the records, `masked_lm_prob` for records without a manifest. With
-        `sample`, only that many records of each file are read, and checks that need all of them are skipped. The outcomes hold
-        all findings, also those about unreadable files. With `remove_damaged` listed files of another size or checksum are
-        removed afterwards, so that the command that made them makes them again. Raises `UsageError` if a path holds no data,
-        and `BertprepError` if `vocab` is not a vocabulary.
+        `vocab` replaces the vocab.txt next to the records, `masked_lm_prob` is for records without a manifest. With `sample`,
+        only that many records of each file are read, and checks that need all are skipped. With `remove_damaged` files of
+        another size or checksum than listed are removed afterwards. Raises `UsageError` if a path holds no data.
 
             errors = sum(outcome.errors for outcome in bertprep.validate(["data"]))
         """
@@ -96,7 +90,7 @@ validate = function_of(Validate, Validate.validate)
 
 
 def run(request: ValidateAndShow) -> None:
-    """Print the findings, errors first, and a table of what was checked; with --json also write all of it to a file."""
+    """Print the findings, errors first, and a table; with --json also write all of it to a file."""
     vocab, to_json, to_html = (None if each is None else place(each) for each in (request.vocab, request.json, request.html))
     check_target("--json", to_json, ".json")
     check_target("--html", to_html, ".html")
@@ -124,7 +118,7 @@ def run(request: ValidateAndShow) -> None:
 
 
 def _remove_damaged(outcome: Outcome) -> int:
-    """Remove files that differ from their entries in the manifest, nothing through a link; return how many."""
+    """Remove files that differ from their manifest entries, nothing through a link; return how many."""
     removed = 0
     listed = outcome.manifest.files if outcome.manifest else {}
     for finding in outcome.findings:
@@ -143,7 +137,7 @@ def _remove_damaged(outcome: Outcome) -> int:
 
 
 def _compare_texts(outcomes: Sequence[Outcome]) -> None:
-    """Add findings about records and token shards whose text was not that of the text shards of which they are."""
+    """Add findings about records and token shards of another text than their text shards."""
     from bertprep.check.outcome import Finding
     from bertprep.commands.record_job import digest_of_shards
 
@@ -161,7 +155,7 @@ def _compare_texts(outcomes: Sequence[Outcome]) -> None:
 
 
 def _finding_lines(outcomes: Sequence[Outcome]) -> list[str]:
-    """Return the findings of all data sets, errors first, each with the folder of its file."""
+    """Return the findings of all data sets, errors first."""
     from bertprep.check.outcome import ERROR, SHOWN_OF_A_CODE
 
     found: dict[tuple[str, Path, str], list[str]] = {}
@@ -178,7 +172,7 @@ def _finding_lines(outcomes: Sequence[Outcome]) -> list[str]:
 
 
 def _table_rows(outcomes: Sequence[Outcome], names: Sequence[str]) -> list[tuple[str, ...]]:
-    """Return a row for each split; the first row of a data set has its findings."""
+    """Return a row for each split; the first one of a data set has its findings."""
     from bertprep.check.outcome import SPLIT_HEADER
 
     rows: list[tuple[str, ...]] = [("data set", *SPLIT_HEADER, "errors", "warnings")]
@@ -191,7 +185,7 @@ def _table_rows(outcomes: Sequence[Outcome], names: Sequence[str]) -> list[tuple
 
 
 def _name_outcomes(outcomes: Sequence[Outcome]) -> list[str]:
-    """Return a short name for each data set, numbered if several would be equal."""
+    """Return a short unique name for each data set."""
     sizes = [f" {of.seq}/{of.pred}" if of.pred else f" {of.seq or ''}".rstrip() for of in outcomes]
     plain = [f"{of.folder.absolute().name}, {of.kind}{size}" for of, size in zip(outcomes, sizes, strict=True)]
     return [name if plain.count(name) == 1 else f"{name} ({plain[:at].count(name) + 1})" for at, name in enumerate(plain)]
@@ -219,7 +213,7 @@ def write_json(outcomes: Sequence[Outcome], path: Path) -> None:
 
 
 def _counts_as_json(counts: RecordCounts) -> dict[str, Any]:
-    """Return the counts of a split; a share with the interval that misses the true one once in a million times."""
+    """Return the counts of a split, fractions with their intervals."""
     import numpy as np
 
     from bertprep.check.statistics import SHOWN, fraction_interval

@@ -61,10 +61,7 @@ class Vocab(OfCorpus, OnExecutor):
         return path
 
     def find_or_train(self, corpus: str, training: Mapping[Path, Entry | None], workers: int) -> Path:
-        """Return the vocabulary in the workspace that was trained on these text shards, each with its manifest entry.
-
-        It is trained first if there is none. Several runs may do so at once, and write the same file.
-        """
+        """Return the workspace's vocabulary of these text shards, trained first if missing."""
         from bertprep.records.make import check_text, identify_text
 
         identities = {path: identify_text(path) for path in training}
@@ -98,7 +95,7 @@ def run(request: Vocab) -> None:
 
 
 def find_vocabulary(workspace: Workspace, given: Path | str | None, default: str = DEFAULT_MODEL) -> Path:
-    """Return the file `given`, or the downloaded vocabulary of the model of that name, by default of `default`."""
+    """Return the file `given`, or the downloaded vocabulary of that model, by default of `default`."""
     vocab = default if given is None else given
     if (path := place(vocab)).exists():
         return path

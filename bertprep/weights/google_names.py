@@ -31,7 +31,7 @@ _MAX_NAMED = 3
 
 
 class WeightFile(NamedTuple):
-    """An open file of weights: shapes by name, a function that reads a variable, and one that gives the file's own name."""
+    """An open file of weights: shapes by name, and functions for a variable and for the file's own name."""
 
     shapes: Shapes
     read: Callable[[str], NDArray[np.float32]]
@@ -39,16 +39,16 @@ class WeightFile(NamedTuple):
 
 
 def variable_shapes(config: Mapping[str, Any], *, next_sentence: bool = True) -> dict[str, tuple[int, ...]]:
-    """Name and shape of every variable of a BERT for pretraining with the sizes of a `bert_config.json`, in a fixed order.
+    """Return name and shape of every variable of a BERT for pretraining, in a fixed order.
 
-    Without `next_sentence` there is neither its head nor the pooler, which nothing else uses.
+    Without `next_sentence` there is neither its head nor the pooler.
     """
     shapes = {**body_shapes(config), **dict(_pretraining_heads(config))}
     return {name: shape for name, shape in shapes.items() if next_sentence or not name.startswith(NEXT_SENTENCE)}
 
 
 def body_shapes(config: Mapping[str, Any], *, pooler: bool = True) -> dict[str, tuple[int, ...]]:
-    """The same of what all heads are put on: embeddings, layers and, where they use it, the pooler."""
+    """Return those of embeddings, layers and, if used, the pooler."""
     hidden = config["hidden_size"]
     of_pooler = dict(_dense("bert/pooler/dense", hidden, hidden)) if pooler else {}
     return {**dict(_encoder(config)), **of_pooler}
@@ -108,9 +108,8 @@ def check_variables(
 ) -> None:
     """Raise unless a file has exactly the variables of a model, with their shapes.
 
-    Names below a variable (`.../kernel/adam_m`) belong to an optimizer, and names outside `bert/` and `cls/`, such as
-    `global_step`, to no model; both are allowed. `called` gives the file's own name of a variable, `advice` what to do where
-    some are missing.
+    Optimizers' names (`.../kernel/adam_m`) and names outside `bert/` and `cls/` are allowed. `called` gives the file's own name
+    of a variable, `advice` what to do about missing ones.
     """
     _check_vocabulary(file, found.get(WORD_EMBEDDINGS, ()), expected[WORD_EMBEDDINGS])
     missing = [called(name) for name in expected if name not in found]

@@ -80,9 +80,8 @@ def open_weights(path: Path, names: Collection[str]) -> Iterator[WeightFile]:
 
 
 def read_weights(path: Path, shapes: Shapes, *, heads: bool = True) -> dict[str, NDArray[np.float32]]:
-    """Read the variables of these shapes from a `model.safetensors`, by Google's names.
-
-    Raises `BertprepError` if the file is not of this model; without `heads`, the heads' variables may be missing.
+    """Read the variables of these shapes from a `model.safetensors`, by Google's names; without `heads`, heads may be
+    missing.
     """
     with open_weights(path, shapes) as file:
         expected = {

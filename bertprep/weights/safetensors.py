@@ -1,7 +1,6 @@
 """Safetensors files: floating-point arrays by name, as float32.
 
-Files are read by the package safetensors and written here: atomically and to stores too, in float32, sorted by name, one array
-at a time, where the package's own `save` takes the memory of the file twice more.
+Read by the package safetensors; written here: atomically, to stores too, sorted by name, one array at a time.
 
     8 bytes   length of the header, little-endian
     header    JSON: {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, ..., "__metadata__": {...}}
@@ -46,7 +45,7 @@ def _opened(path: Path) -> Iterator[Any]:
 
 @contextmanager
 def open_safetensors(path: Path) -> Iterator[WeightFile]:
-    """Open the floating-point arrays of a file, each of which is read when asked for; others, such as indices, are skipped."""
+    """Open the floating-point arrays of a file, each read on access; others are skipped."""
     with _opened(path) as file:
         slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
         shapes = {name: tuple(each.get_shape()) for name, each in slices.items() if each.get_dtype() in _FLOATING}
@@ -60,7 +59,7 @@ def read_safetensors(path: Path) -> dict[str, NDArray[np.float32]]:
 
 
 def read_metadata(path: Path) -> dict[str, str]:
-    """Read the metadata of a file; most have none. Of an object no more than the header is fetched."""
+    """Read the metadata of a file; of an object only the header is fetched."""
     try:
         with reading(path):
             (size,) = struct.unpack("<Q", _read_head(path, 8))

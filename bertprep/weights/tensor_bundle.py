@@ -39,9 +39,9 @@ def find_prefix(path: Path) -> Path | None:
 
 
 def newest_bundle(folder: Path, released: str) -> Path | None:
-    """Return the prefix of the highest step in a folder, in TensorFlow's form model.ckpt-300.
+    """Return the prefix of the highest step in a folder, in the form model.ckpt-300.
 
-    If none has a step, the one named `released`, or the only one; raises `UsageError` if there are several.
+    Without steps, the one named `released`, or the only one; raises `UsageError` for several.
     """
     prefixes = [index.with_name(index.name.removesuffix(INDEX_SUFFIX)) for index in folder.glob(f"*{INDEX_SUFFIX}")]
     steps = {int(match[1]): prefix for prefix in prefixes if (match := re.search(r"-(\d+)$", prefix.name))}
@@ -73,7 +73,7 @@ def _tensorflow(prefix: Path) -> Any:
 
 @contextmanager
 def open_bundle(prefix: Path) -> Iterator[WeightFile]:
-    """Open the floating-point variables of a checkpoint, of which each is read when asked for; raises `BertprepError`."""
+    """Open the floating-point variables of a checkpoint, each read on access."""
     tf = _tensorflow(prefix)
     with _local_bundle(prefix) as local:
         with _explained(tf, prefix):
@@ -99,7 +99,7 @@ def _explained(tf: Any, prefix: Path) -> Iterator[None]:
 
 @contextmanager
 def _local_bundle(prefix: Path) -> Iterator[Path]:
-    """Yield the prefix of a checkpoint on a disk; that of a URL is copied to a temporary folder."""
+    """Yield the prefix of a checkpoint on a disk; that of a URL is copied first."""
     if not is_object(prefix):
         yield prefix
         return
@@ -110,10 +110,7 @@ def _local_bundle(prefix: Path) -> Iterator[Path]:
 
 
 def write_bundle(prefix: Path, variables: Mapping[str, NDArray[np.float32]]) -> None:
-    """Write variables by name as PREFIX.index and its one data file.
-
-    An old index is removed first and the new one written last, so a killed run leaves none rather than a wrong one.
-    """
+    """Write variables as PREFIX.index and one data file, the index last, so a killed run leaves none."""
     tf = _tensorflow(prefix)
     names = sorted(variables)
     try:
