@@ -17,7 +17,7 @@ import bertprep
 from bertprep import records
 from bertprep.check.data_set import find_gaps
 from bertprep.check.outcome import Finding
-from bertprep.check.records import RecordChecker, RecordRules
+from bertprep.check.records import RecordChecker
 from bertprep.cli import main
 from bertprep.commands.create import create
 from bertprep.config import Dialect, InstanceSettings
@@ -57,26 +57,6 @@ def examples(made: Path) -> PretrainingExamples:
 def codes(*paths: Path, **options: object) -> list[str]:
     outcomes = bertprep.validate(paths, workers=1, **options)  # type: ignore[arg-type]
     return sorted({finding.code for outcome in outcomes for finding in outcome.findings})
-
-
-def test_random_replacements_may_be_any_token() -> None:
-    """[SEP] and [PAD] are shown at predictions here, and [UNK] is a label: all is right."""
-    rules = RecordRules(seq=12, pred=3, tokens=2937, cls=2, sep=3, mask=4, masked_lm_prob=0.3)
-    examples = PretrainingExamples.empty(1, seq=12, pred=3)
-    examples.input_ids[0] = [2, 3, 9, 0, 3, 8, 1, 3, 0, 0, 0, 0]
-    examples.input_mask[0] = [1] * 8 + [0] * 4
-    examples.segment_ids[0] = [0] * 5 + [1] * 3 + [0] * 4
-    examples.masked_lm_positions[0] = [1, 3, 0]
-    examples.masked_lm_ids[0] = [1, 7, 0]
-    examples.masked_lm_weights[0] = [1, 1, 0]
-    examples.next_sentence_labels[0] = 1
-    checker = RecordChecker(rules)
-    checker.check(examples, np.arange(1))
-    assert checker.findings("x") == []
-    assert checker.counts.shown.tolist() == [0, 0, 2]
-    assert checker.counts.tokens[[1, 7, 8, 9]].tolist() == [2, 1, 1, 1]
-    assert checker.counts.tokens.sum() == 5
-    assert checker.counts.expected_positions.round(3).tolist() == [0, 0.4, 0.4, 0.4, 0, 0.4, 0.4] + [0] * 5
 
 
 def test_clean_data_has_no_findings(made: Path) -> None:

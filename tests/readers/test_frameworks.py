@@ -1,6 +1,5 @@
 """TensorFlow, OneFlow and PyTorch find in our records of all kinds the values that we find, and we in theirs.
 
-
 How whole programs of the field open our folders is in test_trainers_read.py.
 """
 
