@@ -59,13 +59,6 @@ def test_an_answer_is_in_its_context_and_the_only_one_of_its_kind(speeches: list
         assert len({other.kind for other in found}) > 1  # so that an answer of another kind can be mistaken for it
 
 
-def test_centuries_are_balanced_and_their_sentences_name_no_number(speeches: list[list[str]]) -> None:
-    rows = sample_tasks.make_glue_shaped(speeches, sentences=300)
-    assert [label for _, label in rows].count("since_1900") == [label for _, label in rows].count("before_1900") == 150
-    assert not any(character.isdigit() for sentence, _ in rows for character in sentence)
-    assert len({sentence for sentence, _ in rows}) == 300
-
-
 def test_files_are_the_same_every_time_and_of_separate_splits(speeches: list[list[str]], tmp_path: Path) -> None:
     for split, documents in (("training", speeches[:15]), ("test", speeches[15:])):
         (tmp_path / split).mkdir()

@@ -5,7 +5,6 @@ The real text and checkpoint are not here, so what is compared with the publishe
 
 import argparse
 import hashlib
-import math
 import os
 import random
 import re
@@ -24,7 +23,6 @@ from bertprep.instances import load_vocabulary
 from bertprep.options import read_options
 from bertprep.terminal import printable
 from examples import mlperf
-from tests.corpora import sums
 from tests.golden import GOLDEN
 from tests.trainer.test_data import opened
 from tests.weights.tensorflow_checkpoints import save
@@ -103,31 +101,10 @@ def test_records_are_made_compared_and_linked_for_trainers(made: Any) -> None:
     assert sorted(path.name for path in (out / "mlperf" / "training").iterdir() if not path.name.startswith(".")) == list(PARTS)
 
 
-def test_again_makes_nothing_again_and_some_parts_have_their_own_folder(made: Any, text: Path) -> None:
-    out, first = made
-    before = sums(out)
-    again = run(text, "--vocab", VOCABULARY, "--out", out, "--data-only")
-    assert again.stdout == first.stdout
-    assert sums(out) == before
-    assert run(text, "--vocab", VOCABULARY, "--out", out, "--data-only", "--parts", "2,0").returncode == 1
-    folder = out / "mlperf" / "training"
-    assert sorted(path.name for path in folder.iterdir()) == [PARTS[0], PARTS[2]]
-    for name in (PARTS[0], PARTS[2]):
-        assert "some_parts" in (folder / name).resolve().parts
-        whole = out / "parts" / "tfrecord" / "training" / f"mlperf_training_{int(name[5:10]):05d}.tfrecord"
-        assert (folder / name).read_bytes() == whole.read_bytes()
-
-
 def test_mlperfs_own_scripts_leave_the_same_records(golden_corpus: Path, tmp_path: Path) -> None:
     """Sizes and sha256 of all values that create_pretraining_data.py and pick_eval_samples.py leave (aa344c7f)."""
-    bertprep.create(
-        **vars(mlperf.SETTINGS),
-        formats="tfrecord",
-        vocab=VOCABULARY,
-        inputs=[golden_corpus],
-        output=tmp_path / "all",
-        workers=1,
-    )
+    asked = {"inputs": [golden_corpus], "output": tmp_path / "all", "vocab": VOCABULARY, "formats": "tfrecord", "workers": 1}
+    bertprep.create(**vars(mlperf.SETTINGS), **asked)
     bertprep.convert(tmp_path / "all", tmp_path / "picked", to="tfrecord", pick=1160, workers=1)
     for name, records, size, sha256 in (
         ("all", 3323, 8_068_900, "4540c4ce4678b5cde0be42584591058f666313ee0822fb45d4a248de9758cec8"),
@@ -152,12 +129,6 @@ def test_published_sizes_are_equal_and_others_are_not(tmp_path: Path) -> None:
     os.truncate(paths["part-00007-of-00500"], 784_437_059)
     assert [row.what for row in mlperf.compare_records(paths) if not row.is_equal] == ["bytes of all 500 parts"]
     assert [row.is_equal for row in mlperf.compare_records({"eval_10k": paths["eval_10k"]})] == [None, True, None, None, None]
-
-
-def test_the_large_model_has_the_published_size_of_the_checkpoint() -> None:
-    """4,034,713,312 bytes: each variable and LAMB's two moments of it in float32, global_step, and two powers of betas."""
-    parameters = sum(math.prod(shape) for shape in Pretraining().variable_shapes(ModelConfig.preset("large")).values())
-    assert 3 * 4 * parameters + 8 + 2 * 4 == 4_034_713_312
 
 
 def test_the_training_command_has_mlperfs_settings(made: Any, capsys: pytest.CaptureFixture[str]) -> None:
@@ -219,21 +190,18 @@ def test_the_first_evaluation_that_reaches_the_target_counts() -> None:
 def test_mistakes_are_one_line(
     text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "gaps").mkdir()
-    (tmp_path / "gaps" / "part-00001-of-00003").write_text("A sentence.\n")
     training = ["--vocab", VOCABULARY, "--out", tmp_path / "out"]
-    data = [*training, "--data-only"]
-    for arguments, status, message in (
-        ([tmp_path / "absent", *data], 2, f"{tmp_path}/absent: is not a folder; name that of part-00000-of-00500 and eval.txt"),
-        ([tmp_path / "gaps", *data], 2, f"{tmp_path}/gaps/part-00000-of-00003: does not exist; expected are part-00000"),
-        ([text, *data, "--parts", "0,3"], 2, "--parts 0,3: must be numbers of parts from 0 to 2, such as 0,2"),
-        ([text, *training], 2, "--checkpoint: is missing; name MLPerf's model.ckpt-28252, or give --data-only"),
-        ([text, *training, "--checkpoint", tmp_path / "x"], 2, f"{tmp_path}/x: does not exist; name"),
-        ([text, *training, "--checkpoint", "x", "--devices", "3"], 2, "--devices 3, --batch-size 16: must divide the 256"),
-    ):  # fmt: skip
+    for arguments, message in (
+        (
+            [tmp_path / "absent", *training, "--data-only"],
+            f"{tmp_path}/absent: is not a folder; name that of part-00000-of",
+        ),
+        ([text, *training, "--data-only", "--parts", "0,3"], "--parts 0,3: must be numbers of parts from 0 to 2, such as 0,2"),
+        ([text, *training], "--checkpoint: is missing; name MLPerf's model.ckpt-28252, or give --data-only"),
+        ([text, *training, "--checkpoint", "x", "--devices", "3"], "--devices 3, --batch-size 16: must divide the 256"),
+    ):
         monkeypatch.setattr(sys, "argv", [str(SCRIPT), *map(str, arguments)])
         with pytest.raises(SystemExit) as ended:
             sys.exit(mlperf.main())
-        shown = capsys.readouterr()
-        assert (ended.value.code, shown.out) == (status, ""), shown.err
-        assert shown.err.splitlines()[-1].startswith(f"mlperf: error: {printable(message)}")
+        assert ended.value.code == 2
+        assert capsys.readouterr().err.splitlines()[-1].startswith(f"mlperf: error: {printable(message)}")

@@ -52,10 +52,6 @@ def test_every_task_is_done_once(workers: int) -> None:
     assert sorted(pool.run(square, TASKS, workers=workers)) == [(f"shard {n}", n * n) for n in range(8)]
 
 
-def test_no_task_is_no_work() -> None:
-    assert list(pool.run(square, [], workers=2)) == []
-
-
 @pytest.mark.parametrize(
     ("function", "message"),
     [
@@ -69,9 +65,7 @@ def test_a_failed_task_fails_the_run(function: object, message: str) -> None:
         list(pool.run(function, TASKS, workers=2))  # type: ignore[arg-type]
 
 
-ERRORS: dict[type[BertprepError], BertprepError] = {
-    BadRecordError: BadRecordError("is bad", number=3, row=4),
-}
+ERRORS: dict[type[BertprepError], BertprepError] = {BadRecordError: BadRecordError("is bad", number=3, row=4)}
 """Those whose constructors take more than a text."""
 
 

@@ -34,11 +34,6 @@ def test_help_prints_the_header_and_an_unknown_option_is_one_line(script: str) -
     assert failed.stderr.startswith(f"{script}: error: --halp: unknown ")
 
 
-@pytest.mark.parametrize("arguments", [["--suite", "none"], ["--python", "2.7"]])
-def test_unknown_suites_and_pythons_are_refused(arguments: list[str]) -> None:
-    assert run(ROOT / "scripts/test", *arguments).returncode == 2
-
-
 def test_the_example_of_transformers_says_which_environment_it_needs() -> None:
     """It is run by hand; docs/hugging_face.md says what was run where."""
     example = [sys.executable, ROOT / "examples" / "transformers_trainer.py"]

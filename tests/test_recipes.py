@@ -46,10 +46,7 @@ def test_the_trainer_knows_the_options_of_a_recipe(name: str) -> None:
         (["create", "--recipe", "modernbart"], "recipe modernbart: unknown, did you mean modernbert?; choose one of bert, "),
         (["create", "--recipe", "bert:3"], "recipe bert: has no phase 3; choose 1 to 2"),
         (["create", "--recipe", "bert:two"], "--recipe bert:two: expected a name, or name:phase"),
-        (
-            ["create", "--recipe", "neobert"],
-            "--recipe neobert: takes documents without masks or pairs; make them",
-        ),
+        (["create", "--recipe", "neobert"], "--recipe neobert: takes documents without masks or pairs; make them"),
         (["validate", "--recipe", "bert"], "--recipe: unknown option"),
     ],
 )

@@ -45,13 +45,7 @@ def whole(create: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, st
 
 @pytest.mark.parametrize(
     ("streams", "status", "message"),
-    [
-        (">/dev/full", 1, NO_SPACE),
-        (">&-", 1, CLOSED),
-        ("<&- >&- 2>&-", 1, None),
-        ("2>/dev/full", 0, None),
-        ("2>&-", 0, None),
-    ],
+    [(">/dev/full", 1, NO_SPACE), (">&-", 1, CLOSED), ("<&- >&- 2>&-", 1, None), ("2>/dev/full", 0, None), ("2>&-", 0, None)],
 )
 def test_records_are_made_with_broken_streams(
     streams: str, status: int, message: str | None, create: str, whole: dict[str, str], tmp_path: Path

@@ -144,11 +144,7 @@ def speeches(tmp_path_factory: pytest.TempPathFactory) -> PretrainingExamples:
 @pytest.mark.parametrize("labels", ["as made", "inverted", "2 % further on"])
 def test_labels_that_do_not_fit_the_text_are_found(speeches: PretrainingExamples, labels: str) -> None:
     made = speeches.next_sentence_labels
-    changed = {
-        "as made": made,
-        "inverted": 1 - made,
-        "2 % further on": np.roll(made, len(made) // 50),
-    }
+    changed = {"as made": made, "inverted": 1 - made, "2 % further on": np.roll(made, len(made) // 50)}
     speeches = PretrainingExamples(*speeches.arrays[:-1], changed[labels])
     for by_manifest, level in ((True, "error"), (False, "warning")):
         rules = dataclasses.replace(RULES, by_manifest=by_manifest)

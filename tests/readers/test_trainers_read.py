@@ -181,11 +181,7 @@ def ofrecord_data_loader(flow: Any, folder: Path, mode: str, parts: int) -> Iter
     missing = [number for number in range(parts) if not (folder / f"part-{number}").is_file()]
     assert not missing  # where OneFlow would abort the process
     reader = flow.nn.OFRecordReader(
-        str(folder),
-        batch_size=BATCH,
-        data_part_num=parts,
-        random_shuffle=mode == "train",
-        shuffle_after_epoch=mode == "train",
+        str(folder), batch_size=BATCH, data_part_num=parts, random_shuffle=mode == "train", shuffle_after_epoch=mode == "train"
     )
     widths = {"input_ids": SEQ, "next_sentence_labels": 1, "input_mask": SEQ, "segment_ids": SEQ}
     widths |= {"masked_lm_ids": PRED, "masked_lm_positions": PRED, "masked_lm_weights": PRED}

@@ -13,14 +13,7 @@ from bertprep.cli import main
 from bertprep.config import ShardSettings
 from bertprep.errors import BertprepError
 from bertprep.work.layout import MANIFEST
-from bertprep.work.manifest import (
-    JOURNAL_SUFFIX,
-    KINDS,
-    MAPPED_TEXT,
-    Manifest,
-    check_manifest,
-    read_manifest,
-)
+from bertprep.work.manifest import JOURNAL_SUFFIX, KINDS, MAPPED_TEXT, Manifest, check_manifest, read_manifest
 from tests.golden import GOLDEN
 from tests.hostile import BAD_NAMES, HALF_A_PAIR, NESTED, NO_FILES, contents, make_no_file, refused
 from trainer.cli import main as trainer_main
