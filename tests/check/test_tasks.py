@@ -15,16 +15,13 @@ from bertprep import create_squad
 from bertprep.check.outcome import Finding
 from bertprep.cli import main
 from bertprep.commands.validate import validate
-from bertprep.config import SquadSettings
 from bertprep.records import (
     ClassificationExamples,
     Examples,
-    PretrainingExamples,
     RegressionExamples,
     SquadEvalExamples,
     SquadExamples,
 )
-from bertprep.records import open as open_records
 from bertprep.records.write import write_examples
 from bertprep.work.layout import MANIFEST
 from bertprep.work.manifest import RECORDS, Manifest, read_manifest, sha256_of
@@ -141,26 +138,10 @@ def test_a_planted_fault_is_found(
     assert found[0].record in (0, 1, 2, 3, 4)
 
 
-def test_an_impossible_question_of_squad_1_is_found(tmp_path: Path) -> None:
-    for version, expected in {"1.1": ["is_impossible 0, as all of SQuAD 1.1"], "2.0": []}.items():
-        source = tmp_path / f"train-v{version}.json"
-        shutil.copyfile(GOLDEN / "finetune" / f"squad_v{version[0]}.json", source)
-        settings = SquadSettings(seq=64, doc_stride=24, max_query=16)
-        made = create_squad(
-            version=version, inputs=[source], **vars(settings), vocab=GOLDEN / "vocab.txt",
-            output=tmp_path / version, formats="ofrecord",
-        )  # fmt: skip
-        assert findings_of(tmp_path / version) == []
-        path = made.folders["ofrecord"] / "training" / "part-0"
-        with open_records(path) as file:
-            examples = file[:]
-        assert isinstance(examples, SquadExamples)
-        without = np.flatnonzero((examples.start_positions == 0) & (examples.is_impossible == 0))
-        examples.is_impossible[without[:4]] = 1
-        write_examples([examples], {"ofrecord": path})
-        found = [finding for finding in findings_of(tmp_path / version) if finding.code == "impossible"]
-        assert [finding.expected for finding in found] == expected
-        assert all((finding.record, finding.found, finding.count) == (without[0], "1", 4) for finding in found)
+@pytest.mark.parametrize(("version", "expected"), [("1.1", ["is_impossible 0, as all of SQuAD 1.1"]), ("2.0", [])])
+def test_an_impossible_question_of_squad_1_is_found(version: str, expected: list[str], tmp_path: Path) -> None:
+    folder = write_set(tmp_path / "set", *parts(SquadExamples), made_with={"task": "squad", "version": version})
+    assert [finding.expected for finding in findings_of(folder) if finding.code == "impossible"] == 2 * expected
 
 
 def test_questions_that_were_changed_are_found(tmp_path: Path) -> None:
@@ -185,14 +166,13 @@ def test_windows_of_a_split_are_numbered_through(tmp_path: Path) -> None:
 
 
 def test_files_of_another_kind_or_shape_are_found(tmp_path: Path) -> None:
-    squad, other = parts(SquadExamples)[0], task_examples(ClassificationExamples, 4)
-    found = findings_of(write_set(tmp_path / "a", squad, other))
-    assert [(each.code, each.file, each.found) for each in found] == [
-        ("mixed-shape", "training/part-1", "classification records of 16 tokens")
-    ]
-    longer = task_examples(SquadExamples, 4, seq=32, first=20)
-    (found_longer,) = findings_of(write_set(tmp_path / "b", squad, longer))
-    assert (found_longer.code, found_longer.found) == ("mixed-shape", "SQuAD records of 32 tokens")
-    pretraining = PretrainingExamples(*(np.zeros_like(each) for each in PretrainingExamples.empty(3, seq=16, pred=2).arrays))
-    codes = {each.code for each in findings_of(write_set(tmp_path / "c", pretraining, squad)) if each.file == "training/part-1"}
-    assert codes == {"mixed-shape"}
+    squad, other, longer = (
+        task_examples(kind, 4, seq=seq, first=first)
+        for kind, seq, first in ((SquadExamples, 16, 0), (ClassificationExamples, 16, 0), (SquadExamples, 32, 4))
+    )
+    for name, second, found in (
+        ("a", other, "classification records of 16 tokens"),
+        ("b", longer, "SQuAD records of 32 tokens"),
+    ):
+        (finding,) = (each for each in findings_of(write_set(tmp_path / name, squad, second)) if each.code == "mixed-shape")
+        assert (finding.file, finding.found) == ("training/part-1", found)
