@@ -17,8 +17,8 @@ from bertprep.commands.create import create
 from bertprep.config import InstanceSettings
 from bertprep.kernels import numbers as kernel
 from bertprep.records import PretrainingExamples
+from tests.check import RULES, VOCABULARY
 from tests.check.clean_sets import SETS, validated_sets
-from tests.check.tallied import RULES, VOCABULARY
 from tests.golden import GOLDEN
 
 

@@ -26,8 +26,8 @@ from bertprep.records import PretrainingExamples
 from bertprep.records.data_sets import find_data_sets
 from bertprep.records.write import write_examples
 from bertprep.work.run import FAIL_AFTER
+from tests.check import RULES, VOCABULARY
 from tests.check.clean_sets import CleanSet, write_set, write_texts
-from tests.check.tallied import RULES, VOCABULARY
 from tests.corpora import deal, pad_at, sums
 from tests.golden import GOLDEN
 from tests.runs import start
