@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from itertools import islice
+from importlib.util import find_spec
+from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +26,12 @@ from bertprep.config import InstanceSettings
 from bertprep.records.data_sets import find_records
 from bertprep.records.order import FixedShards, ShardOrder, permute
 from bertprep.records.record_set import RecordSet
+from bertprep.records.token_documents import open_token_documents
 from trainer.batches import GlobalBatch, TrainingBatches
 
 PHASES = {"128/20": InstanceSettings(dupe=20), "512/80": InstanceSettings(seq=512, pred=80, dupe=20)}
 BATCH, RECORDS_A_RUN, SHUFFLED, RECORDS_OF_DATASETS = 256, 400_000, 100_000_000, 50_000
+ROWS = 64
 _COLLATOR = """
 import sys, time
 import datasets, numpy as np, torch, transformers
@@ -227,6 +230,60 @@ def collate(bench: Bench, phase: str, folder: Path) -> None:
     for _ in range(bench.options.runs):
         seconds = float(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.split()[-1])
         print(f"| {phase}: DataCollatorForLanguageModeling | {1 / seconds:,.0f} | {seconds * 1e9:,.0f} |", flush=True)
+
+
+def encoders(bench: Bench) -> None:
+    """Rows for encoders, packed and masked as they are read, and `datasets` with transformers' collator."""
+    settings = InstanceSettings(dupe=1)
+    folder = bertprep.create(**vars(settings), workdir=bench.folder / "data", formats="tfrecord").folders["tfrecord"]
+    tokens = bertprep.tokenize(workdir=bench.folder / "data", vocab=folder / "vocab.txt").folders["tokens"]
+    steps = bench.scaled(1000)
+    for seq in (512, 1024):
+        given: dict[str, dict[str, Any]] = {"tokens": {}, "whole words": {"whole_word": True}, "spans": {"span": 10}}
+        rows = [
+            Row(f"{seq}: TokenDataset, {name} masked", steps * ROWS,
+                partial(_consume, partial(bertprep.TokenDataset(tokens, seq=seq, **more).batches, ROWS, stop=steps)))
+            for name, more in given.items()
+        ]  # fmt: skip
+        if find_spec("transformers") and find_spec("torch"):
+            rows += of_transformers(bench, seq, tokens, folder / "vocab.txt", steps // 50 + 1)
+        bench.compare("rows", rows)
+
+
+def of_transformers(bench: Bench, seq: int, tokens: Path, vocab: Path, steps: int) -> list[Row]:
+    """The rows of run_mlm.py's pipeline: a map joins documents and cuts blocks, which are masked as they are read."""
+    import datasets as library
+    import torch
+    import transformers
+
+    torch.set_num_threads(1)
+    library.disable_progress_bars()
+    library.disable_caching()
+    documents = [
+        shard.tokens[start:end].tolist()
+        for shard in open_token_documents(tokens).shards
+        for start, end in pairwise(shard.starts)
+    ]
+    read = library.Dataset.from_dict({"input_ids": documents})
+    read.save_to_disk(str(bench.folder / f"documents_{seq}"))
+    read = library.load_from_disk(str(bench.folder / f"documents_{seq}"))
+
+    def cut(batch: dict[str, list[list[int]]]) -> dict[str, list[list[int]]]:
+        joined = list(chain.from_iterable(batch["input_ids"]))
+        return {"input_ids": [joined[at : at + seq] for at in range(0, len(joined) // seq * seq, seq)]}
+
+    blocks = read.map(cut, batched=True)
+    collate = transformers.DataCollatorForLanguageModeling(transformers.BertTokenizerFast(str(vocab)), mlm_probability=0.3)
+    order = np.random.default_rng(1).integers(0, len(blocks), (steps, ROWS))
+
+    def collate_all() -> None:
+        for indices in order.tolist():
+            collate(blocks.__getitems__(indices))
+
+    return [
+        Row(f"{seq}: `datasets`, DataCollatorForLanguageModeling", steps * ROWS, collate_all),
+        Row(f"{seq}: the map before it", len(blocks), partial(read.map, cut, batched=True)),
+    ]
 
 
 def compare_memory(bench: Bench, tokens: Path) -> None:

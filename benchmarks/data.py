@@ -291,5 +291,5 @@ def wikitext(bench: Bench) -> None:
 def main() -> None:
     """Measure what is named."""
     kernels.load()
-    run((create, tokenize, gzip, workers, memory, batches.batches, batches.datasets, batches.live, convert, shard, validate,
-         wikitext, squad.squad), __doc__)  # fmt: skip
+    run((create, tokenize, gzip, workers, memory, batches.batches, batches.datasets, batches.live, batches.encoders,
+         convert, shard, validate, wikitext, squad.squad), __doc__)  # fmt: skip
