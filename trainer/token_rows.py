@@ -43,7 +43,8 @@ class TokenRecords(Closing):
     def __init__(self, folders: Sequence[Path], split: str = TRAINING, **settings: Any) -> None:
         """`settings` are keywords of `TokenDataset`."""
         from bertprep.records.mixture import Mixture  # which needs packages that a machine for benchmarks may lack
-        from bertprep.records.token_dataset import TokenDataset, TokenRows
+        from bertprep.records.token_dataset import TokenDataset
+        from bertprep.records.token_rows import TokenRows
 
         sets = [TokenDataset(folder, split, **settings) for folder in folders]
         self.folders, self.settings = folders, settings

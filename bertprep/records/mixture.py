@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from bertprep.errors import UsageError
 from bertprep.records.columns import Columns
 from bertprep.records.order import permute
-from bertprep.records.token_dataset import TokenDataset, TokenRows
+from bertprep.records.token_dataset import TokenDataset
+from bertprep.records.token_rows import TokenRows
 
 PERIOD = 1 << 16
 """Rows after which the pattern of sets repeats; a weight is rounded to a multiple of its inverse."""
@@ -43,6 +44,7 @@ class Mixture(TokenRows):
         self.weights = (weights / weights.sum()).tolist()
         first = self.sets[0]
         self.folder, self.seq, self.packed, self.first_position = first.folder, first.seq, first.packed, first.first_position
+        self.objective = first.objective
         for other in self.sets[1:]:
             for name in _ALIKE:
                 if getattr(other, name) != getattr(first, name):

@@ -16,12 +16,10 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import sys
-from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,14 +28,11 @@ from bertprep import kernels, pool
 from bertprep.errors import BertprepError, UsageError
 from bertprep.kernels import numbers as n
 from bertprep.records.columns import Columns
-from bertprep.records.order import Order, ShardOrder
+from bertprep.records.order import ShardOrder
 from bertprep.records.packing import Window, pack_sequences, split_documents
-from bertprep.records.record_dataset import ColumnDataset, RecordBatch, stack_rows
 from bertprep.records.token_documents import open_token_documents
+from bertprep.records.token_rows import TokenRows
 from bertprep.work.layout import TRAINING
-
-if TYPE_CHECKING:
-    from bertprep.records.token_stream import TokenStream
 
 WINDOW_TOKENS = 1 << 22
 WINDOWS_IN_GROUP = 16
@@ -45,88 +40,6 @@ WINDOWS_IN_GROUP = 16
 _WINDOWS_HELD = 256  # 40 MB of documents of 400 tokens
 _ROW_BITS = 32
 _SPAN_PROBABILITY = 0.2
-_POSITIONS_AT_ONCE = 4096
-
-Batch: TypeAlias = dict[str, Any]
-"""Columns of (rows, seq), and of packed rows `cu_seqlens` and `max_seqlen`."""
-
-
-class TokenRows(ColumnDataset):
-    """Rows of token sequences in the order of an epoch: batches of them, as arrays, as tensors, and as a stream."""
-
-    seq: int
-    packed: bool
-    first_position: int
-    """The position id of the first token of a sequence."""
-    order: Order
-    """Which row comes at a position, counted over all epochs."""
-
-    def rows(self, numbers: NDArray[np.int64]) -> Columns:
-        """Return the columns of the rows of these numbers, which `order` gives."""
-        raise NotImplementedError
-
-    def batches(
-        self, size: int, *, first: int = 0, stop: int | None = None, step: int = 1, rows: range | None = None
-    ) -> Iterator[Batch]:
-        """Yield batches first, first + step ... below `stop`, or endlessly, over all epochs; of each its `rows`, or all.
-
-        Batch n has the positions from n * size on, counted over all epochs.
-        """
-        if size < 1 or first < 0 or step < 1:
-            raise ValueError(f"batches of {size:,} from {first:,} by {step:,}; expected at least 1, 0, and 1")
-        own = np.arange(size)[rows.start : rows.stop] if rows else np.arange(size)
-        numbers = range(first, sys.maxsize if stop is None else stop, step)
-        at_once = max(1, _POSITIONS_AT_ONCE // size)
-        for block in range(0, len(numbers), at_once):
-            positions = np.array(numbers[block : block + at_once])[:, None] * size + own
-            for of_batch in self.order.numbers(positions):
-                yield self._with_boundaries(self.rows(of_batch))
-
-    def stream(self, batch_size: int, *, rank: int = 0, world: int = 1) -> TokenStream:
-        """Return an IterableDataset of batches of tensors for `rank` of `world`; needs PyTorch.
-
-        Batch n is rows rank * batch_size to (rank + 1) * batch_size - 1 of batch n of `batches(batch_size * world)`.
-        """
-        from bertprep.records.token_stream import TokenStream  # which imports torch
-
-        return TokenStream(self, batch_size, rank=rank, world=world)
-
-    def collate(self, batch: RecordBatch | Sequence[Mapping[str, Any]]) -> Batch:
-        """Return rows as a batch of tensors: `DataLoader(dataset, batch_size=64, collate_fn=dataset.collate)`."""
-        return self.to_tensors(self._with_boundaries(stack_rows(batch)))
-
-    @staticmethod
-    def to_tensors(batch: Batch) -> Batch:
-        """Return a batch with tensors in place of arrays, which share their memory."""
-        import torch
-
-        return {name: torch.from_numpy(each) if isinstance(each, np.ndarray) else each for name, each in batch.items()}
-
-    def attention_masks(self, batch: Mapping[str, Any], sliding_window: int | None = None) -> Any:
-        """Return which tokens of packed rows attend to which, those of their sequence: bool, (rows, 1, seq, seq).
-
-        transformers' models take it as `attention_mask` unless they use FlashAttention. With the `sliding_window` of a
-        ModernBERT's config it is a dict of the two masks that this model takes.
-        """
-        sequence_ids = (batch["position_ids"] == self.first_position).cumsum(1)
-        full = sequence_ids[:, None, :, None] == sequence_ids[:, None, None, :]
-        if sliding_window is None:
-            return full
-        positions = np.arange(self.seq)
-        near: Any = np.abs(positions[:, None] - positions) <= sliding_window
-        if not isinstance(full, np.ndarray):
-            import torch
-
-            near = torch.from_numpy(near).to(full.device)
-        return {"full_attention": full, "sliding_attention": full & near}
-
-    def _with_boundaries(self, columns: Columns) -> Batch:
-        """Return columns with `cu_seqlens` and `max_seqlen` of packed rows, over the batch as one row, padding included."""
-        if not self.packed:
-            return columns
-        positions = columns["position_ids"].ravel()
-        boundaries = np.append(np.flatnonzero(positions == self.first_position), positions.size).astype(np.int32)
-        return {**columns, "cu_seqlens": boundaries, "max_seqlen": int(np.diff(boundaries).max(initial=0))}
 
 
 class TokenDataset(TokenRows):

@@ -20,7 +20,7 @@ except ModuleNotFoundError:  # documentation and doctests import all modules
     IterableDataset = object
 
 if TYPE_CHECKING:
-    from bertprep.records.token_dataset import Batch, TokenRows
+    from bertprep.records.token_rows import Batch, TokenRows
 
 
 class TokenStream(IterableDataset):  # type: ignore[misc] # torch may be missing

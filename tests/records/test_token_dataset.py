@@ -248,6 +248,8 @@ def test_boundaries_of_a_batch_and_who_attends_to_whom(tokens: Path) -> None:
     np.testing.assert_array_equal(both["full_attention"], full)
     near = np.tril(np.triu(np.ones((SEQ, SEQ), np.bool_), -3), 3)
     np.testing.assert_array_equal(both["sliding_attention"], full & near)
+    causal = TokenDataset(tokens, seq=SEQ, first_position=2, objective="clm")
+    np.testing.assert_array_equal(causal.attention_masks(batch), np.tril(full))
 
 
 @pytest.mark.parametrize(
