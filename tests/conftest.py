@@ -30,7 +30,7 @@ def golden_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--cases", type=int, default=100, help="of damaged files of each kind")
+    parser.addoption("--cases", type=int, default=100, help="of corrupt files of each kind")
     parser.addoption("--rounds", type=int, default=1, help="of stress tests")
     parser.addoption("--seed", type=int, default=0, help="of the first round of stress tests")
 

@@ -1,7 +1,7 @@
 """Kinds of untrusted files: small valid ones, ways to damage them, and their readers.
 
 Whatever the bytes are, reading ends in values or in a `BertprepError` of one line. A case is decided by its name alone, so that
-a failure can be reproduced. Bytes are damaged anywhere; JSON also in its values: other types, edge values, keys repeated or
+a failure can be reproduced. Bytes are corrupt anywhere; JSON also in its values: other types, edge values, keys repeated or
 gone, deep nesting. Of an archive half the cases damage what is in it, half what it is.
 """
 
@@ -119,7 +119,7 @@ _EDGE_VALUES = (
 
 
 def damage_json(content: bytes, rng: random.Random) -> bytes:
-    """One to three values changed, taken out or put elsewhere; or the text damaged, nested deeply, or with keys twice."""
+    """One to three values changed, taken out or put elsewhere; or the text corrupt, nested deeply, or with keys twice."""
     chance = rng.random()
     if chance < 0.25:
         return damage(content, rng)

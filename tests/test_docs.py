@@ -90,9 +90,9 @@ def test_the_checksum_commands_find_damage(example: Path, tmp_path: Path) -> Non
     shutil.copytree(example / "out" / "ofrecord", tmp_path / "records")
     assert run(command, tmp_path / "records") == "training/part-0: OK\n"
     path = tmp_path / "records/training/part-0"
-    damaged = bytearray(path.read_bytes())
-    damaged[30] ^= 1
-    path.write_bytes(damaged)
+    corrupt = bytearray(path.read_bytes())
+    corrupt[30] ^= 1
+    path.write_bytes(corrupt)
     with pytest.raises(AssertionError, match="did NOT match"):
         run(command, tmp_path / "records")
 

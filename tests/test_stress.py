@@ -1,6 +1,6 @@
-"""What chance finds: damaged files, races, kills; `pytest -m stress --rounds N --seed N`, and one round in scripts/test --all.
+"""What chance finds: corrupt files, races, kills; `pytest -m stress --rounds N --seed N`, and one round in scripts/test --all.
 
-A round is 250 damaged files of each kind, each race by 3, 5 and 8 processes, and one kill of a workspace in a store.
+A round is 250 corrupt files of each kind, each race by 3, 5 and 8 processes, and one kill of a workspace in a store.
 """
 
 import random

@@ -156,13 +156,13 @@ def read_header(path: Path) -> dict[str, Any]:
     try:
         text = read_metadata(path).get(_METADATA)
     except BertprepError as error:
-        raise damaged(path, error) from error
+        raise corrupt(path, error) from error
     if text is None:
         raise BertprepError(f"{path}: is no checkpoint of this trainer; to start from its weights give it as --init")
     try:
         return dict(check_values(parse_json(text.encode()), _HEADER, needed=("step", "skipped", "sha256")))
     except ValueError as error:
-        raise damaged(path, f"its header is not as expected: {error}") from error
+        raise corrupt(path, f"its header is not as expected: {error}") from error
 
 
 def read(path: Path) -> Checkpoint:
@@ -171,9 +171,9 @@ def read(path: Path) -> Checkpoint:
     try:
         state = read_safetensors(path)
     except BertprepError as error:
-        raise damaged(path, error) from error
+        raise corrupt(path, error) from error
     if _sha256(state) != header["sha256"]:
-        raise damaged(path, "its arrays are not those that were written, by their sha256")
+        raise corrupt(path, "its arrays are not those that were written, by their sha256")
     counts = {name: header[name] for name in ("step", "skipped", "evaluated", "interval") if name in header}
     return Checkpoint(RunState(header, **counts), state)
 
@@ -185,11 +185,11 @@ def _sha256(state: Weights) -> str:
     return digest.hexdigest()
 
 
-def damaged(path: Path, why: object) -> BertprepError:
+def corrupt(path: Path, why: object) -> BertprepError:
     """Return the error for a checkpoint that is not as it was written."""
     before = [each.name for each in find_checkpoints(path.parent) if each.name < path.name]
     advice = f"remove it, to resume from {before[-1]}" if before else "remove it, to start again"
-    return BertprepError(f"{path}: is damaged ({str(why).removeprefix(f'{path}: ')}); {advice}")
+    return BertprepError(f"{path}: is corrupt ({str(why).removeprefix(f'{path}: ')}); {advice}")
 
 
 def is_checkpoint(file: Path) -> bool:

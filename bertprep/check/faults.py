@@ -10,7 +10,7 @@ from bertprep.kernels import numbers as kernel
 # fault: code, what was expected, what was found
 _WORDS = {
     kernel.TRUNCATED: (
-        "truncated", "as many bytes as its length says", "{found:,} of {expected:,}: the file is truncated or damaged",
+        "truncated", "as many bytes as its length says", "{found:,} of {expected:,}: the file is truncated or corrupt",
     ),
     kernel.LEFT_OVER: ("trailing-bytes", "the end of the file or a whole record", "{found:,} bytes"),
     kernel.LENGTH_CHECKSUM: ("bad-checksum", "the checksum of its length", "{found:08x} where it should be {expected:08x}"),

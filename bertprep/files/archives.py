@@ -14,7 +14,7 @@ BUFFER_BYTES = 1 << 20
 
 
 class BrokenArchiveError(Exception):
-    """An archive is empty, truncated, damaged or followed by other bytes."""
+    """An archive is empty, truncated, corrupt or followed by other bytes."""
 
 
 def decompress(raw: BinaryIO, compression: str) -> BinaryIO:

@@ -163,7 +163,7 @@ def _download(path: ObjectPath, sha256: str | None) -> ObjectPath:
         found = object_store.download(path, path.status(), file)
         if sha256 not in (None, found):
             raise BertprepError(
-                f"{path}: has sha256 {found[:16]}..., expected {str(sha256)[:16]}... by its manifest; it is damaged, make it "
+                f"{path}: has sha256 {found[:16]}..., expected {str(sha256)[:16]}... by its manifest; it is corrupt, make it "
                 "again"
             )
     return path

@@ -156,7 +156,7 @@ def find_table(path: Path, data: NDArray[np.uint8], pred: int | None = None) -> 
         except StopIteration:
             break
         except _FAILURES as error:
-            damage = f"{first_line(error)}; truncated or damaged, make the file again"
+            damage = f"{first_line(error)}; truncated or corrupt, make the file again"
             break
         if not batch.num_rows:
             continue
@@ -178,7 +178,7 @@ def find_table(path: Path, data: NDArray[np.uint8], pred: int | None = None) -> 
     if damage is None and data[end - 8 : end].tobytes() != _END_OF_STREAM:
         damage = "the end of the stream is missing; truncated, make the file again"
     elif damage is None and end < data.size:
-        damage = f"after the end of the stream come {data.size - end:,} more bytes; appended to or damaged, make the file again"
+        damage = f"after the end of the stream come {data.size - end:,} more bytes; appended to or corrupt, make the file again"
     if not records and damage is None:
         raise BertprepError(f"{path}: holds no records; make it again")
     widths = np.array([values_in(column, shape) * np.dtype(column.dtype).itemsize for column in COLUMNS[kind]])
@@ -367,5 +367,5 @@ def _explained(path: Path, record_format: RecordFormat) -> Iterator[None]:
         raise
     except _FAILURES as error:
         raise BertprepError(
-            f"{path}: cannot be read as {record_format.label}: {first_line(error)}; truncated or damaged, make the file again"
+            f"{path}: cannot be read as {record_format.label}: {first_line(error)}; truncated or corrupt, make the file again"
         ) from error

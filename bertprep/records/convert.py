@@ -78,7 +78,7 @@ def check_identified(data_set: DataSet, files: Sequence[IdentifiedFile]) -> None
         if manifest and (listed := str(manifest.files[found.name].get("sha256"))) != found.sha256:
             raise BertprepError(
                 f"{found.path}: has sha256 {found.sha256[:16]}..., expected {listed[:16]}... by {manifest_path}; "
-                "it is damaged or was changed, make it again"
+                "it is corrupt or was changed, make it again"
             )
 
 

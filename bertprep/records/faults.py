@@ -26,11 +26,11 @@ _ADVICE: dict[Values, str] = {
     "class": "train the task that the data was made for",
 }
 _FRAME_WORDS = {
-    n.TRUNCATED: "by its length {expected:,} more bytes must follow, there are {found:,}; truncated or damaged",
+    n.TRUNCATED: "by its length {expected:,} more bytes must follow, there are {found:,}; truncated or corrupt",
     n.LEFT_OVER: "{found} bytes are left for it, it needs {expected} or more; truncated or appended to",
-    n.LENGTH_CHECKSUM: "the checksum of its length should be {expected:08x}, it is {found:08x}; damaged",
-    n.DATA_CHECKSUM: "the checksum of its data should be {expected:08x}, it is {found:08x}; damaged",
-    n.MALFORMED: "it is no valid {message} message; damaged or something else",
+    n.LENGTH_CHECKSUM: "the checksum of its length should be {expected:08x}, it is {found:08x}; corrupt",
+    n.DATA_CHECKSUM: "the checksum of its data should be {expected:08x}, it is {found:08x}; corrupt",
+    n.MALFORMED: "it is no valid {message} message; corrupt or something else",
 }
 _OF_LABELS = dict.fromkeys(("masked_lm_positions", "masked_lm_weights"), LABELS.feature)
 
@@ -52,7 +52,7 @@ def explain(
 
 def _words(record_format: RecordFormat, fault: int, kind: type[Examples], number: int, found: int, expected: int) -> str:
     if fault == n.TRUNCATED and expected < 0:
-        return "its length is beyond any file's; damaged, make the file again"
+        return "its length is beyond any file's; corrupt, make the file again"
     if fault in _FRAME_WORDS:
         words = _FRAME_WORDS[fault].format(found=found, expected=expected, message=_MESSAGES.get(record_format))
         return f"{words}, make the file again"

@@ -55,7 +55,7 @@ class FileBytes:
                 file.seek(0)
                 self._take(_decompressed(path, file) if self.is_rewritten else _map(file))
         except (EOFError, BrokenArchiveError) as error:
-            raise BertprepError(f"{path}: cannot be decompressed: {error}; the file is damaged, make it again") from error
+            raise BertprepError(f"{path}: cannot be decompressed: {error}; the file is corrupt, make it again") from error
         except OSError as error:
             raise BertprepError(f"{path}: cannot be read: {error.strerror or error}") from error
         try:

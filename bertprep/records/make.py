@@ -213,7 +213,7 @@ def check_text(path: Path, expected: Mapping[str, Any] | None, read: Mapping[str
     raise BertprepError(
         f"{path}: {read['bytes']:,} bytes with {name} {found[:16]} were read, expected {expected['bytes']:,} with "
         f"{expected[name][:16]}, as the {MANIFEST} of the text shards says; if this command finds the same again, remove the "
-        "damaged shard with bertprep validate --remove-damaged, and make it again with bertprep shard"
+        "corrupt shard with bertprep validate --remove-damaged, and make it again with bertprep shard"
     )
 
 

@@ -242,7 +242,7 @@ class RecordFile(Closing):
         if end < self._bytes.array.size:
             raise BertprepError(
                 f"{self.path}: record {records}: those before have {end // records} bytes on average, BERT's have "
-                f"{MIN_RECORD_BYTES} or more; damaged or something else, make the file again"
+                f"{MIN_RECORD_BYTES} or more; corrupt or something else, make the file again"
             )
         return records
 

@@ -115,7 +115,7 @@ def _find_records(path: Path, size_bytes: int, changed_ns: int) -> IndexedFile:
 
 
 def _read(kept_at: Path, paths: Sequence[Path]) -> list[IndexedFile] | None:
-    """Return the kept index of these files, or None where there is none, or it is of others, another version or damaged."""
+    """Return the kept index of these files, or None where there is none, or it is of others, another version or corrupt."""
     kinds = {kind.title: kind for kind in KINDS}
     try:
         with kept_at.open("rb") as file:

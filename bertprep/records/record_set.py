@@ -36,7 +36,7 @@ _MAX_REWRITTEN_BYTES = 4 << 30
 
 
 class BadRecordError(BertprepError):
-    """A record that cannot be trained on: damaged, or with a value that the model cannot take."""
+    """A record that cannot be trained on: corrupt, or with a value that the model cannot take."""
 
     def __init__(self, text: str, *, number: int, row: int) -> None:
         super().__init__(text)

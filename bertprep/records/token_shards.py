@@ -40,7 +40,7 @@ _CODES = {1: "<u1", 2: "<i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2"}
 _UINT16, _INT32 = 8, 4
 _MAX_IN_UINT16 = 65_499  # Megatron's own bound on the size of a vocabulary, DType.optimal_dtype
 _HEAD_BYTES = 1 << 20
-_MAKE_AGAIN = "the two files do not fit each other, or are damaged: make both again"
+_MAKE_AGAIN = "the two files do not fit each other, or are corrupt: make both again"
 
 
 class TokenFile(str, Enum):
@@ -224,7 +224,7 @@ def parse_index(path: Path, data: bytes) -> tuple[np.dtype[Any], NDArray[np.int3
     if len(data) not in (expected, expected + n):  # with a mode for each sequence
         raise BertprepError(
             f"{path}: has {len(data):,} bytes, expected {expected:,} for its {n:,} sequences and {m:,} document indices; "
-            f"it is truncated, or damaged; {_MAKE_AGAIN}"
+            f"it is truncated, or corrupt; {_MAKE_AGAIN}"
         )
     numbers, at = np.dtype(_CODES[code]), _HEADER.itemsize
     lengths = np.frombuffer(data, "<i4", n, at)

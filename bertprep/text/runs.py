@@ -175,7 +175,7 @@ def read_rows(path: Path) -> Rows:
     try:
         return np.frombuffer(path.read_bytes(), "<u8").reshape(-1, 3).astype(np.uint64, copy=False)
     except (OSError, ValueError) as error:
-        raise damaged_run(path, error) from error
+        raise corrupt_run(path, error) from error
 
 
 def read_windows(paths: Sequence[Path], text_bytes: int, low: int, high: int) -> Iterator[tuple[int, int, Documents]]:
@@ -216,7 +216,7 @@ def _check_hashes(paths: Sequence[Path], documents: Documents) -> None:
         for start, end in spans:
             digests += hash_document(view[start : end - len(_DOCUMENT_END)])
     if digests != documents.hashes.astype(">u8").tobytes():
-        raise damaged_run(paths[0].parent / "*.arrow", ValueError("a document has another hash than its row says"))
+        raise corrupt_run(paths[0].parent / "*.arrow", ValueError("a document has another hash than its row says"))
 
 
 def _read_batches(path: Path, low: int, high: int) -> list[pa.RecordBatch]:
@@ -232,13 +232,13 @@ def _read_batches(path: Path, low: int, high: int) -> list[pa.RecordBatch]:
             runs = range(0, reader.num_record_batches, 1 << bits)
             return [reader.get_batch(run + index) for run in runs for index in inside]
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, OverflowError, MemoryError) as error:
-        raise damaged_run(path, error) from error
+        raise corrupt_run(path, error) from error
 
 
-def damaged_run(path: Path, error: Exception) -> BertprepError:
+def corrupt_run(path: Path, error: Exception) -> BertprepError:
     """Return the error about a run that is not as it was written."""
     why = getattr(error, "strerror", None) or first_line(error)
-    return BertprepError(f"{path}: is damaged ({why}); remove {path.parent}, and the same command makes it again")
+    return BertprepError(f"{path}: is corrupt ({why}); remove {path.parent}, and the same command makes it again")
 
 
 def merge_runs(paths: Sequence[Path], text_bytes: int, path: Path) -> dict[str, Any]:

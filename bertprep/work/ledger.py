@@ -363,4 +363,4 @@ def _keep_copy(path: Path, copy: Path) -> None:
 
 def _damaged(path: Path, error: Exception) -> BertprepError:
     why = getattr(error, "strerror", None) or error
-    return BertprepError(f"{path}: is damaged ({why}); remove it, and run the command again")
+    return BertprepError(f"{path}: is corrupt ({why}); remove it, and run the command again")

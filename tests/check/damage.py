@@ -54,7 +54,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Damaged:
-    """A damaged file; `has_checksums` where they tell of the damage, not of what replaced the data."""
+    """A corrupt file; `has_checksums` where they tell of the damage, not of what replaced the data."""
 
     target: Target
     content: bytes
@@ -96,7 +96,7 @@ def make_targets(corpus: Path, folder: Path) -> list[Target]:
 
 
 def damage_case(targets: list[Target], seed: int | str) -> Damaged:
-    """The damaged file of a case, always the same one."""
+    """The corrupt file of a case, always the same one."""
     rng = random.Random(seed)
     target = rng.choice(targets)
     chance = rng.random()
@@ -171,10 +171,10 @@ class Examiner:
         self._path = folder / "part-0"
         self._vocabulary: Vocabulary = load_vocabulary(GOLDEN / "vocab.txt")
 
-    def examine(self, damaged: Damaged) -> str | None:
+    def examine(self, corrupt: Damaged) -> str | None:
         """None if all is as it must be; an exception other than `BertprepError` passes through."""
         self._path.unlink(missing_ok=True)  # a new file: mapped ones must not change
-        self._path.write_bytes(damaged.content)
+        self._path.write_bytes(corrupt.content)
         examples = self._read()
         self.was_refused = examples is None
         (data_set,) = find_data_sets([self._path])
@@ -188,7 +188,7 @@ class Examiner:
             return "read, but without any record"
         if any(array.dtype == np.int32 and (array < 0).any() for array in examples.arrays):
             return "read with a negative number"
-        if damaged.has_checksums and not damaged.target.rows.issuperset(rows_of(examples)):
+        if corrupt.has_checksums and not corrupt.target.rows.issuperset(rows_of(examples)):
             return "read with other values in spite of its checksums"
         if not outcome.errors and not self._is_in_range(examples):
             return "without an error, but with values out of range"

@@ -1,4 +1,4 @@
-"""Valid data sets, copied and then damaged: single records re-encoded, the rest of a file left byte for byte.
+"""Valid data sets, copied and then corrupt: single records re-encoded, the rest of a file left byte for byte.
 
 `Spoiled.sign` makes the manifest agree with the files again, so that a test sees the fault itself and not its shadow there.
 """

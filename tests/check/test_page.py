@@ -143,10 +143,10 @@ def test_without_manifest_vocabulary_and_readable_records(outcome: Outcome, exam
 
 def test_the_command_writes_a_page_of_all_that_it_checked(made: Path, tmp_path: Path) -> None:
     sets = [bertprep.convert(made, tmp_path / to / "books", to=to, workers=1).target for to in ("ofrecord", "tfrecord")]
-    damaged = sorted((sets[1] / "training").iterdir())[1]
-    damaged.write_bytes(damaged.read_bytes()[:-5])
+    corrupt = sorted((sets[1] / "training").iterdir())[1]
+    corrupt.write_bytes(corrupt.read_bytes()[:-5])
     assert main(["validate", str(tmp_path), "--workers", "1", "--html", str(tmp_path / "page.html")]) == 1
     text = text_of((tmp_path / "page.html").read_text(encoding="utf-8"))
-    assert damaged.name in text.partition("Errors")[2]
+    assert corrupt.name in text.partition("Errors")[2]
     assert text.count("Masking and next sentences") == 2
     assert " the " in text.partition("Examples")[2]  # the vocabulary beside the records names the tokens

@@ -194,7 +194,7 @@ def flip_a_byte(folder: Path) -> None:
         (lambda folder: (folder / "manifest.json.journal").touch(), "is not finished; run the command that makes it again"),
         (lambda folder: write(folder / "test" / "part-0", b""), "part-0: is empty, it holds no records"),
     ],
-    ids=["damaged", "missing", "unfinished", "empty"],
+    ids=["corrupt", "missing", "unfinished", "empty"],
 )
 def test_a_source_that_differs_from_its_manifest(
     created: dict[str, Path], tmp_path: Path, change: Callable[[Path], object], message: str

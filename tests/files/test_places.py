@@ -244,9 +244,9 @@ def test_an_object_that_changes_or_vanishes_while_it_is_read_is_one_line(store: 
 
 def test_a_checksum_is_of_the_bytes_and_not_of_what_their_writer_says(store: Store) -> None:
     lie = hashlib.sha256(b"other").hexdigest()
-    assert store.request("PUT", "x", b"damaged", {"x-amz-meta-sha256": lie}) == 200
-    assert sha256_of(store.place("x")) == hashlib.sha256(b"damaged").hexdigest()
-    assert read_bounded(store.place("x")) == b"damaged"
+    assert store.request("PUT", "x", b"corrupt", {"x-amz-meta-sha256": lie}) == 200
+    assert sha256_of(store.place("x")) == hashlib.sha256(b"corrupt").hexdigest()
+    assert read_bounded(store.place("x")) == b"corrupt"
     with pytest.raises(ValueError, match="expected at most 3"):
         read_bounded(store.place("x"), 3)
 

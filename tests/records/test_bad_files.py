@@ -52,7 +52,7 @@ from tests.records.task_records import task_examples
 TFRECORD, OFRECORD = Dialect(), Dialect("ofrecord")
 TWO, TWO_OF = file_of(FIRST, SECOND), file_of(FIRST, SECOND, dialect=OFRECORD)
 SIZE, SIZE_OF = len(file_of(FIRST)), len(file_of(FIRST, dialect=OFRECORD))  # of the first of the two
-DAMAGED, CUT = "; damaged, make the file again", "; truncated or damaged, make the file again"
+DAMAGED, CUT = "; corrupt, make the file again", "; truncated or corrupt, make the file again"
 NO_INT32 = "record 1: feature masked_lm_ids has a value that is negative or above 2,147,483,647; make the file again"
 
 
@@ -87,7 +87,7 @@ def faults() -> Iterator[tuple[str, bytes, str]]:
         line += f"{content[:12].hex(' ')}; give a file that bertprep create or a tool like it has made"
         yield f"no records: {content[:5]!r}", content, line
     packed, gone = gzip.compress(TWO), "cannot be decompressed: "
-    ended = f"{gone}Compressed file ended before the end-of-stream marker was reached; the file is damaged, make it again"
+    ended = f"{gone}Compressed file ended before the end-of-stream marker was reached; the file is corrupt, make it again"
     yield "gzip cut off", packed[:-20], ended
     yield "gzip with another checksum", changed(packed, len(packed) - 5), gone
     for end in (b"x", b"garbage", b"\x1f\x8b"):
@@ -117,7 +117,7 @@ def faults() -> Iterator[tuple[str, bytes, str]]:
 
     for dialect, title in ((TFRECORD, "tf.train.Example"), (OFRECORD, "OFRecord")):
         name, first = dialect.record_format, file_of(FIRST, dialect=dialect)
-        line = f"record 1: it is no valid {title} message; damaged or something else, make the file again"
+        line = f"record 1: it is no valid {title} message; corrupt or something else, make the file again"
         for content in (b"\x0a", b"\x0a\x05", b"\x07", b"\x00\x00", b"\x0a\x01\x0a", b"\x08" + b"\xff" * 12):
             yield f"message {content.hex()}, {name}", first + frame(content, name), line
         for feature, values in FIRST.items():
@@ -322,7 +322,7 @@ LISTS = f"expected lists of 1 to 65,535 integers{GIVE}"
 NOT_LABELS = "record 7: column labels cannot be fixed_size_list<item: int32>[16]: "
 SCORES = table_of(column_examples(RegressionExamples, 9))
 BEYOND = SCORES.set_column(3, "labels", pa.array([0.5] * 7 + [1e300, np.inf]))
-ENDED = "after 23 records: after the end of the stream come 16 more bytes; appended to or damaged, make the file again"
+ENDED = "after 23 records: after the end of the stream come 16 more bytes; appended to or corrupt, make the file again"
 REFUSED: dict[str, tuple[Write, str]] = {
     "text": (lambda path: write_parquet(pa.table({"text": ["One."]}), path),
              f"has no column input_ids, so it holds no records{GIVE}; bertprep shard --input reads text"),

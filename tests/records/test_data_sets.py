@@ -219,7 +219,7 @@ def test_folders_that_name_no_data_set_or_several(files: str, message: str, lay:
 
 
 @pytest.mark.parametrize(
-    ("files", "damaged"),
+    ("files", "corrupt"),
     [
         ("part-0 part-1", "part-1"),
         ("a.tfrecord b.tfrecord", "b.tfrecord"),
@@ -229,17 +229,17 @@ def test_folders_that_name_no_data_set_or_several(files: str, message: str, lay:
 )
 @pytest.mark.parametrize("content", [b"", b"no records at all"])
 def test_a_damaged_file_is_never_passed_over(
-    files: str, damaged: str, content: bytes, lay: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+    files: str, corrupt: str, content: bytes, lay: Callable[[str], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     lay(files)
-    Path(damaged).write_bytes(content)
-    with pytest.raises(BertprepError, match=rf"^{damaged}: is "):
+    Path(corrupt).write_bytes(content)
+    with pytest.raises(BertprepError, match=rf"^{corrupt}: is "):
         bertprep.convert(".", "../converted", workers=1)
-    split = "test" if damaged.startswith("test") else "training"
-    with pytest.raises(BertprepError, match=rf"^{damaged}: is "):
+    split = "test" if corrupt.startswith("test") else "training"
+    with pytest.raises(BertprepError, match=rf"^{corrupt}: is "):
         read_by_trainer([Path()], split)
     assert main(["validate", ".", "--workers", "1"]) == 1
-    assert f": {damaged}: " in capsys.readouterr().out
+    assert f": {corrupt}: " in capsys.readouterr().out
 
 
 def test_files_that_are_not_read_are_checked(lay: Callable[[str], None]) -> None:

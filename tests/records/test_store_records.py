@@ -83,7 +83,7 @@ def test_a_set_is_fetched_once_and_read_as_local(store: Store, tmp_path: Path, c
 def test_a_file_that_is_not_that_of_the_manifest_is_refused(store: Store, tmp_path: Path) -> None:
     put_records(tmp_path / "a", store)
     store.faults.append(Fault("GET", ".*part-2", times=None, flip=10))
-    with pytest.raises(BertprepError, match=r"part-2: has sha256 .* expected .* by its manifest; it is damaged"):
+    with pytest.raises(BertprepError, match=r"part-2: has sha256 .* expected .* by its manifest; it is corrupt"):
         RecordSet([store.place("a")])
     store.faults.clear()
     with RecordSet([store.place("a")]) as records:

@@ -89,7 +89,7 @@ def test_sentences_are_asked_for_where_pairs_are_made(tmp_path: Path) -> None:
         ("x_training_00000.bin", lambda data: data[:-2] + b"\x64\0", r"\.bin: token 11 is 100, expected 0 to 99"),
         ("x_training_00000.idx", lambda data: data[:34] + b"\4" + data[35:], r"\.idx: sequence 1 has 1 tokens from byte 6"),
     ],
-    ids=["cut", "missing", "an id beyond", "a damaged index"],
+    ids=["cut", "missing", "an id beyond", "a corrupt index"],
 )
 def test_a_damaged_set_is_refused_in_one_line(tmp_path: Path, name: str, change, words: str) -> None:  # type: ignore[no-untyped-def]
     path = write_set(tmp_path) / name

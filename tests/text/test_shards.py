@@ -267,7 +267,7 @@ def test_a_corrupt_run_is_an_error_never_a_wrong_shard(tmp_path: Path, where: st
     data[at] ^= 0x11
     run.write_bytes(data)
     with pytest.raises(
-        BertprepError, match=r"\.arrow: is damaged \(.*\); remove .*sorted, and the same command makes it again"
+        BertprepError, match=r"\.arrow: is corrupt \(.*\); remove .*sorted, and the same command makes it again"
     ):
         shard(tmp_path, text, shards=2)
     shutil.rmtree(run.parent)

@@ -1,4 +1,4 @@
-"""Manifests made by others or damaged by a disk, given to every command that reads them."""
+"""Manifests made by others or corrupt by a disk, given to every command that reads them."""
 
 import json
 import shutil

@@ -120,7 +120,7 @@ def test_a_damaged_marker_is_one_line_that_names_it(name: str, folder: Path) -> 
     content = json.loads(marker(folder).read_text())
     marker(folder).write_bytes(BYTES[name] if name in BYTES else json.dumps({**content, **DAMAGED[name]}).encode())
     before = tree(folder)
-    with pytest.raises(BertprepError, match=r"\A[^\n]*part-0.json: is damaged \([^\n]*\); remove it, [^\n]*\Z"):
+    with pytest.raises(BertprepError, match=r"\A[^\n]*part-0.json: is corrupt \([^\n]*\); remove it, [^\n]*\Z"):
         ledger_of(folder).open([NAME])
     assert tree(folder) == before
 
@@ -137,7 +137,7 @@ def test_a_marker_that_a_power_cut_has_emptied_counts_as_none(content: bytes, fo
 @pytest.mark.parametrize("kind", [kind for kind in NO_FILES if kind != "folder"])
 def test_a_marker_that_is_no_file_is_one_line(kind: str, folder: Path) -> None:
     make_no_file(marker(folder), kind)
-    with pytest.raises(BertprepError, match=r"\A[^\n]*part-0.json: is damaged \([^\n]*\Z"):
+    with pytest.raises(BertprepError, match=r"\A[^\n]*part-0.json: is corrupt \([^\n]*\Z"):
         ledger_of(folder).open([NAME])
 
 
@@ -153,7 +153,7 @@ def test_a_marker_of_other_settings_is_never_taken(folder: Path) -> None:
 )
 def test_damaged_settings_are_one_line(content: bytes, folder: Path) -> None:
     (folder / LEDGER / "settings.json").write_bytes(content)
-    with pytest.raises(BertprepError, match=r"\A[^\n]*settings.json: is damaged \([^\n]*\Z"):
+    with pytest.raises(BertprepError, match=r"\A[^\n]*settings.json: is corrupt \([^\n]*\Z"):
         ledger_of(folder).open([NAME])
 
 
