@@ -172,8 +172,8 @@ def test_one_seed_gives_every_shard_the_same(golden_corpus: Path, tmp_path: Path
 
 def test_a_corpus_has_both_splits_under_the_names_of_the_field(golden_corpus: Path, tmp_path: Path) -> None:
     shard([golden_corpus], splitter="lines", workdir=tmp_path, corpus="gold", workers=2)
-    asked = {"dupe": 2, "formats": RECORD_FORMATS, "vocab": VOCABULARY}
-    created = create(workdir=tmp_path, corpus="gold", one_seed=True, **asked, workers=2)  # which is not in the name
+    asked = {"dupe": 2, "one_seed": True, "formats": RECORD_FORMATS, "vocab": VOCABULARY}  # one seed is not in the name
+    created = create(workdir=tmp_path, corpus="gold", **asked, workers=2)
     assert created.folders["tfrecord"] == tmp_path / "tfrecord" / NAME / "gold"
     assert list(created.manifests["tfrecord"].files) == [
         *(f"training/gold_training_0000{n}.tfrecord" for n in range(4)),
