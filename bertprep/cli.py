@@ -23,7 +23,7 @@ COMMANDS = {
     "tokenize": "text shards -> token shards: the tokens of each sentence, in the layout that Megatron reads",
     "create": "text shards -> TFRecord, OFRecord, Arrow or Parquet files for pretraining",
     "task": "the files of SQuAD or GLUE -> such files for fine-tuning",
-    "convert": "records -> another format or dialect, or more or fewer files; lossless",
+    "convert": "records -> another format or variant, or more or fewer files; lossless",
     "validate": "is this data right? findings, a table, exit status 0 or 1",
     "inspect": "show the examples of a record file in readable form",
     "push": "records -> a data set on the Hugging Face Hub, as Parquet with a card; resumes",

@@ -183,7 +183,7 @@ class GlueSettings(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dialect(Settings):
+class Variant(Settings):
     """TFRecord variants: other feature names or compression, with the same values. The other formats have only one form."""
 
     group: ClassVar[str] = MADE
@@ -202,11 +202,11 @@ class Dialect(Settings):
         return {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
 
     def check_fits(self, formats: tuple[RecordFormat, ...], asked_by: str) -> None:
-        """Raise `UsageError` where one of the formats, given by the option `asked_by`, cannot be written in this dialect."""
+        """Raise `UsageError` where one of the formats, given by the option `asked_by`, cannot be written in this variant."""
         if self.made_with and formats != (RecordFormat.TFRECORD,):
             asked = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in self.made_with.items())
             other = next(name for name in formats if name != RecordFormat.TFRECORD).label
             raise UsageError(f"{asked}: is for TFRecord only, no reader of {other} takes it; give {asked_by} tfrecord")
 
 
-DEFAULT_DIALECT = Dialect()
+DEFAULT_DIALECT = Variant()

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertprep.config import Dialect, InstanceSettings, ShardSettings
+from bertprep.config import InstanceSettings, ShardSettings, Variant
 from bertprep.errors import UsageError
 from bertprep.files.places import as_path
 from bertprep.options import Parser, Settings, add_options, command_line, described, narrowed, option, read_options, rules_of
@@ -67,8 +67,8 @@ def test_arguments_give_settings_and_settings_give_arguments(arguments: str, set
 
 
 def test_what_has_its_default_is_no_argument():
-    assert command_line(Run(), Dialect()) == []
-    assert command_line(InstanceSettings(short_seq_prob=0.5), Dialect(compress="gzip")) == [
+    assert command_line(Run(), Variant()) == []
+    assert command_line(InstanceSettings(short_seq_prob=0.5), Variant(compress="gzip")) == [
         "--short-seq-prob", "0.5", "--compress", "gzip",
     ]  # fmt: skip
 

@@ -26,7 +26,7 @@ from bertprep import cli
 from bertprep.work.layout import MANIFEST, Workspace
 from bertprep.work.manifest import JOURNAL_SUFFIX
 from tests.golden import GOLDEN
-from tests.records.handmade import FIRST, SECOND, Dialect, file_of
+from tests.records.handmade import FIRST, SECOND, Variant, file_of
 from tests.trainer.test_data import write_data, write_in_workspace
 
 BERTPREP = """
@@ -294,7 +294,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "above/a/training/part-0": two,
         "above/b/part-0": two,
         "two_formats/a": two,
-        "two_formats/b": file_of(FIRST, dialect=Dialect("ofrecord")),
+        "two_formats/b": file_of(FIRST, variant=Variant("ofrecord")),
         "mixed/a": two,
         "mixed/b": file_of(other_shape),
         "taken/training/part-0": two,

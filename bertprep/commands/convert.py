@@ -1,4 +1,4 @@
-"""Convert records to another format, another dialect or another number of files, all or some; each new file is one task.
+"""Convert records to another format, another variant or another number of files, all or some; each new file is one task.
 
 The sources are read first: the new manifest lists the sha256 of each under `converted_from`, so a killed run resumes only from
 the same sources. The bytes do not depend on the number of workers. The old manifest's facts about the records are kept.
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from bertprep import pool
 from bertprep.commands import split_rows, tell_finished
 from bertprep.commands.request import InParts, function_of
-from bertprep.config import DEFAULT_FORMATS, RECORD_FORMATS, SQUAD, Dialect, RecordFormat
+from bertprep.config import DEFAULT_FORMATS, RECORD_FORMATS, SQUAD, RecordFormat, Variant
 from bertprep.errors import UsageError
 from bertprep.files.places import as_path, place, real_path
 from bertprep.options import described, narrowed, option
@@ -50,7 +50,7 @@ class Converted:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Convert(Dialect, InParts):
+class Convert(Variant, InParts):
     """Which records become what, and where."""
 
     source: Path | str = field(
@@ -105,8 +105,8 @@ class Convert(Dialect, InParts):
         return Converted(target, to, files, time.monotonic() - started, made)
 
     @property
-    def dialect(self) -> Dialect:
-        return narrowed(Dialect, self)
+    def variant(self) -> Variant:
+        return narrowed(Variant, self)
 
     def choose_format(self, found: set[RecordFormat]) -> RecordFormat:
         """Return the named format, or another than that of the records."""
@@ -114,13 +114,13 @@ class Convert(Dialect, InParts):
         if to is None and len(found) > 1:
             raise UsageError(f"{self.source}: holds files of several formats; choose one with --to")
         to = to or next(name for name in DEFAULT_FORMATS if name not in found)
-        self.dialect.check_fits((to,), "--to")
+        self.variant.check_fits((to,), "--to")
         return to
 
     def _check_paths(self, source: Path, target: Path) -> None:
         """Raise `UsageError` for an impossible request."""
         if (to := _format_of_target(target, self.to)) is not None:
-            self.dialect.check_fits((to,), "--to")
+            self.variant.check_fits((to,), "--to")
         real_source, real_target = map(real_path, (source, target))
         if real_source == real_target:
             raise UsageError(f"{target}: is the source itself; name another file or folder for the result")
@@ -186,7 +186,7 @@ def _convert_file(data_set: DataSet, request: Convert) -> tuple[RecordFormat, di
     if target.exists():
         identify(target)  # only records are replaced
     (spans,) = assign([identified], None, request.pick)
-    with contextlib.closing(RecordConverter(to, request.dialect, _labels(data_set, identified))) as converter:
+    with contextlib.closing(RecordConverter(to, request.variant, _labels(data_set, identified))) as converter:
         written = converter.convert(spans, target)
     return to, {target.name: entry_of(written)}
 
@@ -201,12 +201,12 @@ def convert_data_set(
     from bertprep.work.run import Task
     from bertprep.work.run import run as run_tasks
 
-    target, shards, pick, dialect = place(request.target), request.shards, request.pick, request.dialect
+    target, shards, pick, variant = place(request.target), request.shards, request.pick, request.variant
     data_set = data_set if data_set.is_whole else data_set.by_itself()
     sources = _identify_all(data_set, workers, request.reporter)
     _check_pick(data_set.folder, pick, sources[0].shape)
     to = request.choose_format({source.format for source in sources})
-    outputs = plan_outputs(data_set, sources, to, shards, dialect, pick)
+    outputs = plan_outputs(data_set, sources, to, shards, variant, pick)
     kind = data_set.manifest.kind if data_set.manifest else RECORDS
     known = data_set.manifest.made_with if data_set.manifest else _sizes(sources[0].shape)
     questions = data_set.root.folder / QUESTIONS
@@ -217,8 +217,8 @@ def convert_data_set(
         folder=target,
         kind=kind,
         made_with={
-            **{name: value for name, value in known.items() if name not in asdict(dialect)},
-            **dialect.made_with,
+            **{name: value for name, value in known.items() if name not in asdict(variant)},
+            **variant.made_with,
             "converted_to": {"format": to, "shards": shards, **({} if pick is None else {"pick": pick})},
             "converted_from": {source.name: source.sha256 for source in sources},
         },
@@ -231,7 +231,7 @@ def convert_data_set(
     shapes = {each.split: shape_of[each.spans[0].path] for each in outputs}
     labels = _labels(data_set, sources[0])
     ledgers = ledgers_by_format(template, {to: target}, tasks, shapes, labels)
-    with contextlib.closing(RecordConverter(to, dialect, labels, pred=sources[0].shape.pred, tidies=False)) as converter:
+    with contextlib.closing(RecordConverter(to, variant, labels, pred=sources[0].shape.pred, tidies=False)) as converter:
         made = run_tasks(converter, ledgers, tasks, request.read_part(), workers, request.reporter)
     return to, made.manifests[to].files, bool(made.tasks)
 

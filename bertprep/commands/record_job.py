@@ -21,7 +21,7 @@ from bertprep.commands.shard import (
     listed_shards,
 )
 from bertprep.commands.vocab import Vocab, find_vocabulary
-from bertprep.config import Dialect, InstanceSettings, RecordFormat
+from bertprep.config import InstanceSettings, RecordFormat, Variant
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.places import place
 from bertprep.instances import Vocabulary, load_vocabulary
@@ -104,7 +104,7 @@ def resolve(request: Create, workers: int) -> Job:
     A part needs finished text shards. `inputs` may name token shards, and finished ones of the workspace replace their text.
     Unless `lines_are_sentences`, text for pairs must have a sentence a line.
     """
-    settings, dialect, formats = narrowed(InstanceSettings, request), request.dialect, request.record_formats
+    settings, variant, formats = narrowed(InstanceSettings, request), request.variant, request.record_formats
     given = find_given_tokens(request.inputs, request.reporter)
     texts = _given_tokens(given, request) if given else find_texts(request, workers, pairs=settings.has_pairs)
     vocabulary = _find_or_train_vocabulary(texts, request, workers)
@@ -117,23 +117,23 @@ def resolve(request: Create, workers: int) -> Job:
         ensure=texts.ensure,
         remark=f"create: takes the token shards in {min(taken).parent} where their text is unchanged" if taken else "",
         settings=settings,
-        dialect=dialect,
+        variant=variant,
     )
     tasks = [
         Task(
             str(each.path),
-            record_names(formats, texts.corpus, each.split, each.number, dialect),
+            record_names(formats, texts.corpus, each.split, each.number, variant),
             TextShard(each.path, each.number, kept.get(each.path), each.entry),
         )
         for each in texts.shards
     ]
     if texts.is_of_workspace:
         shards, test_fraction = texts.made_from["shards"], texts.made_from["test_fraction"]
-        name = settings_name(settings, shards=shards, test_fraction=test_fraction, dialect=dialect)
+        name = settings_name(settings, shards=shards, test_fraction=test_fraction, variant=variant)
         folders = {each: request.workspace.records(each, name, texts.corpus) for each in formats}
     else:
         folders = folders_of(request.output, formats)
-    made_with = {"generator": GENERATOR, **settings.made_with, **dialect.made_with}
+    made_with = {"generator": GENERATOR, **settings.made_with, **variant.made_with}
     template = _ledger(RECORDS, request.workspace.root, made_with, texts, vocabulary)
     ledgers = ledgers_by_format(template, folders, tasks, dict.fromkeys(SPLITS, maker.shape))
     return Job(maker, ledgers, tasks, [*padding_remark(vocabulary), *mask_remark(settings)])
@@ -186,9 +186,9 @@ def _token_name(texts: Texts, shard: Shard, end: str) -> str:
     return f"{shard.split}/{name}" if texts.is_of_workspace else name
 
 
-def record_names(formats: Sequence[RecordFormat], corpus: str, split: str, number: int, dialect: Dialect) -> dict[str, str]:
+def record_names(formats: Sequence[RecordFormat], corpus: str, split: str, number: int, variant: Variant) -> dict[str, str]:
     """Return the name of a record file in the folder of each format."""
-    return {each: f"{split_folder(each, split)}/{record_file_name(each, corpus, split, number, dialect)}" for each in formats}
+    return {each: f"{split_folder(each, split)}/{record_file_name(each, corpus, split, number, variant)}" for each in formats}
 
 
 def folders_of(output: Path | str | None, formats: Sequence[RecordFormat]) -> dict[RecordFormat, Path]:

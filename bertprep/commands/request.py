@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, ParamSpec, TypeVar
 
-from bertprep.config import DEFAULT_FORMATS, RECORD_FORMATS, Dialect, RecordFormat
+from bertprep.config import DEFAULT_FORMATS, RECORD_FORMATS, RecordFormat, Variant
 from bertprep.errors import UsageError
 from bertprep.files.places import as_path, is_object, place
 from bertprep.options import HOW, MAX_AT_ONCE, WHERE, Settings, described, narrowed, near, option
@@ -181,7 +181,7 @@ class OfText(OfCorpus):
 
 
 @dataclass(frozen=True, kw_only=True)
-class InFormats(Dialect):
+class InFormats(Variant):
     """The formats of the record files."""
 
     formats: Sequence[str] | str = option(
@@ -193,7 +193,7 @@ class InFormats(Dialect):
         super().__post_init__()
         if not self.formats:
             raise UsageError(f"--format: name one or more of {', '.join(RECORD_FORMATS)}")
-        self.dialect.check_fits(self.record_formats, "--format")
+        self.variant.check_fits(self.record_formats, "--format")
 
     @property
     def record_formats(self) -> tuple[RecordFormat, ...]:
@@ -201,8 +201,8 @@ class InFormats(Dialect):
         return tuple(each for each in RECORD_FORMATS if each in self.formats)
 
     @property
-    def dialect(self) -> Dialect:
-        return narrowed(Dialect, self)
+    def variant(self) -> Variant:
+        return narrowed(Variant, self)
 
 
 def function_of(request: Callable[P, AnyRequest], method: Callable[[AnyRequest], Result]) -> Callable[P, Result]:

@@ -58,7 +58,7 @@ _SUFFIXES = {SQUAD: (".json",), GLUE: (".tsv", ".jsonl", ".json")}
 
 def resolve_task(request: Squad | Glue) -> Job:
     """Return the job that a request describes; the task's files are read."""
-    dialect, formats, inputs, output = request.dialect, request.record_formats, request.inputs, request.output
+    variant, formats, inputs, output = request.variant, request.record_formats, request.inputs, request.output
     workspace = request.workspace
     default = CASED_MODEL if request.cased else DEFAULT_MODEL
     vocabulary = load_vocabulary(find_vocabulary(workspace, request.vocab, default))
@@ -80,19 +80,19 @@ def resolve_task(request: Squad | Glue) -> Job:
         "corpus": data_set,
         **asked,
         **asdict(settings),
-        **dialect.made_with,
+        **variant.made_with,
         "examples_per_file": EXAMPLES_PER_FILE,
         "vocabulary": vocabulary.made_with,
     }
     folders = (
-        {each: workspace.records(each, task_settings_name(settings, dialect=dialect), data_set) for each in formats}
+        {each: workspace.records(each, task_settings_name(settings, variant=variant), data_set) for each in formats}
         if output is None
         else folders_of(output, formats)
     )
     tasks = [
         Task(
             f"{files[split]}, block {number}",
-            record_names(formats, data_set, split, number, dialect),
+            record_names(formats, data_set, split, number, variant),
             (split, number),
         )
         for split, examples in source.splits.items()
@@ -109,7 +109,7 @@ def resolve_task(request: Squad | Glue) -> Job:
     )
     shapes = {split: examples.shape for split, examples in source.splits.items()}
     ledgers = ledgers_by_format(template, folders, tasks, shapes, source.labels)
-    return Job(TaskRecordMaker(source, dialect), ledgers, tasks, remarks)
+    return Job(TaskRecordMaker(source, variant), ledgers, tasks, remarks)
 
 
 def _squad_features(

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertprep import kernels
-from bertprep.config import DEFAULT_DIALECT, Dialect, RecordFormat
+from bertprep.config import DEFAULT_DIALECT, RecordFormat, Variant
 from bertprep.errors import BertprepError, UsageError
 from bertprep.records.columns import NoColumnsError
 from bertprep.records.data_sets import DataSet
@@ -105,7 +105,7 @@ def plan_outputs(
     sources: Sequence[IdentifiedFile],
     to: RecordFormat,
     shards: int | None,
-    dialect: Dialect = DEFAULT_DIALECT,
+    variant: Variant = DEFAULT_DIALECT,
     pick: int | None = None,
 ) -> list[Output]:
     """Return the files to be made, in the folder of their split, which is training where there are none."""
@@ -116,7 +116,7 @@ def plan_outputs(
         named = DEV if split == TEST and is_task else split
         folder = next((name for name in (named, data_set.folder.name) if name in (*SPLITS, *TASK_SPLITS)), TRAINING)
         for number, of_file in enumerate(assign(files, shards, pick)):
-            file_name = record_file_name(to, data_set.corpus, folder, number, dialect)
+            file_name = record_file_name(to, data_set.corpus, folder, number, variant)
             known = data_set.manifest.files[files[number].name] if data_set.manifest and not (shards or pick) else {}
             outputs.append(Output(f"{split_folder(to, folder)}/{file_name}", folder, of_file, known))
     return outputs
@@ -163,14 +163,14 @@ class RecordConverter(Maker):
     def __init__(
         self,
         record_format: RecordFormat,
-        dialect: Dialect = DEFAULT_DIALECT,
+        variant: Variant = DEFAULT_DIALECT,
         labels: Sequence[str] = (),
         pred: int | None = None,
         *,
         tidies: bool = True,
     ) -> None:
         self._tidies = tidies
-        self._format, self._dialect, self._labels, self._pred = record_format, dialect, labels, pred
+        self._format, self._variant, self._labels, self._pred = record_format, variant, labels, pred
         self._source: RecordFile | None = None
         self._indices: range | NDArray[np.int64] = range(0)  # of the records read last, in that file
 
@@ -194,7 +194,7 @@ class RecordConverter(Maker):
         write.
         """
         try:
-            return write_examples(self._blocks(spans), {self._format: path}, self._dialect, self._labels, tidies=self._tidies)[
+            return write_examples(self._blocks(spans), {self._format: path}, self._variant, self._labels, tidies=self._tidies)[
                 self._format
             ]
         except NoColumnsError as error:

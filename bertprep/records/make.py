@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from bertprep import kernels
-from bertprep.config import DEFAULT_DIALECT, Dialect, InstanceSettings, RecordFormat
+from bertprep.config import DEFAULT_DIALECT, InstanceSettings, RecordFormat, Variant
 from bertprep.errors import BertprepError
 from bertprep.files.object_cache import open_local
 from bertprep.files.places import HEAD_BYTES, open_head
@@ -102,7 +102,7 @@ class RecordMaker(ShardMaker):
     """Makes the record files of one shard after another."""
 
     settings: InstanceSettings
-    dialect: Dialect = field(default=DEFAULT_DIALECT)
+    variant: Variant = field(default=DEFAULT_DIALECT)
     label = "create"
 
     @property
@@ -128,7 +128,7 @@ class RecordMaker(ShardMaker):
         if not len(instances):
             raise BertprepError(f"{argument.path}: gives no example; expected at least one for each of its documents")
         files = {RecordFormat(name): path for name, path in paths.items()}
-        written = write_examples(self.rows.blocks(instances), files, self.dialect, tidies=False)
+        written = write_examples(self.rows.blocks(instances), files, self.variant, tidies=False)
         return {
             name: {"documents": shard.documents, **entry_of(file), "seed": seed, "text": text} for name, file in written.items()
         }

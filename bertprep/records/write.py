@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertprep import kernels
-from bertprep.config import DEFAULT_DIALECT, DEFAULT_FORMATS, GZIP, TF2, Dialect, RecordFormat
+from bertprep.config import DEFAULT_DIALECT, DEFAULT_FORMATS, GZIP, TF2, RecordFormat, Variant
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import AtomicFile, atomic_file
 from bertprep.kernels import numbers as n
@@ -50,7 +50,7 @@ def entry_of(written: WrittenFile) -> dict[str, Any]:
 def write_examples(
     blocks: Iterable[Examples],
     paths: Mapping[RecordFormat, Path],
-    dialect: Dialect = DEFAULT_DIALECT,
+    variant: Variant = DEFAULT_DIALECT,
     labels: Sequence[str] = (),
     *,
     tidies: bool = True,
@@ -65,11 +65,11 @@ def write_examples(
     records = 0
     with contextlib.ExitStack() as stack:
         files = {
-            RecordFormat(name): stack.enter_context(atomic_file(path, direct=dialect.compress != GZIP, tidies=tidies))
+            RecordFormat(name): stack.enter_context(atomic_file(path, direct=variant.compress != GZIP, tidies=tidies))
             for name, path in paths.items()
         }
         for block in blocks:
-            writers = writers or _make_writers(files, block.shape, dialect, labels)
+            writers = writers or _make_writers(files, block.shape, variant, labels)
             for writer in writers:
                 writer.put(block)
             records += len(block)
@@ -80,11 +80,11 @@ def write_examples(
 
 
 def _make_writers(
-    files: Mapping[RecordFormat, AtomicFile], shape: Shape, dialect: Dialect, labels: Sequence[str]
+    files: Mapping[RecordFormat, AtomicFile], shape: Shape, variant: Variant, labels: Sequence[str]
 ) -> list[ProtobufWriter | ColumnWriter]:
     protobufs = {which: file for which, file in files.items() if which in DEFAULT_FORMATS}
     columns = [ColumnWriter(which, file, shape, labels) for which, file in files.items() if which not in DEFAULT_FORMATS]
-    return [*([ProtobufWriter(protobufs, shape, dialect)] if protobufs else []), *columns]
+    return [*([ProtobufWriter(protobufs, shape, variant)] if protobufs else []), *columns]
 
 
 class HashedFile(io.RawIOBase):
@@ -166,16 +166,16 @@ class HashedFile(io.RawIOBase):
 class ProtobufWriter:
     """Writes blocks as TFRecord, OFRecord or both."""
 
-    def __init__(self, files: Mapping[RecordFormat, AtomicFile], shape: Shape, dialect: Dialect) -> None:
+    def __init__(self, files: Mapping[RecordFormat, AtomicFile], shape: Shape, variant: Variant) -> None:
         self._formats = [which for which in DEFAULT_FORMATS if which in files]
         self._pair = Sha256Pair() if len(files) == 2 and can_pair() else None
-        self._files = [HashedFile(files[which], dialect.compress, is_hashed=not self._pair) for which in self._formats]
+        self._files = [HashedFile(files[which], variant.compress, is_hashed=not self._pair) for which in self._formats]
         counts = shape.counts
         self._max_record_bytes = n.WIDEST_AROUND + sum(n.WIDEST_HEADER + n.WIDEST_NUMBER * count for count in counts)
         headers = np.zeros(len(counts) * n.HEADERS * n.HEADER_WIDTH, np.uint8)
         ready = np.zeros(max(counts), np.uint32)
         packed = np.zeros(n.WIDEST_NUMBER * max(counts) + n.SLACK, np.uint8)
-        self._tables = self._max_record_bytes, feature_keys(dialect.feature_names), headers, ready, packed
+        self._tables = self._max_record_bytes, feature_keys(variant.feature_names), headers, ready, packed
         self._sizes = np.zeros(2 + len(counts), np.int64)
         self._bound: tuple[Examples, Callable[[int], int]] | None = None
 

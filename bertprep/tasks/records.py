@@ -11,7 +11,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from bertprep import kernels
-from bertprep.config import DEFAULT_DIALECT, Dialect, GlueSettings, RecordFormat
+from bertprep.config import DEFAULT_DIALECT, GlueSettings, RecordFormat, Variant
 from bertprep.instances import Tokenizer, Vocabulary
 from bertprep.records.examples import (
     ClassificationExamples,
@@ -105,7 +105,7 @@ class TaskRecordMaker(Maker):
     """Makes record files; a task's argument is its split and the block's index."""
 
     source: TaskSource
-    dialect: Dialect = field(default=DEFAULT_DIALECT)
+    variant: Variant = field(default=DEFAULT_DIALECT)
     label = "task"
 
     def prepare(self) -> None:
@@ -120,5 +120,5 @@ class TaskRecordMaker(Maker):
         start, stop = split.bounds[number : number + 2]
         blocks = (split.make(first, min(first + BLOCK_ROWS, stop)) for first in range(start, stop, BLOCK_ROWS))
         files = {RecordFormat(name): path for name, path in paths.items()}
-        written = write_examples(blocks, files, self.dialect, self.source.labels, tidies=False)
+        written = write_examples(blocks, files, self.variant, self.source.labels, tidies=False)
         return {name: entry_of(file) for name, file in written.items()}

@@ -5,7 +5,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from bertprep.config import Dialect, GlueSettings, InstanceSettings, ShardSettings, SquadSettings
+from bertprep.config import GlueSettings, InstanceSettings, ShardSettings, SquadSettings, Variant
 from bertprep.errors import BertprepError
 from bertprep.work.manifest import RECORDS, SCHEMA, TASK_RECORDS, TEXT_SHARDS, TOKEN_SHARDS
 
@@ -15,15 +15,15 @@ def _options_of(*settings: type) -> dict[str, str]:
 
 
 _CONVERT_OPTIONS = {
-    **_options_of(Dialect),
+    **_options_of(Variant),
     **{f"converted_to.{name}": option for name, option in (("format", "--to"), ("shards", "--shards"), ("pick", "--pick"))},
 }
 _OPTIONS = {
     TEXT_SHARDS: {**_options_of(ShardSettings), "inputs": "--input"},
     TOKEN_SHARDS: {"cased": "--cased", "corpus": "--corpus", "vocabulary": "--vocab"},
-    RECORDS: {**_options_of(InstanceSettings, Dialect), "corpus": "--corpus", "vocabulary": "--vocab"},
+    RECORDS: {**_options_of(InstanceSettings, Variant), "corpus": "--corpus", "vocabulary": "--vocab"},
     TASK_RECORDS: {
-        **_options_of(SquadSettings, GlueSettings, Dialect),
+        **_options_of(SquadSettings, GlueSettings, Variant),
         "task": "task",
         "version": "--version",
         "name": "name",

@@ -25,11 +25,11 @@ from bertprep.config import (
     GZIP,
     RECORD_FORMATS,
     TF2,
-    Dialect,
     GlueSettings,
     InstanceSettings,
     RecordFormat,
     SquadSettings,
+    Variant,
 )
 
 TRAINING, TEST = SPLITS = ("training", "test")
@@ -65,7 +65,7 @@ GOOGLE_PREFIX = "bert_model.ckpt"
 """The file name prefix of a model in Google's releases."""
 
 
-def settings_name(settings: InstanceSettings, *, shards: int, test_fraction: float, dialect: Dialect = DEFAULT_DIALECT) -> str:
+def settings_name(settings: InstanceSettings, *, shards: int, test_fraction: float, variant: Variant = DEFAULT_DIALECT) -> str:
     """Return the folder name for the settings in NVIDIA's form, with further settings that are not default, except `one_seed`.
 
     >>> settings_name(InstanceSettings(), shards=256, test_fraction=0.1)
@@ -83,10 +83,10 @@ def settings_name(settings: InstanceSettings, *, shards: int, test_fraction: flo
         name += "_whole_word"
     if not settings.has_pairs:
         name += f"_pairs_{settings.pairs}"
-    return name + _in_dialect(dialect)
+    return name + _in_variant(variant)
 
 
-def task_settings_name(settings: SquadSettings | GlueSettings, *, dialect: Dialect = DEFAULT_DIALECT) -> str:
+def task_settings_name(settings: SquadSettings | GlueSettings, *, variant: Variant = DEFAULT_DIALECT) -> str:
     """Return the folder name for the settings of a fine-tuning task.
 
     >>> task_settings_name(GlueSettings()), task_settings_name(SquadSettings(cased=True))
@@ -95,7 +95,7 @@ def task_settings_name(settings: SquadSettings | GlueSettings, *, dialect: Diale
     name = f"lower_case_{int(not settings.cased)}_seq_len_{settings.seq}"
     if isinstance(settings, SquadSettings):
         name += f"_doc_stride_{settings.doc_stride}_max_query_{settings.max_query}"
-    return name + _in_dialect(dialect)
+    return name + _in_variant(variant)
 
 
 def tokens_name(*, cased: bool, vocabulary: str, shards: int, test_fraction: float) -> str:
@@ -107,16 +107,16 @@ def tokens_name(*, cased: bool, vocabulary: str, shards: int, test_fraction: flo
     return f"lower_case_{int(not cased)}_vocab_{vocabulary[:8]}_shard_{shards}_test_split_{int(test_fraction * 100)}"
 
 
-def _in_dialect(dialect: Dialect) -> str:
+def _in_variant(variant: Variant) -> str:
     """Return what the name of a folder says of the form of TFRecords.
 
-    >>> _in_dialect(Dialect(feature_names="tf2", compress="gzip"))
+    >>> _in_variant(Variant(feature_names="tf2", compress="gzip"))
     '_tf2_names_gzip'
     """
     name = ""
-    if dialect.feature_names == TF2:
+    if variant.feature_names == TF2:
         name += "_tf2_names"
-    if dialect.compress == GZIP:
+    if variant.compress == GZIP:
         name += "_gzip"
     return name
 
@@ -126,12 +126,12 @@ def record_file_name(
     corpus: str,
     split: str,
     shard: int,
-    dialect: Dialect = DEFAULT_DIALECT,
+    variant: Variant = DEFAULT_DIALECT,
 ) -> str:
     """Return the name of one record file, as trainers expect it; compressed ones do not match *.tfrecord."""
     if record_format == RecordFormat.OFRECORD:
         return f"part-{shard}"
-    return f"{corpus}_{split}_{shard:05d}.{record_format}" + (".gz" if dialect.compress == GZIP else "")
+    return f"{corpus}_{split}_{shard:05d}.{record_format}" + (".gz" if variant.compress == GZIP else "")
 
 
 def split_folder(record_format: RecordFormat, split: str) -> str:

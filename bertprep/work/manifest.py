@@ -18,11 +18,11 @@ from bertprep.config import (
     SQUAD,
     SQUAD_VERSIONS,
     TASKS,
-    Dialect,
     InstanceSettings,
     RecordFormat,
     ShardSettings,
     SquadSettings,
+    Variant,
 )
 from bertprep.errors import BertprepError
 from bertprep.files.places import ObjectPath, sizes_of
@@ -95,7 +95,7 @@ KINDS = {
     ),
     RECORDS: Kind(
         made_with={
-            **_CUT, **rules_of(InstanceSettings), **rules_of(Dialect), "corpus": CORPUS, "text_sha256": SHA256,
+            **_CUT, **rules_of(InstanceSettings), **rules_of(Variant), "corpus": CORPUS, "text_sha256": SHA256,
             "vocabulary": OBJECT, "converted_to": OBJECT, "converted_from": OBJECT,
         },
         needed=("seq",),  # records of a task that another tool wrote have no pred
@@ -105,7 +105,7 @@ KINDS = {
     TASK_RECORDS: Kind(
         made_with={
             "task": one_of(*TASKS), "version": one_of(*SQUAD_VERSIONS), "name": CORPUS, "labels": TEXTS,
-            **rules_of(SquadSettings), **rules_of(Dialect), "corpus": CORPUS, "examples_per_file": POSITIVE,
+            **rules_of(SquadSettings), **rules_of(Variant), "corpus": CORPUS, "examples_per_file": POSITIVE,
             "inputs": LIST, "vocabulary": OBJECT, "converted_to": OBJECT, "converted_from": OBJECT,
         },
         needed=("task", "seq", "inputs"),

@@ -27,7 +27,7 @@ from bertprep.records.examples import PretrainingExamples
 from tests.check.faulty import Spoiled, Values, frame, split_frames
 from tests.golden import GOLDEN
 from tests.records.columns import with_types, write_arrow_file
-from tests.records.handmade import Dialect, Number, message
+from tests.records.handmade import Number, Variant, message
 
 SETTINGS = InstanceSettings(seq=24, pred=4)
 RECORDS = 6
@@ -45,7 +45,7 @@ class Target:
     content: bytes
     rows: frozenset[bytes]
     values: list[Values]
-    dialect: Dialect
+    variant: Variant
 
     @property
     def has_frames(self) -> bool:
@@ -76,8 +76,8 @@ def make_targets(corpus: Path, folder: Path) -> list[Target]:
         with records.open(data.folder / name) as file:
             rows = frozenset(rows_of(file[:RECORDS]))
         content = b"".join(data.frames(name)[:RECORDS])
-        ours, values = Dialect(record_format), data.values(name)[:RECORDS]
-        other = Dialect(record_format, packed=None, any_order=True, new_names=True, extras=True)
+        ours, values = Variant(record_format), data.values(name)[:RECORDS]
+        other = Variant(record_format, packed=None, any_order=True, new_names=True, extras=True)
         rng = random.Random(0)
         others = b"".join(frame(message(v, other, rng), record_format) for v in values)
         targets.append(Target(record_format, record_format, content, rows, values, ours))
@@ -110,7 +110,7 @@ def damage_case(targets: list[Target], seed: int | str) -> Damaged:
         if chance < 0.67:
             data = damage(frames[number][start:stop], rng)
         else:
-            data = message(change_values(target.values[number], rng), target.dialect, rng)
+            data = message(change_values(target.values[number], rng), target.variant, rng)
         frames[number] = frame(data, target.record_format)
     return Damaged(target, b"".join(frames), has_checksums=False)
 

@@ -20,7 +20,7 @@ from bertprep.records.file_bytes import masked_checksum
 from bertprep.records.write import write_examples
 from bertprep.work.layout import MANIFEST
 from bertprep.work.manifest import sha256_of
-from tests.records.handmade import Dialect, Number, message
+from tests.records.handmade import Number, Variant, message
 
 Values = dict[str, list[Number]]
 Change = Callable[[Values], object]
@@ -81,7 +81,7 @@ class Spoiled:
 
     def encode(self, values: Values) -> bytes:
         """One record, whatever its values."""
-        return frame(message(values, Dialect(self.record_format)), self.record_format)
+        return frame(message(values, Variant(self.record_format)), self.record_format)
 
     def encode_all(self, values: list[Values]) -> list[bytes]:
         """Records of one shape without negative numbers, as fast as bertprep writes them."""

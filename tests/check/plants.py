@@ -10,7 +10,7 @@ from typing import Any
 from bertprep.work.layout import MANIFEST, VOCABULARY
 from tests.check.edits import draw_shown, length, mask_again
 from tests.check.faulty import Change, Spoiled
-from tests.records.handmade import Dialect, field, float_list, message
+from tests.records.handmade import Variant, field, float_list, message
 
 RECORD = 3
 """Of the first training file: where faults of one record are planted."""
@@ -71,7 +71,7 @@ def write_as_floats(data: Spoiled) -> None:
     """The segments of record RECORD, in a float_list."""
     values = data.values(data.first)[RECORD]
     entry = field(1, field(1, b"segment_ids") + field(2, field(2, float_list(values.pop("segment_ids")))))
-    rest = message(values, Dialect(data.record_format))
+    rest = message(values, Variant(data.record_format))
     data.replace_data(RECORD, lambda _: rest + (field(1, entry) if data.record_format == "tfrecord" else entry))
 
 

@@ -13,13 +13,13 @@ import pytest
 import bertprep
 from bertprep import records
 from bertprep.cli import main
-from bertprep.config import RECORD_FORMATS, Dialect, ShardSettings
+from bertprep.config import RECORD_FORMATS, ShardSettings, Variant
 from bertprep.errors import BertprepError
 from bertprep.work.layout import by_number
 from bertprep.work.manifest import read_manifest
 from tests.golden import GOLDEN
 from tests.records.handmade import FIRST, SECOND, SEQ, file_of, random_record
-from tests.records.handmade import Dialect as Form
+from tests.records.handmade import Variant as Form
 
 
 @pytest.fixture(scope="module")
@@ -110,10 +110,10 @@ def test_the_name_of_a_file_tells_its_format(tmp_path: Path, capsys: pytest.Capt
     assert bertprep.convert(tmp_path / "folder", tmp_path / "b.arrow", workers=1).format == "arrow"
 
 
-def test_a_dialect_equals_that_of_create(created: dict[str, Path], tmp_path: Path) -> None:
-    dialect = vars(Dialect(feature_names="tf2", compress="gzip"))
-    made = create(created["tfrecord"].parents[2], ("tfrecord",), **dialect)["tfrecord"]
-    bertprep.convert(created["ofrecord"], tmp_path / "there", to="tfrecord", **dialect, workers=2)
+def test_a_variant_equals_that_of_create(created: dict[str, Path], tmp_path: Path) -> None:
+    variant = vars(Variant(feature_names="tf2", compress="gzip"))
+    made = create(created["tfrecord"].parents[2], ("tfrecord",), **variant)["tfrecord"]
+    bertprep.convert(created["ofrecord"], tmp_path / "there", to="tfrecord", **variant, workers=2)
     bertprep.convert(tmp_path / "there", tmp_path / "back", to="tfrecord", workers=1)
     assert contents(tmp_path / "there") == contents(made)
     assert contents(tmp_path / "back") == contents(created["tfrecord"])
@@ -175,7 +175,7 @@ def test_a_compressed_folder_without_a_manifest(tmp_path: Path) -> None:
     bertprep.convert(tmp_path / "theirs", tmp_path / "ours", workers=1)
     ours = sorted((tmp_path / "ours" / "training").iterdir(), key=lambda path: by_number(path.name))
     assert len(ours) == 11
-    assert b"".join(path.read_bytes() for path in ours) == file_of(*expected, dialect=Form("ofrecord"))
+    assert b"".join(path.read_bytes() for path in ours) == file_of(*expected, variant=Form("ofrecord"))
 
 
 def flip_a_byte(folder: Path) -> None:

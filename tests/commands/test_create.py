@@ -223,12 +223,12 @@ def test_what_datasets_reads_beside_arrow_files_is_repaired(golden_corpus: Path,
     assert len(state["_fingerprint"]) == 16
 
 
-def test_a_dialect_changes_names_and_bytes_and_nothing_else(golden_corpus: Path, tmp_path: Path) -> None:
+def test_a_variant_changes_names_and_bytes_and_nothing_else(golden_corpus: Path, tmp_path: Path) -> None:
     inputs = deal(golden_corpus, tmp_path / "text", 2)
 
-    def make(**dialect: Any) -> tuple[dict[str, bytes], dict[str, Any], dict[str, str]]:
-        asked = {"inputs": inputs, "output": tmp_path / str(dialect), "formats": "tfrecord", "vocab": VOCABULARY, "workers": 1}
-        made = create(**asked, **vars(SETTINGS), **dialect)
+    def make(**variant: Any) -> tuple[dict[str, bytes], dict[str, Any], dict[str, str]]:
+        asked = {"inputs": inputs, "output": tmp_path / str(variant), "formats": "tfrecord", "vocab": VOCABULARY, "workers": 1}
+        made = create(**asked, **vars(SETTINGS), **variant)
         manifest = made.manifests["tfrecord"]
         return {n: (made.folders["tfrecord"] / n).read_bytes() for n in manifest.files}, manifest.made_with, manifest.versions
 

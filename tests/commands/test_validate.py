@@ -20,7 +20,7 @@ from bertprep.check.outcome import Finding
 from bertprep.check.records import RecordChecker
 from bertprep.cli import main
 from bertprep.commands.create import create
-from bertprep.config import Dialect, InstanceSettings
+from bertprep.config import InstanceSettings, Variant
 from bertprep.errors import UsageError
 from bertprep.records import PretrainingExamples
 from bertprep.records.data_sets import find_data_sets
@@ -83,8 +83,8 @@ def test_a_sample(made: Path) -> None:
 
 
 def test_gzip_and_the_names_of_tensorflow_2(made: Path, tmp_path: Path) -> None:
-    dialect = Dialect(feature_names="tf2", compress="gzip")
-    bertprep.convert(made / "tfrecord", tmp_path / "made", to="tfrecord", **vars(dialect), workers=1)
+    variant = Variant(feature_names="tf2", compress="gzip")
+    bertprep.convert(made / "tfrecord", tmp_path / "made", to="tfrecord", **vars(variant), workers=1)
     for _ in range(2):
         (outcome,) = bertprep.validate([tmp_path / "made"], workers=1)
         assert (outcome.findings, len(outcome.files)) == ([], 4)

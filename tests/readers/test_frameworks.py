@@ -15,7 +15,7 @@ import pytest
 
 import bertprep
 from bertprep import RecordDataset
-from bertprep.config import Dialect
+from bertprep.config import Variant
 from bertprep.records import (
     ClassificationExamples,
     Examples,
@@ -41,10 +41,10 @@ by_kind = pytest.mark.parametrize("kind", TASK_KINDS, ids=[kind.title for kind i
 def created(golden_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The file of the golden corpus in TFRecord and OFRecord, and as TFRecord with TensorFlow 2's names and gzip."""
     folder, made = tmp_path_factory.mktemp("created"), {}
-    for name, dialect in (("google", Dialect()), ("tf2", Dialect(feature_names="tf2", compress="gzip"))):
+    for name, variant in (("google", Variant()), ("tf2", Variant(feature_names="tf2", compress="gzip"))):
         formats = ("tfrecord", "ofrecord") if name == "google" else ("tfrecord",)
         asked = {"inputs": [golden_corpus], "output": folder / name, "vocab": GOLDEN / "vocab.txt", "workers": 1}
-        folders = bertprep.create(**asked, formats=formats, **vars(dialect)).folders
+        folders = bertprep.create(**asked, formats=formats, **vars(variant)).folders
         made |= {f"{name} {key}": next((path / "training").iterdir()) for key, path in folders.items()}
     return made
 
@@ -96,9 +96,9 @@ def read_with_oneflow(folder: Path, kind: type[Examples], records: int, seq: int
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("names", ["google", "tf2"])
 def test_tensorflow_reads_what_create_and_convert_write(names: str, created: dict[str, Path], tmp_path: Path) -> None:
-    dialect = Dialect(feature_names="tf2", compress="gzip") if names == "tf2" else Dialect()
+    variant = Variant(feature_names="tf2", compress="gzip") if names == "tf2" else Variant()
     theirs, compression = (TF2_NAMES, "GZIP") if names == "tf2" else ({}, "")
-    bertprep.convert(created["google ofrecord"], tmp_path / "several", to="tfrecord", shards=3, workers=1, **vars(dialect))
+    bertprep.convert(created["google ofrecord"], tmp_path / "several", to="tfrecord", shards=3, workers=1, **vars(variant))
     several = sorted((tmp_path / "several" / "training").iterdir())
     for paths in ([created[f"{names} tfrecord"]], several):
         assert digest(read_with_tensorflow(paths, theirs, compression)) == DIGEST

@@ -44,7 +44,7 @@ def random_record(rng: random.Random, seq: int = SEQ, pred: int = PRED, *, most:
 
 
 @dataclass(frozen=True)
-class Dialect:
+class Variant:
     """How a tool writes; where a choice is random it is made anew for every feature."""
 
     record_format: str = "tfrecord"
@@ -80,16 +80,16 @@ def float_list(values: Iterable[Number], *, packed: bool = True, doubles: bool =
     return field(1, b"".join(numbers)) if packed else b"".join(tag + number for number in numbers)
 
 
-def message(record: Record, dialect: Dialect, rng: random.Random | None = None) -> bytes:
+def message(record: Record, variant: Variant, rng: random.Random | None = None) -> bytes:
     """A serialized Example or OFRecord."""
     rng = rng or random.Random(0)
-    entries = [_entry(name, values, dialect, rng) for name, values in record.items()]
-    if dialect.extras:
+    entries = [_entry(name, values, variant, rng) for name, values in record.items()]
+    if variant.extras:
         entries += [field(1, field(1, b"unique_ids") + field(2, field(1, field(1, b"abc")))), varint(9 << 3) + varint(300)]
-    if dialect.any_order:
+    if variant.any_order:
         rng.shuffle(entries)
     body = b"".join(entries)
-    return field(1, body) if dialect.record_format == "tfrecord" else body
+    return field(1, body) if variant.record_format == "tfrecord" else body
 
 
 def serialize(examples: Examples, row: int, record_format: str, *, without: str = "") -> bytes:
@@ -106,19 +106,19 @@ def serialize(examples: Examples, row: int, record_format: str, *, without: str 
     return field(1, entries) if record_format == "tfrecord" else entries
 
 
-def _entry(name: str, values: Sequence[Number], dialect: Dialect, rng: random.Random) -> bytes:
-    packed = rng.random() < 0.5 if dialect.packed is None else dialect.packed
-    is_example = dialect.record_format == "tfrecord"
+def _entry(name: str, values: Sequence[Number], variant: Variant, rng: random.Random) -> bytes:
+    packed = rng.random() < 0.5 if variant.packed is None else variant.packed
+    is_example = variant.record_format == "tfrecord"
     if name == "masked_lm_weights":
-        feature = field(3 if dialect.doubles else 2, float_list(values, packed=packed, doubles=dialect.doubles))
+        feature = field(3 if variant.doubles else 2, float_list(values, packed=packed, doubles=variant.doubles))
     else:
-        feature = field(3 if is_example else 5 if dialect.int64 else 4, number_list(values, packed=packed))
-    if dialect.new_names:
+        feature = field(3 if is_example else 5 if variant.int64 else 4, number_list(values, packed=packed))
+    if variant.new_names:
         name = {"input_ids": "input_word_ids", "segment_ids": "input_type_ids"}.get(name, name)
     parts = [field(1, name.encode()), field(2, feature)]
-    if dialect.extras:
+    if variant.extras:
         parts.append(varint(7 << 3 | 5) + b"1234")
-    if dialect.any_order:
+    if variant.any_order:
         rng.shuffle(parts)
     return field(1, b"".join(parts))
 
@@ -143,6 +143,6 @@ def frame(data: bytes, record_format: str = "tfrecord") -> bytes:
     return length + masked(length) + data + masked(data) if record_format == "tfrecord" else length + data
 
 
-def file_of(*records: Record, dialect: Dialect | None = None, rng: random.Random | None = None) -> bytes:
-    dialect = dialect or Dialect()
-    return b"".join(frame(message(record, dialect, rng), dialect.record_format) for record in records)
+def file_of(*records: Record, variant: Variant | None = None, rng: random.Random | None = None) -> bytes:
+    variant = variant or Variant()
+    return b"".join(frame(message(record, variant, rng), variant.record_format) for record in records)

@@ -36,8 +36,8 @@ from tests.records.columns import assert_same, column_examples, rows_of, table_o
 from tests.records.handmade import (
     FIRST,
     SECOND,
-    Dialect,
     Record,
+    Variant,
     field,
     file_of,
     frame,
@@ -49,9 +49,9 @@ from tests.records.handmade import (
 )
 from tests.records.task_records import task_examples
 
-TFRECORD, OFRECORD = Dialect(), Dialect("ofrecord")
-TWO, TWO_OF = file_of(FIRST, SECOND), file_of(FIRST, SECOND, dialect=OFRECORD)
-SIZE, SIZE_OF = len(file_of(FIRST)), len(file_of(FIRST, dialect=OFRECORD))  # of the first of the two
+TFRECORD, OFRECORD = Variant(), Variant("ofrecord")
+TWO, TWO_OF = file_of(FIRST, SECOND), file_of(FIRST, SECOND, variant=OFRECORD)
+SIZE, SIZE_OF = len(file_of(FIRST)), len(file_of(FIRST, variant=OFRECORD))  # of the first of the two
 DAMAGED, CUT = "; corrupt, make the file again", "; truncated or corrupt, make the file again"
 NO_INT32 = "record 1: feature masked_lm_ids has a value that is negative or above 2,147,483,647; make the file again"
 
@@ -70,12 +70,12 @@ def checksum_fault(what: str, content: bytes, start: int, stop: int) -> tuple[st
     return f"checksum of the {what}", content, line
 
 
-def with_feature(dialect: Dialect, name: str, feature: bytes, record: Record = FIRST) -> bytes:
+def with_feature(variant: Variant, name: str, feature: bytes, record: Record = FIRST) -> bytes:
     """A valid record, and the same with something else for a feature."""
     entry = field(1, field(1, name.encode()) + field(2, feature))
-    others = message({key: values for key, values in record.items() if key != name}, dialect)
-    body = others + (field(1, entry) if dialect.record_format == "tfrecord" else entry)
-    return file_of(record, dialect=dialect) + frame(body, dialect.record_format)
+    others = message({key: values for key, values in record.items() if key != name}, variant)
+    body = others + (field(1, entry) if variant.record_format == "tfrecord" else entry)
+    return file_of(record, variant=variant) + frame(body, variant.record_format)
 
 
 def faults() -> Iterator[tuple[str, bytes, str]]:
@@ -115,25 +115,25 @@ def faults() -> Iterator[tuple[str, bytes, str]]:
     line = "record 1: feature input_ids occurs in it more than once; make the file again"
     yield "a feature twice", file_of(FIRST, {**FIRST, "input_word_ids": FIRST["input_ids"]}), line
 
-    for dialect, title in ((TFRECORD, "tf.train.Example"), (OFRECORD, "OFRecord")):
-        name, first = dialect.record_format, file_of(FIRST, dialect=dialect)
+    for variant, title in ((TFRECORD, "tf.train.Example"), (OFRECORD, "OFRecord")):
+        name, first = variant.record_format, file_of(FIRST, variant=variant)
         line = f"record 1: it is no valid {title} message; corrupt or something else, make the file again"
         for content in (b"\x0a", b"\x0a\x05", b"\x07", b"\x00\x00", b"\x0a\x01\x0a", b"\x08" + b"\xff" * 12):
             yield f"message {content.hex()}, {name}", first + frame(content, name), line
         for feature, values in FIRST.items():
             line = f"feature {feature} is missing; give a file of BERT pretraining records"
-            yield f"no {feature}, {name}", first + file_of(without(feature), dialect=dialect), f"record 1: {line}"
+            yield f"no {feature}, {name}", first + file_of(without(feature), variant=variant), f"record 1: {line}"
             if feature != "next_sentence_labels":  # without these in any record, they are records without sentence pairs
-                yield f"never {feature}, {name}", file_of(without(feature), dialect=dialect), f"record 0: {line}"
+                yield f"never {feature}, {name}", file_of(without(feature), variant=variant), f"record 0: {line}"
             reason = {8: " as input_ids has in record 0", 2: " as masked_lm_positions has in record 0", 1: ""}[len(values)]
             for wrong in (values[:-1], [*values, 0]):
                 line = f"has {len(wrong)} values, expected {len(values)}{reason}; make the file again"
-                for packed_or_not in (dialect, Dialect(name, packed=False)):
-                    content = first + file_of({**FIRST, feature: wrong}, dialect=packed_or_not)
+                for packed_or_not in (variant, Variant(name, packed=False)):
+                    content = first + file_of({**FIRST, feature: wrong}, variant=packed_or_not)
                     yield f"{len(wrong)} {feature}, {packed_or_not}", content, f"record 1: feature {feature} {line}"
         for value in (-1, 2**31, -(2**31), 2**63 - 1):
-            for packed_or_not in (dialect, Dialect(name, packed=False)):
-                content = first + file_of({**FIRST, "masked_lm_ids": [4937, value]}, dialect=packed_or_not)
+            for packed_or_not in (variant, Variant(name, packed=False)):
+                content = first + file_of({**FIRST, "masked_lm_ids": [4937, value]}, variant=packed_or_not)
                 yield f"{value}, {packed_or_not}", content, NO_INT32
         lists, floats, unknown = {
             "tfrecord": ("int64_list", "float_list", "an unknown list"),
@@ -142,9 +142,9 @@ def faults() -> Iterator[tuple[str, bytes, str]]:
         advice = "give a file of BERT pretraining records"
         for number, found in ((b"", "no list"), (field(1, b""), "a bytes_list"), (field(2, b""), "a float_list")):
             line = f"record 1: feature input_mask should be {lists}, it is {found}; {advice}"
-            yield f"{found}, {name}", with_feature(dialect, "input_mask", number), line
+            yield f"{found}, {name}", with_feature(variant, "input_mask", number), line
         line = f"record 1: feature masked_lm_weights should be {floats}, it is {unknown}; {advice}"
-        yield f"weights of {unknown}", with_feature(dialect, "masked_lm_weights", field(5, b"")), line
+        yield f"weights of {unknown}", with_feature(variant, "masked_lm_weights", field(5, b"")), line
 
     for kind, feature, missing, title in (
         (SquadExamples, "end_positions", "end_positions", "SQuAD"),
@@ -225,7 +225,7 @@ def test_packed_numbers_are_those_of_the_definition(
     two = with_feature(OFRECORD, "input_ids", field(4, field(1, content)), record)
     room = PretrainingExamples.empty(3, seq=expected, pred=2)
     for behind in (0, 9):  # at the end of the file, and before more of it
-        path.write_bytes(two + behind * file_of(record, dialect=OFRECORD))
+        path.write_bytes(two + behind * file_of(record, variant=OFRECORD))
         room.input_ids[...] = -7
         with records.open(path) as file:
             if is_good:

@@ -13,9 +13,9 @@ from bertprep.commands.validate import validate
 from bertprep.errors import BertprepError
 from bertprep.records import file_bytes
 from bertprep.records.convert import RecordConverter, Span
-from tests.records.handmade import FIRST, Dialect, field, file_of, frame, message
+from tests.records.handmade import FIRST, Variant, field, file_of, frame, message
 
-OFRECORD = Dialect("ofrecord")
+OFRECORD = Variant("ofrecord")
 
 
 def long_record(seq: int) -> bytes:
@@ -61,7 +61,7 @@ def test_long_records_are_looked_at_a_few_at_a_time(tmp_path: Path) -> None:
 
 def test_a_file_of_records_without_content_takes_no_memory_for_each(tmp_path: Path) -> None:
     path = tmp_path / "part-0"
-    path.write_bytes(file_of(FIRST, dialect=OFRECORD) + bytes(8) * 100_000)
+    path.write_bytes(file_of(FIRST, variant=OFRECORD) + bytes(8) * 100_000)
     with pytest.raises(BertprepError, match=r"those before have \d+ bytes on average, BERT's have"):
         records.open(path)
     (outcome,) = validate([path], workers=1)

@@ -23,7 +23,7 @@ from bertprep.records.data_sets import find_data_sets, find_records
 from bertprep.records.record_set import RecordSet
 from bertprep.work.manifest import sha256_of
 from tests.records.columns import column_examples, write_any, write_parquet
-from tests.records.handmade import Dialect, file_of, random_record
+from tests.records.handmade import Variant, file_of, random_record
 from tests.trainer.test_data import opened
 from trainer.log import EventFile
 
@@ -126,7 +126,7 @@ def lay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None
             elif any(part.isupper() for part in path.name.split(".")):
                 path.write_text("nothing of note\n")
             elif path.name.startswith(("part", "wiki_0")) and path.suffix != ".gz":
-                path.write_bytes(file_of(random_record(rng, 8, 2, most=9), dialect=Dialect("ofrecord")))
+                path.write_bytes(file_of(random_record(rng, 8, 2, most=9), variant=Variant("ofrecord")))
             else:
                 content = file_of(random_record(rng, 8, 2, most=9))
                 path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)

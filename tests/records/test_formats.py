@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import bertprep
 from bertprep import records
 from bertprep.cli import main
-from bertprep.config import RECORD_FORMATS, Dialect, RecordFormat
+from bertprep.config import RECORD_FORMATS, RecordFormat, Variant
 from bertprep.errors import BertprepError
 from bertprep.records import KINDS, Examples, MaskedExamples, PretrainingExamples
 from bertprep.records.columns import schema_of
@@ -138,7 +138,7 @@ def test_bytes_do_not_depend_on_the_blocks(compress: str, tmp_path: Path) -> Non
     made = []
     for size in (7, 1000, 3000):
         blocks = (examples[start : start + size] for start in range(0, 3000, size))
-        (written,) = write_examples(blocks, {"tfrecord": tmp_path / f"{size}"}, Dialect(compress=compress)).values()
+        (written,) = write_examples(blocks, {"tfrecord": tmp_path / f"{size}"}, Variant(compress=compress)).values()
         made.append((tmp_path / f"{size}").read_bytes())
         assert (written.bytes, written.sha256) == (len(made[-1]), hashlib.sha256(made[-1]).hexdigest())
     assert made[0] == made[1] == made[2]

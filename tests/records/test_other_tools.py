@@ -31,7 +31,7 @@ from tests.records.columns import (
     write_parquet,
     write_stream,
 )
-from tests.records.handmade import Dialect, Record, file_of, frame, message
+from tests.records.handmade import Record, Variant, file_of, frame, message
 
 EXAMPLES = column_examples(PretrainingExamples, 23)
 TABLE = table_of(EXAMPLES)
@@ -47,10 +47,10 @@ def as_records(examples: Examples) -> list[Record]:
     ]
 
 
-def by_hand(dialect: Dialect) -> Write:
-    """Protobuf: the first record plain, since its first byte tells an OFRecord, and the others in a dialect."""
+def by_hand(variant: Variant) -> Write:
+    """Protobuf: the first record plain, since its first byte tells an OFRecord, and the others in a variant."""
     first, *others = as_records(EXAMPLES)
-    content = file_of(first, dialect=Dialect(dialect.record_format)) + file_of(*others, dialect=dialect, rng=random.Random(7))
+    content = file_of(first, variant=Variant(variant.record_format)) + file_of(*others, variant=variant, rng=random.Random(7))
     return lambda path: path.write_bytes(content)
 
 
@@ -62,7 +62,7 @@ def two_gzip_members(path: Path) -> None:
 def features_in_two_halves(path: Path) -> None:
     """Protobuf joins messages of the same field."""
     halves = [[dict(list(each.items())[:3]), dict(list(each.items())[3:])] for each in as_records(EXAMPLES)]
-    path.write_bytes(b"".join(frame(message(head, Dialect()) + message(tail, Dialect())) for head, tail in halves))
+    path.write_bytes(b"".join(frame(message(head, Variant()) + message(tail, Variant())) for head, tail in halves))
 
 
 def features_of_two_kinds(path: Path) -> None:
@@ -99,18 +99,18 @@ def masks_as(mask: pa.DataType) -> Callable[[pa.DataType], pa.DataType]:
 
 
 FORMS: dict[str, tuple[bool, Write]] = {  # whether it must be rewritten to be read
-    "features in any order": (False, by_hand(Dialect(any_order=True))),
-    "numbers one by one": (False, by_hand(Dialect(packed=False))),
-    "numbers packed or not": (False, by_hand(Dialect(packed=None))),
-    "names of TensorFlow 2": (False, by_hand(Dialect(new_names=True))),
-    "unknown features": (False, by_hand(Dialect(extras=True))),
-    "all at once": (False, by_hand(Dialect(packed=None, any_order=True, new_names=True, extras=True))),
-    "OFRecord of int64": (False, by_hand(Dialect("ofrecord", int64=True))),
-    "OFRecord of doubles": (False, by_hand(Dialect("ofrecord", doubles=True))),
-    "OFRecord, doubles one by one": (False, by_hand(Dialect("ofrecord", doubles=True, packed=False))),
-    "OFRecord, features in any order": (False, by_hand(Dialect("ofrecord", any_order=True))),
+    "features in any order": (False, by_hand(Variant(any_order=True))),
+    "numbers one by one": (False, by_hand(Variant(packed=False))),
+    "numbers packed or not": (False, by_hand(Variant(packed=None))),
+    "names of TensorFlow 2": (False, by_hand(Variant(new_names=True))),
+    "unknown features": (False, by_hand(Variant(extras=True))),
+    "all at once": (False, by_hand(Variant(packed=None, any_order=True, new_names=True, extras=True))),
+    "OFRecord of int64": (False, by_hand(Variant("ofrecord", int64=True))),
+    "OFRecord of doubles": (False, by_hand(Variant("ofrecord", doubles=True))),
+    "OFRecord, doubles one by one": (False, by_hand(Variant("ofrecord", doubles=True, packed=False))),
+    "OFRecord, features in any order": (False, by_hand(Variant("ofrecord", any_order=True))),
     "OFRecord, all at once": (
-        False, by_hand(Dialect("ofrecord", packed=None, int64=True, any_order=True, new_names=True, extras=True))
+        False, by_hand(Variant("ofrecord", packed=None, int64=True, any_order=True, new_names=True, extras=True))
     ),
     "features in two halves": (False, features_in_two_halves),
     "features of two kinds": (False, features_of_two_kinds),
@@ -150,19 +150,19 @@ def test_any_form_is_read_and_converted_to_ours(form: str, tmp_path: Path) -> No
             assert_same(room, rows_of(EXAMPLES, slice(None, None, -1)))
     for to, names in (("tfrecord", "google"), ("tfrecord", "tf2"), ("ofrecord", "google")):
         bertprep.convert(tmp_path / "a", tmp_path / "b", to=to, feature_names=names)
-        expected = file_of(*as_records(EXAMPLES), dialect=Dialect(to, new_names=names == "tf2"))
+        expected = file_of(*as_records(EXAMPLES), variant=Variant(to, new_names=names == "tf2"))
         assert (tmp_path / "b").read_bytes() == expected
 
 
-@pytest.mark.parametrize("dialect", [Dialect(packed=False), Dialect("ofrecord", packed=False, int64=True)], ids=str)
-def test_any_values_one_by_one(dialect: Dialect, tmp_path: Path) -> None:
+@pytest.mark.parametrize("variant", [Variant(packed=False), Variant("ofrecord", packed=False, int64=True)], ids=str)
+def test_any_values_one_by_one(variant: Variant, tmp_path: Path) -> None:
     rng, path = np.random.default_rng(0), tmp_path / "a"
     examples = PretrainingExamples.empty(40, seq=128, pred=20)
     for row, most in enumerate([1, 127, 128, 200, 2**14, 30_000, 2**21, 2**31 - 1] * 5):
         for array in examples.arrays:
             array[row] = rng.integers(0, most, array[row].shape, endpoint=True)
     first, *others = as_records(examples)
-    path.write_bytes(file_of(first, dialect=Dialect(dialect.record_format)) + file_of(*others, dialect=dialect))
+    path.write_bytes(file_of(first, variant=Variant(variant.record_format)) + file_of(*others, variant=variant))
     with records.open(path) as file:
         assert_same(file[:], examples)
 

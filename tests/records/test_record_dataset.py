@@ -18,7 +18,7 @@ import pytest
 
 import bertprep
 from bertprep import records
-from bertprep.config import Dialect, RecordFormat
+from bertprep.config import RecordFormat, Variant
 from bertprep.errors import BertprepError, UsageError
 from bertprep.records import PretrainingExamples, RecordDataset
 from bertprep.records.write import write_examples
@@ -46,7 +46,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "test").mkdir()
     write_examples([EXAMPLES[:7]], {RecordFormat.OFRECORD: folder / "training" / "part-0"})
     write_examples([EXAMPLES[7:50]], {RecordFormat.TFRECORD: folder / "training" / "part-1"})
-    write_examples([EXAMPLES[50:]], {RecordFormat.TFRECORD: folder / "training" / "part-2"}, Dialect(compress="gzip"))
+    write_examples([EXAMPLES[50:]], {RecordFormat.TFRECORD: folder / "training" / "part-2"}, Variant(compress="gzip"))
     write_examples([EXAMPLES[:1]], {RecordFormat.TFRECORD: folder / "test" / "part-0"})
     return folder
 

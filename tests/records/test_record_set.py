@@ -29,7 +29,7 @@ from bertprep.records.record_index import INDEX
 from bertprep.records.record_set import BadRecordError, RecordSet
 from bertprep.records.write import write_examples
 from tests.records.columns import assert_same, column_examples, rows_of
-from tests.records.handmade import FIRST, Dialect, Record, file_of, random_record
+from tests.records.handmade import FIRST, Record, Variant, file_of, random_record
 from tests.records.task_records import LABELS, TOKENS, task_examples
 from tests.records.test_reader import assert_holds
 
@@ -42,7 +42,7 @@ def write_folder(folder: Path, sizes: tuple[int, ...], record_format: str = "tfr
     for number, size in enumerate(sizes):
         shard = [random_record(rng) for _ in range(size)]
         path = folder / "training" / f"part-{number}"
-        path.write_bytes(file_of(*shard, dialect=Dialect(record_format)))
+        path.write_bytes(file_of(*shard, variant=Variant(record_format)))
         records += shard
     return records
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import AtomicFile
 from bertprep.records.record_set import RecordSet
-from tests.records.handmade import Dialect, Record, file_of
+from tests.records.handmade import Record, Variant, file_of
 from tests.records.test_record_set import write_folder
 from trainer import log, loop, start
 from trainer.batches import GlobalBatch, TrainingBatches
@@ -162,7 +162,7 @@ class RecordFolder:
     """Records in one of the formats that are made by hand, a model for them, and how single records become corrupt."""
 
     def __init__(self, folder: Path, record_format: str = "tfrecord") -> None:
-        self.folder, self._dialect = folder, Dialect(record_format)
+        self.folder, self._variant = folder, Variant(record_format)
         self.out, self.other = folder.with_name("out"), folder.with_name("other")  # of a run, and of one to compare it with
         self.records: list[Record] = write_folder(folder, SHARDS, record_format)
         (folder / "test").mkdir()
@@ -170,14 +170,14 @@ class RecordFolder:
         (folder / "model.json").write_text(ModelConfig.preset("tiny", vocab_size=30522).to_json())
 
     def write(self, path: Path, records: Sequence[Record]) -> None:
-        path.write_bytes(file_of(*records, dialect=self._dialect))
+        path.write_bytes(file_of(*records, variant=self._variant))
 
     def corrupt(self, index: int, split: str = "training") -> Callable[[], object]:
         """Overwrite a record as a failing disk does; returns what repairs it."""
         file, record = self.position(index)
         path = self.folder / split / f"part-{file}"
         shard = self.records[: SHARDS[0]] if file == 0 else self.records[SHARDS[0] :]
-        begin, end = (len(file_of(*shard[:count], dialect=self._dialect)) for count in (record, record + 1))
+        begin, end = (len(file_of(*shard[:count], variant=self._variant)) for count in (record, record + 1))
         valid = path.read_bytes()[begin:end]
 
         def write(data: bytes) -> None:

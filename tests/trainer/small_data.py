@@ -16,7 +16,7 @@ import bertprep
 from bertprep.instances import load_vocabulary
 from bertprep.work.layout import MANIFEST, VOCABULARY, Workspace, record_file_name
 from bertprep.work.manifest import RECORDS, Manifest
-from tests.records.handmade import Dialect, file_of, random_record
+from tests.records.handmade import Variant, file_of, random_record
 from tests.trainer import small_runs
 from tests.trainer.small_runs import MODEL
 from trainer import checkpoint
@@ -52,7 +52,7 @@ def write_data(
         path = folder / split / record_file_name(record_format, "corpus", split, 0)
         path.parent.mkdir(parents=True)
         shard = [random_record(rng, seq, pred, most=9) for _ in range(count)]
-        path.write_bytes(file_of(*shard, dialect=Dialect(record_format)))
+        path.write_bytes(file_of(*shard, variant=Variant(record_format)))
         files[f"{split}/{path.name}"] = {"bytes": path.stat().st_size, "sha256": "0" * 64, "examples": count}
     if tokens:
         (folder / VOCABULARY).write_text("\n".join(tokens) + "\n")
