@@ -63,29 +63,22 @@ def test_a_corpus_has_the_name_of_the_field_and_its_parts(
     assert parts_of(name) == parts
 
 
-def test_without_a_name_it_is_what_was_downloaded(tmp_path: Path) -> None:
-    workspace = Workspace(tmp_path)
-    download(workspace, "wikicorpus_de", ["Ein Satz."])
-    assert name_corpus(None, workspace) == name_corpus("wikipedia", workspace) == "wikicorpus_de"
-    assert name_corpus("wikipedia", workspace, "fr") == "wikicorpus_fr"
-    download(workspace, "bookscorpus", ["a sentence ."])
-    assert name_corpus(None, workspace) == "books_wiki_de_corpus"
-    download(workspace, "wikicorpus_fr", ["Une phrase."])
-    with pytest.raises(
-        UsageError, match=r"--corpus wikipedia: .* has Wikipedia in de, fr; name one, such as --corpus wikicorpus_de"
-    ):
-        name_corpus("wikipedia", workspace)
-
-
-def test_records_are_made_of_what_was_sharded_and_never_silently_of_something_else(tmp_path: Path) -> None:
+def test_without_a_name_it_is_what_was_downloaded_and_never_silently_something_else(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     assert name_made_corpus(workspace) == "sample"
     (tmp_path / "a.txt").write_text("One.\n\nTwo.\n")
     shard([tmp_path / "a.txt"], workdir=tmp_path)
     assert name_made_corpus(workspace) == "corpus"
     download(workspace, "wikicorpus_de", ["Ein Satz."])
+    assert name_corpus(None, workspace) == name_corpus("wikipedia", workspace) == "wikicorpus_de"
+    assert name_corpus("wikipedia", workspace, "fr") == "wikicorpus_fr"
     with pytest.raises(UsageError, match=r"has the text of corpus, wikicorpus_de; name one with --corpus"):
         name_made_corpus(workspace)
+    download(workspace, "bookscorpus", ["a sentence ."])
+    assert name_corpus(None, workspace) == "books_wiki_de_corpus"
+    download(workspace, "wikicorpus_fr", ["Une phrase."])
+    with pytest.raises(UsageError, match=r"--corpus wikipedia: .* has Wikipedia in de, fr; name one, such as --corpus wikicor"):
+        name_corpus("wikipedia", workspace)
 
 
 @pytest.mark.parametrize("name", ["wikicorpus_en", "bookscorpus", "books_wiki_en_corpus"])

@@ -54,21 +54,17 @@ def write(path: Path, content: bytes) -> Path:
 def test_every_kind_in_every_packing_gives_the_same_documents(packing: str, tmp_path: Path) -> None:
     tables = {"a.csv": TABLE, "a.tsv": TABLE.replace(b",", b"\t")}
     for name, content in {"a.txt": TEXT, "unnamed": TEXT, "a.jsonl": JSON_LINES, **tables}.items():
-        path = write(tmp_path / (name + packing), content)
-        assert documents_of(path) == documents_of(f"file://{path}") == DOCUMENTS
-    book = write(tmp_path / f"book.txt{packing}", "\ufeffCall me Ishmael.\n\nSome years ago.\n".encode())
-    [document] = documents_of(book, one_document=True)
-    assert [line for line in document.split("\n") if line] == ["Call me Ishmael.", "Some years ago."]
-
-
-def test_columns_are_read_at_urls_too(tmp_path: Path) -> None:
+        write(tmp_path / (name + packing), content)
     table = pa.table({"text": DOCUMENTS})
     pq.write_table(table, tmp_path / "a.parquet")
     for name, make in ("b.arrow", pa.ipc.new_stream), ("c.arrow", pa.ipc.new_file):
         with make(tmp_path / name, table.schema) as writer:
             writer.write_table(table, max_chunksize=2)
-    for path in tmp_path.iterdir():
+    for path in [*tmp_path.iterdir()]:
         assert documents_of(path) == documents_of(f"file://{path}") == DOCUMENTS
+    book = write(tmp_path / f"book.txt{packing}", "\ufeffCall me Ishmael.\n\nSome years ago.\n".encode())
+    [document] = documents_of(book, one_document=True)
+    assert [line for line in document.split("\n") if line] == ["Call me Ishmael.", "Some years ago."]
 
 
 DAMAGE: dict[str, Callable[[bytes], bytes]] = {

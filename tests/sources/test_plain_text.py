@@ -35,14 +35,9 @@ def documents_of(path: Path, *, one_document: bool = False) -> list[str]:
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        ("One.\nTwo.\n\nThree.\n", ["One.\nTwo.", "Three."]),
-        ("One.\n\nTwo.", ["One.", "Two."]),  # no line end at the end of the file
-        ("\n\nOne.\n\n\n\nTwo.\n\n", ["One.", "Two."]),  # blank lines before, between and after
-        ("One.\n \t\nTwo.\n\n  ", ["One.", "Two."]),  # a line of white space is blank
-        ("One.\r\n\r\nTwo.\r\n", ["One.", "Two."]),  # line ends of Windows
+        ("\n\n  One.\n  Two.\n \t\n\nThree.\r\n\r\nFour.", ["  One.\n  Two.", "Three.", "Four."]),
         ("One.\n\u00a0\u3000\u2003\nTwo.\n\x1c\x85\u2028\nThree.", ["One.", "Two.", "Three."]),  # white space of Unicode
         ("One.\n\u200b\nOne still.", ["One.\n\u200b\nOne still."]),  # a zero-width space is none
-        ("  One.\n  Two.\n\n  Three.", ["  One.\n  Two.", "  Three."]),  # indented
         ("\ufeffOne.\n\nTwo.", ["One.", "Two."]),  # a byte-order mark is no text
         ("\ufeff\n\nOne.", ["One."]),
         ("* * *\n\n\u4e00\n\n\u200b\n\n\u2014 7\n\n...", ["\u4e00", "\u2014 7"]),  # no letter and no digit is no document
