@@ -68,8 +68,8 @@ def read_rows(path: Path, columns: Mapping[str, type]) -> Iterator[tuple[str, di
         if not file.metadata.num_rows:
             raise BertprepError(f"{path}: holds no row{_AGAIN}")
         batches = file.iter_batches(MAX_ROWS, columns=list(columns), use_threads=False)
-        for number, row in enumerate(row for batch in batches for row in batch.to_pylist()):
-            where = f"{path}: row {number} (from 0)"
+        for index, row in enumerate(row for batch in batches for row in batch.to_pylist()):
+            where = f"{path}: row {index} (from 0)"
             for name, kind in columns.items():
                 if not isinstance(row[name], kind):
                     found = type(row[name]).__name__

@@ -36,13 +36,13 @@ def make_examples(
     a_sizes, b_sizes = truncated_sizes(a.sizes, b.sizes, seq)
     has_b = b_sizes > 0
     input_ids, segment_ids = np.full((count, seq), vocabulary.pad, np.int32), np.zeros((count, seq), np.int32)
-    number = np.arange(count)
+    row = np.arange(count)
     input_ids[:, 0] = vocabulary.cls
     _copy(tokens, Segments(a.starts, a_sizes), input_ids, np.ones(count, np.int64))
-    input_ids[number, a_sizes + 1] = vocabulary.sep
+    input_ids[row, a_sizes + 1] = vocabulary.sep
     _copy(tokens, Segments(b.starts, b_sizes), input_ids, a_sizes + 2)
     sizes = a_sizes + 2 + np.where(has_b, b_sizes + 1, 0)
-    input_ids[number[has_b], sizes[has_b] - 1] = vocabulary.sep
+    input_ids[row[has_b], sizes[has_b] - 1] = vocabulary.sep
     position = np.arange(seq)
     input_mask = (position < sizes[:, None]).astype(np.int32)
     np.greater_equal(position, a_sizes[:, None] + 2, out=segment_ids, casting="unsafe")

@@ -115,9 +115,9 @@ class TaskRecordMaker(Maker):
         return {"records": entries[0]["examples"]}
 
     def make(self, argument: tuple[str, int], paths: Mapping[str, Path]) -> dict[str, Entry]:
-        name, number = argument
+        name, block = argument
         split = self.source.splits[name]
-        start, stop = split.bounds[number : number + 2]
+        start, stop = split.bounds[block : block + 2]
         blocks = (split.make(first, min(first + BLOCK_ROWS, stop)) for first in range(start, stop, BLOCK_ROWS))
         files = {RecordFormat(name): path for name, path in paths.items()}
         written = write_examples(blocks, files, self.variant, self.source.labels, tidies=False)

@@ -112,17 +112,17 @@ def _order(pairs: Pairs, null: tuple[float, float] | None, example: int, texts: 
         scores = np.append(scores, null[0] + null[1])
     entries: dict[str, Entry] = {}
     spans: set[tuple[int, int]] = set()
-    for number in np.argsort(-scores, kind="stable").tolist():
+    for index in np.argsort(-scores, kind="stable").tolist():
         if len(entries) >= nbest_size:
             break
-        if number == len(firsts) and null is not None:
+        if index == len(firsts) and null is not None:
             entries[""] = ("", *null)
             continue
-        span = int(firsts[number]), int(lasts[number])
+        span = int(firsts[index]), int(lasts[index])
         if span not in spans:  # of another window
             spans.add(span)
             text = texts.text(example, *span)
-            entries.setdefault(text, (text, float(start_logits[number]), float(end_logits[number])))
+            entries.setdefault(text, (text, float(start_logits[index]), float(end_logits[index])))
     if null is not None:
         entries.setdefault("", ("", *null))
     return list(entries.values()) or [("empty", 0.0, 0.0)]

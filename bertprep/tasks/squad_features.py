@@ -118,7 +118,7 @@ def make_features(
         answers = find_answers(data, words)
         order, spans = answers.kept, _answer_tokens(data, words, tokenizer, answers)
         vanish = spans[0] > spans[1]  # all characters; Google keeps these, at a position that is not theirs
-        dropped = [data.ids[number] for number in order[vanish].tolist()]
+        dropped = [data.ids[question] for question in order[vanish].tolist()]
         order, spans = order[~vanish], (spans[0][~vanish], spans[1][~vanish])
         recovered = [name for name in answers.recovered if name not in dropped]
         dropped = answers.dropped + dropped
@@ -164,8 +164,8 @@ def _answer_tokens(
     starts = words.token_starts[base + answers.firsts]
     ends = words.token_ends[base + answers.lasts] - 1
     starts[impossible], ends[impossible] = -1, -1
-    numbers = zip(answers.kept.tolist(), impossible.tolist(), strict=True)
-    own = tokenize_texts(["" if none else data.answers[number][0] for number, none in numbers], tokenizer)
+    kept = zip(answers.kept.tolist(), impossible.tolist(), strict=True)
+    own = tokenize_texts(["" if none else data.answers[question][0] for question, none in kept], tokenizer)
     kernels.load().narrow_spans(len(starts), words.tokens, starts, ends, own.tokens, own.ends)
     return starts, ends
 
@@ -182,6 +182,6 @@ def _cut(
     further = np.maximum(0, -(-(sizes - capacities) // steps))  # windows after the first
     counts = np.where(sizes == 0, 0, 1 + further)
     examples = np.repeat(np.arange(len(sizes)), counts)
-    numbers = np.arange(len(examples)) - np.repeat(np.cumsum(counts) - counts, counts)
-    starts = numbers * steps[examples]
+    windows = np.arange(len(examples)) - np.repeat(np.cumsum(counts) - counts, counts)  # of each example, from 0
+    starts = windows * steps[examples]
     return examples, starts, np.minimum(capacities[examples], sizes[examples] - starts)

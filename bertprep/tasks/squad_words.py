@@ -43,12 +43,12 @@ class Words:
         found = np.searchsorted(self.starts, self.context_starts[contexts] + offsets, side="right") - 1
         return found - self.firsts[contexts]
 
-    def in_context(self, contexts: list[str], number: int) -> list[str]:
+    def in_context(self, contexts: list[str], context: int) -> list[str]:
         """The words of a context, as text."""
-        words = slice(self.firsts[number], self.firsts[number + 1])
-        base = int(self.context_starts[number])
+        words = slice(self.firsts[context], self.firsts[context + 1])
+        base = int(self.context_starts[context])
         pairs = zip(self.starts[words].tolist(), self.ends[words].tolist(), strict=True)
-        return [contexts[number][start - base : end - base] for start, end in pairs]
+        return [contexts[context][start - base : end - base] for start, end in pairs]
 
 
 def split_contexts(contexts: list[str], tokenizer: Tokenizer) -> Words:
@@ -100,30 +100,30 @@ class Answers:
 
 def find_answers(data: SquadData, words: Words) -> Answers:
     """Return the words of each question's answer; of several answers the first, where Google accepts only one."""
-    numbers = np.flatnonzero(data.answer_starts >= 0)
-    contexts, starts = data.paragraphs[numbers], data.answer_starts[numbers]
-    sizes = np.fromiter((len(data.answers[number][0]) for number in numbers.tolist()), np.int64, len(numbers))
+    questions = np.flatnonzero(data.answer_starts >= 0)
+    contexts, starts = data.paragraphs[questions], data.answer_starts[questions]
+    sizes = np.fromiter((len(data.answers[question][0]) for question in questions.tolist()), np.int64, len(questions))
     firsts = np.full(len(data), -1, np.int64)
     lasts = firsts.copy()
-    firsts[numbers] = words.of_offsets(contexts, starts)
-    lasts[numbers] = words.of_offsets(contexts, starts + sizes - 1)
+    firsts[questions] = words.of_offsets(contexts, starts)
+    lasts[questions] = words.of_offsets(contexts, starts + sizes - 1)
     recovered, dropped = [], []
     is_kept = np.ones(len(data), bool)
-    for number, context, start in zip(numbers.tolist(), contexts.tolist(), starts.tolist(), strict=True):
-        text = data.answers[number][0]
+    for question, context, start in zip(questions.tolist(), contexts.tolist(), starts.tolist(), strict=True):
+        text = data.answers[question][0]
         is_there = data.contexts[context].startswith(text, start)
         if is_there and " ".join(text.split()) == text:
             continue  # the words between single spaces: Google finds it
         names = words.in_context(data.contexts, context)
-        first, last = int(firsts[number]), int(lasts[number])
+        first, last = int(firsts[question]), int(lasts[question])
         if " ".join(text.split()) in " ".join(names[first : last + 1]):
-            firsts[number] = first % len(names)  # Python's index -1
+            firsts[question] = first % len(names)  # Python's index -1
         elif is_there:
             stripped = start + len(text) - len(text.lstrip()), start + len(text.rstrip()) - 1
-            firsts[number], lasts[number] = words.of_offsets(np.array([context, context]), np.array(stripped))
-            recovered.append(data.ids[number])
+            firsts[question], lasts[question] = words.of_offsets(np.array([context, context]), np.array(stripped))
+            recovered.append(data.ids[question])
         else:
-            is_kept[number] = False
-            dropped.append(data.ids[number])
+            is_kept[question] = False
+            dropped.append(data.ids[question])
     kept = np.flatnonzero(is_kept)
     return Answers(kept, firsts[kept], lasts[kept], recovered, dropped)

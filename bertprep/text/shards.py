@@ -252,7 +252,7 @@ def _copy_streams(job: _Job, sources: Sequence[Source]) -> dict[int, _Copied]:
     copied = {}
     for index, name in names.items():
         path, entry = found[name]
-        copied[index] = _Copied([Batch(path, number) for number in range(entry["batches"])], entry["content"])
+        copied[index] = _Copied([Batch(path, batch) for batch in range(entry["batches"])], entry["content"])
     return copied
 
 
@@ -289,11 +289,11 @@ def _sort(
     for index, source in enumerate(sources):
         splitter = SPLITTERS.get(source.reader, job.settings.splitter)
         batches = copies[index].batches if source.is_stream else []
-        for number, (text, size_bytes) in enumerate(_pieces(source, files, batches)):
+        for piece, (text, size_bytes) in enumerate(_pieces(source, files, batches)):
             if filled >= PIECE_BYTES:
                 groups.append([])
                 filled = 0
-            key = [_metadata(source, files), number, PIECE_BYTES, splitter]
+            key = [_metadata(source, files), piece, PIECE_BYTES, splitter]
             groups[-1].append(_Unsorted(text, splitter, job.settings.language or "en", source.location, key))
             filled += size_bytes
     tasks, seen = [], Counter[str]()

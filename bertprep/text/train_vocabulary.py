@@ -120,10 +120,10 @@ def merge_pairs(words: list[list[str]], counts: list[int]) -> Iterator[str]:
     """
     pair_counts: dict[Pair, int] = defaultdict(int)
     words_with: dict[Pair, set[int]] = defaultdict(set)
-    for number, pieces in enumerate(words):
+    for index, pieces in enumerate(words):
         for pair in pairwise(pieces):
-            pair_counts[pair] += counts[number]
-            words_with[pair].add(number)
+            pair_counts[pair] += counts[index]
+            words_with[pair].add(index)
     # The top is the most frequent pair, among ties the one that sorts first. Every change of a count pushes a new entry; an
     # entry whose count is no longer the pair's is stale.
     heap = [(-count, pair) for pair, count in pair_counts.items()]
@@ -137,16 +137,16 @@ def merge_pairs(words: list[list[str]], counts: list[int]) -> Iterator[str]:
         token = pair[0] + pair[1].removeprefix(CONTINUES)
         yield token
         changed: set[Pair] = set()
-        for number in words_with.pop(pair):
-            joined = join(words[number], pair, token)
-            for old in pairwise(words[number]):
-                pair_counts[old] -= counts[number]
+        for index in words_with.pop(pair):
+            joined = join(words[index], pair, token)
+            for old in pairwise(words[index]):
+                pair_counts[old] -= counts[index]
                 changed.add(old)
             for new in pairwise(joined):
-                pair_counts[new] += counts[number]
-                words_with[new].add(number)
+                pair_counts[new] += counts[index]
+                words_with[new].add(index)
                 changed.add(new)
-            words[number] = joined
+            words[index] = joined
         for one in changed:
             if pair_counts[one] > 0:
                 heappush(heap, (-pair_counts[one], one))

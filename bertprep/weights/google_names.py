@@ -70,8 +70,8 @@ def _encoder(config: Mapping[str, Any]) -> Iterator[tuple[str, tuple[int, ...]]]
     yield "bert/embeddings/token_type_embeddings", (config["type_vocab_size"], hidden)
     yield "bert/embeddings/position_embeddings", (config["max_position_embeddings"], hidden)
     yield from _layer_norm("bert/embeddings", hidden)
-    for number in range(config["num_hidden_layers"]):
-        layer = f"bert/encoder/layer_{number}"
+    for index in range(config["num_hidden_layers"]):
+        layer = f"bert/encoder/layer_{index}"
         for part in ("query", "key", "value"):
             yield from _dense(f"{layer}/attention/self/{part}", hidden, hidden)
         yield from _dense(f"{layer}/attention/output/dense", hidden, hidden)

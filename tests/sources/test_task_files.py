@@ -10,6 +10,7 @@ import pytest
 from bertprep.errors import BertprepError, UsageError
 from bertprep.sources.task_files import write_glue, write_squad
 from bertprep.tasks.glue import find_task
+from bertprep.tasks.glue_files import read_file
 from tests.small_hub import parquet
 
 ANSWERS = pa.struct([("text", pa.list_(pa.string())), ("answer_start", pa.list_(pa.int32()))])
@@ -184,6 +185,10 @@ def test_the_files_of_a_task_have_every_column_and_blanks_for_what_the_hub_lacks
         expected[f"{name}.tsv"] = "".join("\t".join(line) + "\n" for line in lines)
     write_glue(find_task(task), tmp_path / "parquet", tmp_path)
     assert {path.name: path.read_text() for path in tmp_path.glob("*.tsv")} == expected
+    for split, file in find_task(task).files.items():  # the first text is read where it was written
+        rows = read_file(tmp_path / file.name, split, find_task(task)).rows
+        assert [row[:2] for row in rows] == [(b"A0", b"B0"), (b"A1", b"B1")] if "," in texts else [(b"A0", b""), (b"A1", b"")]
+        assert [row[2].decode() for row in rows] == (words.split(",") if "test" not in file.split else ["", ""])
 
 
 RTE = GLUE["rte"][3]

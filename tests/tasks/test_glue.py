@@ -12,7 +12,7 @@ from bertprep.instances import Tokenizer, Vocabulary, load_vocabulary
 from bertprep.instances.vocabulary import SPECIAL_TOKENS
 from bertprep.records.examples import ClassificationExamples
 from bertprep.tasks import records
-from bertprep.tasks.glue import TASKS, UNLABELLED, GlueTask, find_task, own_task
+from bertprep.tasks.glue import TASKS, GlueTask, find_task, own_task
 from bertprep.tasks.glue_features import make_examples, truncated_sizes
 from bertprep.tasks.glue_files import find_labels, label_ids, read_file
 from bertprep.tasks.records import glue_source
@@ -85,21 +85,6 @@ def test_truncation_is_google_s_loop() -> None:
             expected.append((len(a), len(b)))
         found = truncated_sizes(sizes[:, 0], sizes[:, 1], seq)
         assert list(zip(*map(np.ndarray.tolist, found), strict=True)) == expected
-
-
-def test_the_columns_are_where_trainers_take_them() -> None:
-    # of the processors in run_classifier.py and in NVIDIA's and Hugging Face's copies of GLUE's: labelled files and others
-    expected = {
-        "cola": ((3, None, 1, False), (1, None)), "sst2": ((0, None, -1, True), (1, None)), "mrpc": ((3, 4, 0, True), (3, 4)),
-        "qqp": ((3, 4, -1, True), (1, 2)), "stsb": ((7, 8, -1, True), (7, 8)), "mnli": ((8, 9, -1, True), (8, 9)),
-        **dict.fromkeys(("qnli", "rte", "wnli", "ax"), ((1, 2, -1, True), (1, 2))),
-    }  # fmt: skip
-    for task in TASKS.values():
-        labelled, unlabelled = expected[task.name]
-        for split in task.files:
-            columns = task.columns(split)
-            found = (columns.text_a, columns.text_b, columns.label, columns.has_header)
-            assert found == (labelled if split not in UNLABELLED else (*unlabelled, None, True))
 
 
 def test_test_files_have_no_labels(tmp_path: Path) -> None:
