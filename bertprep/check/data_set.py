@@ -67,9 +67,9 @@ def check_data_set(
     with closing(pool.run(partial(_check_files, checks.check_file, checksums), tasks, workers=workers)) as results:
         for report in (report for _, of_task in results for report in of_task):
             checks.take(report)
-            reports[report.facts.name] = report
+            reports[report.file.name] = report
             read = {"records": report.read} if report.read else {}
-            shown.advance(report.facts.name in data_set.files, **read, MB=report.facts.size_bytes / 1e6)
+            shown.advance(report.file.name in data_set.files, **read, MB=report.file.size_bytes / 1e6)
     shown.advance(len(data_set.files.keys() - reports.keys()))
     in_order = [reports[name] for name in checks.files if name in reports]
     is_of_task = data_set.manifest is not None and data_set.manifest.kind == TASK_RECORDS
@@ -79,7 +79,7 @@ def check_data_set(
         manifest=data_set.manifest,
         vocabulary=vocabulary.path if vocabulary and data_set.kind != TEXT_SHARDS else None,
         sampled=sample is not None,
-        files=[replace(of.facts, split=DEV) if is_of_task and of.facts.split == TEST else of.facts for of in in_order],
+        files=[replace(of.file, split=DEV) if is_of_task and of.file.split == TEST else of.file for of in in_order],
         findings=findings,
     )
     checks.judge(in_order, outcome)
@@ -126,7 +126,7 @@ def _check_formats(reports: Sequence[FileReport]) -> list[Finding]:
     usual = max(counts, key=counts.__getitem__, default="")
     expected = f"{usual}, as {counted(counts[usual], 'file')} {'are' if counts[usual] > 1 else 'is'}"
     others = [report for report in reports if report.format not in ("", usual)]
-    return [Finding("mixed-shape", report.facts.name, expected, report.format) for report in others]
+    return [Finding("mixed-shape", report.file.name, expected, report.format) for report in others]
 
 
 def _check_vocabulary(data_set: DataSet, vocabulary: Vocabulary | None) -> tuple[Vocabulary | None, list[Finding]]:
@@ -165,8 +165,8 @@ def _check_manifest(data_set: DataSet) -> list[Finding]:
 def _check_names(data_set: DataSet, manifest: Manifest, names: set[str]) -> list[Finding]:
     """Return findings about missing and unlisted files, and SQuAD's questions."""
     findings = [
-        Finding("file-missing", name, f"a file of {facts['bytes']:,} bytes, as {MANIFEST} says", "none")
-        for name, facts in manifest.files.items()
+        Finding("file-missing", name, f"a file of {entry['bytes']:,} bytes, as {MANIFEST} says", "none")
+        for name, entry in manifest.files.items()
         if name not in names
     ]
     for name in sorted(names - set(manifest.files)):

@@ -179,7 +179,7 @@ class FileTask:
 
 
 @dataclass(frozen=True)
-class FileFacts:
+class CheckedFile:
     """One record file, text shard or token shard as found; `records` counts documents if it is text or tokens."""
 
     name: str  # relative to the data set's folder
@@ -192,7 +192,7 @@ class FileFacts:
 class FileReport:
     """The result for one file, with what is judged over all files."""
 
-    facts: FileFacts
+    file: CheckedFile
     findings: list[Finding] = field(default_factory=list)
     format: str = ""  # of a record file that could be read
     read: int = 0  # records
@@ -221,7 +221,7 @@ class Outcome:
     seq: int = 0
     pred: int = 0
     sampled: bool = False
-    files: list[FileFacts] = field(default_factory=list)
+    files: list[CheckedFile] = field(default_factory=list)
     counts: dict[str, RecordCounts] = field(default_factory=dict)
     token_counts: dict[str, TokenCounts] = field(default_factory=dict)  # of token shards, by split
     expected: dict[str, Expected] = field(default_factory=dict)
@@ -236,10 +236,10 @@ class Outcome:
     def split_rows(self) -> list[tuple[str, ...]]:
         """Return a row for each split, as `SPLIT_HEADER` says; what was not counted is empty."""
         rows = []
-        for split in sorted({facts.split for facts in self.files}, key=split_order) or [""]:
-            files = [facts for facts in self.files if facts.split == split]
+        for split in sorted({file.split for file in self.files}, key=split_order) or [""]:
+            files = [file for file in self.files if file.split == split]
             is_of_records = self.kind not in (TEXT_SHARDS, TOKEN_SHARDS)
-            records = f"{sum(facts.records for facts in files):,}" if is_of_records else ""
+            records = f"{sum(file.records for file in files):,}" if is_of_records else ""
             found = [""] * 6
             if counts := self.counts.get(split):
                 shown = [f"{count / max(int(counts.shown.sum()), 1):.2%}" for count in counts.shown.tolist()]

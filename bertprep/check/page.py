@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertprep import records
-from bertprep.check.outcome import LEVELS, SPLIT_HEADER, FileFacts, Fraction, Ints, Outcome, RecordCounts, TokenCounts
+from bertprep.check.outcome import LEVELS, SPLIT_HEADER, CheckedFile, Fraction, Ints, Outcome, RecordCounts, TokenCounts
 from bertprep.check.show import describe, example_words, text_length
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import atomic_file
@@ -105,7 +105,7 @@ class Example:
     examples: Examples  # of one record
 
 
-def draw_examples(folder: Path, files: Sequence[FileFacts], number: int) -> list[Example]:
+def draw_examples(folder: Path, files: Sequence[CheckedFile], number: int) -> list[Example]:
     """Return records spread evenly over all files; unreadable ones are skipped, since a finding reports them."""
     drawn: list[Example] = []
     for name, chosen in groupby(choose(files, number), key=lambda pair: pair[0]):
@@ -118,12 +118,12 @@ def draw_examples(folder: Path, files: Sequence[FileFacts], number: int) -> list
     return drawn
 
 
-def choose(files: Sequence[FileFacts], number: int) -> list[tuple[str, int]]:
+def choose(files: Sequence[CheckedFile], number: int) -> list[tuple[str, int]]:
     """Return (file, record) of `number` records spread evenly over all; the same on every run.
 
-    >>> choose([FileFacts("a", "", 100, 0), FileFacts("empty", "", 0, 0), FileFacts("b", "", 50, 0)], 3)
+    >>> choose([CheckedFile("a", "", 100, 0), CheckedFile("empty", "", 0, 0), CheckedFile("b", "", 50, 0)], 3)
     [('a', 25), ('a', 75), ('b', 25)]
-    >>> choose([FileFacts("a", "", 2, 0)], 20), choose([], 20)
+    >>> choose([CheckedFile("a", "", 2, 0)], 20), choose([], 20)
     ([('a', 0), ('a', 1)], [])
     """
     ends = np.cumsum([0, *(file.records for file in files)], dtype=np.int64)

@@ -43,7 +43,7 @@ class Records(Checks):
         self._counts: dict[str, RecordCounts] = {}
 
     def take(self, report: FileReport) -> None:
-        name, split, counts, records = report.facts.name, report.facts.split, report.counts, report.facts.records
+        name, split, counts, records = report.file.name, report.file.split, report.counts, report.file.records
         uses, rules = self._uses_of_documents([name]), self._rules[split]
         if rules.has_pairs and 0 < records < (uses or 0):
             expected = f"{uses:,} records or more, one for each use of a document"
@@ -62,7 +62,7 @@ class Records(Checks):
         findings = self._judge_splits(outcome)
         findings += _without_repeats(reports, {finding.code for finding in findings})
         for split in self._rules:
-            of_split = [(of.first_unique_id, of) for of in reports if of.facts.split == split and of.first_unique_id >= 0]
+            of_split = [(of.first_unique_id, of) for of in reports if of.file.split == split and of.first_unique_id >= 0]
             findings += check_first_ids(of_split)
         if self._manifest is None and outcome.counts:
             findings = self._with_fitting_probability(findings)
@@ -70,7 +70,7 @@ class Records(Checks):
             findings += judge_file_sizes(outcome.files)
             findings += judge_split_sizes(outcome.files, self._made_with.get("test_fraction"))
         if rules.is_pretraining and not outcome.sampled:
-            hashed = [HashedFile(report.facts.name, report.facts.split, report.hashes) for report in reports]
+            hashed = [HashedFile(report.file.name, report.file.split, report.hashes) for report in reports]
             repeated, outcome.duplicates = find_duplicates(hashed)
             findings += find_identical_files(hashed) + repeated
         outcome.findings += findings

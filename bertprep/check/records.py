@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from bertprep import kernels
 from bertprep.check import tasks
 from bertprep.check.faults import describe, name_pad
-from bertprep.check.outcome import ERROR, WARNING, FileFacts, FileReport, FileTask, Finding, Ints, RecordCounts, file_that
+from bertprep.check.outcome import ERROR, WARNING, CheckedFile, FileReport, FileTask, Finding, Ints, RecordCounts, file_that
 from bertprep.check.record_scan import RecordScan
 from bertprep.errors import BertprepError
 from bertprep.instances import Vocabulary
@@ -175,10 +175,10 @@ def check_file(rules_of: dict[str, RecordRules], sample: int | None, task: FileT
     """Check one file by the rules of its split; an unreadable one is a finding."""
     path, rules = task.folder / task.name, rules_of[task.split]
     size_bytes = path.stat().st_size if path.is_file() else 0
-    report = FileReport(FileFacts(task.name, task.split, 0, size_bytes), totals={"examples": 0} if path.is_file() else {})
+    report = FileReport(CheckedFile(task.name, task.split, 0, size_bytes), totals={"examples": 0} if path.is_file() else {})
     try:
         with RecordScan(path, task.name, rules.pred or None) as scan:
-            report.facts = FileFacts(task.name, task.split, len(scan), size_bytes)
+            report.file = CheckedFile(task.name, task.split, len(scan), size_bytes)
             report.format, report.totals = scan.format, {"examples": len(scan)}
             if scan.seq and len(scan):
                 _check_records(report, scan, rules, sample)
@@ -189,12 +189,12 @@ def check_file(rules_of: dict[str, RecordRules], sample: int | None, task: FileT
             finding = Finding("empty-file", task.name, "records", "a file of 0 bytes")
         elif isinstance(error.__cause__, EOFError):
             finding = Finding("truncated", task.name, "a complete gzip file", "a truncated one")
-        report = FileReport(report.facts, [finding], report.format, totals=report.totals)
+        report = FileReport(report.file, [finding], report.format, totals=report.totals)
     return report
 
 
 def _check_records(report: FileReport, scan: RecordScan, rules: RecordRules, sample: int | None) -> None:
-    name = report.facts.name
+    name = report.file.name
     if scan.shape != rules.shape:
         why = "by the manifest" if rules.by_manifest else "as most have"
         report.findings.append(Finding("mixed-shape", name, f"{_title(rules.shape)}, {why}", _title(scan.shape), 0))

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertprep import kernels
-from bertprep.check.outcome import ERROR, WARNING, Checks, FileFacts, FileReport, FileTask, Finding, Outcome, TokenCounts
+from bertprep.check.outcome import ERROR, WARNING, CheckedFile, Checks, FileReport, FileTask, Finding, Outcome, TokenCounts
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import TEMPORARY_SUFFIX
 from bertprep.files.places import sizes_of
@@ -47,12 +47,12 @@ class TextShards(Checks):
         manifest = self._data_set.manifest
         made_with, entries = (manifest.made_with, manifest.files) if manifest else ({}, {})
         for report in reports:
-            if report.sha256 == entries.get(report.facts.name, {}).get("sha256"):
-                outcome.texts[report.facts.name.rpartition("/")[2]] = report.crc32c
+            if report.sha256 == entries.get(report.file.name, {}).get("sha256"):
+                outcome.texts[report.file.name.rpartition("/")[2]] = report.crc32c
         if not reports:  # of a sample, of which text is no part
             for name in [name for name in self.files if name in self._data_set.files]:
                 entry = entries.get(name, {})
-                outcome.files.append(FileFacts(name, self.files[name], entry.get("documents", 0), entry.get("bytes", 0)))
+                outcome.files.append(CheckedFile(name, self.files[name], entry.get("documents", 0), entry.get("bytes", 0)))
         super().judge(reports, outcome)
         outcome.findings += _find_repeated(reports, WARNING if made_with.get("keep_duplicates") else ERROR)
         outcome.findings += _check_balance(reports)
@@ -61,7 +61,7 @@ class TextShards(Checks):
 def check_text(task: FileTask) -> FileReport:
     """Read one shard; faults are findings, nothing raises."""
     path, name = task.folder / task.name, task.name
-    report = FileReport(FileFacts(name, task.split, 0, 0))
+    report = FileReport(CheckedFile(name, task.split, 0, 0))
     try:
         text = path.read_bytes()
     except (BertprepError, OSError) as error:
@@ -80,7 +80,7 @@ def check_text(task: FileTask) -> FileReport:
             lines.append(line + len(block) - len(block.lstrip(b"\n")))
             report.largest_document = max(report.largest_document, len(document))
         line += block.count(b"\n") + len(_DOCUMENT_END)
-    report.facts = FileFacts(name, task.split, len(lines), len(text))
+    report.file = CheckedFile(name, task.split, len(lines), len(text))
     report.hashes, report.lines = np.frombuffer(bytes(digests), np.uint64).reshape(-1, 2), np.array(lines)
     report.sha256 = hashlib.sha256(text).hexdigest()
     report.crc32c = f"{kernels.load().checksum(0, np.frombuffer(text, np.uint8), len(text)):08x}"
@@ -131,7 +131,7 @@ def _find_repeated(shards: Sequence[FileReport], level: str) -> Iterator[Finding
     lines = np.concatenate([shard.lines for shard in shards])
     ends = np.cumsum([len(shard.hashes) for shard in shards])
     of_later, of_first = (np.searchsorted(ends, rows, side="right") for rows in (later, first))
-    split_of = np.array([SPLITS.index(shard.facts.split) for shard in shards])
+    split_of = np.array([SPLITS.index(shard.file.split) for shard in shards])
     across = split_of[of_later] != split_of[of_first]
     for code, of_level, expected, chosen in (
         ("document-twice", level, "each document once", ~across),
@@ -140,8 +140,8 @@ def _find_repeated(shards: Sequence[FileReport], level: str) -> Iterator[Finding
         rows = np.flatnonzero(chosen)
         files, starts, counts = np.unique(of_later[rows], return_index=True, return_counts=True)
         for file, row, count in zip(files.tolist(), rows[starts].tolist(), counts.tolist(), strict=True):
-            found = f"the document of {shards[of_first[row]].facts.name}, line {lines[first[row]]:,}"
-            yield Finding(code, shards[file].facts.name, expected, found, int(lines[later[row]]), count, of_level)
+            found = f"the document of {shards[of_first[row]].file.name}, line {lines[first[row]]:,}"
+            yield Finding(code, shards[file].file.name, expected, found, int(lines[later[row]]), count, of_level)
 
 
 def repeated_rows(digests: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -163,16 +163,16 @@ def repeated_rows(digests: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArr
 
 def _check_balance(shards: Sequence[FileReport]) -> Iterator[Finding]:
     for split in SPLITS:
-        of_split = [shard for shard in shards if shard.facts.split == split]
+        of_split = [shard for shard in shards if shard.file.split == split]
         if not of_split:
             continue
-        mean = sum(shard.facts.size_bytes for shard in of_split) / len(of_split)
-        largest = max(of_split, key=lambda shard: shard.facts.size_bytes)
+        mean = sum(shard.file.size_bytes for shard in of_split) / len(of_split)
+        largest = max(of_split, key=lambda shard: shard.file.size_bytes)
         largest_document = max(shard.largest_document for shard in of_split)
-        if largest.facts.size_bytes > (1 + MAX_ABOVE_MEAN) * mean + largest_document:
+        if largest.file.size_bytes > (1 + MAX_ABOVE_MEAN) * mean + largest_document:
             expected = f"at most {MAX_ABOVE_MEAN:.0%} and a document above the mean of {split}, {mean:,.0f} bytes"
-            found = f"{largest.facts.size_bytes:,} bytes"
-            yield Finding("shard-balance", largest.facts.name, expected, found, level=WARNING)
+            found = f"{largest.file.size_bytes:,} bytes"
+            yield Finding("shard-balance", largest.file.name, expected, found, level=WARNING)
 
 
 class TokenShards(Checks):
@@ -188,22 +188,22 @@ class TokenShards(Checks):
     def judge(self, reports: Sequence[FileReport], outcome: Outcome) -> None:
         for report in reports:
             if isinstance(report.counts, TokenCounts):
-                known = outcome.token_counts.get(report.facts.split, TokenCounts())
-                outcome.token_counts[report.facts.split] = known + report.counts
+                known = outcome.token_counts.get(report.file.split, TokenCounts())
+                outcome.token_counts[report.file.split] = known + report.counts
         super().judge(reports, outcome)
 
 
 def _check_tokens(vocabulary: Vocabulary | None, task: FileTask) -> FileReport:
     name, path = task.name, task.folder / task.name
     size_bytes = sum(part.stat().st_size for part in token_files(path).values() if part.is_file())
-    report = FileReport(FileFacts(name, task.split, 0, size_bytes))
+    report = FileReport(CheckedFile(name, task.split, 0, size_bytes))
     try:
         shard = read_token_shard(path)
     except BertprepError as error:
         found = str(error).removeprefix(f"{task.folder}/")
         report.findings.append(Finding("token-shard", name, "a .bin and an .idx that fit each other", found))
         return report
-    report.facts = FileFacts(name, task.split, shard.documents, size_bytes)
+    report.file = CheckedFile(name, task.split, shard.documents, size_bytes)
     lengths = np.minimum(np.diff(shard.sentence_starts), TokenCounts.LONGEST)
     report.counts = counts = TokenCounts(
         shard.documents, shard.sentences, len(shard.tokens), np.bincount(lengths, minlength=TokenCounts.LONGEST + 1)

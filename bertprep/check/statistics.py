@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bertprep.check.outcome import ERROR, WARNING, Expected, FileFacts, Finding, Fraction, Ints, Range, RecordCounts
+from bertprep.check.outcome import ERROR, WARNING, CheckedFile, Expected, Finding, Fraction, Ints, Range, RecordCounts
 from bertprep.check.records import RecordRules
 from bertprep.kernels import numbers as kernel
 from bertprep.work.layout import TEST, TRAINING
@@ -383,28 +383,28 @@ def _length_tests(counts: RecordCounts, expected: Expected) -> Iterator[_Test]:
     yield _Test("short-share", right, "{share:.1%} of {draws:,}", short, most * records, records, level=WARNING, is_upper=True)
 
 
-def judge_file_sizes(files: Iterable[FileFacts]) -> list[Finding]:
+def judge_file_sizes(files: Iterable[CheckedFile]) -> list[Finding]:
     """Warn about the file of a split that differs most in its number of records, if it differs much."""
     findings = []
-    by_split: dict[str, list[FileFacts]] = {}
-    for facts in files:
-        by_split.setdefault(facts.split, []).append(facts)
+    by_split: dict[str, list[CheckedFile]] = {}
+    for file in files:
+        by_split.setdefault(file.split, []).append(file)
     for of_split in by_split.values():
-        median = float(np.median([facts.records for facts in of_split]))
+        median = float(np.median([file.records for file in of_split]))
         uneven = [f for f in of_split if not median / _SIZE_FACTOR <= f.records <= median * _SIZE_FACTOR]
         if uneven and len(of_split) >= _FILES_FOR_SIZES:
-            worst = max(uneven, key=lambda facts: abs(math.log(max(facts.records, 1) / max(median, 1))))
+            worst = max(uneven, key=lambda file: abs(math.log(max(file.records, 1) / max(median, 1))))
             expected = f"{median / _SIZE_FACTOR:,.0f} to {median * _SIZE_FACTOR:,.0f} records, about as the other files have"
             more = f"; {len(uneven):,} of {len(of_split):,} files are outside" if len(uneven) > 1 else ""
             findings.append(Finding("file-sizes", worst.name, expected, f"{worst.records:,}{more}", level=WARNING))
     return findings
 
 
-def judge_split_sizes(files: Iterable[FileFacts], test_fraction: float | None = None) -> list[Finding]:
+def judge_split_sizes(files: Iterable[CheckedFile], test_fraction: float | None = None) -> list[Finding]:
     """Warn if the test split is far larger than `test_fraction` of all records, or a third if unknown."""
     sizes: dict[str, int] = {}
-    for facts in files:
-        sizes[facts.split] = sizes.get(facts.split, 0) + facts.records
+    for file in files:
+        sizes[file.split] = sizes.get(file.split, 0) + file.records
     test, training = sizes.get(TEST, 0), sizes.get(TRAINING)
     if training is None:
         return []

@@ -67,6 +67,6 @@ def check_first_ids(files: Sequence[tuple[int, FileReport]]) -> list[Finding]:
     expected = FIRST_UNIQUE_ID
     for first, report in sorted(files, key=lambda pair: pair[0]):
         if first != expected:
-            return [Finding("unique-ids", report.facts.name, f"unique_ids from {expected} on", f"{first}", 0)]
-        expected += report.facts.records
+            return [Finding("unique-ids", report.file.name, f"unique_ids from {expected} on", f"{first}", 0)]
+        expected += report.file.records
     return []

@@ -1,7 +1,7 @@
 """Convert records to another format, another variant or another number of files, all or some; each new file is one task.
 
 The sources are read first: the new manifest lists the sha256 of each under `converted_from`, so a killed run resumes only from
-the same sources. The bytes do not depend on the number of workers. The old manifest's facts about the records are kept.
+the same sources. The bytes do not depend on the number of workers. The old manifest's metadata of the records are kept.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _PART = re.compile(r"part-\d+")
 
 @dataclass(frozen=True)
 class Converted:
-    """The result of `convert`: a file, or a folder of files with the manifest's facts about each, and the seconds it took.
+    """The result of `convert`: a file, or a folder of files with the manifest's entry for each, and the seconds it took.
 
     `made` is False if nothing was missing.
     """

@@ -205,7 +205,7 @@ def write_json(outcomes: Sequence[Outcome], path: Path) -> None:
                 "vocabulary": str(of.vocabulary) if of.vocabulary else None,
                 "findings": [vars(finding) for finding in of.findings],
                 "splits": splits,
-                "files": [vars(facts) for facts in of.files],
+                "files": [vars(file) for file in of.files],
             }
         )
     with atomic_file(path, replace=True) as file:

@@ -45,15 +45,15 @@ class DatasetFolder:
         """Write the JSON files that are missing or differ; `files` are the manifest's entries."""
         for split, shape in self.shapes.items():
             names = sorted((name for name in files if name.rpartition("/")[0] == split), key=by_number)
-            facts = [files[name] for name in names]
-            _write(self.folder / split / DATASET_INFO, _info(split or TRAIN, shape, self.labels, facts))
-            _write(self.folder / split / STATE, _state(split or TRAIN, names, facts))  # by which `is_saved` knows the folder
+            entries = [files[name] for name in names]
+            _write(self.folder / split / DATASET_INFO, _info(split or TRAIN, shape, self.labels, entries))
+            _write(self.folder / split / STATE, _state(split or TRAIN, names, entries))  # by which `is_saved` knows the folder
         if "" not in self.shapes:
             _write(self.folder / DATASET_DICT, {"splits": list(self.shapes)})
 
 
-def _state(split: str, names: Sequence[str], facts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    fingerprint = hashlib.sha256("".join(each["sha256"] for each in facts).encode()).hexdigest()
+def _state(split: str, names: Sequence[str], entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    fingerprint = hashlib.sha256("".join(each["sha256"] for each in entries).encode()).hexdigest()
     return {
         "_data_files": [{"filename": Path(name).name} for name in names],
         "_fingerprint": fingerprint[:_FINGERPRINT_DIGITS],
@@ -65,9 +65,9 @@ def _state(split: str, names: Sequence[str], facts: Sequence[Mapping[str, Any]])
     }
 
 
-def _info(split: str, shape: Shape, labels: Sequence[str], facts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    size_bytes = sum(each["bytes"] for each in facts)
-    records = sum(each["examples"] for each in facts)
+def _info(split: str, shape: Shape, labels: Sequence[str], entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    size_bytes = sum(each["bytes"] for each in entries)
+    records = sum(each["examples"] for each in entries)
     return {
         "citation": "",
         "dataset_size": size_bytes,

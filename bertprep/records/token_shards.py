@@ -76,11 +76,11 @@ class TokenShard:
     def of(cls, folder: Path, name: str, manifest: Manifest | None) -> TokenShard:
         """The token shard with this .bin, relative to the folder, and what the folder's manifest, if it has one, says of it."""
         files = token_files(Path(name))
-        facts = manifest.files if manifest else {}
-        if not facts.keys() >= {path.as_posix() for path in files.values()}:
+        entries = manifest.files if manifest else {}
+        if not entries.keys() >= {path.as_posix() for path in files.values()}:
             return cls(folder / name)
         return cls(
-            folder / name, facts[name].get("text"), {each: facts[path.as_posix()]["sha256"] for each, path in files.items()}
+            folder / name, entries[name].get("text"), {each: entries[path.as_posix()]["sha256"] for each, path in files.items()}
         )
 
     @property

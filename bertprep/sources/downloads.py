@@ -245,9 +245,9 @@ def _list_pushed(wanted: HubFiles, hub: Hub) -> Listing:
         raise BertprepError(f"{page_of(wanted)}: has no {MANIFEST}, so {advice}")
     try:
         manifest = manifest_in(hub.read(wanted, MANIFEST, MAX_JSON_BYTES))
-        for name, facts in manifest.files.items():
+        for name, listed in manifest.files.items():
             entry = tree.get(name)
-            if entry is None or entry.size != facts["bytes"] or (entry.lfs and entry.lfs.sha256 != facts["sha256"]):
+            if entry is None or entry.size != listed["bytes"] or (entry.lfs and entry.lfs.sha256 != listed["sha256"]):
                 found = "is missing" if entry is None else "has another size or sha256"
                 raise BertprepError(f"{page_of(wanted)}: {name} {found}, by its {MANIFEST}; ask its owner to push it again")
         names = [*manifest.files, *(name for name in NEXT_TO_MANIFEST if name in tree)]

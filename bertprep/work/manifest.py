@@ -62,12 +62,12 @@ RECORD_KINDS = (RECORDS, TASK_RECORDS)
 
 @dataclass(frozen=True)
 class Kind:
-    """The rules for `made_with` and for the facts of each file, and the required keys of both."""
+    """The rules for `made_with` and for the entry of each file, and the required keys of both."""
 
     made_with: Mapping[str, Rule]
     needed: tuple[str, ...]
-    facts: Mapping[str, Rule]
-    needed_facts: tuple[str, ...]
+    entry: Mapping[str, Rule]
+    needed_in_entry: tuple[str, ...]
 
 
 _FILE = {"bytes": COUNT, "sha256": SHA256, "documents": COUNT}
@@ -76,22 +76,22 @@ KINDS = {
     MAPPED_TEXT: Kind(
         made_with={"rules": COUNT},
         needed=("rules",),
-        facts={
+        entry={
             **_FILE, "empty": COUNT, "copies": COUNT, "text_bytes": COUNT, "runs": COUNT, "batches": COUNT, "content": SHA256,
         },
-        needed_facts=("bytes", "sha256", "documents"),
+        needed_in_entry=("bytes", "sha256", "documents"),
     ),
     TEXT_SHARDS: Kind(
         made_with={**rules_of(ShardSettings), **_CUT, "inputs": LIST},
         needed=("shards", "test_shards", "test_fraction"),
-        facts={**_FILE, "crc32c": TEXT, "sentences": COUNT, "words": COUNT},  # 0.2.0 wrote no crc32c
-        needed_facts=("bytes", "sha256", "documents", "sentences", "words"),
+        entry={**_FILE, "crc32c": TEXT, "sentences": COUNT, "words": COUNT},  # 0.2.0 wrote no crc32c
+        needed_in_entry=("bytes", "sha256", "documents", "sentences", "words"),
     ),
     TOKEN_SHARDS: Kind(
         made_with={**_CUT, "cased": FLAG, "corpus": CORPUS, "text_sha256": SHA256, "vocabulary": OBJECT},
         needed=(),  # `_OF_TOKENS`
-        facts={**_FILE, "sentences": COUNT, "tokens": COUNT, "text": OBJECT},
-        needed_facts=("bytes", "sha256"),
+        entry={**_FILE, "sentences": COUNT, "tokens": COUNT, "text": OBJECT},
+        needed_in_entry=("bytes", "sha256"),
     ),
     RECORDS: Kind(
         made_with={
@@ -99,8 +99,8 @@ KINDS = {
             "vocabulary": OBJECT, "converted_to": OBJECT, "converted_from": OBJECT,
         },
         needed=("seq",),  # records of a task that another tool wrote have no pred
-        facts={**_FILE, "examples": COUNT, "seed": SEED, "text": OBJECT},
-        needed_facts=("bytes", "sha256", "examples"),
+        entry={**_FILE, "examples": COUNT, "seed": SEED, "text": OBJECT},
+        needed_in_entry=("bytes", "sha256", "examples"),
     ),
     TASK_RECORDS: Kind(
         made_with={
@@ -109,8 +109,8 @@ KINDS = {
             "inputs": LIST, "vocabulary": OBJECT, "converted_to": OBJECT, "converted_from": OBJECT,
         },
         needed=("task", "seq", "inputs"),
-        facts={**_FILE, "examples": COUNT},
-        needed_facts=("bytes", "sha256", "examples"),
+        entry={**_FILE, "examples": COUNT},
+        needed_in_entry=("bytes", "sha256", "examples"),
     ),
 }  # fmt: skip
 DECIDING = ("bertprep", "sentencex", "pyarrow")
@@ -198,7 +198,7 @@ def read_finished(folder: Path, kind: str, made_with: dict[str, Any]) -> Manifes
 def missing_files(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Return the files that a manifest lists and that are missing, or have another size."""
     sizes = sizes_of(folder, files)
-    return [name for name, facts in files.items() if sizes.get(name) != facts["bytes"]]
+    return [name for name, entry in files.items() if sizes.get(name) != entry["bytes"]]
 
 
 def is_in_place(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> bool:
@@ -285,10 +285,10 @@ def _check_tokens(made_with: dict[str, Any]) -> None:
         )
 
 
-def check_entry(name: object, facts: object, kind: Kind) -> None:
-    """Check a file's name, relative to the folder, and its facts; raises `ValueError`."""
+def check_entry(name: object, entry: object, kind: Kind) -> None:
+    """Check a file's name, relative to the folder, and its entry; raises `ValueError`."""
     place = f"files.{check_path(name)}."
-    checked = check_values(facts, kind.facts, needed=kind.needed_facts, place=place)
+    checked = check_values(entry, kind.entry, needed=kind.needed_in_entry, place=place)
     if "text" in checked:
         check_values(checked["text"], _TEXT, needed=tuple(_TEXT), place=f"{place}text.")
 
@@ -299,14 +299,14 @@ def check_manifest(content: object) -> dict[str, Any]:
     rules = {"files": OBJECT, "versions": OBJECT, "counts": OBJECT}
     manifest = check_values(content, rules, needed=("files", "versions"))
     files, made_with = manifest["files"], manifest["made_with"]
-    texts = [facts["text"] for facts in files.values() if isinstance(facts, dict) and "text" in facts]
+    texts = [entry["text"] for entry in files.values() if isinstance(entry, dict) and "text" in entry]
     if not (
         all(map(PLAIN_PATH.fullmatch, files))
-        and hold_all(files.values(), kind.facts, kind.needed_facts)
+        and hold_all(files.values(), kind.entry, kind.needed_in_entry)
         and hold_all(texts, _TEXT, tuple(_TEXT))
     ):
-        for name, facts in files.items():  # which names the one that is wrong
-            check_entry(name, facts, kind)
+        for name, entry in files.items():  # which names the one that is wrong
+            check_entry(name, entry, kind)
     check_values(manifest["versions"], dict.fromkeys(manifest["versions"], TEXT), place="versions.")
     check_values(manifest.get("counts", {}), dict.fromkeys(manifest.get("counts", {}), COUNT), place="counts.")
     if kind is KINDS[TEXT_SHARDS] and (shards := made_with["shards"] + made_with["test_shards"]) != len(files):

@@ -147,9 +147,9 @@ class Spoiled:
         """Enter the files as they are now into the manifest."""
 
         def enter(content: dict[str, Any]) -> None:
-            for name, facts in content["files"].items():
+            for name, entry in content["files"].items():
                 path = self.folder / name
                 if path.exists():
-                    facts.update(bytes=path.stat().st_size, sha256=sha256_of(path), examples=len(self.frames(name)))
+                    entry.update(bytes=path.stat().st_size, sha256=sha256_of(path), examples=len(self.frames(name)))
 
         self.change_manifest(enter)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import bertprep
-from bertprep.check.outcome import FileFacts, Finding, Outcome
+from bertprep.check.outcome import CheckedFile, Finding, Outcome
 from bertprep.check.page import Example, render, view
 from bertprep.cli import main
 from bertprep.instances import load_vocabulary
@@ -94,7 +94,7 @@ def test_errors_come_first_and_findings_are_grouped(outcome: Outcome) -> None:
 
 
 def test_thousands_of_files_and_long_records_keep_the_page_small(outcome: Outcome) -> None:
-    files = [FileFacts(f"training/part-{number}", "training", 1000 + number % 7, 10**9) for number in range(4096)]
+    files = [CheckedFile(f"training/part-{number}", "training", 1000 + number % 7, 10**9) for number in range(4096)]
     long = PretrainingExamples(*(np.ones_like(array) for array in PretrainingExamples.empty(1, seq=1024, pred=160).arrays))
     html = page(replace(outcome, files=files), [Example("part-0", 0, long)] * 20, load_vocabulary(GOLDEN / "vocab.txt"))
     assert "512 more tokens" in html
@@ -135,7 +135,7 @@ def test_without_manifest_vocabulary_and_readable_records(outcome: Outcome, exam
     assert "There is no manifest.json beside the files" in html
     assert "No vocabulary is known" in html
     finding = Finding("truncated", "a.tfrecord", "a whole record", "its beginning", 0)
-    files = [FileFacts("a.tfrecord", "", 0, 3)]
+    files = [CheckedFile("a.tfrecord", "", 0, 3)]
     text = text_of(page(Outcome(Path("x"), "tfrecord", None, None, files=files, findings=[finding])))
     assert "1 error and 0 warnings were found." in text
     assert "Masking and next sentences" not in text

@@ -37,14 +37,14 @@ def write_set(folder: Path, *files: Examples, made_with: dict[str, Any] | None =
     """A data set with these training files, a vocabulary and a manifest that agrees with them."""
     (folder / "training").mkdir(parents=True)
     (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in VOCABULARY))
-    facts = {}
+    entries = {}
     for number, examples in enumerate(files):
         path = folder / "training" / f"part-{number}"
         write_examples([examples], {"ofrecord": path})
-        facts[f"training/{path.name}"] = {"examples": len(examples), "bytes": path.stat().st_size, "sha256": sha256_of(path)}
+        entries[f"training/{path.name}"] = {"examples": len(examples), "bytes": path.stat().st_size, "sha256": sha256_of(path)}
     if made_with is not None:
         vocabulary = {"tokens": TOKENS, "sha256": sha256_of(folder / "vocab.txt")}
-        manifest = Manifest(RECORDS, {"seq": 16, "pred": 1, "vocabulary": vocabulary, **made_with}, facts)
+        manifest = Manifest(RECORDS, {"seq": 16, "pred": 1, "vocabulary": vocabulary, **made_with}, entries)
         (folder / MANIFEST).write_text(json.dumps(manifest.as_json()))
         assert read_manifest(folder)
     return folder

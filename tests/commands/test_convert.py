@@ -79,7 +79,7 @@ def test_a_converted_data_set_equals_that_of_create(
     assert mine.made_with == {
         **theirs.made_with,
         "converted_to": {"format": to, "shards": None},
-        "converted_from": {name: facts["sha256"] for name, facts in origin.files.items()},
+        "converted_from": {name: entry["sha256"] for name, entry in origin.files.items()},
     }
 
 

@@ -45,13 +45,13 @@ def test_input_files_become_record_files_in_the_order_of_numbers(golden_corpus: 
         folder = created.folders[record_format]
         assert list(manifest.files) == list(find_records(folder).files) == names[record_format]
         assert list(json.loads((folder / MANIFEST).read_text())["files"]) == names[record_format]
-        for number, (name, facts) in enumerate(manifest.files.items()):
-            assert facts["sha256"] == sha256_of(folder / name)
-            assert facts["bytes"] == (folder / name).stat().st_size
-            assert facts["seed"] == 12345 + number
-            assert facts["text"]["bytes"] == inputs[number].stat().st_size
+        for number, (name, entry) in enumerate(manifest.files.items()):
+            assert entry["sha256"] == sha256_of(folder / name)
+            assert entry["bytes"] == (folder / name).stat().st_size
+            assert entry["seed"] == 12345 + number
+            assert entry["text"]["bytes"] == inputs[number].stat().st_size
             with bertprep.records.open(folder / name) as file:
-                assert facts["examples"] == len(file)
+                assert entry["examples"] == len(file)
 
 
 DIGESTS = [  # of TFRecord, OFRecord and Arrow
@@ -187,7 +187,7 @@ def test_a_corpus_has_both_splits_under_the_names_of_the_field(golden_corpus: Pa
             f"test/gold_test_00000.{name}",
         ]
         assert "pyarrow" in created.manifests[name].versions
-    documents = sum(facts["documents"] for facts in created.manifests["ofrecord"].files.values())
+    documents = sum(entry["documents"] for entry in created.manifests["ofrecord"].files.values())
     assert documents == 150
     (tmp_path / "sharded/gold/training/gold_training_00001.txt").unlink()
     assert not create(workdir=tmp_path, corpus="gold", **asked, workers=1).made  # which needs the text no more

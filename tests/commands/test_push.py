@@ -171,7 +171,7 @@ def test_only_what_differs_is_sent(hub: HubServer, records: Path, tmp_path: Path
 def test_a_killed_push_sends_only_the_rest(hub: HubServer, records: Path, capsys: pytest.CaptureFixture[str]) -> None:
     manifest = read_manifest(records)
     assert manifest
-    [last, *others] = [facts["sha256"] for facts in manifest.files.values()]
+    [last, *others] = [entry["sha256"] for entry in manifest.files.values()]
     hub.fail(f"/lfs/{last}", stall_after=20_000)
     command = [sys.executable, "-m", "bertprep", "push", str(records), NAME]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -226,7 +226,7 @@ os._exit(0)  # Arrow's threads may abort an interpreter that ends by itself
 
 
 def count(pushed: Pushed, folder: str) -> int:
-    return sum(int(facts["examples"]) for name, facts in pushed.files.items() if name.startswith(f"{folder}/"))
+    return sum(int(entry["examples"]) for name, entry in pushed.files.items() if name.startswith(f"{folder}/"))
 
 
 class Case(NamedTuple):
@@ -343,8 +343,8 @@ def with_manifest(change: Callable[[dict[str, Any]], Any]) -> Change:
 
 def claiming(files: dict[str, bytes], name: str) -> dict[str, bytes]:
     """A file of that name, which the manifest calls one of records."""
-    facts = {"bytes": 5, "sha256": hashlib.sha256(b"bytes").hexdigest(), "examples": 1}
-    return {**with_manifest(lambda m: m["files"].update({name: facts}))(files), name: b"bytes"}
+    entry = {"bytes": 5, "sha256": hashlib.sha256(b"bytes").hexdigest(), "examples": 1}
+    return {**with_manifest(lambda m: m["files"].update({name: entry}))(files), name: b"bytes"}
 
 
 @pytest.mark.parametrize(

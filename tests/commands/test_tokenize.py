@@ -79,11 +79,11 @@ def test_each_text_shard_becomes_two_files(made: Path) -> None:
         read = read_token_shard(folder / f"{name}.bin", load_vocabulary(VOCABULARY))
         for array in ("tokens", "sentence_starts", "document_starts"):
             assert np.array_equal(getattr(read, array), getattr(expected, array))
-        facts = manifest["files"][f"{name}.bin"]
-        assert [facts[what] for what in ("documents", "sentences", "tokens")] == [
+        entry = manifest["files"][f"{name}.bin"]
+        assert [entry[what] for what in ("documents", "sentences", "tokens")] == [
             expected.documents, expected.sentences, len(expected.tokens)
         ]  # fmt: skip
-        assert facts["text"]["crc32c"] == f"{expected.text_crc32c:08x}"
+        assert entry["text"]["crc32c"] == f"{expected.text_crc32c:08x}"
 
 
 @pytest.mark.parametrize("dtype", ["uint16", "int32"])
@@ -129,7 +129,7 @@ def test_create_takes_the_tokens_and_makes_the_same_bytes(copy: Path, capsys: py
 @pytest.mark.parametrize("checksum", ["crc32c", "sha256"])
 def test_text_that_is_not_that_of_its_manifest_is_refused(checksum: str, copy: Path) -> None:
     if checksum == "sha256":  # all that 0.2.0 wrote
-        edit_files(copy / "sharded/mine", lambda facts: facts.pop("crc32c"))
+        edit_files(copy / "sharded/mine", lambda entry: entry.pop("crc32c"))
     text = copy / "sharded/mine/training/mine_training_00000.txt"
     text.write_bytes(text.read_bytes().replace(b"e", b"a", 1))  # of the same size
     said = rf"^{text}: [\d,]+ bytes with {checksum} \w+ were read, expected [\d,]+ with \w+, as the manifest.json of the text "
@@ -148,7 +148,7 @@ def test_text_that_is_not_that_of_its_manifest_is_refused(checksum: str, copy: P
 def test_tokens_of_another_text_are_not_taken(copy: Path, tokens: Path) -> None:
     made = make(copy)
     shutil.rmtree(copy / "tfrecord")
-    edit_files(tokens, lambda facts: facts["text"].update(crc32c="0" * 8))
+    edit_files(tokens, lambda entry: entry["text"].update(crc32c="0" * 8))
     for path in tokens.rglob("*.bin"):
         path.write_bytes(bytes(path.stat().st_size))
     assert make(copy) == made
@@ -156,8 +156,8 @@ def test_tokens_of_another_text_are_not_taken(copy: Path, tokens: Path) -> None:
 
 def edit_files(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
     content = json.loads((folder / "manifest.json").read_text())
-    for facts in content["files"].values():
-        change(facts)
+    for entry in content["files"].values():
+        change(entry)
     (folder / "manifest.json").write_text(json.dumps(content))
 
 
@@ -165,7 +165,7 @@ def test_records_and_tokens_of_another_text_than_the_shards_are_found(copy: Path
     make(copy)
     (records,) = (copy / "tfrecord").glob("*/mine")
     for folder in (records, tokens):
-        edit_files(folder, lambda facts: facts["text"].update(crc32c="0" * 8) if "00001" in facts["text"]["name"] else None)
+        edit_files(folder, lambda entry: entry["text"].update(crc32c="0" * 8) if "00001" in entry["text"]["name"] else None)
     found = [(each.file, each.code) for outcome in validate([copy], workers=1) for each in outcome.findings]
     ends = ("tfrecord", "bin", "idx")
     assert sorted(found) == sorted((f"training/mine_training_00001.{end}", "text-changed") for end in ends)

@@ -65,7 +65,7 @@ def test_clean_data_has_no_findings(made: Path) -> None:
     assert sorted(outcome.kind for outcome in outcomes) == ["ofrecord", "tfrecord"]
     for outcome in outcomes:
         assert (outcome.seq, outcome.pred, len(outcome.files), outcome.errors) == (128, 20, 4, 0)
-        assert sum(facts.records for facts in outcome.files) == outcome.counts["training"].records
+        assert sum(file.records for file in outcome.files) == outcome.counts["training"].records
         assert outcome.duplicates == {"training": 0}
     assert np.array_equal(outcomes[0].counts["training"].labels, outcomes[1].counts["training"].labels)
 

@@ -117,7 +117,7 @@ def test_sentences_of_bookcorpus_are_kept_and_joined_to_books(tmp_path: Path) ->
     other = ["second book , copyright \u00a9 2012 by b. writer", "she said no . he said yes ."]
     download(workspace, "bookscorpus", SENTENCES + other)
     manifest = shard(corpus="bookcorpus", workdir=tmp_path, shards=1, workers=1)
-    assert [facts["documents"] for facts in manifest.files.values()] == [1, 1]
+    assert [entry["documents"] for entry in manifest.files.values()] == [1, 1]
     books = text_of(workspace, "bookscorpus").split("\n\n")
     assert sorted(map(len, (book.split("\n") for book in books[:2]))) == [2, 601]
     assert "\n".join(other) in books  # the second of these lines is two sentences to a splitter, and one here

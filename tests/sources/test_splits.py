@@ -49,8 +49,8 @@ def texts(number: int, count: int = 4) -> bytes:
 def sharded(workdir: Path, *inputs: str, corpus: str | None = None, **options: Any) -> tuple[str, int]:
     """The corpus that a call makes, and its documents."""
     manifest = shard(inputs, shards=1, test_fraction=0, workdir=workdir, corpus=corpus, **options)
-    [(name, facts)] = manifest.files.items()
-    return name.removeprefix("training/").removesuffix("_training_00000.txt"), facts["documents"]
+    [(name, entry)] = manifest.files.items()
+    return name.removeprefix("training/").removesuffix("_training_00000.txt"), entry["documents"]
 
 
 def complaint(workdir: Path, *inputs: str, **options: Any) -> str:

@@ -206,8 +206,8 @@ def test_manifests_of_earlier_versions_are_read_and_unknown_keys_kept(path: Path
     content = json.loads(path.read_bytes())
     assert check_manifest(content) is content
     newer = {**content, "made_with": {**content["made_with"], "later": {"a": [1]}}, "later": 1}
-    for facts in newer["files"].values():
-        facts["later"] = HALF_A_PAIR
+    for entry in newer["files"].values():
+        entry["later"] = HALF_A_PAIR
     (tmp_path / MANIFEST).write_text(json.dumps(newer))
     assert read_manifest(tmp_path) == Manifest(
         content["kind"], newer["made_with"], newer["files"], content["versions"], content.get("counts", {})
