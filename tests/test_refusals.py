@@ -134,7 +134,7 @@ BERTPREP = """
 1 shard --workdir w --input binary.txt => binary.txt: byte 4: expected UTF-8, found 0xff
 1 shard --workdir w --input {cut.jsonl|cut.parquet|cut.txt.gz} => cut.
 2 shard --dataset folder --corpus x --workdir w => --dataset folder: has no state.json or dataset_dict.json
-1 vocab --input binary.txt --output v.txt => binary.txt: is not UTF-8
+1 vocab --input binary.txt --output v.txt => binary.txt: expected UTF-8, found 0xff
 1 vocab --input empty.txt --output v.txt => empty.txt: no word found to train a vocabulary on
 1 vocab --input text.txt --output {folder|text.txt/x} => cannot be written:
 

@@ -91,7 +91,7 @@ def test_killed_at_any_moment_it_leaves_the_same_and_nothing_half_made_is_ever_s
 
 def test_commands_read_urls(made: Path, store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     upload(made / "data", store.place("data"))
-    (records,) = (made / "data" / "tfrecord").glob("*/mine")
+    (records,), (tokens,) = ((made / "data" / kind).glob("*/mine") for kind in ("tfrecord", "tokens"))
     url = f"{store.url}/data/{records.relative_to(made / 'data')}"
     first = f"{url}/training/mine_training_00000.tfrecord"
     for arguments in (
@@ -101,8 +101,11 @@ def test_commands_read_urls(made: Path, store: Store, tmp_path: Path, capsys: py
         ["convert", first, f"{store.url}/one.ofrecord"],
         ["create", "--input", f"{store.url}/data/sharded/mine/test/mine_test_00000.txt", "--output", str(tmp_path / "out"),
          "--vocab", f"{url}/vocab.txt", "--workers", "1"],
+        ["create", "--input", f"{store.url}/data/{tokens.relative_to(made / 'data')}/test", "--output", f"{store.url}/out",
+         "--workers", "1"],
     ):  # fmt: skip
         assert main(arguments) == 0, capsys.readouterr().err
+    assert sums(store.place("out/tfrecord/training")) == sums(tmp_path / "out/tfrecord/training")
     assert b"</html>" in store.place("page.html").read_bytes()
     assert store.place("found.json").is_file()
     with (
