@@ -20,6 +20,7 @@ from bertprep.commands.tokenize import tokenize
 from bertprep.commands.validate import validate
 from bertprep.errors import BertprepError, UsageError
 from bertprep.instances import Tokenizer, load_vocabulary
+from bertprep.instances.tokenizer_files import tokenizer_files
 from bertprep.records.data_sets import find_records, find_token_shards
 from bertprep.records.token_shards import read_token_shard
 from tests.corpora import deal, sums
@@ -86,16 +87,22 @@ def test_each_text_shard_becomes_two_files(made: Path) -> None:
         assert entry["text"]["crc32c"] == f"{expected.text_crc32c:08x}"
 
 
+@pytest.mark.parametrize("is_whole", [False, True])
 @pytest.mark.parametrize("dtype", ["uint16", "int32"])
-def test_megatron_reads_the_same_values(dtype: str, golden_corpus: Path, tmp_path: Path) -> None:
-    """The golden values are what its IndexedDataset read from these files."""
+def test_megatron_reads_the_same_values(dtype: str, is_whole: bool, golden_corpus: Path, tmp_path: Path) -> None:
+    """The golden values are what its IndexedDataset read from these files, of sentences and of whole documents."""
     text, vocabulary = tmp_path / "text.txt", VOCABULARY
     text.write_bytes(golden_corpus.read_bytes()[:60_000])
     if dtype == "int32":
         vocabulary = tmp_path / "large.txt"
         vocabulary.write_text(VOCABULARY.read_text() + "".join(f"unused{number}\n" for number in range(1, 70_001)))
-    made = tokenize(inputs=[text], output=tmp_path / "out", vocab=vocabulary, workers=1).folders["tokens"]
-    expected = json.loads((MEGATRON / "read_by_megatron.json").read_text())[dtype]
+    how: dict[str, Any] = {"vocab": vocabulary}
+    if is_whole:
+        how = {"tokenizer": tmp_path / "tokenizer.json"}
+        how["tokenizer"].write_bytes(tokenizer_files(load_vocabulary(vocabulary), cased=False, seq=128)["tokenizer.json"])
+    made = tokenize(inputs=[text], output=tmp_path / "out", workers=1, **how).folders["tokens"]
+    read_by_megatron = json.loads((MEGATRON / "read_by_megatron.json").read_text())
+    expected = read_by_megatron[dtype] | (read_by_megatron["whole_documents"] if is_whole else {})
     path = made / "corpus_training_00000.bin"
     tokens = np.fromfile(path, f"<{np.dtype(expected['dtype']).str[1:]}")
     read = read_token_shard(path)
