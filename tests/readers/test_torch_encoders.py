@@ -1,0 +1,172 @@
+"""PyTorch and transformers on a `TokenDataset`: packed rows have the logits of their sequences, and any state resumes.
+
+What goes wrong in silence without the masks is tested too, since that is why they exist.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+import bertprep
+from bertprep import TokenDataset
+from tests.instances.small_tokenizers import TEXT, write_tokenizer
+
+pytestmark = pytest.mark.torch
+SEQ, BATCH = 64, 4
+FIRST_POSITION = {"modernbert": 0, "bert": 0, "roberta": 2}
+TINY = {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> None:
+    """Threads cost such small models more than they give."""
+    import torch
+
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="module")
+def tokens(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Documents of 1 to 30 words."""
+    folder = tmp_path_factory.mktemp("encoders")
+    words = " ".join(TEXT).split()
+    texts = [" ".join(words[start : start + 1 + start * 7 % 30]) for start in range(len(words))]
+    pa.parquet.write_table(pa.table({"text": texts}), folder / "text.parquet")
+    bertprep.tokenize(
+        inputs=[folder / "text.parquet"], tokenizer=write_tokenizer(folder, "byte_bpe"), output=folder / "tokens", workers=1
+    )
+    return folder / "tokens"
+
+
+def open_rows(tokens: Path, model: str, **settings: Any) -> TokenDataset:
+    return TokenDataset(tokens, seq=SEQ, first_position=FIRST_POSITION[model], **settings)
+
+
+def make_model(name: str, dataset: TokenDataset) -> Any:
+    import torch
+    import transformers
+
+    torch.manual_seed(1)
+    tokenizer = dataset.documents.tokenizer
+    sizes = {**TINY, "vocab_size": tokenizer.width, "pad_token_id": tokenizer.pad, "max_position_embeddings": SEQ + 2}
+    if name == "modernbert":
+        config: Any = transformers.ModernBertConfig(**sizes, local_attention=16, global_attn_every_n_layers=2)
+        return transformers.ModernBertForMaskedLM(config).eval()
+    if name == "roberta":
+        return transformers.RobertaForMaskedLM(transformers.RobertaConfig(**{**sizes, "pad_token_id": 1})).eval()
+    return transformers.BertForMaskedLM(transformers.BertConfig(**sizes)).eval()
+
+
+def inputs_of(dataset: TokenDataset, batch: dict[str, Any], model: Any) -> dict[str, Any]:
+    """What a model takes of a packed batch, as docs/encoders.md has it."""
+    masks = dataset.attention_masks(batch, getattr(model.config, "sliding_window", None))
+    return {**{name: batch[name] for name in ("input_ids", "labels", "position_ids")}, "attention_mask": masks}
+
+
+def logits_alone(batch: dict[str, Any], model: Any, first_position: int) -> Any:
+    """The logits of each sequence of a batch in a row of its own, at its place in the batch."""
+    import torch
+
+    alone = torch.zeros((*batch["input_ids"].shape, model.config.vocab_size))
+    for row in range(len(alone)):
+        for sequence in batch["sequence_ids"][row].unique():
+            is_own = batch["sequence_ids"][row] == sequence
+            positions = torch.arange(int(is_own.sum())) + first_position
+            alone[row, is_own] = model(input_ids=batch["input_ids"][row, is_own][None], position_ids=positions[None]).logits[0]
+    return alone
+
+
+@pytest.mark.parametrize("name", FIRST_POSITION)
+def test_packed_logits_are_those_of_each_sequence_alone(name: str, tokens: Path) -> None:
+    import torch
+
+    dataset = open_rows(tokens, name)
+    model = make_model(name, dataset)
+    batch = dataset.collate(dataset.__getitems__(range(BATCH)))
+    assert batch["sequence_ids"].max() > 1
+    right = inputs_of(dataset, batch, model)
+    with torch.no_grad():
+        expected = logits_alone(batch, model, dataset.first_position)
+
+        def error(**inputs: Any) -> float:
+            return float((model(**{**right, **inputs}).logits - expected).abs().max())
+
+        assert error() < 1e-5
+        # In silence: sequences see each other where only the positions restart, and with the mask of other models
+        assert error(attention_mask=None) > 1e-4
+        assert error(attention_mask=torch.ones_like(batch["input_ids"])) > 1e-4
+        if name == "modernbert":
+            assert error(attention_mask=dataset.attention_masks(batch)) > 1e-4  # without its sliding window
+        else:
+            assert error(position_ids=None) > 1e-4
+        if name == "roberta":
+            assert error(position_ids=batch["position_ids"] - 2) > 1e-4
+
+
+@pytest.mark.parametrize("name", ["modernbert", "roberta"])
+def test_the_trainer_of_transformers_trains_on_packed_rows(name: str, tokens: Path, tmp_path: Path) -> None:
+    """And resumes: it reads the rows before again, by its own order of the data set's positions."""
+    from transformers import Trainer, TrainingArguments
+
+    dataset = open_rows(tokens, name)
+
+    def train(out: Path, steps: int, resume: Path | None = None) -> dict[int, float]:
+        model = make_model(name, dataset)
+
+        def collate(rows: Any) -> dict[str, Any]:
+            return inputs_of(dataset, dataset.collate(rows), model)
+
+        arguments = TrainingArguments(
+            str(out), max_steps=steps, per_device_train_batch_size=BATCH, learning_rate=1e-2, lr_scheduler_type="constant",
+            logging_steps=1, save_steps=3, report_to="none", disable_tqdm=True, use_cpu=True,
+        )  # fmt: skip
+        trainer = Trainer(model, arguments, train_dataset=dataset, data_collator=collate)
+        trainer.train(resume_from_checkpoint=str(resume) if resume else None)
+        return {entry["step"]: entry["loss"] for entry in trainer.state.log_history if "loss" in entry}
+
+    losses = train(tmp_path / "once", 6)
+    assert losses[6] < losses[1]
+    assert train(tmp_path / "again", 6, tmp_path / "once" / "checkpoint-3") == pytest.approx(losses, abs=1e-4)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_stateful_data_loader_resumes_at_any_batch(workers: int, tokens: Path) -> None:
+    """In another loader, from a state that went through JSON, over the end of an epoch."""
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    stop = len(open_rows(tokens, "modernbert")) // BATCH + 3
+    expected = [batch["input_ids"].tolist() for batch in open_rows(tokens, "modernbert").batches(BATCH, stop=stop)]
+
+    def make_loader() -> Any:
+        return StatefulDataLoader(open_rows(tokens, "modernbert").stream(BATCH), batch_size=None, num_workers=workers)
+
+    def read(loader: Iterable[Any], count: int) -> list[Any]:
+        return [batch["input_ids"].tolist() for _, batch in zip(range(count), loader, strict=False)]
+
+    for stopped in (1, 2, 5, stop - 1):
+        loader = make_loader()
+        assert read(loader, stopped) == expected[:stopped]
+        state = json.loads(json.dumps(loader.state_dict()))
+        resumed = make_loader()
+        resumed.load_state_dict(state)
+        assert read(resumed, stop - stopped) == expected[stopped:]
+
+
+@pytest.mark.parametrize(("world", "workers"), [(1, 4), (2, 0), (4, 1)])
+def test_ranks_and_workers_together_read_what_one_reads(world: int, workers: int, tokens: Path) -> None:
+    from torch.utils.data import DataLoader
+
+    expected = [batch["input_ids"].tolist() for batch in open_rows(tokens, "modernbert").batches(8, stop=6)]
+    found: list[list[Any]] = [[] for _ in range(6)]
+    for rank in range(world):
+        stream = open_rows(tokens, "modernbert").stream(8 // world, rank=rank, world=world)
+        for index, batch in zip(range(6), DataLoader(stream, batch_size=None, num_workers=workers), strict=False):
+            found[index] += batch["input_ids"].tolist()
+    assert found == expected
