@@ -21,8 +21,8 @@ MAX_JSON_BYTES = 64 << 20
 MAX_LEVELS = 64
 MAX_NAME_BYTES, MAX_PATH_BYTES = 255, 1024  # bytes; the first is the limit of file systems
 MAX_COUNT = (1 << 63) - 1
-_OUR_NAMES = ("listing.json", ".lock", ".receipts", ".ledger")
-_OUR_PREFIX, _OUR_SUFFIXES = "manifest.json", (".tmp", ".journal", ".part", ".part.json")
+_OUR_NAMES = ("listing.json", ".lock", ".ledger")
+_OUR_PREFIX, _OUR_SUFFIXES = "manifest.json", (".tmp", ".part", ".part.json")
 _CORPUS = re.compile(r"\w[\w.-]*")
 PLAIN_PATH = re.compile(r"(?:[\w-]{1,99}/)?[\w-]{1,99}(?:\.(?:txt|tfrecord|arrow|parquet|bin|idx))?(?:\.gz)?", re.ASCII)
 """Names of which `check_path` accepts every one; it accepts others too."""

@@ -31,7 +31,6 @@ BAD_NAMES = [
     "listing.json",
     "manifest.json",
     "MANIFEST.JSON",
-    "manifest.json.journal",
     "training/manifest.json",
     ".lock",
     "vocab.txt.tmp",

@@ -23,8 +23,7 @@ import trainer.cli
 import trainer.evaluate
 import trainer.start
 from bertprep import cli
-from bertprep.work.layout import MANIFEST, Workspace
-from bertprep.work.manifest import JOURNAL_SUFFIX
+from bertprep.work.layout import LEDGER, MANIFEST, Workspace
 from tests.golden import GOLDEN
 from tests.records.handmade import FIRST, SECOND, Variant, file_of
 from tests.trainer.test_data import write_data, write_in_workspace
@@ -312,7 +311,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("workspace", "killed", "no_files", "other_vocabulary"):
         write_in_workspace(place / name, "settings", time=1)
         folders[name] = Workspace(place / name).records("tfrecord", "settings", "corpus")
-    (folders["killed"] / MANIFEST).rename(folders["killed"] / (MANIFEST + JOURNAL_SUFFIX))
+    (folders["killed"] / MANIFEST).unlink()
+    (folders["killed"] / LEDGER).mkdir()
     (folders["other_vocabulary"] / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"fghij"]))
     for path in folders["no_files"].rglob("*.tfrecord"):
         path.unlink()

@@ -24,8 +24,7 @@ from bertprep.untrusted import (
     parse_json,
     read_bounded,
 )
-from bertprep.work.layout import LISTING, MANIFEST, RECEIPTS
-from bertprep.work.manifest import JOURNAL_SUFFIX
+from bertprep.work.layout import LEDGER, LISTING, MANIFEST
 from tests.hostile import BAD_NAMES, HALF_A_PAIR, NESTED, NOT_TEXT
 
 
@@ -45,8 +44,8 @@ def test_a_name_of_any_language_is_taken(name: str) -> None:
 
 
 def test_every_name_that_bertprep_keeps_is_reserved() -> None:
-    ours = [LISTING, MANIFEST, MANIFEST + JOURNAL_SUFFIX, LOCK, RECEIPTS]
-    ours += [f"a{suffix}" for suffix in (TEMPORARY_SUFFIX, JOURNAL_SUFFIX, PART)]
+    ours = [LISTING, MANIFEST, LOCK, LEDGER]
+    ours += [f"a{suffix}" for suffix in (TEMPORARY_SUFFIX, PART)]
     for name in ours:
         with pytest.raises(ValueError, match="bertprep's own files"):
             check_name(name)

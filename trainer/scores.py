@@ -71,7 +71,7 @@ class SquadScorer:
 
     def __init__(self, task: Squad, data: Path, records: RecordSet, options: AnswerOptions) -> None:
         data_set = find_records(data)
-        path = data_set.root.folder / QUESTIONS
+        path = data_set.folder / QUESTIONS
         manifest, vocabulary = data_set.manifest, data_set.vocabulary
         if manifest is None or vocabulary is None or not path.is_file():
             raise BertprepError(

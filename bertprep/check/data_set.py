@@ -27,10 +27,9 @@ from bertprep.instances import Vocabulary, load_vocabulary
 from bertprep.progress import Progress
 from bertprep.records.data_sets import DataSet
 from bertprep.terminal import counted
-from bertprep.work.layout import DEV, LEDGER, MANIFEST, QUESTIONS, RECEIPTS, TEST, VOCABULARY
+from bertprep.work.layout import DEV, LEDGER, MANIFEST, QUESTIONS, TEST, VOCABULARY
 from bertprep.work.ledger import resuming_command
 from bertprep.work.manifest import (
-    JOURNAL_SUFFIX,
     TASK_RECORDS,
     TEXT_SHARDS,
     TOKEN_SHARDS,
@@ -151,14 +150,12 @@ def _check_vocabulary(data_set: DataSet, vocabulary: Vocabulary | None) -> tuple
 
 def _check_manifest(data_set: DataSet) -> list[Finding]:
     """Return findings about an unreadable manifest and an unfinished run."""
-    root = data_set.root
-    name = str(root.folder.absolute() / MANIFEST) if root.prefix else MANIFEST  # relative to the records if it is beside them
+    folder = data_set.folder
     if data_set.problem:
-        return [Finding("manifest", name, "a manifest of bertprep", file_that(data_set.problem, root.folder / MANIFEST))]
+        return [Finding("manifest", MANIFEST, "a manifest of bertprep", file_that(data_set.problem, folder / MANIFEST))]
     if data_set.is_unfinished:
-        begun = next((each for each in (LEDGER, RECEIPTS) if (root.folder / each).is_dir()), MANIFEST + JOURNAL_SUFFIX)
-        found = f"one that is still working or was stopped; run {resuming_command(root.folder)} again, which resumes it"
-        return [Finding("manifest", str(Path(name).parent / begun), "a finished run", found, level=WARNING)]
+        found = f"one that is still working or was stopped; run {resuming_command(folder)} again, which resumes it"
+        return [Finding("manifest", LEDGER, "a finished run", found, level=WARNING)]
     return []
 
 
@@ -172,7 +169,7 @@ def _check_names(data_set: DataSet, manifest: Manifest, names: set[str]) -> list
     for name in sorted(names - set(manifest.files)):
         expected, found = f"only files that {MANIFEST} names", "another one, which trainers would read too"
         findings.append(Finding("file-extra", name, expected, found, level=WARNING))
-    made_with, path = sha256_of_questions(manifest), data_set.root.folder / QUESTIONS
+    made_with, path = sha256_of_questions(manifest), data_set.folder / QUESTIONS
     if manifest.made_with.get("task") != SQUAD or made_with is None:
         return findings
     if not path.is_file():

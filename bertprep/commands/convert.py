@@ -209,7 +209,7 @@ def convert_data_set(
     outputs = plan_outputs(data_set, sources, to, shards, variant, pick)
     kind = data_set.manifest.kind if data_set.manifest else RECORDS
     known = data_set.manifest.made_with if data_set.manifest else _sizes(sources[0].shape)
-    questions = data_set.root.folder / QUESTIONS
+    questions = data_set.folder / QUESTIONS
     copies = {} if data_set.vocabulary is None else {VOCABULARY: data_set.vocabulary}
     if kind == TASK_RECORDS and known["task"] == SQUAD and questions.is_file():
         copies[QUESTIONS] = questions

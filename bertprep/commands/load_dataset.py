@@ -17,8 +17,7 @@ from bertprep.files.lock import locked
 from bertprep.files.places import is_object, place
 from bertprep.records.data_sets import DataSet, find_records, find_split
 from bertprep.records.dataset_info import identify_files, import_datasets
-from bertprep.work.layout import MANIFEST, SPLIT_NAMES, STATE, TRAIN, TRAINING, is_saved
-from bertprep.work.roots import find_vocabulary
+from bertprep.work.layout import MANIFEST, SPLIT_NAMES, STATE, TRAIN, TRAINING, find_vocabulary, is_saved
 
 if TYPE_CHECKING:
     import datasets
@@ -88,6 +87,6 @@ def _convert(path: Path, found: DataSet, cache: Path) -> Path:
 def _fingerprint(found: DataSet) -> str:
     """Return a checksum of all files that decide the records."""
     paths = [found.folder / name for name in found.files]
-    beside = [found.root.folder / MANIFEST, find_vocabulary(found.folder)]
+    beside = [found.folder / MANIFEST, find_vocabulary(found.folder)]
     paths += [path for path in beside if path and path.is_file()]
     return identify_files(paths)

@@ -99,7 +99,7 @@ class Push(Where, How):
         page = page_of(wanted)
         data_set = find_records(place(self.folder), prefer=_PREFERRED)
         if not data_set.is_whole:
-            raise UsageError(f"{self.folder}: is only part of a data set; name all of it: {data_set.root.folder}")
+            raise UsageError(f"{self.folder}: is only part of a data set; name all of it: {data_set.folder}")
         for note in data_set.notes:
             reporter.say(note)
         hub = Hub(reporter=reporter)
@@ -248,7 +248,7 @@ def _contents(
         CARD: card(pushed),
     }
     if expected := sha256_of_questions(manifest):
-        contents[QUESTIONS] = questions = data_set.root.folder / QUESTIONS
+        contents[QUESTIONS] = questions = data_set.folder / QUESTIONS
         if sha256_of(questions) != expected:
             raise BertprepError(f"{questions}: is not the file that the records of dev/ were made of; put that there")
     return contents, pushed.title

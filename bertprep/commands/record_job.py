@@ -32,7 +32,6 @@ from bertprep.records.make import RecordMaker, TextShard, TokenMaker, ledgers_by
 from bertprep.records.token_shards import TokenFile, TokenShard
 from bertprep.sources.corpora import GIVEN, name_corpus
 from bertprep.work.layout import (
-    MANIFEST,
     SPLITS,
     TEST,
     TRAINING,
@@ -44,7 +43,7 @@ from bertprep.work.layout import (
     token_shard_name,
     tokens_name,
 )
-from bertprep.work.ledger import Entry, Ledger, check_begun_by_older
+from bertprep.work.ledger import Entry, Ledger
 from bertprep.work.manifest import RECORDS, TOKEN_SHARDS, Manifest, read_finished, versions_of
 from bertprep.work.run import Maker, Task, run
 
@@ -132,7 +131,7 @@ def resolve(request: Create, workers: int) -> Job:
         name = settings_name(settings, shards=shards, test_fraction=test_fraction, variant=variant)
         folders = {each: request.workspace.records(each, name, texts.corpus) for each in formats}
     else:
-        folders = folders_of(request.output, formats)
+        folders = {each: place(request.output or ".") / each for each in formats}
     made_with = {"generator": GENERATOR, **settings.made_with, **variant.made_with}
     template = _ledger(RECORDS, request.workspace.root, made_with, texts, vocabulary)
     ledgers = ledgers_by_format(template, folders, tasks, dict.fromkeys(SPLITS, maker.shape))
@@ -189,18 +188,6 @@ def _token_name(texts: Texts, shard: Shard, end: str) -> str:
 def record_names(formats: Sequence[RecordFormat], corpus: str, split: str, number: int, variant: Variant) -> dict[str, str]:
     """Return the name of a record file in the folder of each format."""
     return {each: f"{split_folder(each, split)}/{record_file_name(each, corpus, split, number, variant)}" for each in formats}
-
-
-def folders_of(output: Path | str | None, formats: Sequence[RecordFormat]) -> dict[RecordFormat, Path]:
-    """Return the folder of each format in an --output folder, which must not be one of bertprep 0.2."""
-    folder = place(output or ".")
-    check_begun_by_older(folder)
-    if (folder / MANIFEST).exists():
-        raise BertprepError(
-            f"{folder / MANIFEST}: is there already, and each format has one of its own now, such as "
-            f"{folder / formats[0] / MANIFEST}; choose another --output"
-        )
-    return {each: folder / each for each in formats}
 
 
 def find_texts(request: Create | Tokenize, workers: int, *, pairs: bool) -> Texts:

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bertprep.commands.record_job import GENERATOR, Job, folders_of, padding_remark, record_names
+from bertprep.commands.record_job import GENERATOR, Job, padding_remark, record_names
 from bertprep.commands.vocab import find_vocabulary
 from bertprep.config import GLUE, SQUAD, GlueSettings, SquadSettings
 from bertprep.errors import UsageError
@@ -87,7 +87,7 @@ def resolve_task(request: Squad | Glue) -> Job:
     folders = (
         {each: workspace.records(each, task_settings_name(settings, variant=variant), data_set) for each in formats}
         if output is None
-        else folders_of(output, formats)
+        else {each: place(output) / each for each in formats}
     )
     tasks = [
         Task(

@@ -64,7 +64,7 @@ def with_one_pred(files: Sequence[IdentifiedFile]) -> list[IdentifiedFile]:
 
 def check_identified(data_set: DataSet, files: Sequence[IdentifiedFile]) -> None:
     """Raise if a file differs from the manifest, or in shape from the first of its split."""
-    manifest, manifest_path = data_set.manifest, data_set.root.folder / MANIFEST
+    manifest, manifest_path = data_set.manifest, data_set.folder / MANIFEST
     expected = sha256_of_vocabulary(manifest)
     if data_set.vocabulary and expected and (found_sum := sha256_of(data_set.vocabulary)) != expected:
         raise BertprepError(

@@ -33,7 +33,6 @@ from bertprep.work.layout import (
     MANIFEST,
     MAPPED,
     MODELS,
-    RECEIPTS,
     SPLIT_NAMES,
     SPLITS,
     TASK_SPLITS,
@@ -42,11 +41,11 @@ from bertprep.work.layout import (
     TRAINING,
     VOCABULARY,
     by_number,
+    find_vocabulary,
     split_order,
 )
-from bertprep.work.ledger import resuming_command
+from bertprep.work.ledger import is_unfinished, resuming_command
 from bertprep.work.manifest import (
-    JOURNAL_SUFFIX,
     RECORD_KINDS,
     RECORDS,
     TEXT_SHARDS,
@@ -55,7 +54,6 @@ from bertprep.work.manifest import (
     read_manifest,
     sha256_of_vocabulary,
 )
-from bertprep.work.roots import Root, find_root, find_vocabulary, formats_in
 
 _RECORD_NAME = re.compile(
     r"part-\d+(-of-\d+)?(\.gz)?|(.*[._-])?(tf|of)_?rec(ord)?s?([._-]?\d+([._-]of[._-]\d+)?)?(\.gz)?"
@@ -86,7 +84,6 @@ class DataSet:
     folder: Path
     kind: str  # RECORDS, TEXT_SHARDS or TOKEN_SHARDS, whose files are the .bin alone
     files: dict[str, str]
-    root: Root
     manifest: Manifest | None = None
     problem: BertprepError | None = None
     is_unfinished: bool = False  # a run that makes it was stopped, or is working
@@ -123,7 +120,7 @@ class DataSet:
     @property
     def modified_ns(self) -> int:
         """When it was finished, or where no manifest tells, when a file came to the folder."""
-        manifest = self.root.folder / MANIFEST
+        manifest = self.folder / MANIFEST
         return (manifest if manifest.is_file() else self.folder).stat().st_mtime_ns
 
     @property
@@ -152,9 +149,7 @@ class DataSet:
     def by_itself(self) -> DataSet:
         """Return the split or the files that were named, as a folder without splits or a manifest."""
         folder = (self.folder / next(iter(self.files))).parent
-        return replace(
-            self, folder=folder, files={Path(name).name: "" for name in self.files}, root=Root(folder), manifest=None
-        )
+        return replace(self, folder=folder, files={Path(name).name: "" for name in self.files}, manifest=None)
 
 
 def find_data_sets(paths: Iterable[Path | str]) -> list[DataSet]:
@@ -171,9 +166,6 @@ def find_data_sets(paths: Iterable[Path | str]) -> list[DataSet]:
             of_split = not is_folder and path.parent.name in SPLIT_NAMES
             tokens.setdefault(path.parent.parent if of_split else path.parent, []).extend(bins)
         elif not is_folder:
-            if find_root(path).prefix and not path.exists():  # a manifest lists files in it
-                found.append(_records(path, ()))
-                continue
             if not path.exists():
                 pattern = ", patterns are not expanded" if any(character in str(path) for character in "*?[") else ""
                 raise UsageError(f"{path}: does not exist; name a record file or a folder of them{pattern}")
@@ -206,7 +198,7 @@ def find_data_sets(paths: Iterable[Path | str]) -> list[DataSet]:
 
 def _unfinished_in(path: Path) -> tuple[Path, str] | None:
     """Return the first unfinished folder, this one or one below, and the command that resumes it."""
-    for name in (MAPPED, LEDGER, RECEIPTS, MANIFEST + JOURNAL_SUFFIX):
+    for name in (MAPPED, LEDGER):
         found = (each.parent for each in path.rglob(name) if not (each.parent / MANIFEST).exists())
         if begun := min(found, default=None):
             return begun, "bertprep shard" if name == MAPPED else resuming_command(begun)
@@ -269,7 +261,7 @@ def load_vocabulary_of(data_set: DataSet, vocab: Path | None = None) -> Vocabula
     if expected not in (None, vocabulary.sha256):
         raise BertprepError(
             f"{path}: is not the vocabulary that {data_set.folder} was made with: sha256 {vocabulary.sha256[:16]}..., expected "
-            f"{expected[:16]}... by {data_set.root.folder / MANIFEST}; name that with --vocab FILE"
+            f"{expected[:16]}... by {data_set.folder / MANIFEST}; name that with --vocab FILE"
         )
     return vocabulary
 
@@ -279,7 +271,7 @@ def _finished(path: Path, chosen: DataSet, notes: tuple[str, ...]) -> DataSet:
     if chosen.problem:
         raise chosen.problem
     if chosen.is_unfinished and not path.is_file():
-        command = resuming_command(chosen.root.folder)
+        command = resuming_command(chosen.folder)
         raise BertprepError(f"{chosen.folder}: is not finished; run {command} again, which resumes it")
     names = chosen.files
     if manifest := chosen.manifest:
@@ -287,7 +279,7 @@ def _finished(path: Path, chosen: DataSet, notes: tuple[str, ...]) -> DataSet:
         there = sizes_of(chosen.folder, listed) if not path.is_file() else listed
         for name in _ordered(listed):
             if name not in there:
-                manifest_path = chosen.root.folder / MANIFEST
+                manifest_path = chosen.folder / MANIFEST
                 raise BertprepError(f"{chosen.folder / name}: is missing, {manifest_path} lists it; make the folder again")
         if not path.is_file():
             extra = [name for name in names if name not in manifest.files]
@@ -335,16 +327,14 @@ def _search(folder: Path, seen: set[str], passed: list[str]) -> Iterator[DataSet
     if (real := str(real_path(folder))) in seen:  # links may lead in a circle
         return
     seen.add(real)
-    root = find_root(folder)
     listed, problem = None, None
     try:
-        listed = read_manifest(root.folder)
+        listed = read_manifest(folder)
     except BertprepError as error:
         problem = error
     if listed and listed.kind == TEXT_SHARDS:
-        yield DataSet(folder, TEXT_SHARDS, _ordered(listed.files), root, listed, is_unfinished=root.is_unfinished)
+        yield DataSet(folder, TEXT_SHARDS, _ordered(listed.files), listed, is_unfinished=is_unfinished(folder))
         return
-    manifest = root.part_of(listed)
     inside = _list(folder)
     below = [path for path in inside if path.is_dir() and path.name not in _NOT_SEARCHED and _may_be_searched(path)]
     of_splits = {path: _list(path) for path in below if path.name in SPLIT_NAMES}
@@ -359,21 +349,18 @@ def _search(folder: Path, seen: set[str], passed: list[str]) -> Iterator[DataSet
             below.remove(split)
         files += of_split
         foreign += [f"{split.name}/{name}" for name in foreign_in_split]
-    if files or (manifest and manifest.kind in RECORD_KINDS):
+    if files or (listed and listed.kind in RECORD_KINDS):
         names = [str(path.relative_to(folder)) for path in files]
-        left_out, notes = ((), ()) if manifest else _second_tests(folder, names)
+        left_out, notes = ((), ()) if listed else _second_tests(folder, names)
         found = _records(folder, (name for name in names if name not in left_out))
         yield replace(found, notes=_note(folder, foreign, _UNKNOWN) + notes, left_out=left_out)
     elif problem and not bins and (texts := [path for each in of_splits.values() for path in each if path.suffix == ".txt"]):
         names = [path.relative_to(folder).as_posix() for path in texts]
-        yield DataSet(folder, TEXT_SHARDS, _ordered(names), root, problem=problem)
+        yield DataSet(folder, TEXT_SHARDS, _ordered(names), problem=problem)
     else:
         passed += [str(folder / name) for name in foreign]
     for path in below:
         yield from _search(path, seen, passed)
-    for name in formats_in(listed) if not root.prefix else ():
-        if not (folder / name).is_dir():
-            yield _records(folder / name, ())
 
 
 def _may_be_searched(folder: Path) -> bool:
@@ -447,18 +434,17 @@ def _tokens(folder: Path, names: Iterable[str]) -> DataSet:
 
 
 def _records(folder: Path, names: Iterable[str], kinds: Collection[str] = RECORD_KINDS) -> DataSet:
-    root = find_root(folder)
     files = _ordered(names)
-    manifest, problem, is_unfinished = None, None, False
+    manifest, problem, unfinished = None, None, False
     try:
-        is_unfinished, manifest = root.is_unfinished, root.manifest
+        unfinished, manifest = is_unfinished(folder), read_manifest(folder)
     except BertprepError as error:
         problem = error
     if manifest and manifest.kind not in kinds:
         manifest = None
     folders = dict.fromkeys((folder, *((folder / name).parent for name in files)))
     vocabulary = next(filter(None, map(find_vocabulary, folders)), None)
-    return DataSet(folder, RECORDS, files, root, manifest, problem, is_unfinished, vocabulary)
+    return DataSet(folder, RECORDS, files, manifest, problem, unfinished, vocabulary)
 
 
 def find_split(split: str, names: Iterable[str]) -> str | None:

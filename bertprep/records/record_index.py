@@ -33,7 +33,6 @@ from bertprep.records.file_bytes import masked_checksum
 from bertprep.records.reader import RecordFile
 from bertprep.untrusted import MAX_JSON_BYTES, parse_json
 from bertprep.work.layout import SPLIT_NAMES
-from bertprep.work.roots import find_root
 
 INDEX = ".record-index"
 _VERSION = 2
@@ -94,7 +93,7 @@ def index_path(folder: Path) -> Path:
     """Return where the index of the files in a folder is kept; that of objects is among their copies."""
     if isinstance(folder, ObjectPath):
         return kept_about(folder / INDEX)
-    is_split = folder.name in SPLIT_NAMES or find_root(folder).prefix
+    is_split = folder.name in SPLIT_NAMES
     return folder.with_name(f"{INDEX}.{folder.name}") if is_split else folder / INDEX
 
 

@@ -53,8 +53,6 @@ QUESTIONS = "dev.json"
 LISTING = "listing.json"
 LEDGER = ".ledger"
 """The hidden folder, next to a manifest to come, of what is finished (`work.ledger`)."""
-RECEIPTS = ".receipts"
-"""What bertprep 0.2 had in its place for the parts of a run."""
 VOCABULARY = "vocab.txt"
 TOKENIZER = "tokenizer.json"
 TOKENS = "tokens"
@@ -215,3 +213,10 @@ def check_splits_inside(folder: Path) -> None:
     for below in (*splits, *RECORD_FORMATS, *(f"{each}/{split}" for each in RECORD_FORMATS for split in splits)):
         if (found := (folder / below).resolve()) != inside / below:
             raise ValueError(f"{below} is a link to {found}, and nothing is written there; link the whole folder instead")
+
+
+def find_vocabulary(folder: Path) -> Path | None:
+    """Return the vocabulary of the records in a folder: next to their manifest, among them, or above."""
+    absolute = folder.absolute()
+    above = [absolute, *absolute.parents][: 3 if absolute.name in SPLIT_NAMES else 2]
+    return next((each / VOCABULARY for each in (folder, *above) if (each / VOCABULARY).is_file()), None)

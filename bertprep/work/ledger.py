@@ -26,10 +26,9 @@ from bertprep.files.atomic import atomic_file, create_file, remove_leftovers, sy
 from bertprep.files.places import is_object, remove_all, sizes_of
 from bertprep.untrusted import OBJECT, SHA256, TEXT, check_values, parse_json, read_bounded
 from bertprep.work.difference import check_same, make_header
-from bertprep.work.layout import LEDGER, MANIFEST, RECEIPTS, check_splits_inside
+from bertprep.work.layout import LEDGER, LISTING, MANIFEST, check_splits_inside
 from bertprep.work.manifest import (
     DECIDING,
-    JOURNAL_SUFFIX,
     KINDS,
     MAPPED_TEXT,
     RECORDS,
@@ -47,8 +46,6 @@ from bertprep.work.manifest import (
 Entry = dict[str, Any]
 """What a manifest has of a file: `bytes`, `sha256`, and counts by kind."""
 _SETTINGS, _SUFFIX = "settings.json", ".json"
-_OLD = (MANIFEST + JOURNAL_SUFFIX, RECEIPTS)
-"""What bertprep 0.2 left of an unfinished run."""
 _COMMANDS = {MAPPED_TEXT: "shard", TEXT_SHARDS: "shard", TOKEN_SHARDS: "tokenize", RECORDS: "create", TASK_RECORDS: "task"}
 _AT_ONCE = 32  # markers of a store
 _MAX_BYTES = 1 << 20  # of a marker
@@ -109,7 +106,6 @@ class Ledger:
         settings = self._read_settings()
         sizes, entries, manifest = self._look(names)
         if manifest is None:
-            check_begun_by_older(self.folder)
             if settings is None:  # another run may have begun meanwhile, and made files: it binds the folder before
                 settings = self._read_settings()
             if settings is None and not entries and not self._read_manifest():
@@ -308,17 +304,15 @@ class Ledger:
         self._is_first = False
 
 
-def is_begun(folder: Path) -> bool:
-    """Return whether there is a ledger, or what bertprep 0.2 had in its place."""
-    return any((folder / name).is_dir() for name in (LEDGER, RECEIPTS)) or (folder / _OLD[0]).exists()
-
-
 def is_unfinished(folder: Path) -> bool:
-    """Return whether a run of the folder was stopped or is in progress."""
-    if not is_begun(folder):
-        return False
-    manifest = read_manifest(folder)
-    return (folder / _OLD[0]).exists() or not (manifest and is_in_place(folder, manifest.files))
+    """Return whether a run or a download that makes the folder was stopped, or is working.
+
+    A run that ends now writes the manifest, then removes the ledger, so the ledger is looked for first.
+    """
+    if (folder / LEDGER).is_dir():
+        manifest = read_manifest(folder)
+        return not (manifest and is_in_place(folder, manifest.files))
+    return (folder / LISTING).exists() and not (folder / MANIFEST).exists()
 
 
 def resuming_command(folder: Path) -> str:
@@ -328,15 +322,6 @@ def resuming_command(folder: Path) -> str:
             is_converted = "converted_to" in settings["made_with"]
             return f"bertprep {'convert' if is_converted else _COMMANDS[settings['kind']]}"
     return "the command that makes it"
-
-
-def check_begun_by_older(folder: Path) -> None:
-    """Raise if bertprep 0.2 has left an unfinished run here, whose notes are not read."""
-    for name in _OLD:
-        if (folder / name).exists():
-            raise BertprepError(
-                f"{folder / name}: is of an unfinished run of bertprep 0.2; finish it with that version, or remove {folder}"
-            )
 
 
 def _read_settings(folder: Path) -> dict[str, Any] | None:

@@ -51,7 +51,6 @@ from bertprep.untrusted import (
 from bertprep.version import __version__
 from bertprep.work.layout import DEV, MANIFEST, by_number
 
-JOURNAL_SUFFIX = ".journal"
 _BLOCK_BYTES = 1 << 20
 SCHEMA = 1
 MAPPED_TEXT, TEXT_SHARDS, TOKEN_SHARDS, RECORDS, TASK_RECORDS = (
@@ -186,11 +185,7 @@ def read_manifest(folder: Path) -> Manifest | None:
 def read_finished(folder: Path, kind: str, made_with: dict[str, Any]) -> Manifest | None:
     """Return the manifest of `folder` if it has the same settings and all files with their sizes."""
     manifest = read_manifest(folder)
-    if (
-        (folder / (MANIFEST + JOURNAL_SUFFIX)).exists()
-        or not manifest
-        or (manifest.kind, manifest.made_with) != (kind, json.loads(json.dumps(made_with)))
-    ):
+    if not manifest or (manifest.kind, manifest.made_with) != (kind, json.loads(json.dumps(made_with))):
         return None
     return manifest if is_in_place(folder, manifest.files) else None
 

@@ -12,7 +12,6 @@ from bertprep.config import ShardSettings
 from bertprep.progress import SILENT
 from bertprep.records.data_sets import DataSet
 from bertprep.work.manifest import TEXT_SHARDS
-from bertprep.work.roots import Root
 
 A, B = "training/tiny_training_00000.txt", "training/tiny_training_00001.txt"
 TEST = "test/tiny_test_00000.txt"
@@ -25,7 +24,7 @@ def check(folder: Path, changes: dict[str, str | bytes]) -> list[Finding]:
     for name, content in texts.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-    data_set = DataSet(folder, TEXT_SHARDS, dict.fromkeys(texts, ""), Root(folder))
+    data_set = DataSet(folder, TEXT_SHARDS, dict.fromkeys(texts, ""))
     shown = SILENT.progress("validate", 1)
     return check_data_set(data_set, None, workers=1, shown=shown).findings
 

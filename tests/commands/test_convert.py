@@ -191,7 +191,10 @@ def flip_a_byte(folder: Path) -> None:
     [
         (flip_a_byte, "part-0: has sha256 "),
         (lambda folder: (folder / "test" / "part-0").unlink(), "part-0: is missing, "),
-        (lambda folder: (folder / "manifest.json.journal").touch(), "is not finished; run the command that makes it again"),
+        (
+            lambda folder: [(folder / "manifest.json").unlink(), (folder / ".ledger").mkdir()],
+            "is not finished; run the command that makes it again",
+        ),
         (lambda folder: write(folder / "test" / "part-0", b""), "part-0: is empty, it holds no records"),
     ],
     ids=["corrupt", "missing", "unfinished", "empty"],

@@ -286,12 +286,6 @@ def test_without_a_vocabulary_one_is_trained_for_the_text_and_kept(golden_corpus
     assert (tmp_path / "text_1_fresh/ofrecord/vocab.txt").read_bytes() == kept.read_bytes()
 
 
-def test_a_manifest_of_all_formats_is_in_the_way(golden_corpus: Path, tmp_path: Path) -> None:
-    (tmp_path / "manifest.json").write_text("{}")
-    with pytest.raises(BertprepError, match=r"manifest\.json: is there already, and each format has one of its own now"):
-        create(inputs=[golden_corpus], output=tmp_path, vocab=VOCABULARY, **vars(SETTINGS), workers=1)
-
-
 def test_text_without_a_last_newline_resumes(tmp_path: Path) -> None:
     texts = [tmp_path / "a.txt", tmp_path / "b.txt"]
     for text in texts:

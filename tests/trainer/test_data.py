@@ -9,8 +9,7 @@ import bertprep
 from bertprep.config import RECORD_FORMATS
 from bertprep.records import PretrainingExamples
 from bertprep.records.write import write_examples
-from bertprep.work.layout import MANIFEST, VOCABULARY, Workspace
-from bertprep.work.manifest import JOURNAL_SUFFIX
+from bertprep.work.layout import LEDGER, MANIFEST, VOCABULARY, Workspace
 from tests.records.columns import column_examples
 from tests.trainer.small_data import opened, write_data, write_in_workspace
 
@@ -21,7 +20,8 @@ def test_the_newest_records_of_the_length_are_found(tmp_path: Path) -> None:
     write_in_workspace(tmp_path, "older", time=2)
     write_in_workspace(tmp_path, "of another length", time=9, seq=16)
     unfinished = write_in_workspace(tmp_path, "unfinished", time=10)
-    (unfinished / (MANIFEST + JOURNAL_SUFFIX)).touch()
+    (unfinished / MANIFEST).unlink()
+    (unfinished / LEDGER).mkdir()
     data = opened(workdir=tmp_path, seq=8)
     assert data.folders == (newest,)
     assert (data.records.formats, data.records.seq, data.records.pred, len(data.records)) == (["ofrecord"], 8, 2, 30)

@@ -20,8 +20,7 @@ from bertprep.records.record_set import RecordSet
 from bertprep.records.write import write_examples
 from bertprep.tasks.glue import TASKS, own_task
 from bertprep.weights.hugging_face import save_weights
-from bertprep.work.layout import MANIFEST
-from bertprep.work.manifest import JOURNAL_SUFFIX
+from bertprep.work.layout import LEDGER, MANIFEST
 from tests.trainer.numpy_engine import pattern_of, refuse
 from tests.trainer.small_data import TOKENS, save_checkpoint, write_data, write_in_workspace
 from tests.trainer.small_runs import MODEL, VOCABULARY, WEIGHTS
@@ -55,7 +54,8 @@ def paths(tasks: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> d
     write_in_workspace(root / "half", "short", time=1)
     for seq in (32, 128):
         unfinished = write_in_workspace(root / "half", f"of {seq}", time=2, seq=seq)
-        (unfinished / MANIFEST).rename(unfinished / (MANIFEST + JOURNAL_SUFFIX))
+        (unfinished / MANIFEST).unlink()
+        (unfinished / LEDGER).mkdir()
     models = {
         "few": ModelConfig(vocab_size=10, max_position_embeddings=4), "more": ModelConfig(vocab_size=11),
         "small": MODEL, "short": replace(MODEL, max_position_embeddings=8),

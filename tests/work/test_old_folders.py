@@ -49,12 +49,6 @@ def test_they_validate(path: str) -> None:
     assert all(outcome.manifest and (outcome.vocabulary or outcome.kind == "text shards") for outcome in outcomes)
 
 
-def test_an_unfinished_one_is_said_to_be_that() -> None:
-    outcomes = bertprep.validate(["unfinished"], workers=1)
-    assert [[finding.code for finding in outcome.findings] for outcome in outcomes] == [["manifest"], ["manifest"]]
-    assert main(["convert", "unfinished/tfrecord", "out"]) == 1
-
-
 @pytest.mark.parametrize("path", ["finished/ofrecord/part-00001", f"workspace/ofrecord/{NAME}/mine/training/part-00001"])
 def test_their_examples_are_shown(path: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["inspect", path, "--records", "1"]) == 0
@@ -83,8 +77,6 @@ def test_a_new_run_says_so_and_changes_nothing(old: Path) -> None:
     before = sums(old)
     with pytest.raises(bertprep.BertprepError, match=r"its manifest.json does not list training/.*; choose another --output"):
         make("finished")
-    with pytest.raises(bertprep.BertprepError, match=r"is of an unfinished run of bertprep 0.2; finish it with that version"):
-        make("unfinished")
     with pytest.raises(bertprep.BertprepError, match=r"its manifest.json does not list training/"):
         bertprep.convert("finished/tfrecord", "converted", workers=1)
     assert sums(old) == before
