@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertprep import kernels, pool
-from bertprep.errors import BertprepError, UsageError
+from bertprep.errors import UsageError
 from bertprep.kernels import numbers as n
 from bertprep.records.columns import Columns
 from bertprep.records.order import ShardOrder
@@ -175,7 +175,7 @@ class TokenDataset(TokenRows):
         if self.packed:
             order, row_starts = pack_sequences(sizes + np.int32(self.seq - self._longest), self.seq)
             begins, sizes = begins[order], sizes[order]
-        return Window(shard.tokens, shard.words, begins, sizes, row_starts)
+        return Window(shard.mapped, shard.words, begins, sizes, row_starts)
 
     # --- rows
 
@@ -223,7 +223,7 @@ class TokenDataset(TokenRows):
             settings, table, indices.astype(np.int64), rows, self._seeds(numbers), len(numbers), *columns.values()
         )
         if filled < len(numbers):
-            self._raise_wrong_id(windows[indices[filled]], int(rows[filled]))
+            self._check_ids(windows[indices[filled]], int(rows[filled]))
         if not self.packed:
             is_text = columns.pop("sequence_ids") == 0
             columns = {
@@ -243,14 +243,8 @@ class TokenDataset(TokenRows):
             seeds[epochs == epoch] ^= np.uint64(int.from_bytes(digest[:8], "little"))
         return seeds
 
-    def _raise_wrong_id(self, window: Window, row: int) -> None:
-        width = self.documents.tokenizer.width
+    def _check_ids(self, window: Window, row: int) -> None:
+        shard = next(shard for shard in self.documents.shards if shard.mapped is window.tokens)
         for sequence in range(window.row_starts[row], window.row_starts[row + 1]):
-            begin = int(window.begins[sequence])
-            tokens = window.tokens[begin : begin + int(window.sizes[sequence])].astype(np.int64)
-            if (wrong := np.flatnonzero((tokens < 0) | (tokens >= width))).size:
-                path = next(shard.path for shard in self.documents.shards if shard.tokens is window.tokens)
-                raise BertprepError(
-                    f"{path}: token {begin + int(wrong[0]):,} is {tokens[wrong[0]]:,}, expected ids below {width:,} of its "
-                    "tokenizer; make the token shards again with bertprep tokenize"
-                )
+            begin, size = int(window.begins[sequence]), int(window.sizes[sequence])
+            shard.check(window.tokens[begin : begin + size], begin)

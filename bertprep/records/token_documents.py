@@ -116,15 +116,26 @@ class DocumentShard:
 
     @cached_property
     def tokens(self) -> NDArray[np.uint16] | NDArray[np.int32]:
-        """The ids of all documents, mapped into memory."""
+        """The ids of all documents, mapped into memory and checked, which reads all of the file."""
+        self.check(self.mapped)
+        return self.mapped
+
+    @cached_property
+    def mapped(self) -> NDArray[np.uint16] | NDArray[np.int32]:
+        """The same before `check`, for what looks at few of them, or checks them as it goes."""
         numbers, starts = self._index
         data: NDArray[Any] = _map(self.path, int(starts[-1]) * numbers.itemsize).view(numbers)
-        if int(data.min()) < 0 or int(data.max()) >= self.width:
-            at = int(np.flatnonzero((data < 0) | (data >= self.width))[0])
-            raise BertprepError(
-                f"{self.path}: token {at:,} is {data[at]:,}, expected 0 to {self.width - 1:,} by its tokenizer; {_AGAIN}"
-            )
-        return data if numbers in _MAPPED else data.astype(np.int32)
+        if numbers in _MAPPED:
+            return data
+        self.check(data)
+        return data.astype(np.int32)
+
+    def check(self, tokens: NDArray[Any], first: int = 0) -> None:
+        """Raise `BertprepError` where an id is none of the tokenizer's; `first` is the index of the first of the tokens."""
+        if int(tokens.min()) < 0 or int(tokens.max()) >= self.width:
+            at = int(np.flatnonzero((tokens < 0) | (tokens >= self.width))[0])
+            found = f"token {first + at:,} is {tokens[at]:,}, expected 0 to {self.width - 1:,} by its tokenizer"
+            raise BertprepError(f"{self.path}: {found}; {_AGAIN}")
 
     @cached_property
     def words(self) -> NDArray[np.uint8] | None:

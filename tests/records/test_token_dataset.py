@@ -97,6 +97,19 @@ def test_an_epoch_has_every_document_once(tokens: Path) -> None:
     assert len(rows) * SEQ * 0.9 < sum(map(len, found))  # packed
 
 
+def test_a_document_may_be_longer_than_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = [np.full(size, 9, np.int32) for size in (1, 5000, 1)]
+    monkeypatch.setattr(f"{__name__}.documents", lambda *_: [(ids, ids > 0) for ids in made])
+    dataset = TokenDataset(write_set(tmp_path / "set", shards=1), seq=SEQ)
+    rows = dataset[:]
+    assert (rows["sequence_ids"][:, 0] == 0).all()
+    assert ((rows["input_ids"] > MASK) | (rows["labels"] > MASK)).sum() == 5002
+    assert sorted(len(row) for row in map(sequences_of, dataset)) == [1] * 81 + [
+        2
+    ]  # the last document is in a window of its own
+    assert len(next(dataset.batches(200))["input_ids"]) == 200  # of three epochs
+
+
 def test_masks_are_as_asked_for_in_every_row(tokens: Path) -> None:
     shares = 0.6, 0.3, 0.1
     dataset = TokenDataset(tokens, seq=SEQ, masked_lm_prob=0.3, mask_as=shares)
@@ -299,5 +312,5 @@ def test_a_damaged_shard_is_named(tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[21:22] = b"\xff"
     path.write_bytes(data)
-    with pytest.raises(BertprepError, match=r"x_training_00000.bin: token 10 is [\d,]+, expected"):
+    with pytest.raises(BertprepError, match=r"x_training_00000.bin: token 10 is [\d,]+, expected 0 to 299 by its tokenizer"):
         TokenDataset(folder, seq=SEQ)[:]
