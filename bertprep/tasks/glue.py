@@ -27,25 +27,11 @@ class File:
     header: bool = True
 
 
-@dataclass(frozen=True)
-class Columns:
-    """The positions of a line's texts and label; a line has at least `least` columns."""
-
-    text_a: int
-    text_b: int | None
-    label: int | None  # None in the files for submissions; -1 is the last, whatever stands before it
-    has_header: bool
-    least: int
-
-
 @dataclass(frozen=True, kw_only=True)
 class GlueTask:
     """One task: `texts` and `label` are names of columns; one without a `folder` is the user's own.
 
     `words` maps a label's name on the Hub to its name in the file.
-
-    >>> find_task("mrpc").columns(TRAINING)
-    Columns(text_a=3, text_b=4, label=0, has_header=True, least=5)
     """
 
     name: str
@@ -68,26 +54,17 @@ class GlueTask:
         """The Hub's column for each column of the files; the Hub lacks the others."""
         return {"index": "idx", "id": "idx", self.label: "label", **dict(zip(self.texts, self.hub_texts, strict=True))}
 
-    def columns(self, split: str) -> Columns:
-        """Return the positions of the columns of a split's published file."""
-        file = self.files[split]
-        text_a, *more = (file.columns.index(name) for name in self.texts)
-        label = None
-        if split not in UNLABELLED:
-            label = file.columns.index(self.label)
-            label = -1 if label == len(file.columns) - 1 else label
-        used = [text_a, *more, *([] if label in (None, -1) else [label])]
-        least = len(file.columns) if label == -1 else max(used) + 1
-        return Columns(text_a, more[0] if more else None, label, file.header, least)
+
+def _file(split: str, name: str, columns: str, *, header: bool = True) -> File:
+    """Describe a file; columns are separated by commas here, by tabs in the file."""
+    return File(split, f"{name}.tsv", tuple(columns.split(",")), header)
 
 
 def _three_files(columns: str, test_columns: str, *, header: bool = True) -> dict[str, File]:
-    """Name train, dev and test; columns are separated by commas here, by tabs in the files."""
-    labelled = tuple(columns.split(","))
     return {
-        TRAINING: File("train", "train.tsv", labelled, header),
-        DEV: File("validation", "dev.tsv", labelled, header),
-        SUBMISSION: File("test", "test.tsv", tuple(test_columns.split(","))),
+        TRAINING: _file("train", "train", columns, header=header),
+        DEV: _file("validation", "dev", columns, header=header),
+        SUBMISSION: _file("test", "test", test_columns),
     }
 
 
@@ -98,22 +75,20 @@ def _published(name: str, folder: str, texts: str, words: Mapping[str, str], **m
 
 
 _PAIR = "sentence1,sentence2"
-_ENTAILMENT = {"entailment": "entailment", "not_entailment": "not_entailment"}
-_NLI = {"entailment": "entailment", "neutral": "neutral", "contradiction": "contradiction"}
+_ENTAILMENT = {name: name for name in ("entailment", "not_entailment")}
+_NLI = {name: name for name in ("entailment", "neutral", "contradiction")}
 _NLI_TEXTS = ("premise", "hypothesis")
-_NLI_PAIR = (
-    "index", "promptID", "pairID", "genre", "sentence1_binary_parse", "sentence2_binary_parse", "sentence1_parse",
-    "sentence2_parse", "sentence1", "sentence2",
-)  # fmt: skip
-_NLI_DEV = (*_NLI_PAIR, "label1", "label2", "label3", "label4", "label5", "gold_label")
+_PARSES = "sentence1_binary_parse,sentence2_binary_parse,sentence1_parse,sentence2_parse"
+_NLI_PAIR = f"index,promptID,pairID,genre,{_PARSES},{_PAIR}"
+_NLI_DEV = f"{_NLI_PAIR},label1,label2,label3,label4,label5,gold_label"
 _MNLI_FILES = {
-    TRAINING: File("train", "train.tsv", (*_NLI_PAIR, "label1", "gold_label")),
-    DEV: File("validation_matched", "dev_matched.tsv", _NLI_DEV),
-    DEV_MISMATCHED: File("validation_mismatched", "dev_mismatched.tsv", _NLI_DEV),
-    SUBMISSION: File("test_matched", "test_matched.tsv", _NLI_PAIR),
-    SUBMISSION_MISMATCHED: File("test_mismatched", "test_mismatched.tsv", _NLI_PAIR),
+    TRAINING: _file("train", "train", f"{_NLI_PAIR},label1,gold_label"),
+    DEV: _file("validation_matched", "dev_matched", _NLI_DEV),
+    DEV_MISMATCHED: _file("validation_mismatched", "dev_mismatched", _NLI_DEV),
+    SUBMISSION: _file("test_matched", "test_matched", _NLI_PAIR),
+    SUBMISSION_MISMATCHED: _file("test_mismatched", "test_mismatched", _NLI_PAIR),
 }
-_STSB_PAIR = "index,genre,filename,year,old_index,source1,source2,sentence1,sentence2"
+_STSB_PAIR = f"index,genre,filename,year,old_index,source1,source2,{_PAIR}"
 
 _TASKS = (
     _published(
@@ -152,7 +127,7 @@ _TASKS = (
     ),
     _published(
         "ax", "diagnostic", _PAIR, _NLI, hub_texts=_NLI_TEXTS, metrics=(MATTHEWS,), submissions=("AX",),
-        files={SUBMISSION: File("test", "diagnostic.tsv", ("index", "sentence1", "sentence2"))},
+        files={SUBMISSION: _file("test", "diagnostic", f"index,{_PAIR}")},
     ),
 )  # fmt: skip
 TASKS = {task.name: task for task in _TASKS}

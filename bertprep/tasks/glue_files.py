@@ -12,13 +12,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bertprep.errors import BertprepError, reading
-from bertprep.tasks.glue import MAX_SCORE, UNLABELLED, Columns, GlueTask
+from bertprep.tasks.glue import MAX_SCORE, UNLABELLED, GlueTask
 from bertprep.untrusted import parse_json
 from bertprep.work.layout import by_number
 
@@ -97,23 +97,34 @@ def _reader(path: Path, split: str, task: GlueTask, first: bytes) -> tuple[Calla
     if not task.folder and path.suffix.lower() in (".jsonl", ".json"):
         return partial(_read_object, _find_columns(split, list(_parse_object(first)))), 0
     header = first.decode().removeprefix("\ufeff").split("\t")
-    if task.folder:
-        columns = task.columns(split)
-        _check_is_header(header, columns, task, split)
-        return partial(_read_columns, columns), int(columns.has_header)
-    text_a, text_b, label = (header.index(name) if name else None for name in _find_columns(split, header))
-    least = 1 + max(each for each in (text_a, text_b, label) if each is not None)
-    return partial(_read_columns, Columns(text_a or 0, text_b, label, True, least)), 1
+    if not task.folder:
+        return partial(_read_columns, _columns(header, *_find_columns(split, header))), 1
+    file = task.files[split]
+    text_b = task.texts[1] if len(task.texts) > 1 else None
+    columns = _columns(file.columns, task.texts[0], text_b, None if split in UNLABELLED else task.label)
+    if file.header and columns.label is not None and len(header) >= columns.least:
+        label = header[columns.label]
+        if label in task.labels or (task.is_regression and _is_number(label)):
+            expected = "\\t".join(file.columns)
+            raise ValueError(f"is an example, expected the header {expected}, which Google's readers skip; put it there")
+    return partial(_read_columns, columns), int(file.header)
 
 
-def _check_is_header(fields: Sequence[str], columns: Columns, task: GlueTask, split: str) -> None:
-    """Raise if the first line, which Google's readers skip, is an example."""
-    if not columns.has_header or columns.label is None or len(fields) < columns.least:
-        return
-    label = fields[columns.label]
-    if label in task.labels or (task.is_regression and _is_number(label)):
-        expected = "\\t".join(task.files[split].columns)
-        raise ValueError(f"is an example, expected the header {expected}, which readers skip; put it there")
+class Columns(NamedTuple):
+    """The positions of a line's texts and label; a line has at least `least` columns."""
+
+    text_a: int
+    text_b: int | None
+    label: int | None  # None in the files for submissions; -1 is the last, whatever stands before it
+    least: int
+
+
+def _columns(header: Sequence[str], text_a: str, text_b: str | None, label: str | None) -> Columns:
+    """Return the positions of columns by their names."""
+    least = 1 + max(header.index(name) for name in (text_a, text_b, label) if name is not None)
+    is_last = label == header[-1]
+    position = None if label is None else -1 if is_last else header.index(label)
+    return Columns(header.index(text_a), None if text_b is None else header.index(text_b), position, least)
 
 
 def _read_columns(columns: Columns, line: bytes) -> Row:
