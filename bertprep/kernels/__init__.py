@@ -39,7 +39,6 @@ _SOURCES = (
     "messages",
     "decode",
     "record_checks",
-    "squad",
     "text",
 )
 _C_TYPES: dict[str, Any] = {"int64": ctypes.c_int64, "uint64": ctypes.c_uint64, "uint32": ctypes.c_uint32}

@@ -1,15 +1,15 @@
 """SQuAD's features: windows of a paragraph after the question, those of Google's `convert_examples_to_features`.
 
-A paragraph is tokenized once, and a window is an offset and a size until its rows are read, 1,024 at a time by a kernel.
+A paragraph is tokenized once, and a window is an offset and a size until its rows are read, 1,024 at a time.
 """
 
 import random
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bertprep import kernels
 from bertprep.config import SquadSettings
 from bertprep.errors import BertprepError
 from bertprep.instances.tokenizer import Tokenizer
@@ -60,12 +60,17 @@ class SquadFeatures:
         made.unique_ids[:] = np.arange(start, start + count) + FIRST_UNIQUE_ID
         taken = slice(start, start + count)
         examples = self.examples[taken]
-        kernels.load().write_windows(
-            count, seq, self.vocabulary.cls, self.vocabulary.sep, self.vocabulary.pad,
-            self.queries, self.query_starts[examples], self.query_sizes[examples],
-            self.words.tokens, self.window_starts[taken], self.window_sizes[taken],
-            made.input_ids, made.input_mask, made.segment_ids,
-        )  # fmt: skip
+        query_sizes, window_sizes = self.query_sizes[examples], self.window_sizes[taken]
+        position = np.arange(seq)
+        window = query_sizes[:, None] + 2  # where it begins, after [CLS] question [SEP]
+        end = window + window_sizes[:, None] + 1
+        made.input_ids[...] = np.where(position < end, self.vocabulary.sep, self.vocabulary.pad)
+        made.input_ids[:, 0] = self.vocabulary.cls
+        in_query, in_window = (position > 0) & (position < window - 1), (window <= position) & (position < end - 1)
+        made.input_ids[in_query] = self.queries[_join_ranges(self.query_starts[examples], query_sizes)]
+        made.input_ids[in_window] = self.words.tokens[_join_ranges(self.window_starts[taken], window_sizes)]
+        made.input_mask[...] = position < end
+        made.segment_ids[...] = (window <= position) & (position < end)
         if self.spans is None:
             return made
         impossible = (self.data.answer_starts[self.order[examples]] < 0).astype(np.int32)
@@ -152,6 +157,16 @@ def make_features(
     )
 
 
+def _join_ranges(starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the indices of ranges, one after the other.
+
+    >>> _join_ranges(np.array([5, 2]), np.array([3, 2])).tolist()
+    [5, 6, 7, 2, 3]
+    """
+    ends = np.cumsum(sizes)
+    return np.repeat(starts - (ends - sizes), sizes) + np.arange(sizes.sum())
+
+
 def _answer_tokens(
     data: SquadData, words: Words, tokenizer: Tokenizer, answers: Answers
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -166,7 +181,12 @@ def _answer_tokens(
     starts[impossible], ends[impossible] = -1, -1
     kept = zip(answers.kept.tolist(), impossible.tolist(), strict=True)
     own = tokenize_texts(["" if none else data.answers[question][0] for question, none in kept], tokenizer)
-    kernels.load().narrow_spans(len(starts), words.tokens, starts, ends, own.tokens, own.ends)
+    for answer, (first, last) in enumerate(pairwise([0, *own.ends.tolist()])):
+        wanted, span = own.tokens[first:last].tolist(), words.tokens[starts[answer] : ends[answer] + 1].tolist()
+        runs = range(len(span) - len(wanted) + 1) if wanted else ()
+        if (run := next((run for run in runs if span[run : run + len(wanted)] == wanted), None)) is not None:
+            starts[answer] += run
+            ends[answer] = starts[answer] + len(wanted) - 1
     return starts, ends
 
 
