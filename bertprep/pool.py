@@ -57,7 +57,7 @@ def run(
         return
     if isinstance(tasks, Sized):
         workers = min(workers, len(tasks))
-    if workers <= 1 or object_store.is_in_memory():
+    if workers <= 1:
         for name, argument in tasks:
             yield name, function(argument)
         return

@@ -29,7 +29,6 @@ from pathlib import Path
 from typing import Any
 
 from bertprep.errors import BertprepError, UsageError, first_line
-from bertprep.files import object_store
 from bertprep.files.atomic import TEMPORARY_SUFFIX, temporary_folder
 from bertprep.files.places import is_object
 from bertprep.pool import ClusterWorkers, attempt, default_workers
@@ -85,8 +84,6 @@ class RayWorkers(ClusterWorkers):
         """
         if (first := next(tasks, None)) is None:
             return
-        if object_store.is_in_memory():
-            raise UsageError("--executor ray: a memory:// store is in this process alone; give a store that all nodes reach")
         ray = _connect()
         from ray import cloudpickle
 

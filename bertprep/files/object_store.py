@@ -56,8 +56,7 @@ _WITHOUT_CREDENTIALS = (
     "169.254.169.254", "metadata.google.internal", "/latest/api/token",
 )  # fmt: skip
 """In errors: what is missing, and where machines of a cloud ask for credentials; elsewhere nobody answers there."""
-MEMORY = "memory"
-SCHEMES = (*_PROVIDERS, MEMORY)
+SCHEMES = tuple(_PROVIDERS)
 
 _TRIES = 3
 """Calls of obstore, each with its retries."""
@@ -68,7 +67,6 @@ _IN_ERRORS = {"status": r"status code: (\d{3})", "code": r"<Code>(\w+)</Code>", 
 
 Result = TypeVar("Result")
 _stores: dict[tuple[Any, ...], Any] = {}
-_memory: dict[str, Any] = {}
 
 
 @dataclass(frozen=True)
@@ -92,15 +90,9 @@ def in_use() -> bool:
     return bool(_stores)
 
 
-def is_in_memory() -> bool:
-    """Return whether this process has a store in its memory, which other processes cannot use."""
-    return bool(_memory)
-
-
 def forget() -> None:
     """Drop the clients, with their addresses and credentials."""
     _stores.clear()
-    _memory.clear()
 
 
 def look(path: ObjectPath) -> Status:
@@ -331,9 +323,6 @@ def _store(path: ObjectPath, put_bytes: int) -> Any:
             import obstore.store
         except ImportError as error:
             raise UsageError(f"{path}: URLs of stores need obstore: pip install '.[cloud]' in a clone") from error
-        if path.scheme == MEMORY:
-            _stores[name] = _memory.setdefault(path.bucket, obstore.store.MemoryStore())
-            return _stores[name]
         kind, allow_http, _ = _PROVIDERS[path.scheme]
         unit, silence = first_wait_seconds(), silence_seconds()
         answer = silence + (ONE_PUT_BYTES / _SLOWEST_BYTES_PER_SECOND if is_large else 0)
@@ -406,7 +395,7 @@ def _explained(path: ObjectPath, error: Exception) -> Exception:
         answer, why = quoted(_RETRIES.sub(": ", text)), cause and (cause[1] or cause[2])
     if why:
         answer = f"{answer} ({quoted(why)})"
-    _, allow_http, variables = _PROVIDERS.get(path.scheme, ("", "", ""))
+    _, allow_http, variables = _PROVIDERS[path.scheme]
     if code in ("NoSuchBucket", "ContainerNotFound", "InvalidBucketName"):
         bucket = f"{path.scheme}://{path.bucket}"
         return BertprepError(f"{bucket}: there is no such bucket; make it, or check the name and the store's address")

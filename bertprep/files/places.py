@@ -50,7 +50,7 @@ def place(text: str | Path) -> Path:
     if scheme == "file":
         return _local(text)
     if scheme not in SCHEMES:
-        names = ", ".join(f"{each}://" for each in (*SCHEMES, "file") if each != "memory")  # which is for tests
+        names = ", ".join(f"{each}://" for each in (*SCHEMES, "file"))
         raise UsageError(f"{_shown(text)}: unknown kind of URL; there are {names} and local paths")
     bucket, _, key = rest.partition("/")
     if not bucket.isascii() or not bucket[:1].isalnum() or not _IN_BUCKET.issuperset(bucket):

@@ -9,20 +9,20 @@ import numpy as np
 import pytest
 
 from bertprep.errors import BertprepError, UsageError
-from bertprep.files import object_store
-from bertprep.files.atomic import atomic_file
-from bertprep.files.places import place
 from bertprep.tasks.glue import TASKS, own_task
 from bertprep.weights.hugging_face import hugging_face_name
 from bertprep.weights.safetensors import read_metadata, read_safetensors
 from bertprep.weights.tensor_bundle import open_bundle
 from tests.golden import GOLDEN
+from tests.object_store import Store, store
 from tests.trainer.small_runs import WEIGHTS, read_golden
 from tests.trainer.test_initial_weights import CONFIG, check_equal, read, save_checkpoint
 from trainer.cli import main
 from trainer.export import export_model
 from trainer.model_config import ModelConfig
 from trainer.tasks import Classification, Pretraining, Squad, Task
+
+__all__ = ["store"]  # a fixture
 
 VOCABULARY = "".join(f"token{number}\n" for number in range(CONFIG.vocab_size))
 
@@ -77,16 +77,10 @@ def test_a_run_as_google_releases_models(run: Path, tmp_path: Path, capsys: pyte
         export_model(target, tmp_path / "again")
 
 
-def test_a_run_in_a_store_goes_to_a_disk(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> None:
-    request.addfinalizer(object_store.forget)
-    monkeypatch.setenv("BERTPREP_OBJECT_CACHE", str(tmp_path / "cache"))
-    object_store.forget()
+def test_a_run_in_a_store_goes_to_a_disk(run: Path, tmp_path: Path, store: Store) -> None:
     for path in run.iterdir():
-        with atomic_file(place(f"memory://bucket/run/{path.name}")) as made:
-            made.write(path.read_bytes())
-    assert main(["export", "memory://bucket/run", str(tmp_path / "mine")]) == 0
+        assert store.request("PUT", f"run/{path.name}", path.read_bytes()) == 200
+    assert main(["export", f"{store.url}/run", str(tmp_path / "mine")]) == 0
     export_model(run, tmp_path / "expected")
     for path in (tmp_path / "expected").iterdir():
         assert (tmp_path / "mine" / path.name).read_bytes() == path.read_bytes()

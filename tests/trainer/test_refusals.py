@@ -204,7 +204,7 @@ SCORE = "evaluate --data {mood} --init"
         ("export of_cola {mood}", USAGE, "{mood}: exists already"),
         ("export of_cola few.json", USAGE, "few.json: exists already"),
         ("export of_cola few.json/x", DATA, "few.json/x: cannot be written: | few.json is a file"),
-        ("export of_cola memory://bucket/x", USAGE, "memory://bucket/x: | not a URL"),
+        ("export of_cola s3://bucket/x", USAGE, "s3://bucket/x: | not a URL"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_one_line_and_nothing_is_written(
