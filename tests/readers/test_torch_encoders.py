@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from copy import copy
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from tests.instances.small_tokenizers import TEXT, write_tokenizer
 
 pytestmark = pytest.mark.torch
 SEQ, BATCH = 64, 4
-FIRST_POSITION = {"modernbert": 0, "bert": 0, "roberta": 2}
+FIRST_POSITION = {"modernbert": 0, "bert": 0, "roberta": 2, "llama": 0}
 TINY = {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64}
 
 
@@ -49,25 +51,22 @@ def open_rows(tokens: Path, model: str, **settings: Any) -> TokenDataset:
     return TokenDataset(tokens, seq=SEQ, first_position=FIRST_POSITION[model], **settings)
 
 
-def make_model(name: str, dataset: TokenDataset) -> Any:
+def make_model(name: str, dataset: TokenDataset, attention: str = "sdpa") -> Any:
     import torch
     import transformers
 
     torch.manual_seed(1)
-    tokenizer = dataset.documents.tokenizer
-    sizes = {**TINY, "vocab_size": tokenizer.width, "pad_token_id": tokenizer.pad, "max_position_embeddings": SEQ + 2}
+    info = dataset.documents.tokenizer
+    sizes: dict[str, Any] = {**TINY, "vocab_size": info.width, "pad_token_id": info.pad, "attn_implementation": attention}
+    positions = {"max_position_embeddings": SEQ + 2}
     if name == "modernbert":
-        config: Any = transformers.ModernBertConfig(**sizes, local_attention=16, global_attn_every_n_layers=2)
+        config = transformers.ModernBertConfig(**sizes, **positions, local_attention=16, global_attn_every_n_layers=2)
         return transformers.ModernBertForMaskedLM(config).eval()
     if name == "roberta":
-        return transformers.RobertaForMaskedLM(transformers.RobertaConfig(**{**sizes, "pad_token_id": 1})).eval()
-    return transformers.BertForMaskedLM(transformers.BertConfig(**sizes)).eval()
-
-
-def inputs_of(dataset: TokenDataset, batch: dict[str, Any], model: Any) -> dict[str, Any]:
-    """What a model takes of a packed batch, as docs/encoders.md has it."""
-    masks = dataset.attention_masks(batch, getattr(model.config, "sliding_window", None))
-    return {**{name: batch[name] for name in ("input_ids", "labels", "position_ids")}, "attention_mask": masks}
+        return transformers.RobertaForMaskedLM(transformers.RobertaConfig(**{**sizes, **positions, "pad_token_id": 1})).eval()
+    if name == "llama":
+        return transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes)).eval()
+    return transformers.BertForMaskedLM(transformers.BertConfig(**sizes, **positions)).eval()
 
 
 def logits_alone(batch: dict[str, Any], model: Any, first_position: int) -> Any:
@@ -83,15 +82,36 @@ def logits_alone(batch: dict[str, Any], model: Any, first_position: int) -> Any:
     return alone
 
 
-@pytest.mark.parametrize("name", FIRST_POSITION)
-def test_packed_logits_are_those_of_each_sequence_alone(name: str, tokens: Path) -> None:
+def attend_by_boundaries(
+    _: Any, query: Any, key: Any, value: Any, attention_mask: Any, scaling: float | None = None, **given: Any
+) -> tuple[Any, None]:
+    """What FlashAttention computes from the arguments that it gets, as far as this is about boundaries and windows."""
     import torch
 
-    dataset = open_rows(tokens, name)
-    model = make_model(name, dataset)
-    batch = dataset.collate(dataset.__getitems__(range(BATCH)))
+    assert attention_mask is None
+    heads, _, size = query.shape[1:]
+    query, key, value = (each.transpose(1, 2).reshape(-1, heads, size) for each in (query, key, value))
+    context, boundaries = torch.empty_like(query), given["cu_seq_lens_q"].tolist()
+    window = given.get("sliding_window")
+    for begin, end in pairwise(boundaries):
+        scores = torch.einsum("qhd,khd->hqk", query[begin:end], key[begin:end]) * (scaling or size**-0.5)
+        if window is not None:
+            positions = torch.arange(end - begin)
+            scores = scores.masked_fill((positions[:, None] - positions).abs() > window - 1, float("-inf"))
+        context[begin:end] = torch.einsum("hqk,khd->qhd", scores.softmax(-1), value[begin:end])
+    return context.reshape(-1, SEQ, heads, size), None
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("name", FIRST_POSITION)
+def test_packed_logits_are_those_of_each_sequence_alone(name: str, attention: str, tokens: Path) -> None:
+    import torch
+
+    dataset = open_rows(tokens, name, objective="clm" if name == "llama" else "mlm")
+    model = make_model(name, dataset, attention)
+    rows = dataset.__getitems__(range(BATCH))
+    batch, right = dataset.collate(rows), dataset.collate_for(model.config)(rows)
     assert batch["sequence_ids"].max() > 1
-    right = inputs_of(dataset, batch, model)
     with torch.no_grad():
         expected = logits_alone(batch, model, dataset.first_position)
 
@@ -99,15 +119,37 @@ def test_packed_logits_are_those_of_each_sequence_alone(name: str, tokens: Path)
             return float((model(**{**right, **inputs}).logits - expected).abs().max())
 
         assert error() < 1e-5
-        # In silence: sequences see each other where only the positions restart, and with the mask of other models
-        assert error(attention_mask=None) > 1e-4
+        # Wrong in silence: masks of ones, the wrong positions, and a mask without ModernBERT's window. Without a mask only
+        # causal models look for sequences.
         assert error(attention_mask=torch.ones_like(batch["input_ids"])) > 1e-4
-        if name == "modernbert":
-            assert error(attention_mask=dataset.attention_masks(batch)) > 1e-4  # without its sliding window
-        else:
+        if name in ("bert", "roberta"):
             assert error(position_ids=None) > 1e-4
         if name == "roberta":
             assert error(position_ids=batch["position_ids"] - 2) > 1e-4
+        if name == "modernbert":
+            full = right["attention_mask"]["full_attention"]
+            assert error(attention_mask={"full_attention": full, "sliding_attention": full}) > 1e-4
+        if name != "llama":
+            assert error(attention_mask=None) > 1e-4
+
+
+@pytest.mark.parametrize("name", ["modernbert", "bert", "roberta"])
+def test_boundaries_reach_the_attention(name: str, tokens: Path) -> None:
+    """All four arguments of FlashAttention, which is not installed here."""
+    import torch
+    from transformers import AttentionInterface
+
+    AttentionInterface.register("by_boundaries", attend_by_boundaries)
+    dataset = open_rows(tokens, name)
+    with_masks, by_boundaries = (make_model(name, dataset, attention) for attention in ("sdpa", "by_boundaries"))
+    rows = dataset.__getitems__(range(BATCH))
+    config = copy(with_masks.config)
+    config._attn_implementation = "flash_attention_2"
+    inputs = dataset.collate_for(config)(rows)
+    assert inputs["max_length_q"] <= SEQ
+    with torch.no_grad():
+        expected = with_masks(**dataset.collate_for(with_masks.config)(rows)).logits
+        torch.testing.assert_close(by_boundaries(**inputs).logits, expected, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("name", ["modernbert", "roberta"])
@@ -119,15 +161,11 @@ def test_the_trainer_of_transformers_trains_on_packed_rows(name: str, tokens: Pa
 
     def train(out: Path, steps: int, resume: Path | None = None) -> dict[int, float]:
         model = make_model(name, dataset)
-
-        def collate(rows: Any) -> dict[str, Any]:
-            return inputs_of(dataset, dataset.collate(rows), model)
-
         arguments = TrainingArguments(
             str(out), max_steps=steps, per_device_train_batch_size=BATCH, learning_rate=1e-2, lr_scheduler_type="constant",
             logging_steps=1, save_steps=3, report_to="none", disable_tqdm=True, use_cpu=True,
         )  # fmt: skip
-        trainer = Trainer(model, arguments, train_dataset=dataset, data_collator=collate)
+        trainer = Trainer(model, arguments, train_dataset=dataset, data_collator=dataset.collate_for(model.config))
         trainer.train(resume_from_checkpoint=str(resume) if resume else None)
         return {entry["step"]: entry["loss"] for entry in trainer.state.log_history if "loss" in entry}
 
