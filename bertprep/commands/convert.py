@@ -16,20 +16,22 @@ from typing import TYPE_CHECKING, Any
 
 from bertprep import pool
 from bertprep.commands import split_rows, tell_finished
-from bertprep.commands.request import InParts, function_of
+from bertprep.commands.request import InParts, InRows, function_of
 from bertprep.config import DEFAULT_FORMATS, RECORD_FORMATS, SQUAD, RecordFormat, Variant
 from bertprep.errors import UsageError
 from bertprep.files.places import as_path, place, real_path
 from bertprep.options import described, narrowed, option
 from bertprep.progress import Reporter
 from bertprep.terminal import tell, tell_table
-from bertprep.work.layout import QUESTIONS, VOCABULARY
-from bertprep.work.manifest import RECORDS, TASK_RECORDS
+from bertprep.work.layout import MDS_FORMAT, QUESTIONS, VOCABULARY
+from bertprep.work.manifest import MDS, RECORDS, TASK_RECORDS
 
 if TYPE_CHECKING:
+    from bertprep.commands.tokenize import Tokenize
     from bertprep.records.convert import IdentifiedFile
     from bertprep.records.data_sets import DataSet
     from bertprep.records.examples import Shape
+    from bertprep.work.run import Made
 
 
 _PART = re.compile(r"part-\d+")
@@ -50,21 +52,25 @@ class Converted:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Convert(Variant, InParts):
-    """Which records become what, and where."""
+class Convert(Variant, InRows, InParts):
+    """Which records, or token shards, become what, and where."""
 
     source: Path | str = field(
         kw_only=False,
         metadata=described(
-            "a record file or a folder of them, written by any tool", metavar="SRC", check=as_path, positional=True
+            "a record file or a folder of them, written by any tool; for MDS a folder of token shards",
+            metavar="SRC",
+            check=as_path,
+            positional=True,
         ),
     )
     target: Path | str = field(
         kw_only=False, metadata=described("file or folder to write", metavar="DST", check=as_path, positional=True)
     )
-    to: RecordFormat | None = option(
-        None, "tfrecord, ofrecord, arrow or parquet (default: what the name of DST says, such as out.arrow, or else ofrecord "
-        "for tfrecord, tfrecord for any other)", metavar="FORMAT",
+    to: str | None = option(
+        None, "tfrecord, ofrecord, arrow or parquet, or of token shards mds (default: what the name of DST says, such as "
+        "out.arrow, or else ofrecord for tfrecord, tfrecord for any other)", metavar="FORMAT",
+        choices=(*RECORD_FORMATS, MDS_FORMAT),
     )  # fmt: skip
     shards: int | None = option(
         None, "number of files of each split, written to a folder (default: as many as the source has)", least=1
@@ -92,7 +98,11 @@ class Convert(Variant, InParts):
 
         started, source, target = time.monotonic(), place(self.source), place(self.target)
         workers = self.start_workers(shared=target)
+        self.check_rows("--to mds", is_mds=self.to == MDS_FORMAT)
         self._check_paths(source, target)
+        if self.to == MDS_FORMAT:
+            rows = make_mds(self, source, target, workers)
+            return Converted(target, MDS_FORMAT, rows.manifests[MDS].files, time.monotonic() - started, bool(rows.tasks))
         data_set = find_records(source)
         for note in data_set.notes:
             self.reporter.say(note)
@@ -119,12 +129,18 @@ class Convert(Variant, InParts):
 
     def _check_paths(self, source: Path, target: Path) -> None:
         """Raise `UsageError` for an impossible request."""
-        if (to := _format_of_target(target, self.to)) is not None:
+        if self.to == MDS_FORMAT:
+            variant = {f"--{name.replace('_', '-')}": value for name, value in asdict(self.variant).items()}
+            given = {"--shards": self.shards, "--pick": self.pick, **(variant if self.variant != Variant() else {})}
+            for name, value in given.items():
+                if value is not None:
+                    raise UsageError(f"{name} {value}: is not for --to mds; leave it out")
+        elif (to := _format_of_target(target, self.to)) is not None:
             self.variant.check_fits((to,), "--to")
         real_source, real_target = map(real_path, (source, target))
         if real_source == real_target:
             raise UsageError(f"{target}: is the source itself; name another file or folder for the result")
-        if source.is_file() and self.shards is None:
+        if source.is_file() and self.shards is None and self.to != MDS_FORMAT:
             if target.is_dir():
                 raise UsageError(f"{target}: is a folder; name the file to write, or give --shards")
             return
@@ -141,9 +157,10 @@ convert = function_of(Convert, Convert.convert)
 def run(request: Convert) -> None:
     """Convert, and print a summary of each split."""
     converted = request.convert()
-    rows = [(converted.format, *row) for row in split_rows(converted.files, "examples")]
+    count = "samples" if converted.format == MDS_FORMAT else "examples"
+    rows = [(converted.format, *row) for row in split_rows(converted.files, count)]
     tell_table([("format", "split", "files", "records", "MB"), *rows])
-    if _format_of_target(converted.target, request.to) is None:
+    if converted.format != MDS_FORMAT and _format_of_target(converted.target, request.to) is None:
         tell(f"{converted.format} by default, as the name {converted.target.name} says no format; --to names another")
     if converted.format == RecordFormat.ARROW and converted.target.is_dir():
         tell(f'datasets.load_from_disk("{converted.target}") opens them')
@@ -152,12 +169,22 @@ def run(request: Convert) -> None:
     tell_finished(request)
 
 
-def _format_of_target(target: Path, to: RecordFormat | None) -> RecordFormat | None:
+def make_mds(request: Convert | Tokenize, source: Path, target: Path, workers: int) -> Made:
+    """Make the rows of a folder of token shards, as far as they are missing."""
+    from bertprep.records.mds import INPUT_IDS, mds_job
+    from bertprep.records.token_documents import open_all_splits
+    from bertprep.work.run import run as run_tasks
+
+    maker, ledger, tasks = mds_job(open_all_splits(source), target, request.seq or 0, request.column or INPUT_IDS)
+    return run_tasks(maker, {MDS: ledger}, tasks, request.read_part(), workers, request.reporter)
+
+
+def _format_of_target(target: Path, to: str | None) -> RecordFormat | None:
     """Return the format that a name implies, or else `to`; raises `UsageError` if they differ."""
     suffix = Path(target.name.removesuffix(".gz")).suffix[1:].lower()
     named = "ofrecord" if _PART.fullmatch(target.name) else suffix if suffix in RECORD_FORMATS else None
     if named is None or to == named:
-        return to
+        return None if to is None else RecordFormat(to)
     if to is None:
         return RecordFormat(named)
     raise UsageError(f"--to {to}: {target} is the name of {named} files; name one for {to}, or leave --to out")

@@ -32,7 +32,7 @@ from bertprep.sources.catalogue import is_repository
 from bertprep.sources.corpora import GIVEN, name_corpus, name_data_set
 from bertprep.sources.documents import TEXT, WHOLE, Source
 from bertprep.sources.readers import is_local
-from bertprep.work.layout import TOKENIZER, TRAINING, token_shard_name
+from bertprep.work.layout import MDS_FORMAT, TOKENIZER, TOKENS, TRAINING, token_shard_name
 from bertprep.work.ledger import Entry, Ledger
 from bertprep.work.manifest import TOKEN_SHARDS, versions_of
 from bertprep.work.run import Maker, Task
@@ -144,7 +144,7 @@ def make_documents(request: Tokenize, workers: int) -> Created:
         folder = request.workspace.tokens(f"{info.name}_{info.sha256[:8]}", corpus)
         texts = [(each.split, each.number, Text(Source(str(each.path), TEXT, {}), each.entry)) for each in found.shards]
     else:
-        corpus, folder = _name_given(request), place(request.output)
+        corpus, folder = _name_given(request), place(request.output) / (TOKENS if request.format == MDS_FORMAT else "")
         texts = [(TRAINING, number, Text(_checked(source))) for number, source in enumerate(find_given(request))]
         made_from = {"shards": len(texts), "field": request.field, "one_document": request.one_document}
     ledger = Ledger(

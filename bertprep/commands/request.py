@@ -15,7 +15,7 @@ from typing import Any, ClassVar, ParamSpec, TypeVar
 from bertprep.config import DEFAULT_FORMATS, RECORD_FORMATS, RecordFormat, Variant
 from bertprep.errors import UsageError
 from bertprep.files.places import as_path, is_object, place
-from bertprep.options import HOW, MAX_AT_ONCE, WHERE, Settings, described, narrowed, near, option
+from bertprep.options import HOW, MADE, MAX_AT_ONCE, WHERE, Settings, described, narrowed, near, option
 from bertprep.pool import default_workers
 from bertprep.progress import Reporter
 from bertprep.work.layout import LISTING, MANIFEST, Workspace
@@ -178,6 +178,26 @@ class OfText(OfCorpus):
                 "--input and --output go together: text with one sentence per line and a blank line after each document, and a "
                 f"folder for what is made of it; bertprep shard --input {example} splits any other text into such shards"
             )
+
+
+@dataclass(frozen=True, kw_only=True)
+class InRows(Request):
+    """Rows of token ids, of MDS."""
+
+    group: ClassVar[str] = MADE
+    seq: int | None = option(None, "of MDS: the longest row in tokens, [CLS] and [SEP] included", least=4, most=1 << 20)
+    column: str | None = option(
+        None, "of MDS: the name of the ids' column, input_ids for ModernBERT's trainer (the default) or tokens for EuroBERT's",
+        choices=("input_ids", "tokens"),
+    )  # fmt: skip
+
+    def check_rows(self, how: str, *, is_mds: bool) -> None:
+        """Raise `UsageError` where the length of rows is missing, or rows are not made; `how` asks for them."""
+        if is_mds and self.seq is None:
+            raise UsageError(f"{how}: needs --seq, the longest row in tokens, such as --seq 1024")
+        for name, value in (("--seq", self.seq), ("--column", self.column)):
+            if not is_mds and value is not None:
+                raise UsageError(f"{name} {value}: goes with {how}")
 
 
 @dataclass(frozen=True, kw_only=True)

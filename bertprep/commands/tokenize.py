@@ -5,22 +5,26 @@ They are of sentences of text shards and a vocabulary, or with --tokenizer of wh
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
 from bertprep.commands import Created, split_rows, tell_created
-from bertprep.commands.request import InParts, OfDocuments, OfText, function_of
+from bertprep.commands.request import InParts, InRows, OfDocuments, OfText, function_of
 from bertprep.errors import UsageError
 from bertprep.files.places import as_path, place
 from bertprep.options import MADE, option
 from bertprep.terminal import tell_table
-from bertprep.work.layout import TOKENS
+from bertprep.work.layout import MDS_FORMAT, TOKENS
+from bertprep.work.manifest import MDS
+
+MEGATRON = "megatron"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tokenize(OfText, OfDocuments, InParts):
+class Tokenize(OfText, OfDocuments, InRows, InParts):
     """Which text becomes token shards, where, and how."""
 
     group: ClassVar[str] = MADE
@@ -29,16 +33,21 @@ class Tokenize(OfText, OfDocuments, InParts):
         None, "make shards of whole documents by any tokenizer.json: a file, a folder with one, or a model of the Hub, such as "
         "answerdotai/ModernBERT-base", metavar="FILE|OWNER/NAME", check=str,
     )  # fmt: skip
+    format: str = option(
+        MEGATRON, "with --tokenizer: token shards in Megatron's layout, or with mds also rows of --seq tokens for the readers "
+        "of mosaicml-streaming", choices=(MEGATRON, MDS_FORMAT),
+    )  # fmt: skip
     inputs: Sequence[Path | str] = option(
         (), "text files to use as shards unchanged: one sentence per line, a blank line after each document; with --tokenizer "
         "files, folders, patterns or URLs of documents, as shard takes them", name="--input", metavar="PATH", check=as_path,
     )  # fmt: skip
 
     def __post_init__(self) -> None:
+        self.check_rows("--format mds", is_mds=self.format == MDS_FORMAT)
         if self.tokenizer is None:
             super().__post_init__()
             given = {"--dataset": self.dataset is not None, "--field": self.field != "text"}
-            given["--one-document-per-file"] = self.one_document
+            given |= {"--one-document-per-file": self.one_document, "--format mds": self.format == MDS_FORMAT}
             for name in (name for name, is_given in given.items() if is_given):
                 raise UsageError(
                     f"{name}: goes with --tokenizer; without it, bertprep shard splits documents into sentences first"
@@ -50,12 +59,19 @@ class Tokenize(OfText, OfDocuments, InParts):
             raise UsageError(f"{name}: is not for --tokenizer, whose file says all; leave it out")
         if (bool(self.inputs) or self.dataset is not None) != (self.output is not None):
             raise UsageError("--input or --dataset goes with --output, the folder for their tokens; give both, or neither")
+        if self.format == MDS_FORMAT and self.part is not None:
+            raise UsageError(
+                "--format mds: needs all token shards; make them in parts, then bertprep convert --to mds in parts"
+            )
 
     def tokenize(self) -> Created:
         """Make token shards, two files for each text shard, in the layout of Megatron's indexed data sets (docs/formats.md).
 
         The arguments are those of `create`, which uses these tokens as long as the text is the same. `folders` and `manifests`
         have the one entry "tokens".
+
+        With `tokenizer`, a tokenizer.json or a model of the Hub, a document is a sequence, `inputs` or a `dataset` are whatever
+        `shard` takes, `workers` is the number of threads, and with `format="mds"` there is an entry "mds" too.
 
         Raises `UsageError` for a request that cannot be met, `BertprepError` for invalid text or vocabulary, a failing machine,
         or an output folder made with other settings.
@@ -68,8 +84,26 @@ class Tokenize(OfText, OfDocuments, InParts):
 
         workers = self.start_workers(shared=place(self.output or self.workdir))
         created = make_documents(self, workers) if self.tokenizer else resolve_tokens(self, workers).run(self, workers)
+        folder = created.folders[TokenFile.BIN]
+        created = replace(created, folders={TOKENS: folder}, manifests={TOKENS: created.manifests[TokenFile.BIN]})
+        return self._make_mds(created, folder) if self.format == MDS_FORMAT else created
+
+    def _make_mds(self, created: Created, tokens: Path) -> Created:
+        """Make the rows of token shards too, in this process: `tokenizers` has threads, after which nothing is forked."""
+        from bertprep.commands.convert import make_mds
+
+        if self.output is None:
+            target = self.workspace.records(MDS_FORMAT, f"{tokens.parent.name}_seq_len_{self.seq}", tokens.name)
+        else:
+            target = place(self.output) / MDS_FORMAT
+        started = time.monotonic()
+        made = make_mds(self, tokens, target, 1)
         return replace(
-            created, folders={TOKENS: created.folders[TokenFile.BIN]}, manifests={TOKENS: created.manifests[TokenFile.BIN]}
+            created,
+            seconds=created.seconds + time.monotonic() - started,
+            folders={**created.folders, MDS_FORMAT: target},
+            manifests={**created.manifests, MDS_FORMAT: made.manifests[MDS]},
+            made=created.made + made.tasks,
         )
 
 
@@ -82,4 +116,6 @@ def run(request: Tokenize) -> None:
     made = request.tokenize()
     counts = ("documents", "sentences", "tokens") if request.tokenizer is None else ("documents", "tokens")
     tell_table([("split", "files", *counts, "MB"), *split_rows(made.manifests[TOKENS].files, *counts)])
+    if rows := made.manifests.get(MDS_FORMAT):
+        tell_table([("split", "files", "rows", "MB"), *split_rows(rows.files, "samples")])
     tell_created(made, request)

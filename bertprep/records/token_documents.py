@@ -31,7 +31,7 @@ from bertprep.instances.document_tokenizer import TokenizerInfo as TokenizerInfo
 from bertprep.records.data_sets import find_token_shards, load_vocabulary_of
 from bertprep.records.token_shards import TokenFile, TokenShard, encode_index, parse_index, read_bytes, type_of_numbers
 from bertprep.records.write import HashedFile, WrittenFile
-from bertprep.work.layout import MANIFEST, TOKENIZER, TRAINING
+from bertprep.work.layout import MANIFEST, SPLIT_NAMES, TOKENIZER, TRAINING
 from bertprep.work.manifest import Manifest
 
 BIN, IDX, WORDS = DOCUMENT_FILES = (str(TokenFile.BIN), str(TokenFile.IDX), "words")
@@ -211,6 +211,12 @@ def open_token_documents(folder: Path | str, split: str = TRAINING, vocab: Path 
         checksums.append("".join(each["sha256"] for each in of_bin.values()) if is_listed else TokenShard(path).fingerprint())
     sha256 = hashlib.sha256("".join(checksums).encode()).hexdigest()
     return TokenDocuments(folder, split, tokenizer, tuple(shards), sha256, begins_word)
+
+
+def open_all_splits(folder: Path | str) -> dict[str, TokenDocuments]:
+    """Return the documents of each split of token shards, training first; raises as `open_token_documents` does."""
+    splits = find_token_shards([place(folder)], any_tokenizer=True).split_names or [TRAINING]
+    return {SPLIT_NAMES[split]: open_token_documents(folder, split) for split in splits}
 
 
 def _entries(path: Path, folder: Path, ends: Sequence[str], manifest: Manifest | None) -> dict[Path, dict[str, Any]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from bertprep.config import GlueSettings, InstanceSettings, ShardSettings, SquadSettings, Variant
 from bertprep.errors import BertprepError
-from bertprep.work.manifest import RECORDS, SCHEMA, TASK_RECORDS, TEXT_SHARDS, TOKEN_SHARDS
+from bertprep.work.manifest import MDS, RECORDS, SCHEMA, TASK_RECORDS, TEXT_SHARDS, TOKEN_SHARDS
 
 
 def _options_of(*settings: type) -> dict[str, str]:
@@ -21,6 +21,7 @@ _CONVERT_OPTIONS = {
 _OPTIONS = {
     TEXT_SHARDS: {**_options_of(ShardSettings), "inputs": "--input"},
     TOKEN_SHARDS: {"cased": "--cased", "corpus": "--corpus", "vocabulary": "--vocab"},
+    MDS: {"seq": "--seq", "column": "--column"},
     RECORDS: {**_options_of(InstanceSettings, Variant), "corpus": "--corpus", "vocabulary": "--vocab"},
     TASK_RECORDS: {
         **_options_of(SquadSettings, GlueSettings, Variant),

@@ -5,6 +5,7 @@
     WORKDIR/vocab/CORPUS_8000_1f2e3d4c.txt                                         a trained vocabulary
     WORKDIR/tokens/SETTINGS/CORPUS/{manifest.json,vocab.txt,{training,test}/CORPUS_training_00000.{bin,idx}}
     WORKDIR/tokens/TOKENIZER_1f2e3d4c/CORPUS/{manifest.json,tokenizer.json,...}    the same with --tokenizer, and .words
+    WORKDIR/mds/TOKENIZER_1f2e3d4c_seq_len_1024/CORPUS/{manifest.json,{train,test}/{index.json,shard.00000.mds}}
     WORKDIR/tfrecord/SETTINGS/CORPUS/{manifest.json,vocab.txt,{training,test}/CORPUS_training_00000.tfrecord}
     WORKDIR/ofrecord/SETTINGS/CORPUS/{manifest.json,vocab.txt,{training,test}/part-0}
     WORKDIR/{arrow,parquet}/SETTINGS/CORPUS/{manifest.json,vocab.txt,{train,test}/CORPUS_training_00000.arrow}
@@ -57,6 +58,8 @@ VOCABULARY = "vocab.txt"
 TOKENIZER = "tokenizer.json"
 TOKENS = "tokens"
 """The folder of token shards."""
+MDS_FORMAT = "mds"
+"""The format, and the folder, of rows for mosaicml-streaming (`records.mds`)."""
 MODELS = "models"
 """The folder of the trainer's runs."""
 GOOGLE_PREFIX = "bert_model.ckpt"

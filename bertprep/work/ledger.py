@@ -31,6 +31,7 @@ from bertprep.work.manifest import (
     DECIDING,
     KINDS,
     MAPPED_TEXT,
+    MDS,
     RECORDS,
     TASK_RECORDS,
     TEXT_SHARDS,
@@ -46,7 +47,10 @@ from bertprep.work.manifest import (
 Entry = dict[str, Any]
 """What a manifest has of a file: `bytes`, `sha256`, and counts by kind."""
 _SETTINGS, _SUFFIX = "settings.json", ".json"
-_COMMANDS = {MAPPED_TEXT: "shard", TEXT_SHARDS: "shard", TOKEN_SHARDS: "tokenize", RECORDS: "create", TASK_RECORDS: "task"}
+_COMMANDS = {
+    MAPPED_TEXT: "shard", TEXT_SHARDS: "shard", TOKEN_SHARDS: "tokenize", MDS: "convert", RECORDS: "create",
+    TASK_RECORDS: "task",
+}  # fmt: skip
 _AT_ONCE = 32  # markers of a store
 _MAX_BYTES = 1 << 20  # of a marker
 _RULES = {"settings": SHA256, "name": TEXT, "entry": OBJECT}

@@ -53,8 +53,8 @@ from bertprep.work.layout import DEV, MANIFEST, by_number
 
 _BLOCK_BYTES = 1 << 20
 SCHEMA = 1
-MAPPED_TEXT, TEXT_SHARDS, TOKEN_SHARDS, RECORDS, TASK_RECORDS = (
-    "sorted text", "text shards", "token shards", "masked-LM records", "task records",
+MAPPED_TEXT, TEXT_SHARDS, TOKEN_SHARDS, RECORDS, TASK_RECORDS, MDS = (
+    "sorted text", "text shards", "token shards", "masked-LM records", "task records", "MDS",
 )  # fmt: skip
 RECORD_KINDS = (RECORDS, TASK_RECORDS)
 
@@ -91,6 +91,12 @@ KINDS = {
         needed=(),  # `_OF_TOKENS`
         entry={**_FILE, "sentences": COUNT, "tokens": COUNT, "text": OBJECT},
         needed_in_entry=("bytes", "sha256"),
+    ),
+    MDS: Kind(
+        made_with={"seq": POSITIVE, "column": TEXT, "tokenizer": OBJECT, "converted_from": OBJECT},
+        needed=("seq", "column", "tokenizer"),
+        entry={**_FILE, "samples": COUNT, "sha1": TEXT},
+        needed_in_entry=("bytes", "sha256", "samples", "sha1"),
     ),
     RECORDS: Kind(
         made_with={
@@ -148,9 +154,9 @@ class Manifest:
 
     @property
     def tokenizer(self) -> dict[str, Any] | None:
-        """What is known of the tokenizer of token shards of documents; None of anything else."""
+        """What is known of the tokenizer of token shards of documents, and of MDS; None of anything else."""
         found = self.made_with.get("tokenizer")
-        return found if self.kind == TOKEN_SHARDS and isinstance(found, dict) else None
+        return found if self.kind in (TOKEN_SHARDS, MDS) and isinstance(found, dict) else None
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -259,7 +265,7 @@ def check_header(content: object) -> Kind:
     kind = KINDS[header["kind"]]
     made_with = check_values(header["made_with"], kind.made_with, needed=kind.needed, place="made_with.")
     check_values(made_with.get("vocabulary", {}), _VOCABULARY, place="made_with.vocabulary.")
-    if kind is KINDS[TOKEN_SHARDS]:
+    if header["kind"] in (TOKEN_SHARDS, MDS):
         _check_tokens(made_with)
     if kind is KINDS[TASK_RECORDS]:
         check_values(made_with, kind.made_with, needed=_OF_TASK[made_with["task"]], place="made_with.")

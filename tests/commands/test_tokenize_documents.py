@@ -15,6 +15,7 @@ import bertprep
 from bertprep.cli import main
 from bertprep.commands import document_job
 from bertprep.errors import BertprepError, UsageError
+from bertprep.records.mds import MdsFile
 from bertprep.records.token_documents import TokenDocuments, open_token_documents
 from bertprep.records.token_shards import read_token_shard
 from tests.corpora import deal, sums
@@ -177,3 +178,17 @@ def test_what_the_command_prints(tmp_path: Path, tokenizer: Path, capsys: pytest
     assert main(["tokenize", "--tokenizer", str(tmp_path / "characters"), *arguments, str(tmp_path / "x")]) == 0
     assert "of the first tokens of" in capsys.readouterr().err
     assert np.all(open_token_documents(tmp_path / "x").shards[0].tokens < 30)
+
+
+def test_rows_of_mds_are_made_of_the_tokens(tmp_path: Path, tokenizer: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_lines(tmp_path / "a.jsonl")
+    arguments = ["--tokenizer", str(tokenizer), "--input", str(tmp_path / "a.jsonl"), "--output", str(tmp_path / "out")]
+    assert main(["tokenize", *arguments, "--format", "mds", "--seq", "8", "--column", "tokens"]) == 0
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["mds", "tokens"]
+    file = MdsFile(tmp_path / "out/mds/train/shard.00000.mds")
+    ids = expected("byte_bpe", DOCUMENTS)
+    rows = [[1, *each[at : at + 6], 2] for each in ids for at in range(0, len(each), 6)]
+    assert [file.tokens(number, "tokens").tolist() for number in range(len(file))] == rows
+    assert f"train      1  {len(rows):>4}" in capsys.readouterr().out
+    assert main(["tokenize", *arguments, "--format", "mds"]) == 2
+    assert "--format mds: needs --seq" in capsys.readouterr().err
