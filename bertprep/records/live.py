@@ -15,7 +15,6 @@ The compiled loops hold no lock of Python. An example costs about a microsecond 
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import os
 import threading
@@ -39,7 +38,7 @@ from bertprep.progress import SILENT, Reporter
 from bertprep.records.columns import Columns, to_columns
 from bertprep.records.data_sets import DataSet, find_token_shards, load_vocabulary_of
 from bertprep.records.examples import Examples, Shape, kind_made_with
-from bertprep.records.order import ShardOrder
+from bertprep.records.order import ShardOrder, numbers_of_batches
 from bertprep.records.reader import check_room
 from bertprep.records.record_dataset import ColumnDataset
 from bertprep.records.record_set import BadRecordError
@@ -50,7 +49,6 @@ from bertprep.work.layout import TOKENS, TRAINING
 DEFAULT_GROUP = 8
 """Shards whose examples are shuffled together."""
 _RECORD_BITS = 32
-_POSITIONS_AT_ONCE = 4096
 
 
 def epoch_seed(settings: InstanceSettings, *, epoch: int, shard: int) -> int:
@@ -164,17 +162,12 @@ class LiveExamples(ColumnDataset):
 
         Step n has the positions from n * size on. The arrays of a batch are overwritten by the next.
         """
-        if size < 1 or first < 0:
-            raise ValueError(f"batches of {size:,} from step {first:,}; expected at least 1, and 0")
-        own = np.arange(size)[rows.start : rows.stop] if rows else np.arange(size)
-        examples = self.kind.empty(len(own), seq=self.seq, pred=self.pred)
-        at_once = max(1, _POSITIONS_AT_ONCE // size)
-        steps = itertools.count(first, at_once) if stop is None else iter(range(first, stop, at_once))
-        for step in steps:
-            count = at_once if stop is None else min(at_once, stop - step)
-            for numbers in self.order.numbers(np.arange(step, step + count)[:, None] * size + own):
-                self.gather_into(examples, numbers)
-                yield examples
+        batches = numbers_of_batches(self.order, size, first=first, stop=stop, rows=rows)
+        own = len(range(size)[rows.start : rows.stop]) if rows else size
+        examples = self.kind.empty(own, seq=self.seq, pred=self.pred)
+        for numbers in batches:
+            self.gather_into(examples, numbers)
+            yield examples
 
     # --- what the trainer reads, as it reads a `RecordSet`: numbers below len(live) are `create`'s records in their order
 

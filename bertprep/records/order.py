@@ -10,8 +10,11 @@ free.
 
 import hashlib
 import math
+import sys
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Protocol
 
 import numpy as np
@@ -21,6 +24,7 @@ _MULTIPLIERS = np.array([0xBF58476D1CE4E5B9, 0x94D049BB133111EB], np.uint64)  # 
 _HALF = np.uint64(32)
 _ROUNDS = 8
 _FEW_RECORDS, _ROUNDS_FOR_FEW = 4096, 32  # few values of a digit mix slowly: 8 rounds favour some orders of 5 records
+_POSITIONS_AT_ONCE = 4096
 
 Numbers = NDArray[np.uint64]
 
@@ -30,6 +34,22 @@ class Order(Protocol):
 
     def numbers(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the numbers of the records at `positions`, an array of any shape."""
+
+
+def numbers_of_batches(
+    order: Order, size: int, *, first: int = 0, stop: int | None = None, step: int = 1, rows: range | None = None
+) -> Iterator[NDArray[np.int64]]:
+    """Return the records of batches first, first + step ... below `stop`, or endlessly; of each its `rows`, or all.
+
+    Batch n has the positions from n * size on, over all epochs.
+    """
+    if size < 1 or first < 0:
+        raise ValueError(f"batches of {size:,} from step {first:,}; expected at least 1, and 0")
+    own = np.arange(size)[rows.start : rows.stop] if rows else np.arange(size)
+    batches = range(first, sys.maxsize if stop is None else stop, step)
+    at_once = max(1, _POSITIONS_AT_ONCE // size)
+    blocks = (np.array(batches[block : block + at_once]) for block in range(0, len(batches), at_once))
+    return chain.from_iterable(order.numbers(block[:, None] * size + own) for block in blocks)
 
 
 @dataclass(frozen=True)

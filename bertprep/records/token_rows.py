@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -12,15 +11,13 @@ from numpy.typing import NDArray
 
 from bertprep.errors import UsageError
 from bertprep.records.columns import Columns
-from bertprep.records.order import Order
+from bertprep.records.order import Order, numbers_of_batches
 from bertprep.records.record_dataset import ColumnDataset, RecordBatch, Row, stack_rows
 
 if TYPE_CHECKING:
     import torch
 
     from bertprep.records.token_stream import TokenStream
-
-_POSITIONS_AT_ONCE = 4096
 
 Batch: TypeAlias = dict[str, Any]
 """Columns of (rows, seq), and of packed rows `cu_seqlens` and `max_seqlen`."""
@@ -48,15 +45,8 @@ class TokenRows(ColumnDataset):
 
         Batch n has the positions from n * size on, counted over all epochs.
         """
-        if size < 1 or first < 0 or step < 1:
-            raise ValueError(f"batches of {size:,} from {first:,} by {step:,}; expected at least 1, 0, and 1")
-        own = np.arange(size)[rows.start : rows.stop] if rows else np.arange(size)
-        numbers = range(first, sys.maxsize if stop is None else stop, step)
-        at_once = max(1, _POSITIONS_AT_ONCE // size)
-        for block in range(0, len(numbers), at_once):
-            positions = np.array(numbers[block : block + at_once])[:, None] * size + own
-            for of_batch in self.order.numbers(positions):
-                yield self._with_boundaries(self.rows(of_batch))
+        for numbers in numbers_of_batches(self.order, size, first=first, stop=stop, step=step, rows=rows):
+            yield self._with_boundaries(self.rows(numbers))
 
     def stream(self, batch_size: int, *, rank: int = 0, world: int = 1) -> TokenStream:
         """Return an IterableDataset of batches of tensors for `rank` of `world`; needs PyTorch.
