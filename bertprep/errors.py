@@ -29,9 +29,9 @@ class BertprepError(Exception):
         """Pickled as it is, whatever its constructor takes: workers send theirs."""
         return _restore, (type(self), self.args, self.__dict__)
 
-    def add_place(self, place: str) -> None:
+    def add_location(self, location: str) -> None:
         """Say at the end of the text, which is the last argument, where it happened."""
-        self.args = (*self.args[:-1], f"{self} ({place})")
+        self.args = (*self.args[:-1], f"{self} ({location})")
 
 
 def _restore(kind: type[BertprepError], args: tuple[Any, ...], attributes: dict[str, Any]) -> BertprepError:

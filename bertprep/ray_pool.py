@@ -30,7 +30,7 @@ from typing import Any
 
 from bertprep.errors import BertprepError, UsageError, first_line
 from bertprep.files.atomic import TEMPORARY_SUFFIX, temporary_folder
-from bertprep.files.places import is_object
+from bertprep.files.paths import is_object
 from bertprep.pool import ClusterWorkers, attempt, default_workers
 from bertprep.terminal import say
 from bertprep.version import __version__
@@ -95,8 +95,8 @@ class RayWorkers(ClusterWorkers):
         counted_at = told_at = 0.0
         has_warned = False
         with _mark(self.shared) as mark:
-            place = str(Path.cwd()), ray.util.get_node_ip_address()
-            order = ray.put(_Order(cloudpickle.dumps(function), *place, (*mark, *self.read)))
+            where = str(Path.cwd()), ray.util.get_node_ip_address()
+            order = ray.put(_Order(cloudpickle.dumps(function), *where, (*mark, *self.read)))
 
             def submit(task: _Task) -> None:
                 in_flight[work.remote(needed, key, [order], task.argument)] = task
@@ -295,7 +295,7 @@ def _run_task(key: str, given: _Order, argument: bytes) -> Any:
         return function(pickle.loads(argument))
     except BertprepError as error:
         if (node := _node()) != given.node:
-            error.add_place(f"on node {node}")
+            error.add_location(f"on node {node}")
         raise
 
 

@@ -148,21 +148,21 @@ def one_of(*values: str) -> Rule:
 
 
 def check_values(
-    content: object, rules: Mapping[str, Rule], *, needed: tuple[str, ...] = (), place: str = ""
+    content: object, rules: Mapping[str, Rule], *, needed: tuple[str, ...] = (), prefix: str = ""
 ) -> dict[str, Any]:
     """Return `content` if it is an object whose known values satisfy their rules and whose `needed` ones are present.
 
-    Raises `ValueError`, which names the value by `place` and key.
+    Raises `ValueError`, which names the value by `prefix` and key.
 
-    >>> check_values({"bytes": -1}, {"bytes": COUNT}, place="files.a.")
+    >>> check_values({"bytes": -1}, {"bytes": COUNT}, prefix="files.a.")
     Traceback (most recent call last):
     ValueError: files.a.bytes is -1, expected at least 0 and at most 9,223,372,036,854,775,807
     """
     if not isinstance(content, dict):
-        raise ValueError(f"{place.rstrip('.') or 'it'} is {_shown(content)}, expected {OBJECT.in_words}")
+        raise ValueError(f"{prefix.rstrip('.') or 'it'} is {_shown(content)}, expected {OBJECT.in_words}")
     for name in needed:
         if name not in content:
-            raise ValueError(f"{place}{name} is missing, expected {rules[name].in_words}")
+            raise ValueError(f"{prefix}{name} is missing, expected {rules[name].in_words}")
     for name, rule in rules.items():
         try:
             if name in content:
@@ -170,7 +170,7 @@ def check_values(
         except (TypeError, ValueError) as error:
             each = "a list, each " if rule.many and isinstance(content[name], list) else ""
             or_null = ", or null" if rule.optional else ""
-            raise ValueError(f"{place}{name} is {_shown(content[name])}, expected {each}{error}{or_null}") from None
+            raise ValueError(f"{prefix}{name} is {_shown(content[name])}, expected {each}{error}{or_null}") from None
     return content
 
 

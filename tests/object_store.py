@@ -25,7 +25,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from bertprep.files import object_cache, object_store, places
+from bertprep.files import object_cache, object_store, paths
 
 _BUCKETS = count(1)
 _SERVER = "BERTPREP_TEST_S3"
@@ -77,8 +77,8 @@ class Store:
     def url(self) -> str:
         return f"s3://{self.bucket}"
 
-    def place(self, name: str = "") -> Path:
-        return places.place(f"{self.url}/{name}")
+    def path(self, name: str = "") -> Path:
+        return paths.as_path(f"{self.url}/{name}")
 
     def count(self, method: str, key: str = ".*") -> int:
         return sum(bool(re.fullmatch(f"{method} (?:{key})", asked)) for asked in self.asked)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from bertprep.config import InstanceSettings, ShardSettings, Variant
 from bertprep.errors import UsageError
-from bertprep.files.places import as_path
+from bertprep.files.paths import path_arg
 from bertprep.options import Parser, Settings, add_options, command_line, described, narrowed, option, read_options, rules_of
 
 
@@ -26,8 +26,8 @@ class Precision(Enum):
 class Run(Settings):
     steps: int | None = option(None, "updates, 100 % of them", least=1)
     micro_batches: tuple[int, ...] = option((), "micro-batches", separator=",", also=("--grad-acc-steps",), metavar="N[,N...]")
-    data: tuple[Path, ...] = option((), "folders", metavar="DIR", check=as_path)
-    out: Path | None = option(None, "folder", metavar="DIR", check=as_path, rare=True)
+    data: tuple[Path, ...] = option((), "folders", metavar="DIR", check=path_arg)
+    out: Path | None = option(None, "folder", metavar="DIR", check=path_arg, rare=True)
     beta_2: float = option(0.999, "decay", name="--beta2", above=0, below=1)
     xla: str = option("auto", "compile", choices=("auto", "on", "off"), const="on", metavar="on|off")
     precision: Precision = option(Precision.OFF, "of matrix products")
@@ -113,7 +113,7 @@ def test_rare_options_are_in_help_all_alone(capsys: pytest.CaptureFixture[str]):
 @dataclass(frozen=True, kw_only=True)
 class Request(Settings):
     group = "how"
-    source: Path | str = field(kw_only=False, metadata=described("what", metavar="SRC", check=as_path, positional=True))
+    source: Path | str = field(kw_only=False, metadata=described("what", metavar="SRC", check=path_arg, positional=True))
     names: Sequence[str] | str = option((), "names", name="--name", separator=",")
     models: Sequence[str] = option((), "models", repeated=True)
 
@@ -174,8 +174,8 @@ def test_values_are_checked_where_settings_are_made(values: dict[str, Any], mess
 )
 def test_what_is_nearly_a_url_is_no_local_path(text: str, meant: str):
     with pytest.raises(UsageError, match=rf"^{text}: is not a URL, expected {meant}://\.\.\.; give a local path"):
-        as_path(text)
-    assert [as_path(each) for each in ("./s3//b", "s3/x", "files//x")] == [Path("s3/b"), Path("s3/x"), Path("files/x")]
+        path_arg(text)
+    assert [path_arg(each) for each in ("./s3//b", "s3/x", "files//x")] == [Path("s3/b"), Path("s3/x"), Path("files/x")]
 
 
 def test_values_get_the_annotated_types():

@@ -90,7 +90,7 @@ def test_errors_of_workers_arrive_as_they_are() -> None:
         outcome, arrived = pickle.loads(pickle.dumps(pool.attempt(fail)))
         assert (outcome, type(arrived), str(arrived)) == ("error", kind, str(error))
         assert (arrived.args, vars(arrived)) == (error.args, vars(error))
-        arrived.add_place("on node 1")
+        arrived.add_location("on node 1")
         assert str(pickle.loads(pickle.dumps(arrived))) == f"{error} (on node 1)"
 
 

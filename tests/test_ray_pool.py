@@ -269,7 +269,7 @@ def test_a_store_and_parts(session: Session, store: Store, text: Path, tmp_path:
     for command in (shard, VOCABULARY, (*create, "--part", "1/2"), (*create, "--part", "0/2")):
         session(tmp_path, *command, "--workdir", store.url)
     assert not any(fault.times for fault in store.faults), "a request was not made"
-    assert sums(store.place()) == sums(tmp_path)
+    assert sums(store.path()) == sums(tmp_path)
 
 
 def test_a_shard_that_fails_ends_the_run_with_its_name(

@@ -71,7 +71,7 @@ def test_a_kill_in_a_store_at_any_moment(seed: int, golden_corpus: Path, tmp_pat
             run.kill()
             run.wait()
         finish(commands(texts, store.url, 2))
-    there = sums(store.place())
+    there = sums(store.path())
     assert there == expected, sorted(set(there.items()) ^ set(expected.items()))
 
 

@@ -113,7 +113,7 @@ def test_a_value_of_another_type_is_named(value: object) -> None:
         ValueError,
         match=r"^files\.a\.bytes is .{1,40}, expected (a whole number|at least 0 and at most 9,223,372,036,854,775,807)$",
     ):
-        check_values({"bytes": value}, {"bytes": COUNT}, place="files.a.")
+        check_values({"bytes": value}, {"bytes": COUNT}, prefix="files.a.")
 
 
 def test_values_that_nobody_knows_are_passed_over_and_needed_ones_are_asked_for() -> None:

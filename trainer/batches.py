@@ -82,7 +82,7 @@ class TrainingBatches:
 
     def locations(self, step: int) -> list[tuple[Path, int]]:
         """Return the file of each of this rank's records at `step`, and its index there."""
-        return [self.records.place_of(index) for index in self.indices(step).tolist()]
+        return [self.records.origin_of(index) for index in self.indices(step).tolist()]
 
     def read(self, step: int) -> RankBatch:
         """Return this rank's rows of `step`."""

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from bertprep.errors import UsageError
 from bertprep.files.atomic import atomic_file
-from bertprep.files.places import local_path
+from bertprep.files.paths import local_path
 from bertprep.options import add_options, check_options, command_line, option, read_options
 from bertprep.progress import Progress, say
 from bertprep.records import PretrainingExamples

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertprep.errors import BertprepError, UsageError
-from bertprep.files.places import as_path, local_path
+from bertprep.files.paths import local_path, path_arg
 from bertprep.options import add_options, check_options, option, read_options
 from bertprep.progress import Reporter, say
 from bertprep.records.data_sets import DataSet, find_records
@@ -46,8 +46,8 @@ class EvaluateOptions:
         "a download (needed)",
         metavar="PATH|ID",
     )  # fmt: skip
-    data: Path | None = option(None, "folder of records (needed)", metavar="DIR", check=as_path)
-    workdir: Path = option(Path("data"), "workspace, for the ID of a download", metavar="DIR", check=as_path)
+    data: Path | None = option(None, "folder of records (needed)", metavar="DIR", check=path_arg)
+    workdir: Path = option(Path("data"), "workspace, for the ID of a download", metavar="DIR", check=path_arg)
     model: str | None = option(None, "bert_config.json (default: that of the weights)", metavar="FILE")
     split: str = option(TEST, "pretraining records: split", choices=(TRAINING, TEST))
     sequences: int = option(0, "pretraining records: how many, the first of the split (default: all)", least=0)
@@ -209,7 +209,7 @@ def evaluate(
 
 def without_targets(batches: EvaluationBatches) -> BertprepError:
     """The error for a split in which no token is to be predicted."""
-    path, record = batches.records.place_of(0)
+    path, record = batches.records.origin_of(0)
     return BertprepError(
         f"{path}: record {record}: is the first of {batches.sequences:,} without a masked token: their masked_lm_weights are "
         "all 0, so there is no loss; make the files again"

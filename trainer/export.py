@@ -17,7 +17,7 @@ from typing import Any
 
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import atomic_file, atomic_folder
-from bertprep.files.places import as_path, local_place, place
+from bertprep.files.paths import as_local_path, as_path, path_arg
 from bertprep.progress import say
 from bertprep.sources.release import BERT_CONFIG, CONFIG
 from bertprep.weights import google_names
@@ -43,8 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--to", default=TRANSFORMERS, choices=TARGETS, help="what is to load it: transformers or google (default: %(default)s)"
     )
-    parser.add_argument("source", type=as_path, metavar="CHECKPOINT", help="a checkpoint, or the folder of a run (needed)")
-    parser.add_argument("target", type=as_path, metavar="DIR", help="the folder to be made, of this machine (needed)")
+    parser.add_argument("source", type=path_arg, metavar="CHECKPOINT", help="a checkpoint, or the folder of a run (needed)")
+    parser.add_argument("target", type=path_arg, metavar="DIR", help="the folder to be made, of this machine (needed)")
 
 
 def run(namespace: argparse.Namespace) -> int:
@@ -55,7 +55,7 @@ def run(namespace: argparse.Namespace) -> int:
 
 def export_model(source: Path, target: Path, to: str = TRANSFORMERS) -> None:
     """Write the model of a checkpoint, or a run's newest, to a new folder `target`; `source` may be a URL."""
-    source, target = place(source), local_place("DIR", target)
+    source, target = as_path(source), as_local_path("DIR", target)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise UsageError(f"{target}: exists already; name a folder that is empty or does not exist")
     file = find_weights(source)

@@ -36,7 +36,7 @@ import numpy as np
 
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import atomic_file, explain_write_error, temporary_folder
-from bertprep.files.places import is_object
+from bertprep.files.paths import is_object
 from bertprep.progress import Progress, say
 from bertprep.protobuf import fixed, integer, message
 from bertprep.records.file_bytes import masked_checksum

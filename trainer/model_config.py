@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bertprep.errors import BertprepError, UsageError
-from bertprep.files.places import place
+from bertprep.files.paths import as_path
 from bertprep.untrusted import check_values, parse_json, read_bounded
 
 LAYER_NORM_EPSILON = 1e-12  # as in Google's and Hugging Face's code; Keras' default of 1e-3 changes the loss by 4e-3
@@ -105,7 +105,7 @@ class ModelConfig:
     @classmethod
     def load(cls, name_or_path: str, *, vocab_size: int = 30522) -> ModelConfig:
         """Return the model of `--model`: a preset with the given vocabulary size, or a file."""
-        if name_or_path not in PRESETS and (path := place(name_or_path)).is_file():
+        if name_or_path not in PRESETS and (path := as_path(name_or_path)).is_file():
             return cls.from_file(path)
         return cls.preset(name_or_path, vocab_size=vocab_size)
 

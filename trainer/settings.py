@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from bertprep.config import RECORD_FORMATS
 from bertprep.errors import UsageError
-from bertprep.files.places import as_path, is_object
+from bertprep.files.paths import is_object, path_arg
 from bertprep.options import check_options, command_line, option
 from bertprep.records.live import DEFAULT_GROUP
 from bertprep.tasks.glue import TASKS, find_task
@@ -111,9 +111,9 @@ class RunOptions:
     """What is requested of a training run besides its engine and optimizer; a subclass has the defaults of its command."""
 
     data: tuple[Path, ...] = option(
-        (), "folders of records; several are mixed (default: the newest of the workspace)", metavar="DIR", check=as_path
+        (), "folders of records; several are mixed (default: the newest of the workspace)", metavar="DIR", check=path_arg
     )
-    workdir: Path = option(Path("data"), "workspace", metavar="DIR", check=as_path)
+    workdir: Path = option(Path("data"), "workspace", metavar="DIR", check=path_arg)
     format: str | None = option(None, "record format (default: that of the newest records)", choices=RECORD_FORMATS)
     init: str | None = option(
         None, "weights to start from: a file, a folder with one, or the ID of a download (default: random)", metavar="PATH|ID"
@@ -126,7 +126,7 @@ class RunOptions:
         None, "dropout of attention weights; 0 allows fused attention (default: the model's)", metavar="FLOAT", least=0, below=1
     )
     out: Path | None = option(
-        None, "checkpoints, log and plot; a run there is resumed (default: WORKDIR/models/NAME)", metavar="DIR", check=as_path
+        None, "checkpoints, log and plot; a run there is resumed (default: WORKDIR/models/NAME)", metavar="DIR", check=path_arg
     )
     steps: int | None = option(None, "updates of the run (default: those of the epochs)", least=1, most=MAX_STEPS)
     epochs: float = option(1.0, "passes over the training records", above=0, most=MAX_EPOCHS)
@@ -175,7 +175,7 @@ class PretrainOptions(RunOptions):
     pred: int | None = option(
         None, "token shards: maximum number of masked tokens in a sequence (default: 20)", least=1, **_PER_PHASE
     )
-    vocab: Path | None = option(None, "vocabulary (default: the vocab.txt next to the records)", metavar="FILE", check=as_path)
+    vocab: Path | None = option(None, "vocabulary (default: the vocab.txt next to the records)", metavar="FILE", check=path_arg)
 
 
 @dataclass(frozen=True, kw_only=True)

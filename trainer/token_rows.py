@@ -70,21 +70,21 @@ class TokenRecords(Closing):
         """Return the positions themselves."""
         return positions
 
-    def place_of(self, number: int) -> tuple[Path, int]:
+    def origin_of(self, number: int) -> tuple[Path, int]:
         """Return the folder, and the position of a row in the order of all epochs: what an error or a log names."""
         return self.folders[0], number
 
     def gather_good(self, examples: Examples, numbers: NDArray[np.int64]) -> list[BadRecordError]:
         """Write the rows at some positions to the first examples; none is bad by itself."""
         columns = self.rows.rows(self.rows.order.numbers(numbers))
-        rows, places = np.nonzero(columns["labels"] != NOT_PREDICTED)
+        rows, positions = np.nonzero(columns["labels"] != NOT_PREDICTED)
         slots = np.arange(len(rows)) - np.searchsorted(rows, rows)
         found = self.kind.empty(len(numbers), seq=self.seq, pred=self.pred)
         for array in found.arrays:
             array[:] = 0
         found.input_ids[:] = columns["input_ids"]
-        found.masked_lm_positions[rows, slots] = places
-        found.masked_lm_ids[rows, slots] = columns["labels"][rows, places]
+        found.masked_lm_positions[rows, slots] = positions
+        found.masked_lm_ids[rows, slots] = columns["labels"][rows, positions]
         found.masked_lm_weights[rows, slots] = 1
         if isinstance(found, PackedExamples):
             found.input_mask[:] = 1

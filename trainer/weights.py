@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertprep.errors import BertprepError, UsageError
-from bertprep.files.places import is_object, place
+from bertprep.files.paths import as_path, is_object
 from bertprep.sources.release import BERT_CONFIG, CONFIG
 from bertprep.untrusted import OBJECT, TEXT, check_values, parse_json, read_bounded
 from bertprep.weights import google_names
@@ -85,7 +85,7 @@ def find_weights(path: Path) -> Path:
 
 def resolve_weights(init: str, workdir: Path) -> Path:
     """The file that a path, or the ID of a download, names; raises `UsageError`."""
-    workspace, path = Workspace(workdir), place(init)
+    workspace, path = Workspace(workdir), as_path(init)
     advice = ""
     if not (is_object(path) or path.exists() or find_prefix(path)):
         folder = workspace.download("weights")
@@ -171,7 +171,7 @@ def labels_of(file: Path) -> tuple[str, ...] | None:
     try:
         settings = check_values(parse_json(read_bounded(path)), {"id2label": OBJECT})
         names = settings.get("id2label", {})
-        check_values(names, dict.fromkeys(names, TEXT), place="id2label.")
+        check_values(names, dict.fromkeys(names, TEXT), prefix="id2label.")
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:

@@ -19,7 +19,7 @@ from bertprep import kernels
 from bertprep.check.outcome import ERROR, WARNING, CheckedFile, Checks, FileReport, FileTask, Finding, Outcome, TokenCounts
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import TEMPORARY_SUFFIX
-from bertprep.files.places import sizes_of
+from bertprep.files.paths import sizes_of
 from bertprep.instances import Vocabulary
 from bertprep.records.data_sets import DataSet
 from bertprep.records.token_shards import check_tokens, has_sentences, read_token_shard, token_files

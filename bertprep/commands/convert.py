@@ -19,7 +19,7 @@ from bertprep.commands import split_rows, tell_finished
 from bertprep.commands.request import InParts, InRows, function_of
 from bertprep.config import DEFAULT_FORMATS, RECORD_FORMATS, SQUAD, RecordFormat, Variant
 from bertprep.errors import UsageError
-from bertprep.files.places import as_path, place, real_path
+from bertprep.files.paths import as_path, path_arg, real_path
 from bertprep.options import described, narrowed, option
 from bertprep.progress import Reporter
 from bertprep.terminal import tell, tell_table
@@ -60,12 +60,12 @@ class Convert(Variant, InRows, InParts):
         metadata=described(
             "a record file or a folder of them, written by any tool; for MDS a folder of token shards",
             metavar="SRC",
-            check=as_path,
+            check=path_arg,
             positional=True,
         ),
     )
     target: Path | str = field(
-        kw_only=False, metadata=described("file or folder to write", metavar="DST", check=as_path, positional=True)
+        kw_only=False, metadata=described("file or folder to write", metavar="DST", check=path_arg, positional=True)
     )
     to: str | None = option(
         None, "tfrecord, ofrecord, arrow or parquet, or of token shards mds (default: what the name of DST says, such as "
@@ -96,7 +96,7 @@ class Convert(Variant, InRows, InParts):
         """
         from bertprep.records.data_sets import find_records
 
-        started, source, target = time.monotonic(), place(self.source), place(self.target)
+        started, source, target = time.monotonic(), as_path(self.source), as_path(self.target)
         workers = self.start_workers(shared=target)
         self.check_rows("--to mds", is_mds=self.to == MDS_FORMAT)
         self._check_paths(source, target)
@@ -120,7 +120,7 @@ class Convert(Variant, InRows, InParts):
 
     def choose_format(self, found: set[RecordFormat]) -> RecordFormat:
         """Return the named format, or another than that of the records."""
-        to = _format_of_target(place(self.target), self.to)
+        to = _format_of_target(as_path(self.target), self.to)
         if to is None and len(found) > 1:
             raise UsageError(f"{self.source}: holds files of several formats; choose one with --to")
         to = to or next(name for name in DEFAULT_FORMATS if name not in found)
@@ -206,7 +206,7 @@ def _convert_file(data_set: DataSet, request: Convert) -> tuple[RecordFormat, di
     from bertprep.records.convert import RecordConverter, assign, identify
     from bertprep.records.write import entry_of
 
-    source, target = place(request.source), place(request.target)
+    source, target = as_path(request.source), as_path(request.target)
     identified = identify(source)
     _check_pick(source, request.pick, identified.shape)
     to = request.choose_format({identified.format})
@@ -228,7 +228,7 @@ def convert_data_set(
     from bertprep.work.run import Task
     from bertprep.work.run import run as run_tasks
 
-    target, shards, pick, variant = place(request.target), request.shards, request.pick, request.variant
+    target, shards, pick, variant = as_path(request.target), request.shards, request.pick, request.variant
     data_set = data_set if data_set.is_whole else data_set.by_itself()
     sources = _identify_all(data_set, workers, request.reporter)
     _check_pick(data_set.folder, pick, sources[0].shape)

@@ -11,7 +11,7 @@ from bertprep.commands.forecast import Forecast, forecast_of, show_forecast
 from bertprep.commands.request import InFormats, InParts, OfText, check_target, function_of
 from bertprep.config import InstanceSettings
 from bertprep.errors import UsageError
-from bertprep.files.places import as_path, place
+from bertprep.files.paths import as_path, path_arg
 from bertprep.options import HOW, narrowed, option
 
 
@@ -36,7 +36,7 @@ class Create(InFormats, InstanceSettings, OfText, InParts):
         """
         from bertprep.commands.record_job import resolve
 
-        workers = self.start_workers(shared=place(self.output or self.workdir))
+        workers = self.start_workers(shared=as_path(self.output or self.workdir))
         return resolve(self, workers).run(self, workers)
 
     def forecast(self) -> Forecast:
@@ -56,7 +56,7 @@ class CreateOrForecast(Create):
         False, "write nothing: forecast records, disk, time and memory, from making a sample of the text in a temporary folder"
     )
     json: Path | str | None = option(
-        None, "write the forecast of --dry-run to FILE too", metavar="FILE", check=as_path, rare=True
+        None, "write the forecast of --dry-run to FILE too", metavar="FILE", check=path_arg, rare=True
     )
 
     def __post_init__(self) -> None:
@@ -73,7 +73,7 @@ forecast = function_of(Create, Create.forecast)
 def run(request: CreateOrForecast) -> None:
     """Make the records, and print a summary of each format and split, or print a forecast."""
     if request.dry_run:
-        to_json = None if request.json is None else place(request.json)
+        to_json = None if request.json is None else as_path(request.json)
         check_target("--json", to_json, ".json")
         show_forecast(narrowed(Create, request).forecast(), to_json)
         return

@@ -23,7 +23,7 @@ from bertprep.commands import Created
 from bertprep.commands.record_job import Job, find_texts
 from bertprep.commands.shard import find_given
 from bertprep.errors import BertprepError, UsageError
-from bertprep.files.places import place
+from bertprep.files.paths import as_path
 from bertprep.instances.document_tokenizer import Documents, DocumentTokenizer
 from bertprep.pool import ClusterWorkers
 from bertprep.records.make import MANY_UNKNOWN, check_text, check_unchanged, identify_text, text_entry
@@ -63,7 +63,7 @@ class Text:
     def identify(self) -> tuple[int, str]:
         """Return the size and CRC-32C of the file; of one that is streamed from elsewhere what its server knows it by."""
         if is_local(self.source.location):
-            return identify_text(place(self.source.location))
+            return identify_text(as_path(self.source.location))
         data = np.frombuffer(repr(sorted(self.source.identity.items())).encode(), np.uint8)
         return self.source.identity.get("bytes") or 0, f"{kernels.load().checksum(0, data, len(data)):08x}"
 
@@ -105,7 +105,7 @@ class DocumentMaker(Maker):
             os.environ["RAYON_NUM_THREADS"] = str(self.threads)
         location = argument.source.location
         text = text_entry(Path(location).name, *argument.identify())
-        check_text(place(location), argument.expected, text)
+        check_text(as_path(location), argument.expected, text)
         with write_documents(paths, width=self.tokenizer.info.width) as writer:
             for documents in self._encode(argument.documents()):
                 writer.add(*documents)
@@ -144,7 +144,7 @@ def make_documents(request: Tokenize, workers: int) -> Created:
         folder = request.workspace.tokens(f"{info.name}_{info.sha256[:8]}", corpus)
         texts = [(each.split, each.number, Text(Source(str(each.path), TEXT, {}), each.entry)) for each in found.shards]
     else:
-        corpus, folder = _name_given(request), place(request.output) / (TOKENS if request.format == MDS_FORMAT else "")
+        corpus, folder = _name_given(request), as_path(request.output) / (TOKENS if request.format == MDS_FORMAT else "")
         texts = [(TRAINING, number, Text(_checked(source))) for number, source in enumerate(find_given(request))]
         made_from = {"shards": len(texts), "field": request.field, "one_document": request.one_document}
     ledger = Ledger(
@@ -169,7 +169,7 @@ def make_documents(request: Tokenize, workers: int) -> Created:
 def _find_tokenizer(request: Tokenize) -> tuple[Path, str]:
     """Return the tokenizer.json that a request names, by a file, a folder or a model of the Hub, and what to call it."""
     given = str(request.tokenizer)
-    path = place(given)
+    path = as_path(given)
     path = path / TOKENIZER if path.is_dir() else path
     name = path.resolve().parent.name if path.name == TOKENIZER else path.stem
     if not path.is_file():

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from bertprep.commands.request import Where, function_of
 from bertprep.files.free_space import check_free_space, free_space
-from bertprep.files.places import local_path, place
+from bertprep.files.paths import as_path, local_path
 from bertprep.options import MAX_AT_ONCE, OPTIONS, described, option
 from bertprep.sources.catalogue import DEFAULT_MODEL, WIKIPEDIA_DATE
 from bertprep.sources.corpora import language_of
@@ -104,7 +104,7 @@ class Download(Where):
             language=self.language,
             date=self.date,
             from_dump=None if self.from_dump is None else str(self.from_dump),
-            from_files=None if self.from_files is None else place(self.from_files),
+            from_files=None if self.from_files is None else as_path(self.from_files),
             models=tuple(self.models),
         )
         check_on_disk(self.workspace.root)
@@ -132,7 +132,7 @@ def run(request: Download) -> None:
         tell(*_space_lines(downloads))
         return
     tell_table(_result_rows(downloads))
-    tell(*(f"next: {command}" for command in _next_commands(downloads, place(request.workdir))))
+    tell(*(f"next: {command}" for command in _next_commands(downloads, as_path(request.workdir))))
 
 
 def _kept_listing(wanted: Wanted) -> Listing | None:

@@ -21,7 +21,7 @@ from bertprep.commands.shard import check_text_files, choose_corpus, finished_sh
 from bertprep.commands.vocab import find_vocabulary
 from bertprep.files.atomic import atomic_file, temporary_folder
 from bertprep.files.free_space import FreeSpace, free_space
-from bertprep.files.places import place
+from bertprep.files.paths import as_path
 from bertprep.sources.sample import SAMPLE
 from bertprep.terminal import duration, megabytes, tell, tell_table
 from bertprep.work.layout import TEST, TRAINING, VOCABULARY, Workspace
@@ -92,7 +92,7 @@ def forecast_of(request: Create) -> Forecast:
     """Return the forecast of a request, as if nothing were made yet."""
     from bertprep import kernels
 
-    root = place(request.output or request.workspace.root)
+    root = as_path(request.output or request.workspace.root)
     existing = next(path for path in (root.absolute(), *root.absolute().parents) if path.is_dir())
     with temporary_folder(existing / "bertprep-forecast") as folder:
         shards = _find_shards(request, folder)

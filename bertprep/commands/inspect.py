@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from bertprep.commands.request import WithVocabulary
 from bertprep.errors import BertprepError, UsageError
-from bertprep.files.places import as_path, place
+from bertprep.files.paths import as_path, path_arg
 from bertprep.options import MAX_NUMBER, OPTIONS, described, option
 from bertprep.terminal import counted, tell
 from bertprep.work.manifest import TEXT_SHARDS, TOKEN_SHARDS
@@ -38,7 +38,7 @@ class Inspect(WithVocabulary):
     file: Path | str = field(
         kw_only=False,
         metadata=described(
-            "a TFRecord, OFRecord, Arrow or Parquet file, or a token shard", metavar="FILE", check=as_path, positional=True
+            "a TFRecord, OFRecord, Arrow or Parquet file, or a token shard", metavar="FILE", check=path_arg, positional=True
         ),
     )
     record: int = option(0, "first record, or document of a token shard, to show")
@@ -56,9 +56,9 @@ def run(request: Inspect) -> None:
     """Print examples, or documents with a sentence a line, from one on; with `search` only those that contain these words."""
     from bertprep.check.show import make_phrase, write_words
 
-    if not (file := place(request.file)).exists():
+    if not (file := as_path(request.file)).exists():
         raise UsageError(f"{file}: does not exist; name a record file")
-    with _open(file, None if request.vocab is None else place(request.vocab)) as source:
+    with _open(file, None if request.vocab is None else as_path(request.vocab)) as source:
         noun, total, first = source.noun, source.total, request.record
         if not 0 <= first < total:
             raise UsageError(f"--record {first}: {file} holds {noun}s 0 to {total - 1}")

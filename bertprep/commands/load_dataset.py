@@ -14,7 +14,7 @@ from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError, UsageError, first_line
 from bertprep.files.atomic import atomic_folder
 from bertprep.files.lock import locked
-from bertprep.files.places import is_object, place
+from bertprep.files.paths import as_path, is_object
 from bertprep.records.data_sets import DataSet, find_records, find_split
 from bertprep.records.dataset_info import identify_files, import_datasets
 from bertprep.work.layout import MANIFEST, SPLIT_NAMES, STATE, TRAIN, TRAINING, find_vocabulary, is_saved
@@ -38,7 +38,7 @@ def load_dataset(
     folder "bertprep" there. Raises `UsageError` without `datasets` or such a split, `BertprepError` for corrupt records.
     """
     library = import_datasets()
-    path = place(data)
+    path = as_path(data)
     found = find_records(path)
     if found.is_whole and found.format == RecordFormat.ARROW and not is_object(path) and is_saved(found.folder):
         loaded = _load(found.folder)

@@ -16,7 +16,7 @@ from bertprep.commands import split_rows
 from bertprep.commands.request import How, Where, function_of
 from bertprep.config import RECORD_FORMATS, RecordFormat
 from bertprep.errors import BertprepError, UsageError
-from bertprep.files.places import as_path, is_object, local_path, place
+from bertprep.files.paths import as_path, is_object, local_path, path_arg
 from bertprep.options import OPTIONS, described, option
 from bertprep.terminal import counted, tell, tell_table
 from bertprep.untrusted import MAX_JSON_BYTES
@@ -59,7 +59,7 @@ class Push(Where, How):
     folder: Path | str = field(
         kw_only=False,
         metadata=described(
-            "finished records of any format, with their manifest", metavar="FOLDER", check=as_path, positional=True
+            "finished records of any format, with their manifest", metavar="FOLDER", check=path_arg, positional=True
         ),
     )
     repository: str = field(
@@ -97,7 +97,7 @@ class Push(Where, How):
         workers = self.workers or pool.default_workers()
         wanted = HubFiles(check_dataset_name(repository), keep_folders=True)
         page = page_of(wanted)
-        data_set = find_records(place(self.folder), prefer=_PREFERRED)
+        data_set = find_records(as_path(self.folder), prefer=_PREFERRED)
         if not data_set.is_whole:
             raise UsageError(f"{self.folder}: is only part of a data set; name all of it: {data_set.folder}")
         for note in data_set.notes:
@@ -114,7 +114,7 @@ class Push(Where, How):
             exists = False
         _check_same(page, earlier, data_set.manifest)
         _vocabulary_of(data_set)  # before the work of converting
-        data_set = _as_parquet(data_set, place(self.workdir), repository, workers, progress=self.progress)
+        data_set = _as_parquet(data_set, as_path(self.workdir), repository, workers, progress=self.progress)
         if not data_set.manifest:
             raise BertprepError(f"{data_set.folder}: has no {MANIFEST} of its Parquet files; name the folder it was made of")
         _check_same(page, earlier, data_set.manifest)

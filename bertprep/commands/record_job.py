@@ -23,7 +23,7 @@ from bertprep.commands.shard import (
 from bertprep.commands.vocab import Vocab, find_vocabulary
 from bertprep.config import InstanceSettings, RecordFormat, Variant
 from bertprep.errors import BertprepError, UsageError
-from bertprep.files.places import place
+from bertprep.files.paths import as_path
 from bertprep.instances import Vocabulary, load_vocabulary
 from bertprep.options import narrowed
 from bertprep.progress import Reporter
@@ -131,7 +131,7 @@ def resolve(request: Create, workers: int) -> Job:
         name = settings_name(settings, shards=shards, test_fraction=test_fraction, variant=variant)
         folders = {each: request.workspace.records(each, name, texts.corpus) for each in formats}
     else:
-        folders = {each: place(request.output or ".") / each for each in formats}
+        folders = {each: as_path(request.output or ".") / each for each in formats}
     made_with = {"generator": GENERATOR, **settings.made_with, **variant.made_with}
     template = _ledger(RECORDS, request.workspace.root, made_with, texts, vocabulary)
     ledgers = ledgers_by_format(template, folders, tasks, dict.fromkeys(SPLITS, maker.shape))
@@ -167,7 +167,7 @@ def _ledger(kind: str, folder: Path, made_with: dict[str, Any], texts: Texts, vo
 
 
 def _token_ledger(texts: Texts, vocabulary: Vocabulary, request: Create | Tokenize) -> Ledger:
-    folder, made_from = place(request.output or "."), texts.made_from
+    folder, made_from = as_path(request.output or "."), texts.made_from
     if texts.is_of_workspace:
         name = tokens_name(
             cased=request.cased,
@@ -265,7 +265,7 @@ def mask_remark(settings: InstanceSettings) -> Iterator[str]:
 
 def find_given_tokens(inputs: Sequence[Path | str], reporter: Reporter) -> DataSet | None:
     """Return the token shards that --input names; None if it names none."""
-    paths = [place(path) for path in inputs]
+    paths = [as_path(path) for path in inputs]
     is_folder = bool(paths) and paths[0].is_dir()  # not of each: it may be a request to a store
     if any(each.suffix in (".bin", ".idx") for each in paths) or (
         is_folder and any(each.kind == TOKEN_SHARDS for each in search(paths[0]))

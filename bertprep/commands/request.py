@@ -14,7 +14,7 @@ from typing import Any, ClassVar, ParamSpec, TypeVar
 
 from bertprep.config import DEFAULT_FORMATS, RECORD_FORMATS, RecordFormat, Variant
 from bertprep.errors import UsageError
-from bertprep.files.places import as_path, is_object, place
+from bertprep.files.paths import as_path, is_object, path_arg
 from bertprep.options import HOW, MADE, MAX_AT_ONCE, WHERE, Settings, described, narrowed, near, option
 from bertprep.pool import default_workers
 from bertprep.progress import Reporter
@@ -43,11 +43,11 @@ class Where(Request):
     """The workspace."""
 
     group: ClassVar[str] = WHERE
-    workdir: Path | str = option(Path("data"), "workspace", metavar="DIR", check=as_path)
+    workdir: Path | str = option(Path("data"), "workspace", metavar="DIR", check=path_arg)
 
     @property
     def workspace(self) -> Workspace:
-        if not is_object(root := place(self.workdir)) and root.is_file():
+        if not is_object(root := as_path(self.workdir)) and root.is_file():
             raise UsageError(f"--workdir {root}: is a file, not a folder; choose another --workdir")
         return Workspace(root)
 
@@ -105,12 +105,12 @@ class WithVocabulary(Request):
     """The vocabulary of records or token shards that exist."""
 
     vocab: Path | str | None = option(
-        None, "vocabulary (default: the vocab.txt next to the records)", metavar="FILE", check=as_path
+        None, "vocabulary (default: the vocab.txt next to the records)", metavar="FILE", check=path_arg
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.vocab is not None and not place(self.vocab).exists():
+        if self.vocab is not None and not as_path(self.vocab).exists():
             raise UsageError(f"--vocab {self.vocab}: does not exist; name a vocab.txt, one token per line")
 
 
@@ -163,12 +163,12 @@ class OfText(OfCorpus):
     )  # fmt: skip
     inputs: Sequence[Path | str] = option(
         (), "text files to use as shards unchanged: one sentence per line, a blank line after each document; create "
-        "takes a folder of token shards too", name="--input", metavar="SHARD", check=as_path,
+        "takes a folder of token shards too", name="--input", metavar="SHARD", check=path_arg,
     )  # fmt: skip
     lines_are_sentences: bool = option(
         False, "treat each line of --input as a sentence, even if most have several or documents have one line", rare=True
     )
-    output: Path | str | None = option(None, "output folder for --input", metavar="DIR", check=as_path)
+    output: Path | str | None = option(None, "output folder for --input", metavar="DIR", check=path_arg)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -15,7 +15,7 @@ from bertprep.commands import split_rows, tell_finished
 from bertprep.commands.request import InParts, OfCorpus, OfDocuments, function_of
 from bertprep.config import ShardSettings
 from bertprep.errors import BertprepError, UsageError
-from bertprep.files.places import HEAD_BYTES, is_object, open_head, place
+from bertprep.files.paths import HEAD_BYTES, as_path, is_object, open_head
 from bertprep.options import narrowed
 from bertprep.progress import Reporter, say
 from bertprep.sources.corpora import BOOKS, GIVEN, language_of, name_corpus, name_data_set, name_made_corpus, parts_of
@@ -142,7 +142,7 @@ def _find_data_set(request: Shard | Tokenize) -> list[Source]:
     dataset, split, field = request.dataset, request.split, request.field
     if not isinstance(dataset, str | Path):
         return [*from_memory(dataset, split, field)]
-    if (folder := place(dataset)).is_dir():
+    if (folder := as_path(dataset)).is_dir():
         return [*find_saved(folder, split, field)]
     if is_object(folder):
         raise UsageError(f"--dataset {folder}: there is no such folder; name one that save_to_disk of datasets wrote")
@@ -211,7 +211,7 @@ def finished_shards(workspace: Workspace, corpus: str) -> Manifest | None:
 
 def check_text_files(inputs: Sequence[Path | str]) -> list[Path]:
     """Return the paths of text files, all of which exist."""
-    paths = [place(path) for path in inputs]
+    paths = [as_path(path) for path in inputs]
     for path in paths:
         if path.is_dir():
             raise UsageError(f"--input {path}: is a folder; name the files in it, for instance {path / '*.txt'}")

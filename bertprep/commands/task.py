@@ -11,7 +11,7 @@ from bertprep.commands import Created, tell_created, tell_files
 from bertprep.commands.request import InFormats, InParts, Where, function_of
 from bertprep.config import GOOGLE, SQUAD_VERSIONS, GlueSettings, SquadSettings
 from bertprep.errors import UsageError
-from bertprep.files.places import as_path, place
+from bertprep.files.paths import as_path, path_arg
 from bertprep.options import WHERE, described, option
 from bertprep.terminal import tell
 from bertprep.work.layout import TRAINING
@@ -35,9 +35,9 @@ class OfTask(InFormats, Where, InParts):
     )  # fmt: skip
     inputs: Sequence[Path | str] = option(
         (), "files whose names begin with train, dev or test, or a folder of them (default: what was downloaded)",
-        name="--input", metavar="PATH", check=as_path,
+        name="--input", metavar="PATH", check=path_arg,
     )  # fmt: skip
-    output: Path | str | None = option(None, "folder for the records (default: the workspace)", metavar="DIR", check=as_path)
+    output: Path | str | None = option(None, "folder for the records (default: the workspace)", metavar="DIR", check=path_arg)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +86,7 @@ def create_task(request: Squad | Glue) -> Created:
     """
     from bertprep.commands.task_job import resolve_task
 
-    workers = request.start_workers(shared=place(request.output or request.workdir))
+    workers = request.start_workers(shared=as_path(request.output or request.workdir))
     return resolve_task(request).run(request, workers)
 
 

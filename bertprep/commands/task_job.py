@@ -15,7 +15,7 @@ from bertprep.commands.record_job import GENERATOR, Job, padding_remark, record_
 from bertprep.commands.vocab import find_vocabulary
 from bertprep.config import GLUE, SQUAD, GlueSettings, SquadSettings
 from bertprep.errors import UsageError
-from bertprep.files.places import place
+from bertprep.files.paths import as_path
 from bertprep.instances import Vocabulary, load_vocabulary
 from bertprep.options import narrowed
 from bertprep.records.make import ledgers_by_format
@@ -87,7 +87,7 @@ def resolve_task(request: Squad | Glue) -> Job:
     folders = (
         {each: workspace.records(each, task_settings_name(settings, variant=variant), data_set) for each in formats}
         if output is None
-        else {each: place(output) / each for each in formats}
+        else {each: as_path(output) / each for each in formats}
     )
     tasks = [
         Task(
@@ -209,7 +209,7 @@ def _expanded(task: str, inputs: Sequence[Path | str], published: Container[str]
     GLUE's original folders have other files too: `dev_ids.tsv` next to `dev.tsv`.
     """
     paths: list[Path] = []
-    for path in map(place, inputs):
+    for path in map(as_path, inputs):
         if not path.exists():
             raise UsageError(f"--input {path}: does not exist")
         if not path.is_dir():

@@ -14,7 +14,7 @@ from typing import ClassVar
 from bertprep.commands import Created, split_rows, tell_created
 from bertprep.commands.request import InParts, InRows, OfDocuments, OfText, function_of
 from bertprep.errors import UsageError
-from bertprep.files.places import as_path, place
+from bertprep.files.paths import as_path, path_arg
 from bertprep.options import MADE, option
 from bertprep.terminal import tell_table
 from bertprep.work.layout import MDS_FORMAT, TOKENS
@@ -39,7 +39,7 @@ class Tokenize(OfText, OfDocuments, InRows, InParts):
     )  # fmt: skip
     inputs: Sequence[Path | str] = option(
         (), "text files to use as shards unchanged: one sentence per line, a blank line after each document; with --tokenizer "
-        "files, folders, patterns or URLs of documents, as shard takes them", name="--input", metavar="PATH", check=as_path,
+        "files, folders, patterns or URLs of documents, as shard takes them", name="--input", metavar="PATH", check=path_arg,
     )  # fmt: skip
 
     def __post_init__(self) -> None:
@@ -82,7 +82,7 @@ class Tokenize(OfText, OfDocuments, InRows, InParts):
         from bertprep.commands.record_job import resolve_tokens
         from bertprep.records.token_shards import TokenFile
 
-        workers = self.start_workers(shared=place(self.output or self.workdir))
+        workers = self.start_workers(shared=as_path(self.output or self.workdir))
         created = make_documents(self, workers) if self.tokenizer else resolve_tokens(self, workers).run(self, workers)
         folder = created.folders[TokenFile.BIN]
         created = replace(created, folders={TOKENS: folder}, manifests={TOKENS: created.manifests[TokenFile.BIN]})
@@ -95,7 +95,7 @@ class Tokenize(OfText, OfDocuments, InRows, InParts):
         if self.output is None:
             target = self.workspace.records(MDS_FORMAT, f"{tokens.parent.name}_seq_len_{self.seq}", tokens.name)
         else:
-            target = place(self.output) / MDS_FORMAT
+            target = as_path(self.output) / MDS_FORMAT
         started = time.monotonic()
         made = make_mds(self, tokens, target, 1)
         return replace(

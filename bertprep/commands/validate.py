@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from bertprep.commands.request import OnExecutor, WithVocabulary, check_target, function_of
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import atomic_file, explain_write_error
-from bertprep.files.places import as_path, is_object, place
+from bertprep.files.paths import as_path, is_object, path_arg
 from bertprep.options import MAX_NUMBER, OPTIONS, described, option
 from bertprep.terminal import counted, say, tell, tell_table
 from bertprep.work.layout import MANIFEST
@@ -31,7 +31,7 @@ class Validate(WithVocabulary, OnExecutor):
         metadata=described(
             "a workspace, a folder of records or token shards, or such files, written by any tool (default: data)",
             metavar="PATH",
-            check=as_path,
+            check=path_arg,
             positional=True,
         ),
     )
@@ -62,7 +62,7 @@ class Validate(WithVocabulary, OnExecutor):
         data_sets = find_data_sets(self.paths)
         for note in (note for data_set in data_sets for note in data_set.notes):
             reporter.say(note)
-        vocabulary = load_vocabulary(place(self.vocab)) if self.vocab is not None else None
+        vocabulary = load_vocabulary(as_path(self.vocab)) if self.vocab is not None else None
         workers = self.start_workers(read=[data_set.folder for data_set in data_sets])
         kernels.load()  # before workers are forked, so that they share it
         with reporter.progress("validate", sum(len(s.files) for s in data_sets), "files") as shown:
@@ -79,9 +79,9 @@ class Validate(WithVocabulary, OnExecutor):
 class ValidateAndShow(Validate):
     """And where the result is written."""
 
-    json: Path | str | None = option(None, "also write the full result to FILE", metavar="FILE", check=as_path)
+    json: Path | str | None = option(None, "also write the full result to FILE", metavar="FILE", check=path_arg)
     html: Path | str | None = option(
-        None, "also write the result with charts and examples to PAGE", metavar="PAGE", check=as_path
+        None, "also write the result with charts and examples to PAGE", metavar="PAGE", check=path_arg
     )
 
 
@@ -91,7 +91,7 @@ validate = function_of(Validate, Validate.validate)
 
 def run(request: ValidateAndShow) -> None:
     """Print the findings, errors first, and a table; with --json also write all of it to a file."""
-    vocab, to_json, to_html = (None if each is None else place(each) for each in (request.vocab, request.json, request.html))
+    vocab, to_json, to_html = (None if each is None else as_path(each) for each in (request.vocab, request.json, request.html))
     check_target("--json", to_json, ".json")
     check_target("--html", to_html, ".html")
     if to_html:

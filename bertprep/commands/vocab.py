@@ -13,7 +13,7 @@ from typing import ClassVar
 from bertprep.commands.request import OfCorpus, OnExecutor, function_of
 from bertprep.commands.shard import check_text_files, choose_corpus, ensure_shards
 from bertprep.errors import UsageError
-from bertprep.files.places import as_path, place
+from bertprep.files.paths import as_path, path_arg
 from bertprep.options import MADE, described, option
 from bertprep.sources.catalogue import DEFAULT_MODEL
 from bertprep.sources.corpora import GIVEN, name_corpus
@@ -36,9 +36,9 @@ class Vocab(OfCorpus, OnExecutor):
     inputs: Sequence[Path | str] = field(
         default=(),
         kw_only=False,
-        metadata=described("train on these text files instead", name="--input", metavar="FILE", check=as_path),
+        metadata=described("train on these text files instead", name="--input", metavar="FILE", check=path_arg),
     )
-    output: Path | str | None = option(None, "file to write (default: one in the workspace)", metavar="FILE", check=as_path)
+    output: Path | str | None = option(None, "file to write (default: one in the workspace)", metavar="FILE", check=path_arg)
 
     def train_vocabulary(self) -> Path:
         """Train a vocabulary on text files, or on the training shards of `corpus`; returns its path."""
@@ -56,7 +56,7 @@ class Vocab(OfCorpus, OnExecutor):
             texts = {workspace.sharded(corpus) / name: sharded.files[name] for name in training}
         if self.output is None:
             return self.find_or_train(corpus, texts, workers)
-        path = place(self.output)
+        path = as_path(self.output)
         self._train([*texts], path, workers)
         return path
 
@@ -97,7 +97,7 @@ def run(request: Vocab) -> None:
 def find_vocabulary(workspace: Workspace, given: Path | str | None, default: str = DEFAULT_MODEL) -> Path:
     """Return the file `given`, or the downloaded vocabulary of that model, by default of `default`."""
     vocab = default if given is None else given
-    if (path := place(vocab)).exists():
+    if (path := as_path(vocab)).exists():
         return path
     if not re.fullmatch(r"(\w[\w.-]*/)?\w[\w.-]*(?<!\.txt)", str(vocab)):
         raise UsageError(f"--vocab {vocab}: does not exist; name a vocab.txt, one token per line")

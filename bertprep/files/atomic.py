@@ -22,7 +22,7 @@ from pathlib import Path
 
 from bertprep.errors import BertprepError
 from bertprep.files import object_store
-from bertprep.files.places import ObjectPath, disk_folder
+from bertprep.files.paths import ObjectPath, disk_folder
 
 TEMPORARY_SUFFIX = ".tmp"
 _TEMPORARY = re.compile(rf"(.+)\.[0-9a-f]{{8}}{re.escape(TEMPORARY_SUFFIX)}")

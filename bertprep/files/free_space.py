@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bertprep.errors import BertprepError
-from bertprep.files.places import is_object
+from bertprep.files.paths import is_object
 
 
 @dataclass(frozen=True)

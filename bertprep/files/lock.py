@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import explain_write_error, is_still
-from bertprep.files.places import is_object
+from bertprep.files.paths import is_object
 from bertprep.progress import say
 
 LOCK = ".lock"

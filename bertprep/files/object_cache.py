@@ -22,7 +22,7 @@ from bertprep.errors import BertprepError
 from bertprep.files import object_store
 from bertprep.files.atomic import atomic_file, remove_leftovers
 from bertprep.files.lock import locked
-from bertprep.files.places import ObjectPath, open_download
+from bertprep.files.paths import ObjectPath, open_download
 from bertprep.progress import Progress
 
 CACHE = "BERTPREP_OBJECT_CACHE"

@@ -30,7 +30,7 @@ from bertprep.patience import MAX_WAIT, TRIES, first_wait_seconds, silence_secon
 from bertprep.terminal import say
 
 if TYPE_CHECKING:
-    from bertprep.files.places import ObjectPath
+    from bertprep.files.paths import ObjectPath
 
 SHA256 = "sha256"
 """The name of the checksum in an object's metadata."""

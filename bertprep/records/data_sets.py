@@ -22,7 +22,7 @@ from bertprep.config import RECORD_FORMATS, RecordFormat
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.archives import GZIP, BrokenArchiveError, decompress
 from bertprep.files.atomic import TEMPORARY_SUFFIX
-from bertprep.files.places import open_head, place, real_path, sizes_of
+from bertprep.files.paths import as_path, open_head, real_path, sizes_of
 from bertprep.instances import Vocabulary, load_vocabulary
 from bertprep.records.file_bytes import find_format
 from bertprep.records.token_shards import TokenFile, has_index, token_files
@@ -158,7 +158,7 @@ def find_data_sets(paths: Iterable[Path | str]) -> list[DataSet]:
     named: dict[Path, list[Path]] = {}  # folder of a data set -> files of it
     tokens: dict[Path, list[Path]] = {}  # the same of token shards
     notes: dict[Path, tuple[str, ...]] = {}
-    for path in map(place, paths):
+    for path in map(as_path, paths):
         if not path.name and path.absolute().name in SPLIT_NAMES:  # "." in the folder of a split
             path = path.absolute()
         is_folder = path.is_dir()

@@ -27,7 +27,7 @@ from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError
 from bertprep.files.archives import BUFFER_BYTES, GZIP, BrokenArchiveError, decompress
 from bertprep.files.object_cache import open_local
-from bertprep.files.places import disk_folder
+from bertprep.files.paths import disk_folder
 
 if TYPE_CHECKING:
     from bertprep.records.arrow_reader import Table

@@ -32,7 +32,7 @@ from bertprep import pool
 from bertprep.config import InstanceSettings
 from bertprep.errors import UsageError
 from bertprep.files.object_cache import fetch
-from bertprep.files.places import place
+from bertprep.files.paths import as_path
 from bertprep.instances import Instances, generate_instances
 from bertprep.progress import SILENT, Reporter
 from bertprep.records.columns import Columns, to_columns
@@ -92,8 +92,8 @@ class LiveExamples(ColumnDataset):
         folders = [data] if isinstance(data, Path | str) else list(data)
         if not folders:
             raise UsageError("no data; name at least one folder of token shards")
-        sets = [find_token_shards([place(folder)]) for folder in folders]
-        self.vocabulary = load_vocabulary_of(sets[0], place(vocab) if vocab is not None else None)
+        sets = [find_token_shards([as_path(folder)]) for folder in folders]
+        self.vocabulary = load_vocabulary_of(sets[0], as_path(vocab) if vocab is not None else None)
         for other in sets[1:]:
             load_vocabulary_of(other, self.vocabulary.path)
         self.settings = replace(settings or InstanceSettings(), cased=is_cased(sets[0]))
@@ -208,7 +208,7 @@ class LiveExamples(ColumnDataset):
                     shown.advance(1, examples=count)
         return counts[shards]
 
-    def place_of(self, number: int) -> tuple[Path, int]:
+    def origin_of(self, number: int) -> tuple[Path, int]:
         """Return the token shard that an example is made of, and its number among the shard's: what an error or a log names."""
         keys, records = self._located(np.array([number], np.int64))
         return self.token_shards[self._of_key(int(keys[0]))[1]].bin, int(records[0])

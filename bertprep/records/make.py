@@ -17,7 +17,7 @@ from bertprep import kernels
 from bertprep.config import DEFAULT_DIALECT, InstanceSettings, RecordFormat, Variant
 from bertprep.errors import BertprepError
 from bertprep.files.object_cache import open_local
-from bertprep.files.places import HEAD_BYTES, open_head
+from bertprep.files.paths import HEAD_BYTES, open_head
 from bertprep.instances import Tokenizer, Vocabulary, generate_instances
 from bertprep.instances.tokenizer import TokenizedShard
 from bertprep.records.dataset_info import DatasetFolder

@@ -56,8 +56,8 @@ class Mixture(TokenRows):
         if min(self._in_period) < 1:
             raise UsageError(f"weights {weights.tolist()}: each must be at least 1 / {PERIOD:,} of their sum")
         by_set = np.repeat(np.arange(len(sets)), self._in_period)
-        places = permute(np.arange(PERIOD, dtype=np.int64), PERIOD, seed=seed, epoch=0)
-        self._pattern = by_set[places]
+        positions = permute(np.arange(PERIOD, dtype=np.int64), PERIOD, seed=seed, epoch=0)
+        self._pattern = by_set[positions]
         self._earlier = np.empty(PERIOD, np.int64)  # rows of the same set before, in a period
         for index, count in enumerate(self._in_period):
             self._earlier[self._pattern == index] = np.arange(count)

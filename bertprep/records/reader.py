@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from bertprep import kernels
 from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError
-from bertprep.files.places import place
+from bertprep.files.paths import as_path
 from bertprep.kernels import numbers as n
 from bertprep.records.columns import NoColumnsError, record_batch, rows_in_batch, schema_of
 from bertprep.records.dataset_info import identify_files, import_datasets
@@ -138,7 +138,7 @@ class RecordFile(Closing):
     """
 
     def __init__(self, path: Path | str, *, pred: int | None = None) -> None:
-        self.path = place(path)
+        self.path = as_path(path)
         self.kind: type[Examples] = PretrainingExamples
         self._bytes = FileBytes(self.path, pred=pred)
         self._notes = np.zeros(n.NOTES_SIZE, np.int64)

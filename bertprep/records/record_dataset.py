@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertprep.errors import BertprepError
-from bertprep.files.places import place
+from bertprep.files.paths import as_path
 from bertprep.records.columns import COLUMNS, Columns, NoColumnsError, to_columns
 from bertprep.records.examples import Examples
 from bertprep.records.reader import Closing, select_records
@@ -117,7 +117,7 @@ class RecordDataset(ColumnDataset):
             data = [data]
         elif not isinstance(data, Iterable):
             raise TypeError(f"data is {data!r:.40}, expected the path of a folder or file of records, or a list of them")
-        self._paths, self._split = [place(path) for path in data], split
+        self._paths, self._split = [as_path(path) for path in data], split
         records = RecordSet(self._paths, split, is_own_name=True)
         self._shape, self._count = records.shape, len(records)
         self._records: RecordSet | None = records
@@ -176,7 +176,7 @@ class RecordDataset(ColumnDataset):
         try:
             return to_columns(examples)
         except NoColumnsError as error:
-            path, record = records.place_of(int(numbers[error.row]))
+            path, record = records.origin_of(int(numbers[error.row]))
             raise BertprepError(f"{path}: record {record}: {error}; bertprep.records.open reads it as it is") from error
 
     def _open(self) -> RecordSet:

@@ -27,7 +27,7 @@ from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import atomic_file
 from bertprep.files.object_cache import kept_about
-from bertprep.files.places import ObjectPath
+from bertprep.files.paths import ObjectPath
 from bertprep.records.examples import KINDS, MAX_VALUES, Examples, Shape
 from bertprep.records.file_bytes import masked_checksum
 from bertprep.records.reader import RecordFile

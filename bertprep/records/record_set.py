@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from bertprep import kernels
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.object_cache import fetch
-from bertprep.files.places import ObjectPath, place
+from bertprep.files.paths import ObjectPath, as_path
 from bertprep.kernels import numbers as n
 from bertprep.records.data_sets import DataSet, find_records
 from bertprep.records.examples import Examples, Shape, Values
@@ -68,7 +68,7 @@ class RecordSet(Closing):
         """
         if not data:
             raise UsageError("no data; name at least one folder of records")
-        indexes = [index for folder in data for index in _find_files(place(folder), split, is_own_name)]
+        indexes = [index for folder in data for index in _find_files(as_path(folder), split, is_own_name)]
         fetch({path: sha256 for _, files in indexes for path, sha256 in files.items()})
         self._files = _with_room([file for kept_at, paths in indexes for file in index_records([*paths], kept_at)], data, split)
         self._is_columnar = np.array([file.format.is_columnar for file in self._files])
@@ -112,7 +112,7 @@ class RecordSet(Closing):
         """The formats of the files."""
         return sorted({file.format for file in self._files})
 
-    def place_of(self, number: int) -> tuple[Path, int]:
+    def origin_of(self, number: int) -> tuple[Path, int]:
         """Return the file that has a record, and the record's number in it: what an error or a log names."""
         file = int(np.searchsorted(self._ends, number, side="right"))
         return self._files[file].path, number - int(self._starts[file])
@@ -247,8 +247,8 @@ def _find_excess(examples: Examples, most: NDArray[np.int64], notes: NDArray[np.
         values = array.view(np.uint32).reshape(len(array), -1)
         is_beyond = (values > highest) & ((array.dtype != np.float32) | (values != _MINUS_ZERO))
         if is_beyond.any():
-            row, place = np.argwhere(is_beyond)[0].tolist()
-            found.append((row, n.NUMBER_OF_FEATURE[feature.name], int(values[row, place]), highest))
+            row, column = np.argwhere(is_beyond)[0].tolist()
+            found.append((row, n.NUMBER_OF_FEATURE[feature.name], int(values[row, column]), highest))
     if not found:
         return 0
     notes[[n.ROW, n.FEATURE, n.FOUND, n.EXPECTED]] = min(found, key=lambda each: each[0])
@@ -294,7 +294,7 @@ def _with_room(files: list[IndexedFile], data: Sequence[Path | str], split: str)
     if all(file.knows_pred for file in files):
         return files
     preds = [file.pred for file in files]
-    for path in map(place, data):
+    for path in map(as_path, data):
         found = find_records(path)
         for other in found.splits if found.is_whole else []:
             if other not in ("", split):

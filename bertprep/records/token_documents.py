@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import atomic_file
 from bertprep.files.object_cache import fetch, open_local
-from bertprep.files.places import place, sizes_of
+from bertprep.files.paths import as_path, sizes_of
 from bertprep.instances.document_tokenizer import TokenizerInfo as TokenizerInfo
 from bertprep.records.data_sets import find_token_shards, load_vocabulary_of
 from bertprep.records.token_shards import TokenFile, TokenShard, encode_index, parse_index, read_bytes, type_of_numbers
@@ -188,14 +188,14 @@ def open_token_documents(folder: Path | str, split: str = TRAINING, vocab: Path 
     Those of a store are fetched. Raises `UsageError` where there are none, `BertprepError` where a file is missing or has
     another size than its manifest says, or a run has not finished them.
     """
-    data_set = find_token_shards([place(folder)], any_tokenizer=True)
+    data_set = find_token_shards([as_path(folder)], any_tokenizer=True)
     folder, manifest = data_set.folder, data_set.manifest
     if manifest and manifest.tokenizer:
         if vocab is not None:
             raise UsageError(f"--vocab {vocab}: is for token shards of a vocabulary, and {folder} has its own {TOKENIZER}")
         tokenizer, begins_word = TokenizerInfo.from_manifest(manifest.tokenizer), None
     else:
-        vocabulary = load_vocabulary_of(data_set, None if vocab is None else place(vocab))
+        vocabulary = load_vocabulary_of(data_set, None if vocab is None else as_path(vocab))
         tokenizer = TokenizerInfo.from_vocabulary(vocabulary)
         begins_word = np.frombuffer(vocabulary.continues, np.uint8) == 0
     ends = DOCUMENT_FILES if begins_word is None else (BIN, IDX)
@@ -215,7 +215,7 @@ def open_token_documents(folder: Path | str, split: str = TRAINING, vocab: Path 
 
 def open_all_splits(folder: Path | str) -> dict[str, TokenDocuments]:
     """Return the documents of each split of token shards, training first; raises as `open_token_documents` does."""
-    splits = find_token_shards([place(folder)], any_tokenizer=True).split_names or [TRAINING]
+    splits = find_token_shards([as_path(folder)], any_tokenizer=True).split_names or [TRAINING]
     return {SPLIT_NAMES[split]: open_token_documents(folder, split) for split in splits}
 
 

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import atomic_file
 from bertprep.files.object_cache import open_local
-from bertprep.files.places import open_head
+from bertprep.files.paths import open_head
 from bertprep.instances.generator import MAX_TOKENS_IN_SHARD
 from bertprep.instances.tokenizer import TokenizedShard
 from bertprep.instances.vocabulary import MAX_TOKENS, Vocabulary

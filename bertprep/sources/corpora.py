@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 
 from bertprep.errors import UsageError
-from bertprep.files.places import place
+from bertprep.files.paths import as_path
 from bertprep.sources.sample import SAMPLE
 from bertprep.untrusted import CORPUS
 from bertprep.work.layout import LISTING, MANIFEST, Workspace
@@ -71,7 +71,7 @@ def name_data_set(dataset: object, split: str | None = None) -> str:
     """
     if not isinstance(dataset, str | Path):
         return GIVEN
-    if (folder := place(dataset)).is_dir():
+    if (folder := as_path(dataset)).is_dir():
         name, owner = folder.resolve().name, "own"
     else:
         of_the_hub, _, config = str(dataset).partition(":")

@@ -15,7 +15,7 @@ from typing import Any
 
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import atomic_file
-from bertprep.files.places import place
+from bertprep.files.paths import as_path
 from bertprep.records.write import HashedFile
 from bertprep.sources import readers
 from bertprep.sources.dump import SiteInfo, read_dump
@@ -176,7 +176,7 @@ SPLITTERS = {"bookcorpus": "lines"}
 
 def _bounded(texts: Iterable[str], source: Source) -> Iterator[str]:
     """Yield the texts of a file, up to the limit for its size."""
-    size = place(source.location).stat().st_size if is_local(source.location) else source.identity.get("bytes")
+    size = as_path(source.location).stat().st_size if is_local(source.location) else source.identity.get("bytes")
     most = max(MAX_EXPANSION * size, ALWAYS_TAKEN) if size is not None else float("inf")
     characters = 0
     for text in texts:

@@ -9,7 +9,7 @@ from typing import Any
 
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import atomic_file
-from bertprep.files.places import local_place
+from bertprep.files.paths import as_local_path
 from bertprep.instances.tokenizer_files import TOKENIZER_FILES
 from bertprep.options import near
 from bertprep.sources import catalogue
@@ -139,7 +139,7 @@ def _wikipedia(request: Request, workspace: Workspace) -> Iterator[Download]:
         name_in_url(dump)
         yield Download("wikipedia", folder, {"dump": dump}, lambda hub: list_url(dump, reporter=hub.reporter), fixed=False)
     else:
-        path = local_place("--from-dump", dump).absolute()
+        path = as_local_path("--from-dump", dump).absolute()
         if not path.is_file():
             raise UsageError(f"--from-dump {dump}: is not a file; give a pages-articles dump, or the http(s) address of one")
         yield _linked("wikipedia", folder, f"--from-dump {dump}", {"dump": str(path)}, path)

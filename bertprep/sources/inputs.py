@@ -22,7 +22,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from bertprep.errors import BertprepError, UsageError, quoted
-from bertprep.files.places import place
+from bertprep.files.paths import as_path
 from bertprep.sources.documents import DUMP, MEMORY, TEXT, WHOLE, Source
 from bertprep.sources.fields import column_texts, find_column, row_text, show_names
 from bertprep.sources.readers import file_system, is_local, is_url, is_web, split_hops, suffixes
@@ -55,13 +55,13 @@ def find_sources(
     With `one_document` each text file is one. `fetch` downloads what it can, and returns None for the rest, which is streamed.
     """
     sources: list[Source] = []
-    for location in (str(place(each)) if isinstance(each, Path) else each for each in locations):
+    for location in (str(as_path(each)) if isinstance(each, Path) else each for each in locations):
         if is_web(location) and is_glob(location):
             raise UsageError(f"--input {location}: a web server does not list its files; give the address of each")
         if fetch and (fetched := fetch(location)) is not None:
             sources += [source_at(str(path), field, one_document, identity) for path, identity in fetched]
-        elif _may_be_saved(location) and is_saved(place(location)):
-            sources += find_saved(place(location), None, field)
+        elif _may_be_saved(location) and is_saved(as_path(location)):
+            sources += find_saved(as_path(location), None, field)
         else:
             sources += [source_at(each, field, one_document) for each in _find(location)]
     return sources
@@ -114,7 +114,7 @@ def _find_urls(location: str) -> list[str] | None:
 def _find_objects(location: str) -> list[str] | None:
     names = location.split("/")
     first = next((index for index, name in enumerate(names) if is_glob(name)), len(names))
-    folder = place("/".join(names[:first]))
+    folder = as_path("/".join(names[:first]))
     if first == len(names) and (folder.is_file() or not folder.is_dir()):
         return None
     return sorted(str(path) for path in folder.glob("/".join(names[first:]) or "**/*") if path.is_file())
@@ -141,7 +141,7 @@ def source_at(location: str, field: str, one_document: bool, identity: dict[str,
         with _explained(location):
             known = {"name": location, "bytes": system.info(name).get("size"), "key": system.ukey(name)}
         return Source(location, reader, known, field)
-    path = place(location)
+    path = as_path(location)
     if not path.is_file():
         raise UsageError(
             f"--input {location}: {'is not a file' if path.exists() else 'does not exist'}; name files, folders or URLs"

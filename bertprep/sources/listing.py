@@ -21,7 +21,7 @@ from typing import Any
 
 from bertprep.errors import BertprepError, UsageError, quoted
 from bertprep.files.atomic import atomic_file, explain_write_error, temporary_name
-from bertprep.files.places import is_object
+from bertprep.files.paths import is_object
 from bertprep.untrusted import (
     COUNT,
     LIST,
@@ -69,7 +69,7 @@ class RemoteFile:
     etag: str | None = None
 
     def __post_init__(self) -> None:
-        check_values(vars(self), _FILE, place=f"file {quoted(repr(self.name))}: ")
+        check_values(vars(self), _FILE, prefix=f"file {quoted(repr(self.name))}: ")
 
     def problem_of(self, path: Path) -> str | None:
         """Return what is wrong with the content of `path`, or None."""
@@ -102,7 +102,7 @@ class Listing:
     files: tuple[RemoteFile, ...]
 
     def __post_init__(self) -> None:
-        check_values(self.source, _SOURCE, place="source.")
+        check_values(self.source, _SOURCE, prefix="source.")
         if len({file.name for file in self.files}) < len(self.files):
             raise ValueError("two files have the same name, which one folder cannot hold")
         if not self.files and OWN_FILES not in self.source:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from bertprep import kernels
 from bertprep.errors import BertprepError, not_utf8, reading
-from bertprep.files.places import ObjectPath, open_at
+from bertprep.files.paths import ObjectPath, open_at
 from bertprep.kernels.numbers import CLOSING_MARKS, SENTENCE_ENDS, TEXT_SLACK
 from bertprep.work.manifest import sha256_of
 

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from bertprep.errors import BertprepError, UsageError, first_line, not_utf8, quoted
 from bertprep.files.archives import BUFFER_BYTES, COMPRESSIONS, BrokenArchiveError, decompress
 from bertprep.files.object_cache import open_local
-from bertprep.files.places import place
+from bertprep.files.paths import as_path
 from bertprep.sources.fields import column_texts, find_column, no_field, row_text
 from bertprep.sources.plain_text import MAX_DOCUMENT_BYTES, check_encoding, too_long
 
@@ -86,7 +86,7 @@ def open_raw(location: str) -> Iterator[BinaryIO]:
         with system.open(name, "rb") as file:
             yield file
         return
-    path = place(location)
+    path = as_path(location)
     if path.exists() and not path.is_file():  # a pipe or a device may have no end
         raise BertprepError(f"{location}: is not a plain file; name a file of text")
     with open_local(path) as file:

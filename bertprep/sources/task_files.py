@@ -83,8 +83,8 @@ def _question(where: str, row: Mapping[str, Any], version: str) -> dict[str, Any
     if not isinstance(texts, list) or not isinstance(starts, list) or len(texts) != len(starts):
         raise BertprepError(f"{where}: the answers to question {identifier!r} are not lists of one length{_AGAIN}")
     for text, start in zip(texts, starts, strict=True):
-        is_place = isinstance(text, str) and isinstance(start, int) and text and start >= 0
-        if not is_place or not context.startswith(text, start):
+        is_answer = isinstance(text, str) and isinstance(start, int) and text and start >= 0
+        if not is_answer or not context.startswith(text, start):
             raise BertprepError(
                 f"{where}: question {identifier!r}: its answer {str(text)[:80]!r} is not at character {start} of the context"
                 f"{_AGAIN}"

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from bertprep.errors import BertprepError, first_line
 from bertprep.files.atomic import atomic_file
-from bertprep.files.places import is_object, open_at
+from bertprep.files.paths import is_object, open_at
 from bertprep.records.write import HashedFile
 
 HASHES = 1 << 64

@@ -30,7 +30,7 @@ from bertprep import kernels, pool
 from bertprep.config import ShardSettings
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import atomic_file, remove_folder
-from bertprep.files.places import place
+from bertprep.files.paths import as_path
 from bertprep.progress import Reporter
 from bertprep.sources.documents import BATCH_TEXT_BYTES, MEMORY, SPLITTERS, WHOLE, Batch, Source, copy_stream
 from bertprep.sources.plain_text import Piece, TextFile, cut_file, hash_file, read_piece
@@ -208,12 +208,12 @@ class ShardLedger(Ledger):
 def _hash_files(sources: Sequence[Source], job: _Job) -> dict[str, TextFile]:
     """Return the size and sha256 of each plain text file, by its location; those of other sources are known."""
     plain = [source.location for source in sources if source.is_plain]
-    files_of = Counter(place(location).resolve() for location in plain)
+    files_of = Counter(as_path(location).resolve() for location in plain)
     if repeated := [path for path, count in files_of.items() if count > 1]:
         raise UsageError(f"{repeated[0]}: is given twice; give each text once")
     with (
         job.reporter.progress(f"read {job.corpus}", len(plain), "files", enabled=bool(plain)) as shown,
-        closing(pool.run(hash_file, [(location, place(location)) for location in plain], workers=job.workers)) as results,
+        closing(pool.run(hash_file, [(location, as_path(location)) for location in plain], workers=job.workers)) as results,
     ):
         files = {}
         for location, file in results:
@@ -373,7 +373,7 @@ def _merge(job: _Job, files: dict[Path, Entry]) -> dict[Path, Entry]:
 
 def _placed(entries: Mapping[str, Entry], suffix: str) -> dict[Path, Entry]:
     """Return the entries of files with a suffix, in the order of names, which is the same to all parts."""
-    return {place(name): entry for name, entry in sorted(entries.items()) if name.endswith(suffix)}
+    return {as_path(name): entry for name, entry in sorted(entries.items()) if name.endswith(suffix)}
 
 
 class _Merge(_Named):

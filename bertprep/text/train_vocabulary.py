@@ -14,7 +14,7 @@ from pathlib import Path
 from bertprep import pool
 from bertprep.errors import BertprepError, UsageError, not_utf8, reading
 from bertprep.files.atomic import atomic_file
-from bertprep.files.places import place
+from bertprep.files.paths import as_path
 from bertprep.instances.vocabulary import SPECIAL_TOKENS
 from bertprep.progress import SILENT, Reporter
 from bertprep.sources.plain_text import MAX_DOCUMENT_BYTES, too_long
@@ -63,7 +63,7 @@ def count_words(files: Sequence[Path], *, cased: bool, workers: int = 1, reporte
     ):
         for name, of_file in results:
             words.update(of_file)
-            shown.advance(MB_of_text=place(name).stat().st_size / 1e6)
+            shown.advance(MB_of_text=as_path(name).stat().st_size / 1e6)
     return words
 
 

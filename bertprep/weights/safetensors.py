@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from bertprep.errors import BertprepError, reading
 from bertprep.files.atomic import atomic_file
 from bertprep.files.object_cache import local_copy
-from bertprep.files.places import ObjectPath
+from bertprep.files.paths import ObjectPath
 from bertprep.weights.google_names import WeightFile
 
 _METADATA = "__metadata__"

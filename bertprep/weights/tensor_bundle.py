@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.object_cache import local_copy
-from bertprep.files.places import is_object, place
+from bertprep.files.paths import as_path, is_object
 from bertprep.weights.google_names import WeightFile
 from bertprep.weights.hugging_face import save_weights
 
@@ -34,8 +34,8 @@ class MissingTensorFlowError(UsageError):
 
 def find_prefix(path: Path) -> Path | None:
     """Return the prefix for a `path` that is a prefix or one of its files; None if there is no such checkpoint."""
-    prefix = place(re.sub(r"\.(index|data-\d{5}-of-\d{5})$", "", str(path)))
-    return prefix if place(f"{prefix}{INDEX_SUFFIX}").is_file() else None
+    prefix = as_path(re.sub(r"\.(index|data-\d{5}-of-\d{5})$", "", str(path)))
+    return prefix if as_path(f"{prefix}{INDEX_SUFFIX}").is_file() else None
 
 
 def newest_bundle(folder: Path, released: str) -> Path | None:

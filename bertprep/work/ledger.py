@@ -23,7 +23,7 @@ from typing import Any, Protocol
 
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import atomic_file, create_file, remove_leftovers, sync_folder
-from bertprep.files.places import is_object, remove_all, sizes_of
+from bertprep.files.paths import is_object, remove_all, sizes_of
 from bertprep.untrusted import OBJECT, SHA256, TEXT, check_values, parse_json, read_bounded
 from bertprep.work.difference import check_same, make_header
 from bertprep.work.layout import LEDGER, LISTING, MANIFEST, check_splits_inside
@@ -334,7 +334,7 @@ def _read_settings(folder: Path) -> dict[str, Any] | None:
     try:
         settings = check_values(parse_json(read_bounded(path)), {"versions": OBJECT}, needed=("versions",))
         check_header(settings)
-        check_values(settings["versions"], dict.fromkeys(settings["versions"], TEXT), place="versions.")
+        check_values(settings["versions"], dict.fromkeys(settings["versions"], TEXT), prefix="versions.")
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError) as error:

@@ -25,7 +25,7 @@ from bertprep.config import (
     Variant,
 )
 from bertprep.errors import BertprepError
-from bertprep.files.places import ObjectPath, sizes_of
+from bertprep.files.paths import ObjectPath, sizes_of
 from bertprep.options import rules_of
 from bertprep.rules import Rule
 from bertprep.untrusted import (
@@ -263,12 +263,12 @@ def check_header(content: object) -> Kind:
         raise ValueError(f"it has schema {header['schema']}, expected {SCHEMA}: a newer bertprep wrote it, and can read it")
     check_values(header, {"schema": POSITIVE, "kind": one_of(*KINDS)})
     kind = KINDS[header["kind"]]
-    made_with = check_values(header["made_with"], kind.made_with, needed=kind.needed, place="made_with.")
-    check_values(made_with.get("vocabulary", {}), _VOCABULARY, place="made_with.vocabulary.")
+    made_with = check_values(header["made_with"], kind.made_with, needed=kind.needed, prefix="made_with.")
+    check_values(made_with.get("vocabulary", {}), _VOCABULARY, prefix="made_with.vocabulary.")
     if header["kind"] in (TOKEN_SHARDS, MDS):
         _check_tokens(made_with)
     if kind is KINDS[TASK_RECORDS]:
-        check_values(made_with, kind.made_with, needed=_OF_TASK[made_with["task"]], place="made_with.")
+        check_values(made_with, kind.made_with, needed=_OF_TASK[made_with["task"]], prefix="made_with.")
     return kind
 
 
@@ -276,9 +276,9 @@ def _check_tokens(made_with: dict[str, Any]) -> None:
     """Check what token shards were made with: a vocabulary, or a tokenizer all of whose ids are below its width."""
     tokenizer = made_with.get("tokenizer")
     if not isinstance(tokenizer, dict):
-        check_values(made_with, KINDS[TOKEN_SHARDS].made_with, needed=_OF_TOKENS, place="made_with.")
+        check_values(made_with, KINDS[TOKEN_SHARDS].made_with, needed=_OF_TOKENS, prefix="made_with.")
         return
-    check_values(tokenizer, _TOKENIZER, needed=tuple(_TOKENIZER), place="made_with.tokenizer.")
+    check_values(tokenizer, _TOKENIZER, needed=tuple(_TOKENIZER), prefix="made_with.tokenizer.")
     ids = [tokenizer[name] for name, rule in _TOKENIZER.items() if rule is _ID and tokenizer[name] is not None]
     if (largest := max([*ids, *tokenizer["special"]], default=0)) >= tokenizer["width"]:
         raise ValueError(
@@ -288,10 +288,10 @@ def _check_tokens(made_with: dict[str, Any]) -> None:
 
 def check_entry(name: object, entry: object, kind: Kind) -> None:
     """Check a file's name, relative to the folder, and its entry; raises `ValueError`."""
-    place = f"files.{check_path(name)}."
-    checked = check_values(entry, kind.entry, needed=kind.needed_in_entry, place=place)
+    prefix = f"files.{check_path(name)}."
+    checked = check_values(entry, kind.entry, needed=kind.needed_in_entry, prefix=prefix)
     if "text" in checked:
-        check_values(checked["text"], _TEXT, needed=tuple(_TEXT), place=f"{place}text.")
+        check_values(checked["text"], _TEXT, needed=tuple(_TEXT), prefix=f"{prefix}text.")
 
 
 def check_manifest(content: object) -> dict[str, Any]:
@@ -308,8 +308,8 @@ def check_manifest(content: object) -> dict[str, Any]:
     ):
         for name, entry in files.items():  # which names the one that is wrong
             check_entry(name, entry, kind)
-    check_values(manifest["versions"], dict.fromkeys(manifest["versions"], TEXT), place="versions.")
-    check_values(manifest.get("counts", {}), dict.fromkeys(manifest.get("counts", {}), COUNT), place="counts.")
+    check_values(manifest["versions"], dict.fromkeys(manifest["versions"], TEXT), prefix="versions.")
+    check_values(manifest.get("counts", {}), dict.fromkeys(manifest.get("counts", {}), COUNT), prefix="counts.")
     if kind is KINDS[TEXT_SHARDS] and (shards := made_with["shards"] + made_with["test_shards"]) != len(files):
         raise ValueError(f"files are {len(files):,}, expected the {shards:,} shards of made_with")
     return manifest

@@ -17,7 +17,7 @@ from bertprep.commands.shard import shard
 from bertprep.config import RECORD_FORMATS
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import atomic_file
-from bertprep.files.places import place
+from bertprep.files.paths import as_path
 from bertprep.instances import load_vocabulary
 from bertprep.records.data_sets import find_records
 from bertprep.work.layout import MANIFEST
@@ -327,7 +327,7 @@ def test_running_text_is_no_text_shard(
         assert "bertprep shard --input" in said
         assert "--lines-are-sentences" in said
     assert not out.exists()
-    with atomic_file(place(f"memory://texts/{tmp_path.name}.txt")) as file:
+    with atomic_file(as_path(f"memory://texts/{tmp_path.name}.txt")) as file:
         file.write(text.read_bytes())
     with pytest.raises(BertprepError, match=found):
         create(inputs=[f"memory://texts/{tmp_path.name}.txt"], output=out, vocab=VOCABULARY, workers=1)

@@ -13,7 +13,7 @@ from bertprep.commands.tokenize import tokenize
 from bertprep.errors import BertprepError
 from bertprep.files import object_store
 from bertprep.files.atomic import atomic_file
-from bertprep.files.places import place
+from bertprep.files.paths import as_path
 from bertprep.work.layout import LEDGER, Workspace
 from tests.corpora import deal, sums
 from tests.golden import GOLDEN
@@ -59,15 +59,15 @@ def test_a_workspace_in_a_store_has_the_bytes_of_one_on_a_disk(
     if in_parts:
         monkeypatch.setattr(object_store, "ONE_PUT_BYTES", 1 << 12)
         store.faults += [Fault("POST", ".*0000[01].*", skip=1, lose=True), Fault("PUT", ".*part-0.*", cut=True)]
-    upload(made / "text", store.place("text"))
+    upload(made / "text", store.path("text"))
     store.faults += [
         Fault("PUT", ".*00001.*", lose=True),
         Fault("PUT", ".*00002.*", status=503, code="SlowDown"),
         Fault("GET", ".*manifest.json", cut=True),
         Fault("HEAD", times=2, status=500),
     ]
-    make_all(sorted(store.place("text").iterdir()), store.place("data"), workers=1)
-    assert sums(store.place("data")) == sums(made / "data")
+    make_all(sorted(store.path("text").iterdir()), store.path("data"), workers=1)
+    assert sums(store.path("data")) == sums(made / "data")
     assert not any(fault.times for fault in store.faults)
     assert in_parts == any(asked.startswith("POST data/") for asked in store.asked)
 
@@ -85,12 +85,12 @@ def test_killed_at_any_moment_it_leaves_the_same_and_nothing_half_made_is_ever_s
     expected = sums(made / "data")
     with watch(store, expected) as watcher:
         make_killed_at(store, moments, commands(sorted((made / "text").iterdir()), store.url, workers=1))
-    assert sums(store.place()) == expected
+    assert sums(store.path()) == expected
     assert watcher.looks > len(expected)
 
 
 def test_commands_read_urls(made: Path, store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    upload(made / "data", store.place("data"))
+    upload(made / "data", store.path("data"))
     (records,), (tokens,) = ((made / "data" / kind).glob("*/mine") for kind in ("tfrecord", "tokens"))
     url = f"{store.url}/data/{records.relative_to(made / 'data')}"
     first = f"{url}/training/mine_training_00000.tfrecord"
@@ -105,9 +105,9 @@ def test_commands_read_urls(made: Path, store: Store, tmp_path: Path, capsys: py
          "--workers", "1"],
     ):  # fmt: skip
         assert main(arguments) == 0, capsys.readouterr().err
-    assert sums(store.place("out/tfrecord/training")) == sums(tmp_path / "out/tfrecord/training")
-    assert b"</html>" in store.place("page.html").read_bytes()
-    assert store.place("found.json").is_file()
+    assert sums(store.path("out/tfrecord/training")) == sums(tmp_path / "out/tfrecord/training")
+    assert b"</html>" in store.path("page.html").read_bytes()
+    assert store.path("found.json").is_file()
     with (
         bertprep.records.open(first) as there,
         bertprep.records.open(records / "training/mine_training_00000.tfrecord") as here,
@@ -120,7 +120,7 @@ def test_commands_read_urls(made: Path, store: Store, tmp_path: Path, capsys: py
 
 
 def test_a_damaged_object_is_found_although_its_metadata_says_otherwise(made: Path, store: Store) -> None:
-    upload(made / "data" / "sharded", store.place("sharded"))
+    upload(made / "data" / "sharded", store.path("sharded"))
     name = "sharded/mine/training/mine_training_00001.txt"
     content = bytearray((made / "data" / name).read_bytes())
     content[10] ^= 1
@@ -133,9 +133,9 @@ def test_a_damaged_object_is_found_although_its_metadata_says_otherwise(made: Pa
 def test_a_flipped_bit_of_text_is_one_line_and_the_same_command_recovers(
     made: Path, store: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    upload(made / "data" / "sharded", store.place("sharded"))
-    text = store.place("sharded/mine/training/mine_training_00001.txt")
-    store.faults.append(Fault("GET", text.relative_to(store.place()).as_posix(), flip=10))
+    upload(made / "data" / "sharded", store.path("sharded"))
+    text = store.path("sharded/mine/training/mine_training_00001.txt")
+    store.faults.append(Fault("GET", text.relative_to(store.path()).as_posix(), flip=10))
     arguments = ["create", "--workdir", store.url, "--corpus", "mine", "--vocab", str(GOLDEN / "vocab.txt"), "--workers", "1"]
     assert main(arguments) == 1
     assert f"bertprep: error: {text}: " in (said := capsys.readouterr().err.splitlines()[-1])
@@ -153,7 +153,7 @@ def test_parts_of_shard_meet_in_a_store_that_fails(made: Path, store: Store) -> 
     command = ["shard", "--input", str(made / "text"), "--corpus", "mine", "--shards", "3", "--workdir", store.url]
     for part in ("0/2", "0/2", "1/2", "finish"):
         assert main([*command, "--workers", "1", "--part", part]) == 0
-    assert sums(store.place("sharded")) == sums(made / "data" / "sharded")
+    assert sums(store.path("sharded")) == sums(made / "data" / "sharded")
     assert not any(fault.times for fault in store.faults)
 
 
@@ -166,7 +166,7 @@ def test_more_commands_take_urls(made: Path, store: Store, tmp_path: Path, capsy
         lines = "".join(f"text {number}\t{number % 2}\n" for number in range(9))
         (tmp_path / "glue" / f"{split}.tsv").write_text(f"sentence\tlabel\n{lines}")
     for name in ("saved", "glue"):
-        upload(tmp_path / name, store.place(name))
+        upload(tmp_path / name, store.path(name))
     task = ["task", "glue", "mine", "--vocab", str(GOLDEN / "vocab.txt"), "--workers", "1"]
     results = []
     for home in (str(tmp_path), store.url):
@@ -175,11 +175,11 @@ def test_more_commands_take_urls(made: Path, store: Store, tmp_path: Path, capsy
             [*task, "--input", f"{home}/glue", "--output", f"{home}/records"],
         ):
             assert main(arguments) == 0, capsys.readouterr().err
-        made_there = {name: sums(place(home) / name) for name in ("dataset/sharded", "records")}
+        made_there = {name: sums(as_path(home) / name) for name in ("dataset/sharded", "records")}
         results.append(made_there)
     assert results[0] == results[1]
     (records,) = (made / "data" / "arrow").glob("*/mine")
-    upload(records, store.place("arrow"))
+    upload(records, store.path("arrow"))
     rows = [
         bertprep.load_dataset(data, split="test", cache_dir=tmp_path / "cache").to_list()
         for data in (records, f"{store.url}/arrow")
@@ -189,10 +189,10 @@ def test_more_commands_take_urls(made: Path, store: Store, tmp_path: Path, capsy
 
 def test_a_download_that_is_copied_to_a_store_is_read_there(store: Store, tmp_path: Path) -> None:
     download(Workspace(tmp_path / "data"), "bookscorpus", [[f"the book {number} ." for number in range(200)]] * 2)
-    upload(tmp_path / "data", store.place("data"))
-    for workdir in (tmp_path / "data", store.place("data")):
+    upload(tmp_path / "data", store.path("data"))
+    for workdir in (tmp_path / "data", store.path("data")):
         shard(test_fraction=0, corpus="bookcorpus", workdir=workdir, workers=1)
-    assert sums(store.place("data/sharded")) == sums(tmp_path / "data" / "sharded")
+    assert sums(store.path("data/sharded")) == sums(tmp_path / "data" / "sharded")
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_a_download_that_is_copied_to_a_store_is_read_there(store: Store, tmp_pa
 def test_a_store_that_refuses_is_one_line(
     fault: Fault, printed: str, made: Path, store: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    upload(made / "text", store.place("text"))
+    upload(made / "text", store.path("text"))
     store.faults.append(fault)
     arguments = ["shard", "--input", f"{store.url}/text", "--corpus", "mine", "--workdir", f"{store.url}/data"]
     assert main([*arguments, "--workers", "1"]) == BertprepError.exit_status
@@ -214,4 +214,4 @@ def test_a_store_that_refuses_is_one_line(
     assert error.startswith("bertprep: error: s3://")
     assert printed in error
     store.faults.clear()
-    assert not store.place("data").exists()
+    assert not store.path("data").exists()

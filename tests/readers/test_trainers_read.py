@@ -213,6 +213,6 @@ def test_oneflows_trainers_may_take_some_of_the_files(flow: Any, folders: dict[s
     """Such as four, for their evaluation: the first ones."""
     folder = folders["ofrecord"]
     with RecordSet([folder.path.parent if folder.path.name == "training" else folder.path]) as records:
-        first = [records.place_of(number)[0].name for number in range(len(records))].index("part-4")
+        first = [records.origin_of(number)[0].name for number in range(len(records))].index("part-4")
     read = folder.assert_holds(islice(ofrecord_data_loader(flow, folder.path, "test", 4), -(-first // BATCH)))
     assert read[:first] == folder.records[:first]

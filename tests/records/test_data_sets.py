@@ -148,7 +148,7 @@ def entry_of(path: Path) -> dict[str, object]:
 def read_by_trainer(folders: Sequence[Path], split: str) -> list[str]:
     """The files from which the trainer reads the records of a split."""
     with RecordSet(folders, split) as records:
-        return [str(records.place_of(number)[0]) for number in range(len(records))]
+        return [str(records.origin_of(number)[0]) for number in range(len(records))]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=[layout.name for layout in LAYOUTS])

@@ -80,8 +80,8 @@ def test_epoch_0_is_what_create_writes(asked: InstanceSettings, texts: list[Path
         live.gather_into(found, numbers)
         records.gather_into(expected, numbers)
         assert_equal(found, expected)
-        assert [live.place_of(number)[1] for number in (0, len(live) - 1)] == [
-            records.place_of(number)[1] for number in (0, len(live) - 1)
+        assert [live.origin_of(number)[1] for number in (0, len(live) - 1)] == [
+            records.origin_of(number)[1] for number in (0, len(live) - 1)
         ]
 
         # and in the same order, past the end of the epoch where that is repeated

@@ -66,7 +66,7 @@ def test_folders_of_any_formats_are_one_sequence(tmp_path: Path) -> None:
         with RecordSet([tmp_path / "a", tmp_path / "b"], vocab_size=30_522, max_open=1) as records:
             assert (len(records), records.formats) == (50, ["arrow", "ofrecord", "parquet", "tfrecord"])
             assert_same(gather(records, numbers), rows_of(whole, numbers))
-            assert records.place_of(44) == (tmp_path / names[3], 1)
+            assert records.origin_of(44) == (tmp_path / names[3], 1)
         kept.append([(path.stat().st_ino, path.read_bytes()) for path in sorted(tmp_path.rglob(f"{INDEX}*"))])
     assert len(kept[0]) == 2
     assert kept[0] == kept[1]

@@ -41,7 +41,7 @@ def upload(folder: Path, store: Store) -> Path:
     for path in folder.rglob("*"):
         if path.is_file() and not path.name.startswith("."):
             assert store.request("PUT", f"{folder.name}/{path.relative_to(folder)}", path.read_bytes()) == 200
-    return store.place(folder.name)
+    return store.path(folder.name)
 
 
 def put_records(folder: Path, store: Store) -> list[Record]:
@@ -68,15 +68,15 @@ def test_a_set_is_fetched_once_and_read_as_local(store: Store, tmp_path: Path, c
     here = write_folder(tmp_path / "b", (4, 5), "ofrecord", seed=1)
     numbers = np.random.default_rng(0).permutation(TOTAL + 9)
     for max_open in (None, 1):  # the second from the copies
-        with RecordSet([tmp_path / "b", store.place("a")], max_open=max_open) as records:
+        with RecordSet([tmp_path / "b", store.path("a")], max_open=max_open) as records:
             assert_holds(gather(records, numbers), [[*here, *there][number] for number in numbers])
-            assert records.place_of(9 + 14) == (store.place("a/training/part-4"), 0)
+            assert records.origin_of(9 + 14) == (store.path("a/training/part-4"), 0)
         assert sorted(fetched(store)) == [*range(6)]
     assert f"fetch {store.url}/a/training: 6/6 files, " in capsys.readouterr().err
     shutil.copy(tmp_path / "a/training/part-0", tmp_path / "a/training/part-4")
     write_manifest(tmp_path / "a", {f"training/part-{number}": size for number, size in enumerate((3, 4, 2, 5, 3, 3))})
     upload(tmp_path / "a", store)
-    with RecordSet([store.place("a")]) as records:  # which has changed
+    with RecordSet([store.path("a")]) as records:  # which has changed
         assert_holds(gather(records, [14]), [there[0]])
 
 
@@ -84,9 +84,9 @@ def test_a_file_that_is_not_that_of_the_manifest_is_refused(store: Store, tmp_pa
     put_records(tmp_path / "a", store)
     store.faults.append(Fault("GET", ".*part-2", times=None, flip=10))
     with pytest.raises(BertprepError, match=r"part-2: has sha256 .* expected .* by its manifest; it is corrupt"):
-        RecordSet([store.place("a")])
+        RecordSet([store.path("a")])
     store.faults.clear()
-    with RecordSet([store.place("a")]) as records:
+    with RecordSet([store.path("a")]) as records:
         assert len(records) == TOTAL
 
 
@@ -97,25 +97,25 @@ def test_a_set_that_does_not_fit_on_the_disk_is_refused_before_its_first_byte(
     usage = shutil.disk_usage(tmp_path)._replace(free=1000)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     with pytest.raises(BertprepError, match=r"a/training: 0 MB are to be downloaded to .* where 0 MB are free; delete copies"):
-        RecordSet([store.place("a")])
+        RecordSet([store.path("a")])
     assert not fetched(store)
 
 
 def test_copies_that_nobody_used_for_a_week_go_with_the_next_download(store: Store, tmp_path: Path) -> None:
     put_records(tmp_path / "a", store)
     put_records(tmp_path / "b", store)
-    RecordSet([store.place("a")]).close()
+    RecordSet([store.path("a")]).close()
     copies = sorted(cache_folder().iterdir())
     for copy in copies[1:]:
         os.utime(copy, (copy.stat().st_atime - 8 * 86400,) * 2)
     store.asked.clear()
-    RecordSet([store.place("b")]).close()
+    RecordSet([store.path("b")]).close()
     assert [copy.exists() for copy in copies] == [True] + [False] * (len(copies) - 1)
 
 
 def test_two_processes_fetch_each_file_once(store: Store, tmp_path: Path) -> None:
     put_records(tmp_path / "a", store)
-    both = [start_reading(store.place("a")) for _ in range(2)]
+    both = [start_reading(store.path("a")) for _ in range(2)]
     printed = [process.communicate()[0] for process in both]
     assert printed == [f"{TOTAL}\n"] * 2
     assert sorted(fetched(store)) == [*range(6)]
@@ -125,10 +125,10 @@ def test_a_killed_process_leaves_nothing_half_there(store: Store, tmp_path: Path
     expected = put_records(tmp_path / "a", store)
     processes: list[subprocess.Popen[str]] = []
     store.faults.append(Fault("GET", ".*part-5", act=lambda: processes[0].kill()))
-    processes.append(start_reading(store.place("a")))
+    processes.append(start_reading(store.path("a")))
     processes[0].communicate()
     assert processes[0].returncode == -signal.SIGKILL
-    with RecordSet([store.place("a")]) as records:
+    with RecordSet([store.path("a")]) as records:
         assert_holds(gather(records, [*range(TOTAL)]), expected)
     assert not [path for path in cache_folder().iterdir() if path.suffix == ".tmp"]
 

@@ -45,7 +45,7 @@ def test_a_global_batch_is_the_same_however_it_is_split(records: RecordSet, worl
         ranks = [TrainingBatches(records, GlobalBatch(24, world_size, rank), seed=1) for rank in range(world_size)]
         assert_equal(joined([of_rank.read(step).arrays for of_rank in ranks]), complete.read(step).arrays)
         assert [location for of_rank in ranks for location in of_rank.locations(step)] == complete.locations(step)
-    assert complete.locations(0) == [records.place_of(index) for index in complete.indices(0).tolist()]
+    assert complete.locations(0) == [records.origin_of(index) for index in complete.indices(0).tolist()]
     in_order = RecordOrder(RECORDS, 1).numbers(np.arange(4 * 24))  # over the ends of epochs
     np.testing.assert_array_equal(np.concatenate([complete.indices(step) for step in range(4)]), in_order)
 

@@ -39,7 +39,7 @@ from tests.trainer.small_runs import (
 )
 from trainer.batches import GlobalBatch, features
 from trainer.engines import Execution
-from trainer.engines.oneflow_pipeline import Process, cut, place, read_process
+from trainer.engines.oneflow_pipeline import Process, arrange, cut, read_process
 from trainer.model import COMPUTE_DTYPES, WORDS
 from trainer.model_config import ModelConfig
 from trainer.settings import OptimizerSettings
@@ -102,12 +102,12 @@ def test_every_variable_is_in_one_stage_and_word_embeddings_are_with_their_head_
     ],
 )
 def test_the_ranks_of_pipelines(hosts: int, per_host: int, stages: int, strategy: str, pipelines: list[list[int]]) -> None:
-    assert place(hosts=hosts, per_host=per_host, stages=stages, strategy=strategy) == pipelines
+    assert arrange(hosts=hosts, per_host=per_host, stages=stages, strategy=strategy) == pipelines
 
 
 def test_an_order_of_ranks_that_oneflow_would_change_is_refused() -> None:
     with pytest.raises(UsageError, match="ranks 2, 5, 1 in this order"):
-        place(hosts=3, per_host=2, stages=2, strategy="inter_first")
+        arrange(hosts=3, per_host=2, stages=2, strategy="inter_first")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bertprep.errors import BertprepError, UsageError
-from bertprep.files.places import place
+from bertprep.files.paths import as_path
 from tests.object_store import Fault, Store, store
 from tests.records.test_store_records import upload, write_manifest
 from tests.trainer.numpy_engine import BATCH, SEED, SHARDS, RecordFolder, assert_same_run, kill, run, saved_steps
@@ -50,7 +50,7 @@ def data(tmp_path: Path) -> Path:
 
 def test_a_run_in_a_store_is_that_of_the_disk(store: Store, data: Path, tmp_path: Path) -> None:
     """Whatever the network does, and after a SIGKILL in a step and one while a checkpoint is written."""
-    on_disk, out = tmp_path / "on_disk", store.place("models/a")
+    on_disk, out = tmp_path / "on_disk", store.path("models/a")
     assert run(options_in(data, on_disk))
     options = options_in(upload(data, store), out)
     store.faults += [
@@ -94,23 +94,23 @@ def test_a_run_in_a_store_is_that_of_the_disk(store: Store, data: Path, tmp_path
 
 
 def test_a_store_that_fails_for_good_ends_the_run_saved_and_it_resumes(store: Store, data: Path) -> None:
-    options = options_in(upload(data, store), store.place("out"), keep_best=False)
+    options = options_in(upload(data, store), store.path("out"), keep_best=False)
     store.faults[:] = [Fault("PUT", ".*checkpoint-000000016.*", times=None, status=503, code="SlowDown")]
     with pytest.raises(BertprepError, match=r"checkpoint-000000016.* retries are exhausted, and the same command"):
         run(options)
-    assert saved_steps(store.place("out"))[-1] < 16
+    assert saved_steps(store.path("out"))[-1] < 16
     store.faults.clear()
     assert run(options)
-    assert saved_steps(store.place("out")) == [16, 20]
+    assert saved_steps(store.path("out")) == [16, 20]
 
 
 def test_weights_are_found_at_urls(store: Store, data: Path, tmp_path: Path) -> None:
-    out = store.place("out")
+    out = store.path("out")
     assert run(options_in(data, out))
     last = out / f"checkpoint-{STEPS:09d}.safetensors"
     assert find_weights(out) == find_weights(last) == resolve_weights(str(out), tmp_path) == last
     with pytest.raises(UsageError, match=r"s3://.*/nothing: does not exist"):
-        find_weights(place(f"{store.url}/nothing"))
+        find_weights(as_path(f"{store.url}/nothing"))
     store.request("PUT", "half/checkpoint-000000001.safetensors", last.read_bytes()[:100])
     with pytest.raises(BertprepError, match=r"checkpoint-000000001\.safetensors"):
-        run(options_in(data, store.place("half")))
+        run(options_in(data, store.path("half")))

@@ -10,7 +10,7 @@ from typing import Any
 
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import atomic_file
-from bertprep.files.places import place
+from bertprep.files.paths import as_path
 from bertprep.work.ledger import Entry, Ledger
 from bertprep.work.manifest import RECORDS
 from bertprep.work.parts import Part
@@ -126,4 +126,4 @@ def stop_at(step: int, stop: Callable[[], Any], functions: Sequence[tuple[Any, s
 
 
 def in_store(request: Request, url: str) -> Request:
-    return replace(request, output=place(url))
+    return replace(request, output=as_path(url))

@@ -237,7 +237,7 @@ class JaxEngine(Engine):
 
     def restore(self, state: State) -> None:
         with self.errors_in_a_line():
-            given = {name: _place(state[name], self._placements[name]) for name in self.shapes if name in state}
+            given = {name: _put(state[name], self._placements[name]) for name in self.shapes if name in state}
             self._state = {**self._state, **given}
 
     def gather(self, number: int) -> list[int]:
@@ -317,7 +317,7 @@ def _micro_batches(array: NDArray[Any], accumulation: int) -> NDArray[Any]:
     return array.reshape(accumulation, -1, *array.shape[1:])
 
 
-def _place(value: NDArray[np.float32], placement: NamedSharding) -> Array:
+def _put(value: NDArray[np.float32], placement: NamedSharding) -> Array:
     """Return a copy on the devices: a step overwrites it, and JAX may share memory with NumPy."""
     return jax.make_array_from_callback(np.shape(value), placement, lambda index: np.array(value[index], np.float32))
 

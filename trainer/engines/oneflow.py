@@ -226,7 +226,7 @@ class OneFlowEngine(Engine):
                 f"rank {rank}: is number {local_rank} of its host, and another host has {per_host} processes; start equally "
                 "many on each"
             )
-        self._pipelines = pipeline.place(
+        self._pipelines = pipeline.arrange(
             hosts=world_size // per_host, per_host=per_host, stages=settings.stages, strategy=settings.strategy
         )
         execution = choose_execution(settings, [processor])

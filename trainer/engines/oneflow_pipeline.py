@@ -4,9 +4,9 @@ Nothing here needs OneFlow, so settings are refused before it is loaded. Stages 
 pooler and head in the last. Processes are listed host by host (`intra_first`) or by their index on the host (`inter_first`),
 and the list is split into pipelines. With two hosts of two processes:
 
-    >>> place(hosts=2, per_host=2, stages=2, strategy="intra_first")
+    >>> arrange(hosts=2, per_host=2, stages=2, strategy="intra_first")
     [[0, 1], [2, 3]]
-    >>> place(hosts=2, per_host=2, stages=2, strategy="inter_first")
+    >>> arrange(hosts=2, per_host=2, stages=2, strategy="inter_first")
     [[0, 2], [1, 3]]
 """
 
@@ -124,7 +124,7 @@ def cut(config: ModelConfig, stages: int, task: Task) -> list[Stage]:
     return [Stage(parts, tuple(dict.fromkeys(name for part in parts for name in names[part]))) for parts in runs]
 
 
-def place(*, hosts: int, per_host: int, stages: int, strategy: str) -> Pipelines:
+def arrange(*, hosts: int, per_host: int, stages: int, strategy: str) -> Pipelines:
     """The ranks of each pipeline, stage by stage; pipelines in the order of their first ranks."""
     _check_multiple(hosts * per_host, stages)
     if strategy == "intra_first":

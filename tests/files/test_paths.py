@@ -22,7 +22,7 @@ from bertprep.files.atomic import atomic_file, atomic_folder, temporary_folder
 from bertprep.files.lock import locked
 from bertprep.files.object_cache import local_copy
 from bertprep.files.object_store import put
-from bertprep.files.places import ObjectPath, open_at, place, remove_all, sizes_of
+from bertprep.files.paths import ObjectPath, as_path, open_at, remove_all, sizes_of
 from bertprep.untrusted import read_bounded
 from bertprep.work.manifest import sha256_of
 from tests.object_store import Fault, Store, store
@@ -39,29 +39,29 @@ def write(path: Path, data: bytes, *, replace: bool = False) -> None:
 
 
 def test_a_url_is_a_path() -> None:
-    folder = place("s3://bucket/data/sharded")
+    folder = as_path("s3://bucket/data/sharded")
     path = folder / "mine" / "part-0.tfrecord.gz"
     assert str(path) == f"{path}" == path.as_posix() == "s3://bucket/data/sharded/mine/part-0.tfrecord.gz"
     assert (path.name, path.suffixes, path.stem) == ("part-0.tfrecord.gz", [".tfrecord", ".gz"], "part-0.tfrecord")
-    assert path.with_name("b") == place("s3://bucket/data/sharded/mine/b") != place("s3://other/data/sharded/mine/b")
+    assert path.with_name("b") == as_path("s3://bucket/data/sharded/mine/b") != as_path("s3://other/data/sharded/mine/b")
     assert path.parent.parent == folder
     assert [str(above) for above in path.parents][-2:] == ["s3://bucket/data", "s3://bucket"]
-    assert place("s3://bucket").parent == place("s3://bucket/")
+    assert as_path("s3://bucket").parent == as_path("s3://bucket/")
     assert type(path.relative_to(folder)) is type(Path("mine/part-0.tfrecord.gz"))
     assert path.relative_to(folder) == Path("mine/part-0.tfrecord.gz")
     assert path.is_relative_to(folder)
     assert path.absolute() is path.resolve() is path
     assert {path, pickle.loads(pickle.dumps(path)), deepcopy(path)} == {path}
-    assert min([place("gs://b/2"), place("gs://b/1")]).name == "1"
-    assert place(Path("s3://bucket/x")) == place("S3://bucket/x") == place("s3://bucket//x/")
+    assert min([as_path("gs://b/2"), as_path("gs://b/1")]).name == "1"
+    assert as_path(Path("s3://bucket/x")) == as_path("S3://bucket/x") == as_path("s3://bucket//x/")
 
 
 def test_a_local_path_is_a_plain_path(tmp_path: Path) -> None:
     for text in ("data", "/tmp/x", "a:b/c", "./s3:", "~/x"):
-        assert type(place(text)) is type(Path(text))
-        assert place(text) == Path(text)
-    assert place(tmp_path) is tmp_path
-    assert place("file:///tmp/my%20text.txt") == place("file://localhost/tmp/my%20text.txt") == Path("/tmp/my text.txt")
+        assert type(as_path(text)) is type(Path(text))
+        assert as_path(text) == Path(text)
+    assert as_path(tmp_path) is tmp_path
+    assert as_path("file:///tmp/my%20text.txt") == as_path("file://localhost/tmp/my%20text.txt") == Path("/tmp/my text.txt")
 
 
 @pytest.mark.parametrize(
@@ -84,13 +84,13 @@ def test_a_local_path_is_a_plain_path(tmp_path: Path) -> None:
 )
 def test_a_url_is_checked_at_the_door(url: str, line: str) -> None:
     with pytest.raises(UsageError, match=line) as error:
-        place(url)
+        as_path(url)
     assert str(error.value).isprintable()
 
 
 def test_an_object_is_never_taken_for_a_local_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    path = place("s3://bucket/x")
+    path = as_path("s3://bucket/x")
     for use in (os.fspath, open, os.stat, lambda path: path.touch(), lambda path: path.rename("y"), bytes):
         with pytest.raises(TypeError, match="not a file of this machine"):
             use(path)
@@ -109,14 +109,14 @@ def test_names_that_no_path_has(store: Store) -> None:
         store.request("PUT", name, b"data")
     for marker in ("f/", "f/marked/", "%2Flead"):
         store.request("PUT", marker)
-    folder = store.place("f")
+    folder = store.path("f")
     assert sorted(path.name for path in folder.rglob("*") if path.is_file()) == ["a.txt", "b.txt"]
     assert sorted((path.name, path.is_dir()) for path in folder.iterdir()) == [("a.txt", False), ("marked", True)]
-    assert [path.name for path in store.place().iterdir()] == ["f"]
+    assert [path.name for path in store.path().iterdir()] == ["f"]
     for number, name in enumerate(("a//b", "%2E%2E/b", "a%1B%5B31m", "./b")):
         store.request("PUT", f"odd{number}/{name}", b"data")
         with pytest.raises(BertprepError, match=r"object below it whose name no path can be") as error:
-            list(store.place(f"odd{number}").rglob("*"))
+            list(store.path(f"odd{number}").rglob("*"))
         assert str(error.value).isprintable()
 
 
@@ -125,7 +125,7 @@ def test_names_that_no_path_has(store: Store) -> None:
 
 @pytest.mark.parametrize("kind", ["disk", "s3"])
 def test_every_place_is_written_read_listed_and_removed_alike(kind: str, store: Store, tmp_path: Path) -> None:
-    folder = {"disk": tmp_path / "data", "s3": store.place("data")}[kind] / "sharded"
+    folder = {"disk": tmp_path / "data", "s3": store.path("data")}[kind] / "sharded"
     names = ["a.txt", "training/b 1.txt", "training/b 2.txt", "training/ü#%25.txt", ".hidden/c.txt"]
     for name in names:
         write(folder / name, name.encode())
@@ -165,25 +165,25 @@ def test_an_object_is_written_once(conditions: str, store: Store, capsys: pytest
     elif conditions == "ignored":
         store.withheld.add("if-none-match")
     first, other = (hashlib.sha256(data).hexdigest()[:16] for data in (b"first", b"other"))
-    for path in (store.place("x"), store.place("y")):
+    for path in (store.path("x"), store.path("y")):
         assert put(path, b"first")
         assert not put(path, b"first")
         with pytest.raises(BertprepError, match=f"is there already with sha256 {first}.* made it with {other}"):
             write(path, b"other")
         assert path.read_bytes() == b"first"
     assert store.count("PUT", "y") == 1
-    write(store.place("x"), b"other", replace=True)
-    assert store.place("x").read_bytes() == b"other"
+    write(store.path("x"), b"other", replace=True)
+    assert store.path("x").read_bytes() == b"other"
     store.request("PUT", "foreign", b"by another tool, without a checksum")
-    assert not put(store.place("foreign"), b"by another tool, without a checksum")
+    assert not put(store.path("foreign"), b"by another tool, without a checksum")
     with pytest.raises(BertprepError, match="is there already"):
-        put(store.place("foreign"), b"else")
+        put(store.path("foreign"), b"else")
     assert capsys.readouterr().err == ""
 
 
 def test_a_failed_write_leaves_nothing(store: Store) -> None:
     def write_and_fail() -> None:
-        with atomic_file(store.place("x")) as file:
+        with atomic_file(store.path("x")) as file:
             file.write(b"half")
             raise ZeroDivisionError
 
@@ -196,18 +196,18 @@ def test_a_large_object_goes_up_in_parts(store: Store, monkeypatch: pytest.Monke
     monkeypatch.setattr(object_store, "ONE_PUT_BYTES", 6 << 20)
     monkeypatch.setattr(object_store, "_PART_BYTES", 5 << 20)
     data = os.urandom(1 << 20) * 11
-    write(store.place("x"), data)
+    write(store.path("x"), data)
     assert store.count("POST", "x") == 2  # begun and completed
-    assert sha256_of(store.place("x")) == hashlib.sha256(data).hexdigest()
-    write(store.place("x"), data)
+    assert sha256_of(store.path("x")) == hashlib.sha256(data).hexdigest()
+    write(store.path("x"), data)
     with pytest.raises(BertprepError, match="is there already"):
-        write(store.place("x"), data + b"1")
-    write(store.place("x"), data + b"1", replace=True)
-    assert store.place("x").stat().st_size == len(data) + 1
+        write(store.path("x"), data + b"1")
+    write(store.path("x"), data + b"1", replace=True)
+    assert store.path("x").stat().st_size == len(data) + 1
 
 
 def test_a_copy_is_downloaded_once_and_again_when_the_object_changes(store: Store, tmp_path: Path) -> None:
-    path = store.place("x.tar.gz")
+    path = store.path("x.tar.gz")
     put(path, b"first")
     kept = local_copy(path)
     assert kept.read_bytes() == b"first"
@@ -219,25 +219,25 @@ def test_a_copy_is_downloaded_once_and_again_when_the_object_changes(store: Stor
     write(path, b"other", replace=True)
     assert local_copy(path).read_bytes() == b"other"
     assert local_copy(path) != kept
-    put(store.place("empty"), b"")
-    assert local_copy(store.place("empty")).read_bytes() == b""
+    put(store.path("empty"), b"")
+    assert local_copy(store.path("empty")).read_bytes() == b""
     assert local_copy(tmp_path) is tmp_path
 
 
 def test_an_object_that_changes_or_vanishes_while_it_is_read_is_one_line(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    put(store.place("folder/x"), b"data")
-    (listed,) = store.place("folder").iterdir()
+    put(store.path("folder/x"), b"data")
+    (listed,) = store.path("folder").iterdir()
     listed.with_name("x").unlink()
     for read in (Path.read_bytes, local_copy):
         with pytest.raises(BertprepError, match="the store listed it, and no longer has it"):
             read(listed)
     monkeypatch.setattr(object_store, "BLOCK_BYTES", 4)
-    put(store.place("y"), b"first bytes")
-    file = open_at(store.place("y"), 2)
+    put(store.path("y"), b"first bytes")
+    file = open_at(store.path("y"), 2)
     assert file.read(4) == b"rst "
     assert store.count("GET", "y") == 1  # only what is read is downloaded
-    assert open_at(store.place("y"), 6).read() == b"bytes"
-    write(store.place("y"), b"other bytes", replace=True)
+    assert open_at(store.path("y"), 6).read() == b"bytes"
+    write(store.path("y"), b"other bytes", replace=True)
     with pytest.raises(BertprepError, match="was replaced while it was read"):
         file.read(4)
 
@@ -245,16 +245,16 @@ def test_an_object_that_changes_or_vanishes_while_it_is_read_is_one_line(store: 
 def test_a_checksum_is_of_the_bytes_and_not_of_what_their_writer_says(store: Store) -> None:
     lie = hashlib.sha256(b"other").hexdigest()
     assert store.request("PUT", "x", b"corrupt", {"x-amz-meta-sha256": lie}) == 200
-    assert sha256_of(store.place("x")) == hashlib.sha256(b"corrupt").hexdigest()
-    assert read_bounded(store.place("x")) == b"corrupt"
+    assert sha256_of(store.path("x")) == hashlib.sha256(b"corrupt").hexdigest()
+    assert read_bounded(store.path("x")) == b"corrupt"
     with pytest.raises(ValueError, match="expected at most 3"):
-        read_bounded(store.place("x"), 3)
+        read_bounded(store.path("x"), 3)
 
 
 def test_a_store_has_no_locks_and_its_temporary_folders_are_local(store: Store) -> None:
-    with locked(store.place("data")), locked(store.place("data")):
+    with locked(store.path("data")), locked(store.path("data")):
         pass
-    with temporary_folder(store.place("data/x")) as folder:
+    with temporary_folder(store.path("data/x")) as folder:
         assert folder.is_dir()
         assert not isinstance(folder, ObjectPath)
     assert not folder.exists()
@@ -268,28 +268,28 @@ DATA = os.urandom(300_000)
 
 
 def write_small(store: Store) -> None:
-    put(store.place("new"), b"data")
-    assert store.place("new").read_bytes() == b"data"
+    put(store.path("new"), b"data")
+    assert store.path("new").read_bytes() == b"data"
 
 
 def write_large(store: Store) -> None:
-    write(store.place("new"), DATA[:2000])
-    assert store.place("new").read_bytes() == DATA[:2000]
+    write(store.path("new"), DATA[:2000])
+    assert store.path("new").read_bytes() == DATA[:2000]
 
 
 def read_all(store: Store) -> None:
-    assert local_copy(store.place("x")).read_bytes() == DATA
+    assert local_copy(store.path("x")).read_bytes() == DATA
 
 
 def list_all(store: Store) -> None:
     """Thirteen objects, in pages of five."""
-    for paths in (store.place("folder").iterdir(), store.place("folder").rglob("*"), store.place().rglob("[01]*")):
+    for paths in (store.path("folder").iterdir(), store.path("folder").rglob("*"), store.path().rglob("[01]*")):
         assert sorted(path.name for path in paths) == [f"{number:02d}" for number in range(13)]
 
 
 def remove_some(store: Store) -> None:
-    remove_all(store.place("folder"), ["00", "none", "01"])
-    assert not store.place("folder/00").exists()
+    remove_all(store.path("folder"), ["00", "none", "01"])
+    assert not store.path("folder/00").exists()
 
 
 SLOW = {"status": 503, "code": "SlowDown"}
@@ -343,7 +343,7 @@ def test_retries_are_exhausted_and_no_password_is_printed(
     ):
         store.faults[:] = [fault]
         with pytest.raises(BertprepError, match=f"x: {line}; retries are exhausted") as error:
-            store.place("x").read_bytes()
+            store.path("x").read_bytes()
         printed = capsys.readouterr().err
         assert "the store does not respond; retrying" in printed
         assert "cret" not in printed + str(error.value)
@@ -369,18 +369,18 @@ def test_a_refusal_is_one_line_and_is_not_retried(status: int, code: str, line: 
         store.faults[:] = [Fault(each, times=None, status=status, code=code) for each in (method, "GET")]
         store.asked.clear()
         with pytest.raises(BertprepError, match=line) as error:
-            use(store.place("x"))
+            use(store.path("x"))
         assert "\n" not in str(error.value)
         assert store.count(method) == 1
 
 
 def test_missing_credentials_and_addresses_are_one_line(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(BertprepError, match="s3://no-such-bucket: there is no such bucket"):
-        put(place("s3://no-such-bucket/x"), b"data")
+        put(as_path("s3://no-such-bucket/x"), b"data")
     monkeypatch.setenv("AWS_ALLOW_HTTP", "false")
     object_store.forget()
     with pytest.raises(BertprepError, match="unless AWS_ALLOW_HTTP=true"):
-        put(store.place("x"), b"data")
+        put(store.path("x"), b"data")
     monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
     monkeypatch.setenv("AWS_METADATA_ENDPOINT", store.address)
     store.faults += [Fault(method, "latest/.*", times=None, status=404) for method in ("PUT", "GET")]
@@ -388,10 +388,10 @@ def test_missing_credentials_and_addresses_are_one_line(store: Store, monkeypatc
         monkeypatch.delenv(name)
         object_store.forget()
         with pytest.raises(BertprepError, match="no credentials for it; set AWS_ACCESS_KEY_ID"):
-            put(store.place("x"), b"data")
+            put(store.path("x"), b"data")
     monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
     with pytest.raises(BertprepError, match="AZURE_STORAGE_ACCOUNT_NAME"):
-        place("az://container/x").exists()
+        as_path("az://container/x").exists()
 
 
 # --- processes
@@ -399,11 +399,11 @@ def test_missing_credentials_and_addresses_are_one_line(store: Store, monkeypatc
 
 @pytest.mark.parametrize(("use", "method"), [("path.read_bytes()", "GET"), ("fetch({path: None})", "HEAD")])
 def test_ctrl_c_ends_a_wait_for_a_silent_store(use: str, method: str, store: Store) -> None:
-    put(store.place("x"), b"data")
+    put(store.path("x"), b"data")
     ready = threading.Event()
     store.faults += [Fault(each, times=None, act=ready.set, stall=True) for each in ("GET", method)]
-    program = "from bertprep.files.object_cache import fetch; from bertprep.files.places import place; "
-    program += f"path = place('{store.place('x')}'); {use}"
+    program = "from bertprep.files.object_cache import fetch; from bertprep.files.paths import as_path; "
+    program += f"path = as_path('{store.path('x')}'); {use}"
     patient = {**os.environ, "BERTPREP_RETRY_SECONDS": "100"}
     child = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, env=patient)
     assert ready.wait(600)
@@ -415,20 +415,20 @@ def test_ctrl_c_ends_a_wait_for_a_silent_store(use: str, method: str, store: Sto
 def test_obstore_is_loaded_for_urls_alone_and_named_where_it_is_missing() -> None:
     program = (
         "import sys, bertprep.cli, bertprep.pool\n"
-        "from bertprep.errors import UsageError; from bertprep.files import atomic, places\n"
-        "places.place('x').exists()\nassert 'obstore' not in sys.modules\nsys.modules['obstore'] = None\n"
-        "try: places.place('s3://bucket/x').exists()\nexcept UsageError as error: print(error)"
+        "from bertprep.errors import UsageError; from bertprep.files import atomic, paths\n"
+        "paths.as_path('x').exists()\nassert 'obstore' not in sys.modules\nsys.modules['obstore'] = None\n"
+        "try: paths.as_path('s3://bucket/x').exists()\nexcept UsageError as error: print(error)"
     )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert "pip install '.[cloud]'" in found.stdout
 
 
 def test_a_fork_of_a_process_that_used_a_store_says_so_and_does_not_hang(store: Store) -> None:
-    put(store.place("x"), b"data")
+    put(store.path("x"), b"data")
     reading, writing = os.pipe()
     if not (child := os.fork()):
         try:
-            store.place("x").read_bytes()
+            store.path("x").read_bytes()
         except BertprepError as error:
             os.write(writing, str(error).encode())
         finally:
@@ -440,11 +440,11 @@ def test_a_fork_of_a_process_that_used_a_store_says_so_and_does_not_hang(store: 
 
 
 def test_a_script_without_a_guard_is_not_run_again_by_its_workers(store: Store, tmp_path: Path) -> None:
-    put(store.place("x"), b"data")
+    put(store.path("x"), b"data")
     script = tmp_path / "script.py"
     script.write_text(
-        "from pathlib import Path\nfrom bertprep import pool\nfrom bertprep.files.places import place\n"
-        f"path = place('{store.place('x')}')\nprint(path.exists())\n"
+        "from pathlib import Path\nfrom bertprep import pool\nfrom bertprep.files.paths import as_path\n"
+        f"path = as_path('{store.path('x')}')\nprint(path.exists())\n"
         "print(sorted(pool.run(Path.read_bytes, [('1', path), ('2', path)], workers=2)))\n"
     )
     found = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)

@@ -1,0 +1,419 @@
+"""Paths on this machine or in an object store, used alike: `as_path("s3://bucket/data")` is a path like `Path("data")`.
+
+A local path is a plain `Path`. A URL is an `ObjectPath` with pathlib's methods. Code that needs a local file (a mapping,
+another library) takes it from `files.object_cache`; `os.fspath` of an `ObjectPath` raises.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import re
+import stat
+import tempfile
+from collections.abc import Collection, Generator, Iterable, Iterator
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path, PosixPath, PurePath, PurePosixPath
+from typing import IO, Any, BinaryIO, cast
+
+from bertprep.errors import BertprepError, UsageError
+from bertprep.files import object_store
+from bertprep.files.object_store import SCHEMES, Status
+
+_FIRST_PARTS = tuple((f"{scheme}:",) for scheme in SCHEMES)
+_IN_BUCKET = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+_MAX_KEY_BYTES = 1024  # of S3 and of Google
+_ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+HEAD_BYTES = 64 << 10
+
+
+def as_path(text: str | Path) -> Path:
+    """Return the path that a user names: a `Path`, or an `ObjectPath` for the URL of a store.
+
+    Raises `UsageError` for another scheme, no bucket, "..", a query, a fragment or control characters.
+
+    >>> as_path("data/part-0"), as_path("file:///data/my%20text.txt")
+    (PosixPath('data/part-0'), PosixPath('/data/my text.txt'))
+    >>> as_path("s3://bucket/data/") / "part-0"
+    ObjectPath('s3://bucket/data/part-0')
+    """
+    if isinstance(text, Path):
+        if isinstance(text, ObjectPath) or text.parts[:1] not in _FIRST_PARTS:
+            return text
+        text = str(text).replace(":/", "://", 1)  # of a Path("s3://...")
+    scheme, is_url, rest = text.partition("://")
+    scheme = scheme.lower()
+    if not is_url or "/" in scheme:
+        return Path(text)
+    if scheme == "file":
+        return _local(text)
+    if scheme not in SCHEMES:
+        names = ", ".join(f"{each}://" for each in (*SCHEMES, "file"))
+        raise UsageError(f"{_shown(text)}: unknown kind of URL; there are {names} and local paths")
+    bucket, _, key = rest.partition("/")
+    if not bucket.isascii() or not bucket[:1].isalnum() or not _IN_BUCKET.issuperset(bucket):
+        raise UsageError(f"{_shown(text)}: has no name of a bucket, expected {scheme}://BUCKET/NAME")
+    if why := _refused(key):
+        raise UsageError(f"{_shown(text)}: {why}")
+    return ObjectPath(f"{scheme}://{rest}")
+
+
+def _refused(key: str) -> str | None:
+    """Return why a key is not taken; None for a good one."""
+    if not key.isprintable():
+        return "has control characters, which no name here has"
+    if "?" in key or "#" in key:
+        return "has a query or a fragment; give the bucket and the name alone"
+    if ".." in key.split("/"):
+        return 'has "..", which is no folder of a store'
+    if len(key.encode()) > _MAX_KEY_BYTES:
+        return f"is longer than the {_MAX_KEY_BYTES} bytes that a name in a store may have"
+    return None
+
+
+def _shown(text: str) -> str:
+    shown = text if text.isprintable() else ascii(text)[1:-1]
+    return shown if len(shown) <= 200 else f"{shown[:200]}..."
+
+
+def _local(text: str) -> Path:
+    from urllib.parse import unquote, urlsplit
+
+    try:
+        url = urlsplit(text)
+    except ValueError as error:
+        raise UsageError(f"{_shown(text)}: is not a URL ({error})") from None
+    path = unquote(url.path)
+    if url.netloc not in ("", "localhost") or not path.startswith("/") or url.query or url.fragment or not path.isprintable():
+        raise UsageError(f"{_shown(text)}: is not the URL of a file of this machine, expected file:///FOLDER/NAME")
+    return Path(path)
+
+
+_MISTYPED_URL = re.compile(r"(s3|gs|az)(//|:/)(?!/)|file:/(?!/)", re.IGNORECASE)
+
+
+def path_arg(given: str | Path) -> Path:
+    """Return the path that an option is given; what is nearly a URL is no local path.
+
+    >>> path_arg("s3//bucket/x")
+    Traceback (most recent call last):
+    bertprep.errors.UsageError: s3//bucket/x: is not a URL, expected s3://...; give a local path of that name as an absolute one
+    """
+    if isinstance(given, str) and (matched := _MISTYPED_URL.match(given)):
+        scheme = re.split("[:/]", matched[0])[0]
+        raise UsageError(f"{given}: is not a URL, expected {scheme}://...; give a local path of that name as an absolute one")
+    return as_path(given)
+
+
+def local_path(given: str | Path) -> Path:
+    """Return the path that an option is given where only one of this machine will do; raises `ValueError` for a URL."""
+    if isinstance(path := path_arg(given), ObjectPath):
+        raise ValueError("a path of this machine, not a URL")
+    return path
+
+
+def as_local_path(option: str, text: str | Path) -> Path:
+    """Return the path of this machine that a user names; raises `UsageError` for the URL of a store."""
+    path = as_path(text)
+    if isinstance(path, ObjectPath):
+        raise UsageError(f"{option} {path}: must be a path of this machine, not a URL")
+    return path
+
+
+def is_object(path: PurePath | str) -> bool:
+    """Return whether a path is the URL of an object."""
+    return isinstance(path, ObjectPath)
+
+
+class ObjectPath(PosixPath):
+    """The URL of an object, or of a folder of them, with the methods of `Path`; made by `as_path`.
+
+    Paths from `iterdir`, `glob` or `rglob` know their status from the listing. Errors are `FileNotFoundError` or
+    `BertprepError`.
+    """
+
+    _status: Status | None = None
+
+    def __str__(self) -> str:
+        if not self.parts or self.parts[0][:-1] not in SCHEMES:  # pathlib makes such of patterns
+            return str(PurePosixPath(*self.parts))
+        return f"{self.parts[0]}//{'/'.join(self.parts[1:])}"
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self)!r})"
+
+    def __fspath__(self) -> str:
+        raise TypeError(f"{self}: is not a file of this machine; read it by open_local(), write it through atomic_file()")
+
+    @property
+    def scheme(self) -> str:
+        return str(self.parts[0]).removesuffix(":")
+
+    @property
+    def bucket(self) -> str:
+        return str(self.parts[1])
+
+    @cached_property
+    def key(self) -> str:
+        """Return the object's name in its bucket; raises `BertprepError` for an impossible one."""
+        if len(self.parts) < 2 or self.scheme not in SCHEMES:
+            raise BertprepError(f"{self}: is not the URL of a store")
+        key = "/".join(self.parts[2:])
+        if why := _refused(key.replace("?", "_").replace("#", "_")):  # a listing may hold such names
+            raise BertprepError(f"{_shown(str(self))}: {why}")
+        return key
+
+    @property
+    def parent(self) -> ObjectPath:
+        return ObjectPath(*self.parts[:-1]) if len(self.parts) > 2 else self
+
+    @property
+    def parents(self) -> tuple[ObjectPath, ...]:
+        return tuple(ObjectPath(*self.parts[:end]) for end in range(len(self.parts) - 1, 1, -1))
+
+    def relative_to(self, other: Any, *more: Any, **options: Any) -> Path:  # type: ignore[override]
+        """Return the path below a folder, as a plain `Path`."""
+        return Path(PurePosixPath(*self.parts).relative_to(PurePosixPath(*ObjectPath(other, *more).parts)))
+
+    def is_absolute(self) -> bool:
+        return True
+
+    def absolute(self) -> ObjectPath:
+        return self
+
+    def resolve(self, strict: bool = False) -> ObjectPath:
+        return self
+
+    def expanduser(self) -> ObjectPath:
+        return self
+
+    def status(self) -> Status:
+        """Return the status from the store, or the listing that this path comes from."""
+        if self._status:
+            return self._status
+        if self.key:
+            with suppress(FileNotFoundError):
+                return object_store.look(self)
+        if object_store.is_folder(self):
+            return Status(is_folder=True)
+        raise FileNotFoundError(errno.ENOENT, "there is no such object", str(self))
+
+    def with_status(self) -> ObjectPath:
+        """Return the path with its status, as of now or of its listing."""
+        return self if self._status else self.parent._with(self.name, self.status())
+
+    def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
+        status = self.status()
+        mode = stat.S_IFDIR | 0o777 if status.is_folder else stat.S_IFREG | 0o666
+        seconds = status.modified_ns // 10**9
+        ten = (mode, 0, 0, 1, 0, 0, status.size_bytes, seconds, seconds, seconds)
+        return os.stat_result(ten, {"st_mtime_ns": status.modified_ns})
+
+    def lstat(self) -> os.stat_result:
+        return self.stat()
+
+    def exists(self, *, follow_symlinks: bool = True) -> bool:
+        try:
+            return bool(self.stat())
+        except FileNotFoundError:
+            return False
+
+    def is_file(self, *, follow_symlinks: bool = True) -> bool:
+        if self._status:
+            return not self._status.is_folder
+        try:
+            return bool(self.key and object_store.look(self))
+        except FileNotFoundError:
+            return False
+
+    def is_dir(self, *, follow_symlinks: bool = True) -> bool:
+        return self._status.is_folder if self._status else object_store.is_folder(self)
+
+    def is_symlink(self) -> bool:
+        return False
+
+    def mkdir(self, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
+        """Do nothing: a folder is there when an object is in it."""
+
+    def unlink(self, missing_ok: bool = False) -> None:
+        self._status = None
+        try:
+            object_store.delete(self)
+        except FileNotFoundError:
+            if not missing_ok:
+                raise
+
+    def _with(self, name: str, status: Status) -> ObjectPath:
+        found = ObjectPath(*self.parts, *name.split("/"))
+        found._status = status
+        return found
+
+    def iterdir(self) -> Generator[ObjectPath, None, None]:
+        """Yield what is in a folder; raises `FileNotFoundError` where nothing is."""
+        inside = object_store.inside(self)
+        if not inside and self.key:
+            raise FileNotFoundError(errno.ENOENT, "there is no such folder", str(self))
+        return (self._with(name, status) for name, status in inside.items())
+
+    def glob(self, pattern: str, **options: Any) -> Iterator[ObjectPath]:  # type: ignore[override]
+        """Yield matching objects and folders, by one listing."""
+        names = pattern.split("/")
+        found = {each.name: each for each in self._inside()} if len(names) == 1 and names != ["**"] else self._tree()
+        return (path for name, path in found.items() if _matches(name.split("/"), names))
+
+    def rglob(self, pattern: str, **options: Any) -> Iterator[ObjectPath]:  # type: ignore[override]
+        return self.glob(f"**/{pattern}")
+
+    def _inside(self) -> Iterator[ObjectPath]:
+        with suppress(FileNotFoundError):
+            yield from self.iterdir()
+
+    def _tree(self) -> dict[str, ObjectPath]:
+        found = {}
+        for name, status in object_store.tree(self).items():
+            names = name.split("/")
+            for end in range(1, len(names)):
+                above = "/".join(names[:end])
+                if above not in found:
+                    found[above] = self._with(above, Status(is_folder=True))
+            found.setdefault(name, self._with(name, status))
+        return found
+
+    def read_bounded(self, most_bytes: int) -> bytes:
+        """Return the bytes of an object; raises `ValueError` if there are more than `most_bytes`."""
+        status, content = object_store.read(self, most_bytes)
+        if content is None:
+            raise ValueError(f"it has {status.size_bytes:,} bytes, expected at most {most_bytes:,}")
+        return content
+
+    def open(  # type: ignore[override]
+        self, mode: str = "r", buffering: int = -1, encoding: str | None = None, errors: str | None = None,
+        newline: str | None = None,
+    ) -> IO[Any]:  # fmt: skip
+        """Open for reading: a small object from memory, a large one from an unnamed file."""
+        if mode not in ("r", "rt", "rb"):
+            raise io.UnsupportedOperation(f"{self}: objects are written whole, through atomic_file(), not opened with {mode!r}")
+        raw = _open(self)
+        return raw if "b" in mode else io.TextIOWrapper(raw, encoding, errors, newline)
+
+    def read_bytes(self) -> bytes:
+        with self.open("rb") as file:
+            return cast(bytes, file.read())
+
+
+def _matches(names: list[str], patterns: list[str]) -> bool:
+    """Return whether the names of a path match the patterns, of which "**" stands for any number of names."""
+    if not patterns:
+        return not names
+    if patterns[0] == "**":
+        return any(_matches(names[start:], patterns[1:]) for start in range(len(names) + 1))
+    return bool(names) and PurePosixPath(names[0]).match(patterns[0]) and _matches(names[1:], patterns[1:])
+
+
+def sizes_of(folder: Path, names: Iterable[str]) -> dict[str, int]:
+    """Return the sizes in bytes of the existing files among these, by name; of a store by one listing."""
+    if isinstance(folder, ObjectPath):
+        there = object_store.tree(folder)
+        return {name: there[name].size_bytes for name in names if name in there}
+    found, start = {}, f"{folder}/"
+    for name in names:
+        try:
+            status = os.stat(start + name)  # noqa: PTH116 - of many files, for which pathlib takes twice the time
+        except OSError as error:
+            if error.errno in _ABSENT:
+                continue
+            raise
+        if stat.S_ISREG(status.st_mode):
+            found[name] = status.st_size
+    return found
+
+
+def remove_all(folder: Path, names: Collection[str]) -> None:
+    """Remove those of these files of a folder that are there."""
+    if isinstance(folder, ObjectPath):
+        object_store.delete_all(folder, names)
+    else:
+        for name in names:
+            (folder / name).unlink(missing_ok=True)
+
+
+def real_path(path: Path) -> Path:
+    """Return the path without links; `Path.resolve` raises on a loop of them."""
+    return path if isinstance(path, ObjectPath) else Path(os.path.realpath(path))
+
+
+def open_head(path: Path) -> BinaryIO:
+    """Open a file for reading its first bytes: of an object 64 KiB. Does not wait for a FIFO."""
+    if not isinstance(path, ObjectPath):
+        return open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
+    return io.BytesIO(object_store.read_head(path, HEAD_BYTES))
+
+
+def _open(path: ObjectPath) -> BinaryIO:
+    if path._status and path._status.is_folder:
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    try:
+        status, content = object_store.read(path)
+    except FileNotFoundError as error:
+        raise object_store.lost(path) if path._status else error from error
+    return io.BytesIO(content) if content is not None else open_download(path.parent._with(path.name, status))
+
+
+def open_download(path: ObjectPath) -> io.BufferedReader:
+    """Open an unnamed local file with the bytes of an object, gone when closed."""
+    folder = disk_folder()
+    file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - until its reader closes it
+    try:
+        object_store.download(path, path.status(), file)
+        file.seek(0)
+    except BaseException as error:
+        file.close()
+        if isinstance(error, OSError) and error.filename is None:
+            raise BertprepError(
+                f"{path}: cannot be downloaded to {folder}: {error.strerror or error}; make space there, or name another "
+                "folder with TMPDIR"
+            ) from error
+        raise
+    return cast(io.BufferedReader, file)
+
+
+def open_at(path: Path, start: int = 0, *, buffer_bytes: int | None = None) -> io.BufferedReader:
+    """Open a file at byte `start`; of an object only the requested parts are downloaded."""
+    if isinstance(path, ObjectPath):
+        return io.BufferedReader(_RangeReader(path, start), buffer_bytes or object_store.BLOCK_BYTES)
+    file = path.open("rb")
+    file.seek(start)
+    return file
+
+
+class _RangeReader(io.RawIOBase):
+    def __init__(self, path: ObjectPath, position: int) -> None:
+        self._path, self._status, self._position = path, path.status(), position
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._position = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._status.size_bytes}[whence]
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        size = min(len(buffer), self._status.size_bytes - self._position)
+        data = object_store.read_range(self._path, self._position, size, self._status) if size > 0 else b""
+        buffer[: len(data)] = data
+        self._position += len(data)
+        return len(data)
+
+
+def disk_folder() -> Path:
+    """Return where large files without a name are written: /tmp may be memory."""
+    on_disk = Path("/var/tmp")
+    return on_disk if "TMPDIR" not in os.environ and os.access(on_disk, os.W_OK) else Path(tempfile.gettempdir())
