@@ -1,6 +1,8 @@
 """Recipes are options that each command takes, and that others override."""
 
+import re
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +12,8 @@ from bertprep.commands.create import Create
 from bertprep.errors import UsageError
 from bertprep.options import Parser, add_options, read_options
 from trainer.cli import make_parser
+
+ENCODERS = Path(__file__).parents[1] / "docs" / "encoders.md"
 
 
 def create(arguments: Sequence[str]) -> Create:
@@ -33,6 +37,20 @@ def test_a_recipe_gives_the_keywords_of_a_token_dataset() -> None:
     for recipe in recipes.RECIPES.values():
         assert abs(sum(phase.fraction for phase in recipe.phases) - 1) < 1e-6
         assert abs(sum(recipe.mask_as) - 1) < 1e-6
+
+
+@pytest.mark.parametrize("name", recipes.RECIPES)
+def test_the_table_of_the_docs_has_the_values(name: str) -> None:
+    recipe = bertprep.recipe(name)
+    (row,) = re.findall(rf"^\| {name} \| (.*) \|$", ENCODERS.read_text(encoding="utf-8"), re.MULTILINE)
+    tokenizer, phases, mask_as, packed = row.split(" | ")
+    assert tokenizer in (recipe.tokenizer, "the same")
+    expected = [f"{phase.seq:,}, {100 * phase.masked_lm_prob:.3g} %" for phase in recipe.phases]
+    if len(expected) > 1:
+        expected = [f"{shown}, {100 * phase.fraction:.3g} %" for shown, phase in zip(expected, recipe.phases, strict=True)]
+    assert phases == "; ".join(expected)
+    assert mask_as == ", ".join(f"{100 * share:.0f}" for share in recipe.mask_as)
+    assert packed == ("pairs: `create`" if recipe.pairs else "yes" if recipe.packed else "no")
 
 
 @pytest.mark.parametrize("name", recipes.RECIPES)

@@ -6,6 +6,7 @@ What goes wrong in silence without the masks is tested too, since that is why th
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from copy import copy
 from itertools import pairwise
@@ -22,6 +23,7 @@ from tests.instances.small_tokenizers import TEXT, write_tokenizer
 
 pytestmark = pytest.mark.torch
 SEQ, BATCH = 64, 4
+ENCODERS = Path(__file__).parents[2] / "docs" / "encoders.md"
 FIRST_POSITION = {"modernbert": 0, "bert": 0, "roberta": 2, "llama": 0}
 TINY = {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64}
 
@@ -172,6 +174,22 @@ def test_the_trainer_of_transformers_trains_on_packed_rows(name: str, tokens: Pa
     losses = train(tmp_path / "once", 6)
     assert losses[6] < losses[1]
     assert train(tmp_path / "again", 6, tmp_path / "once" / "checkpoint-3") == pytest.approx(losses, abs=1e-4)
+
+
+def test_the_lines_of_the_docs_train_a_modernbert(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a small tokenizer and model."""
+    [lines, *_] = re.findall(r"^```python\n(.*?)^```$", ENCODERS.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    small = {
+        '"answerdotai/ModernBERT-base"': repr(str(write_tokenizer(tmp_path, "byte_bpe"))),
+        "(ModernBertConfig(": f"(ModernBertConfig(**{TINY}, ", "max_steps=1000": "max_steps=2", "batch_size=8": "batch_size=2",
+    }  # fmt: skip
+    for of_docs, of_test in small.items():
+        assert of_docs in lines
+        lines = lines.replace(of_docs, of_test)
+    monkeypatch.chdir(tmp_path)
+    pa.parquet.write_table(pa.table({"text": TEXT}), "text.parquet")
+    exec(lines, {})
+    assert Path("model/checkpoint-2").is_dir()
 
 
 @pytest.mark.parametrize("workers", [0, 2])
