@@ -9,6 +9,7 @@ import pytest
 import bertprep
 from bertprep import cli, recipes
 from bertprep.commands.create import Create
+from bertprep.commands.tokenize import Tokenize
 from bertprep.errors import UsageError
 from bertprep.options import Parser, add_options, read_options
 from trainer.cli import make_parser
@@ -54,8 +55,14 @@ def test_the_table_of_the_docs_has_the_values(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", recipes.RECIPES)
-def test_the_trainer_knows_the_options_of_a_recipe(name: str) -> None:
+def test_tokenize_and_the_trainer_know_the_options_of_a_recipe(name: str) -> None:
     make_parser(recipes.PRETRAIN).parse_args(recipes.expand(["pretrain", "--recipe", name]))
+    parser = Parser(prog="test")
+    add_options(parser, Tokenize)
+    words = ["tokenize", "--recipe", name, "--input", "text", "--output", "data"]
+    assert read_options(Tokenize, parser.parse_args(recipes.expand(words)[1:])).tokenizer == bertprep.recipe(name).tokenizer
+    of_mds = read_options(Tokenize, parser.parse_args(recipes.expand([*words, "--format", "mds"])[1:]))
+    assert (of_mds.seq, of_mds.column) == (bertprep.recipe(name).phase(1).seq, "tokens" if name == "eurobert" else None)
 
 
 @pytest.mark.parametrize(
