@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.utils import formatdate
 from functools import cache
-from http.client import HTTPConnection
+from http.client import HTTPConnection, HTTPResponse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from pathlib import Path
@@ -83,21 +83,16 @@ class Store:
         return sum(bool(re.fullmatch(f"{method} (?:{key})", asked)) for asked in self.asked)
 
     def request(self, method: str, key: str, body: bytes = b"", headers: dict[str, str] | None = None) -> int:
-        """Ask the store itself, past the proxy and past bertprep; returns the status."""
+        """Request something of the store itself, past the proxy and past bertprep; returns the status."""
         return self.ask(method, key, body, headers)[0]
 
     def ask(self, method: str, key: str, body: bytes = b"", headers: dict[str, str] | None = None) -> tuple[int, bytes]:
-        """The same; returns the status and the answer's body."""
-        connection = HTTPConnection(_server())
-        try:
-            signed = {"Authorization": f"AWS {_USER}:unsigned", "Date": formatdate(usegmt=True)}
-            connection.request(method, f"/{self.bucket}/{key}".rstrip("/"), body, {**signed, **(headers or {})})
-            response = connection.getresponse()
-            return response.status, response.read()
-        finally:
-            connection.close()
+        """Request the same; returns the status and the answer's body."""
+        signed = {"Authorization": f"AWS {_USER}:unsigned", "Date": formatdate(usegmt=True), **(headers or {})}
+        response, content = _ask(method, f"/{self.bucket}/{key}".rstrip("/"), body, signed)
+        return response.status, content
 
-    def fault_for(self, method: str, key: str) -> Fault | None:
+    def fault_for(self, method: str, key: str) -> Fault:
         with self.lock:
             self.asked.append(f"{method} {key}")
             for fault in self.faults:
@@ -107,7 +102,17 @@ class Store:
                         continue
                     fault.times = None if fault.times is None else fault.times - 1
                     return fault
-        return None
+        return Fault(method)
+
+
+def _ask(method: str, path: str, body: bytes, headers: dict[str, str]) -> tuple[HTTPResponse, bytes]:
+    connection = HTTPConnection(_server())
+    try:
+        connection.request(method, path, body, headers)
+        response = connection.getresponse()
+        return response, response.read()
+    finally:
+        connection.close()
 
 
 @pytest.fixture
@@ -122,7 +127,7 @@ def serve(folder: Path, set_variable: Callable[[str, str], object]) -> Iterator[
     """The same without pytest."""
     made = Store("", f"bucket-{os.getpid()}-{next(_BUCKETS)}")
     assert made.request("PUT", "") == 200
-    server = _Server(("127.0.0.1", 0), _handler(made))
+    server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"store": made}))
     server.daemon_threads = True
     made.address = f"http://127.0.0.1:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
@@ -171,68 +176,57 @@ class _Server(ThreadingHTTPServer):
             super().handle_error(request, client_address)
 
 
-def _handler(store: Store) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        disable_nagle_algorithm = True  # else each answer waits 40 ms between its header and its body
+class _Handler(BaseHTTPRequestHandler):
+    store: Store
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # else each answer waits 40 ms between its header and its body
 
-        def _forward(self) -> None:
-            size = int(self.headers.get("Content-Length") or 0)
-            body = self.rfile.read(size)
-            if len(body) < size:  # the client is gone
-                self.close_connection = True
-                return
-            url = urlsplit(self.path)
-            address = f"{self.path}&max-keys={_PAGE}" if "list-type=2" in url.query else self.path
-            fault = store.fault_for(self.command, unquote(url.path).removeprefix(f"/{store.bucket}").removeprefix("/"))
-            if fault and fault.act and not fault.lose:
+    def _forward(self) -> None:
+        store, size = self.store, int(self.headers.get("Content-Length") or 0)
+        body, url = self.rfile.read(size), urlsplit(self.path)
+        if len(body) < size:  # the client is gone
+            self.close_connection = True
+            return
+        fault = store.fault_for(self.command, unquote(url.path).removeprefix(f"/{store.bucket}").removeprefix("/"))
+        if fault.act and not fault.lose:
+            fault.act()
+        if fault.stall:
+            store.ended.wait()
+        if fault.cut or fault.stall:
+            self.close_connection = True
+            return
+        if fault.status:
+            text = f"<Error><Code>{fault.code}</Code><Message>as the test asked</Message></Error>".encode()
+            self._answer(fault.status, {"Content-Type": "application/xml"}, text)
+            return
+        address = f"{self.path}&max-keys={_PAGE}" if "list-type=2" in url.query else self.path
+        headers = {name: value for name, value in self.headers.items() if name.lower() not in store.withheld}
+        response, content = _ask(self.command, address, body, headers)
+        if self.command in ("PUT", "POST", "DELETE"):
+            store.changed()
+        if fault.lose:
+            if fault.act:
                 fault.act()
-            if fault and fault.stall:
-                store.ended.wait()
-            if fault and (fault.cut or fault.stall):
-                self.close_connection = True
-                return
-            if fault and fault.status:
-                text = f"<Error><Code>{fault.code}</Code><Message>as the test asked</Message></Error>".encode()
-                self._answer(fault.status, {"Content-Type": "application/xml"}, text)
-                return
-            connection = HTTPConnection(_server())
-            try:
-                headers = {name: value for name, value in self.headers.items() if name.lower() not in store.withheld}
-                connection.request(self.command, address, body, headers)
-                response = connection.getresponse()
-                content = response.read()
-            finally:
-                connection.close()
-            if self.command in ("PUT", "POST", "DELETE"):
-                store.changed()
-            if fault and fault.lose:
-                if fault.act:
-                    fault.act()
-                self.close_connection = True
-                return
-            if fault and fault.flip is not None:
-                content = content[: fault.flip] + bytes([content[fault.flip] ^ 1]) + content[fault.flip + 1 :]
-            headers = {name: value for name, value in response.getheaders() if name.lower() not in _HOP_BY_HOP}
-            length = response.getheader("Content-Length") if self.command == "HEAD" else None
-            self._answer(response.status, headers, content, length, cut_after=fault.cut_after if fault else None)
+            self.close_connection = True
+            return
+        if fault.flip is not None:
+            content = content[: fault.flip] + bytes([content[fault.flip] ^ 1]) + content[fault.flip + 1 :]
+        headers = {name: value for name, value in response.getheaders() if name.lower() not in _HOP_BY_HOP}
+        if self.command == "HEAD" and (length := response.getheader("Content-Length")):
+            headers["Content-Length"] = length
+        self._answer(response.status, headers, content, cut_after=fault.cut_after)
 
-        def _answer(
-            self, status: int, headers: dict[str, str], content: bytes, length: str | None = None, cut_after: int | None = None
-        ) -> None:
-            self.send_response_only(status)
-            for name, value in headers.items():
-                self.send_header(name, value)
-            self.send_header("Content-Length", length or str(len(content)))
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(content[:cut_after])
-            if cut_after is not None:
-                self.close_connection = True
+    do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = _forward  # noqa: N815
 
-        do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = _forward  # noqa: N815
+    def _answer(self, status: int, headers: dict[str, str], content: bytes, cut_after: int | None = None) -> None:
+        self.send_response_only(status)
+        for name, value in {"Content-Length": str(len(content)), **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(content[:cut_after])
+        if cut_after is not None:
+            self.close_connection = True
 
-        def log_message(self, *arguments: object) -> None:
-            pass
-
-    return Handler
+    def log_message(self, *arguments: object) -> None:
+        pass
