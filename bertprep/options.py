@@ -19,7 +19,7 @@ import re
 import sys
 import types
 import typing
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from enum import Enum
 from itertools import zip_longest
@@ -129,8 +129,11 @@ class _Field:
 
     def parse(self, text: str) -> Any:
         """Return the value of an argument, which `read` checks."""
-        parse, separator = _PARSE.get(self.kind, str), self.option.separator
-        return tuple(map(parse, text.split(separator))) if separator else parse(text)
+        kind, separator = self.kind if self.kind in (int, float) else str, self.option.separator
+        try:
+            return tuple(map(kind, text.split(separator))) if separator else kind(text)
+        except ValueError:
+            raise UsageError(f"{self.spelling} {text}: must be {self.rule.in_words}") from None
 
     def _at_fault(self, value: Any) -> Any:
         one = replace(self.rule, many=False)
@@ -370,13 +373,6 @@ class Parser(argparse.ArgumentParser):
     def _has_rare(self) -> int:
         return sum(hasattr(action, "rare_help") for action in self._actions)
 
-    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
-        try:
-            parse: Callable[[str], Any] = self._registry_get("type", action.type, action.type)
-            return parse(arg_string)
-        except ValueError as error:
-            raise UsageError(f"{_name(action)} {arg_string}: {error}") from None
-
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is None or value in action.choices:
             return
@@ -430,21 +426,4 @@ def near(name: str, there: Iterable[str] | Mapping[str, str]) -> str:
     return f", did you mean {bare[found[0]]}?" if found else ""
 
 
-def whole_number(text: str) -> int:
-    """Return the whole number that a text is."""
-    try:
-        return int(text)
-    except ValueError:
-        raise ValueError("must be a whole number") from None
-
-
-def number(text: str) -> float:
-    """Return the number that a text is."""
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError("must be a number") from None
-
-
-_PARSE: dict[type, Callable[[str], Any]] = {int: whole_number, float: number}
 _METAVARS: dict[type, str] = {int: "INT", float: "FLOAT", Path: "PATH"}

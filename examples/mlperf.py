@@ -24,7 +24,7 @@ import bertprep
 from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError, UsageError
 from bertprep.instances import load_vocabulary
-from bertprep.options import Parser, whole_number
+from bertprep.options import Parser
 from bertprep.terminal import exit_status, run_program, say, tell, tell_table
 from trainer.engines import check_engine, choose_engine, known_devices
 from trainer.log import LOG
@@ -88,9 +88,9 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="where everything goes; 393 GB for all parts")
     parser.add_argument("--data-only", action="store_true", help="make and compare the records alone: no checkpoint, no GPU")
     parser.add_argument("--parts", metavar="N,...", help="make these parts alone, such as 0,499 (default: all)")
-    parser.add_argument("--workers", type=whole_number, metavar="INT", help="worker processes (default: one per CPU)")
-    parser.add_argument("--devices", type=whole_number, default=1, metavar="INT", help="GPUs that train (default: 1)")
-    parser.add_argument("--batch-size", type=whole_number, default=16, metavar="INT", help="sequences of a GPU (default: 16)")
+    parser.add_argument("--workers", type=int, metavar="INT", help="worker processes (default: one per CPU)")
+    parser.add_argument("--devices", type=int, default=1, metavar="INT", help="GPUs that train (default: 1)")
+    parser.add_argument("--batch-size", type=int, default=16, metavar="INT", help="sequences of a GPU (default: 16)")
     options = parser.parse_args()
     return exit_status(lambda: reproduce(options), "mlperf", interrupted="stopped; the same command resumes")
 

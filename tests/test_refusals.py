@@ -137,7 +137,7 @@ BERTPREP = """
 1 vocab --input empty.txt --output v.txt => empty.txt: no word found to train a vocabulary on
 1 vocab --input text.txt --output {folder|text.txt/x} => cannot be written:
 
-1 inspect good.tfrecord --record -1 => vocab.txt: is not the vocabulary of good.tfrecord: record 0 has token
+1 inspect good.tfrecord --record -1 => vocab.txt: is not the vocabulary of good.tfrecord: record 0 has tokens
 2 convert {missing|dangling|loop|text.txt/x} out => : does not exist; name a record file or a folder of them
 2 {inspect|validate} good.tfrecord --vocab none.txt => --vocab none.txt: does not exist
 2 inspect folder => folder: is a folder; name a record file in it

@@ -154,6 +154,10 @@ class Fraction(NamedTuple):
     expected: Range
     interval: Range
 
+    def as_json(self) -> dict[str, Any]:
+        """Return the fraction with what it is of."""
+        return {"count": self.hits, "of": self.draws, "expected": self.expected, "interval": self.interval}
+
 
 @dataclass(frozen=True)
 class Expected:

@@ -17,7 +17,7 @@ from bertprep.terminal import counted, say, tell, tell_table
 from bertprep.work.layout import MANIFEST
 
 if TYPE_CHECKING:
-    from bertprep.check.outcome import Outcome, RecordCounts
+    from bertprep.check.outcome import Outcome
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,7 +195,18 @@ def write_json(outcomes: Sequence[Outcome], path: Path) -> None:
     """Write all outcomes as one JSON file."""
     content = []
     for of in outcomes:
-        splits = {split: _counts_as_json(counts) for split, counts in of.counts.items()}
+        splits: dict[str, dict[str, Any]] = {
+            split: {
+                "records": counts.records,
+                "tokens": counts.text_tokens,
+                "padding_share": counts.padding_share,
+                "fractions": {each.name: each.as_json() for each in of.expected[split].fractions},
+                "lengths": counts.lengths.tolist(),
+                "predictions_per_record": counts.predictions.tolist(),
+                "positions": counts.positions.tolist(),
+            }
+            for split, counts in of.counts.items()
+        }
         splits |= {split: {**vars(counts), "lengths": counts.lengths.tolist()} for split, counts in of.token_counts.items()}
         plain = ("kind", "seq", "pred", "sampled", "errors", "duplicates")
         content.append(
@@ -210,28 +221,3 @@ def write_json(outcomes: Sequence[Outcome], path: Path) -> None:
         )
     with atomic_file(path, replace=True) as file:
         file.write((json.dumps({"data_sets": content}, indent=1) + "\n").encode())
-
-
-def _counts_as_json(counts: RecordCounts) -> dict[str, Any]:
-    """Return the counts of a split, fractions with their intervals."""
-    import numpy as np
-
-    from bertprep.check.statistics import SHOWN, fraction_interval
-
-    def fraction(count: int, of: int) -> dict[str, Any]:
-        return {"count": count, "share": count / max(of, 1), "interval": fraction_interval(count, of)}
-
-    predictions, records, shown = int(counts.shown.sum()), counts.records, counts.shown.tolist()
-    return {
-        "records": records,
-        "tokens": counts.text_tokens,
-        "padding_share": counts.padding_share,
-        "predictions": predictions,
-        "shown": {name: fraction(count, predictions) for name, count in zip(SHOWN, shown, strict=True)},
-        **({"random_next": fraction(int(counts.next_sentence[1]), records)} if counts.has_pairs else {}),
-        "short": fraction(records - int(counts.lengths[-1]), records),
-        "masked": predictions / max(counts.text_tokens, 1),
-        "lengths": np.trim_zeros(counts.lengths, "b").tolist(),
-        "predictions_per_record": counts.predictions.tolist(),
-        "positions": counts.positions.tolist(),
-    }

@@ -7,60 +7,37 @@ from typing import Any
 
 from bertprep.config import GlueSettings, InstanceSettings, ShardSettings, SquadSettings, Variant
 from bertprep.errors import BertprepError
-from bertprep.work.manifest import MDS, RECORDS, SCHEMA, TASK_RECORDS, TEXT_SHARDS, TOKEN_SHARDS
+from bertprep.work.manifest import SCHEMA, TEXT_SHARDS
 
-
-def _options_of(*settings: type) -> dict[str, str]:
-    return {field.name: "--" + field.name.replace("_", "-") for each in settings for field in fields(each)}
-
-
-_CONVERT_OPTIONS = {
-    **_options_of(Variant),
-    **{f"converted_to.{name}": option for name, option in (("format", "--to"), ("shards", "--shards"), ("pick", "--pick"))},
-}
 _OPTIONS = {
-    TEXT_SHARDS: {**_options_of(ShardSettings), "inputs": "--input"},
-    TOKEN_SHARDS: {"cased": "--cased", "corpus": "--corpus", "vocabulary": "--vocab"},
-    MDS: {"seq": "--seq", "column": "--column"},
-    RECORDS: {**_options_of(InstanceSettings, Variant), "corpus": "--corpus", "vocabulary": "--vocab"},
-    TASK_RECORDS: {
-        **_options_of(SquadSettings, GlueSettings, Variant),
-        "task": "task",
-        "version": "--version",
-        "name": "name",
-        "labels": "--labels",
-        "inputs": "--input",
-        "vocabulary": "--vocab",
-    },
-}
-"""The option for each field of `made_with`, by kind; `convert` has some of its own."""
+    **{each.name: each.name for of in (InstanceSettings, Variant, SquadSettings, GlueSettings) for each in fields(of)},
+    "corpus": "corpus", "version": "version", "labels": "labels", "vocabulary": "vocab", "column": "column",
+    "converted_to.format": "to", "converted_to.shards": "shards", "converted_to.pick": "pick",
+}  # fmt: skip
+_OF_SHARD = {**{each.name: each.name for each in fields(ShardSettings)}, "inputs": "input"}
+"""The option for each field of `made_with`: the number of text shards is one of `shard` alone."""
 
 
 def describe_difference(found: dict[str, Any], asked: dict[str, Any]) -> str:
     """Return the first difference of two headers, as command line options if possible.
 
-    >>> found, asked = ({"kind": RECORDS, "made_with": {"seq": seq}} for seq in (128, 512))
+    >>> found, asked = ({"kind": "masked-LM records", "made_with": {"seq": seq}} for seq in (128, 512))
     >>> describe_difference(found, asked)
     'was made with --seq 128, this run has --seq 512'
     """
     name, before, now = _first_difference("", found, asked)
     if name == "converted_to":
         return f"was {'not ' if before is None else ''}made by bertprep convert"
-    options = _CONVERT_OPTIONS if "converted_to" in asked["made_with"] else _OPTIONS.get(asked["kind"], {})
-    option = options.get(name)
-    if option is None:
-        setting = name.removeprefix("number of ").partition(".")[0].partition("[")[0]
-        values = f"{name} {_shown(before)}, this run has {_shown(now)}"
-        return f"was made with another {options[setting]}: {values}" if setting in options else f"was made with {values}"
-    made, wanted = (_with_option(option, value) for value in (before, now))
-    return f"was made {made or f'without {option}'}, this run has {wanted.removeprefix('with ') or f'no {option}'}"
-
-
-def _with_option(option: str, value: Any) -> str:
-    """Return an option and its value; "" if it was not given."""
-    if value is None or value is False:
-        return ""
-    return f"with {option}" if value is True else f"with {option} {value}"
+    options = _OF_SHARD if asked["kind"] == TEXT_SHARDS else _OPTIONS
+    if name in options:
+        option = "--" + options[name].replace("_", "-")
+        made, wanted = (
+            "" if value in (None, False) else option if value is True else f"{option} {value}" for value in (before, now)
+        )
+        return f"was made {f'with {made}' if made else f'without {option}'}, this run has {wanted or f'no {option}'}"
+    setting = name.removeprefix("number of ").partition(".")[0].partition("[")[0]
+    of = {"vocabulary": "another --vocab: ", "inputs": "another --input: "}.get(setting, "")
+    return f"was made with {of}{name} {_shown(before)}, this run has {_shown(now)}"
 
 
 def _first_difference(name: str, found: Any, wanted: Any) -> tuple[str, Any, Any]:
@@ -84,7 +61,7 @@ def _first_difference(name: str, found: Any, wanted: Any) -> tuple[str, Any, Any
 
 def _shown(value: Any) -> str:
     """Return a setting in an error: as JSON, a long one cut."""
-    text = "none" if value is None else json.dumps(value)
+    text = "none" if value is None else value if isinstance(value, str) else json.dumps(value)
     return text if len(text) <= 200 else f"{text[:200]}..."
 
 

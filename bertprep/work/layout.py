@@ -24,7 +24,6 @@ from pathlib import Path
 from bertprep.config import (
     DEFAULT_DIALECT,
     GZIP,
-    RECORD_FORMATS,
     TF2,
     GlueSettings,
     InstanceSettings,
@@ -205,17 +204,6 @@ def text_shard(split: str, corpus: str, shard: int) -> str:
 def token_shard_name(split: str, corpus: str, shard: int, end: str) -> str:
     """Return the name of one file of a token shard, which ends in "bin", "idx" or "words"."""
     return f"{corpus}_{split}_{shard:05d}.{end}"
-
-
-def check_splits_inside(folder: Path) -> None:
-    """Raise `ValueError` if a split's or format's folder in `folder` links elsewhere; the folder itself and files may be
-    links.
-    """
-    inside = folder.resolve()
-    splits = (*SPLITS, TRAIN, *TASK_SPLITS)
-    for below in (*splits, *RECORD_FORMATS, *(f"{each}/{split}" for each in RECORD_FORMATS for split in splits)):
-        if (found := (folder / below).resolve()) != inside / below:
-            raise ValueError(f"{below} is a link to {found}, and nothing is written there; link the whole folder instead")
 
 
 def find_vocabulary(folder: Path) -> Path | None:

@@ -26,7 +26,7 @@ from bertprep.files.atomic import atomic_file, create_file, remove_leftovers, sy
 from bertprep.files.paths import is_object, remove_all, sizes_of
 from bertprep.untrusted import OBJECT, SHA256, TEXT, check_values, parse_json, read_bounded
 from bertprep.work.difference import check_same, make_header
-from bertprep.work.layout import LEDGER, LISTING, MANIFEST, check_splits_inside
+from bertprep.work.layout import LEDGER, LISTING, MANIFEST
 from bertprep.work.manifest import (
     DECIDING,
     KINDS,
@@ -214,16 +214,13 @@ class Ledger:
                 raise BertprepError(f"{path}: exists and is not a copy of {source}; choose another folder, or move it away")
 
     def _check_links(self, names: Collection[str]) -> None:
-        if is_object(self.folder):
-            return
-        try:
-            check_splits_inside(self.folder)
-        except ValueError as error:
-            raise BertprepError(f"{self.folder}: {error}") from error
-        inside = self.folder.resolve() / LEDGER
-        for split in {"", *(name.rpartition("/")[0] for name in names)}:
-            if (found := self._path(split)).resolve() != inside / split:
-                raise BertprepError(f"{found}: is a link, and nothing is written there; remove it")
+        """Raise if a folder that is written to links elsewhere; the data set's own folder may be a link, and so may files."""
+        splits = {name.rpartition("/")[0] for name in names} if not is_object(self.folder) else ()
+        for below in [part for split in splits for part in (split, f"{LEDGER}/{split}")]:
+            if (self.folder / below).resolve() != self.folder.resolve() / below:
+                raise BertprepError(
+                    f"{self.folder / below}: is a link, and nothing is written there; link the whole folder instead"
+                )
 
     def _read_manifest(self) -> Manifest | None:
         if manifest := read_manifest(self.folder):

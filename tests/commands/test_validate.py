@@ -263,8 +263,8 @@ def test_the_command(copy: Path, capsys: pytest.CaptureFixture[str], tmp_path: P
     assert main(["validate", str(copy), "--json", str(tmp_path / "found.json")]) == 0
     assert "tfrecord 128/20" in capsys.readouterr().out
     content = json.loads((tmp_path / "found.json").read_text())
-    shares = content["data_sets"][0]["splits"]["training"]["shown"]
-    low, high = shares["[MASK]"]["interval"]
+    fractions = content["data_sets"][0]["splits"]["training"]["fractions"]
+    low, high = fractions["predictions shown as [MASK]"]["interval"]
     assert low < 0.8 < high
     (copy / NAME).write_bytes((copy / NAME).read_bytes()[:-5])
     assert main(["validate", str(copy)]) == 1

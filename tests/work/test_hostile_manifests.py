@@ -167,7 +167,7 @@ def test_validate_tells_of_a_manifest_as_of_any_other_fault(records: Path, capsy
     assert ".bytes is null, expected a whole number" in found
 
 
-@pytest.mark.parametrize("link", ["training", "test", "ofrecord"])
+@pytest.mark.parametrize("link", ["training", "test"])
 def test_nothing_is_written_behind_a_link_that_leads_out(
     link: str, records: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
