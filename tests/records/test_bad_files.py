@@ -164,24 +164,16 @@ def faults() -> Iterator[tuple[str, bytes, str]]:
 FAULTS = {name: each for name, *each in faults()}
 
 
-def read_by_blocks(path: Path) -> None:
-    with records.open(path) as file:
-        for _ in file.blocks(1):
-            pass
-
-
-def read_in_any_order(path: Path) -> None:
-    with records.open(path) as file:
-        file[np.arange(len(file))]
+WAYS = lambda file: file[:], lambda file: list(file.blocks(1)), lambda file: file[np.arange(len(file))]
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_each_fault_has_its_line_whatever_the_way_of_reading(fault: str, tmp_path: Path) -> None:
     path, (content, line) = tmp_path / "records", FAULTS[fault]
     path.write_bytes(content)
-    for read in (lambda path: records.open(path)[:], read_by_blocks, read_in_any_order):
+    for read in WAYS:
         with pytest.raises(BertprepError) as caught:
-            read(path)
+            read(records.open(path))
         said = str(caught.value)
         assert said == f"{path}: {line}" or (line.endswith(": ") and said.startswith(f"{path}: {line}"))
         assert "\n" not in said

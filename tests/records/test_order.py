@@ -32,7 +32,7 @@ def test_any_position_alone_is_as_within_all() -> None:
 
 def test_orders_of_few_records_are_equally_frequent() -> None:
     for size in (2, 3, 4):
-        orders = Counter(tuple(permute(np.arange(size), size, seed=seed, epoch=0).tolist()) for seed in range(2400))
+        orders = Counter(tuple(permute(np.arange(size), size, seed=seed, epoch=0).tolist()) for seed in range(800))
         assert chi_square(np.array([orders[order] for order in itertools.permutations(range(size))])) < 5
 
 

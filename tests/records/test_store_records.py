@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from queue import SimpleQueue
 
 import numpy as np
 import pytest
@@ -123,11 +124,11 @@ def test_two_processes_fetch_each_file_once(store: Store, tmp_path: Path) -> Non
 
 def test_a_killed_process_leaves_nothing_half_there(store: Store, tmp_path: Path) -> None:
     expected = put_records(tmp_path / "a", store)
-    processes: list[subprocess.Popen[str]] = []
-    store.faults.append(Fault("GET", ".*part-5", act=lambda: processes[0].kill()))
-    processes.append(start_reading(store.path("a")))
-    processes[0].communicate()
-    assert processes[0].returncode == -signal.SIGKILL
+    started: SimpleQueue[subprocess.Popen[str]] = SimpleQueue()
+    store.faults.append(Fault("GET", ".*part-5", act=lambda: started.get().kill()))
+    started.put(process := start_reading(store.path("a")))
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
     with RecordSet([store.path("a")]) as records:
         assert_holds(gather(records, [*range(TOTAL)]), expected)
     assert not [path for path in cache_folder().iterdir() if path.suffix == ".tmp"]
