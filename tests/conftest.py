@@ -44,7 +44,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before those of other suites are left out
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out stress tests unless they are asked for, and refuse a framework's test that no suite of scripts/test runs.
+    """Leave out stress tests unless -m names them, and refuse a framework's test that no suite of scripts/test runs.
 
     The suites of frameworks collect `engines` alone.
     """

@@ -28,6 +28,8 @@ from bertprep.files import object_store
 from tests.corpora import sums
 from tests.object_store import Fault, Store, serve
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 ON_RAY = ("--executor", "ray")
 SETTINGS = ("--corpus", "own", "--seq", "64", "--pred", "10")

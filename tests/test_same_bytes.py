@@ -16,7 +16,7 @@ from bertprep.work.run import FAIL_AFTER
 from tests.corpora import sums
 from tests.runs import RUNS, Course, expect_success, start
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks the process of the tests")
+pytestmark = [pytest.mark.skipif(sys.platform != "linux", reason="forks the process of the tests"), pytest.mark.slow]
 
 IN_PARTS = [name for name, run in RUNS.items() if run.has_parts]
 

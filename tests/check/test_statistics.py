@@ -54,6 +54,7 @@ def predictions(examples: PretrainingExamples) -> tuple[np.ndarray, np.ndarray, 
     return rows, columns, examples.masked_lm_positions[rows, columns]
 
 
+@pytest.mark.slow
 def test_clean_sets_of_all_settings_have_no_other_finding(golden_corpus: Path, tmp_path: Path) -> None:
     """Nor does the page draw what it expects of them outside of what it says was found."""
     assert len(SETS) == 61

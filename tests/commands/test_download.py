@@ -119,6 +119,7 @@ def test_a_download_stays_on_its_commit_when_the_hub_moves_on(hub: HubServer, ru
     assert (folder / "train-00002-of-00003.parquet").read_bytes() == wikipedia_files()[name]
 
 
+@pytest.mark.slow
 def test_a_killed_download_keeps_its_finished_files(hub: HubServer, run: Run, tmp_path: Path) -> None:
     contents = {f"20231101.en/train-{number:05d}-of-00040.parquet": noise(100_000, str(number)) for number in range(40)}
     hub.put("datasets/wikimedia/wikipedia", contents)
@@ -143,6 +144,7 @@ def test_a_killed_download_keeps_its_finished_files(hub: HubServer, run: Run, tm
         assert (folder / path.rpartition("/")[2]).read_bytes() == content
 
 
+@pytest.mark.slow
 def test_ctrl_c_is_one_line(hub: HubServer, tmp_path: Path) -> None:
     hub.put("datasets/wikimedia/wikipedia", {"20231101.en/train-00000-of-00001.parquet": noise(2_000_000, "one")})
     hub.bytes_per_second = 100_000

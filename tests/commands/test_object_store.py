@@ -21,6 +21,8 @@ from tests.object_store import Fault, Store, store
 from tests.sources.test_corpora import download
 from tests.store_kills import commands, make_killed_at, watch
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["store"]  # a fixture
 
 SETTINGS = bertprep.InstanceSettings(seq=64, pred=10, dupe=1)

@@ -108,6 +108,7 @@ def sent(hub: HubServer) -> Counter[str]:
     return Counter(asked.path.split("/")[2] for asked in hub.asked if asked.method == "PUT")
 
 
+@pytest.mark.slow
 def test_what_is_pushed_comes_back(hub: HubServer, made: Path, tmp_path: Path, golden_corpus: Path) -> None:
     [records] = (made / "tfrecord").glob("*/mine")
     pushed = bertprep.push(records, NAME)
@@ -143,6 +144,7 @@ def test_what_is_pushed_comes_back(hub: HubServer, made: Path, tmp_path: Path, g
     assert [number for line in encoded for number in line.ids] == found.tokens.tolist()
 
 
+@pytest.mark.slow
 def test_only_what_differs_is_sent(hub: HubServer, records: Path, tmp_path: Path) -> None:
     first = bertprep.push(records, NAME)
     assert set(sent(hub).values()) == {1}
@@ -168,6 +170,7 @@ def test_only_what_differs_is_sent(hub: HubServer, records: Path, tmp_path: Path
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_killed_push_sends_only_the_rest(hub: HubServer, records: Path, capsys: pytest.CaptureFixture[str]) -> None:
     manifest = read_manifest(records)
     assert manifest
@@ -197,6 +200,7 @@ def test_a_push_outlasts_a_lost_answer(hub: HubServer, records: Path) -> None:
     assert json.loads(files_on(hub)[MANIFEST])["files"] == pushed.files
 
 
+@pytest.mark.slow
 def test_datasets_loads_what_was_pushed(hub: HubServer, records: Path, tmp_path: Path) -> None:
     pushed = bertprep.push(records, NAME, private=True)
     for split in ("train", "dev"):

@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 TESTS = (
     "tests/kernels/test_crc32c.py",
     "tests/kernels/test_text.py",

@@ -30,6 +30,7 @@ def test_any_position_alone_is_as_within_all() -> None:
     np.testing.assert_array_equal(permute(places, 1000, seed=5, epoch=7), all_of_them[places])
 
 
+@pytest.mark.slow
 def test_orders_of_few_records_are_equally_frequent() -> None:
     for size in (2, 3, 4):
         orders = Counter(tuple(permute(np.arange(size), size, seed=seed, epoch=0).tolist()) for seed in range(800))

@@ -183,6 +183,7 @@ def assert_equal(found: dict[str, Any], expected: dict[str, Any]) -> None:
         np.testing.assert_array_equal(array, expected[name], err_msg=name)
 
 
+@pytest.mark.slow
 def test_any_batch_is_the_same_from_anywhere(tokens: Path) -> None:
     """Killed and resumed at any batch, by any number of readers and ranks, in batches of any size."""
     dataset = TokenDataset(tokens, seq=SEQ)

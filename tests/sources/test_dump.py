@@ -81,6 +81,7 @@ def test_a_file_that_is_not_a_complete_export_is_one_line(xml: str, message: str
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.slow
 def test_the_shards_of_a_dump_do_not_depend_on_workers_or_interruptions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

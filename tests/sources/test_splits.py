@@ -125,6 +125,7 @@ os._exit(0)  # Arrow's threads may abort an interpreter that ends by itself
 """
 
 
+@pytest.mark.slow
 def test_the_same_rows_as_datasets_in_the_same_order(hub: HubServer, tmp_path: Path) -> None:
     for name, (content, _) in LAYOUTS.items():
         hub.put(f"datasets/{name}", {"README.md": b"# Texts", **content})

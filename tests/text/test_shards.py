@@ -90,6 +90,7 @@ def by_definition(texts: list[str], training: int, test: int, fraction: float) -
     return {**found, names[-1]: "".join(documents[start:])}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 def test_only_the_text_of_documents_decides_about_the_shards(seed: int, tmp_path: Path) -> None:
     """Neither the names, the number and the order of files nor the pieces that are sorted at once."""
@@ -226,6 +227,7 @@ bertprep.shard(inputs, splitter="lines", shards=8, workdir=root, corpus="c", wor
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [3, 9, 12, 14, 18])  # files of sorted runs, of merged ones, and shards
 def test_a_killed_run_resumes_with_the_same_bytes(tmp_path: Path, after: int) -> None:
     texts = numbered(*range(400))
@@ -274,6 +276,7 @@ def test_map_that_is_a_link_is_refused(tmp_path: Path) -> None:
     assert [path.name for path in elsewhere.iterdir()] == ["precious"]
 
 
+@pytest.mark.slow
 def test_memory_is_a_small_part_of_the_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [f"Document {n}. " * 1000 for n in range(500)]
     text = write(tmp_path / "some.txt", *texts, *texts[:200])

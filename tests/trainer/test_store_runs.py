@@ -48,6 +48,7 @@ def data(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_run_in_a_store_is_that_of_the_disk(store: Store, data: Path, tmp_path: Path) -> None:
     """Whatever the network does, and after a SIGKILL in a step and one while a checkpoint is written."""
     on_disk, out = tmp_path / "on_disk", store.path("models/a")
@@ -93,6 +94,7 @@ def test_a_run_in_a_store_is_that_of_the_disk(store: Store, data: Path, tmp_path
         assert not [asked for asked in store.asked[before:] if asked.startswith("PUT")]
 
 
+@pytest.mark.slow
 def test_a_store_that_fails_for_good_ends_the_run_saved_and_it_resumes(store: Store, data: Path) -> None:
     options = options_in(upload(data, store), store.path("out"), keep_best=False)
     store.faults[:] = [Fault("PUT", ".*checkpoint-000000016.*", times=None, status=503, code="SlowDown")]

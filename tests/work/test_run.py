@@ -51,6 +51,7 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_killed_before_and_after_every_step(made: Request, tmp_path: Path) -> None:
     (made := replace(made, output=tmp_path / "reference", count=2))()
     for step in itertools.count():
@@ -67,6 +68,7 @@ def test_killed_before_and_after_every_step(made: Request, tmp_path: Path) -> No
             break
 
 
+@pytest.mark.slow
 def test_killed_at_every_request_to_a_store(made: Request, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A store in memory, killed by an exception that nothing catches."""
     (made := replace(made, output=tmp_path / "reference", count=3))()
