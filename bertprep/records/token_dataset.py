@@ -141,7 +141,7 @@ class TokenDataset(TokenRows):
     @property
     def most_predictions(self) -> int:
         """The most labels of a row other than -100."""
-        return self._longest if self.objective == "clm" else int(self._row_settings["predictions"][self._longest])
+        return self.seq - 1 if self.objective == "clm" else int(self._row_settings["predictions"][self._longest])
 
     @property
     def sha256(self) -> str:

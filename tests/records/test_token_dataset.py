@@ -123,6 +123,7 @@ def test_masks_are_as_asked_for_in_every_row(tokens: Path) -> None:
         truth = np.where(is_masked, rows["labels"], rows["input_ids"])
         candidates = truth > MASK  # neither special nor [UNK]
         assert not (is_masked & ~candidates).any()
+        assert is_masked.sum(1).max() <= dataset.most_predictions == round(0.3 * (SEQ - 2))
         assert is_masked.sum(1).tolist() == np.maximum(np.rint(candidates.sum(1) * 0.3), 1).tolist()
         shown, true = rows["input_ids"][is_masked], rows["labels"][is_masked]
         kinds += Counter({"mask": (shown == MASK).sum(), "keep": (shown == true).sum(), "all": len(true)})
@@ -229,6 +230,7 @@ def test_labels_of_causal_language_models(tmp_path: Path) -> None:
     starts = rows["position_ids"] == 0
     is_padding = (rows["sequence_ids"] == rows["sequence_ids"][:, -1:]) & (rows["input_ids"][:, -1:] == PAD)
     np.testing.assert_array_equal(rows["labels"], np.where(starts | is_padding, -100, rows["input_ids"]))
+    assert dataset.most_predictions == SEQ - 1 == (rows["labels"] != -100).sum(1).max()
     ends = np.roll(starts, -1, 1) | np.eye(1, SEQ, SEQ - 1, dtype=np.bool_)
     assert (rows["input_ids"][ends & ~is_padding] == SEP).all()
 
