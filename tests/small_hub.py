@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any
 
@@ -83,43 +84,45 @@ def bookcorpus_files() -> dict[str, bytes]:
     }
 
 
+ANSWERS = pa.struct([("text", pa.list_(pa.string())), ("answer_start", pa.list_(pa.int32()))])
+SQUAD = pa.schema([*((name, pa.string()) for name in ("id", "title", "context", "question")), ("answers", ANSWERS)])
+
+
 def squad_files(*, has_impossible: bool) -> dict[str, bytes]:
-    answers = pa.struct([("text", pa.list_(pa.string())), ("answer_start", pa.list_(pa.int32()))])
-    strings = [(name, pa.string()) for name in ("id", "title", "context", "question")]
     rows: list[dict[str, Any]] = [
         {
-            "id": f"q{number}", "title": "Things", "context": sentence, "question": "What comes first?",
+            "id": f"q{index}", "title": "Things", "context": sentence, "question": "What comes first?",
             "answers": {"text": [sentence.split()[0]], "answer_start": [0]},
         }
-        for number, sentence in enumerate(SENTENCES)
+        for index, sentence in enumerate(SENTENCES)
     ]  # fmt: skip
     if has_impossible:
         rows[1]["answers"] = {"text": [], "answer_start": []}
-    content = parquet(rows, pa.schema([*strings, ("answers", answers)]))
     folder = "squad_v2" if has_impossible else "plain_text"
-    return {f"{folder}/{split}-00000-of-00001.parquet": content for split in ("train", "validation")}
+    return {f"{folder}/{split}-00000-of-00001.parquet": parquet(rows, SQUAD) for split in ("train", "validation")}
 
 
 def glue_files() -> dict[str, bytes]:
     """Two rows for each split of each task."""
     files = {}
     for task in TASKS.values():
-        texts = sorted(task.hub_texts)
-        kind = {"names": list(task.words), "_type": "ClassLabel"} if task.words else {"dtype": "float32", "_type": "Value"}
         for file in task.files.values():
-            known = not file.split.startswith("test")
-            label = (0 if task.words else 2.5) if known else -1
-            rows = [{**dict.fromkeys(texts, SENTENCES[i]), "label": label, "idx": i} for i in range(2)]
-            schema = pa.schema(
-                [
-                    *((name, pa.string()) for name in texts),
-                    ("label", pa.int64() if task.words else pa.float32()),
-                    ("idx", pa.int32()),
-                ],
-                {"huggingface": json.dumps({"info": {"features": {"label": kind}}})},
-            )
-            files[f"{task.name}/{file.split}-00000-of-00001.parquet"] = parquet(rows, schema)
+            label = -1 if file.split.startswith("test") else 0 if task.words else 2.5
+            rows = [(*[sentence] * len(task.hub_texts), label, index) for index, sentence in enumerate(SENTENCES[:2])]
+            path = f"{task.name}/{file.split}-00000-of-00001.parquet"
+            files[path] = glue_parquet(task.hub_texts, list(task.words), rows)
     return files
+
+
+def glue_parquet(texts: Sequence[str], labels: Sequence[str], rows: Iterable[Any], *, described: bool = True) -> bytes:
+    """Return a file of rows (texts..., label, idx) as the Hub has it: labels by their names, or scores."""
+    description = {"info": {"features": {"label": {"names": labels, "_type": "ClassLabel"}}}}
+    kind = pa.int64() if labels else pa.float32()
+    schema = pa.schema(
+        [*((text, pa.string()) for text in texts), ("label", kind), ("idx", pa.int32())],
+        {"huggingface": json.dumps(description)} if labels and described else None,
+    )
+    return parquet([dict(zip(schema.names, row, strict=True)) for row in rows], schema)
 
 
 def model_files(**config: Any) -> dict[str, bytes]:

@@ -4,19 +4,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from bertprep.errors import BertprepError, UsageError
 from bertprep.sources.task_files import write_glue, write_squad
 from bertprep.tasks.glue import find_task
 from bertprep.tasks.glue_files import read_file
-from tests.small_hub import parquet
+from tests.small_hub import SQUAD, glue_parquet, parquet
 
-ANSWERS = pa.struct([("text", pa.list_(pa.string())), ("answer_start", pa.list_(pa.int32()))])
-SCHEMA = pa.schema(
-    [("id", pa.string()), ("title", pa.string()), ("context", pa.string()), ("question", pa.string()), ("answers", ANSWERS)]
-)
 # Written by hand in the form of the published files: keys in their order, ASCII only, no line break at the end.
 PUBLISHED = {
     "v1.1": (
@@ -59,7 +54,7 @@ def squad(folder: Path, rows: list[dict[str, Any]], *more: dict[str, Any]) -> Pa
     for name, content in ("validation-00000-of-00001", rows), ("train-00001-of-00002", more), ("train-00000-of-00002", rows):
         if content:
             path = folder / f"{name}.parquet"
-            path.write_bytes(parquet([*content], SCHEMA))
+            path.write_bytes(parquet([*content], SQUAD))
     return path
 
 
@@ -153,19 +148,14 @@ GLUE: dict[str, tuple[str, str, str, str, str, Files]] = {
 
 
 def glue(folder: Path, split: str, columns: str, names: str, rows: list[Any] | None = None, *, described: bool = True) -> Path:
-    """Write the Parquet file of a split, with rows of (texts..., label, idx); test splits are labelled -1, as on the Hub."""
+    """Write the file of a split, with rows of (texts..., label, idx); test splits are labelled -1, as on the Hub."""
     texts, labels = columns.split(","), names.split(",") if names else []
-    description = {"info": {"features": {"label": {"names": labels, "_type": "ClassLabel"}}}}
-    schema = pa.schema(
-        [(text, pa.string()) for text in texts] + [("label", pa.int64() if labels else pa.float32()), ("idx", pa.int32())],
-        {"huggingface": json.dumps(description)} if labels and described else None,
-    )
     if rows is None:
         scores = (-1, -1) if "test" in split else (0, 1) if labels else (0.056, 3.769)
         rows = [(*("A0", "B0")[: len(texts)], scores[0], 0), (*("A1", "B1")[: len(texts)], scores[1], 7)]
     path = folder / f"{split}-00000-of-00001.parquet"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(parquet([dict(zip(schema.names, row, strict=True)) for row in rows], schema))
+    path.write_bytes(glue_parquet(texts, labels, rows, described=described))
     return path
 
 
