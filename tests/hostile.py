@@ -1,6 +1,5 @@
 """Properties that hold for any hostile input: a one-line error, and nothing written elsewhere."""
 
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -12,33 +11,12 @@ from bertprep.terminal import printable
 NESTED = b"[" * 200_000
 HALF_A_PAIR = "\ud800"
 BAD_NAMES = [
-    "",
-    ".",
-    "..",
-    "../outside",
-    "training/../../outside",
-    "/tmp/outside",
-    "training//part-00000",
-    "training/",
-    "a\0b",
-    "a\nb",
-    "a\x1b[2Jb",
-    "a\u202eb",
-    f"a{HALF_A_PAIR}",
-    "x" * 256,
-    "é" * 128,
-    "a/" * 600 + "a",
-    "listing.json",
-    "manifest.json",
-    "MANIFEST.JSON",
-    "training/manifest.json",
-    ".lock",
-    "vocab.txt.tmp",
-    "part-00000.part",
+    "", ".", "..", "../outside", "training/../../outside", "/tmp/outside", "training//part-00000", "training/", "a\0b", "a\nb",
+    "a\x1b[2Jb", "a\u202eb", f"a{HALF_A_PAIR}", "x" * 256, "é" * 128, "a/" * 600 + "a", "listing.json", "manifest.json",
+    "MANIFEST.JSON", "training/manifest.json", ".lock", "vocab.txt.tmp", "part-00000.part",
     "part-00000.part.json",
-]
+]  # fmt: skip
 NOT_TEXT = [None, 7, 1.5, True, [], {}, ["a"]]
-NO_FILES = ["folder", "fifo", "loop", "large"]
 Main = Callable[[Sequence[str]], int]
 
 
@@ -54,20 +32,6 @@ def refused(
     assert not [other for other in before if "error: " in other or "Traceback" in other]
     assert printable(line) == line
     return line.removeprefix(f"{program}: error: ")
-
-
-def make_no_file(path: Path, kind: str) -> None:
-    """Put in the place of a small file what is none: one of NO_FILES, "large" with 4 GiB that take no space."""
-    path.unlink()
-    if kind == "folder":
-        path.mkdir()
-    elif kind == "fifo":
-        os.mkfifo(path)
-    elif kind == "loop":
-        path.symlink_to(path)
-    else:
-        with path.open("wb") as file:
-            file.truncate(1 << 32)
 
 
 def contents(folder: Path) -> dict[str, bytes | str]:

@@ -7,7 +7,6 @@ cluster takes as much time as ten small runs. What a test has lost or broken of 
 import filecmp
 import json
 import os
-import random
 import shutil
 import signal
 import socket
@@ -25,7 +24,7 @@ from bertprep import ray_pool
 from bertprep.cli import main
 from bertprep.errors import BertprepError
 from bertprep.files import object_store
-from tests.corpora import sums
+from tests.corpora import deal, sums
 from tests.object_store import Fault, Store, serve
 
 pytestmark = pytest.mark.slow
@@ -74,18 +73,12 @@ class Session:
     """A process that joins the cluster and runs one command after another; `unseen` is `folder` by a name that only it has."""
 
     def __init__(self, cluster: Any, folder: Path) -> None:
-        self.folder = folder
-        self._opened = os.open(folder, os.O_RDONLY)
+        self.folder, self._opened = folder, os.open(folder, os.O_RDONLY)
         self.unseen = Path(f"/proc/self/fd/{self._opened}")
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _SESSION],
-            env={**os.environ, "PYTHONPATH": str(ROOT), "RAY_ADDRESS": cluster.address},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            pass_fds=(self._opened,),
-        )
+            [sys.executable, "-c", _SESSION], env={**os.environ, "PYTHONPATH": str(ROOT), "RAY_ADDRESS": cluster.address},
+            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, pass_fds=(self._opened,),
+        )  # fmt: skip
 
     def __call__(self, folder: Path, *arguments: str, status: int = 0) -> str:
         """Run a command; returns the last line that it has printed."""
@@ -165,20 +158,9 @@ def session(cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 @pytest.fixture(scope="module")
-def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of three files; a tenth of the documents are there twice."""
-    folder = tmp_path_factory.mktemp("text")
-    draw = random.Random(1)
-    words = [f"{begin}{end}" for begin in ("riv", "moon", "hous", "stre") for end in ("er", "ing", "es", "ation", "ly")]
-    documents = [
-        [" ".join(draw.choices(words, k=draw.randint(5, 12))).capitalize() + "." for _ in range(draw.randint(3, 9))]
-        for _ in range(1200)
-    ]
-    documents += draw.sample(documents, 120)
-    for number in range(3):
-        chosen = documents[number::3]
-        (folder / f"{number}.txt").write_text("\n\n".join("\n".join(sentences) for sentences in chosen) + "\n")
-    return folder
+def text(golden_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of three files."""
+    return deal(golden_corpus, tmp_path_factory.mktemp("text"), 3)[0].parent
 
 
 @pytest.fixture(scope="module")

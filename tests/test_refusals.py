@@ -48,23 +48,13 @@ BERTPREP = """
 2 create {--dupe|--seq} => : expected one argument; bertprep create --help-all lists the options
 2 create --input => --input: expected at least one argument
 2 help => help: is bertprep --help, or bertprep COMMAND --help
-2 vocab train --size 5 => vocab train: is now bertprep vocab
-2 plan --seq 512 => plan: is now bertprep create --dry-run
-2 report good.tfrecord => report: is now bertprep validate --html PAGE
-2 create --engine ray => --engine: is now --executor
-2 convert a b --finish => --finish: is now --part finish
-2 shard --assign hash => --assign: is gone: documents always go to shards by the hash of their text
-2 create --verify => --verify: is now bertprep validate --remove-damaged, and then this command again
+2 {vocab train --size 5|plan --seq 512|report good.tfrecord|create --engine ray|create --verify} => : is now
 2 create --task squad => --task: is now a command, bertprep task squad or bertprep task glue
 2 tokenize --vocab-size 8000 => --vocab-size: is now bertprep vocab --size, before this command
+2 shard --assign hash => --assign: is gone: documents always go to shards by the hash of their text
 2 create --do_lower_case=False => --do_lower_case=False: is --cased here
 2 create {--do_lower_case|--do_lower_case=True} => : is the default; leave it out
-2 create --do_whole_word_mask=True => --do_whole_word_mask=True: is --whole-word here, without a value
-2 create --input_file=a => --input_file: is --input here, followed by one or more files
-2 create --output_file a => --output_file: is --output here, a folder
-2 create --action create => --action: is a command here: download, shard, create
-2 create --use_v2_feature_names=True => --use_v2_feature_names=True: is --feature-names tf2 here
-2 create --gzip_compress => --gzip_compress: is --compress gzip here
+2 create --{do_whole_word_mask=True|input_file=a|output_file a|action create|use_v2_feature_names=True|gzip_compress} => here
 2 create --max_seq_length 7 => --seq 7: must be at least 8 and at most 65,535
 2 create {--whole-word=True|--whole-word=yes|--cased False} => : is a flag, which takes no value; give it alone, or leave it out
 2 squad => squad: is bertprep task squad, and to train on it python -m trainer squad
@@ -73,9 +63,7 @@ BERTPREP = """
 2 task glue => which task of GLUE? name it, as in bertprep task glue mrpc
 2 task glue {nope|mrcp} => : GLUE has no such task; choose one of cola,
 2 task glue {--task_name=MRPC|mrpc --name x} => : is an argument here, as in bertprep task glue mrpc
-2 task glue --data_dir a => --data_dir: is --input here, a folder with files such as train.tsv and dev.tsv
-2 task squad --train_file a => --train_file: is --input here, followed by the files for training and for evaluation
-2 task squad --version_2_with_negative => --version_2_with_negative: is --version 2.0 here; the default is 1.1
+2 task {glue --data_dir a|squad --train_file a|squad --version_2_with_negative} => here
 2 task squad --version 3.0 => --version 3.0: unknown; choose one of 1.1, 2.0
 2 task squad => the vocabulary of google-bert/bert-base-uncased, the default, is not downloaded
 2 task squad --vocab vocab.txt --input x.json => --input x.json: does not exist
