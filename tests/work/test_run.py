@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from obstore.store import MemoryStore
 
 from bertprep.errors import BertprepError
 from bertprep.files import object_store
@@ -68,9 +69,17 @@ def test_killed_before_and_after_every_step(made: Request, tmp_path: Path) -> No
             break
 
 
+@pytest.fixture
+def memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Buckets are in this process's memory."""
+    buckets: dict[str, MemoryStore] = {}
+    monkeypatch.setattr(object_store, "_store", lambda path, _: buckets.setdefault(path.bucket, MemoryStore()))
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("memory")
 def test_killed_at_every_request_to_a_store(made: Request, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A store in memory, killed by an exception that nothing catches."""
+    """By an exception that nothing catches."""
     (made := replace(made, output=tmp_path / "reference", count=3))()
 
     class Killed(BaseException):
@@ -78,7 +87,7 @@ def test_killed_at_every_request_to_a_store(made: Request, tmp_path: Path, monke
 
     original = object_store._call
     for step in itertools.count(step=3):
-        request, calls = in_store(made, f"memory://step{step}"), itertools.count()
+        request, calls = in_store(made, f"s3://step{step}"), itertools.count()
 
         def call(*arguments: object, calls: Iterator[int] = calls, step: int = step, **more: object) -> object:
             at = next(calls)
@@ -102,7 +111,6 @@ def test_killed_at_every_request_to_a_store(made: Request, tmp_path: Path, monke
         assert same(request, made), step
         if not is_killed:
             break
-    object_store.forget()
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -172,11 +180,12 @@ def test_after_a_failure_what_was_finished_is_kept(made: Request, request_here: 
     assert same(request_here, made)
 
 
+@pytest.mark.usefixtures("memory")
 @pytest.mark.parametrize("where", ["disk", "memory"])
 @pytest.mark.parametrize("closed", [True, False])
 @pytest.mark.parametrize("how", ["removed", "short"])
 def test_what_is_gone_is_made_again(how: str, closed: bool, where: str, made: Request, request_here: Request) -> None:
-    request = in_store(made, "memory://gone") if where == "memory" else request_here
+    request = in_store(made, "s3://gone") if where == "memory" else request_here
     replace(request, part=None if closed else Part(0, 2))()
     path = request.output / "plain/training/part-2"
     path.unlink()
@@ -184,7 +193,6 @@ def test_what_is_gone_is_made_again(how: str, closed: bool, where: str, made: Re
         path.write_text("2")
     assert request().tasks == (1 if closed else 4)
     assert same(request, made)
-    object_store.forget()
 
 
 def test_it_must_have_the_same_bytes_again(request_here: Request, monkeypatch: pytest.MonkeyPatch) -> None:
