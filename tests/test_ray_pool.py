@@ -23,7 +23,6 @@ import pytest
 from bertprep import ray_pool
 from bertprep.cli import main
 from bertprep.errors import BertprepError
-from bertprep.files import object_store
 from tests.corpora import deal, sums
 from tests.object_store import Fault, Store, serve
 
@@ -306,8 +305,8 @@ def test_a_task_that_is_lost_again_and_again_ends_the_run() -> None:
 def test_what_cannot_be_joined_is_told_at_once(
     text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def told(status: int, workdir: str = str(tmp_path)) -> str:
-        assert main(["shard", "--input", str(text), "--workdir", workdir, *ON_RAY]) == status
+    def told(status: int) -> str:
+        assert main(["shard", "--input", str(text), "--workdir", str(tmp_path), *ON_RAY]) == status
         return capsys.readouterr().err.splitlines()[-1]
 
     with socket.socket() as closed:
@@ -317,11 +316,5 @@ def test_what_cannot_be_joined_is_told_at_once(
         assert told(1).startswith(f"bertprep: error: RAY_ADDRESS {address}: no Ray head answers there (")
     monkeypatch.setenv("RAY_ADDRESS", "head")
     assert told(2).endswith("RAY_ADDRESS head: must be HOST:PORT of a Ray head, auto or local")
-    try:
-        assert told(2, "memory://bucket").endswith(
-            "a memory:// store is in this process alone; give a store that all nodes reach"
-        )
-    finally:
-        object_store.forget()
     monkeypatch.setitem(sys.modules, "ray", None)
     assert told(2) == "bertprep: error: --executor ray: Ray is not installed; pip install '.[ray]' in a clone"

@@ -1,7 +1,7 @@
 """Whatever is wrong with a command line, or with what it names, is one line on standard error, and nothing is written.
 
 Each row has an exit status (2: the command line, 1: the data), a shell line and words of the complaint; {a|b} stands for a row
-with a and a row with b. The lines are run in the folder that `place` makes.
+with a and a row with b. The lines are run in the folder that `place` makes. The trainer's are in tests/trainer/test_refusals.py.
 """
 
 import gzip
@@ -18,15 +18,9 @@ from pathlib import Path
 import pytest
 
 import bertprep
-import trainer.bench
-import trainer.cli
-import trainer.evaluate
-import trainer.start
 from bertprep import cli
-from bertprep.work.layout import LEDGER, MANIFEST, Workspace
 from tests.golden import GOLDEN
 from tests.records.handmade import FIRST, SECOND, Variant, file_of
-from tests.trainer.test_data import write_data, write_in_workspace
 
 BERTPREP = """
 2 create --sead 1 => --sead: unknown option, did you mean --seed? bertprep create --help-all lists the options
@@ -129,41 +123,40 @@ BERTPREP = """
 2 convert {missing|dangling|loop|text.txt/x} out => : does not exist; name a record file or a folder of them
 2 {inspect|validate} good.tfrecord --vocab none.txt => --vocab none.txt: does not exist
 2 inspect folder => folder: is a folder; name a record file in it
-2 inspect a => a: is a folder; name a record file in it, such as a/training/corpus_training_00000.tfrecord
+2 inspect above/a => above/a: is a folder; name a record file in it, such as above/a/training/part-0
 2 inspect {missing|dangling|''} => ; name a record file
 1 inspect fifo => fifo: is not a plain file; name a record file
 1 inspect text.txt => text.txt: is neither TFRecord, OFRecord, Arrow nor Parquet
 1 {inspect short.tfrecord|convert short.tfrecord out} =>
 1 validate short.tfrecord => errors were found; docs/validation.md says what each means and what to do
-2 validate {missing|a missing} => missing: does not exist
+2 validate {missing|above missing} => missing: does not exist
 2 {validate folder|convert folder out} => folder: holds no record files
 2 validate => data: does not exist
-2 validate a --json a/manifest.json => --json a/manifest.json: exists and is not a .json file of this command
-2 validate a --html good.tfrecord => --html good.tfrecord: exists and is not a .html file of this command
-2 validate a --json - => --json -: is not a file name
-2 validate a --{sample|workers} {0|x} => : must be
+2 validate above --json cut.jsonl => --json cut.jsonl: exists and is not a .json file of this command
+2 validate above --html good.tfrecord => --html good.tfrecord: exists and is not a .html file of this command
+2 validate above --json - => --json -: is not a file name
+2 validate above --{sample|workers} {0|x} => : must be
 
 2 convert m*.x out => m*.x: does not exist; name a record file or a folder of them, patterns are not expanded
-2 convert {good.tfrecord good.tfrecord|a ./a/} => : is the source itself
-2 convert {a a/below|a .} => : source and target must not contain each other (a)
+2 convert {good.tfrecord good.tfrecord|above/a ./above/a/} => : is the source itself
+2 convert {above/a above/a/below|above/a .} => : source and target must not contain each other (above/a)
 2 convert good.tfrecord out --to csv => --to csv: unknown; choose one of tfrecord, ofrecord, arrow, parquet
 2 convert good.tfrecord out --{shards|pick} 0 => : must be at least 1
 2 convert good.tfrecord out --shards 3 => --shards 3: the source has 2 records, so at most as many files
 2 convert good.tfrecord out --pick 3 => --pick 3: the source has 2 records
 2 convert above/a out --pick 3 => --pick 3: the training split has 2 records
 2 convert above/a out --pick 1 --shards 2 => --shards 2: --pick 1 gives at most as many files
-2 convert good.tfrecord a => a: is a folder; name the file to write, or give --shards
-2 convert a good.tfrecord => good.tfrecord: is a file; name a folder for the records
+2 convert good.tfrecord folder => folder: is a folder; name the file to write, or give --shards
+2 convert above/a good.tfrecord => good.tfrecord: is a file; name a folder for the records
 1 convert {good.tfrecord text.txt|text.txt out|vocab.txt out} => : is neither TFRecord, OFRecord, Arrow nor Parquet
 2 convert above out => above: holds 2 data sets; name one, such as above/a
 2 convert two_formats out => two_formats: holds files of several formats; choose one with --to
 1 convert mixed out => mixed/b: has records of 16 tokens and 2 predictions, expected 8 and 2 as mixed/a has
-1 convert a/training taken => taken/training/part-0: exists and is in no manifest
-2 convert {good.tfrecord|a} b.arrow --to ofrecord => --to ofrecord: b.arrow is the name of arrow files; name one for ofrecord
+1 convert above/a taken => taken/training/part-0: exists and is in no manifest
+2 convert {good.tfrecord|above/a} b.arrow --to ofrecord => --to ofrecord: b.arrow is the name of arrow files; name one
 2 convert good.tfrecord made --compress gzip => --compress gzip: is for TFRecord only, no reader of OFRecord takes it; give --to
 2 convert good.tfrecord made --part 0/2 => good.tfrecord: is one file, which has no parts
 1 convert good.tfrecord missing/../text.txt/x => cannot be written: missing/../text.txt is a file, expected a folder
-1 convert {killed|no_files|other_vocabulary}/tfrecord/settings/corpus made =>
 
 2 push {missing|folder|loop|text.txt} me/a =>
 2 push folder {me|me/|/me|me/a/b|me/a--b|me/a..b|'me/a b'|../a|''|me/a.git} => : is not the name of a data set on the Hub
@@ -189,58 +182,6 @@ BERTPREP = """
 2 push a you/data --workdir s3://bucket/data => --workdir s3://bucket/data: must be a path
 2 download vocab --workdir s3://bucket/data => s3://bucket/data: downloads go to a disk
 2 download wikipedia --from-dump s3://bucket/dump.xml => : must be a path of this machine, not a URL
-"""
-TRAINER = """
-2 {pretrian|train} => : unknown command, did you mean pretrain? python -m trainer --help lists the commands
-2 help => help: unknown command; choose one of pretrain, squad, glue, evaluate, export, bench
-2 {--step 5|pretrain --step 5} => --step: unknown option, did you mean --steps?
-2 {bench|squad|evaluate} --nothing => --nothing: unknown option; python -m trainer
-2 {pretrain x|export a b c} => : not expected here
-2 export a => the following arguments are required: DIR
-2 {squad --seq 96|glue --max_seq_length 96} => : is decided by the records here
-
-2 --data a --{steps|batch-size|accumulate|warmup-steps|save-every|devices} {abc|1.5} => : must be a whole number
-2 --data a --{steps|batch-size|accumulate} {-1|0|99999999999999999999} => : must be at least 1
-2 --data a --lr {-1|0|nan|1e400} => : must be above 0
-2 --data a --beta1 {-1|nan} => : must be above 0 and below 1
-2 --data a --batch-size 1,2 => --batch-size: has 2 values for 1 phase; give one for all, or one for each
-2 --data a --stages 2 => --stages: only OneFlow has pipelines; leave it out, or take another --engine
-2 --data a --checkpoint-activations => --checkpoint-activations: TensorFlow's engine keeps all activations; leave it out
-2 --data a --{strategy|engine|amp|optimizer|schedule|format} none => none: unknown; choose one of
-2 --data a --format ofrecord => a: holds tfrecord files, not --format ofrecord
-2 --data a --hosts {x|a:x} --host-rank 0 => is not HOST:PORT, such as node0:12345
-2 --data a {--hosts a:1|--host-rank 0} => --hosts names all processes and --host-rank, from 0, this one among them; give both
-2 --data a --hosts a:1 --host-rank 1 => --host-rank 1: there are 1 hosts, counted from 0
-2 --data a --seq 128 => a: has records of 8 tokens, not of --seq 128
-2 --data a --phases 8:1.0 => --phases 8:1.0: fractions must be above 0 and add up to 1, and need --steps N
-2 --data a --steps 5 --warmup-steps 6 => --warmup-steps 6: are more than the 5 steps
-2 --data a --engine jax => a: the run has one step, of 32 sequences where there are 20 records
-2 --data a --init {missing|dangling} => : does not exist; name a checkpoint
-2 --data a --init folder => --init folder: holds neither a checkpoint nor a model.safetensors nor a bert_model.ckpt
-2 --data a --out {text.txt|text.txt/x|/dev/null/x|dangling|loop} => is not a folder; name another path
-1 --data a --vocab missing => missing: cannot be read as a vocabulary: No such file or directory
-1 --data a --vocab vocab.txt => vocab.txt: is not the vocabulary that a was made with
-2 --data a --model {missing|folder} => : unknown; choose one of tiny, mini, small, base, large, or name a bert_config.json
-1 --data a --model text.txt => text.txt: Expecting value: line 1 column 1 (char 0); expected a bert_config.json
-2 --data missing => missing: does not exist; name a record file or a folder of them
-2 --data folder => folder: holds no record files
-1 --data text.txt => text.txt: is neither TFRecord, OFRecord, Arrow nor Parquet
-1 --data a long => has records of 16 tokens and 2 predictions, expected 8 and 2
-2 --data alone/unknown => alone/unknown: has no vocab.txt next to its records
-1 --data fifo => fifo: is not a plain file; name a record file
-2 --seq 8 --workdir {missing|text.txt|killed} => : has no finished masked-LM records with seq 8
-1 --seq 8 --workdir no_files => is missing
-1 --seq 8 --workdir other_vocabulary => other_vocabulary/tfrecord/settings/corpus/vocab.txt: is not the vocabulary that
-2 --workdir workspace --phases {8|8:|:|8:x|''} => : expected SEQ:FRACTION,... or SEQ:STEPS,..., such as
-2 --workdir workspace --phases {8:0.5|8:0.5,8:0.6|8:nan,8:0.5} => : fractions must be above 0 and add up to 1
-
-2 bench {--seq 513|--pred 200} => the model has 512 positions, and a sequence has at most as many predictions as tokens
-2 bench --{amp|engine|optimizer} x => x: unknown; choose one of
-2 export {missing|dangling} model => : does not exist; name a checkpoint
-2 export folder model => folder: holds neither a checkpoint nor a model.safetensors nor a bert_model.ckpt
-1 export text.txt model => text.txt: is not a valid safetensors file
-2 export a {a|text.txt} => : exists already; name a folder that is empty or does not exist
-2 export --to onnx a model => --to onnx: unknown; choose one of transformers, google
 """
 
 
@@ -292,18 +233,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (place / "dangling").symlink_to("nowhere")
     (place / "loop").symlink_to("loop")
     os.mkfifo(place / "fifo")
-    write_data(place / "a")
-    write_data(place / "long", seq=16)
-    write_data(place / "alone" / "unknown", tokens=None, has_manifest=False)
-    folders = {}
-    for name in ("workspace", "killed", "no_files", "other_vocabulary"):
-        write_in_workspace(place / name, "settings", time=1)
-        folders[name] = Workspace(place / name).records("tfrecord", "settings", "corpus")
-    (folders["killed"] / MANIFEST).unlink()
-    (folders["killed"] / LEDGER).mkdir()
-    (folders["other_vocabulary"] / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"fghij"]))
-    for path in folders["no_files"].rglob("*.tfrecord"):
-        path.unlink()
     return place
 
 
@@ -327,24 +256,23 @@ def before(place: Path) -> dict[str, tuple[int, int]]:
 
 
 PROGRESS = re.compile(r"[\w ]+: [\d,]+(/[\d,]+)? (files|shards|runs), ")
-Refuse = Callable[[str, Callable[[list[str]], int], str, int, str], None]
 
 
 @pytest.fixture
 def refuse(
     place: Path, before: dict[str, tuple[int, int]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Refuse:
+) -> Callable[[str, int, str], None]:
     """Run a command line that must be refused in one line, and write nothing but hidden files and a vocabulary."""
     monkeypatch.chdir(place)
 
-    def refuse(program: str, main: Callable[[list[str]], int], line: str, status: int, words: str) -> None:
+    def refuse(line: str, status: int, words: str) -> None:
         try:
-            found: object = main(shlex.split(line))
+            found: object = cli.main(shlex.split(line))
         except SystemExit as end:
             found = end.code
         said = capsys.readouterr().err
         [complaint] = [each for each in said.splitlines() if not PROGRESS.match(each)]
-        assert complaint.startswith(f"{program}: error: ")
+        assert complaint.startswith("bertprep: error: ")
         assert (found, words in complaint) == (status, True), complaint
         after = state_of(str(place))
         new = [path for path in after if path not in before]
@@ -359,17 +287,8 @@ def refuse(
 
 
 @pytest.mark.parametrize(("line", "status", "words"), rows_of(BERTPREP))
-def test_bertprep_refuses_in_one_line(line: str, status: int, words: str, refuse: Refuse) -> None:
-    refuse("bertprep", cli.main, line, status, words)
-
-
-@pytest.mark.parametrize(("line", "status", "words"), rows_of(TRAINER))
-def test_the_trainer_refuses_in_one_line_before_it_opens_an_engine(
-    line: str, status: int, words: str, refuse: Refuse, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for module in (trainer.start, trainer.evaluate, trainer.bench):
-        monkeypatch.setattr(module, "open_engine", None)
-    refuse("trainer", trainer.cli.main, line, status, words)
+def test_bertprep_refuses_in_one_line(line: str, status: int, words: str, refuse: Callable[[str, int, str], None]) -> None:
+    refuse(line, status, words)
 
 
 def test_a_misspelled_keyword_names_the_function_and_the_nearest_one() -> None:
@@ -383,19 +302,8 @@ def test_all_options_of_another_tool_are_reported_at_once(capsys: pytest.Capture
     assert options == ["--input_file", "--do_lower_case=True", "--xyzzy"]
 
 
-@pytest.mark.parametrize(
-    ("program", "line", "words"),
-    [
-        ("bertprep", "creat", "creat: unknown command, did you mean create?"),
-        ("bertprep", "inspect short.tfrecord", "short.tfrecord: record 1: by its length "),
-        ("trainer", "--data missing", "missing: does not exist"),
-    ],
-)
-def test_processes_refuse_as_main_does_and_load_no_framework(program: str, line: str, words: str, place: Path) -> None:
-    code = (
-        f"import runpy, sys; sys.modules.update(tensorflow=None, oneflow=None, jax=None); sys.argv[1:] = {shlex.split(line)!r}"
-        f"; runpy.run_module({program!r}, run_name='__main__')"  # an import of what is None fails
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=place, capture_output=True, text=True, check=False)
-    assert (done.returncode in (1, 2), done.stdout, done.stderr.count("\n")) == (True, "", 1)
-    assert done.stderr.startswith(f"{program}: error: {words}")
+def test_a_process_refuses_as_main_does(place: Path) -> None:
+    command = [sys.executable, "-m", "bertprep", "inspect", "short.tfrecord"]
+    done = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert done.stderr.startswith("bertprep: error: short.tfrecord: record 1: by its length ")
