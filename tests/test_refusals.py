@@ -1,7 +1,7 @@
 """Whatever is wrong with a command line, or with what it names, is one line on standard error, and nothing is written.
 
 Each row has an exit status (2: the command line, 1: the data), a shell line and words of the complaint; {a|b} stands for a row
-with a and a row with b. The lines are run in the folder that `place` makes. The trainer's are in tests/trainer/test_refusals.py.
+with a and a row with b. The lines are run in the folder that `place` makes. The trainer has a table of its own.
 """
 
 import gzip
