@@ -30,18 +30,20 @@ from bertprep.work.layout import is_saved
 from tests.records.columns import assert_same, column_examples, rows_of, table_of
 from tests.records.handmade import FIRST, SECOND, Record, file_of, frame, serialize
 
+OTHER = {"tfrecord": "ofrecord", "ofrecord": "tfrecord"}
 SEQ, PRED = 37, 5  # so that no column of bytes ends where the next may begin
 by_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.title)
 
 
 @by_kind
-@pytest.mark.parametrize("record_format", ["tfrecord", "ofrecord"])
-def test_protobuf_is_written_as_it_is_by_hand(record_format: str, kind: type[Examples], tmp_path: Path) -> None:
+@pytest.mark.parametrize("formats", [["tfrecord"], ["ofrecord"], ["tfrecord", "ofrecord"]], ids=str)
+def test_protobuf_is_written_as_it_is_by_hand(formats: list[str], kind: type[Examples], tmp_path: Path) -> None:
     examples = column_examples(kind, 30, seq=SEQ, pred=PRED)
-    written = write_examples([examples[:7], examples[7:]], {record_format: tmp_path / "part-0"})[record_format]
-    expected = b"".join(frame(serialize(examples, row, record_format), record_format) for row in range(30))
-    assert (tmp_path / "part-0").read_bytes() == expected
-    assert (written.records, written.bytes, written.sha256) == (30, len(expected), hashlib.sha256(expected).hexdigest())
+    written = write_examples([examples[:7], examples[7:]], {name: tmp_path / name for name in formats})
+    for name in formats:
+        expected = b"".join(frame(serialize(examples, row, name), name) for row in range(30))
+        assert (tmp_path / name).read_bytes() == expected
+        assert vars(written[name]) == {"records": 30, "bytes": len(expected), "sha256": hashlib.sha256(expected).hexdigest()}
 
 
 @by_kind
@@ -108,14 +110,14 @@ def test_protobuf_holds_any_values(
         array[...] = values if array.dtype == np.int32 else np.where(values % 7, values * -1e28, np.nan)
     examples.input_ids[5:] = 5
     folder = tmp_path_factory.mktemp("records")
-    for name, other in (("tfrecord", "ofrecord"), ("ofrecord", "tfrecord")):
-        write_examples([examples[:4], examples[4:]], {name: folder / name})
+    written = write_examples([examples[:4], examples[4:]], {name: folder / name for name in OTHER})
+    for name, other in OTHER.items():
+        assert written[name].sha256 == hashlib.sha256((folder / name).read_bytes()).hexdigest()
         with records.open(folder / name) as file:
             assert_same(file[:], examples)
             assert_same(file[[4, 0]], rows_of(examples, [4, 0]))
-        bertprep.convert(folder / name, folder / f"{other} of {name}", to=other)
-    for name, other in (("tfrecord", "ofrecord"), ("ofrecord", "tfrecord")):
-        assert (folder / f"{other} of {name}").read_bytes() == (folder / other).read_bytes()
+        bertprep.convert(folder / name, folder / "converted", to=other)
+        assert (folder / "converted").read_bytes() == (folder / other).read_bytes()
 
 
 @pytest.mark.parametrize("to", RECORD_FORMATS)
@@ -128,25 +130,26 @@ def test_any_format_becomes_any_other(source: str, to: str, tmp_path: Path) -> N
     assert (tmp_path / "converted").read_bytes() == (tmp_path / "expected").read_bytes()
 
 
-@pytest.mark.parametrize("compress", ["none", "gzip"])
-def test_bytes_do_not_depend_on_the_blocks(compress: str, tmp_path: Path) -> None:
-    """Of more than the megabyte that is written, and compressed, at a time."""
+@pytest.mark.parametrize(("compress", "formats"), [("none", ["tfrecord", "ofrecord"]), ("gzip", ["tfrecord"])])
+def test_bytes_do_not_depend_on_the_blocks(compress: str, formats: list[str], tmp_path: Path) -> None:
+    """Of more than the megabyte that is written, hashed and compressed at a time."""
     examples = PretrainingExamples.empty(3000, seq=64, pred=10)
     rng = np.random.default_rng(0)
     for array in examples.arrays:
         array[...] = rng.integers(0, 2**31 - 1, array.shape, endpoint=True)
-    made = []
+    made: dict[str, set[bytes]] = {name: set() for name in formats}
     for size in (7, 1000, 3000):
         blocks = (examples[start : start + size] for start in range(0, 3000, size))
-        (written,) = write_examples(blocks, {"tfrecord": tmp_path / f"{size}"}, Variant(compress=compress)).values()
-        made.append((tmp_path / f"{size}").read_bytes())
-        assert (written.bytes, written.sha256) == (len(made[-1]), hashlib.sha256(made[-1]).hexdigest())
-    assert made[0] == made[1] == made[2]
-    assert_same(records.open(tmp_path / "7")[:], examples)
+        written = write_examples(blocks, {name: tmp_path / name for name in formats}, Variant(compress=compress))
+        for name in formats:
+            made[name].add(content := (tmp_path / name).read_bytes())
+            assert (written[name].bytes, written[name].sha256) == (len(content), hashlib.sha256(content).hexdigest())
+            assert_same(records.open(tmp_path / name)[:], examples)
+    assert [len(contents) for contents in made.values()] == [1] * len(formats)
     if compress == "gzip":
-        assert made[0].startswith(bytes.fromhex("1f8b08000000000000ff"))  # no time, no name, no system
+        assert content.startswith(bytes.fromhex("1f8b08000000000000ff"))  # no time, no name, no system
         write_examples([examples], {"tfrecord": tmp_path / "plain"})
-        assert gzip.decompress(made[0]) == (tmp_path / "plain").read_bytes()
+        assert gzip.decompress(content) == (tmp_path / "plain").read_bytes()
 
 
 def test_no_example_is_an_error_and_leaves_no_file(tmp_path: Path) -> None:
