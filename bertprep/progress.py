@@ -1,4 +1,4 @@
-"""Progress of long work: on a terminal one line, written again and again, otherwise a line at most every five seconds."""
+"""Progress of long work: on a terminal one line with a bar, written again and again, else a line at most every five seconds."""
 
 import shutil
 import sys
@@ -12,6 +12,7 @@ __all__ = ["SECONDS_BETWEEN_LINES", "SILENT", "Progress", "Reporter", "say"]
 
 SECONDS_BETWEEN_LINES = 5.0
 _SECONDS_ON_TERMINAL = 0.1
+_BAR_WIDTH = 20
 
 
 class Progress:
@@ -40,14 +41,21 @@ class Progress:
         passed = f"{duration(seconds)} so far"
         if self._total is not None and self._done:
             passed = f"{duration(seconds / self._done * (self._total - self._done))} left"
-        line = self._line(seconds, passed)
-        if self._on_terminal:  # the next line, or message, is written over it
-            sys.stderr.write(f"\x1b[K{printable(line)[: shutil.get_terminal_size().columns - 1]}\r")
+        line = self._line(seconds)
+        if self._on_terminal:  # the next line, or message, is written over it; what does not fit is left out
+            shown = f"{self._bar()}{passed}, {printable(line)}"[: shutil.get_terminal_size().columns - 1]
+            sys.stderr.write(f"\x1b[K{shown}\r")
             sys.stderr.flush()
         else:
-            say(line)
+            say(f"{line}, {passed}")
 
-    def _line(self, seconds: float, passed: str) -> str:
+    def _bar(self) -> str:
+        if self._total is None:
+            return ""
+        full = _BAR_WIDTH * self._done // max(self._total, 1)
+        return f"[{'#' * full:.<{_BAR_WIDTH}}] "
+
+    def _line(self, seconds: float) -> str:
         of_total = "" if self._total is None else f"/{self._total:,}"
         parts = [f"{self._label}: {self._done:,}{of_total} {self._things}"]
         for unit, amount in self._amounts.items():
@@ -56,12 +64,12 @@ class Progress:
             digits = int(unit.startswith("MB") and amount < 10)
             throughput = f"{amount / max(seconds, 1e-9):,.{0 if amount >= 1000 else 1}f}/s"
             parts.append(f"{amount:,.{digits}f} {unit.replace('_', ' ')} ({throughput})")
-        return ", ".join([*parts, passed])
+        return ", ".join(parts)
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
         if self._enabled and kind is None and (self._done or self._total != 0):
             seconds = time.monotonic() - self._started
-            say(self._line(seconds, duration(seconds)))
+            say(f"{self._line(seconds)}, {duration(seconds)}")
 
 
 @dataclass(frozen=True)

@@ -72,6 +72,14 @@ def test_progress_before_the_first_thing_is_finished(
     assert re.search(said, capsys.readouterr().err, re.MULTILINE)
 
 
+def test_progress_on_a_terminal_has_a_bar(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setattr("bertprep.progress._SECONDS_ON_TERMINAL", 0.0)
+    with Progress("shard", 4) as shown:
+        shown.advance()
+    assert re.match(r"\x1b\[K\[#####\.{15}\] \S+ left, shard: 1/4 shards\r", capsys.readouterr().err)
+
+
 def test_progress_of_nothing_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     with Progress("shard", 0):
         pass
