@@ -31,7 +31,7 @@ SENTENCES = (
 
 
 def noise(size_bytes: int, seed: str) -> bytes:
-    """Bytes that do not repeat, the same for the same seed."""
+    """Return bytes that do not repeat, the same for the same seed."""
     return hashlib.shake_256(seed.encode()).digest(size_bytes)
 
 
@@ -57,7 +57,7 @@ def _all_repositories() -> list[tuple[str, str, dict[str, bytes]]]:
 
 
 def wikipedia_files() -> dict[str, bytes]:
-    """Three files of English, one each of two other languages."""
+    """Return three files of English, one each of two other languages."""
     files = {"README.md": b"# Wikipedia\n"}
     for language, count in (("en", 3), ("de", 1), ("simple", 1)):
         for number in range(count):
@@ -74,7 +74,7 @@ def _article(language: str, number: int) -> dict[str, str]:
 
 
 def bookcorpus_files() -> dict[str, bytes]:
-    """Two files of sentences, tokenized and in lower case, with no sign of where a book ends."""
+    """Return two files of sentences, tokenized and in lower case, with no sign of where a book ends."""
     lines = [sentence.lower().replace(".", " .").replace(",", " ,") for sentence in SENTENCES]
     return {
         f"plain_text/train/{number:04d}.parquet": parquet(
@@ -103,7 +103,7 @@ def squad_files(*, has_impossible: bool) -> dict[str, bytes]:
 
 
 def glue_files() -> dict[str, bytes]:
-    """Two rows for each split of each task."""
+    """Return two rows for each split of each task."""
     files = {}
     for task in TASKS.values():
         for file in task.files.values():
@@ -126,7 +126,7 @@ def glue_parquet(texts: Sequence[str], labels: Sequence[str], rows: Iterable[Any
 
 
 def model_files(**config: Any) -> dict[str, bytes]:
-    """A model with a made-up vocabulary, and the copies of its weights that are not wanted."""
+    """Return a model with a made-up vocabulary, and the copies of its weights that are not wanted."""
     return {
         "config.json": json.dumps({"architectures": ["BertForMaskedLM"], "model_type": "bert", **BERT, **config}).encode(),
         "vocab.txt": b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\nlamp\n##s\n.\n",
@@ -139,7 +139,7 @@ def model_files(**config: Any) -> dict[str, bytes]:
 
 
 def release_files() -> dict[str, bytes]:
-    """A model as google-bert has its own: old names in the safetensors, and the decoder's matrix once more."""
+    """Return a model as google-bert has its own: old names in the safetensors, and the decoder's matrix once more."""
     golden = json.loads((GOLDEN / "hugging_face.json").read_bytes())
     weights = {
         name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): value

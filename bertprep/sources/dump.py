@@ -18,7 +18,7 @@ _REDIRECT = re.compile(r"\s*#\s*[^\W\d_]+\s*:?\s*\[\[")  # the word is localized
 
 @dataclass(frozen=True)
 class SiteInfo:
-    """What cleaning needs to know about a wiki: its names for files and categories, in lower case."""
+    """The names of a wiki for files and categories, in lower case, by which cleaning knows them."""
 
     file_namespaces: frozenset[str] = frozenset({"file", "image", "media"})  # valid on every wiki
     category_namespaces: frozenset[str] = frozenset({"category"})

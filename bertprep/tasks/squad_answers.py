@@ -28,7 +28,7 @@ _DISTINCT_WORDS = 1 << 17
 
 @dataclass(frozen=True)
 class SquadPredictions:
-    """What was predicted for each question, by its id, in the order of the file."""
+    """The predictions for each question, by its id, in the order of the file."""
 
     best: dict[str, str]
     """The best answer that is not blank; "empty" where there is none in v1.1, "" in v2.0."""
@@ -201,7 +201,7 @@ class _Texts:
         self._split = lru_cache(_DISTINCT_WORDS)(lambda word: " ".join(split_words(word, lower=not features.settings.cased)))
 
     def text(self, example: int, first: int, last: int) -> str:
-        """What a question's context says from one token to another."""
+        """Return the text of a question's context from one token to another."""
         features = self._features
         context = int(features.data.paragraphs[features.order[example]])
         if context != self._context:

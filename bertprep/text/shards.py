@@ -111,7 +111,7 @@ def shard_corpus(
 
 @dataclass(frozen=True)
 class _Job:
-    """What all steps need to know."""
+    """The folder, settings and reporter that all steps share."""
 
     folder: Path
     corpus: str
@@ -257,7 +257,7 @@ def _copy_streams(job: _Job, sources: Sequence[Source]) -> dict[int, _Copied]:
 
 
 class _Named(Maker):
-    """What makes files, shown under a name."""
+    """Makes files; its progress is shown under a label."""
 
     def __init__(self, label: str) -> None:
         self.label = label

@@ -47,14 +47,14 @@ def texts(number: int, count: int = 4) -> bytes:
 
 
 def sharded(workdir: Path, *inputs: str, corpus: str | None = None, **options: Any) -> tuple[str, int]:
-    """The corpus that a call makes, and its documents."""
+    """Return the name of the corpus that a call makes, and its documents."""
     manifest = shard(inputs, shards=1, test_fraction=0, workdir=workdir, corpus=corpus, **options)
     [(name, entry)] = manifest.files.items()
     return name.removeprefix("training/").removesuffix("_training_00000.txt"), entry["documents"]
 
 
 def complaint(workdir: Path, *inputs: str, **options: Any) -> str:
-    """The one line with which a call fails."""
+    """Return the one line with which a call fails."""
     with pytest.raises(BertprepError) as raised:
         sharded(workdir, *inputs, **options)
     text = str(raised.value)

@@ -29,7 +29,7 @@ def question(identifier: str = "q1", text: str = "q", **values: Any) -> dict[str
 
 
 def answer(context: str, text: str, start: int | None = None) -> dict[str, Any]:
-    """An answer at its first occurrence, or where it is said to be."""
+    """Return an answer at its first occurrence, or where it is said to be."""
     return {"text": text, "answer_start": context.index(text) if start is None else start}
 
 
@@ -40,7 +40,7 @@ def write(folder: Path, content: Any) -> Path:
 
 
 def squad(version: str, *paragraphs: tuple[str, list[dict[str, Any]]]) -> dict[str, Any]:
-    """The content of a file with one article."""
+    """Return the content of a file with one article."""
     return {
         "version": version,
         "data": [{"title": "T", "paragraphs": [{"context": context, "qas": questions} for context, questions in paragraphs]}],
@@ -50,13 +50,13 @@ def squad(version: str, *paragraphs: tuple[str, list[dict[str, Any]]]) -> dict[s
 def features_of(
     folder: Path, context: str, *questions: dict[str, Any], version: str = "v1.1", training: bool = False, **settings: Any
 ) -> SquadFeatures:
-    """The features of one paragraph's questions, unshuffled."""
+    """Return the features of one paragraph's questions, unshuffled."""
     data = read_squad(write(folder, squad(version, (context, list(questions)))), version, training=training)
     chosen = SquadSettings(**{"seq": 8, "doc_stride": 2, "max_query": 4, **settings})
     return make_features(data, vocabulary(folder), chosen, training=training, shuffle=False)
 
 
 def tokens_of(features: SquadFeatures, row: int) -> str:
-    """The tokens of a row without its padding."""
+    """Return the tokens of a row without its padding."""
     ids = features[row : row + 1].input_ids[0].tolist()
     return " ".join(features.vocabulary.tokens[token] for token in ids if token != features.vocabulary.pad)

@@ -18,7 +18,7 @@ def read(folder: Path, content: Any, version: str = "v1.1", *, training: bool = 
 
 
 def one(**values: Any) -> dict[str, Any]:
-    """A file of v1.1 with a single question."""
+    """Return a file of v1.1 with a single question."""
     return squad("1.1", (CONTEXT, [question(**values)]))
 
 

@@ -102,7 +102,7 @@ def test_logits_that_are_no_numbers(tmp_path: Path) -> None:
 
 
 def scored(folder: Path, version: str, golds: dict[str, list[str]], odds: dict[str, float]) -> tuple[Any, SquadPredictions]:
-    """Data with these answers, and predictions of "a" with these odds of no answer."""
+    """Return data with these answers, and predictions of "a" with these odds of no answer."""
     questions = [question(name, answers=[{"text": text} for text in texts]) for name, texts in golds.items()]
     data = read_squad(write(folder, squad(version, ("a b c", questions))), version, training=False)
     return data, SquadPredictions(dict.fromkeys(golds, "a b"), {}, odds if version == "v2.0" else None)

@@ -34,7 +34,7 @@ def features_of(version: str, size: int, purpose: str) -> SquadFeatures:
 
 
 def predict(version: str, size: int) -> tuple[SquadPredictions, dict[str, Any]]:
-    """What is predicted from the golden logits, and what Google's code predicts."""
+    """Return the predictions from the golden logits, and those of Google's code."""
     features, logits = features_of(version, size, "eval"), rows(f"squad_{version}_logits_{size}")
     assert [row["unique_id"] for row in logits] == features[:].unique_ids.tolist()
     starts, ends = (np.array([row[name] for row in logits], np.float32) / np.float32(1024) for name in ("start", "end"))

@@ -89,7 +89,7 @@ def test_no_text_is_lost(text: str) -> None:
 
 
 def at_once(splitter: Splitter, texts: list[str]) -> str:
-    """What a splitter makes of documents in one batch."""
+    """Return the lines that a splitter makes of documents in one batch."""
     encoded = [text.encode() for text in texts]
     ends = np.cumsum([len(text) for text in encoded], dtype=np.int64)
     return bytes(splitter.split(np.frombuffer(b"".join(encoded) + b"\xaa" * TEXT_SLACK, np.uint8), ends)).decode()
