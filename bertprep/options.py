@@ -28,7 +28,7 @@ from typing import Any, ClassVar, NoReturn, TypeVar
 
 from bertprep.errors import UsageError
 from bertprep.rules import Rule
-from bertprep.terminal import counted, listed, say
+from bertprep.terminal import counted, listed, say, tell
 
 AnySettings = TypeVar("AnySettings")
 
@@ -309,6 +309,10 @@ class Parser(argparse.ArgumentParser):
         message = re.sub(r"^(-[^ /:]*)/[^ :]*", r"\1", " ".join(message.removeprefix("argument ").split()))
         say(f"{self._program}: error: {self._advised(message)}")
         self.exit(2)
+
+    def _print_message(self, message: str, file: Any = None) -> None:  # noqa: ARG002 - help, and the version
+        """Print to standard output, where argparse would hide that this fails."""
+        tell(*message.splitlines())
 
     def format_help(self) -> str:
         """Return the help, whose usage names only what has no option's name."""

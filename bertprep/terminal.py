@@ -7,14 +7,14 @@ start (`>&-`) gets a descriptor, so that no file is opened under its number.
 
 from __future__ import annotations
 
+import contextlib
 import errno
-import io
 import os
 import re
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, TextIO
+from typing import TextIO
 
 from bertprep.errors import BertprepError, explain_system_error, without_password
 
@@ -22,7 +22,6 @@ INTERRUPTED = 130
 """The exit status after Ctrl-C."""
 LONGEST_LINE = 2_000
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-_INPUT, _OUTPUT, _ERROR = range(3)
 
 
 class Printable(str):
@@ -49,17 +48,23 @@ def styled(text: str, codes: Sequence[str]) -> Printable:
 
 def tell(*lines: str) -> None:
     """Print lines of a result to standard output."""
-    for line in lines:
-        _write(line, sys.stdout)
+    try:
+        for line in lines:
+            _write(line, sys.stdout)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise _cannot_write(error) from error
 
 
 def say(text: str) -> None:
     """Print a one-line message to standard error, cut at `LONGEST_LINE` characters, without the passwords of URLs."""
     text = without_password(text)
-    if sys.stderr.isatty():
-        sys.stderr.write("\x1b[K")  # over a line of progress
-    _write(text if len(text) <= LONGEST_LINE else f"{text[:LONGEST_LINE]}...", sys.stderr)
-    sys.stderr.flush()
+    with contextlib.suppress(OSError):  # a message that cannot be written is lost
+        if sys.stderr.isatty():
+            sys.stderr.write("\x1b[K")  # over a line of progress
+        _write(text if len(text) <= LONGEST_LINE else f"{text[:LONGEST_LINE]}...", sys.stderr)
+        sys.stderr.flush()
 
 
 def tell_table(rows: Sequence[Sequence[str]]) -> None:
@@ -141,8 +146,8 @@ def run_program(main: Callable[[], int], program: str) -> int:
     """Run the command of a process; returns its exit status, 1 if its results could not be written."""
     say_warnings()
     _open_closed()
-    sys.stdout = _writer(_Results(_OUTPUT, "wb", closefd=False), sys.stdout)
-    sys.stderr = _writer(_Messages(_ERROR, "wb", closefd=False), sys.stderr)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     status = 0
     try:
         try:
@@ -151,7 +156,12 @@ def run_program(main: Callable[[], int], program: str) -> int:
             status = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
         except ModuleNotFoundError as error:
             raise _explain_missing(error) from error
-        sys.stdout.flush()
+        try:
+            sys.stdout.flush()
+        except OSError as error:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # where the interpreter may write what is left
+            if not (status or isinstance(error, BrokenPipeError)):  # else it has been reported
+                raise _cannot_write(error) from error
     except BrokenPipeError:
         pass
     except BertprepError as error:
@@ -171,35 +181,6 @@ def _explain_missing(error: ModuleNotFoundError) -> BertprepError:
     return BertprepError(f"the Python package {package} is not installed; pip install . in a clone installs it")
 
 
-class _Results(io.FileIO):
-    """Standard output; after the first failed write it discards everything."""
-
-    _has_failed = False
-
-    def write(self, data: Any) -> int:
-        if self._has_failed:
-            return len(data)
-        try:
-            return super().write(data)
-        except BrokenPipeError:  # the reader has had enough, as `head` does
-            self._has_failed = True
-            raise
-        except OSError as error:
-            self._has_failed = True
-            why = "it is closed" if error.errno == errno.EBADF else error.strerror
-            raise BertprepError(f"standard output: cannot be written: {why}; redirect it elsewhere") from error
-
-
-class _Messages(io.FileIO):
-    """Standard error; a message that cannot be written is lost."""
-
-    def write(self, data: Any) -> int:
-        try:
-            return super().write(data)
-        except OSError:
-            return len(data)
-
-
 def say_warnings() -> None:
     """Print libraries' warnings as one line each."""
 
@@ -210,18 +191,18 @@ def say_warnings() -> None:
 
 
 def _open_closed() -> None:
-    """Give closed standard streams a descriptor; output streams get one that cannot be written to."""
-    for number, flags in ((_INPUT, os.O_RDONLY), (_OUTPUT, os.O_RDONLY), (_ERROR, os.O_WRONLY)):
+    """Give closed standard streams a descriptor, lest a file gets theirs; results cannot be written to it."""
+    for number, name, flags in ((0, "stdin", os.O_RDONLY), (1, "stdout", os.O_RDONLY), (2, "stderr", os.O_WRONLY)):
         try:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, flags)  # gets the lowest free number
+            setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115 - for the whole process
 
 
-def _writer(raw: io.FileIO, before: Any) -> io.TextIOWrapper:
-    by_lines = raw.fileno() == _ERROR or getattr(before, "line_buffering", False) or getattr(before, "write_through", False)
-    encoding = getattr(before, "encoding", None)
-    return io.TextIOWrapper(io.BufferedWriter(raw), encoding=encoding, errors="replace", line_buffering=by_lines)
+def _cannot_write(error: OSError) -> BertprepError:
+    why = "it is closed" if error.errno == errno.EBADF else error.strerror
+    return BertprepError(f"standard output: cannot be written: {why}; redirect it elsewhere")
 
 
 def _write(line: str, stream: TextIO) -> None:

@@ -81,10 +81,9 @@ def describe(examples: Examples, row: int) -> str:
 
 
 def example_words(
-    examples: Examples, row: int, vocabulary: Vocabulary | None, *,
-    join: bool = True, found: Collection[int] = (), most: int | None = None,
-) -> list[Word]:  # fmt: skip
-    """Return the words of one example without padding, or of its first `most` tokens; without `join` each token is a word.
+    examples: Examples, row: int, vocabulary: Vocabulary | None, *, found: Collection[int] = (), most: int | None = None
+) -> list[Word]:
+    """Return the words of one example without padding, or of its first `most` tokens.
 
     The positions in `found` and SQuAD's answer are highlighted. A replaced token is a word of its own.
     """
@@ -104,23 +103,21 @@ def example_words(
             text = token_text(labels[position], vocabulary)
             state = "masked" if shown == "[MASK]" else "kept" if shown == text else "replaced"
         tokens.append(Token(text, shown, state, segment, position in found))
-    return _join(tokens, join=join)
+    return _join(tokens)
 
 
-def sentence_words(
-    tokens: NDArray[np.int32], vocabulary: Vocabulary, *, join: bool = True, found: Collection[int] = ()
-) -> list[Word]:
+def sentence_words(tokens: NDArray[np.int32], vocabulary: Vocabulary, found: Collection[int] = ()) -> list[Word]:
     """Return the words of a sentence of a token shard, likewise."""
     texts = [token_text(identity, vocabulary) for identity in tokens.tolist()]
-    return _join((Token(text, text, "plain", 0, at in found) for at, text in enumerate(texts)), join=join)
+    return _join((Token(text, text, "plain", 0, at in found) for at, text in enumerate(texts)))
 
 
-def _join(tokens: Iterable[Token], *, join: bool) -> list[Word]:
+def _join(tokens: Iterable[Token]) -> list[Word]:
     words: list[Word] = []
     may_join = False  # to the token before
     for token in tokens:
         continues = token.text.startswith(_CONTINUES) and token.text != _CONTINUES
-        if join and may_join and continues and token.state != "replaced":
+        if may_join and continues and token.state != "replaced":
             words[-1].append(replace(token, text=token.text[len(_CONTINUES) :]))
         else:
             words.append([token])

@@ -46,7 +46,6 @@ class Inspect(WithVocabulary):
     search: str | None = option(
         None, "show records or documents with this whole word, and say how many there are", metavar="WORD"
     )
-    pieces: bool = option(False, "show WordPiece tokens, not joined to words")
 
 
 REQUEST = Inspect
@@ -72,7 +71,7 @@ def run(request: Inspect) -> None:
         tell(*about)
         width, colour = _terminal()
         for number in chosen:
-            description, lines = source.show(number, found.get(number, set()), join=not request.pieces)
+            description, lines = source.show(number, found.get(number, set()))
             tell("", f"{noun} {number}: {description}", *(write_words(words, width=width, colour=colour) for words in lines))
 
 
@@ -124,12 +123,12 @@ class _Records:
             start += len(examples)
         return found
 
-    def show(self, number: int, found: set[int], *, join: bool) -> tuple[str, list[list[Word]]]:
+    def show(self, number: int, found: set[int]) -> tuple[str, list[list[Word]]]:
         """Return a description of a record, and its words."""
         from bertprep.check.show import describe, example_words
 
         examples = self._file[number : number + 1]
-        return describe(examples, 0), [example_words(examples, 0, self.vocabulary, join=join, found=found)]
+        return describe(examples, 0), [example_words(examples, 0, self.vocabulary, found=found)]
 
 
 class _Documents:
@@ -161,7 +160,7 @@ class _Documents:
             found.setdefault(document, set()).update(range(begin, begin + size))
         return found
 
-    def show(self, number: int, found: set[int], *, join: bool) -> tuple[str, list[list[Word]]]:
+    def show(self, number: int, found: set[int]) -> tuple[str, list[list[Word]]]:
         """Return a description of a document, and the words of its (matching) sentences."""
         from bertprep.check.show import sentence_words
 
@@ -172,7 +171,7 @@ class _Documents:
         for begin, end in pairwise(bounds):
             here = {position - begin for position in found if begin <= position < end}
             if here or not found:
-                lines.append(sentence_words(shard.tokens[begin:end], self.vocabulary, join=join, found=here))
+                lines.append(sentence_words(shard.tokens[begin:end], self.vocabulary, found=here))
         return f"{counted(last - first, 'sentence')}, {bounds[-1] - bounds[0]:,} tokens", lines
 
 

@@ -63,13 +63,12 @@ def path(examples: PretrainingExamples, vocabulary: Vocabulary) -> Path:
     return file
 
 
-def text(examples: PretrainingExamples, row: int, vocabulary: Vocabulary, *, join: bool = True) -> str:
-    return write_words(example_words(examples, row, vocabulary, join=join), width=None, colour=False)
+def text(examples: PretrainingExamples, row: int, vocabulary: Vocabulary) -> str:
+    return write_words(example_words(examples, row, vocabulary), width=None, colour=False)
 
 
 def test_words_are_joined_and_masks_show_the_original(examples: PretrainingExamples, vocabulary: Vocabulary) -> None:
     assert [text(examples, row, vocabulary) for row in range(3)] == SHOWN
-    assert text(examples, 2, vocabulary, join=False) == "[CLS] the bark [MASK→##ed] [SEP] cat→##s ##ed states [SEP]"
 
 
 def test_lines_end_before_the_width_of_the_terminal(examples: PretrainingExamples, vocabulary: Vocabulary) -> None:
