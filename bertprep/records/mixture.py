@@ -105,7 +105,7 @@ class Mixture(TokenRows):
         return [
             {
                 "folder": str(dataset.folder), "sha256": dataset.sha256, "weight": weight, "rows": count,
-                "epochs": round(count / len(dataset), 6), "documents": dataset.documents.documents,
+                "epochs": round(count * dataset.epochs / len(dataset), 6), "documents": dataset.documents.documents,
                 "tokens": dataset.documents.tokens,
             }
             for dataset, weight, count in zip(self.sets, self.weights, self.counts(rows), strict=True)

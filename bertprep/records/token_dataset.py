@@ -47,7 +47,8 @@ class TokenDataset(TokenRows):
 
     Columns are int64: `input_ids`, `labels` (-100 where nothing is predicted); of packed rows `position_ids`, which restart
     with each sequence, and `sequence_ids`, which count them, padding as one of its own; else `attention_mask`.
-    `dataset[position]` is a row of the order of an epoch, the first or that of `set_epoch`; each epoch has as many.
+    `dataset[position]` is a row in the order of an epoch, the first or that of `set_epoch`, or of those that follow. All epochs
+    have as many.
     """
 
     def __init__(
@@ -63,18 +64,20 @@ class TokenDataset(TokenRows):
         packed: bool = True,
         objective: Literal["mlm", "clm"] = "mlm",
         first_position: int = 0,
+        epochs: int = 1,
         seed: int = 12345,
         vocab: Path | str | None = None,
     ) -> None:
         """`mask_as` are the shares of predicted tokens that become [MASK], become a random token, and stay as they are.
 
         `span` is the most whole words that are masked together, 10 for SpanBERT; `first_position` is 2 for RoBERTa. The
-        objective "clm" gives the labels of causal language models. `vocab` is for token shards of sentences without one.
+        objective "clm" gives the labels of causal language models. `len` counts `epochs`, each masked anew, for what does not
+        call `set_epoch`. `vocab` is for token shards of sentences without one.
         """
         self.documents = open_token_documents(data, split, vocab)
         self.folder, self.split, self.seq, self.packed, self.seed = self.documents.folder, split, seq, packed, seed
         self.objective, self.first_position = objective, first_position
-        self.masked_lm_prob, self.mask_as = masked_lm_prob, mask_as
+        self.masked_lm_prob, self.mask_as, self.epochs = masked_lm_prob, mask_as, epochs
         self.whole_word, self.span = whole_word or span is not None, span
         self._check_settings()
         windows = [-(-shard.sizes[1] // WINDOW_TOKENS) for shard in self.documents.shards]
@@ -97,8 +100,9 @@ class TokenDataset(TokenRows):
             raise UsageError(f"masked_lm_prob {self.masked_lm_prob}: expected a share above 0 and below 1")
         if len(self.mask_as) != 3 or min(self.mask_as) < 0 or not math.isclose(sum(self.mask_as), 1, abs_tol=1e-6):
             raise UsageError(f"mask_as {self.mask_as}: expected the shares of mask, random and keep, which add up to 1")
-        if self.span is not None and self.span < 1:
-            raise UsageError(f"span {self.span}: must be at least 1")
+        for name, value in (("span", self.span), ("epochs", self.epochs)):
+            if value is not None and value < 1:
+                raise UsageError(f"{name} {value}: must be at least 1")
         if self.objective == "mlm" and tokenizer.mask is None:
             raise UsageError(f"{where} has no mask token, which masked LM needs; take one that has, or objective='clm'")
         if self.objective == "mlm" and len(tokenizer.special) >= tokenizer.width:
@@ -136,7 +140,7 @@ class TokenDataset(TokenRows):
         self._of_epoch = ShardOrder(self, seed=self.seed, group=WINDOWS_IN_GROUP, first_epoch=epoch)
 
     def __len__(self) -> int:
-        return int(self.counts(self.epoch, np.arange(self.shards)).sum())
+        return self.epochs * int(self.counts(self.epoch, np.arange(self.shards)).sum())
 
     @property
     def most_predictions(self) -> int:

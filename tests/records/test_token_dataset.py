@@ -194,6 +194,9 @@ def test_any_batch_is_the_same_from_anywhere(tokens: Path) -> None:
     assert not np.array_equal(rows["labels"][: len(dataset)], rows["labels"][len(dataset) : 2 * len(dataset)])
     dataset.set_epoch(1)
     assert_equal({name: dataset[:3][name] for name in rows}, {name: array[len(dataset) :][:3] for name, array in rows.items()})
+    both = TokenDataset(tokens, seq=SEQ, epochs=2)
+    assert len(both) == 2 * len(dataset)
+    assert_equal({name: both[-3:][name] for name in rows}, {name: dataset[-3:][name] for name in rows})
     for first in range(count):
         resumed = TokenDataset(tokens, seq=SEQ) if first % 10 == 0 else pickle.loads(pickle.dumps(dataset))
         assert_equal(next(resumed.batches(8, first=first)), batches[first])
@@ -279,6 +282,7 @@ def test_boundaries_of_a_batch_and_who_attends_to_whom(tokens: Path) -> None:
             r"mask_as \(0.8, 0.1, 0.2\): expected the shares of mask, random and keep, which add up",
         ),
         ({"span": 0}, "span 0: must be at least 1"),
+        ({"epochs": 0}, "epochs 0: must be at least 1"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(tokens: Path, given: dict[str, Any], expected: str) -> None:
