@@ -28,7 +28,7 @@ from typing import Any, ClassVar, NoReturn, TypeVar
 
 from bertprep.errors import UsageError
 from bertprep.rules import Rule
-from bertprep.terminal import counted, listed, say, tell
+from bertprep.terminal import counted, listed, print_message, print_results
 
 AnySettings = TypeVar("AnySettings")
 
@@ -307,12 +307,12 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Print the error as one line, and exit with status 2."""
         message = re.sub(r"^(-[^ /:]*)/[^ :]*", r"\1", " ".join(message.removeprefix("argument ").split()))
-        say(f"{self._program}: error: {self._advised(message)}")
+        print_message(f"{self._program}: error: {self._advised(message)}")
         self.exit(2)
 
     def _print_message(self, message: str, file: Any = None) -> None:  # noqa: ARG002 - help, and the version
         """Print to standard output, where argparse would hide that this fails."""
-        tell(*message.splitlines())
+        print_results(*message.splitlines())
 
     def format_help(self) -> str:
         """Return the help, whose usage names only what has no option's name."""
@@ -358,7 +358,7 @@ class Parser(argparse.ArgumentParser):
                 meant = near(hyphenated, {each: _name(action) for each, action in known.items()})
                 wrong.append(self._advised(f"{shown}: unknown option{meant}"))
         for message in wrong[:-1]:
-            say(f"{self._program}: error: {message}")
+            print_message(f"{self._program}: error: {message}")
         if wrong:
             raise UsageError(wrong[-1])
 

@@ -6,9 +6,9 @@ import time
 from dataclasses import dataclass
 from types import TracebackType
 
-from bertprep.terminal import duration, printable, say
+from bertprep.terminal import duration, print_message, printable
 
-__all__ = ["SECONDS_BETWEEN_LINES", "SILENT", "Progress", "Reporter", "say"]
+__all__ = ["SECONDS_BETWEEN_LINES", "SILENT", "Progress", "Reporter", "print_message"]
 
 SECONDS_BETWEEN_LINES = 5.0
 _SECONDS_ON_TERMINAL = 0.1
@@ -47,7 +47,7 @@ class Progress:
             sys.stderr.write(f"\x1b[K{shown}\r")
             sys.stderr.flush()
         else:
-            say(f"{line}, {passed}")
+            print_message(f"{line}, {passed}")
 
     def _bar(self) -> str:
         if self._total is None:
@@ -69,7 +69,7 @@ class Progress:
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
         if self._enabled and kind is None and (self._done or self._total != 0):
             seconds = time.monotonic() - self._started
-            say(f"{self._line(seconds)}, {duration(seconds)}")
+            print_message(f"{self._line(seconds)}, {duration(seconds)}")
 
 
 @dataclass(frozen=True)
@@ -78,9 +78,9 @@ class Reporter:
 
     enabled: bool = True
 
-    def say(self, line: str) -> None:
+    def message(self, line: str) -> None:
         if self.enabled:
-            say(line)
+            print_message(line)
 
     def progress(self, label: str, total: int | None, things: str = "shards", *, enabled: bool = True) -> Progress:
         """Return a context manager that shows progress, unless this is silent."""

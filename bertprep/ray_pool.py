@@ -32,7 +32,7 @@ from bertprep.errors import BertprepError, UsageError, first_line
 from bertprep.files.atomic import TEMPORARY_SUFFIX, temporary_folder
 from bertprep.files.paths import is_object
 from bertprep.pool import ClusterWorkers, attempt, default_workers
-from bertprep.terminal import say
+from bertprep.terminal import print_message
 from bertprep.version import __version__
 
 _ADDRESS = "RAY_ADDRESS"
@@ -107,12 +107,12 @@ class RayWorkers(ClusterWorkers):
                         cpus = int(ray.cluster_resources().get("CPU", 0))
                         room, counted_at = min(self, 2 * cpus + _EXTRA_IN_FLIGHT), time.monotonic()
                         if not cpus and not has_warned:
-                            say("the Ray cluster has no CPU; waiting for a node that has")
+                            print_message("the Ray cluster has no CPU; waiting for a node that has")
                             has_warned = True
                     while len(in_flight) < room and (drawn := next(tasks, None)):
                         submit(_Task(drawn[0], cloudpickle.dumps(drawn[1])))
                     if lost and (time.monotonic() - told_at >= _POLL_SECONDS or not in_flight):
-                        say(f"tasks that are run again, of lost nodes or workers: {lost:,}")
+                        print_message(f"tasks that are run again, of lost nodes or workers: {lost:,}")
                         lost, told_at = 0, time.monotonic()
                     if not in_flight:
                         return

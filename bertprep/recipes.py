@@ -15,7 +15,7 @@ from typing import Any
 
 from bertprep.errors import UsageError
 from bertprep.options import near
-from bertprep.terminal import say
+from bertprep.terminal import print_message
 
 OPTION = "--recipe"
 COMMANDS = CREATE, TOKENIZE, PRETRAIN = "create", "tokenize", "pretrain"
@@ -151,5 +151,5 @@ def expand(arguments: Sequence[str]) -> list[str]:
     if phase and not phase.isdecimal():
         raise UsageError(f"{OPTION} {chosen}: expected a name, or name:phase, such as mmbert:2")
     options = recipe(name).options(rest[0], int(phase or 1), mds="mds" in rest or "--format=mds" in rest)
-    say(f"{OPTION} {chosen}: {' '.join(options)}")
+    print_message(f"{OPTION} {chosen}: {' '.join(options)}")
     return [rest[0], *options, *rest[1:]]

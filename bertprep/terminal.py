@@ -46,7 +46,7 @@ def styled(text: str, codes: Sequence[str]) -> Printable:
     return Printable(f"\x1b[{';'.join(codes)}m{printable(text)}\x1b[0m")
 
 
-def tell(*lines: str) -> None:
+def print_results(*lines: str) -> None:
     """Print lines of a result to standard output."""
     try:
         for line in lines:
@@ -57,7 +57,7 @@ def tell(*lines: str) -> None:
         raise _cannot_write(error) from error
 
 
-def say(text: str) -> None:
+def print_message(text: str) -> None:
     """Print a one-line message to standard error, cut at `LONGEST_LINE` characters, without the passwords of URLs."""
     text = without_password(text)
     with contextlib.suppress(OSError):  # a message that cannot be written is lost
@@ -67,7 +67,7 @@ def say(text: str) -> None:
         sys.stderr.flush()
 
 
-def tell_table(rows: Sequence[Sequence[str]]) -> None:
+def print_table(rows: Sequence[Sequence[str]]) -> None:
     """Print columns as wide as their widest cell, numbers to the right."""
     table = [[printable(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
@@ -76,7 +76,7 @@ def tell_table(rows: Sequence[Sequence[str]]) -> None:
             cell.rjust(width) if table[-1][i][:1].isdigit() else cell.ljust(width)
             for i, (cell, width) in enumerate(zip(row, widths, strict=True))
         )
-        tell("  ".join(cells).rstrip())
+        print_results("  ".join(cells).rstrip())
 
 
 def counted(number: int, thing: str) -> str:
@@ -128,7 +128,7 @@ def exit_status(command: Callable[[], int | None], program: str, *, interrupted:
     except BertprepError as error:
         failure = error
     except KeyboardInterrupt:
-        say(f"{program}: {interrupted}")
+        print_message(f"{program}: {interrupted}")
         return INTERRUPTED
     except BrokenPipeError:  # the reader closed the pipe, as `head` does
         return 0
@@ -138,13 +138,13 @@ def exit_status(command: Callable[[], int | None], program: str, *, interrupted:
         failure = explained
     except ModuleNotFoundError as error:
         failure = _explain_missing(error)
-    say(f"{program}: error: {failure}")
+    print_message(f"{program}: error: {failure}")
     return failure.exit_status
 
 
 def run_program(main: Callable[[], int], program: str) -> int:
     """Run the command of a process; returns its exit status, 1 if its results could not be written."""
-    say_warnings()
+    print_warnings()
     _open_closed()
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
@@ -165,10 +165,10 @@ def run_program(main: Callable[[], int], program: str) -> int:
     except BrokenPipeError:
         pass
     except BertprepError as error:
-        say(f"{program}: error: {error}")
+        print_message(f"{program}: error: {error}")
         status = status or error.exit_status
     except KeyboardInterrupt:  # a second one, or after the command
-        say(f"{program}: stopped")
+        print_message(f"{program}: stopped")
         status = INTERRUPTED
     return status
 
@@ -181,11 +181,11 @@ def _explain_missing(error: ModuleNotFoundError) -> BertprepError:
     return BertprepError(f"the Python package {package} is not installed; pip install . in a clone installs it")
 
 
-def say_warnings() -> None:
+def print_warnings() -> None:
     """Print libraries' warnings as one line each."""
 
     def show(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: object) -> None:
-        say(f"{filename}:{lineno}: {category.__name__}: {message}")
+        print_message(f"{filename}:{lineno}: {category.__name__}: {message}")
 
     warnings.showwarning = show  # type: ignore[assignment]  # its other arguments are not shown
 

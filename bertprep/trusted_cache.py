@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from bertprep.terminal import say
+from bertprep.terminal import print_message
 
 
 def cached(name: str, compile_it: Callable[[], bytes]) -> bytes:
@@ -48,14 +48,14 @@ def own_folder(name: str) -> Path | None:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if _is_own(folder.parent.stat()) and _is_own(folder.lstat(), others=stat.S_IWGRP | stat.S_IWOTH):
                 if trouble:
-                    say(f"bertprep: {trouble}; its compiled code is kept in {folder}")
+                    print_message(f"bertprep: {trouble}; its compiled code is kept in {folder}")
                 return folder
             trouble = trouble or f"{folder}: belongs to another user, or others can write to it"
         except OSError as error:
             trouble = trouble or f"{error.filename}: {error.strerror}"
         except RuntimeError:
             trouble = "there is no home folder, HOME is not set"
-    say(f"bertprep: {trouble}; its compiled code is kept nowhere, so every run compiles it")
+    print_message(f"bertprep: {trouble}; its compiled code is kept nowhere, so every run compiles it")
     return None
 
 

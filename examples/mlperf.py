@@ -25,7 +25,7 @@ from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError, UsageError
 from bertprep.instances import load_vocabulary
 from bertprep.options import Parser
-from bertprep.terminal import exit_status, run_program, say, tell, tell_table
+from bertprep.terminal import exit_status, print_message, print_results, print_table, run_program
 from trainer.engines import check_engine, choose_engine, known_devices
 from trainer.log import LOG
 from trainer.model_config import ModelConfig
@@ -75,7 +75,7 @@ class Row(NamedTuple):
 def show(rows: list[Row]) -> None:
     """Print a table of numbers."""
     equal = {True: "yes", False: "NO", None: ""}
-    tell_table([("what", "published", "here", "equal"), *((*row[:3], equal[row.is_equal]) for row in rows)])
+    print_table([("what", "published", "here", "equal"), *((*row[:3], equal[row.is_equal]) for row in rows)])
 
 
 def main() -> int:
@@ -226,9 +226,9 @@ def train(options: argparse.Namespace, data: Path, *, can_converge: bool) -> lis
     command += [str(word) for pair in {**TRAINING, **sizes, "--out": options.out / "model"}.items() for word in pair]
     if not can_converge or known_devices(choose_engine(EngineSettings())[0])[1] is False:
         why = "there is no GPU" if can_converge else "parts are missing, or the checkpoint's accuracy differs"
-        tell(f"not trained: {why}; the command:", shlex.join(command))
+        print_results(f"not trained: {why}; the command:", shlex.join(command))
         return []
-    say(shlex.join(command))
+    print_message(shlex.join(command))
     if status := subprocess.run(command, check=False).returncode:
         raise SystemExit(status)
     rows = [compare_convergence(read_log(options.out / "model" / LOG))]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bertprep import cli
 from bertprep.progress import Progress
-from bertprep.terminal import LONGEST_LINE, printable, say, say_warnings, styled, tell, tell_table
+from bertprep.terminal import LONGEST_LINE, print_message, print_results, print_table, print_warnings, printable, styled
 from trainer import cli as trainer_cli
 
 ATTACK = "a\x1b[2J\x9b31m\x07\r\nbertprep: error: forged\u202egpj\u2066\u200f\u2028\x85\x00\x7f\ud800"
@@ -22,8 +22,8 @@ BIDIRECTIONAL_MARKS = ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "
 
 
 def test_what_a_terminal_would_obey_is_shown_as_its_escape(capsys: pytest.CaptureFixture[str]) -> None:
-    say(ATTACK)
-    tell(ATTACK, "second")
+    print_message(ATTACK)
+    print_results(ATTACK, "second")
     assert capsys.readouterr() == (f"{SHOWN}\nsecond\n", f"{SHOWN}\n")
 
 
@@ -46,18 +46,18 @@ def test_colours_are_ours_alone() -> None:
 
 
 def test_columns_are_as_wide_as_what_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    tell_table([("name", "MB"), ("a\nb", "7")])
+    print_table([("name", "MB"), ("a\nb", "7")])
     assert capsys.readouterr().out == "name  MB\na\\nb   7\n"
 
 
 def test_a_line_has_an_end(capsys: pytest.CaptureFixture[str]) -> None:
-    say("x" * 10**6)
+    print_message("x" * 10**6)
     assert len(capsys.readouterr().err) == LONGEST_LINE + 4
 
 
 def test_warnings_of_libraries_are_lines_as_well(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(warnings, "showwarning", None)
-    say_warnings()
+    print_warnings()
     warnings.showwarning(UserWarning(ATTACK), UserWarning, "a.py", 7)
     assert capsys.readouterr().err == f"a.py:7: UserWarning: {SHOWN}\n"
 

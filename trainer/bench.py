@@ -27,9 +27,9 @@ from bertprep.errors import UsageError
 from bertprep.files.atomic import atomic_file
 from bertprep.files.paths import local_path
 from bertprep.options import add_options, check_options, command_line, option, read_options
-from bertprep.progress import Progress, say
+from bertprep.progress import Progress, print_message
 from bertprep.records import PretrainingExamples
-from bertprep.terminal import counted, tell
+from bertprep.terminal import counted, print_results
 from trainer.batches import features
 from trainer.data import DEFAULT_SEQ
 from trainer.engines import Engine, StepResult, check_engine, choose_engine, open_engine
@@ -91,7 +91,7 @@ def run(namespace: argparse.Namespace) -> int:
     if engine.is_first:
         what = f"{options.model}, {counted(options.batch_size, 'sequence')} of {options.seq}/{options.pred}"
         where = f"{engine.execution.describe()}, {settings.engine}{f' ({why})' if why else ''} on {engine.device_name}"
-        say(f"{what}, {where}: {options.repeats} times {options.steps} steps, after {options.skip} each")
+        print_message(f"{what}, {where}: {options.repeats} times {options.steps} steps, after {options.skip} each")
     seconds, cpu_seconds = measure(engine, options, synthetic_batches(engine, options, size, model.vocab_size))
     if not engine.is_first:
         return 0
@@ -115,8 +115,8 @@ def run(namespace: argparse.Namespace) -> int:
     before = path.read_bytes() if path.is_file() else b""
     with atomic_file(path, replace=True) as file:
         file.write(before + json.dumps(result, default=str).encode() + b"\n")
-    say(f"{path}: one more line")
-    tell(summarize(result))
+    print_message(f"{path}: one more line")
+    print_results(summarize(result))
     return 0
 
 

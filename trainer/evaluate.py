@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.paths import local_path, path_arg
 from bertprep.options import add_options, check_options, option, read_options
-from bertprep.progress import Reporter, say
+from bertprep.progress import Reporter, print_message
 from bertprep.records.data_sets import DataSet, find_records
 from bertprep.records.record_set import RecordSet
 from bertprep.tasks.glue import TASKS, UNLABELLED
 from bertprep.tasks.glue_metrics import check_metrics_installed
-from bertprep.terminal import tell
+from bertprep.terminal import print_results
 from bertprep.work.layout import TEST, TRAINING
 from trainer.batches import EvaluationBatches, GlobalBatch
 from trainer.checkpoint import is_checkpoint, task_of
@@ -107,7 +107,9 @@ def run(namespace: argparse.Namespace) -> int:
         engine.build(model, OptimizerSettings(), seed=0, task=task)
         engine.restore(weights)
         if engine.is_first:
-            say(f"{file}: {task.describe()} on {engine.device_name}, engine {settings.engine}{f': {why}' if why else ''}")
+            print_message(
+                f"{file}: {task.describe()} on {engine.device_name}, engine {settings.engine}{f': {why}' if why else ''}"
+            )
         for split in splits:
             _evaluate_split(engine, options, split, out)
     return 0
@@ -176,9 +178,9 @@ def _evaluate_split(engine: Engine, options: EvaluateOptions, split: Split, out:
     if engine.is_first:
         name = name_of_split(split.data.task, split.name)
         numbers = ", ".join(f"{metric} {value:.6g}" for metric, value in metrics.items())
-        tell(f"{name}, {sequences:,} sequences: {numbers or 'predictions alone, it has no labels'}")
+        print_results(f"{name}, {sequences:,} sequences: {numbers or 'predictions alone, it has no labels'}")
         if split.scorer is not None:
-            tell(f"  predictions are in {out}")
+            print_results(f"  predictions are in {out}")
 
 
 def evaluate(

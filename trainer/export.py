@@ -18,7 +18,7 @@ from typing import Any
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import atomic_file, atomic_folder
 from bertprep.files.paths import as_local_path, as_path, path_arg
-from bertprep.progress import say
+from bertprep.progress import print_message
 from bertprep.sources.release import BERT_CONFIG, CONFIG
 from bertprep.weights import google_names
 from bertprep.weights.hugging_face import save_weights
@@ -85,10 +85,10 @@ def export_model(source: Path, target: Path, to: str = TRANSFORMERS) -> None:
                 made.write(content)
     parameters = sum(value.size for value in weights.values())
     reader = f"--init_checkpoint={target / GOOGLE_PREFIX}" if to == GOOGLE else f"{_class_of(task)}.from_pretrained reads it"
-    say(f"{target}: {', '.join(sorted(path.name for path in target.iterdir()))}")
-    say(f"  of {file}: step {saved.step:,}, {parameters:,} parameters; {reader}")
+    print_message(f"{target}: {', '.join(sorted(path.name for path in target.iterdir()))}")
+    print_message(f"  of {file}: step {saved.step:,}, {parameters:,} parameters; {reader}")
     if to == GOOGLE and is_cased is not None:
-        say(f"  with --do_lower_case={not is_cased}, where a script tokenizes text")
+        print_message(f"  with --do_lower_case={not is_cased}, where a script tokenizes text")
 
 
 def _class_of(task: Task) -> str:

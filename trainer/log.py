@@ -37,7 +37,7 @@ import numpy as np
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import atomic_file, explain_write_error, temporary_folder
 from bertprep.files.paths import is_object
-from bertprep.progress import Progress, say
+from bertprep.progress import Progress, print_message
 from bertprep.protobuf import fixed, integer, message
 from bertprep.records.file_bytes import masked_checksum
 from bertprep.records.record_set import BadRecordError
@@ -107,7 +107,7 @@ class RunLog:
             if what not in self.known_bad:
                 self.known_bad.add(what)
                 self._append("bad_record", {"step": step, "split": split, "what": what})
-                say(f"step {step:,}: skipped a bad record: {what}")
+                print_message(f"step {step:,}: skipped a bad record: {what}")
 
     def advance(self, sequences: int, tokens: int) -> None:
         """Advance the progress bar by a finished step."""
@@ -118,7 +118,7 @@ class RunLog:
         if self._is_shown:
             self._append(kind, entry)
             self._events.write(entry["step"], {f"{group}/{name}": value for name, value in entry.items() if name != "step"})
-            say(line)
+            print_message(line)
 
     def _append(self, kind: str, entry: Entry) -> None:
         if self._is_shown:
@@ -139,7 +139,7 @@ class RunLog:
         try:
             self.keep()
         except BertprepError as error:
-            say(str(error))
+            print_message(str(error))
 
     def _draw(self) -> None:
         """Plot the losses; a failure is reported once and does not stop the run."""
@@ -148,7 +148,7 @@ class RunLog:
                 draw_losses({self._out.resolve().name: self._folder / LOG}, self._folder / PICTURE)
         except BertprepError as error:
             self._can_draw = False
-            say(str(error))
+            print_message(str(error))
 
 
 def training_line(entry: Entry, steps: int) -> str:

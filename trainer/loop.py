@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import atomic_file, remove_leftovers
-from bertprep.progress import Reporter, say
+from bertprep.progress import Reporter, print_message
 from bertprep.records.record_set import BadRecordError, RecordSet
 from bertprep.work.layout import TEST, TOKENIZER, TRAINING, VOCABULARY
 from trainer import checkpoint
@@ -92,7 +92,7 @@ def train(run: Run, engine: Engine) -> bool:
     if run.is_finished(state.step, state.evaluated) and (run.is_last or not loop.is_on_any_rank(bool(stop))):
         if engine.is_first and run.is_last:
             evaluate = f"python -m trainer evaluate --init {run.out} --data {run.data.folders[0]}"
-            say(f"{run.out}: holds the trained model; next: {evaluate}, or python -m trainer export {run.out} DIR")
+            print_message(f"{run.out}: holds the trained model; next: {evaluate}, or python -m trainer export {run.out} DIR")
         return True
     if not stop.is_signalled and engine.processes > 1:
         raise BertprepError(
@@ -100,7 +100,7 @@ def train(run: Run, engine: Engine) -> bool:
             f"cannot read, and says which; step {state.step:,} is saved, and the same command resumes after it"
         )
     if engine.is_first:
-        say(f"stopped after step {state.step:,} of {run.schedule.steps:,}; the same command resumes from {run.out}")
+        print_message(f"stopped after step {state.step:,} of {run.schedule.steps:,}; the same command resumes from {run.out}")
     return False
 
 
@@ -131,7 +131,7 @@ def resume(run: Run, engine: Engine) -> RunState:
             with atomic_file(run.out / name, replace=True) as file:
                 file.write(content)
         if message:
-            say(message)
+            print_message(message)
     return state
 
 
@@ -313,7 +313,7 @@ class _Loop:
             path = checkpoint.save_best(self.run.out, self.state, arrays, found)
             best, split = "lowest" if found.metric == "loss" else "highest", name_of_split(self.run.task, TEST)
             metric = f"{best} {found.metric} on the {split} split so far, {found.value:.4f}"
-            say(f"step {self.state.step:,}: {metric}: kept as {path}")
+            print_message(f"step {self.state.step:,}: {metric}: kept as {path}")
 
     def save(self) -> None:
         """Write a checkpoint of the last finished step; all ranks call it."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bertprep.errors import UsageError
 from bertprep.files.lock import locked
-from bertprep.progress import say
+from bertprep.progress import print_message
 from bertprep.terminal import counted
 from trainer import checkpoint
 from trainer.data import Data, ExampleSettings, agree, check_fits_model, check_vocabulary, load_model, open_data
@@ -60,7 +60,7 @@ def start(
         for run in _chain(runs) if len(runs) > 1 else runs:
             if is_finished(run, settings):
                 steps = counted(run.schedule.steps, "step")
-                say(f"{run.out}: is finished, with {steps}; --init {run.out} trains it further")
+                print_message(f"{run.out}: is finished, with {steps}; --init {run.out} trains it further")
                 continue
             engine = engine or open_engine(settings)
             if engine.is_first:
@@ -105,13 +105,13 @@ def _chain(runs: Sequence[Run]) -> list[Run]:
 def _show_plan(run: Run, engine: Engine, name: str) -> None:
     processes = f", {engine.processes} processes" if engine.processes > 1 else ""
     if not engine.is_first:
-        say(f"one of {engine.processes} processes; the first one reports progress")
+        print_message(f"one of {engine.processes} processes; the first one reports progress")
         return
     rows = {
         **run.plan(), "engine": name, "precision": engine.execution.describe(), "devices": engine.device_name + processes,
     }  # fmt: skip
     for title, text in rows.items():
-        say(f"{title:<13}  {text}")
+        print_message(f"{title:<13}  {text}")
 
 
 def take_precision(run: Run, settings: EngineSettings, engine: Engine) -> None:

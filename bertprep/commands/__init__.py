@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bertprep.terminal import tell, tell_table
+from bertprep.terminal import print_results, print_table
 from bertprep.work.layout import SPLIT_NAMES, TRAINING
 
 if TYPE_CHECKING:
@@ -52,17 +52,17 @@ def tell_files(manifests: Mapping[str, Manifest], *counts: str) -> None:
     rows: list[tuple[str, ...]] = [("format", "split", "files", *names, "MB")]
     for name, manifest in manifests.items():
         rows += [(name, *row) for row in split_rows(manifest.files, *counts)]
-    tell_table(rows)
+    print_table(rows)
 
 
-def tell_created(created: Created, request: InParts) -> None:
+def print_created(created: Created, request: InParts) -> None:
     """Print how long the missing files took and where they are, as the last lines of a command."""
     how = f"made in {created.seconds:.1f} s:" if created.made else "nothing to do, all files exist:"
-    tell(how, *(f"  {folder}" for folder in created.folders.values()))
+    print_results(how, *(f"  {folder}" for folder in created.folders.values()))
     tell_finished(request)
 
 
 def tell_finished(request: InParts) -> None:
     """Print that --part finish has found nothing missing."""
     if request.part == "finish":
-        tell("all parts are finished, and the manifest is written")
+        print_results("all parts are finished, and the manifest is written")

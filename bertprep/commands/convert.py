@@ -22,7 +22,7 @@ from bertprep.errors import UsageError
 from bertprep.files.paths import as_path, path_arg, real_path
 from bertprep.options import described, narrowed, option
 from bertprep.progress import Reporter
-from bertprep.terminal import tell, tell_table
+from bertprep.terminal import print_results, print_table
 from bertprep.work.layout import MDS_FORMAT, QUESTIONS, VOCABULARY
 from bertprep.work.manifest import MDS, RECORDS, TASK_RECORDS
 
@@ -105,7 +105,7 @@ class Convert(Variant, InRows, InParts):
             return Converted(target, MDS_FORMAT, rows.manifests[MDS].files, time.monotonic() - started, bool(rows.tasks))
         data_set = find_records(source)
         for note in data_set.notes:
-            self.reporter.say(note)
+            self.reporter.message(note)
         if source.is_file() and self.shards is None:
             if self.part:
                 raise UsageError(f"{source}: is one file, which has no parts; leave out --part, or give --shards")
@@ -159,13 +159,13 @@ def run(request: Convert) -> None:
     converted = request.convert()
     count = "samples" if converted.format == MDS_FORMAT else "examples"
     rows = [(converted.format, *row) for row in split_rows(converted.files, count)]
-    tell_table([("format", "split", "files", "records", "MB"), *rows])
+    print_table([("format", "split", "files", "records", "MB"), *rows])
     if converted.format != MDS_FORMAT and _format_of_target(converted.target, request.to) is None:
-        tell(f"{converted.format} by default, as the name {converted.target.name} says no format; --to names another")
+        print_results(f"{converted.format} by default, as the name {converted.target.name} says no format; --to names another")
     if converted.format == RecordFormat.ARROW and converted.target.is_dir():
-        tell(f'datasets.load_from_disk("{converted.target}") opens them')
+        print_results(f'datasets.load_from_disk("{converted.target}") opens them')
     how = f"made in {converted.seconds:.1f} s" if converted.made else "nothing to do, all files exist"
-    tell(f"{how}: {converted.target}")
+    print_results(f"{how}: {converted.target}")
     tell_finished(request)
 
 

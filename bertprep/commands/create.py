@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from bertprep.commands import Created, tell_created, tell_files
+from bertprep.commands import Created, print_created, tell_files
 from bertprep.commands.forecast import Forecast, forecast_of, show_forecast
 from bertprep.commands.request import InFormats, InParts, OfText, check_target, function_of
 from bertprep.config import InstanceSettings
@@ -79,4 +79,4 @@ def run(request: CreateOrForecast) -> None:
         return
     created = request.create()
     tell_files(created.manifests, "documents", "examples")
-    tell_created(created, request)
+    print_created(created, request)

@@ -28,7 +28,7 @@ from bertprep.sources.listing import (
     make_link,
     save_listing,
 )
-from bertprep.terminal import megabytes, tell, tell_table
+from bertprep.terminal import megabytes, print_results, print_table
 from bertprep.work.layout import VOCABULARY
 
 if TYPE_CHECKING:
@@ -128,11 +128,11 @@ def run(request: Download) -> None:
     """Download, and print the contents of each folder and the command to run next."""
     downloads = request.download()
     if request.dry_run:
-        tell_table(_plan_rows(downloads))
-        tell(*_space_lines(downloads))
+        print_table(_plan_rows(downloads))
+        print_results(*_space_lines(downloads))
         return
-    tell_table(_result_rows(downloads))
-    tell(*(f"next: {command}" for command in _next_commands(downloads, as_path(request.workdir))))
+    print_table(_result_rows(downloads))
+    print_results(*(f"next: {command}" for command in _next_commands(downloads, as_path(request.workdir))))
 
 
 def _kept_listing(wanted: Wanted) -> Listing | None:

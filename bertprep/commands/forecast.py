@@ -23,7 +23,7 @@ from bertprep.files.atomic import atomic_file, temporary_folder
 from bertprep.files.free_space import FreeSpace, free_space
 from bertprep.files.paths import as_path
 from bertprep.sources.sample import SAMPLE
-from bertprep.terminal import duration, megabytes, tell, tell_table
+from bertprep.terminal import duration, megabytes, print_results, print_table
 from bertprep.work.layout import TEST, TRAINING, VOCABULARY, Workspace
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Forecast:
 
 def show_forecast(found: Forecast, to_json: Path | None) -> None:
     """Print a forecast, and write it to a file."""
-    tell_table(
+    print_table(
         [
             ("text, MB", megabytes(found.text_bytes)),
             ("of which sampled, MB", megabytes(found.sample_bytes)),
@@ -82,7 +82,9 @@ def show_forecast(found: Forecast, to_json: Path | None) -> None:
     )
     for disk in found.disks:
         enough = "enough" if disk.enough else "NOT ENOUGH; free some, or choose another --workdir or --output"
-        tell(f"disk of {disk.folder}: {megabytes(disk.needed_bytes)} of {megabytes(disk.free_bytes)} MB free: {enough}")
+        print_results(
+            f"disk of {disk.folder}: {megabytes(disk.needed_bytes)} of {megabytes(disk.free_bytes)} MB free: {enough}"
+        )
     if to_json:
         with atomic_file(to_json, replace=True) as file:
             file.write((json.dumps(asdict(found), indent=1, default=str) + "\n").encode())
@@ -99,7 +101,7 @@ def forecast_of(request: Create) -> Forecast:
         workers = min(request.workers or pool.default_workers(), len(shards))
         sample = _write_sample(shards, folder / "text", workers)
         total, made = (sum(each.size_bytes for each in some) for some in (shards, sample))
-        request.reporter.say(f"create: forecasting from {made / 1e6:,.1f} of {total / 1e6:,.1f} MB of text")
+        request.reporter.message(f"create: forecasting from {made / 1e6:,.1f} of {total / 1e6:,.1f} MB of text")
         vocabulary = None if request.vocab is None else find_vocabulary(request.workspace, request.vocab)
         start = _used()
         kernels.load()

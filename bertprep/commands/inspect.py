@@ -19,7 +19,7 @@ from bertprep.commands.request import WithVocabulary
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.paths import as_path, path_arg
 from bertprep.options import MAX_NUMBER, OPTIONS, described, option
-from bertprep.terminal import counted, tell
+from bertprep.terminal import counted, print_results
 from bertprep.work.manifest import TEXT_SHARDS, TOKEN_SHARDS
 
 if TYPE_CHECKING:
@@ -68,11 +68,13 @@ def run(request: Inspect) -> None:
             found = source.find(phrase)
             about.append(f'{len(found):,} of {total:,} {noun}s have "{phrase}"')
             chosen = [number for number in found if number >= first][: request.records]
-        tell(*about)
+        print_results(*about)
         width, colour = _terminal()
         for number in chosen:
             description, lines = source.show(number, found.get(number, set()))
-            tell("", f"{noun} {number}: {description}", *(write_words(words, width=width, colour=colour) for words in lines))
+            print_results(
+                "", f"{noun} {number}: {description}", *(write_words(words, width=width, colour=colour) for words in lines)
+            )
 
 
 @contextmanager

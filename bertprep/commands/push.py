@@ -18,7 +18,7 @@ from bertprep.config import RECORD_FORMATS, RecordFormat
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.paths import as_path, is_object, local_path, path_arg
 from bertprep.options import OPTIONS, described, option
-from bertprep.terminal import counted, tell, tell_table
+from bertprep.terminal import counted, print_results, print_table
 from bertprep.untrusted import MAX_JSON_BYTES
 from bertprep.work.layout import MANIFEST, QUESTIONS, VOCABULARY, Workspace
 
@@ -101,7 +101,7 @@ class Push(Where, How):
         if not data_set.is_whole:
             raise UsageError(f"{self.folder}: is only part of a data set; name all of it: {data_set.folder}")
         for note in data_set.notes:
-            reporter.say(note)
+            reporter.message(note)
         hub = Hub(reporter=reporter)
         check_token(hub, page)
         earlier: Manifest | None = None
@@ -147,10 +147,10 @@ push = function_of(Push, Push.push)
 def run(request: Push) -> None:
     """Push, and print what the repository holds, what was sent, and its address."""
     pushed = request.push()
-    tell_table([("split", "files", "records", "MB"), *split_rows(pushed.files, "examples")])
+    print_table([("split", "files", "records", "MB"), *split_rows(pushed.files, "examples")])
     deleted = f", {len(pushed.deleted):,} deleted" if pushed.deleted else ""
     how = f"{counted(len(pushed.changed), 'file')} changed{deleted}" if pushed.changed or deleted else "nothing has changed"
-    tell(f"{how}: {pushed.url}", f"next: bertprep download dataset {pushed.repository}")
+    print_results(f"{how}: {pushed.url}", f"next: bertprep download dataset {pushed.repository}")
 
 
 def _earlier(hub: Hub, wanted: HubFiles, private: bool) -> Manifest | None:

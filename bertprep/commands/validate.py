@@ -13,7 +13,7 @@ from bertprep.errors import BertprepError
 from bertprep.files.atomic import atomic_file, explain_write_error
 from bertprep.files.paths import as_path, is_object, path_arg
 from bertprep.options import MAX_NUMBER, OPTIONS, described, option
-from bertprep.terminal import counted, say, tell, tell_table
+from bertprep.terminal import counted, print_message, print_results, print_table
 from bertprep.work.layout import MANIFEST
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Validate(WithVocabulary, OnExecutor):
         reporter = self.reporter
         data_sets = find_data_sets(self.paths)
         for note in (note for data_set in data_sets for note in data_set.notes):
-            reporter.say(note)
+            reporter.message(note)
         vocabulary = load_vocabulary(as_path(self.vocab)) if self.vocab is not None else None
         workers = self.start_workers(read=[data_set.folder for data_set in data_sets])
         kernels.load()  # before workers are forked, so that they share it
@@ -71,7 +71,7 @@ class Validate(WithVocabulary, OnExecutor):
             outcomes = [check_data_set(each, vocabulary, shown=shown, **how) for each in data_sets]
         _compare_texts(outcomes)
         if self.remove_damaged and (removed := sum(map(_remove_damaged, outcomes))):
-            say(f"{counted(removed, 'file')} {'was' if removed == 1 else 'were'} removed")
+            print_message(f"{counted(removed, 'file')} {'was' if removed == 1 else 'were'} removed")
         return outcomes
 
 
@@ -100,14 +100,14 @@ def run(request: ValidateAndShow) -> None:
         check_installed()
     outcomes = request.validate()
     names = _name_outcomes(outcomes)
-    tell(*_finding_lines(outcomes))
-    tell_table(_table_rows(outcomes, names))
-    tell(*(f"{name}: {of.folder}" for name, of in zip(names, outcomes, strict=True) if name.endswith(")")))
+    print_results(*_finding_lines(outcomes))
+    print_table(_table_rows(outcomes, names))
+    print_results(*(f"{name}: {of.folder}" for name, of in zip(names, outcomes, strict=True) if name.endswith(")")))
     if request.sample:
         checked, unchecked = f"{counted(request.sample, 'record')} of each file", "duplicates, checksums and text shards"
         if request.remove_damaged:
             checked, unchecked = f"{checked}, all checksums and text shards", "duplicates of records"
-        tell(f"checked: {checked}; not checked: {unchecked}")
+        print_results(f"checked: {checked}; not checked: {unchecked}")
     if to_json:
         write_json(outcomes, to_json)
     if to_html:
@@ -131,7 +131,7 @@ def _remove_damaged(outcome: Outcome) -> int:
             path.unlink(missing_ok=True)
         except OSError as error:
             raise explain_write_error(path, error) from error
-        say(f"{path}: has {finding.found}, expected {finding.expected}; removed; run the command that made it again")
+        print_message(f"{path}: has {finding.found}, expected {finding.expected}; removed; run the command that made it again")
         removed += 1
     return removed
 

@@ -17,7 +17,7 @@ from bertprep.files.paths import as_path, path_arg
 from bertprep.options import MADE, described, option
 from bertprep.sources.catalogue import DEFAULT_MODEL
 from bertprep.sources.corpora import GIVEN, name_corpus
-from bertprep.terminal import tell
+from bertprep.terminal import print_results
 from bertprep.work.layout import TRAINING, VOCABULARY, Workspace
 from bertprep.work.ledger import Entry
 
@@ -71,7 +71,7 @@ class Vocab(OfCorpus, OnExecutor):
         path = self.workspace.vocabulary(corpus, size=self.size, cased=self.cased, text=text)
         if path.exists():
             return path
-        self.reporter.say(f"training a vocabulary of {self.size:,} tokens (--vocab takes an existing one): {path}")
+        self.reporter.message(f"training a vocabulary of {self.size:,} tokens (--vocab takes an existing one): {path}")
         self._train([*training], path, workers)
         return path
 
@@ -82,7 +82,7 @@ class Vocab(OfCorpus, OnExecutor):
 
         train_vocabulary(files, path, size=self.size, cased=self.cased, workers=workers, reporter=self.reporter)
         if (tokens := len(load_vocabulary(path))) < self.size:
-            self.reporter.say(f"{path}: has {tokens:,} tokens, not {self.size:,}: this text gives no more")
+            self.reporter.message(f"{path}: has {tokens:,} tokens, not {self.size:,}: this text gives no more")
 
 
 REQUEST = Vocab
@@ -91,7 +91,7 @@ train_vocabulary = function_of(Vocab, Vocab.train_vocabulary)
 
 def run(request: Vocab) -> None:
     """Train, and print the path."""
-    tell(str(request.train_vocabulary()))
+    print_results(str(request.train_vocabulary()))
 
 
 def find_vocabulary(workspace: Workspace, given: Path | str | None, default: str = DEFAULT_MODEL) -> Path:

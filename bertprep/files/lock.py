@@ -9,7 +9,7 @@ from pathlib import Path
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import explain_write_error, is_still
 from bertprep.files.paths import is_object
-from bertprep.progress import say
+from bertprep.progress import print_message
 
 LOCK = ".lock"
 
@@ -48,7 +48,7 @@ def _open_locked(path: Path, *, wait: bool) -> int:
             if not wait:
                 os.close(descriptor)
                 raise BertprepError(f"{taken}; wait for it, or stop it first") from None
-            say(f"{taken}; waiting for it")
+            print_message(f"{taken}; waiting for it")
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         if is_still(path, descriptor):
             return descriptor

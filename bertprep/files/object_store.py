@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from bertprep.errors import BertprepError, UsageError, quoted
 from bertprep.patience import MAX_WAIT, TRIES, first_wait_seconds, silence_seconds, wait_seconds
-from bertprep.terminal import say
+from bertprep.terminal import print_message
 
 if TYPE_CHECKING:
     from bertprep.files.paths import ObjectPath
@@ -243,7 +243,7 @@ def put(path: ObjectPath, data: Any, sha256: str | None = None, *, replace: bool
                 return True
             if tried >= _TRIES:
                 raise
-            say(f"{path}: the store does not respond; retrying")
+            print_message(f"{path}: the store does not respond; retrying")
     raise BertprepError(f"{path}: is written and removed by others again and again; make sure that nothing else writes there")
 
 
@@ -352,7 +352,7 @@ def _call(path: ObjectPath, action: Callable[[Any, str], Result], *, put_bytes: 
         except _NoAnswerError:
             if tried == tries:
                 raise
-            say(f"{path}: the store does not respond; retrying")
+            print_message(f"{path}: the store does not respond; retrying")
     raise AssertionError
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from bertprep.config import RecordFormat
-from bertprep.progress import say
+from bertprep.progress import print_message
 from bertprep.trusted_cache import cached
 
 _SOURCES = (
@@ -136,7 +136,7 @@ def load() -> Kernels:
 def _compile() -> bytes:
     from bertprep.kernels import build
 
-    say("bertprep: compiling its kernels for this processor, once; this takes about 15 s")
+    print_message("bertprep: compiling its kernels for this processor, once; this takes about 15 s")
     with _interrupts_held_back():
         return build.compile_kernels(_SOURCES)
 

@@ -36,7 +36,7 @@ from bertprep.errors import BertprepError, quoted
 from bertprep.files.atomic import explain_write_error, sync_folder, temporary_folder
 from bertprep.files.free_space import check_free_space
 from bertprep.patience import silence_seconds
-from bertprep.progress import SILENT, Reporter, say
+from bertprep.progress import SILENT, Reporter, print_message
 from bertprep.sources.catalogue import KNOWN_SHA256, HubFiles
 from bertprep.sources.listing import Listing, RemoteFile, check_on_disk, git_sha1
 from bertprep.sources.web import TRIES_TO_LIST, RequestError, retry
@@ -157,7 +157,7 @@ def _is_right(file: RemoteFile, path: Path) -> bool:
     """Whether a file is there as listed; one with other content is removed."""
     if not path.is_file() or (problem := file.problem_of(path)) is None:
         return path.is_file()
-    say(f"{path}: {problem}; it is fetched again")
+    print_message(f"{path}: {problem}; it is fetched again")
     path.unlink()
     return False
 

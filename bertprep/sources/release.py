@@ -20,7 +20,7 @@ from typing import Any
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import atomic_file, explain_write_error
 from bertprep.files.lock import locked
-from bertprep.progress import say
+from bertprep.progress import print_message
 from bertprep.sources.listing import make_link
 from bertprep.untrusted import TEXT, check_values, parse_json, read_bounded
 from bertprep.weights.google_names import variable_shapes
@@ -55,7 +55,7 @@ def write_bert_config(folder: Path) -> None:
         raise BertprepError(f"{path}: is not the configuration of a model ({error}); download another --model") from error
     if kind != "bert" or missing:
         why = f"its model_type is {kind}" if kind != "bert" else f"it lacks {', '.join(missing)}"
-        say(f"{path}: is not a BERT model's ({why}); no {BERT_CONFIG} is made of it")
+        print_message(f"{path}: is not a BERT model's ({why}); no {BERT_CONFIG} is made of it")
         return
     content = (json.dumps({field: config[field] for field in BERT_FIELDS}, indent=2) + "\n").encode()
     target = folder / BERT_CONFIG
@@ -81,12 +81,16 @@ def _write_checkpoint(prefix: Path, weights: Weights, lacking: int) -> None:
     """Write a checkpoint and links to it; without TensorFlow print how to get it."""
     try:
         if not holds(prefix, weights):
-            say(f"{prefix.parent}: writing {prefix.name}, {sum(values.nbytes for values in weights.values()) / 1e6:,.1f} MB")
+            print_message(
+                f"{prefix.parent}: writing {prefix.name}, {sum(values.nbytes for values in weights.values()) / 1e6:,.1f} MB"
+            )
             write_bundle(prefix, weights)
             if lacking:
-                say(f"  the download lacks {lacking} variables of the heads of pretraining; so does {prefix.name}")
+                print_message(f"  the download lacks {lacking} variables of the heads of pretraining; so does {prefix.name}")
     except MissingTensorFlowError:
-        say(f"{prefix}: not written, it needs TensorFlow; pip install '.[tensorflow]' in a clone and the same command add it")
+        print_message(
+            f"{prefix}: not written, it needs TensorFlow; pip install '.[tensorflow]' in a clone and the same command add it"
+        )
         return
     for file, name in zip(bundle_files(prefix), bundle_files(Path(_NVIDIAS_PREFIX)), strict=True):
         _link(prefix.with_name(name.name), file)

@@ -20,7 +20,7 @@ from huggingface_hub import RepoFile, constants
 
 from bertprep.errors import BertprepError, UsageError, quoted
 from bertprep.files.lock import locked
-from bertprep.progress import Reporter, say
+from bertprep.progress import Reporter, print_message
 from bertprep.sources import import_extra
 from bertprep.sources.catalogue import HubFiles, is_repository
 from bertprep.sources.hub import Hub, list_paths, page_of, source_of
@@ -89,7 +89,9 @@ def _list_split(hub: Hub, wanted: HubFiles, config: str | None, split: str) -> L
         raise UsageError(f"--dataset {wanted.repo}: NAME:CONFIG must name a configuration; there are {', '.join(configs)}")
     listing = _find_split(hub, wanted, config, split)
     if any("/partial-" in file.name for file in listing.files):
-        say(f"{page_of(wanted)}: only the first few GB of its split {split} are converted to Parquet; the rest is not read")
+        print_message(
+            f"{page_of(wanted)}: only the first few GB of its split {split} are converted to Parquet; the rest is not read"
+        )
     return listing
 
 

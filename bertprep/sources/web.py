@@ -24,7 +24,7 @@ from bertprep.errors import BertprepError, UsageError, quoted
 from bertprep.files.atomic import explain_write_error, sync_folder
 from bertprep.files.lock import locked
 from bertprep.patience import PASSING, TRIES, silence_seconds, wait_seconds
-from bertprep.progress import SILENT, Progress, Reporter, say
+from bertprep.progress import SILENT, Progress, Reporter, print_message
 from bertprep.sources.listing import Listing, RemoteFile, check_on_disk, load_listing, save_listing
 from bertprep.terminal import printable
 from bertprep.untrusted import check_name
@@ -73,7 +73,7 @@ def retry(
             if tried >= tries:
                 raise RequestError(f"{failure}; retries exhausted after {tries} tries; the same command resumes") from error
         seconds = max(wait_seconds(tried), failure.retry_after_seconds)
-        reporter.say(f"{failure}; trying again in {seconds:.0f} s (try {tried + 1} of {tries})")
+        reporter.message(f"{failure}; trying again in {seconds:.0f} s (try {tried + 1} of {tries})")
         time.sleep(seconds)
 
 
@@ -183,7 +183,7 @@ def fetch_web_file(url: str, workspace: Workspace, *, reporter: Reporter) -> Pat
         except BertprepError as error:
             if kept is None or not is_there:
                 raise
-            say(f"{error}; using the file that was fetched before")
+            print_message(f"{error}; using the file that was fetched before")
             return folder / kept.files[0].name
         path = folder / listing.files[0].name
         if listing != kept:

@@ -135,7 +135,7 @@ class _Job:
         workers = workers or self.workers
         made = run(maker, ledgers, tasks, self.part, workers, self.reporter)
         if not made.is_complete:
-            self.reporter.say(f"{folder}: part {self.part} makes what other parts have not made yet")
+            self.reporter.message(f"{folder}: part {self.part} makes what other parts have not made yet")
             made = run(maker, ledgers, tasks, None, workers, self.reporter)
         return {str(folder / name): entry for name, entry in made.manifests[next(iter(ledgers))].files.items()}
 

@@ -121,11 +121,11 @@ def _make(
     if todo:
         maker.prepare()
         for line in maker.remarks(todo):
-            reporter.say(line)
+            reporter.message(line)
     else:
         of_part = f" of part {part}" if part else ""
         how = "only sizes are compared; bertprep validate compares checksums"
-        reporter.say(f"{maker.label}: all {all_of_part:,} {maker.things}{of_part} exist already ({how})")
+        reporter.message(f"{maker.label}: all {all_of_part:,} {maker.things}{of_part} exist already ({how})")
     done = 0
     with (
         reporter.progress(maker.label, len(todo), maker.things, enabled=bool(todo)) as shown,
@@ -156,7 +156,7 @@ def _close(ledger: Ledger, names: Collection[str], part: Part | None, reporter: 
             f"{ledger.folder}: {count} are missing: {listed(missing)}; run the parts that make them, then --part finish again"
         )
     if missing:
-        reporter.say(f"{ledger.folder}: part {part} is done; {count} are still missing, which other parts make")
+        reporter.message(f"{ledger.folder}: part {part} is done; {count} are still missing, which other parts make")
     return manifest, missing
 
 

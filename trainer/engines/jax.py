@@ -37,7 +37,7 @@ from jax.sharding import PartitionSpec as Spec
 from numpy.typing import NDArray
 
 from bertprep.errors import BertprepError, UsageError
-from bertprep.progress import say
+from bertprep.progress import print_message
 from bertprep.terminal import INTERRUPTED
 from bertprep.trusted_cache import own_folder
 from trainer import engines
@@ -387,7 +387,7 @@ def _join(rank: int, hosts: tuple[str, ...]) -> None:
             joined.set_exception(error)
 
     try:
-        say(f"process {rank} of {len(hosts)}: waiting for the others, up to {_JOIN_TIMEOUT} s")
+        print_message(f"process {rank} of {len(hosts)}: waiting for the others, up to {_JOIN_TIMEOUT} s")
         Thread(target=connect, daemon=True).start()
         for _ in range(_JOIN_TIMEOUT):  # a wait is not ended by a signal that came just before it
             if futures.wait([joined], timeout=1).done:
@@ -430,6 +430,6 @@ def _has_fused_attention(device: Any, processor: Processor, options: Mapping[str
             probe(jnp.ones((1, 64, 1, 64), jnp.bfloat16)).block_until_ready()
     except Exception as error:  # of many kinds, from cuDNN, XLA and JAX
         why = (str(error).splitlines() or [repr(error)])[0]
-        say(f"attention is not fused, since cuDNN does not compute it here: {why:.200}")
+        print_message(f"attention is not fused, since cuDNN does not compute it here: {why:.200}")
         return False
     return True
