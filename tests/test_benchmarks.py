@@ -4,7 +4,6 @@ import subprocess
 import sys
 from argparse import Namespace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,8 +11,6 @@ from benchmarks import harness, readme, step
 
 ROOT = Path(__file__).parents[1]
 TINY = Namespace(tiny=True, cpu=False, precision="auto", steps=2, data=None, threads=1)
-TOO_LARGE = {"error": "torch.OutOfMemoryError: CUDA out of memory"}
-FITS = {"memory": 40, "memory_limit": 100}
 
 
 def test_rows_take_turns_and_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -62,28 +59,6 @@ def test_without_an_accelerator_it_ends_at_once(tmp_path: Path) -> None:
     options = Namespace(**{**vars(TINY), "tiny": False}, out=tmp_path)
     found = step.measure_apart(options, step.Clock(60), "products", on_cpu=True, seconds=1800)
     assert found["error"].startswith("JAX finds no accelerator that it can use; --cpu measures the processor")
-
-
-def find_row(monkeypatch: pytest.MonkeyPatch, *found: dict[str, Any], seconds_left: float = 1e6) -> Any:
-    """The row of batches that end so on a GPU, the last after which `seconds_left` are left, and what each could take."""
-    clocks, waiting, limits = [step.Clock(1e6)], list(found), []
-
-    def measure(*_: object, seconds: float = 0) -> dict[str, Any]:
-        limits.append(seconds)
-        if len(waiting) == 1:
-            clocks[0].__init__(seconds_left / 60)  # type: ignore[misc]
-        return waiting.pop(0)
-
-    monkeypatch.setattr(step, "measure_apart", measure)
-    return step.find_row(Namespace(tiny=False), clocks[0], "torch", "128/20", step.TORCH), limits
-
-
-def test_a_row_may_take_longer_until_a_batch_fits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """torch.compile with an empty cache takes long; after that a slow batch must not cost the others' minutes."""
-    row, limits = find_row(monkeypatch, FITS, {"error": "took more than 120 s"})
-    assert (row["batch"], limits) == (1024, [240, 120])
-    row, limits = find_row(monkeypatch, TOO_LARGE, FITS)
-    assert (row["batch"], limits) == (512, [240, 240])
 
 
 def test_out_of_memory_is_recognized_whatever_is_printed_after() -> None:

@@ -55,6 +55,7 @@ def test_no_arguments_are_the_defaults():
         ("--data a b", Run(data=(Path("a"), Path("b")))),
         ("--out a/b", Run(out=Path("a/b"))),
         ("--beta2 0.95", Run(beta_2=0.95)),
+        ("--grad_acc_steps=3", Run(micro_batches=(3,))),
         ("--xla", Run(xla="on")),
         ("--xla off", Run(xla="off")),
         ("--precision bf16", Run(precision=Precision.BF16)),
@@ -102,9 +103,6 @@ def test_help_says_defaults_and_choices(capsys: pytest.CaptureFixture[str]):
     assert "--xla [on|off]" in shown
     assert "--precision {off,bf16} of matrix products (default: off)" in shown
     assert "version" not in shown
-
-
-def test_rare_options_are_in_help_all_alone(capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit, match=r"^0$"):
         parse(["--help-all"])
     assert "--out DIR folder" in " ".join(capsys.readouterr().out.split())
@@ -131,10 +129,6 @@ def test_a_request_is_positional_in_both_and_takes_one_for_a_list(capsys: pytest
     with pytest.raises(SystemExit):
         parser.parse_args(["--help"])
     assert capsys.readouterr().out.startswith("usage: test SRC [OPTIONS]")
-
-
-def test_underscores_are_understood():
-    assert parse(["--grad_acc_steps=3", "--beta2", "0.5"]) == Run(micro_batches=(3,), beta_2=0.5)
 
 
 def test_the_rules_of_fields_check_json_too():
