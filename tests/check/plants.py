@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bertprep.work.layout import MANIFEST, VOCABULARY
-from tests.check.edits import draw_shown, length, mask_again
+from tests.check.edits import TOKENS, draw_shown, drop_prediction, last, length, mask_again
 from tests.check.faulty import Change, Spoiled
 from tests.records.handmade import Variant, field, float_list, message
 
@@ -32,6 +32,16 @@ def in_short_record(change: Change) -> Plant:
         frames[RECORD], frames[short] = frames[short], frames[RECORD]
         data.write(data.first, frames)
         data.change_record(RECORD, change)
+
+    return plant
+
+
+def take_back(is_of_pieces: bool) -> Plant:
+    """The last prediction of a record, which is of the last piece of a word of several, or of a word of one piece."""
+
+    def plant(data: Spoiled) -> None:
+        number = data.find(lambda values: bool(TOKENS.continues[int(values["masked_lm_ids"][last(values)])]) == is_of_pieces)
+        data.change_record(number, drop_prediction)
 
     return plant
 

@@ -37,7 +37,7 @@ class Fault:
     formats: tuple[str, ...] = ("ofrecord",)
     also: tuple[str, ...] = ()
     signed: bool = True  # the manifest agrees with the spoiled files
-    seq: int = 128  # of the data set; the shorter, the more often a sentence is alone, and takes a random B; 64 without pairs
+    seq: int = 128  # of the data set: `sound` has four; the shorter, the more often a sentence takes a random B
 
 
 def whole(name: str, plant: plants.Plant, code: str, file: str = "training", **others: Any) -> Fault:
@@ -133,17 +133,26 @@ WITHOUT_PAIRS = [
     whole("unpaired, first half only", in_all(edits.mask_first_half), "position-shares", also=TOO_FEW, seq=64),
     Fault("unpaired, the manifest says pairs", plants.say_pairs, "mixed-shape", record=0, seq=64, formats=TFRECORD),
 ]
-FAULTS = WITHOUT_PAIRS + FILES + MESSAGES + TEXTS + PREDICTIONS + THE_WHOLE + THE_MANIFEST
+WHOLE_WORDS = [
+    Fault("a word of one piece left out", plants.take_back(False), "prediction-count", record=SOMEWHERE, seq=96),
+    Fault("a word masked in part", plants.take_back(True), "whole-words", record=SOMEWHERE, seq=96),
+]
+FAULTS = WHOLE_WORDS + WITHOUT_PAIRS + FILES + MESSAGES + TEXTS + PREDICTIONS + THE_WHOLE + THE_MANIFEST
 
 
 @pytest.fixture(scope="module")
 def sound(golden_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, int], Path]:
-    """Sound data sets of both formats and three lengths, one of them without pairs: two training files and a test file."""
+    """Sound data sets of both formats, two training files and a test file: by length, 64 without pairs, 96 of whole words."""
     workdir = tmp_path_factory.mktemp("sound")
     settings = ShardSettings(shards=2, splitter="lines", test_fraction=0.3)
     bertprep.shard([golden_corpus], **vars(settings), workdir=workdir, corpus="golden", workers=1)
     folders = {}
-    for of in (InstanceSettings(), InstanceSettings(seq=32, pred=5), InstanceSettings(seq=64, pred=10, pairs="none")):
+    for of in (
+        InstanceSettings(),
+        InstanceSettings(seq=32, pred=5),
+        InstanceSettings(seq=64, pred=10, pairs="none"),
+        InstanceSettings(seq=96, pred=15, whole_word=True),
+    ):
         created = bertprep.create(**vars(of), vocab=GOLDEN / "vocab.txt", workdir=workdir, corpus="golden", workers=1)
         folders |= {(name, of.seq): folder for name, folder in created.folders.items()}
     return folders

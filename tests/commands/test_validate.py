@@ -7,7 +7,6 @@ import json
 import re
 import shutil
 import signal
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +16,6 @@ import bertprep
 from bertprep import records
 from bertprep.check.data_set import find_gaps
 from bertprep.check.outcome import Finding
-from bertprep.check.records import RecordChecker
 from bertprep.cli import main
 from bertprep.commands.create import create
 from bertprep.config import InstanceSettings, Variant
@@ -26,7 +24,6 @@ from bertprep.records import PretrainingExamples
 from bertprep.records.data_sets import find_data_sets
 from bertprep.records.write import write_examples
 from bertprep.work.run import FAIL_AFTER
-from tests.check import RULES, VOCABULARY
 from tests.check.clean_sets import CleanSet, write_set, write_texts
 from tests.corpora import deal, pad_at, sums
 from tests.golden import GOLDEN
@@ -160,35 +157,6 @@ def test_the_masking_fraction_that_fits_is_named(
     assert "prediction-count" in codes(tmp_path, masked_lm_prob=0.05)
 
 
-@pytest.fixture(scope="module")
-def whole_words(golden_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> PretrainingExamples:
-    folder = tmp_path_factory.mktemp("whole_words")
-    settings = InstanceSettings(whole_word=True, dupe=1)
-    create(inputs=[golden_corpus], **vars(settings), output=folder, vocab=GOLDEN / "vocab.txt", formats="tfrecord", workers=1)
-    with records.open(folder / NAME) as file:
-        return file[:]
-
-
-@pytest.mark.parametrize(("is_of_pieces", "code"), [(False, "prediction-count"), (True, "whole-words")])
-def test_a_word_left_out_or_masked_in_part(whole_words: PretrainingExamples, is_of_pieces: bool, code: str) -> None:
-    """The last prediction is taken back: of a word of one piece, or of the last piece of several."""
-    rules = replace(RULES, whole_word=True, continues=VOCABULARY.continues)
-    checker = RecordChecker(rules)
-    checker.check(whole_words, np.arange(len(whole_words)))
-    assert checker.findings("x") == []
-    examples = PretrainingExamples(*(array.copy() for array in whole_words.arrays))
-    rows = np.arange(len(examples))
-    last = examples.masked_lm_weights.sum(axis=1).astype(int) - 1
-    row = int(np.flatnonzero([VOCABULARY.continues[label] == is_of_pieces for label in examples.masked_lm_ids[rows, last]])[0])
-    place = examples.masked_lm_positions[row, last[row]]
-    examples.input_ids[row, place] = examples.masked_lm_ids[row, last[row]]
-    for array in (examples.masked_lm_positions, examples.masked_lm_ids, examples.masked_lm_weights):
-        array[row, last[row]] = 0
-    checker = RecordChecker(rules)
-    checker.check(examples, np.arange(len(examples)))
-    assert [(finding.code, finding.record, finding.count) for finding in checker.findings("x")] == [(code, row, 1)]
-
-
 def test_our_own_records_are_not_rounded_as_by_python_2(golden_corpus: Path, tmp_path: Path) -> None:
     """Those of other tools may be: tests/check/clean_sets.py has such sets."""
     clean = CleanSet("golden", InstanceSettings(seq=30, pred=5, dupe=1), "rounded up")
@@ -203,7 +171,6 @@ def test_our_own_records_are_not_rounded_as_by_python_2(golden_corpus: Path, tmp
         ("wiki_training_00000.tfrecord wiki_training_00002.tfrecord", ["wiki_training_00001.tfrecord"]),
         ("x.tfrecord-00001-of-00003", ["x.tfrecord-00000-of-00003"]),
         ("training/part-0 training/part-2 test/part-0", ["training/part-1"]),
-        ("part-1 part-2", []),
         ("part-7 part-9", []),
         ("wiki_2019.tfrecord wiki_2021.tfrecord", []),
     ],
