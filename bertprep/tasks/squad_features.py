@@ -15,6 +15,7 @@ from bertprep.errors import BertprepError
 from bertprep.instances.tokenizer import Tokenizer
 from bertprep.instances.vocabulary import Vocabulary
 from bertprep.records.examples import SquadEvalExamples, SquadExamples
+from bertprep.tasks.segments import Segments, lay_out
 from bertprep.tasks.squad import SquadData
 from bertprep.tasks.squad_words import Answers, Words, find_answers, split_contexts, tokenize_texts
 
@@ -55,30 +56,16 @@ class SquadFeatures:
         start, stop, step = rows.indices(len(self))
         if step != 1:
             raise ValueError("rows are taken in order, all of a range")
-        count, seq = max(0, stop - start), self.settings.seq
-        made = SquadEvalExamples.empty(count, seq=seq)
-        made.unique_ids[:] = np.arange(start, start + count) + FIRST_UNIQUE_ID
-        taken = slice(start, start + count)
+        taken = slice(start, max(start, stop))
         examples = self.examples[taken]
-        query_sizes, window_sizes = self.query_sizes[examples], self.window_sizes[taken]
-        position = np.arange(seq)
-        window = query_sizes[:, None] + 2  # where it begins, after [CLS] question [SEP]
-        end = window + window_sizes[:, None] + 1
-        made.input_ids[...] = np.where(position < end, self.vocabulary.sep, self.vocabulary.pad)
-        made.input_ids[:, 0] = self.vocabulary.cls
-        in_query, in_window = (position > 0) & (position < window - 1), (window <= position) & (position < end - 1)
-        made.input_ids[in_query] = self.queries[_join_ranges(self.query_starts[examples], query_sizes)]
-        made.input_ids[in_window] = self.words.tokens[_join_ranges(self.window_starts[taken], window_sizes)]
-        made.input_mask[...] = position < end
-        made.segment_ids[...] = (window <= position) & (position < end)
+        queries = Segments(self.queries, self.query_starts[examples], self.query_sizes[examples])
+        windows = Segments(self.words.tokens, self.window_starts[taken], self.window_sizes[taken])
+        unique_ids = np.arange(FIRST_UNIQUE_ID + start, FIRST_UNIQUE_ID + taken.stop, dtype=np.int32)
+        inputs = lay_out(queries, windows, self.vocabulary, self.settings.seq)
         if self.spans is None:
-            return made
+            return SquadEvalExamples(unique_ids, *inputs)
         impossible = (self.data.answer_starts[self.order[examples]] < 0).astype(np.int32)
-        starts, ends = self._positions(taken, *self.spans)
-        return SquadExamples(
-            made.unique_ids, made.input_ids, made.input_mask, made.segment_ids,
-            start_positions=starts, end_positions=ends, is_impossible=impossible,
-        )  # fmt: skip
+        return SquadExamples(unique_ids, *inputs, *self._positions(taken, *self.spans), impossible)
 
     def _positions(
         self, rows: slice, first_tokens: NDArray[np.int64], last_tokens: NDArray[np.int64]
@@ -155,16 +142,6 @@ def make_features(
         recovered=recovered,
         dropped=dropped,
     )
-
-
-def _join_ranges(starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the indices of ranges, one after the other.
-
-    >>> _join_ranges(np.array([5, 2]), np.array([3, 2])).tolist()
-    [5, 6, 7, 2, 3]
-    """
-    ends = np.cumsum(sizes)
-    return np.repeat(starts - (ends - sizes), sizes) + np.arange(sizes.sum())
 
 
 def _answer_tokens(
