@@ -124,7 +124,7 @@ def test_names_that_no_path_has(store: Store) -> None:
 
 
 @pytest.mark.parametrize("kind", ["disk", "s3"])
-def test_every_place_is_written_read_listed_and_removed_alike(kind: str, store: Store, tmp_path: Path) -> None:
+def test_disks_and_stores_are_written_read_listed_and_removed_alike(kind: str, store: Store, tmp_path: Path) -> None:
     folder = {"disk": tmp_path / "data", "s3": store.path("data")}[kind] / "sharded"
     names = ["a.txt", "training/b 1.txt", "training/b 2.txt", "training/ü#%25.txt", ".hidden/c.txt"]
     for name in names:
