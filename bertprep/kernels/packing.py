@@ -84,28 +84,42 @@ def _draw(state):
 
 
 @subroutine
-def _list_words(s, ids, start, size, has_bits, bits, first_bit, word):
+def _copy_tokens(s, window, begin, size, ids):
+    """Copy tokens of a window's shard; returns whether the tokenizer has all of them."""
+    if window[n.WINDOW_TOKEN_BYTES] == 2:
+        copy_numbers(ids, shifted(pointer_at(u16_p, window[n.WINDOW_TOKENS]), begin), size)
+    else:
+        copy_numbers(ids, shifted(pointer_at(i32_p, window[n.WINDOW_TOKENS]), begin), size)
+    is_wrong = False
+    for i in range(size):
+        is_wrong |= (ids[i] < 0) | (ids[i] >= s.width)
+    return not is_wrong
+
+
+@subroutine
+def _list_words(s, window, begin, size, ids, at, word):
     """Write where the words of a sequence start and end, special tokens apart; returns the number of words so far.
 
-    A token that begins no word is a word of its own where the token before it is none that can be masked.
+    A token that begins no word is a word of its own where the token before it cannot be masked.
     """
     starts, ends = s.words, shifted(s.words, s.seq + 1)
+    bits, has_bits = pointer_at(u8_p, window[n.WINDOW_WORD_BITS]), window[n.WINDOW_WORD_BITS] != 0
     is_open = False
     for i in range(size):
-        token = ids[start + i]
+        token = ids[at + i]
         if s.is_special[token]:
             is_open = False
             continue
         begins = True
         if s.whole_words and is_open:
             if has_bits:
-                begins = (bits[(first_bit + i) >> 3] >> ((first_bit + i) & 7)) & 1 != 0
+                begins = (bits[(begin + i) >> 3] >> ((begin + i) & 7)) & 1 != 0
             else:
                 begins = s.begins_word[token] != 0
         if begins:
-            starts[word] = start + i
+            starts[word] = at + i
             word += 1
-        ends[word - 1] = start + i + 1
+        ends[word - 1] = at + i + 1
         is_open = True
     return word
 
@@ -127,11 +141,14 @@ def _mask_token(s, ids, labels, position):
 
 
 @subroutine
-def _mask_words(s, words, wanted, ids, labels, sequence_ids):
-    """Mask spans of words, which begin at words in random order, until `wanted` tokens are masked or no word fits."""
+def _mask_words(s, words, ids, labels, sequence_ids):
+    """Mask spans of words, which begin at words in random order, until enough tokens are masked or no word fits."""
     starts, ends, order = s.words, shifted(s.words, s.seq + 1), shifted(s.words, 2 * (s.seq + 1))
+    candidates = i64(0)
     for word in range(words):
         order[word] = word
+        candidates += i64(ends[word] - starts[word])
+    wanted = i64(s.predictions[candidates])
     masked = 0
     for i in range(words):
         if masked >= wanted:
@@ -157,6 +174,14 @@ def _mask_words(s, words, wanted, ids, labels, sequence_ids):
                 break
 
 
+@subroutine
+def _number(s, positions, sequences, start, end, number):
+    """Write the position ids of a sequence, and its number."""
+    for i in range(start, end):
+        positions[i] = s.first_position + i - start
+        sequences[i] = number
+
+
 @kernel
 def fill_rows(
     settings: RowSettings, windows: i64_p, indices: i64_p, rows: i64_p, keys: u64_p, count: i64,
@@ -170,49 +195,32 @@ def fill_rows(
     s = RowSettings(settings)
     for i in range(count):
         window = shifted(windows, n.WINDOW_WIDTH * indices[i])
-        row_starts = pointer_at(i64_p, window[n.WINDOW_ROW_STARTS])
         begins, sizes = pointer_at(i64_p, window[n.WINDOW_BEGINS]), pointer_at(i32_p, window[n.WINDOW_SIZES])
-        bits = pointer_at(u8_p, window[n.WINDOW_WORD_BITS])
-        has_bits = window[n.WINDOW_WORD_BITS] != 0
+        row_starts = shifted(pointer_at(i64_p, window[n.WINDOW_ROW_STARTS]), rows[i])
         ids, row_labels = shifted(input_ids, i * s.seq), shifted(labels, i * s.seq)
         positions, sequences = shifted(position_ids, i * s.seq), shifted(sequence_ids, i * s.seq)
         fill(row_labels, i64(0), s.seq, n.NOT_PREDICTED)
-        at, words, number = i64(0), i64(0), i64(0)
-        for sequence in range(row_starts[rows[i]], row_starts[rows[i] + 1]):
+        at, words = i64(0), i64(0)
+        for sequence in range(row_starts[0], row_starts[1]):
             first, begin, size = at, begins[sequence], i64(sizes[sequence])
             if s.cls != n.NO_TOKEN:
                 ids[at] = s.cls
                 at += 1
-            if window[n.WINDOW_TOKEN_BYTES] == 2:
-                copy_numbers(shifted(ids, at), shifted(pointer_at(u16_p, window[n.WINDOW_TOKENS]), begin), size)
-            else:
-                copy_numbers(shifted(ids, at), shifted(pointer_at(i32_p, window[n.WINDOW_TOKENS]), begin), size)
-            wrong = False
-            for j in range(at, at + size):
-                wrong |= (ids[j] < 0) | (ids[j] >= s.width)
-            if wrong:
+            if not _copy_tokens(s, window, begin, size, shifted(ids, at)):
                 return i
             if not s.is_causal:
-                words = _list_words(s, ids, at, size, has_bits, bits, begin, words)
+                words = _list_words(s, window, begin, size, ids, at, words)
             at += size
             if s.sep != n.NO_TOKEN:
                 ids[at] = s.sep
                 at += 1
             if s.is_causal:
                 copy_numbers(shifted(row_labels, first + 1), shifted(ids, first + 1), at - first - 1)
-            for j in range(first, at):
-                positions[j] = s.first_position + j - first
-                sequences[j] = number
-            number += 1
-        for j in range(at, s.seq):
-            ids[j] = s.pad
-            positions[j] = s.first_position + j - at
-            sequences[j] = number
+            _number(s, positions, sequences, first, at, sequence - row_starts[0])
+        fill(ids, at, s.seq, s.pad)
+        _number(s, positions, sequences, at, s.seq, row_starts[1] - row_starts[0])
         if not s.is_causal:
-            candidates = i64(0)
-            for word in range(words):
-                candidates += i64(s.words[s.seq + 1 + word] - s.words[word])
             s.state[0] = keys[i]
             s.state[0] = _draw(s.state)  # a hash of the key, so that rows of similar keys have nothing in common
-            _mask_words(s, words, i64(s.predictions[candidates]), ids, row_labels, sequences)
+            _mask_words(s, words, ids, row_labels, sequences)
     return count
