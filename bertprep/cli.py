@@ -131,7 +131,6 @@ def _run(arguments: Sequence[str]) -> None:
 
 
 def _add_requests(name: str, parser: argparse.ArgumentParser) -> None:
-    """Add the options of a command; one with several requests has a command below it for each."""
     command = importlib.import_module(f"bertprep.commands.{name}")
     if not isinstance(command.REQUEST, dict):
         add_options(parser, command.REQUEST)

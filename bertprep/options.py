@@ -153,7 +153,6 @@ def _fields(settings: type) -> tuple[_Field, ...]:
 
 
 def _rule(hint: Any, limits: Mapping[str, Any]) -> Rule:
-    """Return the rule of a field: its annotation, without None, and what `option` was given."""
     inner = [kind for kind in _members(hint) if kind is not types.NoneType]
     lists = [kind for kind in inner if typing.get_origin(kind) in (tuple, Sequence)]
     kinds = _members(typing.get_args(lists[0])[0]) if lists else inner
@@ -260,7 +259,6 @@ def command_line(*settings: Any) -> list[str]:
 
 
 def _shown(value: Any) -> str:
-    """Return a value as a user would type it: 0.1, 1e-06, 32768."""
     if isinstance(value, tuple):
         return ",".join(map(_shown, value))
     if isinstance(value, Enum):
@@ -311,7 +309,6 @@ class Parser(argparse.ArgumentParser):
         self.exit(2)
 
     def _print_message(self, message: str, file: Any = None) -> None:  # noqa: ARG002 - help, and the version
-        """Print to standard output, where argparse would hide that this fails."""
         print_results(*message.splitlines())
 
     def format_help(self) -> str:
@@ -336,7 +333,6 @@ class Parser(argparse.ArgumentParser):
         return hyphenated + equals + value if is_known else argument
 
     def _check_names(self, arguments: Sequence[str]) -> None:
-        """Reject all unknown options first, since argparse would complain about their values."""
         wrong = []
         for argument, following in zip_longest(arguments, arguments[1:], fillvalue=""):
             is_option = (

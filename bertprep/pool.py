@@ -141,7 +141,6 @@ def _give_next(pipe: Any, tasks: Iterator[Task[Any]], at_work: dict[Any, str]) -
 
 
 def _work(function: Callable[[Any], Any], pipe: Any, not_ours: list[Any], folder: str | None = None) -> None:
-    """Work in a worker, in the caller's folder: receive arguments and send results until the pipe closes."""
     if folder is not None:
         os.chdir(folder)
     for other in not_ours:

@@ -171,7 +171,6 @@ def close() -> None:
 
 
 def _connect() -> Any:
-    """Return Ray, connected to $RAY_ADDRESS, or started on this machine."""
     global _has_joined
     if (there := sys.modules.get("ray")) is not None and there.is_initialized():
         return there
@@ -197,7 +196,6 @@ def _connect() -> Any:
 
 
 def _check_answers(address: str, shown: str) -> None:
-    """Raise if no Ray head answers at HOST:PORT, for which Ray would wait for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if address in ("local", "auto"):
         return
@@ -210,7 +208,6 @@ def _check_answers(address: str, shown: str) -> None:
 
 
 def _retry(ray: Any, task: _Task, error: Exception) -> _Task:
-    """Return the task to be run again after an error of Ray's; raises where that would not help."""
     cause = error.cause if isinstance(error, ray.exceptions.RayTaskError) else None
     if isinstance(cause, RuntimeError):  # a node that refuses
         raise BertprepError(str(cause))
@@ -278,7 +275,6 @@ def work(key: str, order: list[Any], argument: bytes) -> bytes:
 
 
 def _order_of(key: str, order: list[Any]) -> _Order:
-    """Return the order of a run. Ray's own errors are left to the run, which retries the task."""
     global _kept
     if _kept and _kept[0] == key:
         return _kept[2]
@@ -300,7 +296,6 @@ def _run_task(key: str, given: _Order, argument: bytes) -> Any:
 
 
 def _function_of(key: str, given: _Order) -> Callable[[Any], Any]:
-    """Return the function of a run; raises where this node does not have the folders of the run."""
     global _kept
     if _kept is None or _kept[0] != key:
         with contextlib.suppress(OSError):  # relative paths are those of the run; there may be none

@@ -120,7 +120,6 @@ class Rule:
 
 
 def _as_kind(value: Any, kind: type) -> Any:
-    """Return the value as this type; raises if that is impossible or loses information."""
     if kind is int and not isinstance(value, bool):
         return value if isinstance(value, int) else operator.index(value)
     if kind is float and not isinstance(value, bool | str | bytes):

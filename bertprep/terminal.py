@@ -174,7 +174,6 @@ def run_program(main: Callable[[], int], program: str) -> int:
 
 
 def _explain_missing(error: ModuleNotFoundError) -> BertprepError:
-    """Return the message for a missing package; raises the error again if the module belongs to this program."""
     package = (error.name or "").partition(".")[0]
     if package in ("", "bertprep", "trainer"):
         raise error
@@ -191,7 +190,6 @@ def print_warnings() -> None:
 
 
 def _open_closed() -> None:
-    """Give closed standard streams a descriptor, lest a file gets theirs; results cannot be written to it."""
     for number, name, flags in ((0, "stdin", os.O_RDONLY), (1, "stdout", os.O_RDONLY), (2, "stderr", os.O_WRONLY)):
         try:
             os.fstat(number)

@@ -73,7 +73,6 @@ def _is_own(status: os.stat_result, *, others: int = 0) -> bool:
 
 
 def _read(path: Path) -> bytes | None:
-    """Return the code in a file; None where there is none that is safe and whole."""
     with contextlib.suppress(OSError), os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
         status = os.fstat(file.fileno())
         if stat.S_ISREG(status.st_mode) and _is_own(status, others=stat.S_IWGRP | stat.S_IWOTH):
@@ -84,7 +83,6 @@ def _read(path: Path) -> bytes | None:
 
 
 def _write(path: Path, code: bytes) -> None:
-    """Write a file, which appears complete or not at all; without space there is none."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with contextlib.suppress(OSError):

@@ -128,7 +128,6 @@ class EvaluationBatches:
 
 
 def _read(records: Records, indices: NDArray[np.int64], rows: int) -> RankBatch:
-    """Return a batch of `rows` rows; those of bad records and beyond `indices` have weight 0."""
     examples = records.kind.empty(rows, seq=records.seq, pred=records.pred)
     bad = records.gather_good(examples, indices) if len(indices) else []
     blank(examples[len(indices) :])
@@ -147,7 +146,6 @@ def features(examples: Examples, row_weights: NDArray[np.float32] | None = None)
 
 @contextmanager
 def _read_ahead(read: Callable[[int], RankBatch], steps: range) -> Iterator[Iterator[RankBatch]]:
-    """Iterate over the batches of `steps`, read by a thread `READ_AHEAD` steps in advance."""
     thread = ThreadPoolExecutor(1, "batches")
 
     def batches() -> Iterator[RankBatch]:

@@ -136,7 +136,6 @@ def open_data(options: AnyOptions, examples: ExampleSettings, opened: ExitStack)
 
 
 def _open_sentences(options: PretrainOptions, examples: ExampleSettings, folder: Path) -> Callable[..., LiveExamples]:
-    """Return what opens token shards of sentences."""
     settings = replace(examples, seq=options.seq or DEFAULT_SEQ, pred=options.pred or ExampleSettings.pred)
     _refuse_others(settings, _OF_DOCUMENTS, f"is for token shards made with --tokenizer, {folder} has sentences")
     return partial(
@@ -146,7 +145,6 @@ def _open_sentences(options: PretrainOptions, examples: ExampleSettings, folder:
 
 
 def _open_documents(options: PretrainOptions, examples: ExampleSettings, folder: Path) -> Callable[..., TokenRecords]:
-    """Return what opens token shards of documents."""
     of_both = {"masked_lm_prob", "whole_word", "seed"}
     others = {each.name for each in fields(ExampleSettings)} - _OF_DOCUMENTS - of_both
     _refuse_others(examples, others, f"is for token shards of sentences, {folder} was made with --tokenizer")
@@ -161,7 +159,6 @@ def _open_documents(options: PretrainOptions, examples: ExampleSettings, folder:
 
 
 def _refuse_others(examples: ExampleSettings, names: Collection[str], why: str) -> None:
-    """Raise `UsageError` where one of these settings is not the default."""
     for name in names:
         if getattr(examples, name) != getattr(ExampleSettings, name):
             given = command_line(replace(ExampleSettings(), **{name: getattr(examples, name)}))

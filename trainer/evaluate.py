@@ -116,7 +116,6 @@ def run(namespace: argparse.Namespace) -> int:
 
 
 def _open_splits(options: EvaluateOptions, opened: ExitStack) -> list[Split]:
-    """Return the splits; all ranks open all of them before any predicts, so that they fail together."""
     data_set = find_records(options.data or Path())
     task = task_of_records(data_set)
     answers = AnswerOptions(options.n_best_size, options.max_answer_length, options.null_threshold)
@@ -142,7 +141,6 @@ def _scored_splits(options: EvaluateOptions, data_set: DataSet, task: Task) -> l
 
 
 def _check_task(file: Path, task: Task, data: Path) -> None:
-    """Raise `UsageError` for weights of another task, or of its labels in another order."""
     if is_checkpoint(file):
         trained = task_of(file)
         expected = Classification(TASKS["mnli"]) if task == Classification(TASKS["ax"]) else task  # ax is for models of MNLI
@@ -161,7 +159,6 @@ def _check_task(file: Path, task: Task, data: Path) -> None:
 
 
 def _evaluate_split(engine: Engine, options: EvaluateOptions, split: Split, out: Path) -> None:
-    """Evaluate on one split, print its metrics and write its predictions; a failure is raised in all processes."""
     batch = GlobalBatch(options.batch_size * engine.devices, engine.data_world_size, engine.data_rank)
     reporter = Reporter(engine.is_first)
     batches = EvaluationBatches(split.data.records, batch, most=options.sequences, reporter=reporter)

@@ -106,7 +106,6 @@ def _class_settings(task: Task) -> dict[str, Any]:
 
 
 def _read_vocabulary(path: Path, config: ModelConfig) -> bytes:
-    """The bytes of the vocabulary next to the checkpoint; raises where it cannot be the model's."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -122,6 +121,5 @@ def _read_vocabulary(path: Path, config: ModelConfig) -> bytes:
 
 
 def _padding(vocabulary: bytes) -> dict[str, int]:
-    """The id of [PAD] where it is not 0, which transformers takes it to be."""
     tokens = [token.strip() for token in vocabulary.split(b"\n")]
     return {"pad_token_id": tokens.index(b"[PAD]")} if b"[PAD]" in tokens[1:] else {}

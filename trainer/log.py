@@ -142,7 +142,6 @@ class RunLog:
             print_message(str(error))
 
     def _draw(self) -> None:
-        """Plot the losses; a failure is reported once and does not stop the run."""
         try:
             if self._is_shown and self._can_draw:
                 draw_losses({self._out.resolve().name: self._folder / LOG}, self._folder / PICTURE)

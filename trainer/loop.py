@@ -338,5 +338,4 @@ class _Loop:
 
 
 def _numbers_of(result: StepResult) -> NDArray[np.float64]:
-    """Return what a step adds to the interval: its sums, its gradient norm, and 1 step."""
     return np.append(result.sums, [result.gradient_norm, 1.0])

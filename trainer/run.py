@@ -137,7 +137,6 @@ class Run:
         }  # fmt: skip
 
     def _data_sha256(self) -> str | None:
-        """Identify the data by settings and texts in their manifests; None for other tools' data."""
         if not isinstance(self.data.records, RecordSet):
             return self.data.records.sha256
         made_of: list[Any] = []

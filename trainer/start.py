@@ -75,7 +75,6 @@ def start(
 def _choose_model(
     options: AnyOptions, data: Sequence[Data], init: Path | None, *, has_accelerator: bool
 ) -> tuple[str, ModelConfig]:
-    """Return the model of `--model`, of the weights, or the one that suits the machine."""
     if init and options.model is None:
         name, model = str(init), model_of(init)
     else:

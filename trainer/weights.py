@@ -146,7 +146,6 @@ def _open(file: Path, names: Shapes) -> AbstractContextManager[WeightFile]:
 
 
 def _choose(file: Path, found: WeightFile, expected: Shapes) -> list[str]:
-    """Return the variables that a run starts from; raises for an incomplete body."""
     both = found.shapes, expected
     found_body, body = ({name: shape for name, shape in shapes.items() if _is_body(name)} for shapes in both)
     advice = "give weights of a BERT with the sizes of its bert_config.json"
@@ -155,7 +154,6 @@ def _choose(file: Path, found: WeightFile, expected: Shapes) -> list[str]:
 
 
 def _is_body(name: str) -> bool:
-    """Whether a model of any task has the variable; the pooler is some tasks' only."""
     return name.startswith("bert/") and not name.startswith(google_names.POOLER)
 
 

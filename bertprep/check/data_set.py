@@ -107,7 +107,6 @@ def _files(data_set: DataSet, checks: Checks, missing: set[str]) -> Iterator[Fil
 def _check_files(
     check_file: Callable[[FileTask], FileReport], compares_checksums: bool, tasks: Sequence[FileTask]
 ) -> list[FileReport]:
-    """Check some files in a worker, each also against its manifest entry."""
     reports = [check_file(task) for task in tasks]
     for task, report in zip(tasks, reports, strict=True):
         entry = task.entries.get(task.name, {})
@@ -129,7 +128,6 @@ def _check_formats(reports: Sequence[FileReport]) -> list[Finding]:
 
 
 def _check_vocabulary(data_set: DataSet, vocabulary: Vocabulary | None) -> tuple[Vocabulary | None, list[Finding]]:
-    """Return the vocabulary, by default the one next to the records, and its faults."""
     if vocabulary is None and data_set.vocabulary is None:
         expected, found = f"a {VOCABULARY} next to the records, or --vocab FILE", "none, so what needs it is not checked"
         return None, [Finding("vocabulary", VOCABULARY, expected, found, level=WARNING)]
@@ -149,7 +147,6 @@ def _check_vocabulary(data_set: DataSet, vocabulary: Vocabulary | None) -> tuple
 
 
 def _check_manifest(data_set: DataSet) -> list[Finding]:
-    """Return findings about an unreadable manifest and an unfinished run."""
     folder = data_set.folder
     if data_set.problem:
         return [Finding("manifest", MANIFEST, "a manifest of bertprep", file_that(data_set.problem, folder / MANIFEST))]
@@ -160,7 +157,6 @@ def _check_manifest(data_set: DataSet) -> list[Finding]:
 
 
 def _check_names(data_set: DataSet, manifest: Manifest, names: set[str]) -> list[Finding]:
-    """Return findings about missing and unlisted files, and SQuAD's questions."""
     findings = [
         Finding("file-missing", name, f"a file of {entry['bytes']:,} bytes, as {MANIFEST} says", "none")
         for name, entry in manifest.files.items()

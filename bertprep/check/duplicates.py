@@ -135,7 +135,6 @@ def find_duplicates(files: Sequence[HashedFile]) -> tuple[list[Finding], dict[st
 
 
 def _judge_test_texts(same: _SameTexts, is_chosen: Flags, size: int) -> list[Finding]:
-    """Judge test records whose text is in training under other masks."""
     chosen = np.flatnonzero(is_chosen)
     count = len(chosen)
     if count <= _ACROSS_WARNING * size:

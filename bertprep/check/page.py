@@ -86,7 +86,6 @@ def view(outcome: Outcome, drawn: Sequence[Example], vocabulary: Vocabulary | No
 
 
 def _fraction_rows(of_splits: Sequence[Sequence[Fraction]]) -> list[list[str]]:
-    """Return each fraction with its expected range, and for each split the found one with its interval."""
     rows = []
     for found in zip(*of_splits, strict=True):
         low, high = min(each.expected[0] for each in found), max(each.expected[1] for each in found)
@@ -190,7 +189,6 @@ def _sentences(of_splits: Mapping[str, TokenCounts]) -> Chart:
 
 
 def _histogram(title: str, counts: Mapping[str, Ints], x_label: str, caption: str, wanted: Ints | None = None) -> Chart:
-    """Draw the fractions of each split's records by an integer."""
     totals = {split: of.sum() for split, of in counts.items()}
     return Chart(title, caption, _draw(counts, totals, (x_label, "fraction of all"), wanted))
 

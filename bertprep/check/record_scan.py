@@ -87,7 +87,6 @@ class RecordScan(RecordFile):
             self._add(Finding("truncated", self._name, "the batches of a whole file", found, table.records))
 
     def _find_records(self) -> int:
-        """Return the number of complete frames; record a finding about what follows them."""
         self.offsets, fault = find_offsets(self._bytes.array, self.format, self._notes)
         found = len(self.offsets) - 1
         rest = self._bytes.array[self.offsets[found] :]
@@ -102,7 +101,6 @@ class RecordScan(RecordFile):
         return found
 
     def _measure(self) -> Shape:
-        """Return the shape of the first readable record; without one the first one's fault is reported."""
         for record in range(min(len(self), _TRIES)):
             row = describe_file(self._bytes.array, self.format, self.offsets, int(self.offsets[record]))
             fault, self.kind, counts = measure_record(row, self._notes)
@@ -129,7 +127,6 @@ class RecordScan(RecordFile):
         self._add(describe(fault, self._name, record, noted))
 
     def _add(self, new: Finding) -> None:
-        """Count a fault; the first record that has it is named."""
         first = self._faults.get((new.code, new.expected))
         self._faults[new.code, new.expected] = replace(first, count=first.count + 1) if first else new
 

@@ -76,7 +76,6 @@ class Records(Checks):
         outcome.findings += findings
 
     def _judge_splits(self, outcome: Outcome) -> list[Finding]:
-        """Return the findings about each split, and add its expectations to the outcome."""
         # NVIDIA's tool gives every shard the same seed; for bertprep's the manifest says
         has_own_seeds = self._manifest is not None and not self._made_with.get("one_seed")
         short_seq_prob = self._made_with.get("short_seq_prob")
@@ -90,7 +89,6 @@ class Records(Checks):
         return findings
 
     def _with_fitting_probability(self, findings: list[Finding]) -> list[Finding]:
-        """Add the masked_lm_prob that explains all records to findings about the number of predictions."""
         wrong = [finding for finding in findings if finding.code == "prediction-count"]
         rules = next(iter(self._rules.values()))
         fitting = fitting_probability(reduce(add, self._counts.values()), rules) if wrong else None
@@ -100,7 +98,6 @@ class Records(Checks):
         return [replace(each, found=each.found + hint) if each in wrong else each for each in findings]
 
     def _uses_of_documents(self, names: Iterable[str]) -> int | None:
-        """Return the documents of some files times their uses; None if the manifest does not say."""
         if self._manifest is None:
             return None
         documents = [self._manifest.files.get(name, {}).get("documents") for name in names]
@@ -109,7 +106,6 @@ class Records(Checks):
 
 
 def _without_repeats(reports: Sequence[FileReport], known: set[str]) -> list[Finding]:
-    """Return the findings of files without `known` faults of a whole split."""
     files_with = Counter(each.code for report in reports for each in report.findings if each.record is None)
     known = {code for code in known if 2 * files_with[code] > len(reports)}
     of_files = (finding for report in reports for finding in report.findings)
@@ -157,7 +153,6 @@ def _rules_for(
 
 
 def _guess_special_tokens(examples: Examples) -> dict[str, int]:
-    """Return the most frequent tokens at the first, last and predicted positions."""
     lengths = np.clip(examples.input_mask.sum(axis=1), 1, examples.seq)
     found = {"cls": examples.input_ids[:, 0], "sep": examples.input_ids[np.arange(len(examples)), lengths - 1]}
     if isinstance(examples, MaskedExamples):

@@ -89,12 +89,10 @@ def check_text(task: FileTask) -> FileReport:
 
 
 def _line_at(text: bytes, offset: int) -> int:
-    """Return the line, counted from 1, of the byte at `offset`."""
     return 1 + text.count(b"\n", 0, offset)
 
 
 def _check_lines(name: str, text: bytes) -> Iterator[Finding]:
-    """Check for UTF-8, one blank line after each document, and sentences of sane length."""
     try:
         text.decode()
     except UnicodeDecodeError as error:
@@ -124,7 +122,6 @@ def _check_lines(name: str, text: bytes) -> Iterator[Finding]:
 
 
 def _find_repeated(shards: Sequence[FileReport], level: str) -> Iterator[Finding]:
-    """Yield findings about repeated documents, for each file one within and one across splits."""
     if not any(len(shard.hashes) for shard in shards):
         return
     later, first = repeated_rows(np.concatenate([shard.hashes for shard in shards]))

@@ -251,7 +251,6 @@ def _judge(
     masks: Iterable[_Test], random_tokens: Iterable[_Test], others: Iterable[_Test], where: str, *,
     files: int = 1, streams: int = 1,
 ) -> list[Finding]:  # fmt: skip
-    """Return the findings of these tests, of each code the first."""
     findings: dict[str, Finding] = {}
 
     def judge(tests: Iterable[_Test]) -> None:
@@ -267,7 +266,6 @@ def _judge(
 
 
 def _mask_tests(counts: RecordCounts, rules: RecordRules) -> Iterator[_Test]:
-    """Test replacements, positions of masks, and whether labels belong to their positions."""
     draws = int(counts.shown.sum())
     expected: Numbers = np.array(_expected_shares(rules.tokens)) * draws
     right = "{name} at {expected_share:.1%} of {draws:,} predictions"
@@ -323,7 +321,6 @@ def _random_token_tests(
 
 
 def _label_tests(counts: RecordCounts, rules: RecordRules) -> Iterator[_Test]:
-    """Test whether the most expected labels are as frequent as in the text."""
     labels, what = (counts.word_labels, "first label of words") if rules.whole_word else (counts.labels, "label")
     if not len(labels):  # with whole words, if it is unknown what a word is
         return
@@ -373,7 +370,6 @@ def _order_tests(counts: RecordCounts, rules: RecordRules) -> Iterator[_Test]:
 
 
 def _length_tests(counts: RecordCounts, expected: Expected) -> Iterator[_Test]:
-    """Test whether documents explain the number of short records; warnings only."""
     seq, shorter = len(counts.lengths) - 1, expected.fractions[-1]
     short, records, (least, most) = shorter.hits, shorter.draws, shorter.expected
     if short < least * records:  # none, which `least` has judged

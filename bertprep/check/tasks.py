@@ -30,7 +30,6 @@ def find_faults(examples: Examples, numbers: Ints, name: str, *, labels: int | N
 
 
 def _answer_faults(examples: SquadExamples, *, squad_2: bool) -> Iterator[Fault]:
-    """Check that positions are in the context or both 0."""
     start, end, impossible = examples.start_positions, examples.end_positions, examples.is_impossible
     positions, lengths = np.stack([start, end], axis=1), examples.input_mask.sum(axis=1)
     first = (examples.segment_ids == 1).argmax(axis=1)

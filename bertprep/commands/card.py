@@ -113,7 +113,6 @@ def card(pushed: PushedSet) -> bytes:
 
 
 def _metadata(pushed: PushedSet) -> dict[str, Any]:
-    """Return the YAML at the head of the card."""
     made_with, corpus = pushed.manifest.made_with, pushed.corpus
     licences = licences_of(corpus, pushed.licence)
     named = {"license": "other", "license_name": _PUBLIC_DOMAIN, "license_link": "https://en.wikipedia.org/wiki/Public_domain"}

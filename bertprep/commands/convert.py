@@ -128,7 +128,6 @@ class Convert(Variant, InRows, InParts):
         return to
 
     def _check_paths(self, source: Path, target: Path) -> None:
-        """Raise `UsageError` for an impossible request."""
         if self.to == MDS_FORMAT:
             variant = {f"--{name.replace('_', '-')}": value for name, value in asdict(self.variant).items()}
             given = {"--shards": self.shards, "--pick": self.pick, **(variant if self.variant != Variant() else {})}
@@ -180,7 +179,6 @@ def make_mds(request: Convert | Tokenize, source: Path, target: Path, workers: i
 
 
 def _format_of_target(target: Path, to: str | None) -> RecordFormat | None:
-    """Return the format that a name implies, or else `to`; raises `UsageError` if they differ."""
     suffix = Path(target.name.removesuffix(".gz")).suffix[1:].lower()
     named = "ofrecord" if _PART.fullmatch(target.name) else suffix if suffix in RECORD_FORMATS else None
     if named is None or to == named:
@@ -191,7 +189,6 @@ def _format_of_target(target: Path, to: str | None) -> RecordFormat | None:
 
 
 def _check_pick(source: Path, pick: int | None, shape: Shape) -> None:
-    """Raise `UsageError` for records that belong together."""
     from bertprep.records.examples import SquadEvalExamples, SquadExamples
 
     if pick is not None and issubclass(shape.kind, SquadExamples | SquadEvalExamples):
@@ -202,7 +199,6 @@ def _check_pick(source: Path, pick: int | None, shape: Shape) -> None:
 
 
 def _convert_file(data_set: DataSet, request: Convert) -> tuple[RecordFormat, dict[str, dict[str, Any]]]:
-    """Convert a single file, without a manifest; return its format and its entry."""
     from bertprep.records.convert import RecordConverter, assign, identify
     from bertprep.records.write import entry_of
 
@@ -264,7 +260,6 @@ def convert_data_set(
 
 
 def _labels(data_set: DataSet, source: IdentifiedFile) -> Sequence[str]:
-    """Return the names of the classes, where the manifest has them, or a file of columns."""
     from bertprep.records.arrow_reader import class_names
     from bertprep.records.examples import ClassificationExamples
 
@@ -279,7 +274,6 @@ def _sizes(shape: Shape) -> dict[str, int]:
 
 
 def _identify_all(data_set: DataSet, workers: int, reporter: Reporter) -> list[IdentifiedFile]:
-    """Read all files of a data set, and check them."""
     from bertprep import kernels
     from bertprep.records.convert import check_identified, identify, with_one_pred
 

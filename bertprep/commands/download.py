@@ -136,7 +136,6 @@ def run(request: Download) -> None:
 
 
 def _kept_listing(wanted: Wanted) -> Listing | None:
-    """Return the valid listing in a folder; one without checksums needs its files."""
     listing = load_listing(wanted.folder)
     if listing is None:
         return None
@@ -145,7 +144,6 @@ def _kept_listing(wanted: Wanted) -> Listing | None:
 
 
 def _provide(wanted: Wanted, listing: Listing, connections: int, hub: Hub) -> Listing:
-    """Fetch one folder into the workspace; return its listing, perhaps of a concurrent run."""
     from bertprep.files.lock import locked
     from bertprep.sources.web import fetch_url
 
@@ -201,7 +199,6 @@ def _plan_rows(downloads: Sequence[Downloaded]) -> list[tuple[str, ...]]:
 
 
 def _space_lines(downloads: Sequence[Downloaded]) -> list[str]:
-    """Return a line per disk: whether it has enough space."""
     return [
         f"{megabytes(disk.needed_bytes)} MB still to download, {megabytes(disk.free_bytes)} MB free in {disk.folder}: "
         + ("enough" if disk.enough else "not enough")
@@ -210,7 +207,6 @@ def _space_lines(downloads: Sequence[Downloaded]) -> list[str]:
 
 
 def _next_commands(downloads: Sequence[Downloaded], workdir: Path) -> list[str]:
-    """Return the command to run next."""
     from bertprep.sources.downloads import DATASET
 
     names = {part.name for part in downloads}

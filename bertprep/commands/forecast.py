@@ -163,7 +163,6 @@ def _find_shards(request: Create, folder: Path) -> list[Shard]:
 
 
 def _write_sample(shards: Sequence[Shard], folder: Path, workers: int) -> list[Shard]:
-    """Return shards from all over the text; of large ones the first documents, in `folder`."""
     if sum(each.size_bytes for each in shards) <= SAMPLE_BYTES:
         return list(shards)
     chosen = shards[:: -(-len(shards) // max(_MIN_PIECES, 2 * workers))]
@@ -183,13 +182,11 @@ def _write_sample(shards: Sequence[Shard], folder: Path, workers: int) -> list[S
 
 
 def _busiest(shards: Sequence[Shard], workers: int) -> float:
-    """Return about how many bytes the busiest worker processes."""
     sizes = [each.size_bytes for each in shards]
     return max(*sizes, sum(sizes) / workers)
 
 
 def _used() -> tuple[float, float, int]:
-    """Return time, CPU time and peak memory of this process and its workers, in seconds and bytes."""
     usage = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     cpu_seconds = sum(each.ru_utime + each.ru_stime for each in usage)
     return time.monotonic(), cpu_seconds, max(each.ru_maxrss for each in usage) * _MAXRSS_BYTES

@@ -185,7 +185,6 @@ def _terminal() -> tuple[int | None, bool]:
 
 
 def _check_fits(file: RecordFile, vocabulary: Vocabulary) -> None:
-    """Raise if most of the first records do not fit this vocabulary."""
     import numpy as np
 
     ids = file[:_SAMPLE].input_ids

@@ -72,7 +72,6 @@ def _load(folder: Path) -> datasets.DatasetDict | datasets.Dataset:
 
 
 def _convert(path: Path, found: DataSet, cache: Path) -> Path:
-    """Return the folder in the cache with these records as Arrow, made if missing."""
     name = _fingerprint(found)
     kept = cache / name
     with locked(cache, f"{name}.lock", wait=True):
@@ -85,7 +84,6 @@ def _convert(path: Path, found: DataSet, cache: Path) -> Path:
 
 
 def _fingerprint(found: DataSet) -> str:
-    """Return a checksum of all files that decide the records."""
     paths = [found.folder / name for name in found.files]
     beside = [found.folder / MANIFEST, find_vocabulary(found.folder)]
     paths += [path for path in beside if path and path.is_file()]

@@ -154,7 +154,6 @@ def run(request: Push) -> None:
 
 
 def _earlier(hub: Hub, wanted: HubFiles, private: bool) -> Manifest | None:
-    """Return the manifest of an earlier push; None for an empty repository; raises for anything else."""
     from bertprep.sources.downloads import manifest_in
     from bertprep.sources.hub import page_of
     from bertprep.sources.web import retry
@@ -175,7 +174,6 @@ def _earlier(hub: Hub, wanted: HubFiles, private: bool) -> Manifest | None:
 
 
 def _check_same(page: str, earlier: Manifest | None, manifest: Manifest | None) -> None:
-    """Raise `BertprepError` if the repository holds another data set."""
     if earlier is None or manifest is None:
         return
     there, here = ({key: each.made_with.get(key) for key in _SAME} for each in (earlier, manifest))
@@ -189,7 +187,6 @@ def _check_same(page: str, earlier: Manifest | None, manifest: Manifest | None) 
 
 
 def _as_parquet(data_set: DataSet, workdir: Path, repository: str, workers: int, *, progress: bool) -> DataSet:
-    """Return the data set as Parquet files with a manifest, converted if necessary."""
     from bertprep.commands.convert import convert
     from bertprep.records.data_sets import find_records
     from bertprep.work.manifest import read_manifest
@@ -210,7 +207,6 @@ def _as_parquet(data_set: DataSet, workdir: Path, repository: str, workers: int,
 
 
 def _vocabulary_of(data_set: DataSet) -> Path:
-    """Return the vocabulary next to the records; raises `BertprepError` where there is none."""
     if data_set.vocabulary is None:
         raise BertprepError(
             f"{data_set.folder}: has no {VOCABULARY}, without which nobody can use the records; put the one they were made "
@@ -222,7 +218,6 @@ def _vocabulary_of(data_set: DataSet) -> Path:
 def _contents(
     data_set: DataSet, manifest: Manifest, repository: str, page: str, licence: str | None
 ) -> tuple[dict[str, Path | bytes], str]:
-    """Return the files of the repository, records first, and its title."""
     from bertprep.commands.card import PushedSet, card, name_on_hub
     from bertprep.instances import load_vocabulary
     from bertprep.instances.tokenizer_files import tokenizer_files

@@ -155,7 +155,6 @@ def resolve_tokens(request: Tokenize, workers: int) -> Job:
 
 
 def _ledger(kind: str, folder: Path, made_with: dict[str, Any], texts: Texts, vocabulary: Vocabulary) -> Ledger:
-    """Return the ledger of output from these texts, with a vocabulary and the settings `made_with`."""
     return Ledger(
         folder=folder,
         kind=kind,
@@ -180,7 +179,6 @@ def _token_ledger(texts: Texts, vocabulary: Vocabulary, request: Create | Tokeni
 
 
 def _token_name(texts: Texts, shard: Shard, end: str) -> str:
-    """Return the name of one file of a token shard."""
     name = token_shard_name(shard.split, texts.corpus, shard.number, end)
     return f"{shard.split}/{name}" if texts.is_of_workspace else name
 
@@ -220,7 +218,6 @@ def find_texts(request: Create | Tokenize, workers: int, *, pairs: bool) -> Text
 
 
 def _ensure_shards(request: Create | Tokenize, corpus: str, workers: int) -> Manifest:
-    """Return the manifest of a corpus's text shards, made first if missing; a part cannot make them."""
     if not request.part:
         return ensure_shards(request.workspace, corpus, workers, request.reporter)
     if finished := finished_shards(request.workspace, corpus):
@@ -236,7 +233,6 @@ def _given_shards(paths: Sequence[Path]) -> list[Shard]:
 
 
 def _find_or_train_vocabulary(texts: Texts, request: Create | Tokenize, workers: int) -> Vocabulary:
-    """Return the named vocabulary, the token shards' own, or one trained on the training shards."""
     named = None if request.vocab is None else find_vocabulary(request.workspace, request.vocab)
     if texts.tokens:
         return load_vocabulary_of(texts.tokens, named)
@@ -282,7 +278,6 @@ def find_given_tokens(inputs: Sequence[Path | str], reporter: Reporter) -> DataS
 
 
 def _given_tokens(tokens: DataSet, request: Create) -> Texts:
-    """Return given token shards: the training split, or the named one."""
     corpus = name_corpus(GIVEN if request.corpus is None else request.corpus, request.workspace)
     cased = tokens.manifest.made_with["cased"] if tokens.manifest else request.cased
     if cased != request.cased:
@@ -293,7 +288,6 @@ def _given_tokens(tokens: DataSet, request: Create) -> Texts:
 
 
 def _kept_tokens(texts: Texts, vocabulary: Vocabulary, request: Create) -> dict[Path, TokenShard]:
-    """Return the token shards of each text shard: given ones, or finished ones of the workspace."""
     if texts.tokens:
         folder, listed = texts.tokens.folder, texts.tokens.manifest
         return {each.path: TokenShard.of(folder, each.path.relative_to(folder).as_posix(), listed) for each in texts.shards}

@@ -100,7 +100,6 @@ def find_given(request: Shard | Tokenize) -> Sequence[Source]:
 
 
 def _find_text(request: Shard, corpus: str) -> Sequence[Source]:
-    """Return the text of a corpus: the given one, the sample, or downloads."""
     from bertprep.sources.documents import TEXT, Source
 
     if corpus == SAMPLE:
@@ -136,7 +135,6 @@ def _fetch(location: str, request: Shard | Tokenize) -> Fetched | None:
 
 
 def _find_data_set(request: Shard | Tokenize) -> list[Source]:
-    """Return the text of a data set in memory, in a folder, or else on the Hub."""
     from bertprep.sources.inputs import find_saved, from_memory, source_at
 
     dataset, split, field = request.dataset, request.split, request.field
@@ -261,7 +259,6 @@ def check_lines_are_sentences(paths: Sequence[Path]) -> None:
 
 
 def _is_listed(path: Path) -> bool:
-    """Return whether a manifest lists a file as a text shard."""
     for folder in (path.parent, path.parent.parent):
         with contextlib.suppress(BertprepError):  # what is not a manifest lists nothing
             found = read_manifest(folder)

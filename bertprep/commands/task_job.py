@@ -115,7 +115,6 @@ def resolve_task(request: Squad | Glue) -> Job:
 def _squad_features(
     workspace: Workspace, version: str, inputs: Sequence[Path | str], vocabulary: Vocabulary, settings: SquadSettings
 ) -> tuple[dict[str, SquadFeatures], dict[str, Any], dict[str, Path]]:
-    """Return the windows of SQuAD's files, their settings for the manifest, and their paths."""
     folder = workspace.download("squad") / f"v{version}"
     files = _files_of(SQUAD, inputs, [folder / f"{name}-v{version}.json" for name in ("train", "dev")])
     for split, path in files.items():
@@ -151,7 +150,6 @@ def _glue_source(
     vocabulary: Vocabulary,
     settings: GlueSettings,
 ) -> tuple[TaskSource, dict[str, Any], dict[str, Path]]:
-    """Return the files of a labelled task, their settings for the manifest, and their paths."""
     try:
         task = find_task(name)
     except UsageError:
@@ -181,12 +179,10 @@ def _glue_source(
 
 
 def _describe(split: str, size_bytes: int, sha256: str) -> dict[str, Any]:
-    """Return the entry of an input in the manifest."""
     return {"split": split, "bytes": size_bytes, "sha256": sha256}
 
 
 def _files_of(task: str, inputs: Sequence[Path | str], downloaded: Sequence[Path]) -> dict[str, Path]:
-    """Return the files of a task by split, training first."""
     if not inputs:
         for path in downloaded:
             if not path.is_file():

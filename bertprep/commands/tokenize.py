@@ -89,7 +89,6 @@ class Tokenize(OfText, OfDocuments, InRows, InParts):
         return self._make_mds(created, folder) if self.format == MDS_FORMAT else created
 
     def _make_mds(self, created: Created, tokens: Path) -> Created:
-        """Make the rows of token shards too, in this process: `tokenizers` has threads, after which nothing is forked."""
         from bertprep.commands.convert import make_mds
 
         if self.output is None:

@@ -118,7 +118,6 @@ def run(request: ValidateAndShow) -> None:
 
 
 def _remove_damaged(outcome: Outcome) -> int:
-    """Remove files that differ from their manifest entries, nothing through a link; return how many."""
     removed = 0
     listed = outcome.manifest.files if outcome.manifest else {}
     for finding in outcome.findings:
@@ -137,7 +136,6 @@ def _remove_damaged(outcome: Outcome) -> int:
 
 
 def _compare_texts(outcomes: Sequence[Outcome]) -> None:
-    """Add findings about records and token shards of another text than their text shards."""
     from bertprep.check.outcome import Finding
     from bertprep.commands.record_job import digest_of_shards
 
@@ -155,7 +153,6 @@ def _compare_texts(outcomes: Sequence[Outcome]) -> None:
 
 
 def _finding_lines(outcomes: Sequence[Outcome]) -> list[str]:
-    """Return the findings of all data sets, errors first."""
     from bertprep.check.outcome import ERROR, SHOWN_OF_A_CODE
 
     found: dict[tuple[str, Path, str], list[str]] = {}
@@ -172,7 +169,6 @@ def _finding_lines(outcomes: Sequence[Outcome]) -> list[str]:
 
 
 def _table_rows(outcomes: Sequence[Outcome], names: Sequence[str]) -> list[tuple[str, ...]]:
-    """Return a row for each split; the first one of a data set has its findings."""
     from bertprep.check.outcome import SPLIT_HEADER
 
     rows: list[tuple[str, ...]] = [("data set", *SPLIT_HEADER, "errors", "warnings")]
@@ -185,7 +181,6 @@ def _table_rows(outcomes: Sequence[Outcome], names: Sequence[str]) -> list[tuple
 
 
 def _name_outcomes(outcomes: Sequence[Outcome]) -> list[str]:
-    """Return a short unique name for each data set."""
     sizes = [f" {of.seq}/{of.pred}" if of.pred else f" {of.seq or ''}".rstrip() for of in outcomes]
     plain = [f"{of.folder.absolute().name}, {of.kind}{size}" for of, size in zip(outcomes, sizes, strict=True)]
     return [name if plain.count(name) == 1 else f"{name} ({plain[:at].count(name) + 1})" for at, name in enumerate(plain)]

@@ -76,7 +76,6 @@ class Vocab(OfCorpus, OnExecutor):
         return path
 
     def _train(self, files: Sequence[Path], path: Path, workers: int) -> None:
-        """Train a vocabulary, with a message if the text yields fewer tokens than requested."""
         from bertprep.instances import load_vocabulary
         from bertprep.text.train_vocabulary import train_vocabulary
 

@@ -73,7 +73,6 @@ class AtomicFile:
         self._may_bypass, self._bypasses = direct and hasattr(os, "O_DIRECT"), False
 
     def _bypass(self, bypasses: bool) -> None:
-        """Bypass the page cache from now on, if the file system can, or do not."""
         if bypasses != self._bypasses:
             flags = fcntl.fcntl(self._descriptor, fcntl.F_GETFL)
             try:

@@ -37,7 +37,6 @@ def locked(folder: Path, name: str = LOCK, *, wait: bool = False) -> Iterator[No
 
 
 def _open_locked(path: Path, *, wait: bool) -> int:
-    """Return a descriptor of `path` that holds its lock; a previous holder may remove the file."""
     taken = f"{path.parent}: another run is writing here"
     while True:
         path.parent.mkdir(parents=True, exist_ok=True)

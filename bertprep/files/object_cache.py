@@ -158,7 +158,6 @@ def _in_threads(work: Callable[[ObjectPath], ObjectPath], paths: Sequence[Object
 
 
 def _download(path: ObjectPath, sha256: str | None) -> ObjectPath:
-    """Make the copy of an object, which must have this sha256, if one is given."""
     with atomic_file(_copy(path), mode=0o600, tidies=False) as file:
         found = object_store.download(path, path.status(), file)
         if sha256 not in (None, found):

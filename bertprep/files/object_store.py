@@ -248,7 +248,6 @@ def put(path: ObjectPath, data: Any, sha256: str | None = None, *, replace: bool
 
 
 def _sha256_there(path: ObjectPath) -> str | None:
-    """Return the sha256 of the existing object, from its metadata or bytes; None if there is none."""
     try:
         status = look(path)
         if status.sha256 and re.fullmatch("[0-9a-f]{64}", status.sha256):
@@ -310,7 +309,6 @@ def _status(meta: Any, sha256: str | None = None) -> Status:
 
 
 def _store(path: ObjectPath, put_bytes: int) -> Any:
-    """Return the client for a bucket; large uploads have one with a longer timeout."""
     process, is_large = os.getpid(), put_bytes > BLOCK_BYTES
     name = (process, path.scheme, path.bucket, is_large)
     if name not in _stores:
@@ -384,7 +382,6 @@ def _interruptibly(path: ObjectPath, action: Callable[[], Result]) -> Result:
 
 
 def _explained(path: ObjectPath, error: Exception) -> Exception:
-    """Return a one-line error for one of obstore's."""
     text, _, details = str(error).partition("\nDebug source:")
     found = {key: match[1] for key, pattern in _IN_ERRORS.items() if (match := re.search(pattern, text))}
     status, code = found.get("status", ""), found.get("code", "")

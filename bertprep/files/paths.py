@@ -61,7 +61,6 @@ def as_path(text: str | Path) -> Path:
 
 
 def _refused(key: str) -> str | None:
-    """Return why a key is not taken; None for a good one."""
     if not key.isprintable():
         return "has control characters, which no name here has"
     if "?" in key or "#" in key:

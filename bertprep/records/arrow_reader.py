@@ -94,7 +94,6 @@ class Rows(NamedTuple):
 
 
 def _find_unfit(column: Column, values: NDArray[Any]) -> tuple[int, ...] | None:
-    """Return the fault of the first row with an integer that no int32 of 0 or more holds."""
     if values.dtype.kind == "f" or (values.min() >= 0 and values.max() <= n.MAX_INT32):
         return None
     first = np.argwhere((values < 0) | (values > n.MAX_INT32))[0]
@@ -193,7 +192,6 @@ def find_table(path: Path, data: NDArray[np.uint8], pred: int | None = None) -> 
 
 
 def _known_pred(path: Path, schema: pa.Schema, seq: int) -> int | None:
-    """Return the most predictions of a record, from the schema's metadata or the description next to the file."""
     found: Any = None
     try:
         found = parse_json((schema.metadata or {})[METADATA])["pred"]
@@ -231,7 +229,6 @@ def cast_file(path: Path, data: NDArray[np.uint8], record_format: RecordFormat, 
 
 
 def _cast(path: Path, batch: pa.RecordBatch, schema: pa.Schema, first: int) -> pa.RecordBatch:
-    """Return a batch, which starts at record `first`, in the types of the schema."""
     try:
         columns = []
         for field in schema:
@@ -336,7 +333,6 @@ def _intended_kind(schema: pa.Schema) -> type[Examples]:
 
 
 def _check_type(path: Path, column: Column, found: pa.DataType) -> None:
-    """Raise for a column of another type than numbers, which a cast would also make of text."""
     has_lists, is_float = _is_list(found), column.dtype == np.float32
     values = found.value_type if has_lists else found
     fits = pa.types.is_floating(values) if is_float else _is_integer(values)
@@ -360,7 +356,6 @@ def _is_list(kind: pa.DataType) -> bool:
 
 @contextmanager
 def _explained(path: Path, record_format: RecordFormat) -> Iterator[None]:
-    """Turn what pyarrow raises into one line."""
     try:
         yield
     except BertprepError:

@@ -55,7 +55,6 @@ def _column_of(feature: Feature) -> Column:
 
 
 def _columns_of(kind: type[Examples]) -> tuple[Column, ...]:
-    """Return the columns of a kind, in the order in which tokenizers give them: segments before the mask."""
     found = [_column_of(feature) for feature in kind.features if feature.column]
     mask = next(i for i, each in enumerate(found) if each.feature == "input_mask")
     return (*found[:mask], found[mask + 1], found[mask], *found[mask + 2 :])

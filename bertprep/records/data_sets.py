@@ -197,7 +197,6 @@ def find_data_sets(paths: Iterable[Path | str]) -> list[DataSet]:
 
 
 def _unfinished_in(path: Path) -> tuple[Path, str] | None:
-    """Return the first unfinished folder, this one or one below, and the command that resumes it."""
     for name in (MAPPED, LEDGER):
         found = (each.parent for each in path.rglob(name) if not (each.parent / MANIFEST).exists())
         if begun := min(found, default=None):
@@ -267,7 +266,6 @@ def load_vocabulary_of(data_set: DataSet, vocab: Path | None = None) -> Vocabula
 
 
 def _finished(path: Path, chosen: DataSet, notes: tuple[str, ...]) -> DataSet:
-    """Return the data set without files that do not belong to it; raises like `find_records`."""
     if chosen.problem:
         raise chosen.problem
     if chosen.is_unfinished and not path.is_file():
@@ -305,7 +303,6 @@ def find_training_tokens(path: Path) -> DataSet:
 
 
 def _choose(path: Path, found: Sequence[DataSet], prefer: Sequence[str]) -> tuple[DataSet, tuple[str, ...]]:
-    """Return the data set that a path means, and a line if that could be unexpected."""
     own = [each for each in found if each.folder == path or not each.is_whole]
     formats = {each.folder.name: each for each in found if each.folder.parent == path and each.folder.name in RECORD_FORMATS}
     preferred = [formats[name] for name in prefer if name in formats]
@@ -410,7 +407,6 @@ def sniff_format(path: Path) -> RecordFormat | None:
 
 
 def _named_tokens(path: Path, *, is_folder: bool) -> list[Path]:
-    """Return the .bin of the token shards in a file, or in the folder of a split."""
     if is_folder:
         return _token_bins(_list(path)) if path.name in SPLIT_NAMES else []
     if path.suffix not in (".bin", ".idx") or not path.is_file():
@@ -459,7 +455,6 @@ def find_split(split: str, names: Iterable[str]) -> str | None:
 
 
 def _own_name(name: str) -> str:
-    """Return the split of a file as its folder or its name calls it; "" for none."""
     first, _, rest = name.partition("/")
     if rest:
         return first if first in SPLIT_NAMES else ""
@@ -488,7 +483,6 @@ def _second_tests(folder: Path, names: Iterable[str]) -> tuple[tuple[str, ...], 
 
 
 def _ordered(names: Iterable[str]) -> dict[str, str]:
-    """Names with their splits: training first, then by the numbers in the names."""
     splits = {name: _split_of(name) for name in names}
     return dict(sorted(splits.items(), key=lambda item: (split_order(item[1]), by_number(item[0]))))
 

@@ -91,7 +91,6 @@ def describe(shape: Shape) -> str:
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:
-    """Write a JSON file; one that has the content already stays untouched."""
     data = (json.dumps(content, indent=1) + "\n").encode()
     if not (path.is_file() and path.stat().st_size == len(data) and path.read_bytes() == data):
         with atomic_file(path, replace=True) as file:

@@ -46,5 +46,4 @@ class Sha256Pair:
 
 
 def _update_one(state: NDArray[np.uint32], data: NDArray[np.uint8]) -> None:
-    """Add whole blocks to one stream, next to a dummy one."""
     kernels.load().sha256_of_two(state, data, state.copy(), data, len(data) // BLOCK_BYTES)

@@ -82,7 +82,6 @@ class ShardMaker(Maker):
             )
 
     def _unknown_fraction(self, path: Path) -> float:
-        """Return the fraction of [UNK] in the first 64 KiB of a text."""
         try:
             with open_head(path) as file:
                 text = file.read(HEAD_BYTES)

@@ -136,7 +136,6 @@ def _read(kept_at: Path, paths: Sequence[Path]) -> list[IndexedFile] | None:
 
 
 def _write(kept_at: Path, files: Sequence[IndexedFile]) -> None:
-    """Keep an index; several processes may do so at once, and one that cannot goes without."""
     offsets = np.concatenate([file.offsets for file in files])
     entries = [{"name": file.path.name, **vars(file), "kind": file.kind.title} for file in files]
     for entry in entries:

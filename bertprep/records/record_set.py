@@ -262,7 +262,6 @@ def blank(examples: Examples) -> None:
 
 
 def _find_files(path: Path, split: str, is_own_name: bool = False) -> list[tuple[Path, dict[Path, str | None]]]:
-    """Return the path of each folder's index, and the folder's files with the manifest's sha256."""
     data_set = find_records(path)
     listed = data_set.manifest.files if data_set.manifest else {}
     of_file = f".{path.name}" if path.is_file() else ""
@@ -280,7 +279,6 @@ def _find_files(path: Path, split: str, is_own_name: bool = False) -> list[tuple
 
 
 def _with_status(data_set: DataSet, files: list[Path]) -> list[Path]:
-    """Return the same files, of URLs as the listing of their store has them: with size and version."""
     if not isinstance(data_set.folder, ObjectPath):
         return files
     there = {path: path for path in data_set.folder.rglob("*")}
@@ -290,7 +288,6 @@ def _with_status(data_set: DataSet, files: list[Path]) -> list[Path]:
 
 
 def _with_room(files: list[IndexedFile], data: Sequence[Path | str], split: str) -> list[IndexedFile]:
-    """Return the files, all with the most predictions that any has, other splits included."""
     if all(file.knows_pred for file in files):
         return files
     preds = [file.pred for file in files]

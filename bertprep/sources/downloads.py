@@ -123,7 +123,6 @@ def _from_hub(name: str, folder: Path, files: HubFiles, finish: Callable[[], Non
 
 
 def _linked(name: str, folder: Path, option: str, source: dict[str, Any], *files: Path) -> Download:
-    """Return a download of the user's own files, which are linked; raises `UsageError` for an unprintable name."""
     try:
         listing = Listing(source, "", tuple(RemoteFile(path.name, path.as_uri(), path.stat().st_size) for path in files))
     except ValueError as error:
@@ -224,7 +223,6 @@ def _finish_vocab(folder: Path, model: str, workspace: Workspace) -> None:
 
 
 def _full_names(models: tuple[str, ...]) -> list[str]:
-    """Return models by their full names, each once; Google's may be given without "google-bert/"."""
     return list(dict.fromkeys(model if "/" in model else f"google-bert/{model}" for model in models))
 
 

@@ -113,7 +113,6 @@ def _flat(value: Any, depth: int = 0) -> Iterator[Any]:
 
 
 def _keys(value: dict[str, Any], holds: type = object, depth: int = 0) -> Iterator[str]:
-    """Yield the paths of the innermost values of type `holds`, or lists of it."""
     for key, inner in value.items():
         first = next(_flat(inner), None) if isinstance(inner, list) else inner
         if isinstance(first, dict) and first and depth < _MAX_DEPTH:

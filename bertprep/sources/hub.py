@@ -154,7 +154,6 @@ class Hub:
 
 
 def _is_right(file: RemoteFile, path: Path) -> bool:
-    """Whether a file is there as listed; one with other content is removed."""
     if not path.is_file() or (problem := file.problem_of(path)) is None:
         return path.is_file()
     print_message(f"{path}: {problem}; it is fetched again")
@@ -185,7 +184,6 @@ def _withhold_token(request: httpx2.Request) -> None:
 
 
 def _by_path(api: HfApi, wanted: HubFiles, commit: str) -> dict[str, RepoFile]:
-    """Return the files of a commit; raises `ValueError` for a listing that repeats itself or does not end."""
     files: dict[str, RepoFile] = {}
     for entry in api.list_repo_tree(wanted.repo, repo_type=wanted.kind, revision=commit, recursive=True):
         if not isinstance(entry, RepoFile):
@@ -234,7 +232,6 @@ def page_of(wanted: HubFiles) -> str:
 
 
 def _matches(path: str, pattern: str) -> bool:
-    """Whether a path matches a pattern and its file name the pattern's last component; fnmatch's `*` crosses folders."""
     return fnmatchcase(path, pattern) and fnmatchcase(path.rpartition("/")[2], pattern.rpartition("/")[2])
 
 

@@ -68,7 +68,6 @@ def find_sources(
 
 
 def _may_be_saved(location: str) -> bool:
-    """Return whether this can be a save_to_disk folder; a store is not queried for each file."""
     return is_local(location) and not (is_url(location) and (is_glob(location) or suffixes(location)[0]))
 
 
@@ -97,7 +96,6 @@ def _find(location: str) -> list[str]:
 
 
 def _find_urls(location: str) -> list[str] | None:
-    """Return the URLs that match, or that are in the folder; None for the URL of a file."""
     system, path = file_system(location)
     with _explained(location):
         if is_glob(path) and not system.exists(path):
@@ -194,13 +192,11 @@ def _choose_split(what: str, splits: list[str], split: str | None) -> str:
 
 
 def _check_only_split(what: str, has: object, split: str | None) -> None:
-    """Raise `UsageError` for a split of a data set without splits."""
     if split not in (None, has if has is None else str(has)):
         raise UsageError(f"{what}: has no splits, it is a Dataset and no DatasetDict; leave --split out")
 
 
 def _read_json(path: Path, pick: Callable[[Any], Sequence[Any]]) -> Sequence[Any]:
-    """Return what `pick` extracts from a JSON file of save_to_disk, or raise `BertprepError`."""
     try:
         return pick(parse_json(read_bounded(path)))
     except FileNotFoundError:
@@ -237,7 +233,6 @@ def from_memory(dataset: object, split: str | None, field: str) -> list[Source]:
 
 
 def _texts_in_memory(rows: Any, name: str | None, what: str, field: str) -> Iterator[str]:
-    """Yield texts, some rows at a time; without a known column each row is searched."""
     if name is None:
         for index, row in enumerate(rows.with_format(None)):
             yield row_text(row, field, f"{what}: row {index:,}")

@@ -113,7 +113,6 @@ def read_piece(piece: Piece) -> Iterator[tuple[npt.NDArray[np.uint8], npt.NDArra
 def _documents_in(
     path: Path, block: bytes, position: int, is_last: bool, one_document: bool
 ) -> Generator[tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], int], None, int]:
-    """Yield the documents that end in `block`, which starts at `position`; returns the bytes consumed."""
     if not block or (one_document and not is_last):
         return 0
     buffer = bytearray(b"\n" + block + b"\n") + bytes(TEXT_SLACK)

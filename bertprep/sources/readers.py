@@ -225,7 +225,6 @@ def open_parquet(location: str) -> Iterator[Any]:
 
 @contextmanager
 def _open_columns(location: str, kind: str) -> Iterator[BinaryIO]:
-    """Open a file for Arrow's readers, whose errors, also during reading, become one line."""
     import pyarrow as pa  # takes 0.1 s, which commands without columns need not pay
 
     try:

@@ -78,7 +78,6 @@ def write_release(source: Path, release: Path, namesakes: Iterable[Path]) -> Non
 
 
 def _write_checkpoint(prefix: Path, weights: Weights, lacking: int) -> None:
-    """Write a checkpoint and links to it; without TensorFlow print how to get it."""
     try:
         if not holds(prefix, weights):
             print_message(

@@ -72,7 +72,6 @@ def fetch_split(name: str, split: str | None, workspace: Workspace, *, reporter:
 
 
 def _list_split(hub: Hub, wanted: HubFiles, config: str | None, split: str) -> Listing:
-    """Return the listing by the rules of `datasets`, or else of the Hub's conversion to Parquet."""
     hub.tree(wanted)  # whether there is such a data set
     try:
         return _find_split(hub, wanted, config, split)
@@ -96,7 +95,6 @@ def _list_split(hub: Hub, wanted: HubFiles, config: str | None, split: str) -> L
 
 
 def _find_split(hub: Hub, wanted: HubFiles, config: str | None, split: str) -> Listing:
-    """Return the listing by the rules of `datasets`; an unknown configuration is the folder CONFIG."""
     datasets = import_extra("datasets", "datasets", f"--dataset {wanted.repo}")
 
     datasets.config.USE_PARQUET_EXPORT = False  # or else another server is asked for sizes, which are not needed
@@ -159,7 +157,6 @@ def fetch_address(address: str, workspace: Workspace, *, reporter: Reporter) -> 
 
 
 def _at_path(address: str, path: str, tree: dict[str, RepoFile]) -> list[RepoFile]:
-    """Return the files at a path, below it, or matching it."""
     if path in tree:
         return [tree[path]]
     if is_glob(path):

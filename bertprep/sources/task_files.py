@@ -129,7 +129,6 @@ def _tsv(task: GlueTask, file: File, parquet_folder: Path) -> bytes:
 
 
 def _words(task: GlueTask, path: Path) -> list[str]:
-    """Return the words for the labels 0, 1, ..., by the Hub's metadata if present; empty for scores."""
     with open_parquet(str(path)) as file:
         description = (file.schema_arrow.metadata or {}).get(b"huggingface")
     try:

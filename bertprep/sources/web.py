@@ -126,7 +126,6 @@ def _explain_answer(what: str, error: httpx2.HTTPError, response: httpx2.Respons
 
 
 def _explain_transport(what: str, error: httpx2.TransportError, causes: Sequence[BaseException]) -> RequestError:
-    """Return the error without an answer: at once for a wrong name, certificate or protocol."""
     for cause in causes:
         if isinstance(cause, ssl.SSLCertVerificationError | httpx2.UnsupportedProtocol) or (
             isinstance(cause, socket.gaierror) and cause.errno != socket.EAI_AGAIN
@@ -244,7 +243,6 @@ def _receive(file: RemoteFile, part: Path, start: int, shown: Progress) -> None:
 
 @contextmanager
 def _get(url: str, headers: Mapping[str, str]) -> Iterator[httpx2.Response]:
-    """Send one GET without any token; raises what `explain` explains for an error status, except 416."""
     if constants.is_offline_mode():
         raise OfflineModeIsEnabled(url)
     own = {"User-Agent": f"bertprep/{__version__}", "Accept-Encoding": "identity"}  # sizes and ranges are those of the file
@@ -258,7 +256,6 @@ def _get(url: str, headers: Mapping[str, str]) -> Iterator[httpx2.Response]:
 
 
 def _version_in(headers: httpx2.Headers) -> str | None:
-    """Return what identifies a version of a file: a strong ETag, or the date of its last change."""
     etag: str = headers.get("ETag", "")
     return etag if etag.startswith('"') else headers.get("Last-Modified")
 

@@ -56,7 +56,6 @@ class GlueTask:
 
 
 def _file(split: str, name: str, columns: str, *, header: bool = True) -> File:
-    """Describe a file; columns are separated by commas here, by tabs in the file."""
     return File(split, f"{name}.tsv", tuple(columns.split(",")), header)
 
 

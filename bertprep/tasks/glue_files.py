@@ -80,7 +80,6 @@ def read_file(path: Path, split: str, task: GlueTask) -> TextFile:
 
 
 def _split_lines(path: Path, data: bytes) -> list[bytes]:
-    """Return the lines without carriage returns, checked to be UTF-8 without NUL."""
     wrong, why = data.find(b"\0"), "has a NUL, which no text has; is it a file of text?"
     try:
         data.decode()
@@ -93,7 +92,6 @@ def _split_lines(path: Path, data: bytes) -> list[bytes]:
 
 
 def _reader(path: Path, split: str, task: GlueTask, first: bytes) -> tuple[Callable[[bytes], Row], int]:
-    """Return a function that reads a line, and the number of header lines."""
     if not task.folder and path.suffix.lower() in (".jsonl", ".json"):
         return partial(_read_object, _find_columns(split, list(_parse_object(first)))), 0
     header = first.decode().removeprefix("\ufeff").split("\t")
@@ -120,7 +118,6 @@ class Columns(NamedTuple):
 
 
 def _columns(header: Sequence[str], text_a: str, text_b: str | None, label: str | None) -> Columns:
-    """Return the positions of columns by their names."""
     least = 1 + max(header.index(name) for name in (text_a, text_b, label) if name is not None)
     is_last = label == header[-1]
     position = None if label is None else -1 if is_last else header.index(label)

@@ -67,7 +67,6 @@ def read_squad(path: Path, version: str, *, training: bool) -> SquadData:
 
 
 def _read(path: Path, content: object, version: str, training: bool) -> SquadData:
-    """Collect the columns of a parsed file; raises `ValueError` for the first wrong value."""
     found = content.get("version") if isinstance(content, dict) else None
     known = f"v{found.removeprefix('v')}" if isinstance(found, str) else ""
     if known in VERSIONS and known != version:  # other data sets of this shape have versions of their own

@@ -70,7 +70,6 @@ class SquadFeatures:
     def _positions(
         self, rows: slice, first_tokens: NDArray[np.int64], last_tokens: NDArray[np.int64]
     ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """Return the positions of the answers' first and last tokens; 0 where the window lacks a part."""
         starts = self.window_starts[rows]
         firsts, lasts = first_tokens[self.examples[rows]], last_tokens[self.examples[rows]]
         inside = (firsts >= starts) & (lasts < starts + self.window_sizes[rows])

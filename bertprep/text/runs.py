@@ -211,7 +211,6 @@ def _read_range(paths: Sequence[Path], low: int, high: int) -> Documents:
 
 
 def _check_hashes(paths: Sequence[Path], documents: Documents) -> None:
-    """Raise `BertprepError` if a text is not that of its hash."""
     digests, offsets = bytearray(), _offsets(documents.texts)
     with memoryview(documents.texts.buffers()[2] or b"") as view:
         spans = zip(offsets[documents.order].tolist(), offsets[documents.order + 1].tolist(), strict=True)
@@ -272,6 +271,5 @@ def _as_numbers(digests: Any) -> npt.NDArray[np.uint64]:
 
 
 def _offsets(texts: pa.LargeBinaryArray) -> npt.NDArray[np.int64]:
-    """Return the offsets of texts in an unsliced array."""
     data = texts.buffers()[1]
     return np.frombuffer(data, np.int64)[: len(texts) + 1] if len(texts) else np.zeros(1, np.int64)

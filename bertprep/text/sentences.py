@@ -88,7 +88,6 @@ class Splitter:
         return "\n".join(split_paragraph(str(line, "utf-8"), self._language)).encode()
 
     def _learn(self) -> int:
-        """Enter the words that the last run lacked; returns how many."""
         words = self._unknown[: int(self._unknown_count[0]) * _NUMBERS].tobytes()
         new = {words[at : at + ENDER_WIDTH] for at in range(0, len(words), ENDER_WIDTH)}
         added = sorted(new)[: _MAX_WORDS - self._known]

@@ -342,7 +342,6 @@ class _Sort(_Named):
 
 
 def _sort_documents(unsorted: _Unsorted, sorter: Sorter) -> int:
-    """Clean documents, split them into sentences and sort them; return how many were empty."""
     splitter = load_splitter(unsorted.splitter, unsorted.language)
     if not isinstance(unsorted.text, Piece):
         return write_lines(unsorted.text.documents(), splitter, sorter.add)

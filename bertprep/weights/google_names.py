@@ -132,7 +132,6 @@ def check_variables(
 
 
 def _check_vocabulary(file: Path, found: tuple[int, ...], expected: tuple[int, ...]) -> None:
-    """Raise if only the vocabulary size differs, for instance because a trainer padded it."""
     if found == expected or len(found) != 2 or found[1] != expected[1]:
         return
     why = "too few: it is of another vocabulary" if found[0] < expected[0] else "it is padded, or of another vocabulary"

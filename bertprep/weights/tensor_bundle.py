@@ -89,7 +89,6 @@ def open_bundle(prefix: Path) -> Iterator[WeightFile]:
 
 @contextmanager
 def _explained(tf: Any, prefix: Path) -> Iterator[None]:
-    """Turn what TensorFlow's reader raises into one line."""
     try:
         yield
     except (tf.errors.OpError, IndexError, RuntimeError, ValueError) as error:
@@ -99,7 +98,6 @@ def _explained(tf: Any, prefix: Path) -> Iterator[None]:
 
 @contextmanager
 def _local_bundle(prefix: Path) -> Iterator[Path]:
-    """Yield the prefix of a checkpoint on a disk; that of a URL is copied first."""
     if not is_object(prefix):
         yield prefix
         return

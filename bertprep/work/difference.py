@@ -60,7 +60,6 @@ def _first_difference(name: str, found: Any, wanted: Any) -> tuple[str, Any, Any
 
 
 def _shown(value: Any) -> str:
-    """Return a setting in an error: as JSON, a long one cut."""
     text = "none" if value is None else value if isinstance(value, str) else json.dumps(value)
     return text if len(text) <= 200 else f"{text[:200]}..."
 

@@ -187,7 +187,6 @@ class Ledger:
         return Manifest(self.kind, self.header["made_with"], files, self.versions, self.counts)
 
     def _look(self, names: Collection[str]) -> tuple[dict[str, int], dict[str, Entry], Manifest | None]:
-        """Return the sizes of existing files, the entries of finished ones, and the manifest."""
         marked = self._list_markers()
         entries = self._read_markers([name for name in names if name in marked])
         if manifest := self._read_manifest():
@@ -228,14 +227,12 @@ class Ledger:
         return manifest
 
     def _read_settings(self) -> dict[str, Any] | None:
-        """Read what the folder is bound to; raise `BertprepError` if that is not the run's."""
         if settings := _read_settings(self.folder):
             header = {name: value for name, value in settings.items() if name != "versions"}
             check_same(self.folder, header, self.header, self.advice)
         return settings
 
     def _take_versions(self, settings: dict[str, Any] | None) -> None:
-        """Take over the folder's versions for the manifest; raise if one that decides bytes differs."""
         versions = settings["versions"] if settings else self.versions
         for package in DECIDING:
             if versions.get(package) != self.versions.get(package):
@@ -297,7 +294,6 @@ class Ledger:
             remove_leftovers(self.folder / split)
 
     def _sweep(self) -> None:
-        """Remove the ledger, which a manifest has made redundant; killed, it is done again."""
         if is_object(self.folder):
             remove_all(self.folder, [path.relative_to(self.folder).as_posix() for path in self._path("").rglob("*.json")])
         else:
@@ -326,7 +322,6 @@ def resuming_command(folder: Path) -> str:
 
 
 def _read_settings(folder: Path) -> dict[str, Any] | None:
-    """Return what binds an unfinished folder, checked: the header of its manifest, and versions."""
     path = folder / LEDGER / _SETTINGS
     try:
         settings = check_values(parse_json(read_bounded(path)), {"versions": OBJECT}, needed=("versions",))
@@ -340,7 +335,6 @@ def _read_settings(folder: Path) -> dict[str, Any] | None:
 
 
 def _keep_copy(path: Path, copy: Path) -> None:
-    """Make `copy` one of `path`; one that already is stays untouched."""
     content = path.read_bytes()
     if not (copy.is_file() and copy.read_bytes() == content):
         with atomic_file(copy, replace=True) as file:

@@ -76,7 +76,6 @@ def _checked(name: str, index: int, count: int) -> Part:
 
 
 def _of_slurm(environment: Mapping[str, str]) -> Part:
-    """Return the part of an array's task; ids may begin anywhere, with a common step."""
     what = f"--part {SLURM}: is for a job array (sbatch --array=0-399)"
     one, first, last, count = (_number(environment, f"SLURM_ARRAY_TASK_{name}", what) for name in ("ID", "MIN", "MAX", "COUNT"))
     step, rest = divmod(last - first, count - 1) if count > 1 else (1, last - first)

@@ -140,7 +140,6 @@ def _make(
 
 
 def _work(maker: Maker, ledgers: Mapping[str, Ledger], task: Task) -> tuple[Mapping[str, str], dict[str, Entry]]:
-    """In a worker, make the unfinished files of a task; return their names and entries."""
     paths = {key: ledgers[key].folder / name for key, name in task.files.items() if not ledgers[key].is_finished(name)}
     entries = dict(maker.make(task.argument, paths)) if paths else {}
     for key, entry in entries.items():

@@ -301,7 +301,6 @@ class JaxEngine(Engine):
         return jax.lax.psum(jnp.stack(loss_and_sums(self._ops, batch, self._logits(variables, batch), weight_sums)[1]), DATA)
 
     def _logits(self, variables: Arrays, batch: Arrays, key: Array = None) -> dict[str, Array]:
-        """Return the logits of this device's rows; devices are in the order of ranks."""
         return forward(self._ops, self.model, self.task.name, variables, batch, key)
 
 
@@ -350,7 +349,6 @@ def open_engine(settings: EngineSettings) -> JaxEngine:
 
 
 def _keep_compiled() -> None:
-    """Keep what XLA compiles in the user's cache, so that the next run's first step comes at once."""
     if os.environ.get("JAX_COMPILATION_CACHE_DIR"):  # which JAX has read
         return
     features = ""  # code for one kind of processor may not run on another that has the same home folder

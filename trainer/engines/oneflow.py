@@ -372,7 +372,6 @@ class OneFlowEngine(Engine):
     def _run(
         self, batch: Batch, divisors: Sequence[Array] = (), masks: Sequence[Sequence[Array]] = (), micro_batches: int = 0
     ) -> list[Array]:
-        """Run the graph of a batch, or of micro-batches whose gradients are subtracted."""
         last = len(self._stages) - 1
         features = {name: self._rows(array, 0 if name in _INPUTS else last) for name, array in batch.items()}
         repeated = [each.repeat(max(1, micro_batches), 1) for each in divisors]  # a row for each micro-batch

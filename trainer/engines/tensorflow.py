@@ -212,15 +212,12 @@ class TensorFlowEngine(Engine):
         return self._strategy.experimental_distribute_values_from_function(of_replica)
 
     def _on_all(self, compute: Operation) -> Any:
-        """Run `compute` on every device, traced once; return the first one's result, which all share."""
-
         def run(*arguments: Any) -> Any:
             return self._strategy.experimental_local_results(self._strategy.run(compute, args=arguments))[0]
 
         return _function(run)
 
     def _sum_over_all(self, values: Any) -> Any:
-        """Return sums over the devices of all processes."""
         if self.devices == 1:
             return values
         own = tf.nest.map_structure(tf.identity, values)  # on this device: one tensor in common cannot be summed
@@ -246,7 +243,6 @@ class TensorFlowEngine(Engine):
         return tf.stack([*sums, norm, loss_scale, stops])
 
     def _gradients(self, weights: Arrays, part: Arrays, *, weight_sums: Arrays, scale: Any) -> tuple[dict[str, Array], Any]:
-        """Return the gradients of a micro-batch, float32 and times `scale`, and its sums."""
         with tf.GradientTape() as tape:
             tape.watch(weights)
             logits = self._logits(weights, part, part["dropout_key"][0])
@@ -255,7 +251,6 @@ class TensorFlowEngine(Engine):
         return tape.gradient(loss, weights), sums
 
     def _update(self, variables: Mapping[str, Any], gradients: Arrays, learning_rate: Array, scale: Any) -> Array:
-        """Update the variables of a device by gradients times `scale`; return their norm before clipping."""
         # Stacked, since TensorFlow would take a chain of additions in any order: another last digit each run
         squares = tf.reduce_sum(tf.stack([tf.nn.l2_loss(gradients[name]) for name in self.variables]))
         norm = tf.sqrt(2 * squares) / scale
@@ -271,7 +266,6 @@ class TensorFlowEngine(Engine):
         return tf.stack(loss_and_sums(self._ops, batch, self._logits(weights, batch), sum_weights(self._ops, batch))[1])
 
     def _predict_on_one(self, batch: Arrays) -> dict[str, Array]:
-        """Return the logits of all devices' rows, in the order of ranks."""
         own = self._compute_logits(self._weights(), {name: values[0] for name, values in batch.items()})
         if self.devices > 1:
             own = {name: tf.distribute.get_replica_context().all_gather(rows, axis=0) for name, rows in own.items()}
@@ -297,7 +291,6 @@ def _add_up(compute: Operation, batch: Arrays, accumulation: int) -> Any:
 
 
 def _choose_gpus(settings: EngineSettings) -> list[Any]:
-    """Return all GPUs of this host, or the first --devices; TensorFlow fixes its devices when first used."""
     gpus: list[Any] = tf.config.list_physical_devices("GPU")
     if gpus and (settings.devices or 0) > len(gpus):
         raise UsageError(f"--devices {settings.devices}: this host has {len(gpus)} GPUs")
@@ -309,7 +302,6 @@ def _choose_gpus(settings: EngineSettings) -> list[Any]:
 
 
 def _make_logical_cpus(settings: EngineSettings, world_size: int) -> int:
-    """Create logical devices on the one processor, for tests; return their number."""
     count = settings.devices or 1
     if world_size > 1 and count > 1:
         raise UsageError(f"--devices {count}: several hosts without GPUs have one device each; start more processes")
