@@ -19,12 +19,15 @@ from typing import Any
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as the command line does
 
+import numpy as np
+
 import bertprep
 from benchmarks import batches, squad
 from benchmarks.harness import BERTPREP, Bench, Row, remove, run
 from bertprep import kernels
 from bertprep.config import InstanceSettings
 from bertprep.instances import Tokenizer, generate_instances, load_vocabulary
+from bertprep.instances.tokenizer_files import tokenizer_files
 from bertprep.records.data_sets import find_records
 from bertprep.sources.sample import one_paragraph_a_line, read_speeches
 
@@ -135,6 +138,43 @@ def tokenize(bench: Bench) -> None:
             work = partial(bertprep.create, **vars(settings), formats="tfrecord", vocab=vocab, inputs=given, workers=1)
             rows.append(Row(f"tfrecord {phase} of {name}, warm", megabytes, partial(work, output=out), partial(remove, out)))
         bench.compare("MB", rows)
+
+
+def documents(bench: Bench) -> None:
+    """Text to token shards of documents by three kinds of tokenizer, and the `tokenizers` library, with all threads."""
+    import tokenizers
+    from tokenizers import Tokenizer as Library
+    from tokenizers import models, pre_tokenizers, trainers
+
+    [path], vocab = texts(bench)
+    found = path.read_text(encoding="utf-8").split("\n\n")
+    text = bench.folder / "documents.jsonl"
+    text.write_text("".join(json.dumps({"text": document}) + "\n" for document in found), encoding="utf-8")
+    megabytes = sum(len(document.encode()) for document in found) / 1e6
+    word_piece = bench.folder / "WordPiece.json"
+    word_piece.write_bytes(tokenizer_files(load_vocabulary(vocab), cased=False, seq=512)["tokenizer.json"])
+    byte_bpe, unigram = Library(models.BPE()), Library(models.Unigram())
+    byte_bpe.pre_tokenizer, unigram.pre_tokenizer = pre_tokenizers.ByteLevel(), pre_tokenizers.Metaspace()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    byte_bpe.train_from_iterator(found, trainers.BpeTrainer(vocab_size=50_368, initial_alphabet=alphabet, show_progress=False))
+    unigram.train_from_iterator(found, trainers.UnigramTrainer(vocab_size=32_000, unk_token="<unk>", special_tokens=["<unk>"]))
+    out = bench.folder / "out"
+    for name, library in {"WordPiece": None, "byte BPE": byte_bpe, "Unigram": unigram}.items():
+        file = bench.folder / f"{name.replace(' ', '_')}.json"
+        if library is not None:
+            library.save(str(file))
+        opened = tokenizers.Tokenizer.from_file(str(file))
+
+        def encode(library: Any = opened) -> None:
+            for start in range(0, len(found), 500):
+                for encoding in library.encode_batch(found[start : start + 500], add_special_tokens=False):
+                    np.array(encoding.ids, np.int32)
+
+        make = partial(bertprep.tokenize, inputs=[text], tokenizer=file, output=out)
+        bench.compare("MB", [
+            Row(f"{name}: tokenizers alone", megabytes, encode),
+            Row(f"{name}: bertprep tokenize, with reading and writing", megabytes, make, partial(remove, out)),
+        ])  # fmt: skip
 
 
 def gzip(bench: Bench) -> None:
@@ -291,5 +331,5 @@ def wikitext(bench: Bench) -> None:
 def main() -> None:
     """Measure what is named."""
     kernels.load()
-    run((create, tokenize, gzip, workers, memory, batches.batches, batches.datasets, batches.live, batches.encoders,
+    run((create, tokenize, documents, gzip, workers, memory, batches.batches, batches.datasets, batches.live, batches.encoders,
          convert, shard, validate, wikitext, squad.squad), __doc__)  # fmt: skip
