@@ -32,7 +32,7 @@ from bertprep.records.live import LiveExamples
 from bertprep.records.order import Order, RecordOrder
 from bertprep.records.record_set import BadRecordError, RecordSet, blank
 from trainer.settings import MAX_STEPS
-from trainer.token_rows import TokenRecords
+from trainer.token_records import TokenRecords
 
 Records: TypeAlias = RecordSet | LiveExamples | TokenRecords
 """What batches are made of: records on disk, or examples that are made as they are read."""

@@ -36,7 +36,7 @@ from trainer.batches import Records
 from trainer.model_config import PRESETS, ModelConfig
 from trainer.settings import AnyOptions, GlueOptions, PretrainOptions, SquadOptions
 from trainer.tasks import Classification, Squad, Task, pretraining_on, task_of_records
-from trainer.token_rows import TokenRecords
+from trainer.token_records import TokenRecords
 
 DEFAULT_SEQ = InstanceSettings.seq
 _OF_DOCUMENTS = {"mask_as", "packed"}

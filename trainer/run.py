@@ -21,7 +21,7 @@ from trainer.model_config import ModelConfig
 from trainer.optimizers import Schedule
 from trainer.settings import OptimizerSettings, RunOptions
 from trainer.tasks import Task
-from trainer.token_rows import TokenRecords
+from trainer.token_records import TokenRecords
 from trainer.weights import short_name
 
 _LEARNING_RATES = {"adam": 1e-4, "lamb": 2e-3}

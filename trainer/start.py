@@ -23,7 +23,7 @@ from trainer.loop import train
 from trainer.model_config import PRESETS, ModelConfig
 from trainer.run import Run
 from trainer.settings import AUTO, PRECISIONS, AnyOptions, EngineSettings, OptimizerSettings
-from trainer.token_rows import TokenRecords
+from trainer.token_records import TokenRecords
 from trainer.weights import check_weights, model_of, resolve_weights
 
 FINISHED, STOPPED = 0, 3

@@ -17,7 +17,7 @@ from trainer.batches import GlobalBatch, TrainingBatches, features
 from trainer.cli import main
 from trainer.settings import PretrainOptions
 from trainer.tasks import Pretraining
-from trainer.token_rows import PackedExamples, TokenRecords
+from trainer.token_records import PackedExamples, TokenRecords
 
 SEQ = 64
 
