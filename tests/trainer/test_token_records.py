@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bertprep import TokenDataset
+from bertprep import Mixture, TokenDataset
 from tests.records.test_token_dataset import INFO, write_set
 from tests.trainer.numpy_engine import NumPyEngine, assert_same_run, at_step, pattern_of, plan, refuse, run, sigterm
 from tests.trainer.small_runs import MODEL, build
@@ -46,6 +46,16 @@ def test_batches_are_the_rows_of_a_token_dataset(tokens: Path, packed: bool) -> 
             if not packed:
                 np.testing.assert_array_equal(arrays["input_mask"], of_step["attention_mask"])
         assert len(records) < 99 * 4
+
+
+def test_several_folders_are_mixed_by_their_tokens(tokens: Path, tmp_path: Path) -> None:
+    other = write_set(tmp_path / "other", shards=1)
+    with TokenRecords([tokens, other], seq=SEQ) as records:
+        assert isinstance(records.rows, Mixture)
+        in_one, in_other = (dataset.documents.tokens for dataset in records.rows.sets)
+        counts = records.rows.counts(10_000)
+        assert counts[0] / counts[1] == pytest.approx(in_one / in_other, rel=0.05)
+        assert len(records) == sum(map(len, records.rows.sets))
 
 
 def test_a_stopped_run_ends_with_the_same_bytes(tokens: Path, tmp_path: Path) -> None:
