@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertprep.errors import BertprepError, UsageError
+from bertprep.errors import BertprepError
 from bertprep.files.atomic import atomic_file
 from bertprep.instances.reference import split_words
 from bertprep.tasks.squad import V2
@@ -62,10 +62,6 @@ def predict_answers(
     max_answer_length: int = 30,
 ) -> SquadPredictions:
     """Return the answers to all questions from the logits of all rows, (rows, seq) each."""
-    if features.spans is not None:
-        raise ValueError("answers are predicted for features that were made for evaluation")
-    if nbest_size < 1 or max_answer_length < 1:
-        raise UsageError("answers: their number and their length in tokens must be at least 1")
     shape = (len(features), features.settings.seq)
     for logits in (start_logits, end_logits):
         if logits.shape != shape or logits.dtype != np.float32:
@@ -176,15 +172,7 @@ def _best_positions(logits: NDArray[np.float32], count: int) -> NDArray[np.int64
     >>> _best_positions(np.array([[1, 3, 2, 3]], np.float32), 3).tolist()
     [[1, 3, 2]]
     """
-    bits = (logits + np.float32(0)).view(np.int32)  # + 0: -0.0 is equal to 0.0
-    ascending = bits ^ ((bits >> 31) & 0x7FFFFFFF)  # integers in the order of the floats
-    # the position below the rank makes all different, so that a sort need not be stable
-    keys = (-ascending.astype(np.int64) << 32) | np.arange(logits.shape[1])
-    if count < logits.shape[1]:
-        keys = np.partition(keys, count - 1, axis=1)[:, :count]
-    keys.sort(axis=1)
-    positions: NDArray[np.int64] = keys & 0xFFFFFFFF
-    return positions
+    return np.argsort(-logits, axis=1, kind="stable")[:, :count]
 
 
 class _Texts:

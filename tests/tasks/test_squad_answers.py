@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bertprep.errors import BertprepError, UsageError
+from bertprep.errors import BertprepError
 from bertprep.tasks.squad import read_squad
 from bertprep.tasks.squad_answers import SquadPredictions, predict_answers
 from bertprep.tasks.squad_features import SquadFeatures, SquadSettings, make_features
@@ -94,8 +94,6 @@ def test_logits_that_are_no_numbers(tmp_path: Path) -> None:
             predict(features, {}, {(1, 4): value})
     with pytest.raises(ValueError, match=r"expected float32 \(2, 8\)"):
         predict_answers(features, np.zeros((1, 8), np.float32), np.zeros((1, 8), np.float32))
-    with pytest.raises(UsageError, match="at least 1"):
-        predict(features, {}, {}, nbest_size=0)
 
 
 # --- scores
