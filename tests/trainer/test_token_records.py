@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from bertprep import Mixture, TokenDataset
+from bertprep.records.mixture import PERIOD
 from tests.records.test_token_dataset import INFO, write_set
 from tests.trainer.numpy_engine import NumPyEngine, assert_same_run, at_step, pattern_of, plan, refuse, run, sigterm
 from tests.trainer.small_runs import MODEL, build
@@ -53,8 +54,8 @@ def test_several_folders_are_mixed_by_their_tokens(tokens: Path, tmp_path: Path)
     with TokenRecords([tokens, other], seq=SEQ) as records:
         assert isinstance(records.rows, Mixture)
         in_one, in_other = (dataset.documents.tokens for dataset in records.rows.sets)
-        counts = records.rows.counts(10_000)
-        assert counts[0] / counts[1] == pytest.approx(in_one / in_other, rel=0.05)
+        counts = records.rows.counts(PERIOD)
+        assert counts[0] / counts[1] == pytest.approx(in_one / in_other, rel=1e-3)
         assert len(records) == sum(map(len, records.rows.sets))
 
 
