@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.hub_server import Account, HubServer
+from tests.instances.small_tokenizers import content_of
 from tests.object_store import Store, store
 from tests.small_hub import MODEL, SENTENCES, fill
 from tests.test_docs import blocks
@@ -38,6 +39,7 @@ TOUR = {
     "bertprep shard --input books/*.txt --corpus books": "{}",
     "bertprep create --corpus books --seq 512 --pred 80": "{}",
     "bertprep create --corpus books --pairs none": "{}",
+    "bertprep tokenize --tokenizer answerdotai/ModernBERT-base --input books/*.txt --output tokens": "{}",
     "bertprep validate data": "{}",
     "bertprep convert SRC DST": "bertprep convert data/tfrecord/*_pred_20_*/sample converted",
     "bertprep create --workdir s3://bucket/data --part slurm":
@@ -71,6 +73,7 @@ def test_the_tour_has_all_commands() -> None:
 def hub() -> Iterator[HubServer]:
     with HubServer() as server:
         fill(server)
+        server.put("models/answerdotai/ModernBERT-base", {"tokenizer.json": content_of("byte_bpe").encode()})
         server.uploads.accounts[TOKEN] = Account("me")
         yield server
 

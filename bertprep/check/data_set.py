@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bertprep import pool
+from bertprep.check.documents import Documents, MdsRows
 from bertprep.check.outcome import ERROR, WARNING, Checks, FileReport, FileTask, Finding, Outcome, file_that
 from bertprep.check.record_scan import read_first_records
 from bertprep.check.record_sets import Records
@@ -27,9 +28,10 @@ from bertprep.instances import Vocabulary, load_vocabulary
 from bertprep.progress import Progress
 from bertprep.records.data_sets import DataSet
 from bertprep.terminal import counted
-from bertprep.work.layout import DEV, LEDGER, MANIFEST, QUESTIONS, TEST, VOCABULARY
+from bertprep.work.layout import DEV, LEDGER, MANIFEST, QUESTIONS, TEST, TOKENIZER, VOCABULARY
 from bertprep.work.ledger import resuming_command
 from bertprep.work.manifest import (
+    MDS,
     TASK_RECORDS,
     TEXT_SHARDS,
     TOKEN_SHARDS,
@@ -51,8 +53,13 @@ def check_data_set(
 
     Without `checksums` files are not compared with the manifest.
     """
-    findings = _check_manifest(data_set) + find_gaps(data_set)
-    if data_set.kind != TEXT_SHARDS:
+    findings = _check_manifest(data_set)
+    if data_set.kind != MDS:  # whose index.json lists all
+        findings += find_gaps(data_set)
+    if data_set.kind == MDS or (data_set.manifest and data_set.manifest.tokenizer):
+        vocabulary = None
+        findings += _check_tokenizer(data_set)
+    elif data_set.kind != TEXT_SHARDS:
         vocabulary, about_vocabulary = _check_vocabulary(data_set, vocabulary)
         findings += about_vocabulary
     checks = _choose_checks(data_set, vocabulary, masked_lm_prob, sample)
@@ -91,8 +98,11 @@ def _choose_checks(
 ) -> Checks:
     if data_set.kind == TEXT_SHARDS:
         return TextShards(data_set)
+    if data_set.kind == MDS:
+        return MdsRows(data_set)
     if data_set.kind == TOKEN_SHARDS:
-        return TokenShards(data_set, vocabulary)
+        of_documents = data_set.manifest and data_set.manifest.tokenizer
+        return Documents(data_set) if of_documents else TokenShards(data_set, vocabulary)
     return Records(data_set, vocabulary, list(read_first_records(data_set)), masked_lm_prob=masked_lm_prob, sample=sample)
 
 
@@ -144,6 +154,19 @@ def _check_vocabulary(data_set: DataSet, vocabulary: Vocabulary | None) -> tuple
     name = path.relative_to(root) if path.is_relative_to(root) else path
     expected = f"the vocabulary the records were made with, sha256 {made_with[:16]}..., as {MANIFEST} says"
     return vocabulary, [Finding("manifest", str(name), expected, f"{vocabulary.sha256[:16]}...")]
+
+
+def _check_tokenizer(data_set: DataSet) -> list[Finding]:
+    """Return a finding where the tokenizer next to the files is not the one that they were made with."""
+    made_with = data_set.manifest.tokenizer if data_set.manifest else None
+    if made_with is None:
+        return []
+    for name in (TOKENIZER, VOCABULARY):
+        if (path := data_set.folder / name).is_file():
+            expected = f"the tokenizer that it was made with, sha256 {made_with['sha256'][:16]}..., as {MANIFEST} says"
+            found = sha256_of(path)
+            return [] if found == made_with["sha256"] else [Finding("manifest", name, expected, f"{found[:16]}...")]
+    return [Finding("vocabulary", TOKENIZER, f"a {TOKENIZER} next to the files", "none", level=WARNING)]
 
 
 def _check_manifest(data_set: DataSet) -> list[Finding]:

@@ -27,7 +27,7 @@ from bertprep.work.layout import SPLITS
 
 MAX_SENTENCE = 10_000  # characters
 MAX_ABOVE_MEAN = 0.02  # fraction of a shard's size, beyond one document
-_HASH_BYTES = 16
+HASH_BYTES = 16
 _DOCUMENT_END = b"\n\n"
 _ENDS = re.compile(rb"\n\n|\Z")
 # the newline before a second blank line, before a line that could consist of any kind of white space, or before a long line
@@ -54,7 +54,7 @@ class TextShards(Checks):
                 entry = entries.get(name, {})
                 outcome.files.append(CheckedFile(name, self.files[name], entry.get("documents", 0), entry.get("bytes", 0)))
         super().judge(reports, outcome)
-        outcome.findings += _find_repeated(reports, WARNING if made_with.get("keep_duplicates") else ERROR)
+        outcome.findings += find_repeated(reports, WARNING if made_with.get("keep_duplicates") else ERROR)
         outcome.findings += _check_balance(reports)
 
 
@@ -76,7 +76,7 @@ def check_text(task: FileTask) -> FileReport:
     for end in _ENDS.finditer(text):
         block, start = text[start : end.start()], end.end()
         if document := block.strip(b"\n"):
-            digests += hashlib.sha256(document).digest()[:_HASH_BYTES]
+            digests += hashlib.sha256(document).digest()[:HASH_BYTES]
             lines.append(line + len(block) - len(block.lstrip(b"\n")))
             report.largest_document = max(report.largest_document, len(document))
         line += block.count(b"\n") + len(_DOCUMENT_END)
@@ -121,14 +121,16 @@ def _check_lines(name: str, text: bytes) -> Iterator[Finding]:
         yield Finding("long-sentence", name, expected, f"one of {size:,}", _line_at(text, start), len(long), WARNING)
 
 
-def _find_repeated(shards: Sequence[FileReport], level: str) -> Iterator[Finding]:
+def find_repeated(shards: Sequence[FileReport], level: str, unit: str = "line") -> Iterator[Finding]:
+    """Yield findings about repeated documents, for each file one within and one across splits; `unit` is where one begins."""
     if not any(len(shard.hashes) for shard in shards):
         return
     later, first = repeated_rows(np.concatenate([shard.hashes for shard in shards]))
     lines = np.concatenate([shard.lines for shard in shards])
     ends = np.cumsum([len(shard.hashes) for shard in shards])
     of_later, of_first = (np.searchsorted(ends, rows, side="right") for rows in (later, first))
-    split_of = np.array([SPLITS.index(shard.file.split) for shard in shards])
+    splits = sorted({shard.file.split for shard in shards})
+    split_of = np.array([splits.index(shard.file.split) for shard in shards])
     across = split_of[of_later] != split_of[of_first]
     for code, of_level, expected, chosen in (
         ("document-twice", level, "each document once", ~across),
@@ -137,7 +139,7 @@ def _find_repeated(shards: Sequence[FileReport], level: str) -> Iterator[Finding
         rows = np.flatnonzero(chosen)
         files, starts, counts = np.unique(of_later[rows], return_index=True, return_counts=True)
         for file, row, count in zip(files.tolist(), rows[starts].tolist(), counts.tolist(), strict=True):
-            found = f"the document of {shards[of_first[row]].file.name}, line {lines[first[row]]:,}"
+            found = f"the document of {shards[of_first[row]].file.name}, {unit} {lines[first[row]]:,}"
             yield Finding(code, shards[file].file.name, expected, found, int(lines[later[row]]), count, of_level)
 
 

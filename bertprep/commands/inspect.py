@@ -6,25 +6,29 @@ A terminal gets colours and lines of its width; otherwise (or with NO_COLOR) an 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from bertprep.commands.request import WithVocabulary
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.paths import as_path, path_arg
 from bertprep.options import MAX_NUMBER, OPTIONS, described, option
 from bertprep.terminal import counted, print_results
-from bertprep.work.manifest import TEXT_SHARDS, TOKEN_SHARDS
+from bertprep.work.layout import TOKENIZER
+from bertprep.work.manifest import MDS, TEXT_SHARDS, TOKEN_SHARDS
 
 if TYPE_CHECKING:
     from bertprep.check.show import Phrase, Word
     from bertprep.instances import TokenizedShard, Vocabulary
+    from bertprep.instances.document_tokenizer import DocumentTokenizer
+    from bertprep.records.data_sets import DataSet
     from bertprep.records.reader import RecordFile
 
 _SAMPLE = _BLOCK = 256  # records
@@ -38,7 +42,10 @@ class Inspect(WithVocabulary):
     file: Path | str = field(
         kw_only=False,
         metadata=described(
-            "a TFRecord, OFRecord, Arrow or Parquet file, or a token shard", metavar="FILE", check=path_arg, positional=True
+            "a TFRecord, OFRecord, Arrow or Parquet file, a token shard, or an MDS shard",
+            metavar="FILE",
+            check=path_arg,
+            positional=True,
         ),
     )
     record: int = option(0, "first record, or document of a token shard, to show")
@@ -53,7 +60,7 @@ REQUEST = Inspect
 
 def run(request: Inspect) -> None:
     """Print examples, or documents with a sentence a line, from one on; with `search` only those that contain these words."""
-    from bertprep.check.show import make_phrase, write_words
+    from bertprep.check.show import write_words
 
     if not (file := as_path(request.file)).exists():
         raise UsageError(f"{file}: does not exist; name a record file")
@@ -64,7 +71,7 @@ def run(request: Inspect) -> None:
         about, found = [source.about], {}
         chosen: Sequence[int] = range(first, min(first + request.records, total))
         if request.search is not None:
-            phrase = make_phrase(request.search, source.vocabulary)
+            phrase = source.phrase(request.search)
             found = source.find(phrase)
             about.append(f'{len(found):,} of {total:,} {noun}s have "{phrase}"')
             chosen = [number for number in found if number >= first][: request.records]
@@ -78,17 +85,20 @@ def run(request: Inspect) -> None:
 
 
 @contextmanager
-def _open(path: Path, vocab: Path | None) -> Iterator[_Records | _Documents]:
+def _open(path: Path, vocab: Path | None) -> Iterator[Any]:
     from bertprep import records
-    from bertprep.records.data_sets import find_data_sets, load_vocabulary_of, search
+    from bertprep.records.data_sets import MDS_SUFFIX, find_data_sets, load_vocabulary_of, search
     from bertprep.records.token_shards import read_token_shard
 
     if path.is_dir():
         files = (each.folder / name for each in search(path) if each.kind != TEXT_SHARDS for name in each.files)
         example = next((f", such as {file}" for file in files), "")
         raise UsageError(f"{path}: is a folder; name a record file in it{example}")
-    if path.suffix in (".bin", ".idx"):
+    if path.suffix in (".bin", ".idx", MDS_SUFFIX):
         (data_set,) = find_data_sets([path])
+        if data_set.kind == MDS or (data_set.manifest and data_set.manifest.tokenizer):
+            yield _open_ids(path, data_set)
+            return
         if data_set.kind == TOKEN_SHARDS:
             vocabulary = load_vocabulary_of(data_set, vocab)
             yield _Documents(path, read_token_shard(path, vocabulary), vocabulary)
@@ -98,6 +108,55 @@ def _open(path: Path, vocab: Path | None) -> Iterator[_Records | _Documents]:
         vocabulary = load_vocabulary_of(data_set, vocab)
         _check_fits(file, vocabulary)
         yield _Records(file, vocabulary)
+
+
+def _open_ids(path: Path, data_set: DataSet) -> _Ids:
+    """Return the documents of a token shard, or the rows of an MDS shard, of any tokenizer."""
+    from bertprep.instances.document_tokenizer import DocumentTokenizer
+    from bertprep.records.mds import COLUMNS, MdsFile
+    from bertprep.records.token_documents import BIN, open_token_documents
+
+    kept = data_set.folder / TOKENIZER
+    tokenizer = DocumentTokenizer(kept, kept.name) if kept.is_file() else None
+    if data_set.kind != MDS:
+        [shard] = open_token_documents(path.with_suffix(f".{BIN}")).shards
+        starts, tokens = shard.starts, shard.tokens
+        return _Ids(path, "document", shard.sizes[0], lambda at: tokens[starts[at] : starts[at + 1]].tolist(), tokenizer)
+    file = MdsFile(path)
+    if (column := next((each for each in COLUMNS if each in file.names), None)) is None:
+        raise UsageError(f"{path}: has no column {' or '.join(COLUMNS)}, it has {', '.join(file.names)}")
+    return _Ids(path, "row", len(file), lambda at: file.tokens(at, column).tolist(), tokenizer)
+
+
+class _Ids:
+    """Documents or rows of ids, to be shown as the text that they are of, or as ids where the tokenizer is not there."""
+
+    def __init__(
+        self, path: Path, noun: str, total: int, ids: Callable[[int], list[int]], tokenizer: DocumentTokenizer | None
+    ) -> None:
+        self.noun, self.total = noun, total
+        self._ids, self._tokenizer = ids, tokenizer
+        self.about = f"{path}: {counted(total, noun)}" + ("" if tokenizer else f", no {TOKENIZER} next to them")
+
+    def phrase(self, search: str) -> str:
+        return search
+
+    def find(self, phrase: str) -> dict[int, set[int]]:
+        """Return those whose text has the phrase, not within a word."""
+        words = re.compile(rf"(?<!\w){re.escape(phrase)}(?!\w)")
+        return {number: set() for number in range(self.total) if words.search(self._text(number))}
+
+    def show(self, number: int, found: set[int]) -> tuple[str, list[list[Word]]]:  # noqa: ARG002 - as others
+        """Return a description of a document, and the words of its lines."""
+        from bertprep.check.show import Token
+
+        lines = self._text(number).split("\n")
+        words = [[[Token(word, word, "plain", 0, is_found=False)] for word in line.split(" ")] for line in lines]
+        return f"{len(self._ids(number)):,} tokens", words
+
+    def _text(self, number: int) -> str:
+        ids = self._ids(number)
+        return self._tokenizer.decode(ids) if self._tokenizer else " ".join(f"#{each}" for each in ids)
 
 
 class _Records:
@@ -110,6 +169,11 @@ class _Records:
         self._file = file
         kind = f"{file.pred} predictions" if file.pred else f"for {file.kind.title}"
         self.about = f"{file.path}: {file.format}, {counted(self.total, self.noun)}, {file.seq} tokens, {kind}"
+
+    def phrase(self, search: str) -> Phrase:
+        from bertprep.check.show import make_phrase
+
+        return make_phrase(search, self.vocabulary)
 
     def find(self, phrase: Phrase) -> dict[int, set[int]]:
         """Return the records that contain the phrase, in order, with the positions of its tokens."""
@@ -143,6 +207,11 @@ class _Documents:
         self._shard = shard
         sentences = counted(shard.sentences, "sentence")
         self.about = f"{path}: {counted(self.total, self.noun)}, {sentences}, {len(shard.tokens):,} tokens"
+
+    def phrase(self, search: str) -> Phrase:
+        from bertprep.check.show import make_phrase
+
+        return make_phrase(search, self.vocabulary)
 
     def find(self, phrase: Phrase) -> dict[int, set[int]]:
         """Return the documents with a sentence that contains the phrase, with the positions of its tokens."""

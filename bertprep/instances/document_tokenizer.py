@@ -152,6 +152,10 @@ class DocumentTokenizer:
         begins_word[(np.cumsum(lengths) - lengths)[lengths > 0]] = True
         return Documents(tokens, lengths, begins_word)
 
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of some ids, special tokens included."""
+        return self._library.decode(ids, skip_special_tokens=False)
+
     def _encode_compiled(self, compiled: _Compiled, texts: Sequence[str]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """Return (tokens, lengths), of documents with a character that the two know differently by the library."""
         lines = [text.replace("\n", " ").replace("\r", " ") for text in texts]

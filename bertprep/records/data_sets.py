@@ -46,6 +46,7 @@ from bertprep.work.layout import (
 )
 from bertprep.work.ledger import is_unfinished, resuming_command
 from bertprep.work.manifest import (
+    MDS,
     RECORD_KINDS,
     RECORDS,
     TEXT_SHARDS,
@@ -62,11 +63,12 @@ _RECORD_NAME = re.compile(
 )
 _SPLIT_NAME = re.compile(rf"({'|'.join(SPLIT_NAMES)})(-\d+-of-\d+(-[0-9a-f]+)?)?\.(arrow|parquet)")
 _NOT_RECORDS = re.compile(
-    r"[._].*|.*~|(readme|license|notice|makefile)\b.*|.*\.(json|txt|md|html|log|journal|crc|index|idx|words|tmp|part)(\.gz)?"
+    r"[._].*|.*~|(readme|license|notice|makefile)\b.*|.*\.(json|txt|md|html|log|journal|crc|index|idx|words|mds|tmp|part)(\.gz)?"
     r"|cache-[0-9a-f]+\.arrow|tmp[a-z0-9_]{8}"  # which `datasets` leaves next to what it has loaded
     r"|.*\.tfevents\..*",  # TensorBoard's, which are TFRecord files of other messages
     re.IGNORECASE,
 )
+MDS_SUFFIX = ".mds"
 _NOT_SEARCHED = {"download", "vocab", MODELS}
 _UNKNOWN = "neither TFRecord, OFRecord, nor Arrow or Parquet of records"
 _HEAD_BYTES = 16
@@ -82,7 +84,7 @@ class DataSet:
     """
 
     folder: Path
-    kind: str  # RECORDS, TEXT_SHARDS or TOKEN_SHARDS, whose files are the .bin alone
+    kind: str  # RECORDS, TEXT_SHARDS, MDS, or TOKEN_SHARDS, whose files are the .bin alone
     files: dict[str, str]
     manifest: Manifest | None = None
     problem: BertprepError | None = None
@@ -157,6 +159,7 @@ def find_data_sets(paths: Iterable[Path | str]) -> list[DataSet]:
     found: list[DataSet] = []
     named: dict[Path, list[Path]] = {}  # folder of a data set -> files of it
     tokens: dict[Path, list[Path]] = {}  # the same of token shards
+    mds: dict[Path, list[Path]] = {}
     notes: dict[Path, tuple[str, ...]] = {}
     for path in map(as_path, paths):
         if not path.name and path.absolute().name in SPLIT_NAMES:  # "." in the folder of a split
@@ -170,7 +173,8 @@ def find_data_sets(paths: Iterable[Path | str]) -> list[DataSet]:
                 pattern = ", patterns are not expanded" if any(character in str(path) for character in "*?[") else ""
                 raise UsageError(f"{path}: does not exist; name a record file or a folder of them{pattern}")
             folder = path.parent
-            named.setdefault(folder.parent if folder.name in SPLIT_NAMES else folder, []).append(path)
+            kind = mds if path.suffix == MDS_SUFFIX else named
+            kind.setdefault(folder.parent if folder.name in SPLIT_NAMES else folder, []).append(path)
         elif path.name in SPLIT_NAMES and (files := (picked := _pick_records(_list(path)))[0]):
             named.setdefault(path.parent, []).extend(files)  # what is known of a split lies above it
             notes[path.parent] = notes.get(path.parent, ()) + _note(path, picked[1], _UNKNOWN)
@@ -191,6 +195,8 @@ def find_data_sets(paths: Iterable[Path | str]) -> list[DataSet]:
     for folder, files in named.items():
         names = (str(file.relative_to(folder)) for file in files)
         found.append(replace(_records(folder, names), is_whole=False, notes=notes.get(folder, ())))
+    for folder, files in mds.items():
+        found.append(replace(_mds(folder, (str(file.relative_to(folder)) for file in files)), is_whole=False))
     for folder, files in tokens.items():
         found.append(replace(_tokens(folder, (str(file.relative_to(folder)) for file in files)), is_whole=False))
     return list({(str(real_path(each.folder)), each.is_whole): each for each in found}.values())
@@ -339,10 +345,14 @@ def _search(folder: Path, seen: set[str], passed: list[str]) -> Iterator[DataSet
     listed_bins = _bins(listed.files) if listed and listed.kind == TOKEN_SHARDS else []
     if bins or listed_bins:
         yield _tokens(folder, {*(path.relative_to(folder).as_posix() for path in bins), *listed_bins})
+    rows = [path for path in chain(inside, *of_splits.values()) if path.suffix == MDS_SUFFIX]
+    if rows or (listed and listed.kind == MDS):
+        listed_rows = listed.files if listed and listed.kind == MDS else ()
+        yield _mds(folder, {*(path.relative_to(folder).as_posix() for path in rows), *listed_rows})
     files, foreign = _pick_records(path for path in inside if path not in bins)
     for split, inside_split in of_splits.items():
         of_split, foreign_in_split = _pick_records(path for path in inside_split if path not in bins)
-        if of_split or any(path.parent == split for path in bins):
+        if of_split or any(path.parent == split for path in chain(bins, rows)):
             below.remove(split)
         files += of_split
         foreign += [f"{split.name}/{name}" for name in foreign_in_split]
@@ -427,6 +437,10 @@ def _bins(names: Iterable[str]) -> list[str]:
 
 def _tokens(folder: Path, names: Iterable[str]) -> DataSet:
     return replace(_records(folder, names, (TOKEN_SHARDS,)), kind=TOKEN_SHARDS)
+
+
+def _mds(folder: Path, names: Iterable[str]) -> DataSet:
+    return replace(_records(folder, names, (MDS,)), kind=MDS)
 
 
 def _records(folder: Path, names: Iterable[str], kinds: Collection[str] = RECORD_KINDS) -> DataSet:

@@ -29,7 +29,7 @@ from bertprep.files.object_cache import open_local
 from bertprep.records.token_documents import TokenDocuments
 from bertprep.records.token_shards import type_of_numbers
 from bertprep.untrusted import COUNT, LIST, TEXTS, check_values, parse_json
-from bertprep.work.layout import TRAIN, TRAINING, by_number
+from bertprep.work.layout import TOKENIZER, TRAIN, TRAINING, VOCABULARY, by_number
 from bertprep.work.ledger import Entry, Ledger
 from bertprep.work.manifest import MDS, versions_of
 from bertprep.work.run import Maker, Task
@@ -39,7 +39,7 @@ COLUMNS = INPUT_IDS, TOKENS = ("input_ids", "tokens")
 """What the column of ids is called: by ModernBERT, and by EuroBERT."""
 _SIZE_LIMIT = 1 << 26
 _VERSION = 2
-_HASH = "sha1"
+INDEX_HASH = "sha1"
 _FIXED = {"int": 8}  # bytes
 _CONFIG = {"column_names": TEXTS, "column_encodings": TEXTS, "column_sizes": LIST}
 _TYPES = {8: "uint8", 9: "int8", 16: "uint16", 17: "int16", 32: "uint32", 33: "int32", 64: "uint64", 65: "int64"}
@@ -72,7 +72,7 @@ class MdsWriter:
             "column_sizes": [_FIXED.get(each) for each in columns.values()],
             "compression": None,
             "format": "mds",
-            "hashes": [_HASH],
+            "hashes": [INDEX_HASH],
             "size_limit": _SIZE_LIMIT,
             "version": _VERSION,
         }
@@ -173,7 +173,7 @@ class MdsMaker(Maker):
         data, samples = self.writers[split].encode(spans)
         with atomic_file(paths[MDS], tidies=False) as file:
             file.write(data)
-        sums = {name: hashlib.new(name, data).hexdigest() for name in ("sha256", _HASH)}
+        sums = {name: hashlib.new(name, data).hexdigest() for name in ("sha256", INDEX_HASH)}
         return {MDS: {"samples": samples, "bytes": len(data), **sums}}
 
     def amounts(self, entries: Sequence[Entry]) -> dict[str, float]:
@@ -196,7 +196,7 @@ class MdsIndex:
             shards = []
             for name in sorted((name for name in files if name.startswith(f"{folder_of(split)}/")), key=by_number):
                 entry = files[name]
-                raw = {"basename": Path(name).name, "bytes": entry["bytes"], "hashes": {_HASH: entry[_HASH]}}
+                raw = {"basename": Path(name).name, "bytes": entry["bytes"], "hashes": {INDEX_HASH: entry[INDEX_HASH]}}
                 shards.append({**writer.config, "samples": entry["samples"], "raw_data": raw, "zip_data": None})
             data = json.dumps({"version": _VERSION, "shards": shards}, sort_keys=True).encode()
             if not (path.is_file() and path.read_bytes() == data):
@@ -215,6 +215,7 @@ def mds_job(
     """Return what makes the rows of documents, by split, in a folder: all that `work.run` needs."""
     writers = {split: MdsWriter(each, seq, column) for split, each in documents.items()}
     first = next(iter(documents.values()))
+    kept = [name for name in (TOKENIZER, VOCABULARY) if (first.folder / name).is_file()][:1]
     if seq <= (added := writers[first.split].added):
         raise UsageError(f"--seq {seq}: has no room for a token next to the {added} special ones")
     ledger = Ledger(
@@ -228,6 +229,7 @@ def mds_job(
         },
         versions=versions_of("numpy"),
         index=MdsIndex(target, writers),
+        copies={name: first.folder / name for name in kept},
         advice="choose another target folder",
     )
     tasks = [
@@ -262,6 +264,14 @@ class MdsFile:
 
     def __len__(self) -> int:
         return len(self._begins) - 1
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self._data)
+
+    def digest(self, name: str) -> str:
+        """Return a checksum of the file, by the name of the hash."""
+        return hashlib.new(name, self._data).hexdigest()
 
     def _parse(self) -> tuple[NDArray[np.uint32], dict[str, Any]]:
         size = len(self._data)

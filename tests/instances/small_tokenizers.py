@@ -70,6 +70,7 @@ def llama() -> Tokenizer:
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
     )
+    tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens(["<|begin_of_text|>", "<|end_of_text|>", "<|mask|>"])
     begin = ("<|begin_of_text|>", 128_000)
     tokenizer.post_processor = processors.TemplateProcessing("<|begin_of_text|> $0", special_tokens=[begin])
