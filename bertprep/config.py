@@ -142,7 +142,6 @@ class InstanceSettings(Settings):
         return {name: value for name, value in asdict(self).items() if name != without}
 
     def shard_seed(self, shard: int) -> int:
-        """Return the seed of shard number `shard`."""
         return self.seed if self.one_seed else self.seed + shard
 
 
@@ -198,7 +197,6 @@ class Variant(Settings):
 
     @property
     def made_with(self) -> dict[str, str]:
-        """Return the non-default settings for the manifest."""
         return {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
 
     def check_fits(self, formats: tuple[RecordFormat, ...], asked_by: str) -> None:

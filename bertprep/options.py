@@ -128,7 +128,6 @@ class _Field:
             raise UsageError(f"{self.spelling} {why}") from None
 
     def parse(self, text: str) -> Any:
-        """Return the value of an argument, which `read` checks."""
         kind, separator = self.kind if self.kind in (int, float) else str, self.option.separator
         try:
             return tuple(map(kind, text.split(separator))) if separator else kind(text)
@@ -303,7 +302,6 @@ class Parser(argparse.ArgumentParser):
         return found, left
 
     def error(self, message: str) -> NoReturn:
-        """Print the error as one line, and exit with status 2."""
         message = re.sub(r"^(-[^ /:]*)/[^ :]*", r"\1", " ".join(message.removeprefix("argument ").split()))
         print_message(f"{self._program}: error: {self._advised(message)}")
         self.exit(2)
@@ -312,7 +310,6 @@ class Parser(argparse.ArgumentParser):
         print_results(*message.splitlines())
 
     def format_help(self) -> str:
-        """Return the help, whose usage names only what has no option's name."""
         if self.usage is None:
             taken = ["COMMAND"] if self._has_commands() else [_usage(each) for each in self._get_positional_actions()]
             self.usage = " ".join(["%(prog)s", *taken, "[OPTIONS]"])
@@ -321,7 +318,6 @@ class Parser(argparse.ArgumentParser):
         return super().format_help()
 
     def show_rare(self) -> None:
-        """List all options in the help."""
         for action in self._actions:
             action.help = getattr(action, "rare_help", action.help)
         self.epilog = ""

@@ -34,7 +34,6 @@ class ClusterWorkers(int):
     def run(
         self, function: Callable[[Argument], Result], tasks: Iterator[Task[Argument]]
     ) -> Generator[tuple[str, Result], None, None]:
-        """Run tasks as `run` below does."""
         raise NotImplementedError
 
 

@@ -83,7 +83,6 @@ class Reporter:
             print_message(line)
 
     def progress(self, label: str, total: int | None, things: str = "shards", *, enabled: bool = True) -> Progress:
-        """Return a context manager that shows progress, unless this is silent."""
         return Progress(label, total, things, enabled=enabled and self.enabled)
 
 

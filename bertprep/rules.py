@@ -56,7 +56,6 @@ class Rule:
         return tuple(map(self._read_one, value))
 
     def holds(self, value: Any) -> bool:
-        """Return whether the value is a right one."""
         try:
             self.read(value)
         except (TypeError, ValueError):
@@ -74,12 +73,10 @@ class Rule:
 
     @property
     def in_words(self) -> str:
-        """The expected type."""
         return self.words or " or ".join(_IN_WORDS.get(kind, kind.__name__) for kind in self.kinds)
 
     @property
     def allowed(self) -> tuple[str, ...]:
-        """The choices, which may be the values of an `Enum`."""
         kind = self.kinds[0]
         return tuple(str(member.value) for member in kind) if issubclass(kind, Enum) else self.choices
 

@@ -85,7 +85,6 @@ class TrainingBatches:
         return [self.records.origin_of(index) for index in self.indices(step).tolist()]
 
     def read(self, step: int) -> RankBatch:
-        """Return this rank's rows of `step`."""
         return _read(self.records, self.indices(step), self.batch.rank_size)
 
     def from_step(self, first: int, stop: int = MAX_STEPS) -> AbstractContextManager[Iterator[RankBatch]]:

@@ -66,7 +66,6 @@ class ExampleSettings(InstanceSettings):
 
     @property
     def instances(self) -> InstanceSettings:
-        """The settings of `create` alone."""
         return narrowed(InstanceSettings, self)
 
 

@@ -89,15 +89,12 @@ class RunLog:
         self._opened.__exit__(kind, value, trace)  # the bar first
 
     def note(self, **settings: Any) -> None:
-        """Log the settings of the run, at each start."""
         self._append("run", {"step": self._first_step, **settings})
 
     def train(self, entry: Entry) -> None:
-        """Log the progress of training."""
         self._report("train", "training", entry, training_line(entry, self._steps))
 
     def evaluation(self, entry: Entry) -> None:
-        """Log an evaluation, and plot the losses."""
         self._report("evaluation", "test", entry, evaluation_line(self._task, entry))
         self._draw()
 
@@ -110,7 +107,6 @@ class RunLog:
                 print_message(f"step {step:,}: skipped a bad record: {what}")
 
     def advance(self, sequences: int, tokens: int) -> None:
-        """Advance the progress bar by a finished step."""
         if self._is_shown:
             self._bar.advance(tokens=tokens, sequences=sequences)
 
@@ -211,7 +207,6 @@ class EventFile:
         self._append(integer(2, first_step + 1) + message(7, integer(1, 1)))
 
     def write(self, step: int, scalars: Mapping[str, float]) -> None:
-        """Write scalars by tag for `step`."""
         values = (message(1, message(1, tag.encode()) + fixed(2, struct.pack("<f", value))) for tag, value in scalars.items())
         self._append(integer(2, step) + message(5, b"".join(values)))
 

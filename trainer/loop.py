@@ -56,7 +56,6 @@ class Stop:
         return self.is_signalled or self.fault is not None
 
     def take(self, error: BertprepError) -> None:
-        """Stop for an error in reading."""
         if self.fault is None:
             self.fault = error.with_traceback(None)  # whose frames would keep the engine alive
 
@@ -219,7 +218,6 @@ class _Loop:
         return any(self.engine.gather(int(condition)))
 
     def start(self, number: int, batch: RankBatch) -> Callable[[], StepResult]:
-        """Start a step, counted from 1; returns what waits for its end."""
         return self.engine.train(
             batch.arrays, step=number, learning_rate=self.run.schedule.learning_rate(number),
             accumulation=self.run.options.accumulation, stop=bool(self.stop),
@@ -307,7 +305,6 @@ class _Loop:
         self.restart_clock()
 
     def save_best(self, found: Evaluated) -> None:
-        """Write the best checkpoint; all ranks call it."""
         arrays = self.engine.state()
         if self.engine.is_first:
             path = checkpoint.save_best(self.run.out, self.state, arrays, found)
@@ -316,7 +313,6 @@ class _Loop:
             print_message(f"step {self.state.step:,}: {metric}: kept as {path}")
 
     def save(self) -> None:
-        """Write a checkpoint of the last finished step; all ranks call it."""
         self.saved = self.state.step
         self.state.interval = self.interval.tolist()
         arrays = self.engine.state()

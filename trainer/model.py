@@ -60,7 +60,6 @@ class Operations:
         self.precision, self._dtype = precision, COMPUTE_DTYPES[precision]
 
     def compute(self, x: Array) -> Array:
-        """Cast to the compute precision."""
         return self.cast(x, self._dtype)
 
     def float32(self, x: Array) -> Array:

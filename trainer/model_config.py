@@ -72,7 +72,6 @@ class ModelConfig:
 
     @classmethod
     def preset(cls, name: str, *, vocab_size: int = 30522) -> ModelConfig:
-        """The preset of that name, with a vocabulary of `vocab_size` tokens."""
         if name not in PRESETS:
             raise UsageError(f"--model {name}: unknown; choose one of {', '.join(PRESETS)}, or name a bert_config.json")
         layers, hidden = PRESETS[name]
@@ -95,7 +94,6 @@ class ModelConfig:
 
     @classmethod
     def from_file(cls, path: Path) -> ModelConfig:
-        """Read a `bert_config.json`, Google's, or a `config.json`, Hugging Face's."""
         try:
             return cls.from_settings(check_values(parse_json(read_bounded(path)), {}))
         except (OSError, ValueError, UsageError) as error:
@@ -111,11 +109,9 @@ class ModelConfig:
 
     @property
     def head_size(self) -> int:
-        """Units of one attention head."""
         return self.hidden_size // self.num_attention_heads
 
     def without_dropout(self) -> ModelConfig:
-        """The same model without dropout, for evaluation and for comparing runs."""
         return replace(self, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 
     def to_json(self) -> str:

@@ -54,12 +54,10 @@ class Run:
 
     @property
     def global_batch(self) -> int:
-        """Sequences of a step."""
         return self.options.batch_size * self.options.accumulation * self.devices
 
     @cached_property
     def schedule(self) -> Schedule:
-        """The learning rates of all steps."""
         options, optimizer = self.options, self.optimizer.name
         steps = options.steps or max(1, int(len(self.data.records) / self.global_batch * options.epochs))
         warmup_steps = int(steps * options.warmup) if options.warmup_steps is None else options.warmup_steps
@@ -70,7 +68,6 @@ class Run:
 
     @property
     def eval_every(self) -> int:
-        """Steps between evaluations; fine-tuning has one after each epoch."""
         return math.ceil(len(self.data.records) / self.global_batch) if self.task.is_scored else self.options.eval_every
 
     @property
@@ -95,7 +92,6 @@ class Run:
         return options.out or options.workdir / MODELS / "_".join(names)
 
     def plan(self) -> dict[str, str]:
-        """Return what will be done."""
         model, records, steps = self.model, len(self.data.records), self.schedule.steps
         parameters = sum(math.prod(shape) for shape in self.task.variable_shapes(model).values())
         sizes = f"{model.num_hidden_layers} layers of {model.hidden_size}, a vocabulary of {model.vocab_size:,}"

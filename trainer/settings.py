@@ -189,12 +189,10 @@ class SquadOptions(RunOptions):
 
     @property
     def records(self) -> str:
-        """The name of the records in their manifest."""
         return f"squad_v{self.version}"
 
     @property
     def make(self) -> str:
-        """The command that makes the records."""
         return f"bertprep task squad --version {self.version}"
 
 

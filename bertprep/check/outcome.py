@@ -114,7 +114,6 @@ class RecordCounts(Counts):
 
     @classmethod
     def empty(cls, *, seq: int, pred: int, vocabulary: int, whole_words: bool = False) -> RecordCounts:
-        """Return zeros."""
         of_records = (seq + 1, seq + 1, pred + 1, seq, vocabulary, vocabulary, 3, 2, seq + 1, vocabulary)
         of_words = (seq, vocabulary) if whole_words else (0, 0)
         return cls(*(np.zeros(size, np.int64) for size in (*of_records, *of_words, vocabulary, kernel.SIGNS, seq + 1, 6)))
@@ -130,12 +129,10 @@ class RecordCounts(Counts):
 
     @property
     def text_tokens(self) -> int:
-        """The tokens that are not padding."""
         return int(self.lengths @ np.arange(len(self.lengths)))
 
     @property
     def padding_share(self) -> float:
-        """The fraction of all tokens that are padding."""
         tokens = self.records * (len(self.lengths) - 1)
         return 1 - self.text_tokens / tokens if tokens else 0.0
 
@@ -155,7 +152,6 @@ class Fraction(NamedTuple):
     interval: Range
 
     def as_json(self) -> dict[str, Any]:
-        """Return the fraction with what it is of."""
         return {"count": self.hits, "of": self.draws, "expected": self.expected, "interval": self.interval}
 
 

@@ -57,7 +57,6 @@ class RecordScan(RecordFile):
 
     @property
     def findings(self) -> list[Finding]:
-        """One finding for each kind of fault so far."""
         return list(self._faults.values())
 
     def intact_blocks(self, sample: int | None) -> Iterator[tuple[Examples, NDArray[np.int64]]]:

@@ -119,7 +119,6 @@ class Convert(Variant, InRows, InParts):
         return narrowed(Variant, self)
 
     def choose_format(self, found: set[RecordFormat]) -> RecordFormat:
-        """Return the named format, or another than that of the records."""
         to = _format_of_target(as_path(self.target), self.to)
         if to is None and len(found) > 1:
             raise UsageError(f"{self.source}: holds files of several formats; choose one with --to")

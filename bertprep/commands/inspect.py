@@ -190,7 +190,6 @@ class _Records:
         return found
 
     def show(self, number: int, found: set[int]) -> tuple[str, list[list[Word]]]:
-        """Return a description of a record, and its words."""
         from bertprep.check.show import describe, example_words
 
         examples = self._file[number : number + 1]

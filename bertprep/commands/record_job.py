@@ -66,7 +66,6 @@ class Job:
     remarks: Sequence[str] = ()
 
     def run(self, request: InParts, workers: int) -> Created:
-        """Make what is missing of the request's part."""
         started = time.monotonic()
         for line in self.remarks:
             request.reporter.message(line)

@@ -217,7 +217,6 @@ class InFormats(Variant):
 
     @property
     def record_formats(self) -> tuple[RecordFormat, ...]:
-        """The formats in the order in which they are written."""
         return tuple(each for each in RECORD_FORMATS if each in self.formats)
 
     @property

@@ -61,7 +61,6 @@ class Vocab(OfCorpus, OnExecutor):
         return path
 
     def find_or_train(self, corpus: str, training: Mapping[Path, Entry | None], workers: int) -> Path:
-        """Return the workspace's vocabulary of these text shards, trained first if missing."""
         from bertprep.records.make import check_text, identify_text
 
         identities = {path: identify_text(path) for path in training}

@@ -124,7 +124,6 @@ class AtomicFile:
         return True
 
     def discard(self) -> None:
-        """Remove the file if it is unfinished."""
         if self._descriptor >= 0:
             self._temporary.unlink(missing_ok=True)
             self._close()

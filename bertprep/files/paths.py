@@ -173,7 +173,6 @@ class ObjectPath(PosixPath):
         return tuple(ObjectPath(*self.parts[:end]) for end in range(len(self.parts) - 1, 1, -1))
 
     def relative_to(self, other: Any, *more: Any, **options: Any) -> Path:  # type: ignore[override]
-        """Return the path below a folder, as a plain `Path`."""
         return Path(PurePosixPath(*self.parts).relative_to(PurePosixPath(*ObjectPath(other, *more).parts)))
 
     def is_absolute(self) -> bool:
@@ -250,14 +249,12 @@ class ObjectPath(PosixPath):
         return found
 
     def iterdir(self) -> Generator[ObjectPath, None, None]:
-        """Yield what is in a folder; raises `FileNotFoundError` where nothing is."""
         inside = object_store.inside(self)
         if not inside and self.key:
             raise FileNotFoundError(errno.ENOENT, "there is no such folder", str(self))
         return (self._with(name, status) for name, status in inside.items())
 
     def glob(self, pattern: str, **options: Any) -> Iterator[ObjectPath]:  # type: ignore[override]
-        """Yield matching objects and folders, by one listing."""
         names = pattern.split("/")
         found = {each.name: each for each in self._inside()} if len(names) == 1 and names != ["**"] else self._tree()
         return (path for name, path in found.items() if _matches(name.split("/"), names))

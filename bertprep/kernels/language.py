@@ -38,7 +38,6 @@ class KernelSource:
         self.parameters = [[name, _described(kind)] for name, kind in self._types.items()]
 
     def compile(self) -> Any:
-        """Numba's compiled C callback of this kernel."""
         arguments = [i64_p if hasattr(kind, "fields") else kind for kind in self._types.values()]
         return cfunc(i64(*arguments), error_model="numpy")(self._function)
 

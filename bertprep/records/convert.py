@@ -204,7 +204,6 @@ class RecordConverter(Maker):
             ) from None
 
     def close(self) -> None:
-        """Let the file read last go."""
         if self._source is not None:
             self._source.close()
         self._source = None

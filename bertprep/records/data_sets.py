@@ -140,11 +140,9 @@ class DataSet:
 
     @property
     def second_tests(self) -> list[str]:
-        """The names of the splits that were left out."""
         return list(dict.fromkeys(map(_own_name, self.left_out)))
 
     def second_test(self, split: str) -> DataSet:
-        """Return a split that was left out, named by itself."""
         files = {name: TEST for name in self.left_out if _own_name(name) == split}
         return replace(self, files=files, left_out=(), is_whole=False)
 

@@ -37,7 +37,6 @@ class DatasetFolder:
 
     @property
     def paths(self) -> list[Path]:
-        """Those of the JSON files."""
         paths = [self.folder / split / name for split in self.shapes for name in (STATE, DATASET_INFO)]
         return paths if "" in self.shapes else [self.folder / DATASET_DICT, *paths]
 

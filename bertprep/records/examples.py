@@ -87,13 +87,11 @@ class Examples:
 
     @classmethod
     def empty_as(cls, count: int, dtypes: Sequence[type[np.generic]], *, seq: int, pred: int) -> Self:
-        """Return arrays of other types for `count` records."""
         shapes: dict[Width, tuple[int, ...]] = {"seq": (count, seq), "pred": (count, pred), "one": (count,)}
         return cls(*(np.empty(shapes[each.width], dtype) for each, dtype in zip(cls.features, dtypes, strict=True)))
 
     @classmethod
     def feature(cls, name: str) -> Feature:
-        """Return the feature of that name."""
         return next(feature for feature in cls.features if feature.name == name)
 
     @property
@@ -102,17 +100,14 @@ class Examples:
 
     @property
     def seq(self) -> int:
-        """Tokens of a record."""
         return int(self.input_ids.shape[1])
 
     @property
     def pred(self) -> int:
-        """Predictions of a record; 0 where its kind has none."""
         return 0
 
     @property
     def arrays(self) -> tuple[NDArray[Any], ...]:
-        """The arrays, in the order of `features`."""
         return tuple(getattr(self, feature.name) for feature in self.features)
 
     @cached_property
@@ -231,7 +226,6 @@ class Shape(NamedTuple):
 
     @property
     def counts(self) -> list[int]:
-        """How many values a record has in each feature."""
         counts: dict[Width, int] = {"seq": self.seq, "pred": self.pred, "one": 1}
         return [counts[feature.width] for feature in self.kind.features]
 

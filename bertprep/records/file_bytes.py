@@ -69,7 +69,6 @@ class FileBytes:
             raise
 
     def close(self) -> None:
-        """Give the memory back; the array is empty then."""
         self.array = np.empty(0, np.uint8)
         if self._mapping is not None:
             with contextlib.suppress(BufferError):  # an error on its way still holds the bytes; they go when it does
@@ -124,7 +123,6 @@ class _Held(io.RawIOBase):
         return size
 
     def content(self) -> mmap.mmap | bytes:
-        """Return what was written."""
         with self._file as file:
             return _map(file)
 

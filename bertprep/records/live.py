@@ -179,7 +179,6 @@ class LiveExamples(ColumnDataset):
 
     @property
     def formats(self) -> list[str]:
-        """What `RecordSet.formats` says."""
         return [TOKENS]
 
     def numbers_of(self, epoch: int, shards: NDArray[np.int64], records: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -106,7 +106,6 @@ class RecordMaker(ShardMaker):
 
     @property
     def shape(self) -> Shape:
-        """What all records have in common."""
         return Shape(kind_made_with(self.settings), self.settings.seq, self.settings.pred)
 
     @cached_property

@@ -113,14 +113,12 @@ class ShardOrder:
         self._lock = threading.Lock()
 
     def shards_of(self, group: int) -> tuple[int, NDArray[np.int64]]:
-        """Return the epoch of a group, and its shards in their order."""
         epoch, within = divmod(group, self.groups)
         epoch += self.first_epoch
         positions = np.arange(within * self.group, min((within + 1) * self.group, self.data.shards), dtype=np.int64)
         return epoch, permute(positions, self.data.shards, seed=self.seed, epoch=epoch)
 
     def groups_of(self, epoch: int, shards: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the groups of some shards in an epoch."""
         of_epoch, placed = self._placed  # at once: other threads ask too
         if epoch != of_epoch:
             order = permute(np.arange(self.data.shards, dtype=np.int64), self.data.shards, seed=self.seed, epoch=epoch)

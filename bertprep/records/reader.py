@@ -159,7 +159,6 @@ class RecordFile(Closing):
             raise
 
     def close(self) -> None:
-        """Give the file's memory back; what was read stays."""
         self._bytes.close()
         self._is_open = False
 
@@ -213,7 +212,6 @@ class RecordFile(Closing):
 
     @property
     def data_bytes(self) -> int:
-        """The size of what the records are read from."""
         return int(self._bytes.array.size)
 
     @property

@@ -146,12 +146,10 @@ class RecordDataset(ColumnDataset):
 
     @property
     def seq(self) -> int:
-        """Tokens of a record."""
         return self._shape.seq
 
     @property
     def column_names(self) -> list[str]:
-        """The names of the columns, in their order."""
         return [column.name for column in COLUMNS[self.kind]]
 
     def __len__(self) -> int:

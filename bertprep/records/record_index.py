@@ -70,7 +70,6 @@ class IndexedFile:
         return bool(len(begins) == self.records and begins[0] == 0 and ends[-1] == self.data_bytes and (begins < ends).all())
 
     def check_unchanged(self) -> None:
-        """Raise `BertprepError` if the file has changed since it was indexed."""
         if _identity(self.path) != (self.size_bytes, self.changed_ns):
             raise self.changed()
 

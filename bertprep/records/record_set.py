@@ -104,12 +104,10 @@ class RecordSet(Closing):
 
     @property
     def file_records(self) -> NDArray[np.int64]:
-        """(files,): how many records each file has."""
         return self._ends - self._starts
 
     @property
     def formats(self) -> list[str]:
-        """The formats of the files."""
         return sorted({file.format for file in self._files})
 
     def origin_of(self, number: int) -> tuple[Path, int]:

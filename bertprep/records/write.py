@@ -114,7 +114,6 @@ class HashedFile(io.RawIOBase):
 
     @property
     def whole_pages(self) -> NDArray[np.uint8]:
-        """What `flush` writes."""
         return self.memory[: self.filled // self._unit * self._unit]
 
     def flush(self) -> None:
@@ -180,7 +179,6 @@ class ProtobufWriter:
         self._bound: tuple[Examples, Callable[[int], int]] | None = None
 
     def put(self, block: Examples) -> None:
-        """Write the rows of a block."""
         has_new = [file.make_room(self._max_record_bytes * len(block)) for file in self._files]
         if self._bound is None or self._bound[0] is not block or any(has_new):
             self._bound = block, self._bind(block)
@@ -196,7 +194,6 @@ class ProtobufWriter:
                 file.flush()
 
     def finish(self) -> dict[RecordFormat, str]:
-        """Write what is left; return the sha256 of each file."""
         of_pair = self._pair.hexdigests([file.memory[: file.filled] for file in self._files]) if self._pair else None
         of_files = [file.finish() for file in self._files]
         return dict(zip(self._formats, of_pair or of_files, strict=True))
@@ -238,7 +235,6 @@ class ColumnWriter:
             self._write(self._rows)
 
     def finish(self) -> dict[RecordFormat, str]:
-        """Write what is left; return the sha256 of the file."""
         if self._waiting:
             self._write(self._rows)
         self._writer.close()

@@ -62,7 +62,6 @@ class Source:
 
     @property
     def is_known(self) -> bool:
-        """Whether its identity changes with its content."""
         return self.reader != MEMORY or "sha256" in self.identity
 
     def metadata(self) -> dict[str, Any]:

@@ -91,7 +91,6 @@ class Request:
 
     @property
     def datasets(self) -> tuple[str, ...]:
-        """The pushed data sets: names with a "/" after "dataset"."""
         after = self.names[self.names.index(DATASET) :] if DATASET in self.names else ()
         return tuple(dict.fromkeys(name for name in after if "/" in name))
 

@@ -76,7 +76,6 @@ class Hub:
         return self._trees[key]
 
     def forget(self, wanted: HubFiles) -> None:
-        """List a repository anew when it is next needed."""
         self._trees.pop((wanted.kind, wanted.repo, wanted.revision), None)
 
     def list_files(self, wanted: HubFiles) -> Listing:
@@ -143,7 +142,6 @@ class Hub:
         )
 
     def read(self, wanted: HubFiles, path: str, most_bytes: int) -> bytes:
-        """Return the content of a small file, verified."""
         commit, tree = self.tree(wanted)
         if tree[path].size > most_bytes:
             raise BertprepError(f"{page_of(wanted)}: {path} has {tree[path].size:,} bytes, expected at most {most_bytes:,}")

@@ -72,7 +72,6 @@ class RemoteFile:
         check_values(vars(self), _FILE, prefix=f"file {quoted(repr(self.name))}: ")
 
     def problem_of(self, path: Path) -> str | None:
-        """Return what is wrong with the content of `path`, or None."""
         size_bytes = path.stat().st_size
         if self.size_bytes not in (None, size_bytes):
             return f"has {size_bytes:,} bytes, expected {self.size_bytes:,}"

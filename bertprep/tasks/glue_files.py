@@ -51,7 +51,6 @@ class TextFile:
         return [row[2] for row in self.rows]
 
     def fault(self, row: int, why: str) -> BertprepError:
-        """An error that names the line of a row."""
         return _fault(self.path, self.first_line + row, why)
 
 

@@ -44,7 +44,6 @@ class SquadPredictions:
         return {name: "" if self.null_odds[name] > threshold else text for name, text in self.best.items()}
 
     def write(self, folder: Path, threshold: float = 0.0) -> None:
-        """Write predictions.json, nbest_predictions.json and, for v2.0, null_odds.json, as `run_squad.py` does."""
         contents: dict[str, Any] = {"predictions": self.answers(threshold), "nbest_predictions": self.nbest}
         if self.null_odds is not None:
             contents["null_odds"] = self.null_odds
@@ -189,7 +188,6 @@ class _Texts:
         self._split = lru_cache(_DISTINCT_WORDS)(lambda word: " ".join(split_words(word, lower=not features.settings.cased)))
 
     def text(self, example: int, first: int, last: int) -> str:
-        """Return the text of a question's context from one token to another."""
         features = self._features
         context = int(features.data.paragraphs[features.order[example]])
         if context != self._context:

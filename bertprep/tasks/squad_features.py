@@ -77,7 +77,6 @@ class SquadFeatures:
         return np.where(inside, firsts + offsets, 0).astype(np.int32), np.where(inside, lasts + offsets, 0).astype(np.int32)
 
     def rows_of(self, example: int) -> slice:
-        """Return the rows of an example, which may have none."""
         return slice(int(self.first_rows[example]), int(self.first_rows[example + 1]))
 
     def max_context(self, example: int) -> NDArray[np.bool_]:

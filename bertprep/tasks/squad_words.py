@@ -44,7 +44,6 @@ class Words:
         return found - self.firsts[contexts]
 
     def in_context(self, contexts: list[str], context: int) -> list[str]:
-        """The words of a context, as text."""
         words = slice(self.firsts[context], self.firsts[context + 1])
         base = int(self.context_starts[context])
         pairs = zip(self.starts[words].tolist(), self.ends[words].tolist(), strict=True)

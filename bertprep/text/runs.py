@@ -63,11 +63,9 @@ class Documents:
         return np.diff(_offsets(self.texts))[self.order]
 
     def take(self, which: Any) -> pa.LargeBinaryArray:
-        """Return the texts of the documents that a slice or indices select."""
         return pc.take(self.texts, _as_arrow(self.order[which]), memory_pool=_POOL)
 
     def text(self, which: Any = slice(None)) -> memoryview:
-        """Return the same texts one after the other."""
         return memoryview(self.take(which).buffers()[2] or b"")
 
 
@@ -123,7 +121,6 @@ class RunFile:
         self._stack.__exit__(kind, error, trace)
 
     def entry(self) -> dict[str, Any]:
-        """Return the entry of the finished file for a manifest."""
         sizes = {"runs": self.runs, "documents": self.documents, "text_bytes": self.text_bytes}
         return {**sizes, "bytes": self._file.size_bytes, "sha256": self._sha256}
 
@@ -154,7 +151,6 @@ class Sorter:
             self.flush()
 
     def flush(self) -> None:
-        """Write the documents that are held, if any, as a run."""
         if not self._hashes:
             return
         hashes = _as_numbers(self._hashes)
@@ -168,7 +164,6 @@ class Sorter:
         self._begin()
 
     def rows(self) -> bytes:
-        """Return the rows of all runs."""
         return b"".join(rows.astype("<u8").tobytes() for rows in self._rows)
 
 

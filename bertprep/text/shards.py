@@ -457,7 +457,6 @@ class _Reduce(Maker):
         kernels.load()
 
     def make(self, argument: tuple[int, int], paths: Mapping[str, Path]) -> dict[str, Entry]:
-        """Write a shard: the documents with hashes in a range."""
         digest, crc32c, documents, spaces, newlines = hashlib.sha256(), 0, 0, 0, 0
         with atomic_file(paths["text"], tidies=False) as file:
             for _, _, window in read_windows(self._runs, self._text_bytes, *argument):

@@ -149,7 +149,6 @@ class Ledger:
                 )
 
     def add(self, name: str, entry: Entry) -> None:
-        """Remember the entry of a file that a worker has finished."""
         self._known[name] = entry
 
     def close(self, names: Collection[str]) -> tuple[Manifest, list[str]]:

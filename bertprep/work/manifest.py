@@ -169,7 +169,6 @@ class Manifest:
         }
 
     def as_bytes(self) -> bytes:
-        """Return the content of the file."""
         return (json.dumps(self.as_json(), indent=1) + "\n").encode()
 
 

@@ -32,7 +32,6 @@ class Part:
     count: int
 
     def deal(self, items: Sequence[Item]) -> Sequence[Item]:
-        """Return the items that this part has to make."""
         return items[self.index :: self.count] if self.count else items[:0]
 
     def __str__(self) -> str:

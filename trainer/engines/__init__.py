@@ -68,7 +68,6 @@ class Execution(NamedTuple):
     has_fused_attention: bool = False
 
     def describe(self) -> str:
-        """One line of the plan."""
         name = {"off": "float32", "fp16": "fp16 with loss scaling", "bf16": "bf16"}[self.precision]
         is_fused = self.has_fused_attention and self.precision != "off"
         attention = ", fused attention where it has no dropout" * is_fused
@@ -99,7 +98,6 @@ class Engine:
 
     @property
     def precision(self) -> str:
-        """One of trainer.settings.PRECISIONS."""
         return self.execution.precision
 
     def build(self, model: ModelConfig, optimizer: OptimizerSettings, *, seed: int, task: Task) -> None:
@@ -111,7 +109,6 @@ class Engine:
         self.restore({**values, **moments, "updates": np.float32(0), "loss_scale": loss_scale, "good_steps": np.float32(0)})
 
     def prepare(self, model: ModelConfig, optimizer: OptimizerSettings, *, seed: int, task: Task) -> None:
-        """Lay out variables and functions, without values."""
         self.model, self.optimizer, self.seed, self.task = model, optimizer, seed, task
         self.variables = task.variable_shapes(model)
         moments = {moment: shape for name, shape in self.variables.items() for moment in moments_of(name)}
@@ -155,11 +152,9 @@ class Engine:
         raise NotImplementedError
 
     def sums(self, batch: Batch) -> Any:
-        """What `evaluate` returns, as a tensor."""
         raise NotImplementedError
 
     def logits(self, batch: Batch) -> Mapping[str, Any]:
-        """What `predict` returns, as tensors."""
         raise NotImplementedError
 
     def state(self) -> State:
@@ -174,11 +169,9 @@ class Engine:
         raise NotImplementedError
 
     def gather(self, number: int) -> list[int]:
-        """Return this number, of at most 31 bits, of every rank."""
         raise NotImplementedError
 
     def peak_memory(self) -> int | None:
-        """Return the peak of an accelerator's memory in bytes; None if unknown."""
         return None
 
     def scaled(self, loss_scale: Any, accumulation: int) -> Any:
