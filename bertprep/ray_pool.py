@@ -18,10 +18,9 @@ import platform
 import socket
 import sys
 import time
-import uuid
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from itertools import chain
@@ -89,7 +88,7 @@ class RayWorkers(ClusterWorkers):
 
         tasks = chain([first], tasks)
         work = ray.remote(num_cpus=1, max_retries=0)(_shipped())
-        needed, key = environment(), uuid.uuid4().hex
+        needed = environment()
         in_flight: dict[Any, _Task] = {}
         room = lost = 0
         counted_at = told_at = 0.0
@@ -99,7 +98,7 @@ class RayWorkers(ClusterWorkers):
             order = ray.put(_Order(cloudpickle.dumps(function), *where, (*mark, *self.read)))
 
             def submit(task: _Task) -> None:
-                in_flight[work.remote(needed, key, [order], task.argument)] = task
+                in_flight[work.remote(needed, [order], task.argument)] = task
 
             try:
                 while True:
@@ -241,7 +240,7 @@ def environment() -> dict[str, str]:
 def _shipped() -> Callable[..., bytes]:
     """Return the function for Ray, pickled with its code: a worker without bertprep can then report that."""
 
-    def attend(needed: dict[str, str], key: str, order: list[Any], argument: bytes) -> bytes:
+    def attend(needed: dict[str, str], order: list[Any], argument: bytes) -> bytes:
         import ray
 
         def refuse(why: str) -> RuntimeError:
@@ -256,54 +255,47 @@ def _shipped() -> Callable[..., bytes]:
         for name, value in needed.items():
             if found.get(name) != value:
                 raise refuse(f"has {name} {found.get(name, 'not at all')}, expected {value}")
-        return work(key, order, argument)
+        return work(order, argument)
 
     return attend
 
 
-_kept: tuple[str, Callable[[Any], Any], _Order] | None = None
-"""In a worker process: the key of a run, its function, and the order that it came with."""
+_kept: dict[str, _Order] = {}
+"""In a worker process: the order of its run, by the id of the reference."""
 
 
-def work(key: str, order: list[Any], argument: bytes) -> bytes:
+def work(order: list[Any], argument: bytes) -> bytes:
     """Run a task in a worker process; return the pickled outcome."""
+    import ray
     from ray import cloudpickle
 
-    given = _order_of(key, order)
-    answer: bytes = cloudpickle.dumps(attempt(lambda: _run_task(key, given, argument)))
+    key = order[0].hex()
+    if key not in _kept:
+        _kept.clear()
+        _kept[key] = ray.get(order[0])  # Ray's own errors are left to the run, which retries the task
+    answer: bytes = cloudpickle.dumps(attempt(lambda: _run_task(_kept[key], argument)))
     return answer
 
 
-def _order_of(key: str, order: list[Any]) -> _Order:
-    global _kept
-    if _kept and _kept[0] == key:
-        return _kept[2]
-    import ray
-
-    _kept = None  # what it holds is let go before there is more
-    given: _Order = ray.get(order[0])
-    return given
-
-
-def _run_task(key: str, given: _Order, argument: bytes) -> Any:
-    function = _function_of(key, given)
+def _run_task(order: _Order, argument: bytes) -> Any:
+    function = _open(order)
     try:
         return function(pickle.loads(argument))
     except BertprepError as error:
-        if (node := _node()) != given.node:
+        if (node := _node()) != order.node:
             error.add_location(f"on node {node}")
         raise
 
 
-def _function_of(key: str, given: _Order) -> Callable[[Any], Any]:
-    global _kept
-    if _kept is None or _kept[0] != key:
-        with contextlib.suppress(OSError):  # relative paths are those of the run; there may be none
-            os.chdir(given.folder)
-        for path in given.seen:
-            _check_there(path)
-        _kept = (key, pickle.loads(given.function), given)
-    return _kept[1]
+@lru_cache(maxsize=1)
+def _open(order: _Order) -> Callable[[Any], Any]:
+    """Return the function of a run; raises where this node does not have the folders of the run."""
+    with contextlib.suppress(OSError):  # relative paths are those of the run; there may be none
+        os.chdir(order.folder)
+    for path in order.seen:
+        _check_there(path)
+    function: Callable[[Any], Any] = pickle.loads(order.function)
+    return function
 
 
 def _check_there(path: Path) -> None:
