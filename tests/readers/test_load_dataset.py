@@ -132,17 +132,6 @@ def test_validation_and_test_are_two_splits(
     assert [len(RecordDataset(tmp_path / "to", split)) for split in ("train", "test")] == [3, 2]
 
 
-def test_a_split_keeps_its_name_when_it_is_converted(tmp_path: Path) -> None:
-    for name in ("train", "validation"):
-        (tmp_path / "made" / name).mkdir(parents=True)
-        (tmp_path / "made" / name / "part-0").write_bytes(file_of(FIRST))
-    assert list(bertprep.load_dataset(tmp_path / "made", cache_dir=tmp_path)) == ["train", "validation"]
-    for split in ("train", "validation"):
-        assert len(bertprep.load_dataset(tmp_path / "made", split, cache_dir=tmp_path)) == 1
-    with pytest.raises(UsageError, match=r"has no split test, it has train, validation$"):
-        RecordDataset(tmp_path / "made", "test")
-
-
 def test_several_may_ask_at_once(folder: Path, tmp_path: Path) -> None:
     with ThreadPoolExecutor(3) as threads:
         loaded = list(threads.map(lambda _: bertprep.load_dataset(folder, "train", cache_dir=tmp_path), range(3)))
