@@ -6,6 +6,7 @@ A run may be refused in one line because another one writes there.
 
 import os
 import shutil
+import sys
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
@@ -157,6 +158,7 @@ def _be_a_process(folder: Path, arguments: Sequence[str], printed: Path, gate: i
         output = os.open(printed, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(output, 1)
         os.dup2(output, 2)
+        sys.stdout, sys.stderr = (os.fdopen(each, "w", buffering=1, closefd=False) for each in (1, 2))
         os.chdir(folder)
         command: Callable[[], int] = _index if arguments[0] == "index" else partial(cli.main, arguments)
         os.read(gate, 1)
