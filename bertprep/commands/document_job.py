@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 _BATCH_CHARACTERS = 1 << 20  # which take some 100 MB in `tokenizers`
 _AT_ONCE = 2  # batches, so that its threads have work while Python copies
-_FIRST_DOCUMENTS = 16
+_FIRST_DOCUMENTS, _FIRST_CHARACTERS = 16, 4096  # in which unknown tokens are counted
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,8 @@ class DocumentMaker(Maker):
 
     def remarks(self, todo: Sequence[Task]) -> Iterator[str]:
         text: Text = todo[0].argument
-        tokens = self.tokenizer.encode([*islice(text.documents(), _FIRST_DOCUMENTS)]).tokens
+        first = [document[:_FIRST_CHARACTERS] for document in islice(text.documents(), _FIRST_DOCUMENTS)]
+        tokens = self.tokenizer.encode(first).tokens
         unknown = float(np.mean(tokens == self.tokenizer.info.unk)) if len(tokens) else 0.0
         if unknown > MANY_UNKNOWN:
             yield (
