@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,10 @@ class Segments(NamedTuple):
     tokens: NDArray[np.int32]
     starts: NDArray[np.int64]
     sizes: NDArray[np.int64]
+
+    def of(self, rows: Any) -> Segments:
+        """Return the slices of some rows."""
+        return Segments(self.tokens, self.starts[rows], self.sizes[rows])
 
     def joined(self) -> NDArray[np.int32]:
         """Return the slices, one after the other.

@@ -149,8 +149,8 @@ def _find_pairs(
 
     Both are tokens of the context, the start one that has its most context in this row.
     """
-    rows, first = features.rows_of(example), int(features.query_sizes[example]) + 2  # after [CLS], the question and [SEP]
-    window_starts, sizes = features.window_starts[rows, None], features.window_sizes[rows, None]
+    rows, first = features.rows_of(example), int(features.queries.sizes[example]) + 2  # after [CLS], the question and [SEP]
+    _, window_starts, sizes = features.windows.of((rows, None))  # (rows, 1)
     starts, ends = (_best_positions(logits, nbest_size) - first for logits in (start_logits, end_logits))  # (rows, best)
     can_start, can_end = ((positions >= 0) & (positions < sizes) for positions in (starts, ends))
     tokens = np.where(can_start, starts + window_starts - window_starts[:1], 0)

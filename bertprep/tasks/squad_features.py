@@ -34,15 +34,12 @@ class SquadFeatures:
     words: Words
     order: NDArray[np.int64]
     """The question of each example, in the order of the examples."""
-    queries: NDArray[np.int32]  # the tokens of all questions
-    query_starts: NDArray[np.int64]  # (examples,) where each example's begin
-    query_sizes: NDArray[np.int64]  # (examples,) at most max_query
+    queries: Segments  # of each example, at most max_query tokens
     first_rows: NDArray[np.int64]  # (examples + 1,) the first row of each example; it may have none
     examples: NDArray[np.int64]  # (rows,)
-    window_starts: NDArray[np.int64]  # (rows,) in words.tokens
-    window_sizes: NDArray[np.int64]  # (rows,)
-    spans: tuple[NDArray[np.int64], NDArray[np.int64]] | None
-    """For training, the first and the last token of each example's answer in words.tokens; -1 where it has none."""
+    windows: Segments  # of each row
+    spans: NDArray[np.int64] | None
+    """(2, examples) For training, the first and last token of the answer in words.tokens; -1 where there is none."""
     recovered: list[str]
     """The ids of questions that Google drops, and that have features here."""
     dropped: list[str]
@@ -57,24 +54,18 @@ class SquadFeatures:
         if step != 1:
             raise ValueError("rows are taken in order, all of a range")
         taken = slice(start, max(start, stop))
-        examples = self.examples[taken]
-        queries = Segments(self.queries, self.query_starts[examples], self.query_sizes[examples])
-        windows = Segments(self.words.tokens, self.window_starts[taken], self.window_sizes[taken])
+        examples, windows = self.examples[taken], self.windows.of(taken)
+        queries = self.queries.of(examples)
         unique_ids = np.arange(FIRST_UNIQUE_ID + start, FIRST_UNIQUE_ID + taken.stop, dtype=np.int32)
         inputs = lay_out(queries, windows, self.vocabulary, self.settings.seq)
         if self.spans is None:
             return SquadEvalExamples(unique_ids, *inputs)
-        impossible = (self.data.answer_starts[self.order[examples]] < 0).astype(np.int32)
-        return SquadExamples(unique_ids, *inputs, *self._positions(taken, *self.spans), impossible)
-
-    def _positions(
-        self, rows: slice, first_tokens: NDArray[np.int64], last_tokens: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        starts = self.window_starts[rows]
-        firsts, lasts = first_tokens[self.examples[rows]], last_tokens[self.examples[rows]]
-        inside = (firsts >= starts) & (lasts < starts + self.window_sizes[rows])
-        offsets = self.query_sizes[self.examples[rows]] + 2 - starts  # the context is after [CLS], the question and [SEP]
-        return np.where(inside, firsts + offsets, 0).astype(np.int32), np.where(inside, lasts + offsets, 0).astype(np.int32)
+        firsts, lasts = self.spans[:, examples]
+        is_inside = (firsts >= windows.starts) & (lasts < windows.starts + windows.sizes)
+        offsets = queries.sizes + 2 - windows.starts  # the context is after [CLS], the question and [SEP]
+        positions = [np.where(is_inside, tokens + offsets, 0).astype(np.int32) for tokens in (firsts, lasts)]
+        is_impossible = (self.data.answer_starts[self.order[examples]] < 0).astype(np.int32)
+        return SquadExamples(unique_ids, *inputs, *positions, is_impossible)
 
     def rows_of(self, example: int) -> slice:
         return slice(int(self.first_rows[example]), int(self.first_rows[example + 1]))
@@ -84,7 +75,7 @@ class SquadFeatures:
 
         Context is the lesser of the tokens left and right, plus a hundredth of the window's size; of equals the first.
         """
-        starts, sizes = (values[self.rows_of(example)].reshape(-1, 1) for values in (self.window_starts, self.window_sizes))
+        _, starts, sizes = self.windows.of((self.rows_of(example), None))
         tokens = np.arange(starts[:1].sum(), (starts + sizes)[-1:].sum())
         left = tokens - starts
         right = sizes - 1 - left
@@ -107,15 +98,13 @@ def make_features(
     if training:
         answers = find_answers(data, words)
         order, spans = answers.kept, _answer_tokens(data, words, tokenizer, answers)
-        vanish = spans[0] > spans[1]  # all characters; Google keeps these, at a position that is not theirs
-        dropped = [data.ids[question] for question in order[vanish].tolist()]
-        order, spans = order[~vanish], (spans[0][~vanish], spans[1][~vanish])
+        vanishes = spans[0] > spans[1]  # all characters; Google keeps these, at a position that is not theirs
+        dropped = answers.dropped + [data.ids[question] for question in order[vanishes].tolist()]
         recovered = [name for name in answers.recovered if name not in dropped]
-        dropped = answers.dropped + dropped
+        kept = np.flatnonzero(~vanishes).tolist()
         if shuffle:
-            shuffled = list(range(len(order)))
-            random.Random(SHUFFLE_SEED).shuffle(shuffled)
-            order, spans = order[shuffled], (spans[0][shuffled], spans[1][shuffled])
+            random.Random(SHUFFLE_SEED).shuffle(kept)
+        order, spans = order[kept], spans[:, kept]
     first_tokens = words.first_tokens()
     contexts = data.paragraphs[order]
     query_starts = np.concatenate([[0], queries.ends[:-1]])[order]
@@ -129,23 +118,18 @@ def make_features(
         settings=settings,
         words=words,
         order=order,
-        queries=queries.tokens,
-        query_starts=query_starts,
-        query_sizes=query_sizes,
+        queries=Segments(queries.tokens, query_starts, query_sizes),
         first_rows=np.searchsorted(examples, np.arange(len(order) + 1)),
         examples=examples,
-        window_starts=first_tokens[contexts[examples]] + starts,
-        window_sizes=sizes,
+        windows=Segments(words.tokens, first_tokens[contexts[examples]] + starts, sizes),
         spans=spans,
         recovered=recovered,
         dropped=dropped,
     )
 
 
-def _answer_tokens(
-    data: SquadData, words: Words, tokenizer: Tokenizer, answers: Answers
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the first and last token of each answer: those of its words, or the ones that are exactly the answer's.
+def _answer_tokens(data: SquadData, words: Words, tokenizer: Tokenizer, answers: Answers) -> NDArray[np.int64]:
+    """Return (2, answers) the first and last token of each answer: those of its words, or the ones that are exactly the answer's.
 
     So "1895" in "(1895-1943)." is one token, but "Japan" in "Japanese" is the complete word.
     """
@@ -162,7 +146,7 @@ def _answer_tokens(
         if (run := next((run for run in runs if span[run : run + len(wanted)] == wanted), None)) is not None:
             starts[answer] += run
             ends[answer] = starts[answer] + len(wanted) - 1
-    return starts, ends
+    return np.stack([starts, ends])
 
 
 def _cut(

@@ -65,7 +65,7 @@ def test_features(version: str, size: int, purpose: str) -> None:
     for number, row in zip(np.flatnonzero(~ours), wanted, strict=True):
         example = int(features.examples[number])
         first = int(features.first_rows[example])
-        start = int(features.window_starts[number] - features.window_starts[first])
+        start = int(features.windows.starts[number] - features.windows.starts[first])
         flags = features.max_context(example)[number - first, start : start + len(row["token_to_orig"])]
         assert "".join("01"[flag] for flag in flags.tolist()) == row["max_context"]
 
