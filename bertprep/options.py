@@ -53,11 +53,10 @@ class _Option:
 def option(default: Any, help: str, **more: Any) -> Any:  # noqa: A002 - argparse's name
     """Return a field of a settings dataclass that is also a command-line option.
 
-    `help` gets "(default: ...)" unless it contains that. Limits are those of `Rule` (`least`, `above`, `most`, `below`,
-    `choices`, `pattern`, `check`, `words`). `name` is the option's if it differs; `also` are hidden spellings; `const` is the
-    value of an option without one; `separator` splits a list in one argument, `repeated` makes an option for each, otherwise
-    each value is an argument; `positional` has no name; `rare` is shown by --help-all only. A bool is a flag: --NAME, or
-    --no-NAME if the default is True.
+    `help` gets "(default: ...)" unless it contains that. Limits are those of `Rule`. `name` is the option's if it differs;
+    `also` are hidden spellings; `const` is the value of an option without one; `separator` splits a list in one argument,
+    `repeated` makes an option for each, otherwise each value is an argument; `positional` has no name; `rare` is shown by
+    --help-all only. A bool is a flag.
     """
     return field(default=default, metadata=described(help, **more))
 

@@ -1,8 +1,8 @@
 """Runs one function over many shards in worker processes of this machine; on a cluster `ray_pool` does.
 
-Each worker is a process with its own pipe, so a worker that dies, even of SIGKILL or out of memory, fails the run with the name
-of its task. With one worker everything runs in the calling process. Workers are forked (2 ms) if the OS supports it, unless the
-calling process has used an object store, whose client's threads a fork loses.
+Each worker is a process with its own pipe, so a worker that dies fails the run with the name of its task. With one worker
+everything runs in the calling process. Workers are forked (2 ms) if the OS supports it, unless the calling process has used an
+object store, whose client's threads a fork loses.
 """
 
 import contextlib

@@ -4,17 +4,12 @@
     OUT/tensorboard/events.out.tfevents.* the same numbers, as training/NAME and test/NAME
     OUT/loss.png                          redrawn after each evaluation and at the end
 
-    "run"         at each start, the settings of the run
-    "train"       metrics and the gradient norm as means over the steps since the previous entry; throughput since then too
-    "evaluation"  metrics on the test split
-    "bad_record"  a record that was skipped, when it is first met
-
-A resumed run first removes the entries of the steps that it repeats, so its log is that of an uninterrupted run. Where OUT is a
-URL, files are written locally and uploaded before each checkpoint and at the end.
+docs/training.md has the kinds of entries. A resumed run first removes the entries of the steps that it repeats. Where OUT is a
+URL, files are uploaded before each checkpoint and at the end.
 
 An events file is TFRecord frames, each of one Event, a protobuf message: 1 double wall_time, 2 int64 step, 3 string
-file_version, 5 Summary (1 repeated Value: 1 string tag, 2 float simple_value), 7 SessionLog (1 status: 1 is START). A START at
-step n makes TensorBoard discard step n and later ones from earlier files.
+file_version, 5 Summary (1 repeated Value: 1 string tag, 2 float simple_value), 7 SessionLog (1 status: 1 is START, which makes
+TensorBoard discard later steps of earlier files).
 """
 
 from __future__ import annotations

@@ -4,12 +4,12 @@
         log_every             a line with the means over the steps since the last
         eval_every            metrics on the test split; at the end in any case
         save_every            a checkpoint; at the end in any case, and before any early end
-    NaN or overflow           fp16: the update is skipped and counted; else the end, with the batch's first record named
+    NaN or overflow           fp16: the update is skipped; else the end, with the batch's first record named
     SIGTERM, Ctrl-C           the end after this step or evaluation
     data not readable         the end; of bad records, once there are more than --skip-bad-records
 
-Data, dropout and learning rate follow from the number of finished steps, so a killed run resumes bit-exactly. A rank that has
-to stop raises a flag in its next step, which reaches all ranks with the step's sums.
+All follows from the number of finished steps, so a killed run resumes bit-exactly. A rank that has to stop raises a flag in its
+next step, which reaches all ranks with the step's sums.
 """
 
 from __future__ import annotations

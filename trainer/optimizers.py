@@ -1,14 +1,13 @@
 """Adam as in Google's and NVIDIA's BERT, and NVIDIA's LAMB, once for every framework; and their learning rates.
 
-Both keep two moments of a variable and divide one by the root of the other, with epsilon outside the root; both add weight
-decay, but not for biases and LayerNorm; both first scale gradients, summed over the global batch, down to a global norm of 1.
+Both divide one moment by the root of the other, with epsilon outside the root; add weight decay, but not for biases and
+LayerNorm; and first scale gradients of the global batch down to a norm of 1.
 
     Adam    has no bias correction, so its first steps are about three times as long; `bias_correction` makes it AdamW
     LAMB    takes |variable| / |update| as the trust ratio of every variable, biases and LayerNorm too, without bounds
 
 The learning rate rises linearly in `warmup_steps` updates, and falls by (1 - update / steps) ** power, counted from the first
-update: it drops where warmup ends. NVIDIA's Adam starts the decay higher so that the two meet ("crossover"). Update n uses the
-learning rate at n.
+update: it drops where warmup ends. NVIDIA's Adam starts the decay higher so that the two meet ("crossover").
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Tests of the draws of a split or a file: a table of counts with their expectations; below it, sizes are compared.
 
-Given the text, the masks of each record are independent draws, so the tests condition on the text. In a record with k
-predictions at n positions, the number at a given token or position is hypergeometric, and each replacement is a separate draw;
-with whole words the same holds for words of one size. Sums of such counts are no wider than a binomial of the same mean
-(Hoeffding 1963), so Chernoff's bound holds, also for small numbers:
+Given the text, the masks of each record are independent draws. In a record with k predictions at n positions, the number at a
+given token or position is hypergeometric, and each replacement is a separate draw; with whole words the same holds for words of
+one size. Sums of such counts are no wider than a binomial of the same mean (Hoeffding 1963), so Chernoff's bound holds:
 
     P(N draws give a fraction as far from p as s) <= exp(-N * KL(s, p)),  KL(s, p) = s ln(s/p) + (1-s) ln((1-s)/(1-p))
 
@@ -354,9 +353,8 @@ def _next_sentence_tests(counts: RecordCounts, uses: int | None) -> Iterator[_Te
 def _order_tests(counts: RecordCounts, rules: RecordRules) -> Iterator[_Test]:
     """Test whether a random B is of another document than its A, and neighbours are no more alike than distant records.
 
-    Two records are compared with the same four segments paired the other way, and two pairs of neighbours with the same records
-    paired the other way. Only the length of a random B depends on its A, so equally many tokens of both As and of both Bs are
-    compared: then the own Bs have more tokens in common in at most half of the pairs.
+    Two records are compared with their four segments, or neighbours, paired the other way. Only the length of a random B
+    depends on its A, so equally many tokens of both As and of both Bs are compared.
     """
     own, draws = int(counts.signs[kernel.OWN_B]), int(counts.signs[[kernel.OWN_B, kernel.OTHER_B]].sum())
     right = "random B with as many tokens of their own A as of another, in at most half of {draws:,} cases"

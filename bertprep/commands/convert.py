@@ -83,11 +83,10 @@ class Convert(Variant, InRows, InParts):
     def convert(self) -> Converted:
         """Write the records of a file or a folder in another format, number of files, or selection; no value changes.
 
-        The name of `target` implies the format if `to` does not: .tfrecord, .ofrecord or part-0, .arrow, .parquet. A file
-        becomes the file `target`; a folder becomes a folder with the same splits, file for file, or with `shards` in order over
-        that many files for each split. With `pick` only records int(i * (n / pick)) of each split are taken, into one file
-        unless `shards` is given. The vocabulary is copied next to the records. Finished files are kept. With `part`, such as
-        "3/400", only that part is made (docs/cluster.md).
+        The name of `target` implies the format if `to` does not. A file becomes the file `target`; a folder a folder with the
+        same splits, file for file, or with `shards` in order over that many files for each split. With `pick` only records
+        int(i * (n / pick)) of each split are taken. The vocabulary is copied next to the records. Finished files are kept. With
+        `part`, such as "3/400", only that part is made (docs/cluster.md).
 
         Raises `UsageError` for a request that cannot be met, `BertprepError` for corrupt records, files that differ from their
         manifest, and a `target` that holds something else.

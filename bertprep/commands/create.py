@@ -23,11 +23,10 @@ class Create(InFormats, InstanceSettings, OfText, InParts):
         """Make masked-LM record files: exactly the examples of Google's generator, each text shard with a seed of its own.
 
         With `inputs` and `output`, each text file (one sentence per line, a blank line after each document) or token shard
-        becomes one record file per format in output/FORMAT/training. Otherwise the text shards of `corpus` in `workdir` do,
-        both splits; those of the sample and of downloads are made first. `vocab` is a file or the name of a downloaded model;
-        without it one of 8,000 tokens is trained. Running text is refused unless `lines_are_sentences`. Finished files are
-        kept. `executor` "ray" uses the Ray cluster at $RAY_ADDRESS. With `part`, such as "3/400", only that part of the shards
-        is made, of finished text shards (docs/cluster.md).
+        becomes one record file per format in output/FORMAT/training; otherwise the text shards of `corpus` in `workdir` do.
+        `vocab` is a file or the name of a downloaded model; without it one of 8,000 tokens is trained. Finished files are kept.
+        `executor` "ray" uses the cluster at $RAY_ADDRESS; with `part`, such as "3/400", only that part of the shards is made
+        (docs/cluster.md).
 
         Raises `UsageError` for a request that cannot be met, `BertprepError` for invalid text or vocabulary, a failing machine,
         or an output folder made with other settings.

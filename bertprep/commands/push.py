@@ -79,9 +79,8 @@ class Push(Where, How):
         """Upload the finished records of a folder to the dataset repository OWNER/NAME of the Hub, in one commit.
 
         Records of another format or at URLs are converted first, into the workspace of `folder` or `workdir`. `license` is the
-        text's, if bertprep does not know it. Only files that differ are sent; the same call resumes. Needs a token (HF_TOKEN,
-        or `hf auth login`). Raises `UsageError` for an impossible request, `BertprepError` for unfinished or wrong records, or
-        a repository that holds something else.
+        text's, if bertprep does not know it. The same call resumes. Needs a token (HF_TOKEN, or `hf auth login`). Raises
+        `BertprepError` for unfinished or wrong records, or a repository that holds something else.
 
             bertprep.push("data/tfrecord/.../sample", "you/sample-bert-128")
         """

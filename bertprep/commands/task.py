@@ -74,13 +74,13 @@ class Glue(OfTask, GlueSettings):
 def create_task(request: Squad | Glue) -> Created:
     """Make record files of a task: the examples of Google's `run_squad.py` or `run_classifier.py`.
 
-    The files are downloaded ones, or `inputs`: files whose names begin with train, dev or test, or a folder of them. `version`
-    is SQuAD's; `name` is a task of GLUE, or the user's own with texts and labels in TSV or JSON Lines, whose classes are
-    `labels` or those of the training file. `vocab` is a file or a downloaded model, bert-base by default. Finished files are
-    kept. With `part`, such as "3/400", only that part of the files is made (docs/cluster.md).
+    The files are downloaded ones, or `inputs`, whose names begin with train, dev or test. `version` is SQuAD's; `name` is a
+    task of GLUE, or the user's own with texts and labels in TSV or JSON Lines, whose classes are `labels` or those of the
+    training file. `vocab` is a file or a downloaded model, bert-base by default. Finished files are kept. With `part`, such as
+    "3/400", only that part is made.
 
-    Raises `UsageError` for a request that cannot be met, `BertprepError` for wrong files, vocabulary or machine, or an output
-    folder made with other settings.
+    Raises `UsageError` for a request that cannot be met, `BertprepError` for wrong files, vocabulary or machine, or other
+    settings.
 
         bertprep.create_glue("mrpc", workdir="data")
     """

@@ -48,8 +48,8 @@ class Validate(WithVocabulary, OnExecutor):
         """Check all data sets under `paths`: workspaces, folders of records, or record files.
 
         `vocab` replaces the vocab.txt next to the records, `masked_lm_prob` is for records without a manifest. With `sample`,
-        only that many records of each file are read, and checks that need all are skipped. With `remove_damaged` files of
-        another size or checksum than listed are removed afterwards. Raises `UsageError` if a path holds no data.
+        only that many records of each file are read. With `remove_damaged` files of another size or checksum than listed are
+        removed.
 
             errors = sum(outcome.errors for outcome in bertprep.validate(["data"]))
         """

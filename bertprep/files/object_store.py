@@ -1,9 +1,8 @@
 """Objects of S3, Google Cloud Storage, Azure and compatible stores: read, listed, and written once.
 
-A store has no rename and no lock, but an upload is atomic, and "only if there is none" is a condition. So a file is one upload
-with its sha256 in the metadata; a second writer compares checksums, and equal ones are success, also for its own upload whose
-answer was lost. Objects are looked for first, since some stores ignore the condition; there, and above a gigabyte (multipart),
-the last of simultaneous writers wins.
+An upload is atomic and has its sha256 in the metadata, under the condition that there is no such object; a second writer
+compares checksums, and equal ones are success. Objects are looked for first, since some stores ignore the condition; there, and
+above a gigabyte (multipart), the last of simultaneous writers wins.
 
 obstore retries requests, and takes addresses and credentials from the environment. It is imported when a URL is used.
 """

@@ -26,9 +26,9 @@ class Instances:
     """n masked-LM instances of one shard, as slices of its tokens.
 
     Instance i is [CLS] A [SEP] B [SEP] with A = tokens[slices[i, 0]:][:slices[i, 1]] and B likewise from slices[i, 2:4]. Its
-    masks are those from mask_ends[i - 1] to mask_ends[i]: at mask_positions, ascending, mask_replacements replaces the token,
-    which is the label; UNCHANGED keeps it. Record k is instance order[k]. Of full sentences the size of B is NO_SEGMENT, and
-    `tokens` are those of all rounds, with each [SEP] between documents.
+    masks are those up to mask_ends[i]: at mask_positions, ascending, mask_replacements replaces the token, which is the label;
+    UNCHANGED keeps it. Record k is instance order[k]. Of full sentences the size of B is NO_SEGMENT, and `tokens` are those of
+    all rounds.
     """
 
     tokens: NDArray[np.int32]  # (tokens of the shard,), or those of all rounds

@@ -1,7 +1,6 @@
 """The bytes of a record file in a form that can be read in place, and its format.
 
-Files are mapped; gzip is decompressed, and Parquet and other forms of Arrow are cast, to an unnamed file that is gone when
-closed. Where another program truncates a mapped file, the OS ends the process (SIGBUS), as with NumPy and pyarrow.
+Files are mapped; gzip is decompressed, and Parquet and other forms of Arrow are cast, to an unnamed file.
 
     TFRecord   u64 length, u32 masked CRC-32C of those 8 bytes, data, u32 checksum: recognized by the first checksum
     OFRecord   i64 length, data that begins with the tag of a map entry, 0x0A: recognized by that byte

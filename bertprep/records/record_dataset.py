@@ -2,9 +2,8 @@
 
     loader = DataLoader(RecordDataset("data/..."), batch_size=256, shuffle=True)
 
-One call of the compiled reader gathers a batch from any files, about a microsecond a record of 128 tokens. Workers share mapped
-files. Parquet, gzip and other layouts of Arrow are rewritten by every worker, up to 4 GB at a time: convert them to Arrow
-first.
+One call of the compiled reader gathers a batch from any files. Workers share mapped files; Parquet, gzip and other layouts of
+Arrow are rewritten by every worker: convert them to Arrow first.
 """
 
 from __future__ import annotations

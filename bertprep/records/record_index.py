@@ -4,11 +4,10 @@
     DIR/.record-index.tfrecord
     FOLDER/.record-index             with the files, where the folder above is not of the data set
 
-    a line of JSON: version, name, size, time of change, format, kind, shape and number of records of each file, and the
-    checksum of the rest; padded with spaces to a multiple of 8
+    a line of JSON: name, size, time of change, format, kind, shape and number of records of each file, and a checksum
     int64 little-endian: for each file the offsets of its records and its end; nothing for Arrow and Parquet
 
-An index counts only while sizes and times match. A read-only folder has none, and each run walks again.
+An index counts only while sizes and times match. A read-only folder has none.
 """
 
 from __future__ import annotations

@@ -6,8 +6,7 @@
     .parquet .arrow           a column of each row is a document
     .xml .xml-p1p41242        a Wikimedia dump (pages-articles), or a part of one
 
-All but Parquet and Arrow may also end in .gz, .bz2 or .zst. Folders and patterns select files with these suffixes. A folder of
-save_to_disk is read in the order of its state.json.
+All but Parquet and Arrow may also end in .gz, .bz2 or .zst. Folders and patterns select files with these suffixes.
 """
 
 from __future__ import annotations

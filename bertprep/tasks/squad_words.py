@@ -1,8 +1,7 @@
 """The words of SQuAD's contexts, and which of them an answer is: Google's `read_squad_examples`, over arrays.
 
-Words are split at space, tab, line ends and the narrow no-break space. Offsets count code points in `text`, the contexts with a
-newline after each. Google drops a training example whose answer is not in these words (such as with a no-break space); here it
-is kept if the context has it at its offset.
+Offsets count code points in `text`, the contexts with a newline after each. Google drops a training example whose answer is not
+in these words (such as with a no-break space); here it is kept if the context has it at its offset.
 """
 
 from dataclasses import dataclass

@@ -1,8 +1,8 @@
 """Runs: documents sorted by the hash of their text, in Arrow files.
 
-A run is some tens of megabytes of documents, each once. Batch i of its 2**bits batches has the hashes that begin with the bits
-of i, so a shard's range is a few batches of each run, without an index. Next to it are its rows, (n, 3): the first 64 bits of
-the hash, bytes and copies of each document, from which shards of equal size are computed. Documents are hashed again when read.
+Batch i of a run's 2**bits batches has the hashes that begin with the bits of i, so a shard's range is a few batches of each
+run, without an index. Next to it are its rows, (n, 3): the first 64 bits of the hash, bytes and copies of each document.
+Documents are hashed again when read.
 """
 
 import hashlib

@@ -3,14 +3,14 @@
 Documents are sorted by the hash of their text, and the hashes divided into a range of equal bytes for each shard; the last
 ranges are the test split. So duplicates meet, and names, order and division of the inputs do not matter.
 
-    copy      dumps and text in memory, which only one process can read, to files that several can
-    sort      some inputs, or a chunk of a large text file: clean, split into sentences, sort: runs
-    merge     where there are many runs, some become one, so that reading a range of all is a bounded number of reads
-    cut       by the rows of all runs: hash and size of each document
+    copy      dumps and text in memory to files that several processes can read
+    sort      inputs, or chunks of a large text file: clean, split into sentences, sort: runs
+    merge     many runs to one, so that reading a range of all is a bounded number of reads
+    cut       ranges, by the rows of all runs: hash and size of each document
     shard     merge a range of all runs, and drop duplicates
 
-Each step but cut is a call of `work.run`. Its files are in .map until the manifest is written, named for their content, so a
-run that failed on one input keeps the others. A part makes what is still missing of a step instead of waiting.
+Each step but cut is a call of `work.run`, with files in .map that are named for their content and resumed. A part makes what is
+missing of a step instead of waiting.
 """
 
 import hashlib

@@ -4,12 +4,10 @@
     all         sums of gradients, losses, correct predictions, squared norms of all stages, and requests to stop
     process     clip by the norm of the sum, update its own variables: the same sum makes the same update
 
-Each process has one device. A model is a chain of parts, each on a stage of a pipeline, whose processes all read the same rows.
-A loss is divided by the totals of the global batch. Sums are float32.
-
-A tensor of several processes is global: on the ranks of a stage, complete (variables) or split by sequences (batches). The
-optimizer is outside of the graph, which would fix the learning rate. A graph sums only what its own optimizer updates: that is
-SGD with a learning rate of 1, which subtracts the gradients from tensors of zeros.
+Each process has one device. A model is a chain of parts, each on a stage of a pipeline, whose processes read the same rows. A
+tensor of several processes is global: on the ranks of a stage, complete (variables) or split by sequences (batches). The
+optimizer is outside of the graph, which would fix the learning rate; the graph's own is SGD with a learning rate of 1, which
+subtracts the summed gradients from zeros.
 """
 
 from __future__ import annotations
