@@ -13,7 +13,7 @@ from bertprep.files.lock import locked
 
 def test_who_comes_second_is_refused_or_waits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     lines: queue.Queue[str] = queue.Queue()
-    monkeypatch.setattr(lock, "say", lines.put)
+    monkeypatch.setattr(lock, "print_message", lines.put)
     order = []
 
     def wait() -> None:
