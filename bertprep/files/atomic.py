@@ -193,6 +193,13 @@ def atomic_file(
             file.discard()
 
 
+def write_if_different(path: Path, content: bytes) -> None:
+    """Write a file on a disk unless it has this content."""
+    if not path.is_file() or path.read_bytes() != content:
+        with atomic_file(path) as file:
+            file.write(content)
+
+
 def create_file(path: Path, data: bytes, *, syncs: bool = True) -> bool:
     """Write a small complete file unless the name exists; return whether it was created.
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bertprep.errors import BertprepError, UsageError
-from bertprep.files.atomic import atomic_file
+from bertprep.files.atomic import write_if_different
 from bertprep.files.paths import as_local_path
 from bertprep.instances.tokenizer_files import TOKENIZER_FILES
 from bertprep.options import near
@@ -269,8 +269,4 @@ def manifest_bytes(manifest: Manifest) -> bytes:
 
 
 def _finish_pushed(folder: Path) -> None:
-    data = read_bounded(folder / PUSHED)
-    if (folder / MANIFEST).is_file() and read_bounded(folder / MANIFEST) == data:
-        return
-    with atomic_file(folder / MANIFEST) as file:
-        file.write(data)
+    write_if_different(folder / MANIFEST, read_bounded(folder / PUSHED))

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from bertprep.errors import BertprepError
-from bertprep.files.atomic import atomic_file, explain_write_error
+from bertprep.files.atomic import explain_write_error, write_if_different
 from bertprep.files.lock import locked
 from bertprep.progress import print_message
 from bertprep.sources.listing import make_link
@@ -57,11 +57,8 @@ def write_bert_config(folder: Path) -> None:
         why = f"its model_type is {kind}" if kind != "bert" else f"it lacks {', '.join(missing)}"
         print_message(f"{path}: is not a BERT model's ({why}); no {BERT_CONFIG} is made of it")
         return
-    content = (json.dumps({field: config[field] for field in BERT_FIELDS}, indent=2) + "\n").encode()
-    target = folder / BERT_CONFIG
-    if not target.is_file() or target.read_bytes() != content:
-        with atomic_file(target) as file:
-            file.write(content)
+    content = json.dumps({field: config[field] for field in BERT_FIELDS}, indent=2) + "\n"
+    write_if_different(folder / BERT_CONFIG, content.encode())
 
 
 def write_release(source: Path, release: Path, namesakes: Iterable[Path]) -> None:

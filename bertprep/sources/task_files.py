@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bertprep.errors import BertprepError, UsageError
-from bertprep.files.atomic import atomic_file
+from bertprep.files.atomic import write_if_different
 from bertprep.sources.fields import show_names
 from bertprep.sources.readers import MAX_ROWS, open_parquet
 from bertprep.tasks import squad_metric
@@ -39,8 +39,8 @@ def write_squad(parquet_folder: Path, output_folder: Path, version: str) -> None
             for where, row in read_rows(path, SQUAD_COLUMNS):
                 questions = articles.setdefault(row["title"], {}).setdefault(row["context"], [])
                 questions.append(_question(where, row, version))
-        _write_if_different(output_folder / f"{name}-{version}.json", json.dumps(_published(articles, version)).encode())
-    _write_if_different(output_folder / f"evaluate-{version}.py", evaluation_program(version).encode())
+        write_if_different(output_folder / f"{name}-{version}.json", json.dumps(_published(articles, version)).encode())
+    write_if_different(output_folder / f"evaluate-{version}.py", evaluation_program(version).encode())
 
 
 def evaluation_program(version: str) -> str:
@@ -111,7 +111,7 @@ def _published(articles: Mapping[str, Mapping[str, Any]], version: str) -> dict[
 def write_glue(task: GlueTask, parquet_folder: Path, output_folder: Path) -> None:
     """Write the TSV files of a task from its Parquet files; keep correct ones."""
     for file in task.files.values():
-        _write_if_different(output_folder / file.name, _tsv(task, file, parquet_folder))
+        write_if_different(output_folder / file.name, _tsv(task, file, parquet_folder))
 
 
 def _tsv(task: GlueTask, file: File, parquet_folder: Path) -> bytes:
@@ -148,9 +148,3 @@ def _label(where: str, label: int | float, words: list[str]) -> str:
         return words[int(label)]
     most = len(words) - 1 if words else int(MAX_SCORE)
     raise BertprepError(f"{where}: the {'label' if words else 'score'} is {label}, expected 0 to {most}{_AGAIN}")
-
-
-def _write_if_different(path: Path, content: bytes) -> None:
-    if not path.is_file() or path.read_bytes() != content:
-        with atomic_file(path) as file:
-            file.write(content)
