@@ -12,6 +12,7 @@ TESTS = (
     "tests/kernels/test_crc32c.py",
     "tests/kernels/test_text.py",
     "tests/instances/test_golden.py",
+    "tests/kernels/test_packing.py",
     "tests/records/test_formats.py::test_protobuf_is_written_as_it_is_by_hand",
     "tests/records/test_formats.py::test_protobuf_holds_any_values",
     "tests/records/test_bad_files.py::test_packed_numbers_are_those_of_the_definition",
