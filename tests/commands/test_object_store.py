@@ -6,10 +6,7 @@ import pytest
 
 import bertprep
 from bertprep.cli import main
-from bertprep.commands.convert import convert
-from bertprep.commands.create import create
 from bertprep.commands.shard import shard
-from bertprep.commands.tokenize import tokenize
 from bertprep.errors import BertprepError
 from bertprep.files import object_store
 from bertprep.files.atomic import atomic_file
@@ -25,17 +22,10 @@ pytestmark = pytest.mark.slow
 
 __all__ = ["store"]  # a fixture
 
-SETTINGS = bertprep.InstanceSettings(seq=64, pred=10, dupe=1)
 
-
-def make_all(inputs: list[Path], workdir: Path, workers: int) -> None:
+def make_all(inputs: list[Path], workdir: Path | str) -> None:
     """Text shards, records of two formats, converted ones and token shards, in a workspace."""
-    shard(inputs, shards=3, workdir=workdir, corpus="mine", workers=workers)
-    created = create(
-        workdir=workdir, corpus="mine", **vars(SETTINGS), vocab=GOLDEN / "vocab.txt", formats="tfrecord,arrow", workers=workers
-    )
-    convert(created.folders["tfrecord"], workdir / "converted", to="ofrecord", shards=2, workers=workers)
-    tokenize(workdir=workdir, corpus="mine", vocab=GOLDEN / "vocab.txt", workers=workers)
+    assert [main(command) for command in commands(inputs, str(workdir), workers=1)] == [0] * 4
 
 
 def upload(folder: Path, to: Path) -> None:
@@ -50,7 +40,7 @@ def made(golden_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with text, and a workspace made of it on the disk."""
     folder = tmp_path_factory.mktemp("made")
     deal(golden_corpus, folder / "text", 3)
-    make_all(sorted((folder / "text").iterdir()), folder / "data", workers=1)
+    make_all(sorted((folder / "text").iterdir()), folder / "data")
     return folder
 
 
@@ -68,7 +58,7 @@ def test_a_workspace_in_a_store_has_the_bytes_of_one_on_a_disk(
         Fault("GET", ".*manifest.json", cut=True),
         Fault("HEAD", times=2, status=500),
     ]
-    make_all(sorted(store.path("text").iterdir()), store.path("data"), workers=1)
+    make_all(sorted(store.path("text").iterdir()), f"{store.url}/data")
     assert sums(store.path("data")) == sums(made / "data")
     assert not any(fault.times for fault in store.faults)
     assert in_parts == any(asked.startswith("POST data/") for asked in store.asked)
