@@ -21,6 +21,9 @@ from bertprep.records.token_shards import read_token_shard
 from tests.corpora import deal, sums
 from tests.hub_server import HubServer, use_hub
 from tests.instances.small_tokenizers import KINDS, content_of, write_tokenizer
+from tests.object_store import Store, store
+
+__all__ = ["store"]  # a fixture
 
 DOCUMENTS = ["The first one.\nOf two lines.", "Straße, don't [MASK]", "", "12,5 km", " ", "last"]
 
@@ -192,3 +195,17 @@ def test_rows_of_mds_are_made_of_the_tokens(tmp_path: Path, tokenizer: Path, cap
     assert f"train      1  {len(rows):>4}" in capsys.readouterr().out
     assert main(["tokenize", *arguments, "--format", "mds"]) == 2
     assert "--format mds: needs --seq" in capsys.readouterr().err
+
+
+def test_tokens_and_rows_in_a_store_are_those_of_a_disk(tmp_path: Path, tokenizer: Path, store: Store) -> None:
+    write_lines(tmp_path / "a.jsonl")
+    options: dict[str, Any] = {"tokenizer": tokenizer, "inputs": [tmp_path / "a.jsonl"], "format": "mds", "seq": 8}
+    bertprep.tokenize(**options, output=tmp_path / "out")
+    bertprep.tokenize(**options, output=f"{store.url}/out")
+    assert sums(store.path("out")) == sums(tmp_path / "out")
+    found = open_token_documents(f"{store.url}/out/tokens")
+    assert documents_of(found) == expected("byte_bpe", DOCUMENTS)
+    assert not [each for outcome in bertprep.validate([f"{store.url}/out"], workers=1) for each in outcome.findings]
+    store.asked.clear()
+    bertprep.tokenize(**options, output=f"{store.url}/out")
+    assert store.count("PUT") == 0
