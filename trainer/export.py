@@ -1,8 +1,8 @@
 """`python -m trainer export`: writes a model to a new folder for other tools, atomically.
 
 --to transformers       what `from_pretrained` of `BertForPreTraining`, or of the class for the run's task, looks for
-    config.json, model.safetensors, vocab.txt
-    tokenizer_config.json   whether text is lower-cased
+    config.json, model.safetensors, vocab.txt or tokenizer.json
+    tokenizer_config.json   whether text is lower-cased, or what special tokens are called
 --to google             what Google's scripts, and NVIDIA's, take as --init_checkpoint DIR/bert_model.ckpt, and next to it
     bert_config.json, bert_model.ckpt.index, bert_model.ckpt.data-00000-of-00001, vocab.txt
 """
@@ -18,6 +18,7 @@ from typing import Any
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import atomic_file, atomic_folder
 from bertprep.files.paths import as_local_path, as_path, path_arg
+from bertprep.instances.tokenizer_files import TOKENIZER, TOKENIZER_CONFIG
 from bertprep.progress import print_message
 from bertprep.sources.release import BERT_CONFIG, CONFIG
 from bertprep.weights import google_names
@@ -66,13 +67,18 @@ def export_model(source: Path, target: Path, to: str = TRANSFORMERS) -> None:
     shapes, is_cased = task.variable_shapes(config), saved.settings.get("cased")
     google_names.check_variables(file, {name: value.shape for name, value in state.items()}, shapes)
     weights = {name: state[name] for name in shapes}
-    vocabulary = _read_vocabulary(file.parent / VOCABULARY, config)
     settings: dict[str, Any] = {BERT_CONFIG: asdict(config)}
+    if to == TRANSFORMERS and (file.parent / TOKENIZER).exists():
+        name, tokenizer, padding = TOKENIZER, *_read_tokenizer(file.parent / TOKENIZER)
+        vocabulary = (file.parent / TOKENIZER).read_bytes()
+    else:
+        name, vocabulary = VOCABULARY, _read_vocabulary(file.parent / VOCABULARY, config)
+        tokenizer, padding = {"tokenizer_class": "BertTokenizer"}, _padding(vocabulary)
     if to == TRANSFORMERS:
-        tokenizer = {"tokenizer_class": "BertTokenizer", "model_max_length": config.max_position_embeddings}
+        tokenizer["model_max_length"] = config.max_position_embeddings
         settings = {
-            CONFIG: {**json.loads(config.to_json()), **_class_settings(task), **_padding(vocabulary)},
-            "tokenizer_config.json": tokenizer if is_cased is None else {**tokenizer, "do_lower_case": not is_cased},
+            CONFIG: {**json.loads(config.to_json()), **_class_settings(task), **padding},
+            TOKENIZER_CONFIG: tokenizer if is_cased is None else {**tokenizer, "do_lower_case": not is_cased},
         }
     texts = {name: (json.dumps(each, indent=2, sort_keys=True) + "\n").encode() for name, each in settings.items()}
     with atomic_folder(target) as unfinished:
@@ -80,8 +86,8 @@ def export_model(source: Path, target: Path, to: str = TRANSFORMERS) -> None:
             write_bundle(unfinished / GOOGLE_PREFIX, weights)
         else:
             save_weights(unfinished / HUGGING_FACE_FILE, weights)
-        for name, content in {**texts, VOCABULARY: vocabulary}.items():
-            with atomic_file(unfinished / name) as made:
+        for each, content in {**texts, name: vocabulary}.items():
+            with atomic_file(unfinished / each) as made:
                 made.write(content)
     parameters = sum(value.size for value in weights.values())
     reader = f"--init_checkpoint={target / GOOGLE_PREFIX}" if to == GOOGLE else f"{_class_of(task)}.from_pretrained reads it"
@@ -103,6 +109,16 @@ def _class_settings(task: Task) -> dict[str, Any]:
         settings["label2id"] = {name: index for index, name in enumerate(names)}
         settings["id2label"] = {str(index): name for index, name in enumerate(names)}
     return settings
+
+
+def _read_tokenizer(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
+    """Return what transformers is told of a tokenizer.json, and of the id of its padding."""
+    from bertprep.instances.document_tokenizer import DocumentTokenizer
+
+    tokenizer = DocumentTokenizer(path, path.parent.name)
+    names = {f"{name}_token": token for name, token in tokenizer.special_tokens.items()}
+    padding = {} if tokenizer.info.pad is None else {"pad_token_id": tokenizer.info.pad}
+    return {"tokenizer_class": "PreTrainedTokenizerFast", **names}, padding
 
 
 def _read_vocabulary(path: Path, config: ModelConfig) -> bytes:

@@ -90,8 +90,10 @@ def train(run: Run, engine: Engine) -> bool:
     # The next phase reads what the first rank has saved; so all wait for it here.
     if run.is_finished(state.step, state.evaluated) and (run.is_last or not loop.is_on_any_rank(bool(stop))):
         if engine.is_first and run.is_last:
-            evaluate = f"python -m trainer evaluate --init {run.out} --data {run.data.folders[0]}"
-            print_message(f"{run.out}: holds the trained model; next: {evaluate}, or python -m trainer export {run.out} DIR")
+            then = f"python -m trainer export {run.out} DIR"
+            if isinstance(run.data.records, RecordSet):
+                then = f"python -m trainer evaluate --init {run.out} --data {run.data.folders[0]}, or {then}"
+            print_message(f"{run.out}: holds the trained model; next: {then}")
         return True
     if not stop.is_signalled and engine.processes > 1:
         raise BertprepError(

@@ -127,6 +127,12 @@ class DocumentTokenizer:
         return DocumentTokenizer, (self.path, self.info.name)
 
     @property
+    def special_tokens(self) -> dict[str, str]:
+        """What the special tokens are called, by "cls", "sep", "pad", "mask" and "unk", as far as there are some."""
+        ids = {name: getattr(self.info, name) for name in _NAMES}
+        return {name: str(self._library.id_to_token(each)) for name, each in ids.items() if each is not None}
+
+    @property
     def is_compiled(self) -> bool:
         """Whether most of the work is done by one thread of a compiled loop."""
         return self._compiled is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -9,13 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+import bertprep
 from bertprep import Mixture, TokenDataset
+from bertprep.errors import BertprepError
 from bertprep.records.mixture import PERIOD
+from tests.instances.small_tokenizers import TEXT, write_tokenizer
 from tests.records.test_token_dataset import INFO, write_set
 from tests.trainer.numpy_engine import NumPyEngine, assert_same_run, at_step, pattern_of, plan, refuse, run, sigterm
 from tests.trainer.small_runs import MODEL, build
 from trainer.batches import GlobalBatch, TrainingBatches, features
 from trainer.cli import main
+from trainer.export import export_model
 from trainer.settings import PretrainOptions
 from trainer.tasks import Pretraining
 from trainer.token_records import PackedExamples, TokenRecords
@@ -126,7 +131,22 @@ def test_the_loss_of_packed_rows_is_that_of_their_sequences(tokens: Path) -> Non
 
 
 @pytest.mark.jax
-def test_a_run_on_packed_rows(tokens: Path, tmp_path: Path) -> None:
-    words = f"--engine jax --data {tokens} --model tiny --steps 3 --batch-size 2 --seq {SEQ} --out {tmp_path / 'out'}"
-    assert main([*words.split(), "--masked-lm-prob", "0.3"]) == 0
-    assert (tmp_path / "out" / "tokenizer.json").exists()
+def test_a_run_on_packed_rows_and_its_model_for_transformers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text, file = tmp_path / "text.txt", write_tokenizer(tmp_path, "byte_bpe")
+    text.write_text("\n\n".join(TEXT))
+    bertprep.tokenize(inputs=[text], tokenizer=file, output=tmp_path / "tokens", workers=1)
+    words = f"--engine jax --data {tmp_path / 'tokens'} --model tiny --steps 3 --batch-size 2 --seq {SEQ} --masked-lm-prob 0.3"
+    assert main([*words.split(), "--out", str(tmp_path / "out")]) == 0
+    assert "trainer evaluate" not in capsys.readouterr().err  # which takes records
+    export_model(tmp_path / "out", tmp_path / "exported")
+    assert (tmp_path / "exported" / "tokenizer.json").read_bytes() == file.read_bytes()
+    config, tokenizer = (
+        json.loads((tmp_path / "exported" / name).read_text()) for name in ("config.json", "tokenizer_config.json")
+    )
+    assert (config["architectures"], config["pad_token_id"]) == (["BertForMaskedLM"], 3)
+    assert tokenizer == {
+        "tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 512, "cls_token": "[CLS]", "sep_token": "[SEP]",
+        "pad_token": "[PAD]", "mask_token": "[MASK]", "unk_token": "[UNK]",
+    }  # fmt: skip
+    with pytest.raises(BertprepError, match=r"vocab\.txt: cannot be read"):
+        export_model(tmp_path / "out", tmp_path / "google", to="google")
