@@ -88,7 +88,7 @@ class RayWorkers(ClusterWorkers):
         work = ray.remote(num_cpus=1, max_retries=0)(_shipped())
         needed = environment()
         in_flight: dict[Any, _Task] = {}
-        room = lost = 0
+        capacity = lost = 0
         counted_at = told_at = 0.0
         has_warned = False
         with _mark(self.shared) as mark:
@@ -102,12 +102,12 @@ class RayWorkers(ClusterWorkers):
                 while True:
                     if time.monotonic() - counted_at >= _POLL_SECONDS:
                         cpus = int(ray.cluster_resources().get("CPU", 0))
-                        room, counted_at = min(self, 2 * cpus + _EXTRA_IN_FLIGHT), time.monotonic()
+                        capacity, counted_at = min(self, 2 * cpus + _EXTRA_IN_FLIGHT), time.monotonic()
                         if not cpus and not has_warned:
                             print_message("the Ray cluster has no CPU; waiting for a node that has")
                             has_warned = True
-                    while len(in_flight) < room and (drawn := next(tasks, None)):
-                        submit(_Task(drawn[0], cloudpickle.dumps(drawn[1])))
+                    while len(in_flight) < capacity and (taken := next(tasks, None)):
+                        submit(_Task(taken[0], cloudpickle.dumps(taken[1])))
                     if lost and (time.monotonic() - told_at >= _POLL_SECONDS or not in_flight):
                         print_message(f"tasks that are run again, of lost nodes or workers: {lost:,}")
                         lost, told_at = 0, time.monotonic()

@@ -47,7 +47,7 @@ _OPTIONS = {  # that decide a setting of a header; of the others it has the sett
 
 @dataclass
 class RunState:
-    """Where a run stands: what its checkpoints have besides the arrays."""
+    """The state of a run: what its checkpoints have besides the arrays."""
 
     settings: dict[str, Any]  # those of `Run.header`; of a checkpoint that was read its whole header
     step: int = 0  # finished steps

@@ -96,13 +96,13 @@ class RecordCounts(Counts):
     """
 
     lengths: Ints  # (seq + 1,) records by tokens of text, [CLS] and each [SEP] included
-    lengths_of_a: Ints  # (seq + 1,) records by tokens of segment A, without [CLS] and [SEP]; zeros without pairs
+    lengths_of_a: Ints  # (seq + 1,) records by tokens of segment A, without [CLS] and [SEP]; zeros for full sentences
     predictions: Ints  # (pred + 1,) records by number of predictions
     positions: Ints  # (seq,) predictions by position
     labels: Ints  # (v,) predictions by their label
     tokens: Ints  # (v,) tokens of text, without [CLS] and each [SEP], by token
     shown: Ints  # (3,) predictions by what the record shows: [MASK], the label itself, another token
-    next_sentence: Ints  # (2,) records by next-sentence label: B follows A, B is random; zeros without pairs
+    next_sentence: Ints  # (2,) records by next-sentence label: B follows A, B is random; zeros for full sentences
     position_steps: Ints  # (seq + 1,) expected draws by position, as differences between adjacent positions
     expected_labels: Ints  # (v,) expected draws by original token
     word_positions: Ints  # (seq,) words drawn by position; empty if tokens are drawn

@@ -90,12 +90,12 @@ _WORDS_BY_SEGMENTS = {
 
 
 def describe_fault(
-    fault: int, file: str, record: int, noted: Mapping[str, object], *,
+    fault: int, file: str, record: int, notes: Mapping[str, object], *,
     count: int = 1, level: str = ERROR, segments: int = kernel.TWO_SEGMENTS,
 ) -> Finding:  # fmt: skip
     """Return the finding of a fault that kernels number, with the notes on the first record that has it."""
     code, expected, found = (_WORDS | _WORDS_BY_SEGMENTS.get(segments, {}))[fault]
-    return Finding(code, file, expected.format(**noted), found.format(**noted), record, count, level)
+    return Finding(code, file, expected.format(**notes), found.format(**notes), record, count, level)
 
 
 class FirstRecords(NamedTuple):
@@ -178,14 +178,14 @@ class RecordScan(RecordFile):
     def _note(self, fault: int, record: int) -> None:
         feature = kernel.KNOWN_FEATURES[int(self._notes[kernel.FEATURE])]
         is_float = fault == kernel.WRONG_TYPE and self.kind.feature(feature).dtype == np.float32
-        noted = {
+        notes = {
             "found": int(self._notes[kernel.FOUND]),
             "expected": int(self._notes[kernel.EXPECTED]),
             "feature": feature,
             "values": "floats" if is_float else "integers",
             "message": "tf.train.Example" if self.format == RecordFormat.TFRECORD else "OFRecord",
         }
-        self._add(describe_fault(fault, self._name, record, noted))
+        self._add(describe_fault(fault, self._name, record, notes))
 
     def _add(self, new: Finding) -> None:
         first = self._faults.get((new.code, new.expected))

@@ -165,10 +165,10 @@ class RecordChecker:
         for fault, row in enumerate(self._faults):
             count, record, at, expected, found = map(int, row)
             if count:
-                noted = {"at": at, "expected": expected, "found": found, "bound": bound, "pad": pad_in_words}
+                notes = {"at": at, "expected": expected, "found": found, "bound": bound, "pad": pad_in_words}
                 level = levels.get(fault, ERROR)
                 findings.append(
-                    describe_fault(fault, name, record, noted, count=count, level=level, segments=self.rules.segments)
+                    describe_fault(fault, name, record, notes, count=count, level=level, segments=self.rules.segments)
                 )
         return findings
 

@@ -85,6 +85,6 @@ def _convert(path: Path, found: DataSet, cache: Path) -> Path:
 
 def _fingerprint(found: DataSet) -> str:
     paths = [found.folder / name for name in found.files]
-    beside = [found.folder / MANIFEST, find_vocabulary(found.folder)]
-    paths += [path for path in beside if path and path.is_file()]
+    neighbours = [found.folder / MANIFEST, find_vocabulary(found.folder)]
+    paths += [path for path in neighbours if path and path.is_file()]
     return identify_files(paths)

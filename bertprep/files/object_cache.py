@@ -35,10 +35,10 @@ _ID_LENGTH = 40  # the start of a copy's name; its suffixes follow
 def cache_folder() -> Path:
     """Return the folder of this user's copies; raises `BertprepError` where there can be none."""
     try:
-        home = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "bertprep"
+        base = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "bertprep"
     except RuntimeError:  # no HOME, and a user that the OS does not know
-        home = Path(tempfile.gettempdir()) / f"bertprep-{os.geteuid()}"
-    folder = Path(os.environ.get(CACHE) or home / "objects")
+        base = Path(tempfile.gettempdir()) / f"bertprep-{os.geteuid()}"
+    folder = Path(os.environ.get(CACHE) or base / "objects")
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if folder.stat().st_uid != os.geteuid():

@@ -295,7 +295,7 @@ class _NoAnswerError(BertprepError):
 
 
 class _NotSupportedError(BertprepError):
-    """The store cannot do what it is asked, such as "only if there is none"."""
+    """The store does not support a request, such as "only if there is none"."""
 
 
 def _below(key: str, path: str) -> bool:
@@ -402,7 +402,7 @@ def _explained(path: ObjectPath, error: Exception) -> Exception:
     if type(error).__name__ in ("AlreadyExistsError", "PreconditionError", "NotModifiedError"):
         return error
     if type(error).__name__ == "NotSupportedError" or "not implemented" in text or status == "501":
-        return _NotSupportedError(f"{path}: {answer}; the store cannot do what it is asked; is it one of this kind?")
+        return _NotSupportedError(f"{path}: {answer}; the store does not support the request; is it one of this kind?")
     if any(sign in text for sign in _WITHOUT_CREDENTIALS):
         return BertprepError(f"{path}: there are no credentials for it; set {variables}")
     if "invalid path" in text:

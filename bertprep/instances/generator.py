@@ -33,7 +33,7 @@ class Instances:
 
     tokens: NDArray[np.int32]  # (tokens of the shard,), or those of all rounds
     slices: NDArray[np.int32]  # (n, 4)
-    is_random_next: NDArray[np.uint8]  # (n,), 0 without pairs
+    is_random_next: NDArray[np.uint8]  # (n,), 0 for full sentences
     mask_ends: NDArray[np.int64]  # (n,)
     mask_positions: NDArray[np.uint16]  # (masks,)
     mask_replacements: NDArray[np.int32]  # (masks,)
@@ -48,7 +48,7 @@ def generate_instances(shard: TokenizedShard, vocabulary: Vocabulary, settings: 
     tokens, documents, longest, dupe = len(shard.tokens), shard.documents, settings.longest, settings.dupe
     most_tokens = tokens if settings.has_pairs else dupe * (tokens + documents)  # each document with a [SEP]
     if most_tokens >= MAX_TOKENS_IN_SHARD:
-        rounds = "" if settings.has_pairs else f" in --dupe {dupe} rounds without pairs"
+        rounds = "" if settings.has_pairs else f" in --dupe {dupe} rounds of full sentences"
         raise BertprepError(
             f"a shard of {tokens:,} tokens is too large; at most {MAX_TOKENS_IN_SHARD:,}{rounds}; make more shards"
             + (", or fewer rounds" if rounds else "")

@@ -24,9 +24,9 @@ Document = list[Sentence]
 class ReferenceInstance:
     """One example, in tokens: what the model sees, and what it should predict."""
 
-    tokens: list[str]  # [CLS] A [SEP] B [SEP], or without pairs [CLS] A [SEP], with the replacements in place
+    tokens: list[str]  # [CLS] A [SEP] B [SEP], or for full sentences [CLS] A [SEP], with the replacements in place
     segment_ids: list[int]
-    is_random_next: bool  # False without pairs
+    is_random_next: bool  # False for full sentences
     masked_positions: list[int]  # ascending
     masked_labels: list[str]
 

@@ -111,7 +111,7 @@ class Tokenizer:
         if self._lower and buffer.find(_CAPITAL_SIGMA[0]) >= 0:
             lower_final_sigmas(buffer, size)
         buffer += bytes(TEXT_SLACK)
-        tokens = np.empty(size + TOKEN_SLACK, np.int32)  # the system gives memory only for what is written
+        tokens = np.empty(size + TOKEN_SLACK, np.int32)  # the OS gives memory only for what is written
         ends = np.empty(text.count(b"\n"), np.int64)
         state = np.zeros(TOKENIZER_STATE_SIZE, np.int64)
         wrong = self._run(np.frombuffer(buffer, np.uint8), size, True, state, tokens, ends, ends)

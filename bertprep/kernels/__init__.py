@@ -116,7 +116,7 @@ def load() -> Kernels:
     llvm.initialize_native_asmprinter()
     processor = f"{llvm.get_process_triple()} {llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}"
     portable = os.environ.get("BERTPREP_PORTABLE", "")
-    formats = [record_format.number for record_format in RecordFormat]  # which no source beside this file has
+    formats = [record_format.number for record_format in RecordFormat]  # which no other source has
     digest = hashlib.sha256(f"{compiler_version} {processor} {portable} {formats}".encode())
     for source in ("build", *_SOURCES):
         digest.update((Path(__file__).with_name(f"{source}.py")).read_bytes())

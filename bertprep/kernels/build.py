@@ -45,7 +45,7 @@ def compile_kernels(sources: Sequence[str]) -> bytes:
 
 
 def undefined_symbols(module: llvm.ModuleRef) -> tuple[list[str], list[str]]:
-    """The functions and the variables that `module` uses and does not hold, the system's own left out."""
+    """The functions and the variables that `module` uses and does not hold, the OS's own left out."""
     functions = [
         f.name
         for f in module.functions

@@ -238,7 +238,7 @@ def _pack(g, at, instance):
 
 @kernel
 def pack_sentences(generator: Generator) -> i64:
-    """Make full sentences, without pairs, of all rounds, each of which shuffles the documents; returns 1."""
+    """Make full sentences of all rounds, each of which shuffles the documents; returns 1."""
     g = Generator(generator)
     instance, mask, at = 0, 0, 0
     for _ in range(g.rounds):

@@ -80,7 +80,7 @@ MAX_INT32 = 2**31 - 1
 
 PROBLEM_SIZE = 4
 ROW, FEATURE, FOUND, EXPECTED = range(PROBLEM_SIZE)
-"""What a kernel notes beside a fault: the index of the record among those asked for, the feature, found, expected."""
+"""What a kernel notes next to a fault: the index of the record among those asked for, the feature, found, expected."""
 SPAN_SIZE = 3
 KIND, BEGIN, END = range(SPAN_SIZE)
 """Where a feature is: the field of its list in Feature (0: none), the offsets where that begins and ends."""
@@ -114,7 +114,7 @@ SENTENCE_ENDS = tuple(".!?…‽。．！？｡।॥؟۔։።")
 CLOSING_MARKS = "\"'”’»)]」』）"
 """What a line that is a paragraph or a sentence ends with, and what may follow."""
 LINES_ONLY, PARAGRAPHS, CUT_PLAIN = range(3)
-"""Whether lines stay what they are, are joined if they are no paragraphs, or are also cut into sentences."""
+"""Whether lines stay what they are, are joined if they are no paragraphs, or are also split into sentences."""
 ASK_LINE = 0xFF
 """Ends a line that is to be cut by sentencex; no byte of UTF-8."""
 ENDER_BITS, ENDER_ENTRY, ENDER_WIDTH = 15, 4, 24
@@ -130,7 +130,7 @@ TWISTER_SIZE = TWISTER_USED + 1
 """A Mersenne Twister: its state, the next 624 draws, and how many of those are used."""
 GENERATOR_STATE_SIZE = 5
 ROUND, DOCUMENT, INSTANCES, MASKS, PACKED = range(GENERATOR_STATE_SIZE)
-"""How far the generator is: duplication round, index in the shuffled documents, instances and masks so far; without pairs,
+"""How far the generator is: duplication round, index in the shuffled documents, instances and masks so far; for full sentences,
 the tokens that it has packed."""
 NO_SEGMENT = -1
 """The size of segment B where it and its [SEP] are missing: so any sequence has the sizes of both segments and three tokens."""
@@ -167,7 +167,7 @@ UNEVEN_WEIGHTS, AFTER_PREDICTIONS, PREDICTION_COUNT, WRONG_NEXT_SENTENCE, MASK_W
 WORD_LEFT_OUT, WORD_IN_PART = range(19, 21)
 """Of whole words: one that would still have fitted was not masked; one was masked in part."""
 PIECE_OF_NONE = 21
-"""A token that continues a word stands after one that nothing continues."""
+"""A token that continues a word comes after one that nothing continues."""
 VALUE_FAULTS = 22
 
 VALUE_FAULT_WIDTH = 5

@@ -209,19 +209,19 @@ class RecordConverter(Maker):
         self._source = None
 
     def _blocks(self, spans: Sequence[Span]) -> Iterator[Examples]:
-        room: Examples | None = None
+        buffer: Examples | None = None
         for span in spans:
             source = self._open(span.path)
-            if room is None:
+            if buffer is None:
                 rows = rows_in_block(max(1, _BLOCK_TOKENS // source.seq), seq=source.seq, pred=source.pred, kind=source.kind)
-                room = source.kind.empty(rows, seq=source.seq, pred=source.pred)
+                buffer = source.kind.empty(rows, seq=source.seq, pred=source.pred)
             else:
-                source.shape.check_same(source.path, room.shape, spans[0].path, _SAME_SETTINGS)
+                source.shape.check_same(source.path, buffer.shape, spans[0].path, _SAME_SETTINGS)
             records = range(len(source)) if span.records is None else span.records
-            for start in range(0, len(records), len(room)):
-                self._indices = records[start : start + len(room)]
-                source.gather_into(room, self._indices)
-                yield room if len(self._indices) == len(room) else room[: len(self._indices)]
+            for start in range(0, len(records), len(buffer)):
+                self._indices = records[start : start + len(buffer)]
+                source.gather_into(buffer, self._indices)
+                yield buffer if len(self._indices) == len(buffer) else buffer[: len(self._indices)]
 
     def _open(self, path: Path) -> RecordFile:
         if self._source is None or self._source.path != path:

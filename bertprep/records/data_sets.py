@@ -174,7 +174,7 @@ def find_data_sets(paths: Iterable[Path | str]) -> list[DataSet]:
             kind = mds if path.suffix == MDS_SUFFIX else named
             kind.setdefault(folder.parent if folder.name in SPLIT_NAMES else folder, []).append(path)
         elif path.name in SPLIT_NAMES and (files := (picked := _pick_records(_list(path)))[0]):
-            named.setdefault(path.parent, []).extend(files)  # what is known of a split lies above it
+            named.setdefault(path.parent, []).extend(files)  # the metadata of a split is above it
             notes[path.parent] = notes.get(path.parent, ()) + _note(path, picked[1], _UNKNOWN)
         else:
             passed: list[str] = []
@@ -182,8 +182,8 @@ def find_data_sets(paths: Iterable[Path | str]) -> list[DataSet]:
             if not sets and path.name in SPLIT_NAMES:
                 sets = [each for each in search(path.absolute().parent) if each.kind == TEXT_SHARDS]
             if not sets:
-                if begun := _unfinished_in(path):
-                    raise UsageError(f"{begun[0]}: is not finished; run {begun[1]} again, which resumes it")
+                if unfinished := _unfinished_in(path):
+                    raise UsageError(f"{unfinished[0]}: is not finished; run {unfinished[1]} again, which resumes it")
                 why = f" ({passed[0]} is {_UNKNOWN})" if passed else ""
                 raise UsageError(
                     f"{path}: holds no record files{why}; name a folder that has them, or has training/ and test/, "
@@ -203,8 +203,8 @@ def find_data_sets(paths: Iterable[Path | str]) -> list[DataSet]:
 def _unfinished_in(path: Path) -> tuple[Path, str] | None:
     for name in (MAPPED, LEDGER):
         found = (each.parent for each in path.rglob(name) if not (each.parent / MANIFEST).exists())
-        if begun := min(found, default=None):
-            return begun, "bertprep shard" if name == MAPPED else resuming_command(begun)
+        if unfinished := min(found, default=None):
+            return unfinished, "bertprep shard" if name == MAPPED else resuming_command(unfinished)
     return None
 
 

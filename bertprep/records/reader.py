@@ -174,11 +174,11 @@ class RecordFile(Closing):
 
     def blocks(self, size: int) -> Iterator[Examples]:
         """Yield all records in order, `size` at a time, in arrays that the next block overwrites."""
-        room = self.kind.empty(size, seq=self.seq, pred=self.pred)
+        buffer = self.kind.empty(size, seq=self.seq, pred=self.pred)
         for start in range(0, len(self), size):
             some = range(start, min(start + size, len(self)))
-            self.gather_into(room, some)
-            yield room if len(some) == size else room[: len(some)]
+            self.gather_into(buffer, some)
+            yield buffer if len(some) == size else buffer[: len(some)]
 
     def gather_into(self, examples: Examples, records: range | NDArray[np.int64], *, row: int = 0) -> None:
         """Read the records of a range or an array of indices to the rows from `row` on; fastest some 256 at a time."""

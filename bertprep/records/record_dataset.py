@@ -123,7 +123,7 @@ class RecordDataset(ColumnDataset):
         self._process = os.getpid()
 
     def close(self) -> None:
-        """Give the files' memory back; what is asked for later is opened again."""
+        """Give the files' memory back; later requests open it again."""
         if self._records is not None and self._process == os.getpid():  # a forked child has its parent's lock
             self._records.close()
 

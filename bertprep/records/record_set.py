@@ -94,7 +94,7 @@ class RecordSet(Closing):
         self._highest = _highest_values(self.shape, vocab_size, type_vocab_size, labels)
 
     def close(self) -> None:
-        """Give the files' memory back; what was read stays, and what is asked for again is opened again."""
+        """Give the files' memory back; what was read stays, and later requests open it again."""
         with self._lock:
             for number in list(self._opened):
                 self._close(number)

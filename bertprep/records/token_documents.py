@@ -79,7 +79,7 @@ def write_documents(paths: Mapping[str, Path], *, width: int) -> Iterator[Docume
     """Write those files of a shard that `paths` names by their ends, each whole or not at all.
 
     Numbers are uint16 where Megatron takes that for a vocabulary of `width` tokens, else int32. Raises `BertprepError` where no
-    document has a token, or the system refuses a write.
+    document has a token, or a write fails.
     """
     with ExitStack() as stack:
         files = {end: stack.enter_context(atomic_file(path)) for end, path in paths.items()}

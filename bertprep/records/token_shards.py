@@ -124,7 +124,7 @@ def write_token_shard(
     """Write the given files of a shard, each whole or not at all; `records` of what is returned is the number of sentences.
 
     Numbers are uint16 where Megatron takes that for a vocabulary of `vocabulary_tokens`, else int32. Raises `BertprepError`
-    where the system refuses a write.
+    where a write fails.
     """
     numbers = type_of_numbers(vocabulary_tokens)
     parts = {

@@ -27,7 +27,7 @@ from bertprep.work.manifest import RECORD_KINDS, Manifest, check_manifest
 
 ALL = "all"
 DATASET = "dataset"
-"""What stands before the names of pushed data sets of records."""
+"""The prefix of the names of pushed data sets of records."""
 ENGLISH = "en"
 PARQUET = "parquet"
 """The folder of a task's files as they are on the Hub, below the folder of the files made from them."""

@@ -112,7 +112,7 @@ class Columns(NamedTuple):
 
     text_a: int
     text_b: int | None
-    label: int | None  # None in the files for submissions; -1 is the last, whatever stands before it
+    label: int | None  # None in the files for submissions; -1 is the last, whatever comes before it
     least: int
 
 

@@ -1,1 +1,1 @@
-"""The work of all commands: tasks, the loop over them, what is finished, and where everything lies."""
+"""The work of all commands: tasks, the loop over them, what is finished, and where every file is."""

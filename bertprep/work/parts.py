@@ -24,14 +24,14 @@ _FORMS = f"expected I/N, such as 0/400, or {SLURM}, or {KUBERNETES}/N, or finish
 class Part:
     """Part `index` of `count`, counted from 0; of no parts where it only finishes what others have made.
 
-    >>> Part(1, 3).deal("abcdefgh")
+    >>> Part(1, 3).assign("abcdefgh")
     'beh'
     """
 
     index: int
     count: int
 
-    def deal(self, items: Sequence[Item]) -> Sequence[Item]:
+    def assign(self, items: Sequence[Item]) -> Sequence[Item]:
         return items[self.index :: self.count] if self.count else items[:0]
 
     def __str__(self) -> str:

@@ -86,7 +86,7 @@ def run(
     names: dict[Ledger, list[str]] = {}
     for key, ledger in ledgers.items():
         names.setdefault(ledger, []).extend(task.files[key] for task in tasks)
-    own = tasks if part is None else part.deal(tasks)
+    own = tasks if part is None else part.assign(tasks)
     try:
         finished = {ledger: ledger.open(of, binds=part != FINISH) for ledger, of in names.items()}
         for task in tasks if part == FINISH else own:
