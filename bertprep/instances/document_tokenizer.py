@@ -183,7 +183,10 @@ class DocumentTokenizer:
         by_table = self.info.words != WORD_IDS
         encode = self._library.encode_batch_fast if by_table else self._library.encode_batch
         try:
-            found = encode(texts, add_special_tokens=False)
+            if self._compiled:  # which works in forked processes: threads of the library would not live in them
+                found = [self._library.encode(text, add_special_tokens=False) for text in texts]
+            else:
+                found = encode(texts, add_special_tokens=False)
         except BaseException as error:
             raise _explained(self.path, "cannot tokenize this text", error) from error
         lengths = np.fromiter(map(len, found), np.int64, len(found))
