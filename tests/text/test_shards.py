@@ -228,7 +228,6 @@ bertprep.shard(inputs, splitter="lines", shards=8, workdir=root, corpus="c", wor
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 @pytest.mark.parametrize("after", [3, 9, 12, 14, 18])  # files of sorted runs, of merged ones, and shards
 def test_a_killed_run_resumes_with_the_same_bytes(tmp_path: Path, after: int) -> None:
     texts = numbered(*range(400))
@@ -277,7 +276,6 @@ def test_map_that_is_a_link_is_refused(tmp_path: Path) -> None:
     assert [path.name for path in elsewhere.iterdir()] == ["precious"]
 
 
-@pytest.mark.slow
 @pytest.mark.slow
 def test_memory_is_a_small_part_of_the_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [f"Document {n}. " * 1000 for n in range(500)]
