@@ -158,7 +158,7 @@ def _open_documents(options: PretrainOptions, examples: ExampleSettings, folder:
 
 
 def _refuse_others(examples: ExampleSettings, names: Collection[str], why: str) -> None:
-    for name in names:
+    for name in sorted(names):
         if getattr(examples, name) != getattr(ExampleSettings, name):
             given = command_line(replace(ExampleSettings(), **{name: getattr(examples, name)}))
             raise UsageError(f"{given[0]}: {why}; leave it out")

@@ -12,7 +12,7 @@ import pytest
 
 import bertprep
 from bertprep import Mixture, TokenDataset
-from bertprep.errors import BertprepError
+from bertprep.errors import BertprepError, UsageError
 from bertprep.records.mixture import PERIOD
 from tests.instances.small_tokenizers import TEXT, write_tokenizer
 from tests.records.test_token_dataset import INFO, write_set
@@ -71,6 +71,13 @@ def test_a_stopped_run_ends_with_the_same_bytes(tokens: Path, tmp_path: Path) ->
     given = {"packed": False, "masked_lm_prob": 0.3}
     assert run(options("uninterrupted"), given=given)
     assert not run(options("stopped"), NumPyEngine(on_step=at_step(13, sigterm)), given=given)
+    for name, value, option in (
+        ("masked_lm_prob", 0.2, "masked-lm-prob"),
+        ("mask_as", (1, 0, 0), "mask-as"),
+        ("seed", 4, "data-seed"),
+    ):
+        with pytest.raises(UsageError, match=f"was made with other options: .*--{option} .* -> "):
+            run(options("stopped"), given={**given, name: value})
     assert run(options("stopped"), given=given)
     assert_same_run(tmp_path / "stopped", tmp_path / "uninterrupted")
     assert (tmp_path / "stopped" / "tokenizer.json").read_text() == "{}"
