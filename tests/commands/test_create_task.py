@@ -141,27 +141,6 @@ def test_what_is_dropped_is_counted_and_named(workspace: Path, capsys: pytest.Ca
     assert f"recovered: {manifest.counts['training_recovered']} of 44 questions for training, which run_squad.py drops" in shown
 
 
-def test_a_file_of_the_user_s_is_not_replaced_by_the_questions(
-    workspace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    squad = ["task", "squad", "--workdir", str(workspace), "--format", "tfrecord"]
-    made, mine = tmp_path / "made", tmp_path / "mine"
-    assert main([*squad, "--output", str(made)]) == 0
-    theirs = mine / "tfrecord/dev.json"
-    theirs.parent.mkdir(parents=True)
-    theirs.write_text("MY OWN FILE")
-    for command in ([*squad, "--output", str(mine)], ["convert", str(made), str(theirs.parent)]):
-        capsys.readouterr()
-        assert main(command) == 1
-        said = capsys.readouterr().err.splitlines()[-1]
-        assert f"{theirs}: exists and is not a copy of " in said
-        assert said.endswith("; choose another folder, or move it away")
-        assert sums(mine).keys() == {"tfrecord/dev.json"}
-        assert theirs.read_text() == "MY OWN FILE"
-    shutil.copyfile(made / "tfrecord/dev.json", theirs)
-    assert main(["convert", str(made), str(theirs.parent)]) == 0
-
-
 def test_one_s_own_task(tmp_path: Path) -> None:
     (tmp_path / "train.jsonl").write_text('{"text": "the boat", "label": "good"}\n{"text": "the ice", "label": "bad"}\n')
     (tmp_path / "dev.tsv").write_text("text\tlabel\nthe lamp\tgood\n")
