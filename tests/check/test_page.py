@@ -132,7 +132,7 @@ def test_an_example_is_text_with_marked_predictions(outcome: Outcome) -> None:
 
 def test_without_manifest_vocabulary_and_readable_records(outcome: Outcome, examples: list[Example]) -> None:
     html = page(replace(outcome, manifest=None), examples)
-    assert "There is no manifest.json beside the files" in html
+    assert "There is no manifest.json next to the files" in html
     assert "No vocabulary is known" in html
     finding = Finding("truncated", "a.tfrecord", "a whole record", "its beginning", 0)
     files = [CheckedFile("a.tfrecord", "", 0, 3)]

@@ -24,12 +24,12 @@ def test_an_array_without_a_step_is_refused(one: int, ids: list[int]) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 12, 40])
-def test_every_item_is_dealt_to_one_part(count: int) -> None:
+def test_every_item_is_assigned_to_one_part(count: int) -> None:
     items = list(range(12))
-    dealt = [list(Part(index, count).assign(items)) for index in range(count)]
-    assert sorted(item for part in dealt for item in part) == items
-    assert max(map(len, dealt)) - min(map(len, dealt)) <= 1
-    assert list(FINISH.deal(items)) == []
+    assigned = [list(Part(index, count).assign(items)) for index in range(count)]
+    assert sorted(item for part in assigned for item in part) == items
+    assert max(map(len, assigned)) - min(map(len, assigned)) <= 1
+    assert list(FINISH.assign(items)) == []
 
 
 def test_kubernetes_tells_the_index() -> None:
