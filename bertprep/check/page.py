@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -27,6 +26,7 @@ from bertprep.files.atomic import atomic_file
 from bertprep.instances.vocabulary import Vocabulary, load_vocabulary
 from bertprep.records.examples import Examples
 from bertprep.terminal import counted, printable
+from bertprep.work.difference import show_setting
 
 EXAMPLES = 20
 MAX_TOKENS = 512
@@ -75,7 +75,7 @@ def view(outcome: Outcome, drawn: Sequence[Example], vocabulary: Vocabulary | No
         "verdict": wrong if ordered else "Nothing was found wrong.",
         "level": ordered[0].level if ordered else "good",
         "findings": [(key, list(some)) for key, some in groupby(ordered, key=lambda finding: (finding.level, finding.code))],
-        "settings": {**{name: json.dumps(made) for name, made in manifest.made_with.items()}, **manifest.versions}
+        "settings": {**{name: show_setting(made) for name, made in manifest.made_with.items()}, **manifest.versions}
         if manifest else None,
         "counts": [SPLIT_HEADER, *outcome.split_rows()],
         "fractions": _fraction_rows([expected.fractions for expected in outcome.expected.values()]),
@@ -89,7 +89,8 @@ def _fraction_rows(of_splits: Sequence[Sequence[Fraction]]) -> list[list[str]]:
     rows = []
     for found in zip(*of_splits, strict=True):
         low, high = min(each.expected[0] for each in found), max(each.expected[1] for each in found)
-        expected = "any" if (low, high) == (0.0, 1.0) else f"{low:.2%} to {high:.2%}"
+        ends = list(dict.fromkeys((f"{low:.2%}", f"{high:.2%}")))
+        expected = "any" if (low, high) == (0.0, 1.0) else " to ".join(ends)
         shares = [f"{of.hits / max(of.draws, 1):.2%} ({of.interval[0]:.2%} to {of.interval[1]:.2%})" for of in found]
         rows.append([found[0].name, expected, *shares])
     return rows

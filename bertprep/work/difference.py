@@ -37,7 +37,7 @@ def describe_difference(found: dict[str, Any], asked: dict[str, Any]) -> str:
         return f"was made {f'with {made}' if made else f'without {option}'}, this run has {wanted or f'no {option}'}"
     setting = name.removeprefix("number of ").partition(".")[0].partition("[")[0]
     of = {"vocabulary": "another --vocab: ", "inputs": "another --input: "}.get(setting, "")
-    return f"was made with {of}{name} {_shown(before)}, this run has {_shown(now)}"
+    return f"was made with {of}{name} {show_setting(before)}, this run has {show_setting(now)}"
 
 
 def _first_difference(name: str, found: Any, wanted: Any) -> tuple[str, Any, Any]:
@@ -59,7 +59,7 @@ def _first_difference(name: str, found: Any, wanted: Any) -> tuple[str, Any, Any
     return name, found, wanted
 
 
-def _shown(value: Any) -> str:
+def show_setting(value: Any) -> str:
     text = "none" if value is None else value if isinstance(value, str) else json.dumps(value)
     return text if len(text) <= 200 else f"{text[:200]}..."
 
