@@ -29,6 +29,7 @@ BERTPREP = """
 2 inspect --recrods 5 => --recrods: unknown option, did you mean --records? bertprep inspect --help lists the options
 2 {download|shard|vocab|tokenize|create|convert|validate|inspect|push} --xyzzy => --xyzzy: unknown option; bertprep
 2 task {squad|glue mrpc} --xyzzy => --xyzzy: unknown option; bertprep task
+2 create --corp x => --corp: unknown option, did you mean --corpus?
 2 create --sequence-length 9 => --sequence-length: unknown option, did you mean --seq?
 2 {--xyzzy|-x} => : unknown option; bertprep --help lists the commands
 2 {creat|Create} => : unknown command, did you mean create? bertprep --help lists the commands

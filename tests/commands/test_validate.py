@@ -187,7 +187,7 @@ def test_a_gap_in_numbered_names_is_found(names: str, missing: list[str], tmp_pa
     assert [gap.file for gap in find_gaps(chosen)] == missing
 
 
-def test_a_workspace(golden_corpus: Path, tmp_path: Path) -> None:
+def test_a_workspace(golden_corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Of text shards, and records of both formats and splits."""
     bertprep.shard([golden_corpus], splitter="lines", shards=2, workdir=tmp_path, corpus="golden", workers=1)
     create(dupe=1, workdir=tmp_path, corpus="golden", vocab=GOLDEN / "vocab.txt", workers=1)
@@ -198,6 +198,12 @@ def test_a_workspace(golden_corpus: Path, tmp_path: Path) -> None:
     (of_split,) = bertprep.validate([outcomes[0].folder / "training"], workers=2)
     assert (of_split.folder, of_split.manifest) == (outcomes[0].folder, outcomes[0].manifest)
     assert set(of_split.counts) == {"training"}
+    next(tmp_path.rglob("*training_00000.tfrecord")).write_bytes(b"")
+    capsys.readouterr()
+    assert main(["validate", str(tmp_path / "tfrecord")]) == 1
+    training, test = (line for line in capsys.readouterr().out.splitlines() if re.search(r" (training|test) ", line))
+    assert re.search(r"% +[1-9] +0$", training)
+    assert test.endswith("%")  # errors and warnings are those of the data set, and stand once
 
 
 def test_an_unfinished_run_has_no_gaps(copy: Path) -> None:

@@ -200,6 +200,11 @@ def test_commands_and_the_trainer_see_the_same(
         assert (main(["inspect", name]) == 2) == (find_records(Path(layout.named)).vocabulary is None)
 
 
+def test_a_split_that_is_named_by_itself_is_all_that_there_is_to_train_on(lay: Callable[[str], None]) -> None:
+    lay("training/part-0 test/part-0")
+    assert [str(path) for path in find_records(Path("test")).named("train")] == ["test/part-0"]
+
+
 @pytest.mark.parametrize(
     ("files", "message"),
     [

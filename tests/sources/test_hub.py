@@ -106,6 +106,8 @@ def test_what_does_not_exist_is_named_with_what_does(server: HubServer, tmp_path
     fill(server)
     text = complaint(tmp_path / "x", catalogue.wikipedia("xx", "20231101"))
     assert text.endswith("has no file 20231101.xx/*.parquet; of 3 there are 20231101.de, 20231101.en, 20231101.simple")
+    text = complaint(tmp_path / "x", replace(catalogue.wikipedia("xx", "20231101"), patterns=("none.txt",)))
+    assert text.endswith("has no file none.txt; choose another repository")
     text = complaint(tmp_path / "x", HubFiles("some/none"))
     assert text.startswith(f"{server.url}/datasets/some/none: the server answers 401 Unauthorized")
     assert "the server answers 404" in complaint(tmp_path / "x", HubFiles("some/set", revision="other"))

@@ -81,9 +81,9 @@ def test_only_prose_stays_a_paragraph_a_line() -> None:
         f"{long}\n* an item\n*# A sentence in a list.\n; Term\n"
         '{| class="wikitable"\n! A header is.\n|-\n| A cell is. || Another is.\n{|\n| nested.\n|}\n|}\n'
         "Still a paragraph.\n=== See also ===\n* Nothing from here on.\n==== Nor this is ====\nOr this.\n"
-        "== Life ==\nIt goes on."
+        "== Life ==\nIt goes on.\n== References ==\nA book.\n== Works ==\nIt ends."
     )
-    expected = ["A line of a paragraph.", long, "A sentence in a list.", "Still a paragraph.", "It goes on."]
+    expected = ["A line of a paragraph.", long, "A sentence in a list.", "Still a paragraph.", "It goes on.", "It ends."]
     assert len(long) > MAX_HEADING
     assert to_prose(wikitext, ENGLISH).split("\n") == expected
 
