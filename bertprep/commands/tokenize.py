@@ -6,7 +6,7 @@ They are of sentences of text shards and a vocabulary, or with --tokenizer of wh
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
@@ -46,17 +46,13 @@ class Tokenize(OfText, OfDocuments, InRows, InParts):
         self.check_rows("--format mds", is_mds=self.format == MDS_FORMAT)
         if self.tokenizer is None:
             super().__post_init__()
-            given = {"--dataset": self.dataset is not None, "--field": self.field != "text"}
-            given |= {"--one-document-per-file": self.one_document, "--format mds": self.format == MDS_FORMAT}
-            for name in (name for name, is_given in given.items() if is_given):
-                raise UsageError(
-                    f"{name}: goes with --tokenizer; without it, bertprep shard splits documents into sentences first"
-                )
+            of_documents = {"--dataset": self.dataset is not None, "--field": self.field != "text"}
+            of_documents |= {"--one-document-per-file": self.one_document, "--format mds": self.format == MDS_FORMAT}
+            _refuse(of_documents, "goes with --tokenizer; without it, bertprep shard splits documents into sentences first")
             return
         super(OfText, self).__post_init__()
-        given = {"--vocab": self.vocab is not None, "--cased": self.cased, "--lines-are-sentences": self.lines_are_sentences}
-        for name in (name for name, is_given in given.items() if is_given):
-            raise UsageError(f"{name}: is not for --tokenizer, whose file says all; leave it out")
+        of_text = {"--vocab": self.vocab is not None, "--cased": self.cased, "--lines-are-sentences": self.lines_are_sentences}
+        _refuse(of_text, "is not for --tokenizer, whose file says all; leave it out")
         if (bool(self.inputs) or self.dataset is not None) != (self.output is not None):
             raise UsageError("--input or --dataset goes with --output, the folder for their tokens; give both, or neither")
         if self.format == MDS_FORMAT and self.part is not None:
@@ -65,7 +61,7 @@ class Tokenize(OfText, OfDocuments, InRows, InParts):
             )
 
     def tokenize(self) -> Created:
-        """Make token shards, two files for each text shard, in the layout of Megatron's indexed data sets (docs/formats.md).
+        """Make token shards of text shards, in the layout of Megatron's indexed data sets (docs/formats.md).
 
         The arguments are those of `create`, which uses these tokens as long as the text is the same. `folders` and `manifests`
         have the one entry "tokens".
@@ -104,6 +100,11 @@ class Tokenize(OfText, OfDocuments, InRows, InParts):
             manifests={**created.manifests, MDS_FORMAT: made.manifests[MDS]},
             made=created.made + made.tasks,
         )
+
+
+def _refuse(given: Mapping[str, bool], why: str) -> None:
+    for name in (name for name, is_given in given.items() if is_given):
+        raise UsageError(f"{name}: {why}")
 
 
 REQUEST = Tokenize

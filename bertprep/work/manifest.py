@@ -118,7 +118,7 @@ KINDS = {
         needed_in_entry=("bytes", "sha256", "examples"),
     ),
 }  # fmt: skip
-DECIDING = ("bertprep", "sentencex", "pyarrow")
+DECIDING = ("bertprep", "sentencex", "pyarrow", "tokenizers")
 """Packages of which another version may write other files."""
 _TOKEN = Rule(kinds=(int,), least=0, below=1 << 21)
 _VOCABULARY = {"tokens": POSITIVE, "sha256": SHA256, "pad": _TOKEN}
