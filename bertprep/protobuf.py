@@ -26,7 +26,6 @@ def integer(field: int, value: int) -> bytes:
 
 
 def message(field: int, content: bytes) -> bytes:
-    """Return a field of bytes, text or a nested message."""
     return varint(field << 3 | LENGTH) + varint(len(content)) + content
 
 

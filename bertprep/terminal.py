@@ -47,7 +47,6 @@ def styled(text: str, codes: Sequence[str]) -> Printable:
 
 
 def print_results(*lines: str) -> None:
-    """Print lines of a result to standard output."""
     try:
         for line in lines:
             _write(line, sys.stdout)
@@ -181,8 +180,6 @@ def _explain_missing(error: ModuleNotFoundError) -> BertprepError:
 
 
 def print_warnings() -> None:
-    """Print libraries' warnings as one line each."""
-
     def show(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: object) -> None:
         print_message(f"{filename}:{lineno}: {category.__name__}: {message}")
 

@@ -143,7 +143,6 @@ def optional(rule: Rule) -> Rule:
 
 
 def one_of(*values: str) -> Rule:
-    """Return the rule for one of these strings."""
     return Rule(kinds=(str,), choices=values)
 
 

@@ -194,12 +194,10 @@ def corrupt(path: Path, why: object) -> BertprepError:
 
 
 def is_checkpoint(file: Path) -> bool:
-    """Return whether a file of weights is a checkpoint of this trainer."""
     return find_prefix(file) is None and _METADATA in read_metadata(file)
 
 
 def task_of(file: Path) -> Task:
-    """Return the task that a checkpoint was trained for."""
     return task_of_checkpoint(read_header(file))
 
 

@@ -108,7 +108,6 @@ class Data:
 
 
 def open_data(options: AnyOptions, examples: ExampleSettings, opened: ExitStack) -> Data:
-    """Open the named data of a run, or the newest of the workspace."""
     named, choice = (options.data, "") if options.data else _find_newest(options)
     vocab = options.vocab if isinstance(options, PretrainOptions) else None
     open_split: Callable[..., Any] = RecordSet

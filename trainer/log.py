@@ -142,7 +142,6 @@ class RunLog:
 
 
 def training_line(entry: Entry, steps: int) -> str:
-    """The console line of a training entry."""
     of_fp16 = f", loss scale 2^{math.log2(entry['loss_scale']):g}" if entry["loss_scale"] != 1 else ""
     skipped = f", {entry['skipped']:,} skipped" if entry["skipped"] else ""
     return (
@@ -154,7 +153,6 @@ def training_line(entry: Entry, steps: int) -> str:
 
 
 def evaluation_line(task: Task, entry: Entry) -> str:
-    """The console line of an evaluation."""
     split = name_of_split(task, TEST)
     return f"step {entry['step']:,}: {split} split, {entry['sequences']:,} sequences: {describe_metrics(entry)}"
 

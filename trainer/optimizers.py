@@ -29,7 +29,6 @@ GROWTH_STEPS = 1000
 
 
 def moments_of(name: str) -> tuple[str, str]:
-    """The names of a variable's moments in the state."""
     return f"{name}/adam_m", f"{name}/adam_v"
 
 
@@ -122,7 +121,6 @@ class Schedule:
 
     @classmethod
     def nvidia(cls, optimizer: str, *, peak: float, steps: int, warmup_steps: int) -> Schedule:
-        """The schedule of NVIDIA's BERT, which differs between adam and lamb."""
         if optimizer == "adam":
             return cls(peak=peak, steps=steps, warmup_steps=warmup_steps, crossover=True)
         return cls(peak=peak, steps=steps, warmup_steps=warmup_steps, power=0.5)

@@ -151,7 +151,6 @@ class Run:
 
     @property
     def order(self) -> Order | None:
-        """The order of an epoch of records, where not all are permuted together."""
         records = self.data.records
         if not isinstance(records, RecordSet) or not self.shuffle_shards:
             return None

@@ -207,7 +207,6 @@ def describe_metrics(entry: Mapping[str, Any]) -> str:
 
 
 def pretraining_on(kind: type[Examples]) -> Pretraining:
-    """Pretraining on records of this kind."""
     return Pretraining(has_pairs=issubclass(kind, PretrainingExamples))
 
 

@@ -193,7 +193,6 @@ class RecordScan(RecordFile):
 
 
 def read_first_records(data_set: DataSet) -> Iterator[FirstRecords]:
-    """Yield some records of each of the first readable files of each split."""
     read: Counter[str] = Counter()
     for name, split in data_set.files.items():
         read[split] += 1
@@ -215,6 +214,5 @@ def find_pad(data_set: DataSet, vocabulary: Vocabulary | None, first: Examples |
 
 
 def most_frequent(tokens: NDArray[np.int32]) -> int | None:
-    """Return the most frequent token, None of no tokens."""
     values, counts = np.unique(tokens, return_counts=True)
     return int(values[np.argmax(counts)]) if len(values) else None

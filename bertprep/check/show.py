@@ -107,7 +107,6 @@ def example_words(
 
 
 def sentence_words(tokens: NDArray[np.int32], vocabulary: Vocabulary, found: Collection[int] = ()) -> list[Word]:
-    """Return the words of a sentence of a token shard, likewise."""
     texts = [token_text(identity, vocabulary) for identity in tokens.tolist()]
     return _join((Token(text, text, "plain", 0, at in found) for at, text in enumerate(texts)))
 

@@ -80,7 +80,6 @@ class Status:
 
     @property
     def version(self) -> str:
-        """Identifies a version of the object, in listings and answers alike."""
         return self.etag.removeprefix("W/").strip('"') if self.etag else str(self.modified_ns)
 
 
@@ -354,7 +353,6 @@ def _call(path: ObjectPath, action: Callable[[Any, str], Result], *, put_bytes: 
 
 
 def take(queue: SimpleQueue[Result]) -> Result:
-    """Wait for a thread's result in steps, so that signals take effect."""
     while True:
         with suppress(Empty):
             return queue.get(timeout=1)

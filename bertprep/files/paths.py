@@ -122,7 +122,6 @@ def as_local_path(option: str, text: str | Path) -> Path:
 
 
 def is_object(path: PurePath | str) -> bool:
-    """Return whether a path is the URL of an object."""
     return isinstance(path, ObjectPath)
 
 
@@ -199,7 +198,6 @@ class ObjectPath(PosixPath):
         raise FileNotFoundError(errno.ENOENT, "there is no such object", str(self))
 
     def with_status(self) -> ObjectPath:
-        """Return the path with its status, as of now or of its listing."""
         return self if self._status else self.parent._with(self.name, self.status())
 
     def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:

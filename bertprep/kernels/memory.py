@@ -38,8 +38,6 @@ def stored(builder: Any, value: Any, pointer: Any, index: Any) -> None:
 
 @intrinsic
 def pointer_at(_context: Any, kind: Any, _address: Any) -> Any:
-    """The memory at an address, as a pointer of that kind."""
-
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.inttoptr(arguments[1], context.get_value_type(signature.return_type))
 

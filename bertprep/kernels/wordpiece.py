@@ -102,7 +102,6 @@ def _match(t, size, tokens, at):
 
 @subroutine
 def _lowered(value):
-    """Eight ASCII characters in lower case."""
     above_z = value + u64(0x2525252525252525)
     from_a = value + u64(0x3F3F3F3F3F3F3F3F)
     return value | (((from_a & ~above_z) & u64(0x8080808080808080)) >> u64(2))

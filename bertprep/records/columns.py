@@ -66,7 +66,6 @@ LABELS = next(each for each in COLUMNS[MaskedExamples] if each.feature == "maske
 
 
 def row_bytes(shape: Shape) -> int:
-    """Return the bytes of a row of such records in an Arrow file."""
     return sum(values_in(column, shape) * np.dtype(column.dtype).itemsize for column in COLUMNS[shape.kind])
 
 
@@ -196,7 +195,6 @@ def features_of(shape: Shape, labels: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def values_in(column: Column, shape: Shape) -> int:
-    """Return how many values a row has in a column."""
     return shape.seq if column.width == "seq" else 1
 
 

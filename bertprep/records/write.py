@@ -43,7 +43,6 @@ class WrittenFile:
 
 
 def entry_of(written: WrittenFile) -> dict[str, Any]:
-    """Return the manifest entry of a record file."""
     return {"examples": written.records, "bytes": written.bytes, "sha256": written.sha256}
 
 
@@ -124,7 +123,6 @@ class HashedFile(io.RawIOBase):
         self.memory[: self.filled] = self.memory[written : written + self.filled]
 
     def write(self, data: Any) -> int:
-        """Write bytes that are elsewhere, as pyarrow's are."""
         self.make_room(_FLUSHED_BYTES)
         view = memoryview(data).cast("B")
         for start in range(0, len(view), _FLUSHED_BYTES):

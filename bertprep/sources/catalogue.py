@@ -70,7 +70,6 @@ class HubFiles:
 
 
 def wikipedia(language: str, date: str) -> HubFiles:
-    """Wikimedia's own extraction of one day's Wikipedia: columns id, url, title, text."""
     return HubFiles("wikimedia/wikipedia", (f"{date}.{language}/*.parquet",))
 
 
@@ -93,7 +92,6 @@ def weights(model: str) -> HubFiles:
 
 
 def vocab(model: str) -> HubFiles:
-    """Only the vocabulary of a model."""
     return HubFiles(model, ("vocab.txt",), "model")
 
 

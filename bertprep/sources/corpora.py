@@ -25,12 +25,10 @@ _WIKI = re.compile(r"wikicorpus_([a-z-]+)")
 
 
 def wiki(language: str) -> str:
-    """The corpus name of one Wikipedia."""
     return f"wikicorpus_{language}"
 
 
 def books_and_wiki(language: str) -> str:
-    """The corpus name of BookCorpus and one Wikipedia together."""
     return f"books_wiki_{language}_corpus"
 
 
@@ -93,7 +91,6 @@ def name_made_corpus(workspace: Workspace) -> str:
 
 
 def language_of(corpus: str) -> str | None:
-    """The language in the corpus name of a Wikipedia."""
     match = _BOTH.fullmatch(corpus) or _WIKI.fullmatch(corpus)
     return match[1] if match else None
 

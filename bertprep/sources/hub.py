@@ -225,7 +225,6 @@ def remote_file(wanted: HubFiles, commit: str, entry: RepoFile, name: str | None
 
 
 def page_of(wanted: HubFiles) -> str:
-    """Return the address of a repository's page."""
     return f"{constants.ENDPOINT}/{'datasets/' if wanted.kind == 'dataset' else ''}{wanted.repo}"
 
 

@@ -121,7 +121,6 @@ class Listing:
 
 
 def has_size(path: Path, size_bytes: int | None) -> bool:
-    """Whether a file exists, with the right size if it is known."""
     return path.is_file() and size_bytes in (None, path.stat().st_size)
 
 

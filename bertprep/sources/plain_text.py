@@ -167,7 +167,6 @@ def has_word(text: bytes) -> bool:
 
 
 def too_long(where: str, what: str) -> BertprepError:
-    """The error for a document or a line that is too long."""
     return BertprepError(
         f"{where}: {what} is longer than {MAX_DOCUMENT_BYTES:,} bytes, which no book is; a document must be one text, "
         "and in a text file end with a blank line"

@@ -69,7 +69,6 @@ def suffixes(location: str) -> tuple[str, str]:
 
 
 def file_system(location: str) -> tuple[Any, str]:
-    """Return fsspec's file system and the path in it of a URL."""
     import fsspec
 
     try:

@@ -124,7 +124,6 @@ def _order(pairs: Pairs, null: tuple[float, float] | None, example: int, texts: 
 
 
 def _with_probabilities(entries: list[Entry]) -> list[dict[str, Any]]:
-    """Return the entries as written, with a softmax over them as probabilities."""
     scores = [start + end for _, start, end in entries]
     largest = max(scores)
     exponentials = [math.exp(score - largest) for score in scores]

@@ -29,7 +29,6 @@ class Words:
 
     @property
     def token_starts(self) -> NDArray[np.int64]:
-        """For each word, where its tokens start, or would."""
         return np.concatenate([[0], self.token_ends[:-1]]).astype(np.int64)
 
     def first_tokens(self) -> NDArray[np.int64]:
@@ -75,7 +74,6 @@ def split_contexts(contexts: list[str], tokenizer: Tokenizer) -> Words:
 
 
 def tokenize_texts(texts: list[str], tokenizer: Tokenizer) -> TokenizedLines:
-    """The tokens of each text, whose line ends count as spaces."""
     lines = [text.replace("\r", " ").replace("\n", " ") if "\r" in text or "\n" in text else text for text in texts]
     return tokenizer.tokenize_lines("".join(f"{line}\n" for line in lines).encode())
 

@@ -138,7 +138,6 @@ class Sorter:
         self._text, self._ends, self._hashes = bytearray(), array("q", [0]), bytearray()
 
     def add(self, lines: bytes | memoryview) -> None:
-        """Add whole documents, each with its blank line."""
         at = start = len(self._text)
         self._text += lines
         with memoryview(self._text) as view:

@@ -55,7 +55,6 @@ def body_shapes(config: Mapping[str, Any], *, pooler: bool = True) -> dict[str, 
 
 
 def squad_heads(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    """The heads of run_squad.py: the start and the end of an answer."""
     return {"cls/squad/output_weights": (2, config["hidden_size"]), "cls/squad/output_bias": (2,)}
 
 

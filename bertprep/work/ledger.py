@@ -132,7 +132,6 @@ class Ledger:
         return finished
 
     def is_finished(self, name: str) -> bool:
-        """Return whether another run has finished a file since the folder was opened."""
         entry = self._read_marker(name)
         return entry is not None and sizes_of(self.folder, [name]).get(name) == entry["bytes"]
 

@@ -222,14 +222,12 @@ def sha256_of_vocabulary(manifest: Manifest | None) -> str | None:
 
 
 def packages_of(files: Collection[str]) -> list[str]:
-    """Return the packages whose version could change record files of these names."""
     columnar = tuple(f".{each}" for each in RecordFormat if each.is_columnar)
     endings = {"pyarrow": columnar, "isal": (".gz",)}
     return ["llvmlite", "numpy", *(package for package, of in endings.items() if any(name.endswith(of) for name in files))]
 
 
 def versions_of(*packages: str) -> dict[str, str]:
-    """Versions of bertprep, Python and the packages whose version could change a file."""
     versions = {"bertprep": __version__, "python": platform.python_version()}
     for package in packages:
         version = getattr(sys.modules.get(package), "__version__", None)
