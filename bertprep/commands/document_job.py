@@ -123,7 +123,6 @@ class DocumentMaker(Maker):
         return {"documents": documents, "MB_of_text": entries[0]["text"]["bytes"] / 1e6}
 
     def _encode(self, texts: Iterable[str]) -> Iterator[Documents]:
-        """Yield the documents in batches, in order."""
         with ThreadPoolExecutor(_AT_ONCE) as threads:
             at_work: deque[Future[Documents]] = deque()
             for batch in _in_batches(texts):
@@ -189,7 +188,6 @@ def _find_tokenizer(request: Tokenize) -> tuple[Path, str]:
 
 
 def _name_given(request: Tokenize) -> str:
-    """Return the name of the corpus that was given."""
     named = GIVEN if request.dataset is None else name_data_set(request.dataset, request.split)
     return name_corpus(request.corpus or named, request.workspace)
 

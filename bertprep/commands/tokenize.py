@@ -63,14 +63,12 @@ class Tokenize(OfText, OfDocuments, InRows, InParts):
     def tokenize(self) -> Created:
         """Make token shards of text shards, in the layout of Megatron's indexed data sets (docs/formats.md).
 
-        The arguments are those of `create`, which uses these tokens as long as the text is the same. `folders` and `manifests`
-        have the one entry "tokens".
-
-        With `tokenizer`, a tokenizer.json or a model of the Hub, a document is a sequence, `inputs` or a `dataset` are whatever
-        `shard` takes, `workers` is the number of threads, and with `format="mds"` there is an entry "mds" too.
+        The arguments are those of `create`, which uses these tokens as long as the text is the same. With `tokenizer`, a
+        tokenizer.json or a model of the Hub, a document is a sequence, `inputs` or a `dataset` are what `shard` takes,
+        `workers` are threads, and `format="mds"` adds an entry "mds" to "tokens" in `folders` and `manifests`.
 
         Raises `UsageError` for a request that cannot be met, `BertprepError` for invalid text or vocabulary, a failing machine,
-        or an output folder made with other settings.
+        or other settings.
 
             bertprep.tokenize(vocab="vocab.txt", workdir="data", progress=True)
         """

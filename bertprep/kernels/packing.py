@@ -176,7 +176,6 @@ def _mask_words(s, words, ids, labels, sequence_ids):
 
 @subroutine
 def _number(s, positions, sequences, start, end, number):
-    """Write the position ids of a sequence, and its number."""
     for i in range(start, end):
         positions[i] = s.first_position + i - start
         sequences[i] = number

@@ -1,9 +1,8 @@
-"""Examples made of token shards while they are read: pairs and masks as `create` draws them, without records on disk.
+"""Examples made on the fly from token shards: pairs and masks as `create` makes them, without records on disk.
 
-Epoch 0 of shard i has the generator's seed that `create` gives it, so its examples are `create`'s records, in their order. In
-epoch e > 0 it has `epoch_seed`, a hash of (seed, e, i); with `repeat_epochs` every epoch is epoch 0. The order is that of
-`ShardOrder`: a group of shards is in memory, about 125 bytes an example and 4 a token, and the next group is made by a thread.
-The compiled loops hold no lock of Python. An example costs about a microsecond of one core (`benchmarks data live`).
+In epoch 0 examples are `create`'s records, in their order; in later epochs shards have other seeds (`epoch_seed`), unless
+`repeat_epochs`. The order is that of `ShardOrder`: a group of shards is in memory, about 125 bytes an example and 4 a token,
+and a thread makes the next. An example costs about a microsecond (`benchmarks data live`).
 
     live = LiveExamples("data/tokens/.../wikipedia", settings=InstanceSettings(seq=128))
     for examples in live.batches(256, first=1000):  # the batches of steps 1000, 1001, ... of a run, over all epochs
@@ -68,9 +67,8 @@ def epoch_seed(settings: InstanceSettings, *, epoch: int, shard: int) -> int:
 class LiveExamples(ColumnDataset):
     """The examples of the token shards of a split; any thread may read, one at a time. Use as a context manager, or `close`.
 
-    `live[position]` is the example at that position of the order of an epoch, the first or that of `set_epoch`, and `len`
-    counts that epoch; positions that follow each other cost least. Raises `BertprepError` where a shard cannot be read or does
-    not fit the vocabulary.
+    `live[position]` is an example of an epoch, the first or that of `set_epoch`, which `len` counts. Raises `BertprepError` for
+    a shard that cannot be read or does not fit the vocabulary.
     """
 
     def __init__(
@@ -85,10 +83,7 @@ class LiveExamples(ColumnDataset):
         repeat_epochs: bool = False,
         reporter: Reporter = SILENT,
     ) -> None:
-        """`data` are folders of token shards, whose shards come one folder after another; `vocab` if none is next to them.
-
-        `settings` are those of `create`, of which `cased` is the token shards' own; `seed` is that of the order.
-        """
+        """Open folders of token shards; `vocab` if none is next to them. `cased` of the `settings` is the shards' own."""
         folders = [data] if isinstance(data, Path | str) else list(data)
         if not folders:
             raise UsageError("no data; name at least one folder of token shards")
@@ -116,7 +111,6 @@ class LiveExamples(ColumnDataset):
         self._open()
 
     def _open(self) -> None:
-        """Give a process its own memory, locks and threads."""
         self._process = os.getpid()
         self._rows = RowMaker(self.vocabulary, self.shape)
         self.order = ShardOrder(self, seed=self.seed, group=self.shuffle_shards)
@@ -249,14 +243,13 @@ class LiveExamples(ColumnDataset):
             raise ValueError(f"{self}: epoch {epoch:,}; expected 0 to {most:,}")
 
     def _of_key(self, key: int) -> tuple[int, int]:
-        """(epoch, shard) of a key."""
         return (key >> self._shard_bits) - 1, key & (1 << self._shard_bits) - 1
 
     def _is_ordered(self, numbers: NDArray[np.int64]) -> bool:
         return int(numbers[0]) >> _RECORD_BITS + self._shard_bits > 0
 
     def _located(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the key of the shard that each example is of, and its number there."""
+        """Return the key of each example's shard, and its index there."""
         if self._is_ordered(numbers):
             return numbers >> _RECORD_BITS, numbers & (1 << _RECORD_BITS) - 1
         ends = np.cumsum(self.counts(0, np.arange(self.shards)))
@@ -266,7 +259,6 @@ class LiveExamples(ColumnDataset):
         return self._key_of(0, shards), numbers - np.concatenate([[0], ends])[shards]
 
     def _groups_of(self, keys: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the group that each key is of."""
         groups = np.empty_like(keys)
         epochs = (keys >> self._shard_bits) - 1
         for epoch in np.unique(epochs).tolist():
@@ -283,7 +275,6 @@ class LiveExamples(ColumnDataset):
         return _Group({key: self._make(key) for key in self._key_of(epoch, np.sort(shards)).tolist()})
 
     def _make(self, key: int) -> Instances:
-        """Return the instances of a shard in an epoch."""
         epoch, shard = self._of_key(key)
         tokens = self.token_shards[shard].read(self.vocabulary, pairs=self.settings.has_pairs)
         seed = epoch_seed(self.settings, epoch=self._seeded(epoch), shard=self._shard_numbers[shard])
@@ -316,7 +307,7 @@ def _sha256_of(shards: Sequence[TokenShard]) -> str:
 
 
 class _Group:
-    """The instances of some shards by their keys, and the table in which a kernel finds them."""
+    """The instances of some shards by their keys, and a table of them for kernels."""
 
     def __init__(self, shards: dict[int, Instances]) -> None:
         """Hold shards whose keys ascend."""
@@ -327,7 +318,7 @@ class _Group:
 
 
 class _Groups:
-    """Groups by number, made by a thread: the one asked for last and those next to it are held."""
+    """Groups by index, made by a thread: the last requested one and its neighbours are kept."""
 
     def __init__(self, make: Callable[[int], _Group]) -> None:
         self._make, self._lock = make, threading.Lock()

@@ -157,7 +157,6 @@ class MdsWriter:
 
 
 def _digits(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How many decimal digits numbers have."""
     return 1 + np.searchsorted(10 ** np.arange(1, 19), numbers, side="right")
 
 

@@ -109,7 +109,6 @@ class TokenDataset(TokenRows):
             raise UsageError(f"{where} has special tokens alone; expected others, which can be masked")
 
     def _open(self) -> None:
-        """Make what depends on memory."""
         self._window = lru_cache(_WINDOWS_HELD)(self._make_window)
         self._row_settings = self._make_row_settings()
         self.order = ShardOrder(self, seed=self.seed, group=WINDOWS_IN_GROUP)

@@ -145,7 +145,6 @@ class DocumentShard:
 
     @cached_property
     def _index(self) -> tuple[np.dtype[Any], NDArray[np.int64]]:
-        """The type of the numbers, and `starts`."""
         path = self.path.with_suffix(f".{IDX}")
         numbers, lengths, indices = parse_index(path, read_bytes(path))
         starts = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])[indices]
@@ -232,7 +231,6 @@ def _entries(path: Path, folder: Path, ends: Sequence[str], manifest: Manifest |
 
 
 def _map(path: Path, size_bytes: int) -> NDArray[np.uint8]:
-    """Return the bytes of a file, mapped into memory."""
     try:
         with open_local(path) as file:
             if (found := os.fstat(file.fileno()).st_size) != size_bytes:

@@ -4,10 +4,8 @@
     x.idx   MMIDIDX 00 00, u64 version 1, u8 code of the numbers' type, u64 n sequences, u64 m document indices,
             i32 lengths[n] in tokens, i64 pointers[n] into x.bin in bytes, i64 document_indices[m] (0, then where each ends)
 
-all little-endian. A sequence is a sentence, without special tokens, so records of any length, seed and masking can be made
-of it. What Megatron's builder wrote is read too: numbers of any integer type, documents and sequences without tokens (which are
-dropped), the modes of multimodal data behind the rest (which are ignored). Its .bin has the sequences in order and without
-gaps; other pointers are refused. See docs/formats.md.
+all little-endian. A sequence is a sentence, without special tokens. Megatron's own are read too, if the sequences are in order
+and without gaps. See docs/formats.md.
 """
 
 from __future__ import annotations
@@ -121,10 +119,9 @@ def has_index(path: Path) -> bool:
 def write_token_shard(
     shard: TokenizedShard, paths: Mapping[TokenFile, Path], *, vocabulary_tokens: int
 ) -> dict[TokenFile, WrittenFile]:
-    """Write the given files of a shard, each whole or not at all; `records` of what is returned is the number of sentences.
+    """Write the given files of a shard atomically; `records` of the result is the number of sentences.
 
-    Numbers are uint16 where Megatron takes that for a vocabulary of `vocabulary_tokens`, else int32. Raises `BertprepError`
-    where a write fails.
+    Ids are uint16 where Megatron takes that for a vocabulary of `vocabulary_tokens`, else int32.
     """
     numbers = type_of_numbers(vocabulary_tokens)
     parts = {
@@ -164,9 +161,8 @@ def read_token_shard(
 ) -> TokenizedShard:
     """Read a token shard, of which `path` names either file; sequences and documents without tokens are dropped.
 
-    Of its text nothing is known: `text_bytes` and `text_crc32c` are 0. With the `vocabulary` each token is checked to be one
-    that text can give, which whoever hands the shard to a kernel must ask for. Raises `BertprepError` where a file is missing
-    or cannot be read, has not its sha256 of `checksums`, the two do not fit each other, or there is no document.
+    `text_bytes` and `text_crc32c` are 0. Tokens are checked against the `vocabulary`, if given. Raises `BertprepError` for
+    files that are missing, unreadable, of another sha256 than `checksums`, do not fit each other, or have no document.
     """
     files, sha256 = token_files(path), checksums or {}
     bin_path, idx_path = files[TokenFile.BIN], files[TokenFile.IDX]
@@ -198,9 +194,8 @@ def has_sentences(shard: TokenizedShard) -> bool:
 
 
 def check_sentences(path: Path, shard: TokenizedShard) -> None:
-    """Raise `UsageError` where each document of a token shard of unknown origin is one sequence, so that no pairs can be made.
-
-    Text of one-sentence documents gives the same; so ask only of token shards whose manifest does not tell what a sequence is.
+    """Raise `UsageError` if each document is one sequence, so that no pairs can be made; for shards whose manifest does not
+    tell.
     """
     if not has_sentences(shard):
         raise UsageError(
