@@ -35,7 +35,9 @@ from bertprep.commands.validate import validate
 from bertprep.config import SquadSettings
 from bertprep.errors import BertprepError
 from bertprep.instances import Tokenizer, Vocabulary, generate_instances, load_vocabulary
+from bertprep.instances.document_tokenizer import DocumentTokenizer
 from bertprep.records.data_sets import find_records
+from bertprep.records.mds import COLUMNS, MdsFile
 from bertprep.records.token_shards import read_token_shard
 from bertprep.sources.documents import DUMP, READERS, TEXT, WHOLE, Source
 from bertprep.sources.dump import read_dump
@@ -51,6 +53,7 @@ from bertprep.work.manifest import read_manifest
 from tests.check.damage import SETTINGS, Examiner, Target, damage, damage_case
 from tests.corpora import clean_document, documents_of
 from tests.golden import GOLDEN
+from tests.instances.small_tokenizers import content_of
 from tests.tasks.squad_files import answer, question, squad
 
 READ, REFUSED = "read", "refused"
@@ -229,6 +232,24 @@ def _read_tokens(folder: Path, content: bytes, _: random.Random) -> None:
     assert len(generate_instances(shard, vocabulary, SETTINGS, seed=1))
 
 
+def _read_mds(folder: Path, content: bytes, _: random.Random) -> None:
+    """Read all rows of an MDS shard, by both names of the column of ids."""
+    (path := folder / "shard.00000.mds").write_bytes(content)
+    file = MdsFile(path)
+    for number in range(len(file)):
+        for column in {*COLUMNS} & {*file.names}:
+            assert file.tokens(number, column).nbytes <= len(content)
+
+
+def _read_tokenizer(folder: Path, content: bytes, _: random.Random) -> None:
+    """Read a tokenizer.json, and tokenize with it."""
+    (path := folder / "tokenizer.json").write_bytes(content)
+    tokenizer = DocumentTokenizer(path, "x")
+    found = tokenizer.encode(["Some text, [MASK] </s>.", "", "two\nlines \u00e9 \ue000"])
+    assert len(found.tokens) == len(found.begins_word) == found.lengths.sum()
+    assert (found.tokens < tokenizer.info.width).all()
+
+
 @cache
 def _golden_vocabulary() -> Vocabulary:
     return load_vocabulary(GOLDEN / "vocab.txt")
@@ -267,6 +288,10 @@ def make_kinds(targets: list[Target], folder: Path) -> dict[str, Kind]:
         "marker": Kind((_marker_of(data_set),), damage_json_lines, _read_marker(data_set)),
         "listing": Kind((_LISTING,), damage_json, _read_listing),
         "tokens": Kind(tuple(_token_shards()), damage_index, _read_tokens),
+        "mds": Kind(tuple(path.read_bytes() for path in sorted(GOLDEN.glob("mds/*/*.mds"))), damage, _read_mds),
+        "tokenizer": Kind(
+            tuple(content_of(kind).encode() for kind in ("byte_bpe", "unigram", "characters")), damage_json, _read_tokenizer
+        ),
     }
     for name, content, damaging, reader, packings in (
         ("a.txt", _TEXT, damage, "text", ("", ".gz", ".bz2", ".zst")),
@@ -282,7 +307,8 @@ def make_kinds(targets: list[Target], folder: Path) -> dict[str, Kind]:
 
 
 NAMES = (
-    "records", "vocabulary", "parquet", "arrow", "squad", "squad json", "manifest", "marker", "listing", "tokens", "a.txt",
+    "records", "vocabulary", "parquet", "arrow", "squad", "squad json", "manifest", "marker", "listing", "tokens", "mds",
+    "tokenizer", "a.txt",
     "a.txt.gz", "a.txt.bz2", "a.txt.zst", "a.jsonl", "a.jsonl.zst", "a.csv", "a.csv.gz", "a.xml", "a.xml.bz2",
 )  # fmt: skip
 _VOCABULARY = (GOLDEN / "vocab.txt").read_bytes()

@@ -108,16 +108,20 @@ class DocumentTokenizer:
     def __init__(self, path: Path, name: str) -> None:
         self.path = path
         data = _read(path)
-        self._library = _load(path, data)
-        vocabulary = self._library.get_vocab(with_added_tokens=True)
-        if not 0 < (width := max(vocabulary.values(), default=-1) + 1) <= MAX_TOKENS:
-            raise BertprepError(f"{path}: has ids below {width:,}, expected some, and all below {MAX_TOKENS:,}")
-        ids = _find_special_ids(self._library)
-        added = self._library.get_added_tokens_decoder()
+        try:
+            self._library = _load(data)
+            ids = _find_special_ids(self._library)
+            sample = self._library.encode(_SAMPLE, add_special_tokens=False)
+        except BaseException as error:
+            raise _explained(path, "is not a tokenizer.json that tokenizers reads", error) from error
+        vocabulary, added = self._library.get_vocab(with_added_tokens=True), self._library.get_added_tokens_decoder()
         special = {each for each in ids.values() if each is not None} | {each for each, token in added.items() if token.special}
+        width = max([*vocabulary.values(), *special], default=-1) + 1
+        if not 0 < width <= MAX_TOKENS:
+            raise BertprepError(f"{path}: has ids below {width:,}, expected some, and all below {MAX_TOKENS:,}")
         self._never = np.zeros(width, np.bool_)  # what no text may become
         self._never[[each for each in special if each != ids["unk"]]] = True
-        self._table, words = _find_words(self._library, vocabulary, width)
+        self._table, words = _find_words(self._library, sample, vocabulary, width)
         self._compiled, self._lock = _compile(path, self._library, vocabulary), threading.Lock()
         model, sha256 = type(self._library.model).__name__, hashlib.sha256(data).hexdigest()
         self.info = TokenizerInfo(name, sha256, model, width, **ids, special=tuple(sorted(special)), words=words)
@@ -212,13 +216,9 @@ def _read(path: Path) -> bytes:
         raise BertprepError(f"{path}: cannot be read: {why}; name a tokenizer.json") from error
 
 
-def _load(path: Path, data: bytes) -> tokenizers.Tokenizer:
+def _load(data: bytes) -> tokenizers.Tokenizer:
     """Return the tokenizer of a file, without what makes it cut, pad, draw lots, or take text for special tokens."""
-    try:
-        tokenizer = tokenizers.Tokenizer.from_str(data.decode())
-        tokenizer.encode("a")
-    except BaseException as error:
-        raise _explained(path, "is not a tokenizer.json that tokenizers reads", error) from error
+    tokenizer = tokenizers.Tokenizer.from_str(data.decode())
     tokenizer.no_truncation()
     tokenizer.no_padding()
     tokenizer.encode_special_tokens = True
@@ -247,7 +247,9 @@ def _find_special_ids(tokenizer: tokenizers.Tokenizer) -> dict[str, int | None]:
     return {**ids, "unk": ids["unk"] if unknown is None else tokenizer.token_to_id(unknown)}
 
 
-def _find_words(tokenizer: tokenizers.Tokenizer, vocabulary: Mapping[str, int], width: int) -> tuple[NDArray[np.bool_], str]:
+def _find_words(
+    tokenizer: tokenizers.Tokenizer, sample: tokenizers.Encoding, vocabulary: Mapping[str, int], width: int
+) -> tuple[NDArray[np.bool_], str]:
     """Return (whether a token begins a word, as far as its text tells; the rule to be used).
 
     Without a pre-tokenizer `word_ids` say nothing, and where no token has a marker either, each is a word.
@@ -260,7 +262,6 @@ def _find_words(tokenizer: tokenizers.Tokenizer, vocabulary: Mapping[str, int], 
     if marked := [each for token, each in vocabulary.items() if token.startswith(_MARKERS)]:
         table[:] = False
         table[marked] = True
-    sample = tokenizer.encode(_SAMPLE, add_special_tokens=False)
     begins_word = np.diff(np.array(sample.word_ids, np.float64), prepend=-1) != 0
     is_table = begins_word.sum() < 2 or np.array_equal(table[sample.ids][1:], begins_word[1:])
     return table, TABLE if is_table else WORD_IDS
