@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from bertprep.errors import UsageError
@@ -150,6 +151,7 @@ def expand(arguments: Sequence[str]) -> list[str]:
     name, _, phase = chosen.partition(":")
     if phase and not phase.isdecimal():
         raise UsageError(f"{OPTION} {chosen}: expected a name, or name:phase, such as mmbert:2")
-    options = recipe(name).options(rest[0], int(phase or 1), mds="mds" in rest or "--format=mds" in rest)
+    is_mds = "--format=mds" in rest or ("--format", "mds") in pairwise(rest)
+    options = recipe(name).options(rest[0], int(phase or 1), mds=is_mds)
     print_message(f"{OPTION} {chosen}: {' '.join(options)}")
     return [rest[0], *options, *rest[1:]]

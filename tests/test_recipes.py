@@ -59,7 +59,7 @@ def test_tokenize_and_the_trainer_know_the_options_of_a_recipe(name: str) -> Non
     make_parser(recipes.PRETRAIN).parse_args(recipes.expand(["pretrain", "--recipe", name]))
     parser = Parser(prog="test")
     add_options(parser, Tokenize)
-    words = ["tokenize", "--recipe", name, "--input", "text", "--output", "data"]
+    words = ["tokenize", "--recipe", name, "--input", "text", "--output", "mds"]
     assert read_options(Tokenize, parser.parse_args(recipes.expand(words)[1:])).tokenizer == bertprep.recipe(name).tokenizer
     of_mds = read_options(Tokenize, parser.parse_args(recipes.expand([*words, "--format", "mds"])[1:]))
     assert (of_mds.seq, of_mds.column) == (bertprep.recipe(name).phase(1).seq, "tokens" if name == "eurobert" else None)

@@ -83,6 +83,7 @@ class DocumentMaker(Maker):
     def prepare(self) -> None:
         if self.ensure:
             self.ensure()
+        self._limit_threads()
         kernels.load()
 
     def remarks(self, todo: Sequence[Task]) -> Iterator[str]:
@@ -102,8 +103,7 @@ class DocumentMaker(Maker):
             check_unchanged(folder, entry["text"], text.source.location, *text.identify())
 
     def make(self, argument: Text, paths: Mapping[str, Path]) -> dict[str, Entry]:
-        if self.threads:  # of a process on another machine too
-            os.environ["RAYON_NUM_THREADS"] = str(self.threads)
+        self._limit_threads()  # in a process on another machine too
         location = argument.source.location
         text = text_entry(Path(location).name, *argument.identify())
         check_text(as_path(location), argument.expected, text)
@@ -121,6 +121,10 @@ class DocumentMaker(Maker):
     def amounts(self, entries: Sequence[Entry]) -> dict[str, float]:
         documents = sum(entry.get("documents", 0) for entry in entries)
         return {"documents": documents, "MB_of_text": entries[0]["text"]["bytes"] / 1e6}
+
+    def _limit_threads(self) -> None:
+        if self.threads:  # which `tokenizers` reads when it first encodes several texts
+            os.environ["RAYON_NUM_THREADS"] = str(self.threads)
 
     def _encode(self, texts: Iterable[str]) -> Iterator[Documents]:
         with ThreadPoolExecutor(_AT_ONCE) as threads:

@@ -255,8 +255,7 @@ def _find_words(
     Without a pre-tokenizer `word_ids` say nothing, and where no token has a marker either, each is a word.
     """
     table = np.ones(width, np.bool_)
-    if isinstance(tokenizer.model, WordPiece):
-        prefix = tokenizer.model.continuing_subword_prefix
+    if isinstance(tokenizer.model, WordPiece) and (prefix := tokenizer.model.continuing_subword_prefix):
         table[[each for token, each in vocabulary.items() if token.startswith(prefix)]] = False
         return table, WORDPIECE
     if marked := [each for token, each in vocabulary.items() if token.startswith(_MARKERS)]:
@@ -282,7 +281,8 @@ def _compile(path: Path, tokenizer: tokenizers.Tokenizer, vocabulary: Mapping[st
         and all(token.special for token in tokenizer.get_added_tokens_decoder().values())
     ):
         return None
-    tokens = tuple(sorted(vocabulary, key=vocabulary.__getitem__))
+    own = tokenizer.get_vocab(with_added_tokens=False)
+    tokens = tuple(each if each in own else f" {each}" for each in sorted(vocabulary, key=vocabulary.__getitem__))  # no word
     ids = [vocabulary.get(token, -1) for token in SPECIAL_TOKENS]
     if min(ids) < 0 or model.unk_token != "[UNK]" or "" in vocabulary or "\n" in "".join(tokens):
         return None

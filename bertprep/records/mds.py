@@ -64,8 +64,7 @@ class MdsWriter:
     @cached_property
     def config(self) -> dict[str, Any]:
         """What each shard says of its columns."""
-        numbers = type_of_numbers(self.documents.tokenizer.width)
-        columns = dict(sorted({"id": "str", self.column: f"ndarray:{numbers.name}", "len": "int"}.items()))
+        columns = dict(sorted({"id": "str", self.column: f"ndarray:{self._numbers.name}", "len": "int"}.items()))
         return {
             "column_encodings": [*columns.values()],
             "column_names": [*columns],
@@ -105,10 +104,13 @@ class MdsWriter:
         begins = starts[documents] + pieces * self._room
         ends = np.minimum(begins + self._room, starts[documents + 1])
         tokens = shard.tokens
-        before, after = (np.array([] if each is None else [each], tokens.dtype) for each in (info.cls, info.sep))
+        before, after = (np.array([] if each is None else [each], self._numbers) for each in (info.cls, info.sep))
         name = shard.path.stem
         for document, piece, begin, end in zip(*(each.tolist() for each in (documents, pieces, begins, ends)), strict=True):
-            yield f"{name}-{document}-{piece}", np.concatenate([before, tokens[begin:end], after])
+            yield (
+                f"{name}-{document}-{piece}",
+                np.concatenate([before, tokens[begin:end].astype(self._numbers, copy=False), after]),
+            )
 
     def encode(self, spans: Sequence[Span]) -> tuple[bytes, int]:
         """Return the bytes of a shard, and how many rows it has."""
@@ -129,6 +131,11 @@ class MdsWriter:
         return (self.documents.tokenizer.cls is not None) + (self.documents.tokenizer.sep is not None)
 
     @property
+    def _numbers(self) -> np.dtype[Any]:
+        """The type of ids in rows, whatever that of the token shards is, which another tool may have written."""
+        return type_of_numbers(self.documents.tokenizer.width)
+
+    @property
     def _room(self) -> int:
         """How many tokens of a document a row has room for."""
         return self.seq - self.added
@@ -139,7 +146,7 @@ class MdsWriter:
         lengths, counts = np.diff(found.starts), self._counts(shard)
         documents, pieces = self._pieces(shard, 0, int(counts.sum()))
         tokens = np.minimum(lengths[documents] - pieces * room, room) + self.added
-        array = 1 + np.choose(np.searchsorted([256, 65_536], tokens, side="right"), [1, 2, 4]) + tokens * found.tokens.itemsize
+        array = 1 + np.choose(np.searchsorted([256, 65_536], tokens, side="right"), [1, 2, 4]) + tokens * self._numbers.itemsize
         name = len(found.path.stem.encode()) + 2 + _digits(documents) + _digits(pieces)
         sizes: NDArray[np.int64] = 8 + name + array + 8 + 4
         return sizes

@@ -205,6 +205,9 @@ def open_token_documents(folder: Path | str, split: str = TRAINING, vocab: Path 
     for path, of_bin in entries.items():
         entry = of_bin[path]
         counts = (entry["documents"], entry["tokens"]) if {"documents", "tokens"} <= entry.keys() else None
+        if counts and not 0 < counts[0] <= counts[1] <= entry["bytes"]:
+            found = "{:,} documents of {:,} tokens".format(*counts)
+            raise BertprepError(f"{path}: cannot have {found} in {entry['bytes']:,} bytes, as {MANIFEST} says; {_AGAIN}")
         shards.append(DocumentShard(path, tokenizer.width, begins_word is None, counts))
         is_listed = all(of_bin.values())
         checksums.append("".join(each["sha256"] for each in of_bin.values()) if is_listed else TokenShard(path).fingerprint())

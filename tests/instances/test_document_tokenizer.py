@@ -82,6 +82,25 @@ def test_cased_and_shorter_words_go_the_compiled_road_too(tmp_path: Path) -> Non
     ]
 
 
+def test_a_word_that_was_added_as_a_special_token_is_spelled(tmp_path: Path) -> None:
+    by_library = wordpiece()
+    by_library.add_special_tokens(["entity"])
+    by_library.no_truncation()
+    by_library.encode_special_tokens = True
+    (path := tmp_path / "tokenizer.json").write_text(by_library.to_str())
+    tokenizer = DocumentTokenizer(path, "x")
+    assert tokenizer.is_compiled
+    assert tokenizer.encode(["an entity"]).tokens.tolist() == by_library.encode("an entity", add_special_tokens=False).ids
+
+
+def test_word_pieces_without_a_prefix_have_the_words_of_the_library(tmp_path: Path) -> None:
+    content = json.loads(wordpiece().to_str())
+    content["model"]["continuing_subword_prefix"] = ""
+    (path := tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    begins_word = DocumentTokenizer(path, "x").encode(["unforeseeably xyz"]).begins_word
+    assert (len(begins_word) > 2, begins_word.sum()) == (True, 2)
+
+
 @pytest.mark.parametrize("lower", [True, False])
 def test_the_text_of_the_compiled_road_is_the_same_to_both(lower: bool) -> None:
     """Each character between two letters, by the table of the compiled loop and by the library."""
@@ -128,6 +147,7 @@ def test_half_a_surrogate_pair_is_a_question_mark() -> None:
             '{"model": {"type": "BPE", "vocab": {"a": 4000000}, "merges": []}}',
             "has ids below 4,000,001, expected some, and all",
         ),
+        (json.dumps({"model": {"type": "Unigram", "vocab": [["a", 0.0]]}}), "is not a tokenizer.json that tokenizers reads"),
     ],
 )
 def test_what_is_no_tokenizer_is_refused_in_one_line(tmp_path: Path, content: str, words: str) -> None:

@@ -76,6 +76,14 @@ def test_only_what_the_tokenizer_has_is_added(tmp_path: Path) -> None:
     assert MdsFile(tmp_path / "rows/train/shard.00000.mds").tokens(0, "input_ids").tolist() == [2, 5, 6, 7]
 
 
+def test_ids_of_another_type_become_that_of_the_width(tmp_path: Path) -> None:
+    manifest = tokens_of(tmp_path / "tokens", 70_000) / "manifest.json"  # int32, as other tools write for any width
+    manifest.write_text(manifest.read_text().replace('"width": 70000', '"width": 1000'))
+    bertprep.convert(tmp_path / "tokens", tmp_path / "rows", to="mds", seq=300)
+    bertprep.convert(tokens_of(tmp_path / "uint16"), tmp_path / "expected", to="mds", seq=300)
+    assert sums(tmp_path / "rows/train") == sums(tmp_path / "expected/train")
+
+
 def test_what_convert_refuses(tmp_path: Path) -> None:
     folder = tokens_of(tmp_path / "tokens")
     for options, words in (

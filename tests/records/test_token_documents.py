@@ -118,3 +118,11 @@ def test_what_a_manifest_says_of_a_tokenizer_is_checked(tmp_path: Path, change: 
     path.write_text(json.dumps(content))
     with pytest.raises(BertprepError, match=words):
         read_manifest(tmp_path)
+
+
+@pytest.mark.parametrize("tokens", [0, 1 << 60])
+def test_counts_that_no_file_has_are_refused(tmp_path: Path, tokens: int) -> None:
+    path = write_set(tmp_path) / "manifest.json"
+    path.write_text(path.read_text().replace('"tokens": 12', f'"tokens": {tokens}'))
+    with pytest.raises(BertprepError, match=rf"\.bin: cannot have 4 documents of {tokens:,} tokens in 24 bytes, as manifest"):
+        open_token_documents(tmp_path)
