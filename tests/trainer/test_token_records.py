@@ -91,6 +91,8 @@ def test_phases_have_lengths_and_shares_of_their_own(tokens: Path) -> None:
     assert all(each.data.records.settings["mask_as"] == (1, 0, 0) for each in runs)  # type: ignore[union-attr]
     assert {each.model.max_position_embeddings for each in runs} == {640}
     assert {each.model.vocab_size for each in runs} == {INFO.width}
+    by_recipe = plan(f"--recipe mmbert --data {tokens} --no-packed --steps 1000")
+    assert [(each.data.records.seq, each.schedule.steps) for each in by_recipe] == [(1024, 741), (8192, 222), (8192, 37)]
 
 
 @pytest.mark.parametrize(
