@@ -71,8 +71,10 @@ class MdsRows(_OfTokens):
 
     def __init__(self, data_set: DataSet) -> None:
         self._listed, self._findings = _read_indices(data_set)
-        column = data_set.manifest.made_with["column"] if data_set.manifest else None
-        super().__init__(data_set, partial(_check_rows, info_of(data_set), column, self._listed))
+        made_with = data_set.manifest.made_with if data_set.manifest else {}
+        super().__init__(
+            data_set, partial(_check_rows, info_of(data_set), made_with.get("column"), made_with.get("seq"), self._listed)
+        )
 
     def judge(self, reports: Sequence[FileReport], outcome: Outcome) -> None:
         outcome.findings += self._findings
@@ -119,7 +121,7 @@ def _check_documents(info: TokenizerInfo | None, task: FileTask) -> FileReport:
 
 
 def _check_rows(
-    info: TokenizerInfo | None, column: str | None, listed: Mapping[str, dict[str, Any]], task: FileTask
+    info: TokenizerInfo | None, column: str | None, seq: int | None, listed: Mapping[str, dict[str, Any]], task: FileTask
 ) -> FileReport:
     name, path = task.name, task.folder / task.name
     report = FileReport(CheckedFile(name, task.split, 0, sizes_of(task.folder, [name]).get(name, 0)))
@@ -143,6 +145,9 @@ def _check_rows(
     report.counts = _count(lengths, tokens, info)
     if (empty := np.flatnonzero(lengths == 0)).size:
         report.findings.append(Finding("empty-document", name, "a token in each row", "none", int(empty[0]), len(empty)))
+    if seq and (long := np.flatnonzero(lengths > seq)).size:
+        found = f"{lengths[long[0]]:,}"
+        report.findings.append(Finding("row-length", name, f"at most {seq:,} tokens in a row", found, int(long[0]), len(long)))
     if info is None or empty.size:
         return report
     is_text = np.ones(len(tokens), np.bool_)

@@ -1,6 +1,7 @@
 """What is wrong with token shards of documents and with MDS is found where it is, and nothing else; they are shown as text."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -71,12 +72,14 @@ def test_faults_of_documents_are_found(name: str, tokens: Path) -> None:
 
 
 SHARD = "shard.00000.mds"
+SEQ = re.compile(r'"seq": \d+')
 FAULTS_OF_ROWS: dict[str, tuple[str, Callable[[Path], object], list[str]]] = {
     "beyond the tokenizer": (SHARD, lambda path: put(path, begin(path) + 2, b"\xff\xff"), ["file-changed", "id-range", "mds"]),
     "no [CLS]": (SHARD, lambda path: put(path, begin(path), b"\7\0"), ["file-changed", "mds", "row-ends"]),
     "a special token": (SHARD, lambda path: put(path, begin(path) + 2, b"\2\0"), ["file-changed", "mds", "special-token"]),
     "a cut file": (SHARD, lambda path: path.write_bytes(path.read_bytes()[:-1]), ["file-changed", "mds"]),
     "no index": ("index.json", lambda path: path.unlink(), ["mds", "mds"]),
+    "longer rows": ("../manifest.json", lambda path: path.write_text(SEQ.sub('"seq": 4', path.read_text())), ["row-length"]),
     "a shard in no index": ("index.json", lambda path: path.write_text('{"shards": [], "version": 2}'), ["mds"]),
     "a hostile index": ("index.json", lambda path: path.write_text('{"shards": [7]}'), ["mds", "mds"]),
 }  # fmt: skip
