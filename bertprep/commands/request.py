@@ -149,6 +149,10 @@ class InParts(OnExecutor):
         metavar="I/N", rare=True,
     )  # fmt: skip
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.read_part()  # a wrong part is refused before anything is made
+
     def read_part(self) -> Part | None:
         return read_part(self.part)
 
