@@ -195,7 +195,8 @@ def _read_indices(data_set: DataSet) -> tuple[dict[str, dict[str, Any]], list[Fi
             content = parse_json(read_bounded(data_set.folder / name))
             of_folder = {(folder / each["raw_data"]["basename"]).as_posix(): each for each in content["shards"]}
         except (OSError, ValueError, KeyError, TypeError) as error:
-            found = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
+            is_other = isinstance(error, KeyError | TypeError)
+            found = 'no "shards" with a "basename" each' if is_other else getattr(error, "strerror", None) or str(error)
             findings.append(Finding("mds", name, "the index of the shards next to it", found))
             continue
         listed |= of_folder

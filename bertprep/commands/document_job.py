@@ -178,9 +178,7 @@ def _find_tokenizer(request: Tokenize) -> tuple[Path, str]:
     name = path.resolve().parent.name if path.name == TOKENIZER else path.stem
     if not path.is_file():
         if path.suffix == ".json" or not is_repository(given):
-            raise UsageError(
-                f"--tokenizer {given}: does not exist; name a {TOKENIZER}, a folder with one, or OWNER/NAME of a model"
-            )
+            raise UsageError(f"--tokenizer {given}: not found; name a {TOKENIZER}, a folder with one, or OWNER/NAME of a model")
         from bertprep.sources.splits import fetch_address
 
         try:

@@ -66,10 +66,14 @@ class TokenRows(ColumnDataset):
 
         That needs masks, or boundaries for FlashAttention: without them a model attends across sequences, and does not say so.
         """
-        if self.packed and (attention := config._attn_implementation) not in ("sdpa", "eager") and "flash" not in attention:
-            raise UsageError(f"{attention}: no packed sequences for it; take attn_implementation='sdpa', or packed=False")
+        attention = str(config._attn_implementation)  # None before there is a model
+        if self.packed and attention not in ("sdpa", "eager") and "flash" not in attention:
+            raise UsageError(
+                f"attention {attention}: no packed sequences for it; give model.config of a model with "
+                "attn_implementation='sdpa', or take packed=False"
+            )
         window = config.sliding_window if config.model_type == "modernbert" else None
-        return partial(self._collate_for, config._attn_implementation, window)
+        return partial(self._collate_for, attention, window)
 
     def _collate_for(self, attention: str, sliding_window: int | None, rows: RecordBatch | Sequence[Row]) -> Batch:
         batch = self.collate(rows)

@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
 
 class TokenStream(IterableDataset):  # type: ignore[misc] # torch may be missing
-    """The batches of one rank, from batch `batch` on; each `iter` continues where the one before stopped."""
+    """The batches of one rank, from batch `batch` on; each `iter` continues where the one before stopped.
+
+    A DataLoader with workers has copies, so each `iter` of it begins at `batch` again: keep one iterator for a whole run.
+    """
 
     def __init__(self, dataset: TokenRows, batch_size: int, *, rank: int, world: int) -> None:
         """As `TokenRows.stream`."""

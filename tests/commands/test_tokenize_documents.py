@@ -142,7 +142,7 @@ def test_changed_text_and_another_tokenizer_are_refused(tmp_path: Path, tokenize
 
 
 MISTAKES = [
-    ("--tokenizer none.json --input a.txt --output out", 2, "--tokenizer none.json: does not exist; name a tokenizer.json"),
+    ("--tokenizer none.json --input a.txt --output out", 2, "--tokenizer none.json: not found; name a tokenizer.json"),
     ("--tokenizer a.txt --input a.txt --output out", 1, "a.txt: is not a tokenizer.json that tokenizers reads"),
     ("--tokenizer byte_bpe --input a.txt", 2, "--input or --dataset goes with --output"),
     ("--tokenizer byte_bpe --vocab v --input a.txt --output out", 2, "--vocab: is not for --tokenizer, whose file says all"),

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -287,6 +288,13 @@ def test_boundaries_of_a_batch_and_who_attends_to_whom(tokens: Path) -> None:
 def test_settings_that_cannot_be_are_refused(tokens: Path, given: dict[str, Any], expected: str) -> None:
     with pytest.raises(UsageError, match=expected):
         TokenDataset(tokens, **given)
+
+
+@pytest.mark.parametrize("attention", [None, "flex_attention"])
+def test_attention_that_would_cross_sequences_is_refused(tokens: Path, attention: str | None) -> None:
+    config = SimpleNamespace(_attn_implementation=attention, model_type="bert")
+    with pytest.raises(UsageError, match=rf"attention {attention}: no packed sequences for it; give model\.config of a model"):
+        TokenDataset(tokens, seq=SEQ).collate_for(config)
 
 
 def test_masked_lm_needs_a_mask_token(tmp_path: Path) -> None:
