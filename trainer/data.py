@@ -6,6 +6,7 @@ one shape and their vocabularies one sha256 and case.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
@@ -33,6 +34,7 @@ from bertprep.tasks.glue_metrics import check_metrics_installed
 from bertprep.work.layout import TEST, TOKENIZER, TOKENS, TRAINING, VOCABULARY
 from bertprep.work.manifest import RECORDS, TASK_RECORDS, TOKEN_SHARDS
 from trainer.batches import Records
+from trainer.checkpoint import is_checkpoint, read_header
 from trainer.model_config import PRESETS, ModelConfig
 from trainer.settings import AnyOptions, GlueOptions, PretrainOptions, SquadOptions
 from trainer.tasks import Classification, Squad, Task, pretraining_on, task_of_records
@@ -311,7 +313,13 @@ def check_fits_model(data: Data, model: ModelConfig, name: str) -> None:
 
 
 def check_vocabulary(weights: Path, data: Data) -> None:
-    """Raise `UsageError` where the vocabulary next to weights is another than that of the records."""
-    path = weights.parent / VOCABULARY
-    if path.is_file():
-        agree([(data.folders[0], data.traits), (path, {"vocabulary_sha256": load_vocabulary(path).sha256})])
+    """Raise `UsageError` where weights have another vocabulary or tokenizer than the data, by their header or the file next to
+    them.
+    """
+    sha256 = read_header(weights).get("vocabulary_sha256") if is_checkpoint(weights) else None
+    is_of_documents = isinstance(data.records, TokenRecords)
+    path = weights.parent / (TOKENIZER if is_of_documents else VOCABULARY)
+    if sha256 is None and path.is_file():
+        sha256 = hashlib.sha256(path.read_bytes()).hexdigest() if is_of_documents else load_vocabulary(path).sha256
+        weights = path
+    agree([(data.folders[0], data.traits), (weights, {"vocabulary_sha256": sha256})])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from bertprep.records.mixture import PERIOD
 from tests.instances.small_tokenizers import TEXT, write_tokenizer
 from tests.records.test_token_dataset import INFO, write_set
 from tests.trainer.numpy_engine import NumPyEngine, assert_same_run, at_step, pattern_of, plan, refuse, run, sigterm
+from tests.trainer.small_data import save_checkpoint
 from tests.trainer.small_runs import MODEL, build
 from trainer.batches import GlobalBatch, TrainingBatches, features
 from trainer.cli import main
@@ -110,6 +112,18 @@ def test_what_does_not_go_together_is_refused(words: str, parts: str, tokens: Pa
     status, error = refuse(f"--model tiny --data {tokens} {words}")
     assert status == 2
     assert re.match(pattern_of(parts), error), error
+
+
+@pytest.mark.parametrize("exported", [False, True])
+def test_weights_of_another_tokenizer_are_refused(exported: bool, tokens: Path, tmp_path: Path) -> None:
+    model = replace(MODEL, vocab_size=INFO.width)
+    save_checkpoint(tmp_path, Pretraining(has_pairs=False), config=model, vocabulary_sha256=None if exported else "1" * 64)
+    if exported:
+        (tmp_path / "tokenizer.json").write_text("{}")
+    status, error = refuse(f"--engine jax --data {tokens} --init {tmp_path} --seq {SEQ}")
+    named = "tokenizer.json" if exported else "checkpoint-000000001.safetensors"
+    assert status == 2
+    assert re.match(pattern_of(f"{tmp_path / named}: has vocabulary sha256 | a model has one"), error), error
 
 
 @pytest.mark.jax
