@@ -1,7 +1,7 @@
 """How published encoders were pretrained, as the options of our commands and the keywords of `TokenDataset`.
 
     bertprep tokenize --recipe modernbert --input text.parquet --output tokens
-    bertprep.TokenDataset("tokens", **bertprep.recipe("modernbert").dataset(phase=2))
+    bertprep.TokenDataset("tokens", **bertprep.recipe("modernbert:2").dataset())
 
 Only what shapes the data is here: the tokenizer, lengths, masks, packing, and the fraction of tokens of each phase. Options
 that are given next to --recipe override it.
@@ -9,9 +9,9 @@ that are given next to --recipe override it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from typing import Any
 
 from bertprep.errors import UsageError
@@ -20,6 +20,7 @@ from bertprep.terminal import print_message
 
 OPTION = "--recipe"
 COMMANDS = CREATE, TOKENIZE, PRETRAIN = "create", "tokenize", "pretrain"
+_LENGTHS = {"--seq", "--phases"}  # of the trainer: one excludes the other
 
 
 @dataclass(frozen=True)
@@ -51,28 +52,28 @@ class Recipe:
             raise UsageError(f"recipe {self.name}: has no phase {number}; choose 1 to {len(self.phases)}")
         return self.phases[number - 1]
 
-    def dataset(self, phase: int = 1) -> dict[str, Any]:
-        """Return the keywords of `TokenDataset` for a phase."""
+    def dataset(self, phase: int = 1, **others: Any) -> dict[str, Any]:
+        """Return the keywords of `TokenDataset` for a phase; `others` override them, as in `dataset(seq=128)`."""
         chosen = self.phase(phase)
         return {
             "seq": chosen.seq, "masked_lm_prob": chosen.masked_lm_prob, "mask_as": self.mask_as, "packed": self.packed,
-            "first_position": self.first_position,
+            "first_position": self.first_position, **others,
         }  # fmt: skip
 
-    def options(self, command: str, phase: int = 1, *, mds: bool = False) -> list[str]:
-        """Return the options of a command for a phase; the trainer, whose command is pretrain, takes all phases."""
-        seq = self.phase(phase).seq
+    def options(self, command: str, *, mds: bool = False) -> list[str]:
+        """Return the options of a command for the first phase; the trainer, whose command is pretrain, takes all phases."""
+        seq = str(self.phases[0].seq)
         if command == CREATE:
             if not self.pairs:
                 raise UsageError(
                     f"{OPTION} {self.name}: takes documents without masks or pairs; "
                     f"make them with bertprep tokenize {OPTION} {self.name}"
                 )
-            return ["--seq", str(seq), *self.pairs[phase - 1]]
+            return ["--seq", seq, *self.pairs[0]]
         if command == TOKENIZE:
-            return ["--tokenizer", self.tokenizer, *(["--seq", str(seq), *self.mds] if mds else [])]
+            return ["--tokenizer", self.tokenizer, *(["--seq", seq, *self.mds] if mds else [])]
         lengths = ",".join(f"{each.seq}:{each.fraction:g}" for each in self.phases)
-        phases = ["--phases", lengths] if len(self.phases) > 1 else ["--seq", str(seq)]
+        phases = ["--phases", lengths] if len(self.phases) > 1 else ["--seq", seq]
         if self.pairs:  # whose masks are in the records
             return phases
         shares = ",".join(f"{each.masked_lm_prob:g}" for each in self.phases)
@@ -131,27 +132,62 @@ METAVAR = "NAME[:PHASE]"
 def recipe(name: str) -> Recipe:
     """Return how a published encoder was pretrained: bert, roberta, modernbert, neobert, eurobert, mmbert or mlperf.
 
-    >>> recipe("mmbert").phase(2)
-    Phase(seq=8192, masked_lm_prob=0.15, fraction=0.222)
+    NAME:PHASE is that phase alone, counted from 1.
+
+    >>> recipe("mmbert").phase(2) == recipe("mmbert:2").phase(1)
+    True
     """
+    name, colon, phase = name.partition(":")
     if name not in RECIPES:
         raise UsageError(f"recipe {name}: unknown{near(name, tuple(RECIPES))}; choose one of {', '.join(RECIPES)}")
-    return RECIPES[name]
+    found = RECIPES[name]
+    if not colon:
+        return found
+    if not phase.isdecimal():
+        raise UsageError(f"recipe {name}:{phase}: expected a name, or name:phase, such as mmbert:2")
+    number = int(phase)
+    return replace(found, phases=(found.phase(number),), pairs=found.pairs[number - 1 : number])
 
 
 def expand(arguments: Sequence[str]) -> list[str]:
-    """Replace --recipe NAME, after its command, by the options that it stands for, and print them; others come after these."""
+    """Replace --recipe NAME, after its command, by the options that it stands for, and print them; those given override them.
+
+    Lengths that the trainer is given come with the masks of the first phase, unless they are as many as the recipe's.
+    """
     given = list(arguments)
     at = next((index for index, each in enumerate(given) if each.partition("=")[0] == OPTION), None)
     if at is None or given[0] not in COMMANDS or (given[at] == OPTION and at + 1 == len(given)):  # which the parser refuses
         return given
     joined = given[at].partition("=")[2]
-    chosen = joined or given[at + 1]
+    named = joined or given[at + 1]
     rest = given[:at] + given[at + (1 if joined else 2) :]
-    name, _, phase = chosen.partition(":")
-    if phase and not phase.isdecimal():
-        raise UsageError(f"{OPTION} {chosen}: expected a name, or name:phase, such as mmbert:2")
-    is_mds = "--format=mds" in rest or ("--format", "mds") in pairwise(rest)
-    options = recipe(name).options(rest[0], int(phase or 1), mds=is_mds)
-    print_message(f"{OPTION} {chosen}: {' '.join(options)}")
+    chosen, others = recipe(named), _values(rest)
+    overridden = set(others)
+    if rest[0] == PRETRAIN and overridden & _LENGTHS:
+        overridden |= _LENGTHS
+        if others.get("--phases", "").count(",") + 1 != len(chosen.phases):
+            chosen = replace(chosen, phases=chosen.phases[:1])
+    options = _without(chosen.options(rest[0], mds=others.get("--format") == "mds"), overridden)
+    print_message(f"{OPTION} {named}: {' '.join(options) or 'all that it stands for is given'}")
     return [rest[0], *options, *rest[1:]]
+
+
+def _values(arguments: Sequence[str]) -> dict[str, str]:
+    """Return the (first) value of each option by its name; of a flag it is whatever comes next."""
+    found = {}
+    for each, following in zip_longest(arguments, arguments[1:], fillvalue=""):
+        name, equals, value = each.partition("=")
+        if name.startswith("--"):
+            found[name.replace("_", "-")] = value if equals else following
+    return found
+
+
+def _without(options: Sequence[str], names: Collection[str]) -> list[str]:
+    """Return options without some, and their values."""
+    kept, is_kept = [], True
+    for each in options:
+        if each.startswith("--"):
+            is_kept = each not in names
+        if is_kept:
+            kept.append(each)
+    return kept

@@ -26,7 +26,7 @@ def create(arguments: Sequence[str]) -> Create:
 def test_create_takes_the_options_of_a_phase_and_others_override_them(capsys: pytest.CaptureFixture[str]) -> None:
     found = create(["--dupe", "2", "--recipe", "bert:2"])
     assert (found.seq, found.pred, found.masked_lm_prob, found.dupe) == (512, 80, 0.15, 2)
-    assert capsys.readouterr().err == "--recipe bert:2: --seq 512 --pred 80 --masked-lm-prob 0.15 --dupe 5\n"
+    assert capsys.readouterr().err == "--recipe bert:2: --seq 512 --pred 80 --masked-lm-prob 0.15\n"
     assert create(["--recipe=mlperf"]).pred == 76
 
 
@@ -34,6 +34,7 @@ def test_a_recipe_gives_the_keywords_of_a_token_dataset() -> None:
     assert bertprep.recipe("mmbert").dataset(phase=3) == {
         "seq": 8192, "masked_lm_prob": 0.05, "mask_as": (0.8, 0.1, 0.1), "packed": True, "first_position": 0,
     }  # fmt: skip
+    assert bertprep.recipe("mmbert:3").dataset(seq=64) == bertprep.recipe("mmbert").dataset(phase=3, seq=64)
     assert bertprep.recipe("roberta").dataset()["first_position"] == 2
     for recipe in recipes.RECIPES.values():
         assert abs(sum(phase.fraction for phase in recipe.phases) - 1) < 1e-6
@@ -66,11 +67,37 @@ def test_tokenize_and_the_trainer_know_the_options_of_a_recipe(name: str) -> Non
 
 
 @pytest.mark.parametrize(
+    ("given", "options"),
+    [
+        ("modernbert:2", "--seq 8192 --masked-lm-prob 0.3 --mask-as 0.8,0.1,0.1"),
+        ("bert:1", "--seq 128"),
+        ("mmbert --seq 64", "--masked-lm-prob 0.3 --mask-as 0.8,0.1,0.1"),
+        ("mmbert --phases=64:0.5,128:0.5", "--masked-lm-prob 0.3 --mask-as 0.8,0.1,0.1"),
+        ("mmbert --phases 8:1,9:1,9:1 --mask_as 1,0,0", "--masked-lm-prob 0.3,0.15,0.05"),
+        ("eurobert --phases 64:1", "--masked-lm-prob 0.3 --mask-as 1,0,0"),
+        ("bert --seq 64", "all that it stands for is given"),
+    ],
+)
+def test_the_trainer_is_given_what_other_options_do_not_override(
+    given: str, options: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["pretrain", "--recipe", *given.split()]
+    expanded = recipes.expand(words)
+    assert capsys.readouterr().err == f"--recipe {words[2]}: {options}\n"
+    assert expanded == ["pretrain", *(options.split() if options.startswith("--") else []), *words[3:]]
+
+
+def test_a_tokenizer_that_is_given_overrides_that_of_a_recipe(capsys: pytest.CaptureFixture[str]) -> None:
+    recipes.expand(["tokenize", "--recipe", "modernbert", "--format", "mds", "--tokenizer", "mine.json"])
+    assert capsys.readouterr().err == "--recipe modernbert: --seq 1024\n"
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["create", "--recipe", "modernbart"], "recipe modernbart: unknown, did you mean modernbert?; choose one of bert, "),
         (["create", "--recipe", "bert:3"], "recipe bert: has no phase 3; choose 1 to 2"),
-        (["create", "--recipe", "bert:two"], "--recipe bert:two: expected a name, or name:phase"),
+        (["create", "--recipe", "bert:two"], "recipe bert:two: expected a name, or name:phase"),
         (["create", "--recipe", "neobert"], "--recipe neobert: takes documents without masks or pairs; make them"),
         (["validate", "--recipe", "bert"], "--recipe: unknown option"),
     ],

@@ -146,6 +146,8 @@ def _lengths_and_steps(given: Namespace) -> list[dict[str, Any]]:
         else:
             ends = [round(given.steps * passed) for passed in accumulate(fractions)]
             steps = [end - begin for begin, end in pairwise([0, *ends])]
+            if min(steps) < 1:
+                raise UsageError(f"{option}: a phase has less than one of --steps {given.steps}; give more steps")
         phases = [{"seq": int(seq), "steps": of_phase} for seq, of_phase in zip(seqs, steps, strict=True)]
     except ValueError:
         expected = "SEQ:FRACTION,... or SEQ:STEPS,..., such as 128:0.9,512:0.1 or 128:900,512:100"

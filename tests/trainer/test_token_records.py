@@ -105,6 +105,10 @@ def test_phases_have_lengths_and_shares_of_their_own(tokens: Path) -> None:
         ("--engine jax --dupe 3", "--dupe: is for token shards of sentences | made with --tokenizer"),
         ("--engine jax --pred 3", "--pred: is for token shards of sentences"),
         ("--engine jax --masked-lm-prob 0.3,0.1", "--masked-lm-prob: has 2 values for 1 phase"),
+        (
+            "--engine jax --phases 8:0.9,9:0.1 --steps 3",
+            "--phases 8:0.9,9:0.1: a phase has less than one of --steps 3; give more",
+        ),
         ("--engine jax --mask-as 1,1,0", "mask_as | add up to 1"),
     ],
 )
