@@ -1,7 +1,8 @@
 """What `tokenize --tokenizer` does: the documents of any source, or of a corpus of the workspace, as tasks of the work loop.
 
-A source file, or a text shard, becomes a token shard. It is read as a stream: memory holds some batches of documents. The
-threads are those of `tokenizers`, so tasks run one after another, but for the compiled tokenizer, which has none.
+Some small source files in a row, a large one, or a text shard become a token shard. They are read as a stream: memory holds
+some batches of documents. The threads are those of `tokenizers`, so tasks run one after another; only the compiled tokenizer,
+which has none, uses processes.
 """
 
 from __future__ import annotations
@@ -22,16 +23,18 @@ from bertprep import kernels
 from bertprep.commands import Created
 from bertprep.commands.record_job import Job, find_texts
 from bertprep.commands.shard import find_given
-from bertprep.errors import BertprepError, UsageError
-from bertprep.files.paths import as_path
+from bertprep.errors import BertprepError, UsageError, reading
+from bertprep.files.paths import HEAD_BYTES, as_path, open_head
 from bertprep.instances.document_tokenizer import Documents, DocumentTokenizer
 from bertprep.pool import ClusterWorkers
-from bertprep.records.make import MANY_UNKNOWN, check_text, check_unchanged, identify_text, text_entry
+from bertprep.records.make import MANY_UNKNOWN, check_text, identify_text, text_entry
 from bertprep.records.token_documents import BIN, DOCUMENT_FILES, write_documents
 from bertprep.sources.catalogue import is_repository
 from bertprep.sources.corpora import GIVEN, name_corpus, name_data_set
 from bertprep.sources.documents import TEXT, WHOLE, Source
-from bertprep.sources.readers import is_local
+from bertprep.sources.plain_text import TextFile, version_of
+from bertprep.terminal import counted
+from bertprep.text.shards import hash_files, identify
 from bertprep.work.layout import MDS_FORMAT, TOKENIZER, TOKENS, TRAINING, token_shard_name
 from bertprep.work.ledger import Entry, Ledger
 from bertprep.work.manifest import TOKEN_SHARDS, versions_of
@@ -42,35 +45,45 @@ if TYPE_CHECKING:
 
 _BATCH_CHARACTERS = 1 << 20  # which take some 100 MB in `tokenizers`
 _AT_ONCE = 2  # batches, so that its threads have work while Python copies
+_TASK_BYTES = 64_000_000  # of source files that become a shard together
+_BLANK_BYTES = 1024  # the largest file that is looked at for whether it is blank
+_MANY_LINES = 50  # without a blank one, of which each may be meant as a document
+_FIRST_FILES = 16  # in which these are looked for
 _FIRST_DOCUMENTS, _FIRST_CHARACTERS = 16, 4096  # in which unknown tokens are counted
 
 
 @dataclass(frozen=True)
 class Text:
-    """A source file; `expected` is its entry in the manifest where it is a text shard of the workspace."""
+    """A source file, as it was hashed; `expected` is its entry in the manifest where it is a text shard of the workspace."""
 
     source: Source
     expected: Entry | None = None
+    file: TextFile | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """Its size; of a stream of unknown size the most that goes into a shard."""
+        return self.file.size_bytes if self.file else self.source.identity.get("bytes") or _TASK_BYTES
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether it is a small file of nothing but white space."""
+        return self.file is not None and self.size_bytes <= _BLANK_BYTES and not self.file.path.read_bytes().strip()
 
     def documents(self) -> Iterator[str]:
         """Yield the documents; sentences of a text shard are joined by spaces, and plain text ends without a line end."""
+        if self.file and version_of(self.file.path) != self.file.version:
+            raise BertprepError(f"{self.file.path}: was changed since the start of the run; run the command again")
         for text in self.source.documents():
             if self.expected is not None:
                 yield " ".join(text.split("\n")).strip(" ")
             else:
                 yield text.rstrip("\r\n") if self.source.reader in (TEXT, WHOLE) else text
 
-    def identify(self) -> tuple[int, str]:
-        """Return the size and CRC-32C of the file; of one that is streamed from elsewhere what its server knows it by."""
-        if is_local(self.source.location):
-            return identify_text(as_path(self.source.location))
-        data = np.frombuffer(repr(sorted(self.source.identity.items())).encode(), np.uint8)
-        return self.source.identity.get("bytes") or 0, f"{kernels.load().checksum(0, data, len(data)):08x}"
-
 
 @dataclass(frozen=True, kw_only=True)
 class DocumentMaker(Maker):
-    """Makes the token shard of one text after another; `threads` are those of `tokenizers`, by default one per CPU."""
+    """Makes one token shard after another, each of some texts; `threads` are those of `tokenizers`, by default one per CPU."""
 
     tokenizer: DocumentTokenizer
     threads: int | None = None
@@ -87,7 +100,7 @@ class DocumentMaker(Maker):
         kernels.load()
 
     def remarks(self, todo: Sequence[Task]) -> Iterator[str]:
-        text: Text = todo[0].argument
+        text: Text = todo[0].argument[0]
         first = [document[:_FIRST_CHARACTERS] for document in islice(text.documents(), _FIRST_DOCUMENTS)]
         tokens = self.tokenizer.encode(first).tokens
         unknown = float(np.mean(tokens == self.tokenizer.info.unk)) if len(tokens) else 0.0
@@ -96,31 +109,37 @@ class DocumentMaker(Maker):
                 f"{self.label}: {unknown:.0%} of the first tokens of {text.source.location} are unknown: "
                 f"{self.tokenizer.path} does not fit this text"
             )
+        if found := next((path for path in _plain_text(todo[0].argument[:_FIRST_FILES]) if _has_many_lines(path)), None):
+            yield (
+                f"{self.label}: the first {_MANY_LINES} lines of {found} are one document, as no blank line is between them; "
+                'where each is one, write JSON Lines, {"text": "..."} on each, to a file that ends in .jsonl'
+            )
 
-    def check(self, task: Task, folder: Path, entry: Entry) -> None:
-        text: Text = task.argument
-        if text.expected is None:
-            check_unchanged(folder, entry["text"], text.source.location, *text.identify())
-
-    def make(self, argument: Text, paths: Mapping[str, Path]) -> dict[str, Entry]:
+    def make(self, argument: Sequence[Text], paths: Mapping[str, Path]) -> dict[str, Entry]:
         self._limit_threads()  # in a process on another machine too
-        location = argument.source.location
-        text = text_entry(Path(location).name, *argument.identify())
-        check_text(as_path(location), argument.expected, text)
+        made_of = self._check_shard(argument[0])
         with write_documents(paths, width=self.tokenizer.info.width) as writer:
-            for documents in self._encode(argument.documents()):
+            for documents in self._encode(document for text in argument for document in text.documents()):
                 writer.add(*documents)
             if not writer.documents:
-                raise BertprepError(f"{location}: holds no document with a token; leave it out")
+                names = argument[0].source.location + (f" and the {len(argument) - 1:,} after it" if argument[1:] else "")
+                raise BertprepError(f"{names}: no document with a token; leave out what is empty")
         counts = {"documents": writer.documents, "tokens": writer.tokens}
         return {
-            end: {**(counts if end == BIN else {}), "bytes": file.bytes, "sha256": file.sha256, "text": text}
+            end: {**(counts if end == BIN else {}), "bytes": file.bytes, "sha256": file.sha256, **made_of}
             for end, file in writer.written.items()
         }
 
     def amounts(self, entries: Sequence[Entry]) -> dict[str, float]:
-        documents = sum(entry.get("documents", 0) for entry in entries)
-        return {"documents": documents, "MB_of_text": entries[0]["text"]["bytes"] / 1e6}
+        return {each: sum(entry.get(each, 0) for entry in entries) for each in ("documents", "tokens")}
+
+    def _check_shard(self, text: Text) -> dict[str, Any]:
+        """Return what the manifest has of a text shard; of given files `made_with` has all."""
+        if text.expected is None:
+            return {}
+        path = as_path(text.source.location)
+        check_text(path, text.expected, found := text_entry(path.name, *identify_text(path)))
+        return {"text": found}
 
     def _limit_threads(self) -> None:
         if self.threads:  # which `tokenizers` reads when it first encodes several texts
@@ -146,11 +165,14 @@ def make_documents(request: Tokenize, workers: int) -> Created:
         found = find_texts(request, workers, pairs=False)
         corpus, made_from, ensure, advice = found.corpus, found.made_from, found.ensure, "choose another --workdir or --corpus"
         folder = request.workspace.tokens(f"{info.name}_{info.sha256[:8]}", corpus)
-        texts = [(each.split, each.number, Text(Source(str(each.path), TEXT, {}), each.entry)) for each in found.shards]
+        shards = [(each.split, each.number, [Text(Source(str(each.path), TEXT, {}), each.entry)]) for each in found.shards]
     else:
         corpus, folder = _name_given(request), as_path(request.output) / (TOKENS if request.format == MDS_FORMAT else "")
-        texts = [(TRAINING, number, Text(_checked(source))) for number, source in enumerate(find_given(request))]
-        made_from = {"shards": len(texts), "field": request.field, "one_document": request.one_document}
+        sources = [_checked(source) for source in find_given(request)]
+        hashed = hash_files(sources, corpus, workers, request.reporter)
+        groups = list(_group(_leave_out_blank([Text(each, file=hashed.get(each.location)) for each in sources], request)))
+        shards = [(TRAINING, number, texts) for number, texts in enumerate(groups)]
+        made_from = {"inputs": [identify(each, hashed) for each in sources], "shards": len(shards)}
     ledger = Ledger(
         folder=folder,
         kind=TOKEN_SHARDS,
@@ -160,10 +182,10 @@ def make_documents(request: Tokenize, workers: int) -> Created:
         advice=advice,
     )
     tasks = []
-    for split, number, text in texts:
+    for split, number, texts in shards:
         prefix = f"{split}/" if request.output is None else ""
         files = {end: prefix + token_shard_name(split, corpus, number, end) for end in DOCUMENT_FILES}
-        tasks.append(Task(text.source.location, files, text))
+        tasks.append(Task(texts[0].source.location, files, texts))
     is_remote = isinstance(workers, ClusterWorkers)
     maker = DocumentMaker(tokenizer=tokenizer, threads=1 if is_remote else request.workers, ensure=ensure)
     job = Job(maker, dict.fromkeys(DOCUMENT_FILES, ledger), tasks)
@@ -202,6 +224,41 @@ def _checked(source: Source) -> Source:
             "bertprep tokenize --tokenizer --corpus NAME"
         )
     return source
+
+
+def _leave_out_blank(texts: Sequence[Text], request: Tokenize) -> list[Text]:
+    """Return the texts without blank files, which are reported; raise `BertprepError` where there is nothing else."""
+    are_blank = [each.is_blank for each in texts]
+    if any(are_blank):
+        first = texts[are_blank.index(True)].source.location
+        request.reporter.message(f"tokenize: leaving out {counted(sum(are_blank), 'blank file')}, such as {first}")
+        if all(are_blank):
+            raise BertprepError(f"{first}: is blank, as is all of the input; expected text")
+    return [each for each, is_blank in zip(texts, are_blank, strict=True) if not is_blank]
+
+
+def _group(texts: Iterable[Text]) -> Iterator[list[Text]]:
+    """Yield runs of texts that have at most `_TASK_BYTES` together, or are one that has more."""
+    group: list[Text] = []
+    filled = 0
+    for text in texts:
+        if group and filled + text.size_bytes > _TASK_BYTES:
+            yield group
+            group, filled = [], 0
+        group.append(text)
+        filled += text.size_bytes
+    yield group
+
+
+def _plain_text(texts: Iterable[Text]) -> Iterator[Path]:
+    """Yield the files in which a blank line ends a document."""
+    return (text.file.path for text in texts if text.file and text.source.reader == TEXT)
+
+
+def _has_many_lines(path: Path) -> bool:
+    with reading(path), open_head(path) as file:
+        lines = file.read(HEAD_BYTES).splitlines()[:_MANY_LINES]
+    return len(lines) == _MANY_LINES and all(map(bytes.strip, lines))
 
 
 def _in_batches(texts: Iterable[str]) -> Iterator[list[str]]:

@@ -83,8 +83,8 @@ def shard_corpus(
         source if source.is_known else replace(source, identity={"sha256": copies[index].content})
         for index, source in enumerate(sources)
     ]
-    files = _hash_files(sources, job)
-    identities = [_metadata(source, files) for source in sources]
+    files = hash_files(sources, corpus, workers, reporter)
+    identities = [identify(source, files) for source in sources]
     made_with = {
         "inputs": sorted(identities, key=json.dumps),
         "splitter": settings.splitter,
@@ -205,15 +205,15 @@ class ShardLedger(Ledger):
         return super()._manifest_of(files)
 
 
-def _hash_files(sources: Sequence[Source], job: _Job) -> dict[str, TextFile]:
+def hash_files(sources: Sequence[Source], corpus: str, workers: int, reporter: Reporter) -> dict[str, TextFile]:
     """Return the size and sha256 of each plain text file, by its location; those of other sources are known."""
     plain = [source.location for source in sources if source.is_plain]
     files_of = Counter(as_path(location).resolve() for location in plain)
     if repeated := [path for path, count in files_of.items() if count > 1]:
         raise UsageError(f"{repeated[0]}: is given twice; give each text once")
     with (
-        job.reporter.progress(f"read {job.corpus}", len(plain), "files", enabled=bool(plain)) as shown,
-        closing(pool.run(hash_file, [(location, as_path(location)) for location in plain], workers=job.workers)) as results,
+        reporter.progress(f"read {corpus}", len(plain), "files", enabled=bool(plain)) as shown,
+        closing(pool.run(hash_file, [(location, as_path(location)) for location in plain], workers=workers)) as results,
     ):
         files = {}
         for location, file in results:
@@ -222,7 +222,8 @@ def _hash_files(sources: Sequence[Source], job: _Job) -> dict[str, TextFile]:
     return files
 
 
-def _metadata(source: Source, files: Mapping[str, TextFile]) -> dict[str, Any]:
+def identify(source: Source, files: Mapping[str, TextFile]) -> dict[str, Any]:
+    """Return what a manifest has of a source: what determines its documents."""
     if (file := files.get(source.location)) is None:
         return source.metadata()
     return {"bytes": file.size_bytes, "sha256": file.sha256, **source.metadata()}
@@ -293,7 +294,7 @@ def _sort(
             if filled >= PIECE_BYTES:
                 groups.append([])
                 filled = 0
-            key = [_metadata(source, files), piece, PIECE_BYTES, splitter]
+            key = [identify(source, files), piece, PIECE_BYTES, splitter]
             groups[-1].append(_Unsorted(text, splitter, job.settings.language or "en", source.location, key))
             filled += size_bytes
     tasks, seen = [], Counter[str]()

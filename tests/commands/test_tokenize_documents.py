@@ -137,8 +137,43 @@ def test_changed_text_and_another_tokenizer_are_refused(tmp_path: Path, tokenize
     with pytest.raises(BertprepError, match=r"was made with tokenizer\.name .*, this run has .*; choose another --output"):
         bertprep.tokenize(tokenizer=write_tokenizer(tmp_path, "llama"), inputs=[text], output=tmp_path / "out")
     text.write_text("Another text.\n")
-    with pytest.raises(BertprepError, match=r"out: was made from .* bytes of text .*, and .*a\.txt has changed since"):
+    with pytest.raises(
+        BertprepError, match=r"out: was made with another --input: inputs\[0\]\.bytes .*; choose another --output"
+    ):
         bertprep.tokenize(tokenizer=tokenizer, inputs=[text], output=tmp_path / "out")
+
+
+def test_small_files_are_one_shard_and_blank_ones_left_out(
+    tmp_path: Path, tokenizer: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(document_job, "_TASK_BYTES", 100)
+    sizes = {"a": 40, "b": 60, "blank": 0, "c": 30, "large": 300, "x": 100}
+    for name, size in sizes.items():
+        (tmp_path / f"{name}.txt").write_text("é" * (size // 2) or "\n \n")
+    (tmp_path / "empty.jsonl").write_text('{"text": ""}\n')
+    out = tmp_path / "out"
+    assert main(["tokenize", "--tokenizer", str(tokenizer), "--input", str(tmp_path / "*"), "--output", str(out)]) == 0
+    assert f"tokenize: leaving out 1 blank file, such as {tmp_path / 'blank.txt'}" in capsys.readouterr().err
+    found = open_token_documents(out)
+    assert [shard.sizes[0] for shard in found.shards] == [2, 1, 1, 1]
+    assert documents_of(found) == expected("byte_bpe", ["é" * (size // 2) for size in sizes.values() if size])
+    made_with = json.loads((out / "manifest.json").read_text())["made_with"]
+    assert [each["bytes"] for each in made_with["inputs"]] == [40, 60, 3, 30, 13, 300, 100]
+    assert all(len(each["sha256"]) == 64 for each in made_with["inputs"])
+    with pytest.raises(BertprepError, match=r"blank\.txt: is blank, as is all of the input"):
+        bertprep.tokenize(tokenizer=tokenizer, inputs=[tmp_path / "blank.txt"], output=tmp_path / "none")
+
+
+def test_many_lines_that_are_one_document_get_a_remark(
+    tmp_path: Path, tokenizer: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--tokenizer", str(tokenizer), "--output"]
+    for name, line, documents in (("lines", "one\n", 1), ("documents", "one\n\n", 60)):
+        (tmp_path / f"{name}.txt").write_text(60 * line)
+        assert main(["tokenize", *options, str(tmp_path / name), "--input", str(tmp_path / f"{name}.txt")]) == 0
+        has_remark = f"first 50 lines of {tmp_path / name}.txt are one document" in capsys.readouterr().err
+        assert has_remark == (documents == 1)
+        assert open_token_documents(tmp_path / name).documents == documents
 
 
 MISTAKES = [
@@ -147,7 +182,7 @@ MISTAKES = [
     ("--tokenizer byte_bpe --input a.txt", 2, "--input or --dataset goes with --output"),
     ("--tokenizer byte_bpe --vocab v --input a.txt --output out", 2, "--vocab: is not for --tokenizer, whose file says all"),
     ("--tokenizer byte_bpe --input dump.xml --output out", 2, "dump.xml: is not read file by file; make text shards of it"),
-    ("--tokenizer byte_bpe --input empty.jsonl --output out", 1, "empty.jsonl: holds no document with a token"),
+    ("--tokenizer byte_bpe --input empty.jsonl --output out", 1, "empty.jsonl: no document with a token"),
     ("--dataset a/b", 2, "--dataset: goes with --tokenizer"),
 ]
 
