@@ -87,6 +87,10 @@ class Data:
     choice: str = ""  # how the folder was chosen, for the plan
 
     @property
+    def is_packed(self) -> bool:
+        return isinstance(self.records, TokenRecords) and self.records.is_packed
+
+    @property
     def traits(self) -> dict[str, Any]:
         """What all data of a model must have in common."""
         return {"vocabulary_sha256": self.vocabulary_sha256, "cased": self.cased, "records of": self.records.kind.title}

@@ -23,7 +23,6 @@ from trainer.loop import train
 from trainer.model_config import PRESETS, ModelConfig
 from trainer.run import Run
 from trainer.settings import AUTO, PRECISIONS, AnyOptions, EngineSettings, OptimizerSettings
-from trainer.token_records import TokenRecords
 from trainer.weights import check_weights, model_of, resolve_weights
 
 FINISHED, STOPPED = 0, 3
@@ -34,7 +33,6 @@ def start(
     phases: Sequence[AnyOptions], settings: EngineSettings, optimizer: OptimizerSettings, examples: Sequence[ExampleSettings]
 ) -> int:
     """Check all phases, open the engine, train one after the other; returns the exit status."""
-    settings, why_engine = choose_engine(settings)
     options = phases[0]
     init = resolve_weights(options.init, options.workdir) if options.init else None
     with ExitStack() as opened:
@@ -42,9 +40,9 @@ def start(
         agree((each.folders[0], each.traits) for each in data)
         if init:
             check_vocabulary(init, data[0])
-        check_engine(settings)
-        if settings.engine != "jax" and any(isinstance(each.records, TokenRecords) and each.records.is_packed for each in data):
-            raise UsageError(f"--engine {settings.engine}: takes no packed rows; take --engine jax, or --no-packed")
+        is_packed = any(each.is_packed for each in data)
+        settings, why_engine = choose_engine(settings, packed=is_packed)
+        check_engine(settings, packed=is_packed)
         devices, has_accelerator = known_devices(settings)
         engine: Engine | None = None
         if devices is None or (has_accelerator is None and init is None and options.model is None):

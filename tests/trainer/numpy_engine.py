@@ -320,7 +320,7 @@ def _numpy_engines() -> Iterator[pytest.MonkeyPatch]:
     with pytest.MonkeyPatch.context() as patch:
         for module in ("trainer.start", "trainer.evaluate"):
             patch.setattr(f"{module}.open_engine", lambda settings: _THREAD.engine.open(settings))
-            patch.setattr(f"{module}.check_engine", lambda _: None)
+            patch.setattr(f"{module}.check_engine", lambda *_, **__: None)
         patch.setattr(log, "draw_losses", lambda *_: None)
         patch.setattr("trainer.engines.may_have_accelerator", lambda: False)
         yield patch

@@ -64,6 +64,7 @@ def test_the_engine_is_the_one_installed_or_the_one_that_suits(
     found, because = choose_engine(EngineSettings())
     assert (found.engine, bool(because)) == (name, bool(why))
     assert why in because
+    assert choose_engine(EngineSettings(), packed=True)[0].engine == ("jax" if "jax" in installed else name)
 
 
 def test_an_engine_by_name_needs_no_reason_and_a_missing_one_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:

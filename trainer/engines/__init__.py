@@ -257,8 +257,10 @@ _WHY_NOT = {
 }
 
 
-def check_engine(settings: EngineSettings) -> None:
-    """Raise `UsageError` for an unsupported option or a missing framework."""
+def check_engine(settings: EngineSettings, *, packed: bool = False) -> None:
+    """Raise `UsageError` for an unsupported option, packed rows, or a missing framework."""
+    if packed and settings.engine != "jax":
+        raise UsageError(f"--engine {settings.engine}: takes no packed rows; take --engine jax, or --no-packed")
     for name, accepted in _ACCEPTED[settings.engine].items():
         if getattr(settings, name) not in accepted:
             raise UsageError(f"--{name.replace('_', '-')}: {_WHY_NOT[name]}; leave it out, or take another --engine")
@@ -266,8 +268,11 @@ def check_engine(settings: EngineSettings) -> None:
         raise _not_installed(settings.engine, f"{settings.engine} is not installed here")
 
 
-def choose_engine(settings: EngineSettings) -> tuple[EngineSettings, str]:
-    """Return the settings with a suitable engine, and the reason; no framework is loaded. TF_CONFIG may give `--hosts`."""
+def choose_engine(settings: EngineSettings, *, packed: bool = False) -> tuple[EngineSettings, str]:
+    """Return the settings with an engine that suits the machine and packed rows, and the reason; no framework is loaded.
+
+    TF_CONFIG may give `--hosts`.
+    """
     if settings.engine != "oneflow" and not settings.hosts and (text := os.environ.get("TF_CONFIG")):
         settings = _with_hosts_of(text, settings)
     if settings.engine != AUTO:
@@ -275,6 +280,8 @@ def choose_engine(settings: EngineSettings) -> tuple[EngineSettings, str]:
     installed = [name for name in ENGINES if importlib.util.find_spec(name)]
     if len(installed) < 2:
         return replace(settings, engine=(*installed, ENGINES[0])[0]), "the only one installed" * len(installed)
+    if packed and "jax" in installed:
+        return replace(settings, engine="jax"), "the one that takes packed rows"
     has_plugin = any(importlib.util.find_spec(name) for name in ("jax_plugins", "libtpu"))  # for GPUs or TPUs
     takes_jax = "jax" in installed and has_plugin and may_have_accelerator()
     name = "jax" if takes_jax else installed[0]
