@@ -47,9 +47,9 @@ def test_the_table_of_the_docs_has_the_values(name: str) -> None:
     (row,) = re.findall(rf"^\| {name} \| (.*) \|$", ENCODERS.read_text(encoding="utf-8"), re.MULTILINE)
     tokenizer, phases, mask_as, packed = row.split(" | ")
     assert tokenizer in (recipe.tokenizer, "the same")
-    expected = [f"{phase.seq:,}, {100 * phase.masked_lm_prob:.3g} %" for phase in recipe.phases]
+    expected = [f"{phase.seq:,}, {100 * phase.masked_lm_prob:.3g}%" for phase in recipe.phases]
     if len(expected) > 1:
-        expected = [f"{shown}, {100 * phase.fraction:.3g} %" for shown, phase in zip(expected, recipe.phases, strict=True)]
+        expected = [f"{shown}, {100 * phase.fraction:.3g}%" for shown, phase in zip(expected, recipe.phases, strict=True)]
     assert phases == "; ".join(expected)
     assert mask_as == ", ".join(f"{100 * share:.0f}" for share in recipe.mask_as)
     assert packed == ("pairs: `create`" if recipe.pairs else "yes" if recipe.packed else "no")
