@@ -216,5 +216,8 @@ def _compare_with_index(name: str, file: MdsFile, entry: dict[str, Any] | None) 
     known = {INDEX_HASH: hashes[INDEX_HASH]} if isinstance(hashes, dict) and INDEX_HASH in hashes else {}
     expected = {"samples": entry.get("samples"), "bytes": raw.get("bytes"), **known}
     found = {"samples": len(file), "bytes": file.size_bytes, **{each: file.digest(each) for each in known}}
+    for name_of, value in file.config.items():  # which StreamingDataset takes from the index
+        if entry.get(name_of) != value:
+            expected[name_of], found[name_of] = entry.get(name_of), value
     if expected != found:
         yield Finding("mds", name, f"{json.dumps(expected)[:120]}, as {INDEX} says", json.dumps(found))

@@ -261,12 +261,12 @@ class MdsFile:
         except OSError as error:
             raise BertprepError(f"{path}: cannot be read: {error.strerror or error}; name an MDS shard") from error
         try:
-            self._begins, config = self._parse()
+            self._begins, self.config = self._parse()
         except (ValueError, KeyError) as error:
             raise BertprepError(f"{path}: is not an MDS shard: {error}; make it again") from error
-        self.names: list[str] = config["column_names"]
-        self.encodings = dict(zip(self.names, config["column_encodings"], strict=True))
-        self._sizes: list[int | None] = config["column_sizes"]
+        self.names: list[str] = self.config["column_names"]
+        self.encodings = dict(zip(self.names, self.config["column_encodings"], strict=True))
+        self._sizes: list[int | None] = self.config["column_sizes"]
 
     def __len__(self) -> int:
         return len(self._begins) - 1

@@ -10,6 +10,7 @@ import pytest
 
 import bertprep
 from bertprep.cli import main
+from bertprep.commands import document_job
 from bertprep.commands.validate import validate
 from bertprep.records.mds import MdsFile
 from bertprep.records.token_documents import open_token_documents
@@ -81,6 +82,7 @@ FAULTS_OF_ROWS: dict[str, tuple[str, Callable[[Path], object], list[str]]] = {
     "no index": ("index.json", lambda path: path.unlink(), ["mds", "mds"]),
     "longer rows": ("../manifest.json", lambda path: path.write_text(SEQ.sub('"seq": 4', path.read_text())), ["row-length"]),
     "a shard in no index": ("index.json", lambda path: path.write_text('{"shards": [], "version": 2}'), ["mds"]),
+    "other columns": ("index.json", lambda path: path.write_text(path.read_text().replace("uint16", "int32")), ["mds"]),
     "a hostile index": ("index.json", lambda path: path.write_text('{"shards": [7]}'), ["mds", "mds"]),
 }  # fmt: skip
 
@@ -104,7 +106,8 @@ def test_mds_of_other_writers_is_checked_by_its_index(tmp_path: Path) -> None:
     assert codes(folder / "shard.00000.mds") == []
 
 
-def test_documents_twice_and_in_both_splits_are_found(tmp_path: Path) -> None:
+def test_documents_twice_and_in_both_splits_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(document_job, "_TASK_BYTES", 1)  # a shard of each file
     paths = [tmp_path / "a.txt", tmp_path / "b.txt"]
     paths[0].write_text("The first one\n\nAnother\n\nThe first one\n")
     paths[1].write_text("Of the test split\n\nAnother\n")
