@@ -33,7 +33,7 @@ BEST = "checkpoint-best.safetensors"
 _METADATA = "bertprep"
 _HEADER = {
     "step": COUNT, "skipped": COUNT, "evaluated": COUNT, "sha256": SHA256, "model": OBJECT, "interval": LIST,
-    "lengthened": LIST, "test": OBJECT,
+    "lengthened": LIST, "test": OBJECT, "examples": OBJECT,
 }  # fmt: skip
 _OPTIONS = {  # that decide a setting of a header; of the others it has the setting's name, as --seed
     "global_batch": "global batch (--batch-size, --accumulate, devices)", "precision": "--amp", "schedule.peak": "--lr",

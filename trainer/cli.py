@@ -125,7 +125,8 @@ def split_phases(given: Namespace) -> list[Namespace]:
             continue
         if len(of_phases) not in (1, len(phases)):
             found = f"has {len(of_phases)} values for {counted(len(phases), 'phase')}"
-            raise UsageError(f"--{name.replace('_', '-')}: {found}; give one for all, or one for each")
+            mixed = "; a run without --phases mixes folders" * (name == "data")
+            raise UsageError(f"--{name.replace('_', '-')}: {found}; give one for all, or one for each{mixed}")
         for phase, value in zip(phases, cycle(of_phases), strict=False):
             phase[name] = value
     return [Namespace(**{**vars(given), **phase}) for phase in phases]

@@ -1,6 +1,6 @@
 """`python -m trainer evaluate`: any weights on any records, by all devices; and the evaluation of a running model.
 
-pretraining records    masked-LM and next-sentence loss and accuracy, of a split or of its first sequences
+pretraining records    of token shards too: masked-LM and next-sentence loss and accuracy, of a split or of its first sequences
 SQuAD                  exact match and F1; OUT/predictions.json, nbest_predictions.json and, for 2.0, null_odds.json
 labelled texts         the task's metrics on each labelled split; OUT/SPLIT/predictions.tsv, and GLUE's files for submission
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,19 +20,20 @@ from bertprep.errors import BertprepError, UsageError
 from bertprep.files.paths import local_path, path_arg
 from bertprep.options import add_options, check_options, option, read_options
 from bertprep.progress import Reporter, print_message
-from bertprep.records.data_sets import DataSet, find_records
+from bertprep.records.data_sets import DataSet, find_data_sets, find_records
 from bertprep.records.record_set import RecordSet
 from bertprep.tasks.glue import TASKS, UNLABELLED
 from bertprep.tasks.glue_metrics import check_metrics_installed
 from bertprep.terminal import print_results
-from bertprep.work.layout import TEST, TRAINING
+from bertprep.work.layout import TEST, TOKENS, TRAINING
+from bertprep.work.manifest import RECORDS, TOKEN_SHARDS
 from trainer.batches import EvaluationBatches, GlobalBatch
-from trainer.checkpoint import is_checkpoint, task_of
-from trainer.data import Data, check_fits_model, check_vocabulary, make_data
+from trainer.checkpoint import is_checkpoint, read_header, task_of
+from trainer.data import Data, ExampleSettings, check_fits_model, check_vocabulary, make_data, open_data
 from trainer.engines import Engine, check_engine, choose_engine, open_engine
 from trainer.model_config import ModelConfig
 from trainer.scores import AnswerOptions, Scorer, scorer_of
-from trainer.settings import EngineSettings, OptimizerSettings, check_folder
+from trainer.settings import EngineSettings, OptimizerSettings, PretrainOptions, check_folder
 from trainer.tasks import Classification, Pretraining, Task, name_of_split, task_of_records
 from trainer.weights import labels_of, model_of, read_weights, resolve_weights
 
@@ -46,7 +47,7 @@ class EvaluateOptions:
         "a download (needed)",
         metavar="PATH|ID",
     )  # fmt: skip
-    data: Path | None = option(None, "folder of records (needed)", metavar="DIR", check=path_arg)
+    data: Path | None = option(None, "folder of records or token shards (needed)", metavar="DIR", check=path_arg)
     workdir: Path = option(Path("data"), "workspace, for the ID of a download", metavar="DIR", check=path_arg)
     model: str | None = option(None, "bert_config.json (default: that of the weights)", metavar="FILE")
     split: str = option(TEST, "pretraining records: split", choices=(TRAINING, TEST))
@@ -86,13 +87,14 @@ class Split(NamedTuple):
 def run(namespace: argparse.Namespace) -> int:
     """Evaluate and print the metrics; returns the exit status."""
     options = read_options(EvaluateOptions, namespace)
-    settings, why = choose_engine(read_options(EngineSettings, namespace))
-    check_engine(settings)
+    settings = read_options(EngineSettings, namespace)
     with ExitStack() as opened:
         file = resolve_weights(options.init or "", options.workdir)
-        splits = _open_splits(options, opened)
+        splits = _open_splits(options, file, opened)
         data = splits[0].data
         task = data.task
+        settings, why = choose_engine(settings, packed=data.is_packed)
+        check_engine(settings, packed=data.is_packed)
         _check_task(file, task, data.folders[0])
         check_vocabulary(file, data)
         model = model_of(file) if options.model is None else ModelConfig.load(options.model)
@@ -115,8 +117,12 @@ def run(namespace: argparse.Namespace) -> int:
     return 0
 
 
-def _open_splits(options: EvaluateOptions, opened: ExitStack) -> list[Split]:
-    data_set = find_records(options.data or Path())
+def _open_splits(options: EvaluateOptions, file: Path, opened: ExitStack) -> list[Split]:
+    folder = options.data or Path()
+    kinds = {each.kind for each in find_data_sets([folder])}
+    if TOKEN_SHARDS in kinds and RECORDS not in kinds:
+        return [_open_tokens(folder, options.split, file, opened)]
+    data_set = find_records(folder)
     task = task_of_records(data_set)
     answers = AnswerOptions(options.n_best_size, options.max_answer_length, options.null_threshold)
     splits = []
@@ -125,6 +131,27 @@ def _open_splits(options: EvaluateOptions, opened: ExitStack) -> list[Split]:
         data = make_data([data_set], (data_set.folder,), task, records, None)
         splits.append(Split(name, data, scorer_of(task, data_set.folder, records, name, answers)))
     return splits
+
+
+def _open_tokens(folder: Path, split: str, file: Path, opened: ExitStack) -> Split:
+    """Open token shards with the settings of a checkpoint's run, whose own evaluations have the same examples."""
+    if not is_checkpoint(file):
+        raise UsageError(
+            f"{folder}: holds token shards, which are masked as a checkpoint was trained, and {file} is none; name a "
+            "checkpoint, or records"
+        )
+    header = read_header(file)
+    settings = dict(header.get("examples", {}))
+    settings["seed"] = settings.pop("data_seed", ExampleSettings.seed)
+    pred = settings.pop("pred", None)
+    made = {each.name: settings[each.name] for each in fields(ExampleSettings) if each.name in settings and each.name != "seq"}
+    of_run = PretrainOptions(data=(folder,), format=TOKENS, seq=header.get("seq"), pred=pred)
+    data = open_data(of_run, ExampleSettings(**made), opened)
+    if split == TRAINING:
+        return Split(split, data)
+    if data.test is None:
+        raise UsageError(f"{data.folders[0]}: has no test split; --split training evaluates on the one that it has")
+    return Split(split, replace(data, records=data.test))
 
 
 def _scored_splits(options: EvaluateOptions, data_set: DataSet, task: Task) -> list[str]:

@@ -91,7 +91,7 @@ def train(run: Run, engine: Engine) -> bool:
     if run.is_finished(state.step, state.evaluated) and (run.is_last or not loop.is_on_any_rank(bool(stop))):
         if engine.is_first and run.is_last:
             then = f"python -m trainer export {run.out} DIR"
-            if isinstance(run.data.records, RecordSet):
+            if run.data.test is not None:
                 then = f"python -m trainer evaluate --init {run.out} --data {run.data.folders[0]}, or {then}"
             print_message(f"{run.out}: holds the trained model; next: {then}")
         return True

@@ -17,12 +17,25 @@ from bertprep.errors import BertprepError, UsageError
 from bertprep.records.mixture import PERIOD
 from tests.instances.small_tokenizers import TEXT, write_tokenizer
 from tests.records.test_token_dataset import INFO, write_set
-from tests.trainer.numpy_engine import NumPyEngine, assert_same_run, at_step, pattern_of, plan, refuse, run, sigterm
+from tests.trainer.numpy_engine import (
+    NumPyEngine,
+    assert_same_run,
+    at_step,
+    pattern_of,
+    plan,
+    read_entries,
+    refuse,
+    run,
+    run_command,
+    sigterm,
+)
 from tests.trainer.small_data import save_checkpoint
 from tests.trainer.small_runs import MODEL, build
 from trainer.batches import GlobalBatch, TrainingBatches, features
+from trainer.checkpoint import read_header
 from trainer.cli import main
 from trainer.export import export_model
+from trainer.model_config import ModelConfig
 from trainer.settings import PretrainOptions
 from trainer.tasks import Pretraining
 from trainer.token_records import PackedExamples, TokenRecords
@@ -100,10 +113,11 @@ def test_phases_have_lengths_and_shares_of_their_own(tokens: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "parts"),
     [
-        ("--engine tensorflow", "--engine tensorflow: takes no packed rows | --engine jax, or --no-packed"),
+        ("--engine tensorflow", "--engine tensorflow: takes no packed rows | --engine jax, or train with --no-packed"),
         ("--engine oneflow", "--engine oneflow: takes no packed rows"),
         ("--engine jax --dupe 3", "--dupe: is for token shards of sentences | made with --tokenizer"),
         ("--engine jax --pred 3", "--pred: is for token shards of sentences"),
+        ("--data a b c --phases 8:1,9:1", "--data: has 3 values for 2 phases; | one for each; a run without --phases mixes "),
         ("--engine jax --masked-lm-prob 0.3,0.1", "--masked-lm-prob: has 2 values for 1 phase"),
         (
             "--engine jax --phases 8:0.9,9:0.1 --steps 3",
@@ -116,6 +130,32 @@ def test_what_does_not_go_together_is_refused(words: str, parts: str, tokens: Pa
     status, error = refuse(f"--model tiny --data {tokens} {words}")
     assert status == 2
     assert re.match(pattern_of(parts), error), error
+
+
+def test_a_model_is_evaluated_as_its_run_did(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = {}
+    for split, shards in (("training", 2), ("test", 1)):
+        made = write_set(tmp_path / split, shards=shards)
+        manifest = json.loads((made / "manifest.json").read_bytes())
+        files |= {f"{split}/{name}": entry for name, entry in manifest["files"].items()}
+        (made / "manifest.json").unlink()
+    (tmp_path / "manifest.json").write_text(json.dumps({**manifest, "files": files}))
+    (tmp_path / "tokenizer.json").write_text("{}")
+    words = (
+        f"--data {tmp_path} --out {tmp_path}/out --model tiny --seq {SEQ} --batch-size 8 --steps 20 --no-packed --data-seed 7"
+    )
+    assert run_command(*words.split(), "--mask-as", "1,0,0") == 0
+    assert f"evaluate --init {tmp_path}/out --data {tmp_path}, or" in capsys.readouterr().err
+    (of_run,) = read_entries(tmp_path / "out", "evaluation")
+    header = read_header(tmp_path / "out" / "checkpoint-000000020.safetensors")
+    config = ModelConfig.from_settings(header["model"])
+    settings = {name: header[name] for name in ("examples", "seq", "pred", "vocabulary_sha256")}
+    save_checkpoint(tmp_path / "trained", Pretraining(has_pairs=False), config=config, **settings)
+    for split, is_same in (("test", True), ("training", False)):
+        assert run_command("evaluate", "--init", tmp_path / "trained", "--data", tmp_path, "--split", split) == 0
+        loss = re.search(rf"{split}, [\d,]+ sequences: loss ([\d.e+]+),", capsys.readouterr().out)
+        assert loss
+        assert (float(loss[1]) == pytest.approx(of_run["loss"], rel=1e-5)) == is_same
 
 
 @pytest.mark.parametrize("exported", [False, True])
@@ -164,7 +204,12 @@ def test_a_run_on_packed_rows_and_its_model_for_transformers(tmp_path: Path, cap
     bertprep.tokenize(inputs=[text], tokenizer=file, output=tmp_path / "tokens", workers=1)
     words = f"--engine jax --data {tmp_path / 'tokens'} --model tiny --steps 3 --batch-size 2 --seq {SEQ} --masked-lm-prob 0.3"
     assert main([*words.split(), "--out", str(tmp_path / "out")]) == 0
-    assert "trainer evaluate" not in capsys.readouterr().err  # which takes records
+    assert "trainer evaluate" not in capsys.readouterr().err  # which takes a test split by default
+    words = f"evaluate --engine jax --init {tmp_path / 'out'} --data {tmp_path / 'tokens'}"
+    assert main(words.split()) == 2
+    assert "has no test split; --split training" in capsys.readouterr().err
+    assert main([*words.split(), "--split", "training"]) == 0
+    assert main([*words.replace("jax", "tensorflow").split(), "--split", "training"]) == 2
     export_model(tmp_path / "out", tmp_path / "exported")
     assert (tmp_path / "exported" / "tokenizer.json").read_bytes() == file.read_bytes()
     config, tokenizer = (

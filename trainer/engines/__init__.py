@@ -260,7 +260,7 @@ _WHY_NOT = {
 def check_engine(settings: EngineSettings, *, packed: bool = False) -> None:
     """Raise `UsageError` for an unsupported option, packed rows, or a missing framework."""
     if packed and settings.engine != "jax":
-        raise UsageError(f"--engine {settings.engine}: takes no packed rows; take --engine jax, or --no-packed")
+        raise UsageError(f"--engine {settings.engine}: takes no packed rows; take --engine jax, or train with --no-packed")
     for name, accepted in _ACCEPTED[settings.engine].items():
         if getattr(settings, name) not in accepted:
             raise UsageError(f"--{name.replace('_', '-')}: {_WHY_NOT[name]}; leave it out, or take another --engine")
