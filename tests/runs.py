@@ -48,10 +48,9 @@ RUNS = {
     "create": Run(["create", *SETTINGS, "--format", "tfrecord,arrow,parquet", *WORKDIR], [SHARD], True, may_be_refused=True),
     "create of files": Run(RECORDS, has_parts=True, may_be_refused=True),
     "tokenize": Run(["tokenize", *WORKDIR], [SHARD], has_parts=True),
-    "tokenize documents": Run(
-        ["tokenize", "--tokenizer", "../byte_bpe", "--input", "../text", "../lines", "--output", "tokens"], has_parts=True
-    ),
-    "tokenize documents of a corpus": Run(["tokenize", "--tokenizer", "../wordpiece", *WORKDIR], [SHARD], has_parts=True),
+    "tokenize files": Run(["tokenize", "--tokenizer", "../byte_bpe", "--input", "../text", "../lines", "--output", "tokens"]),
+    "tokenize documents": Run(["tokenize", "--tokenizer", "../byte_bpe", *WORKDIR], [SHARD], has_parts=True),
+    "tokenize documents in processes": Run(["tokenize", "--tokenizer", "../wordpiece", *WORKDIR], [SHARD], has_parts=True),
     "convert": Run(
         ["convert", "records/ofrecord", "made", "--to", "tfrecord", "--compress", "gzip", "--shards", "11"], [RECORDS], True,
         may_be_refused=True,

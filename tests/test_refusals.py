@@ -84,7 +84,7 @@ BERTPREP = """
 
 2 {create|tokenize} {--input text.txt|--output out} => --input and --output go together
 2 create --output out --vocab vocab.txt --input {missing|loop|text.txt/x|text.txt missing} => : does not exist
-2 create --output out --vocab vocab.txt --input folder => --input folder: is a folder; name the files in it
+2 create --output out --vocab vocab.txt --input folder => --input folder: is a folder, expected text shards: bertprep shard
 1 create --output out --vocab vocab.txt --input binary.txt => binary.txt: byte 4 (0xff) is not UTF-8
 1 create --output out --vocab vocab.txt --input empty.txt => empty.txt: is empty; expected one sentence a line
 1 create --output out --vocab vocab.txt --input blank.txt => blank.txt: holds no document

@@ -56,7 +56,7 @@ def check_data_set(
     findings = _check_manifest(data_set)
     if data_set.kind != MDS:  # whose index.json lists all
         findings += find_gaps(data_set)
-    if data_set.kind == MDS or (data_set.manifest and data_set.manifest.tokenizer):
+    if data_set.kind == MDS or data_set.has_documents:
         vocabulary = None
         findings += _check_tokenizer(data_set)
     elif data_set.kind != TEXT_SHARDS:
@@ -101,8 +101,7 @@ def _choose_checks(
     if data_set.kind == MDS:
         return MdsRows(data_set)
     if data_set.kind == TOKEN_SHARDS:
-        of_documents = data_set.manifest and data_set.manifest.tokenizer
-        return Documents(data_set) if of_documents else TokenShards(data_set, vocabulary)
+        return Documents(data_set) if data_set.has_documents else TokenShards(data_set, vocabulary)
     return Records(data_set, vocabulary, list(read_first_records(data_set)), masked_lm_prob=masked_lm_prob, sample=sample)
 
 

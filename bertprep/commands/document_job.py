@@ -196,7 +196,8 @@ def _find_tokenizer(request: Tokenize) -> tuple[Path, str]:
     """Return the tokenizer.json that a request names, by a file, a folder or a model of the Hub, and what to call it."""
     given = str(request.tokenizer)
     path = as_path(given)
-    path = path / TOKENIZER if path.is_dir() else path
+    if path.is_dir() and not (path := path / TOKENIZER).is_file():
+        raise UsageError(f"--tokenizer {given}: this folder has no {TOKENIZER}; name one, or a folder with one")
     name = path.resolve().parent.name if path.name == TOKENIZER else path.stem
     if not path.is_file():
         if path.suffix == ".json" or not is_repository(given):

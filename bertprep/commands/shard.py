@@ -212,7 +212,10 @@ def check_text_files(inputs: Sequence[Path | str]) -> list[Path]:
     paths = [as_path(path) for path in inputs]
     for path in paths:
         if path.is_dir():
-            raise UsageError(f"--input {path}: is a folder; name the files in it, for instance {path / '*.txt'}")
+            raise UsageError(
+                f"--input {path}: is a folder, expected text shards: bertprep shard --input {path} --corpus NAME makes them of "
+                f"its files; where these have a sentence a line already, name them, for instance {path / '*.txt'}"
+            )
         if not path.is_file():
             raise UsageError(f"--input {path}: does not exist; name text files")
         if path.suffix.lower() in _READ_BY_SHARD:

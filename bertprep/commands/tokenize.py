@@ -43,14 +43,15 @@ class Tokenize(OfText, OfDocuments, InRows, InParts):
     )  # fmt: skip
 
     def __post_init__(self) -> None:
-        self.check_rows("--format mds", is_mds=self.format == MDS_FORMAT)
         if self.tokenizer is None:
             super().__post_init__()
+            self.check_rows("--format mds", is_mds=self.format == MDS_FORMAT)
             of_documents = {"--dataset": self.dataset is not None, "--field": self.field != "text"}
             of_documents |= {"--one-document-per-file": self.one_document, "--format mds": self.format == MDS_FORMAT}
             _refuse(of_documents, "goes with --tokenizer; without it, bertprep shard splits documents into sentences first")
             return
         super(OfText, self).__post_init__()
+        self.check_rows("--format mds", is_mds=self.format == MDS_FORMAT)
         of_text = {"--vocab": self.vocab is not None, "--cased": self.cased, "--lines-are-sentences": self.lines_are_sentences}
         _refuse(of_text, "is not for --tokenizer, whose file says all; leave it out")
         if (bool(self.inputs) or self.dataset is not None) != (self.output is not None):

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from bertprep.files.atomic import TEMPORARY_SUFFIX
 from bertprep.files.paths import as_path, open_head, real_path, sizes_of
 from bertprep.instances import Vocabulary, load_vocabulary
 from bertprep.records.file_bytes import find_format
-from bertprep.records.token_shards import TokenFile, has_index, token_files
+from bertprep.records.token_shards import WORDS, TokenFile, has_index, token_files
 from bertprep.untrusted import CORPUS
 from bertprep.work.layout import (
     DEV,
@@ -93,6 +94,13 @@ class DataSet:
     is_whole: bool = True  # False where a split or single files of it were named
     notes: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()  # files of splits other than the test split that would be it too, such as validation/
+
+    @cached_property
+    def has_documents(self) -> bool:
+        """Whether it is token shards of whole documents; those without a manifest have a .words next to them."""
+        if self.kind != TOKEN_SHARDS or self.manifest:
+            return self.kind == TOKEN_SHARDS and self.manifest is not None and self.manifest.tokenizer is not None
+        return bool(sizes_of(self.folder, [Path(name).with_suffix(f".{WORDS}").as_posix() for name in self.files]))
 
     @property
     def split_names(self) -> list[str]:
@@ -222,8 +230,20 @@ def find_records(path: Path, prefer: Sequence[str] = ()) -> DataSet:
     sets = find_data_sets([path])
     found = [each for each in sets if each.kind == RECORDS]
     if not found:
-        raise UsageError(f"{path}: holds {sets[0].kind}, expected records; bertprep create makes records of {sets[0].kind}")
+        raise UsageError(f"{path}: holds {_describe(sets[0])}")
     return _finished(path, *_choose(path, found, prefer))
+
+
+def _describe(data_set: DataSet) -> str:
+    """Return what a data set is where records were expected, and what takes it."""
+    if data_set.has_documents:
+        return (
+            f"{TOKEN_SHARDS} of whole documents, expected records; bertprep.TokenDataset and the trainer read these as they "
+            "are, and bertprep convert --to mds --seq N makes MDS of them"
+        )
+    if data_set.kind == MDS:
+        return f"{MDS}, expected records; mosaicml-streaming reads it, and bertprep validate and inspect"
+    return f"{data_set.kind}, expected records; bertprep create makes records of {data_set.kind}"
 
 
 def find_token_shards(paths: Sequence[Path], *, any_tokenizer: bool = False) -> DataSet:

@@ -29,12 +29,12 @@ from bertprep.files.object_cache import fetch, open_local
 from bertprep.files.paths import as_path, sizes_of
 from bertprep.instances.document_tokenizer import TokenizerInfo as TokenizerInfo
 from bertprep.records.data_sets import find_token_shards, load_vocabulary_of
-from bertprep.records.token_shards import TokenFile, TokenShard, encode_index, parse_index, read_bytes, type_of_numbers
+from bertprep.records.token_shards import WORDS, TokenFile, TokenShard, encode_index, parse_index, read_bytes, type_of_numbers
 from bertprep.records.write import HashedFile, WrittenFile
 from bertprep.work.layout import MANIFEST, SPLIT_NAMES, TOKENIZER, TRAINING
 from bertprep.work.manifest import Manifest
 
-BIN, IDX, WORDS = DOCUMENT_FILES = (str(TokenFile.BIN), str(TokenFile.IDX), "words")
+BIN, IDX, _ = DOCUMENT_FILES = (str(TokenFile.BIN), str(TokenFile.IDX), WORDS)
 """The ends of the names of a shard's files."""
 _MAPPED = (np.dtype("<u2"), np.dtype("<i4"))
 _AGAIN = "make the token shards again with bertprep tokenize"

@@ -50,6 +50,10 @@ class TokenFile(str, Enum):
     __str__ = str.__str__
 
 
+WORDS = "words"
+"""The end of the name of the third, which token shards of whole documents have."""
+
+
 def token_files(path: Path) -> dict[TokenFile, Path]:
     """Return both files of a token shard, of which `path` names either.
 

@@ -247,7 +247,7 @@ def test_what_create_refuses(tokens: Path, tmp_path: Path) -> None:
     (tokens / "manifest.json").unlink()
     with pytest.raises(UsageError, match="has no training split; name the folder of the split to use"):
         create(inputs=[tokens], output=tmp_path / "a", **vars(SETTINGS))
-    with pytest.raises(UsageError, match="is a folder; name the files in it"):
+    with pytest.raises(UsageError, match="is a folder, expected text shards: bertprep shard --input"):
         bertprep.forecast(inputs=[tokens], output=tmp_path / "a", vocab=VOCABULARY)
     with pytest.raises(UsageError, match="holds token shards, expected records; bertprep create makes records of token shards"):
         find_records(tokens)

@@ -178,6 +178,12 @@ def test_many_lines_that_are_one_document_get_a_remark(
 
 MISTAKES = [
     ("--tokenizer none.json --input a.txt --output out", 2, "--tokenizer none.json: not found; name a tokenizer.json"),
+    ("--tokenizer empty --input a.txt --output out", 2, "--tokenizer empty: this folder has no tokenizer.json; name one"),
+    (
+        "--tokenizer byte_bpe --format MDS --seq 512 --input a.txt --output out",
+        2,
+        "--format MDS: unknown; choose one of megatron, mds",
+    ),
     ("--tokenizer a.txt --input a.txt --output out", 1, "a.txt: is not a tokenizer.json that tokenizers reads"),
     ("--tokenizer byte_bpe --input a.txt", 2, "--input or --dataset goes with --output"),
     ("--tokenizer byte_bpe --vocab v --input a.txt --output out", 2, "--vocab: is not for --tokenizer, whose file says all"),
@@ -196,6 +202,7 @@ def test_a_mistake_is_one_line(
     write_tokenizer(tmp_path, "byte_bpe")
     write_text(Path("a.txt"))
     Path("dump.xml").write_text("<mediawiki/>")
+    Path("empty").mkdir()
     Path("empty.jsonl").write_text('{"text": ""}\n')
     assert main(["tokenize", *arguments.split()]) == status
     error = [line for line in capsys.readouterr().err.splitlines() if "error" in line]
