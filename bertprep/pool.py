@@ -1,8 +1,8 @@
 """Runs one function over many shards in worker processes of this machine; on a cluster `ray_pool` does.
 
-Each worker is a process with its own pipe, so a worker that dies fails the run with the name of its task. With one worker
-everything runs in the calling process. Workers are forked (2 ms) if the OS supports it, unless the calling process has used an
-object store, whose client's threads a fork loses.
+Each worker has its own pipe, so one that dies fails the run with the name of its task. One worker is the calling process.
+Workers are forked (2 ms) if the OS supports it, unless the process has used an object store, whose client's threads a fork
+loses.
 """
 
 import contextlib
@@ -47,9 +47,8 @@ def run(
 ) -> Generator[tuple[str, Result], None, None]:
     """Yield (name, result) of every task as it finishes, in no particular order.
 
-    Tasks are requested as workers become free. The first failure stops all workers and is raised: a `BertprepError` unchanged,
-    a dead worker as one that names the task, any other exception with the worker's traceback. With `ClusterWorkers` function
-    and tasks must pickle.
+    The first failure stops all workers and is raised: a `BertprepError` unchanged, a dead worker as one that names the task,
+    any other exception with the worker's traceback. With `ClusterWorkers` function and tasks must pickle.
     """
     if isinstance(workers, ClusterWorkers):
         yield from workers.run(function, iter(tasks))

@@ -1,8 +1,8 @@
-"""The cluster executor of `pool.run`: each task is one Ray Core task, on any node, and again on another after a loss.
+"""The cluster executor of `pool.run`: each task is one Ray Core task, on any node.
 
 Tasks of lost nodes run again, up to `_MAX_LOSSES` times; a worker that dies alone is more likely killed by its task, and fails
-the run after `_MAX_DEATHS`. The function goes into the object store once, and each worker process keeps it with its tables and
-kernels. A worker with another bertprep refuses to work.
+the run after `_MAX_DEATHS`. Each worker process keeps the function with its tables and kernels. A worker with another bertprep
+refuses to work.
 """
 
 from __future__ import annotations

@@ -183,7 +183,6 @@ def _values(arguments: Sequence[str]) -> dict[str, str]:
 
 
 def _without(options: Sequence[str], names: Collection[str]) -> list[str]:
-    """Return options without some, and their values."""
     kept, is_kept = [], True
     for each in options:
         if each.startswith("--"):

@@ -156,7 +156,6 @@ def _check_vocabulary(data_set: DataSet, vocabulary: Vocabulary | None) -> tuple
 
 
 def _check_tokenizer(data_set: DataSet) -> list[Finding]:
-    """Return a finding where the tokenizer next to the files is not the one that they were made with."""
     made_with = data_set.manifest.tokenizer if data_set.manifest else None
     if made_with is None:
         return []

@@ -32,8 +32,6 @@ _ANY_WIDTH = 1 << 31  # ids are compared with the width here
 
 
 class _OfTokens(Checks):
-    """What both kinds have in common: counts of tokens, and the fraction of unknown ones."""
-
     def __init__(self, data_set: DataSet, *arguments: Any) -> None:
         super().__init__(data_set.files, *arguments)
         self.info = info_of(data_set)
@@ -164,7 +162,6 @@ def _check_rows(
 
 
 def _count(lengths: NDArray[np.int64], tokens: NDArray[Any], info: TokenizerInfo | None) -> TokenCounts:
-    """Return the counts of documents, each of which is one sequence."""
     of_length = np.bincount(np.minimum(lengths, TokenCounts.LONGEST), minlength=TokenCounts.LONGEST + 1)
     unknown = 0 if info is None or info.unk is None else int(np.count_nonzero(tokens == info.unk))
     return TokenCounts(len(lengths), len(lengths), len(tokens), of_length, unknown)
@@ -186,7 +183,6 @@ def _check_ids(name: str, tokens: NDArray[Any], info: TokenizerInfo | None, docu
 
 
 def _read_indices(data_set: DataSet) -> tuple[dict[str, dict[str, Any]], list[Finding]]:
-    """Return the entry of each shard in the index.json of its folder, and findings about these files."""
     listed: dict[str, dict[str, Any]] = {}
     findings = []
     for folder in dict.fromkeys(Path(name).parent for name in data_set.files):
@@ -206,7 +202,6 @@ def _read_indices(data_set: DataSet) -> tuple[dict[str, dict[str, Any]], list[Fi
 
 
 def _compare_with_index(name: str, file: MdsFile, entry: dict[str, Any] | None) -> Iterator[Finding]:
-    """Yield a finding where index.json says something else of a shard, or nothing."""
     if entry is None:
         yield Finding("mds", name, f"an entry in {INDEX}, without which StreamingDataset does not read it", "none")
         return

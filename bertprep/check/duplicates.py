@@ -146,9 +146,8 @@ def _judge_test_texts(same: _SameTexts, is_chosen: Flags, size: int) -> list[Fin
 
 
 def _judge_texts_of_files(same: _SameTexts, split: Ints, is_own: Flags) -> list[Finding]:
-    """Judge files with the texts of another under other masks: a warning above 1 %, an error above 10 %.
-
-    Rounds of one run, and distributed records, repeat texts too, but then a file has about as many of them twice itself.
+    """Judge files with the texts of another under other masks; rounds of one run, and distributed records, repeat within files
+    too.
     """
     chosen = np.flatnonzero(same.is_certain & is_own)
     chosen = chosen[np.lexsort((same.ids[chosen], same.text[chosen]))]

@@ -91,8 +91,8 @@ class TokenCounts(Counts):
 class RecordCounts(Counts):
     """Counts over records of seq tokens with up to pred predictions, and of a vocabulary of v tokens.
 
-    Text is a record's tokens with the labels restored. A draw is a token, or with whole words a word, counted at its first
-    position. Arrays are int64; expectations are in units of 1 / SCALE of `kernels.numbers`.
+    A draw is a token, or with whole words a word, counted at its first position. Arrays are int64; expectations are in units of
+    1 / SCALE of `kernels.numbers`.
     """
 
     lengths: Ints  # (seq + 1,) records by tokens of text, [CLS] and each [SEP] included

@@ -152,7 +152,6 @@ class Chart(NamedTuple):
 
 
 def _charts_of(outcome: Outcome) -> list[Chart]:
-    """Draw the lengths, segments, predictions and positions of records, or the sentences of token shards."""
     if outcome.token_counts:
         return [_sentences(outcome.token_counts)]
     if not any(counts.records for counts in outcome.counts.values()):
@@ -210,7 +209,7 @@ def _group(counts: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float6
 def _draw(
     counts: Mapping[str, NDArray[Any]], of: Mapping[str, Any], labels: tuple[str, str], wanted: NDArray[Any] | None = None
 ) -> str:
-    """Return an SVG of counts in columns of `of`: one split filled, others as outlines, the expected as dashes."""
+    """Return an SVG: one split filled, others as outlines, the expected counts dashed."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator, PercentFormatter

@@ -115,10 +115,7 @@ def _without_repeats(reports: Sequence[FileReport], known: set[str]) -> list[Fin
 def _rules_for(
     data_set: DataSet, split: str, vocabulary: Vocabulary | None, firsts: Sequence[FirstRecords], masked_lm_prob: float
 ) -> RecordRules:
-    """Return the rules for the records of a split from manifest and vocabulary, else from the first records.
-
-    These are of a file with the most common shape, for fine-tuning that of the split; an unknown `pred` is the highest found.
-    """
+    """Return the rules by manifest and vocabulary, else by the first records of a file with the most common shape."""
     made_with = data_set.manifest.made_with if data_set.manifest else {}
     if firsts and not isinstance(firsts[0].examples, MaskedExamples):
         firsts = [first for first in firsts if first.split == split] or firsts

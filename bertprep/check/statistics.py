@@ -1,8 +1,7 @@
 """Tests of the draws of a split or a file: a table of counts with their expectations; below it, sizes are compared.
 
-Given the text, the masks of each record are independent draws. In a record with k predictions at n positions, the number at a
-given token or position is hypergeometric, and each replacement is a separate draw; with whole words the same holds for words of
-one size. Sums of such counts are no wider than a binomial of the same mean (Hoeffding 1963), so Chernoff's bound holds:
+Given the text, the masks of each record are independent draws. Counts of k predictions at n positions are hypergeometric, and
+sums of them no wider than a binomial of the same mean (Hoeffding 1963), so Chernoff's bound holds:
 
     P(N draws give a fraction as far from p as s) <= exp(-N * KL(s, p)),  KL(s, p) = s ln(s/p) + (1-s) ln((1-s)/(1-p))
 
@@ -155,8 +154,7 @@ def fitting_probability(counts: RecordCounts, rules: RecordRules) -> float | Non
 def _next_draws(counts: RecordCounts, uses: int | None) -> int:
     """Return the least number of records that drew whether B follows A.
 
-    Two or more sentences draw it; a single one, the last of its document or as long as the target, always gets a random B. The
-    other records (`open`), minus the uses, drew it. With few uses none is certain, since short targets leave single sentences.
+    Two or more sentences draw it; a single one gets a random B: the last of its document, or one as long as the target.
     """
     if uses is not None and uses < _FEW_USES:
         return 0
@@ -172,9 +170,8 @@ def _random_next_range(counts: RecordCounts, uses: int | None) -> Range:
 
 
 def _short_range(counts: RecordCounts, short_seq_prob: float | None, uses: int | None) -> Range:
-    """Return the range for the fraction of records shorter than seq; any if records or uses are few.
-
-    About two records per use end with a document; short targets yield more, the shorter they are.
+    """Return the range for the fraction of records shorter than seq: about two per use end with a document, more if targets are
+    short.
     """
     if counts.records < _RECORDS_FOR_LENGTHS or (uses is not None and uses < _FEW_USES):
         return 0.0, 1.0
@@ -188,11 +185,7 @@ def _short_range(counts: RecordCounts, short_seq_prob: float | None, uses: int |
 
 @dataclass(frozen=True)
 class _Test:
-    """Counts `seen` and `expected` among `draws`; the least likely one is reported.
-
-    Its words are formatted with `seen`, `expected`, their fractions `share` and `expected_share`, `name` from `names`, and the
-    interval from `low` to `high`.
-    """
+    """Counts `seen` and `expected` among `draws`; the least likely one is reported, in words formatted with its values."""
 
     code: str
     right: str
@@ -291,10 +284,8 @@ def _mask_tests(counts: RecordCounts, rules: RecordRules) -> Iterator[_Test]:
 def _random_token_tests(
     counts: RecordCounts, rules: RecordRules, ends: Ints, *, is_file: bool, streams: int
 ) -> Iterator[_Test]:
-    """Test whether random tokens are uniform: those before each of the `ends` of the vocabulary, and the number of distinct
+    """Test whether random tokens are uniform, by those before each of the `ends` of the vocabulary and the number of distinct
     ones.
-
-    Of a split also each token, and the vocabulary ordered from the rarest in the text.
     """
     replaced = counts.replaced
     draws = int(replaced.sum())
@@ -353,8 +344,7 @@ def _next_sentence_tests(counts: RecordCounts, uses: int | None) -> Iterator[_Te
 def _order_tests(counts: RecordCounts, rules: RecordRules) -> Iterator[_Test]:
     """Test whether a random B is of another document than its A, and neighbours are no more alike than distant records.
 
-    Two records are compared with their four segments, or neighbours, paired the other way. Only the length of a random B
-    depends on its A, so equally many tokens of both As and of both Bs are compared.
+    Two records are compared with their four segments, or neighbours, paired the other way.
     """
     own, draws = int(counts.signs[kernel.OWN_B]), int(counts.signs[[kernel.OWN_B, kernel.OTHER_B]].sum())
     right = "random B with as many tokens of their own A as of another, in at most half of {draws:,} cases"

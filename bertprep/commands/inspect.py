@@ -111,7 +111,6 @@ def _open(path: Path, vocab: Path | None) -> Iterator[Any]:
 
 
 def _open_ids(path: Path, data_set: DataSet) -> _Ids:
-    """Return the documents of a token shard, or the rows of an MDS shard, of any tokenizer."""
     from bertprep.instances.document_tokenizer import DocumentTokenizer
     from bertprep.records.mds import COLUMNS, MdsFile
     from bertprep.records.token_documents import BIN, open_token_documents
@@ -129,7 +128,7 @@ def _open_ids(path: Path, data_set: DataSet) -> _Ids:
 
 
 class _Ids:
-    """Documents or rows of ids, to be shown as the text that they are of, or as ids where the tokenizer is not there."""
+    """Documents or rows of ids, shown as text if the tokenizer is there."""
 
     def __init__(
         self, path: Path, noun: str, total: int, ids: Callable[[int], list[int]], tokenizer: DocumentTokenizer | None
@@ -160,8 +159,6 @@ class _Ids:
 
 
 class _Records:
-    """The records of a file, to be shown."""
-
     noun = "record"
 
     def __init__(self, file: RecordFile, vocabulary: Vocabulary) -> None:
@@ -197,8 +194,6 @@ class _Records:
 
 
 class _Documents:
-    """The documents of a token shard, to be shown."""
-
     noun = "document"
 
     def __init__(self, path: Path, shard: TokenizedShard, vocabulary: Vocabulary) -> None:

@@ -1,9 +1,7 @@
 """Files that get their final name only when they are complete: temporary name, fsync, rename.
 
-The temporary name, `NAME.1f2e3d4c.tmp`, is the writer's own, and its writer holds a lock on it, which the OS releases when it
-dies: so the next writer can remove leftovers of killed runs. The file is always newly created, never through a link.
-
-A file of a store is written to an unnamed local file and then uploaded at once.
+A writer holds a lock on its temporary name, `NAME.1f2e3d4c.tmp`, so the next writer can remove leftovers of killed runs. The
+file is always newly created, never through a link. A file of a store is written locally, then uploaded at once.
 """
 
 import errno

@@ -1,10 +1,8 @@
 """Objects of S3, Google Cloud Storage, Azure and compatible stores: read, listed, and written once.
 
-An upload is atomic and has its sha256 in the metadata, under the condition that there is no such object; a second writer
-compares checksums, and equal ones are success. Objects are looked for first, since some stores ignore the condition; there, and
-above a gigabyte (multipart), the last of simultaneous writers wins.
-
-obstore retries requests, and takes addresses and credentials from the environment. It is imported when a URL is used.
+An upload is atomic, with its sha256 in the metadata, on the condition that there is no such object; equal checksums are
+success. Some stores ignore the condition; there, and above a gigabyte (multipart), the last of simultaneous writers wins.
+obstore retries requests, and takes addresses and credentials from the environment.
 """
 
 from __future__ import annotations
@@ -298,7 +296,6 @@ class _NotSupportedError(BertprepError):
 
 
 def _below(key: str, path: str) -> bool:
-    """Return whether an object is below the folder, and not its own empty marker."""
     return path not in (key, "") and path.startswith(f"{key}/" if key else "")
 
 
@@ -338,9 +335,9 @@ def _store(path: ObjectPath, put_bytes: int) -> Any:
 
 
 def _call(path: ObjectPath, action: Callable[[Any, str], Result], *, put_bytes: int = 0, tries: int = _TRIES) -> Result:
-    """Return the result of an action on the bucket's client and the object's key; repeated what obstore does not retry.
+    """Return the result of an action on the bucket's client and the object's key, with the retries that obstore does not make.
 
-    Raises `FileNotFoundError`, obstore's errors about conditions, and for everything else `BertprepError`.
+    Raises `FileNotFoundError`, obstore's errors about conditions, else `BertprepError`.
     """
     for tried in range(1, tries + 1):
         try:

@@ -87,7 +87,6 @@ def load_vocabulary(path: Path) -> Vocabulary:
 
 
 def _read(path: Path) -> bytes:
-    """The bytes of the file; a pipe or a device may have no end, and a large file is something else."""
     if path.exists() and not path.is_file():
         raise BertprepError(f"{path}: is not a plain file; name a vocab.txt with --vocab")
     with path.open("rb") as file:

@@ -1,8 +1,7 @@
 """Compiled loops over tokens and bytes, written in Python and compiled once for this processor.
 
 `build` compiles them with numba into one object file, which `trusted_cache` keeps under the hash of source, compiler and
-processor. Later processes load that file with llvmlite in 10 ms, without numba or the source. Kernels see raw pointers;
-`Kernel` checks the type and layout of every array, callers their contents and sizes.
+processor; llvmlite loads it in 10 ms. `Kernel` checks the type and layout of every array, callers their contents and sizes.
 """
 
 import ctypes

@@ -23,7 +23,6 @@ _MAX_THIRD = 4096
 
 
 def _table() -> np.ndarray:
-    """The checksum of each byte."""
     value = np.arange(256, dtype=np.uint64)
     for _ in range(8):
         value = (value >> np.uint64(1)) ^ np.where(value & np.uint64(1), np.uint64(_POLYNOMIAL), np.uint64(0))
@@ -56,8 +55,6 @@ def _crc32c_by_table(previous, data, start, size):
 
 @intrinsic
 def _after_eight_bytes(_context, _checksum, _data):
-    """The register of the checksum after 8 bytes more."""
-
     def generate(_context, builder, _signature, arguments):
         checksum, data = arguments
         name, narrow = ("llvm.x86.sse42.crc32.64.64", 64) if _ON_X86 else ("llvm.aarch64.crc32cx", 32)

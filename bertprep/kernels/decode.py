@@ -4,7 +4,7 @@
     OFRecord   i64 length, data
 
 Nothing outside the file is read, whatever its lengths. Kernels return the number of records, or a fault with notes for the
-message. They take rows of numbers, addresses among them: one for each open file, and one for the arrays.
+message.
 """
 
 from bertprep.kernels import numbers as n

@@ -1,8 +1,7 @@
 """The generator: instances and their masks, draw for draw those of Google's `create_pretraining_data.py`, or full sentences.
 
-Read `instances.reference` first, the same algorithms in plain Python. All tokens are in one array; segments are slices of it,
-and truncation moves their ends. Full sentences are slices of `packed`, the sequences of a round. About 0.5 microseconds an
-instance of 128 tokens, most of it for the shuffle that picks the masked positions.
+Read `instances.reference` first, the same algorithms in plain Python. Segments are slices of one array of tokens, and
+truncation moves their ends; full sentences are slices of `packed`. About 0.5 microseconds an instance of 128 tokens.
 """
 
 from bertprep.kernels import numbers as n
@@ -53,9 +52,8 @@ def _list_candidates(g, text, a_start, a_size, b_size, positions):
 
 @subroutine
 def _pick_words(g, text, a_start, a_size, b_start, candidates, count, wanted, picked):
-    """Pick words in random order, without those that would exceed `wanted` tokens; return their tokens.
-
-    A token that begins with ## goes with the candidate before it. Positions are left at the front of `picked`.
+    """Pick words in random order, without those that would exceed `wanted` tokens; return their tokens, left in front in
+    `picked`.
     """
     words, word_starts = shifted(g.scratch, 2 * (g.longest + 4)), shifted(g.scratch, 3 * (g.longest + 4))
     a, b = shifted(text, a_start - 1), shifted(text, b_start - a_size - 2)  # by positions

@@ -3,8 +3,7 @@
     Example (TFRecord)   1: Features { 1: entry { 1: name, 2: Feature }, ... }    Feature: 1 bytes, 2 float, 3 int64 list
     OFRecord                         { 1: entry { 1: name, 2: Feature }, ... }    1 bytes, 2 float, 3 double, 4 int32, 5 int64
 
-Entries and fields may be in any order, numbers packed or not; unknown ones are skipped. Every length is checked against the
-range around it.
+Entries and fields may be in any order, numbers packed or not. Every length is checked against the range around it.
 """
 
 import numpy as np

@@ -1,9 +1,8 @@
 """Sequences to rows of a batch: best-fit packing, then ids, labels, positions and masks of each row.
 
-A sequence is [CLS] tokens [SEP], as far as the tokenizer has these two. What is known of a window of sequences is a row of
-addresses, so the rows of a batch may be of any windows. Random choices come from a counter: draw i of a row is a hash of its
-key and i (splitmix64), so a row is the same in any batch, process or order. `tests/kernels/test_packing.py` has both kernels
-in plain Python. A row of 1,024 tokens with 30 % of them masked takes about 5 microseconds.
+A window of sequences is a row of addresses, so the rows of a batch may be of any windows. Draw i of a row is a hash of its key
+and i (splitmix64), so a row is the same in any batch, process or order. `tests/kernels/test_packing.py` has both kernels in
+plain Python. A row of 1,024 tokens with 30% of them masked takes about 5 microseconds.
 """
 
 from bertprep.kernels import numbers as n
@@ -75,7 +74,6 @@ RowSettings = struct(
 
 @inlined
 def _draw(state):
-    """Return the next 64 random bits."""
     state[0] += _STEP
     mixed = state[0]
     mixed = (mixed ^ (mixed >> _SHIFT_1)) * _MIX_1
@@ -98,10 +96,7 @@ def _copy_tokens(s, window, begin, size, ids):
 
 @subroutine
 def _list_words(s, window, begin, size, ids, at, word):
-    """Write where the words of a sequence start and end, special tokens apart; returns the number of words so far.
-
-    A token that begins no word is a word of its own where the token before it cannot be masked.
-    """
+    """Write where the words of a sequence start and end, special tokens excluded; return the number of words so far."""
     starts, ends = s.words, shifted(s.words, s.seq + 1)
     bits, has_bits = pointer_at(u8_p, window[n.WINDOW_WORD_BITS]), window[n.WINDOW_WORD_BITS] != 0
     is_open = False

@@ -1,9 +1,8 @@
 """Checks whether records are BERT examples: faults, statistics and hashes, in one pass over the arrays.
 
-The text of a record is its tokens with the labels restored. Faulty records are left out of the statistics, except for a wrong
-number of predictions. Each record has two hashes, of its text and of all values, which collide with a chance below 2**-90.
-Their lowest bits are flags: the first's is set if the text is long and varied, so that no other equals it by chance; the
-second's six are c: other masks of the same text are equal with a probability of at most 2**-c.
+The text of a record is its tokens with the labels restored. Each record has two hashes, of its text and of all values. Their
+lowest bits are flags: the first's is set if the text is long and varied, so that no other equals it by chance; the second's six
+are c: other masks of the same text are equal with a probability of at most 2**-c.
 """
 
 from collections import namedtuple
@@ -61,7 +60,6 @@ def _note(t, r, fault, position, expected, found):
 
 @subroutine
 def _first_other(values, start, stop, wanted):
-    """The first position from `start` on that does not hold `wanted`, or `stop`."""
     position = start
     while position < stop and values[position] == wanted:
         position += 1
@@ -146,9 +144,10 @@ def _check_predictions(t, r, length):
 
 @subroutine
 def _check_text(t, r, length):
-    """Check for [CLS] A [SEP] B [SEP] with its segments, or [CLS] A [SEP]; in full sentences A may hold [SEP].
+    """Check for [CLS] A [SEP] B [SEP] with its segments, or [CLS] A [SEP], where A may hold [SEP].
 
-    Returns the position of the first [SEP], how many come before the last token, how many tokens equal the next, and the fault.
+    Returns the position of the first [SEP], the number before the last token, the number of tokens equal to the next, and the
+    fault.
     """
     text, cls, sep, pad, bad = t.text, t.cls, t.sep, t.pad, 0
     n_cls, n_sep, sep_positions, n_pad, n_same, n_empty = 0, 0, 0, 0, 0, 0
@@ -235,7 +234,6 @@ def _sketch_text(text, start, stop, sketch):
 
 @subroutine
 def _count_common(sketches, first, second):
-    """The bits that two sketches have in common."""
     total = 0
     for word in range(n.SKETCH_WORDS):
         total += count_bits(sketches[n.SKETCH_WORDS * first + word] & sketches[n.SKETCH_WORDS * second + word])
@@ -296,9 +294,8 @@ def _choices(t, positions, drawn):
 
 @subroutine
 def _expect_words(t, r, length, drawn):
-    """Add those of whole words; return the number of choices, or -1 where words are masked in part.
-
-    Words of as many pieces are equally likely. A word counts once, at its first piece; pieces go with what precedes them.
+    """Add those of whole words, counted at their first piece; return the number of choices, or -1 where words are masked in
+    part.
     """
     text, heads, row = t.text, t.words, t.seq + 1
     sizes, masked = shifted(heads, row), shifted(heads, 2 * row)

@@ -2,8 +2,7 @@
 
 A line is plain if nothing in it can have a distant meaning (no unpaired quotation mark or bracket, no list marker, no address)
 and each sentence-final mark is at the end of the line, before a letter or digit (3.5), or between a known word and a capital.
-All other lines are marked for sentencex, which `text.sentences` also asks once for each word. Text must be UTF-8; no byte
-outside the arrays is touched in any case.
+All other lines are marked for sentencex. Text must be UTF-8.
 """
 
 import numpy as np
@@ -349,9 +348,9 @@ def split_text(
 ) -> i64:  # fmt: skip
     """Write the documents to `out`, a blank line after each; return the bytes.
 
-    Document i ends at text[document_ends[i]]; TEXT_SLACK bytes after the last one may be read. `out` holds `text`, two bytes a
-    document and TEXT_SLACK. Unless `mode` is LINES_ONLY, lines that are no paragraphs are joined. With CUT_PLAIN plain lines
-    are split by the table `words`; other lines end with ASK_LINE, and `unknown` gets three numbers for each unknown word.
+    Document i ends at text[document_ends[i]]; TEXT_SLACK bytes after the last may be read. `out` holds `text`, two bytes a
+    document and TEXT_SLACK. Unless `mode` is LINES_ONLY, wrapped lines are joined. With CUT_PLAIN plain lines are split by the
+    table `words`; others end with ASK_LINE, and `unknown` gets three numbers for each unknown word.
     """
     start, to, count = i64(0), i64(0), i64(0)
     for document in range(documents):

@@ -1,8 +1,7 @@
 """Protobuf's varints to int32: the hot loop of reading.
 
 64 bytes are compared with 0x80 at once, which gives a bit for each last byte. 16 one-byte numbers in a row are widened; others
-are taken apart by bits, 6 cycles a number, or with AVX-512 VBMI 16 at a time, 1.5 cycles. Longer numbers and the end of a file
-go byte by byte. Nothing outside the file is read, nothing after `count` numbers written.
+are taken apart by bits, 6 cycles a number, or with AVX-512 VBMI 16 at a time, 1.5 cycles. Longer ones go byte by byte.
 """
 
 from llvmlite import ir
@@ -109,7 +108,6 @@ def read_number(data, at, end):
 
 @subroutine
 def _unpack_bytes(data, at, end, out, done, count):
-    """The slow way, one byte after the other."""
     while at < end:
         if done == count:
             return i64(n.WRONG_COUNT)

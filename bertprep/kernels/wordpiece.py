@@ -1,8 +1,7 @@
 """BERT's tokenizer: UTF-8 text to WordPiece ids, at about 300 MB of English a second.
 
-A run of up to 15 ASCII letters and digits is found with one vector comparison and looked up in a table of known words, 32 bytes
-an entry. Everything else goes code point by code point through a table of what Google's `BasicTokenizer` does with it (see
-`instances.unicode_table`), then longest match first through a trie.
+A run of up to 15 ASCII letters and digits is found with one vector comparison and looked up in a table of known words. All else
+goes code point by code point through the table of `instances.unicode_table`, then longest match first through a trie.
 """
 
 import numpy as np
@@ -242,9 +241,8 @@ def tokenize(
 ) -> i64:
     """Tokenize complete lines: `text` ends with a newline, and TEXT_SLACK bytes after it may be read.
 
-    Continues from `state` (tokens, sentences, documents so far). A line with tokens is a sentence, a blank one ends a document;
-    with `each_line` every line is a sentence. `tokens` holds one a byte of text and TOKEN_SLACK, `sentence_ends` and
-    `document_ends` one a line. Returns -1, or the offset of invalid UTF-8.
+    Continues from `state` (tokens, sentences, documents so far). With `each_line` every line is a sentence. `tokens` holds one
+    a byte of text and TOKEN_SLACK, `sentence_ends` and `document_ends` one a line. Returns -1, or the offset of invalid UTF-8.
     """
     t = Tables(tables)
     count, sentences, documents = state[n.TOKENS], state[n.SENTENCES], state[n.DOCUMENTS]

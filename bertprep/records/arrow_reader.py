@@ -1,8 +1,7 @@
 """Arrow and Parquet files of records, read through pyarrow.
 
-An Arrow stream with the columns that bertprep writes is read in place: a row is copied by its address, all rows of a column in
-one call. Any other file with these columns is cast to such a stream first. pyarrow checks what a file claims about itself.
-Importing it takes 0.1 s: import this module where it is needed.
+An Arrow stream with the columns that bertprep writes is read in place, all rows of a column in one call. Any other file with
+these columns is cast to such a stream first. pyarrow checks what a file claims about itself. Importing it takes 0.1 s.
 """
 
 from __future__ import annotations

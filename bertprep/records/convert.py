@@ -1,8 +1,7 @@
 """Records of some files to other files: one for one, distributed over another number of files, or a selection.
 
-Each source is read once beforehand, for its sha256, shape and number of records. The order of records is kept. Records are
-read, encoded and hashed in blocks that fit the processor's cache; every checksum is verified on the way. The bytes are those
-that `create` writes for the same values.
+Each source is read once beforehand, for its sha256, shape and number of records. The order of records is kept, every checksum
+verified. The bytes are those that `create` writes for the same values.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Finds data sets of records, text shards and token shards in a path, for every command and the trainer.
 
-A record file is known by its name (`part-0`, `x.tfrecord`, `x.tfrecord-00000-of-00010`), or else by its first bytes; files with
-such a name always count, so that a corrupt one is reported and not skipped. Arrow and Parquet need the columns of records.
-Splits are folders (training, train; test, eval, validation, dev) or file names as on the Hub. `test` comes before the other
-test splits, which are left out with a note. docs/formats.md has the rules.
+docs/formats.md has the rules. Files named like records always count, so that a corrupt one is reported and not skipped. Arrow
+and Parquet need the columns of records. Test splits other than the first are left out with a note.
 
 `find_data_sets` returns everything, for `validate`; `find_records` and `find_token_shards` return one complete data set.
 """
@@ -400,9 +398,8 @@ def _list(folder: Path) -> list[Path]:
 
 
 def _pick_records(inside: Iterable[Path]) -> tuple[list[Path], list[str]]:
-    """Return the record files of a folder, and the names of unknown files.
-
-    A file whose name differs from a record file's in digits only is one too.
+    """Return the record files of a folder, also those whose names differ from them in digits only, and the names of unknown
+    files.
     """
     files = [path for path in inside if not path.is_dir() and (path.is_file() or path.is_symlink())]  # to nowhere: unreadable
     files = [path for path in files if not _NOT_RECORDS.fullmatch(path.name)]

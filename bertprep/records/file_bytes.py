@@ -2,7 +2,7 @@
 
 Files are mapped; gzip is decompressed, and Parquet and other forms of Arrow are cast, to an unnamed file.
 
-    TFRecord   u64 length, u32 masked CRC-32C of those 8 bytes, data, u32 checksum: recognized by the first checksum
+    TFRecord   recognized by the checksum of the first length
     OFRecord   i64 length, data that begins with the tag of a map entry, 0x0A: recognized by that byte
     Arrow      a stream of messages, each after FF FF FF FF and its size, or a file that begins with ARROW1
     Parquet    a file that begins with PAR1

@@ -2,7 +2,7 @@
 
 In epoch 0 examples are `create`'s records, in their order; in later epochs shards have other seeds (`epoch_seed`), unless
 `repeat_epochs`. The order is that of `ShardOrder`: a group of shards is in memory, about 125 bytes an example and 4 a token,
-and a thread makes the next. An example costs about a microsecond (`benchmarks data live`).
+and a thread makes the next.
 
     live = LiveExamples("data/tokens/.../wikipedia", settings=InstanceSettings(seq=128))
     for examples in live.batches(256, first=1000):  # the batches of steps 1000, 1001, ... of a run, over all epochs
@@ -249,7 +249,6 @@ class LiveExamples(ColumnDataset):
         return int(numbers[0]) >> _RECORD_BITS + self._shard_bits > 0
 
     def _located(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the key of each example's shard, and its index there."""
         if self._is_ordered(numbers):
             return numbers >> _RECORD_BITS, numbers & (1 << _RECORD_BITS) - 1
         ends = np.cumsum(self.counts(0, np.arange(self.shards)))
@@ -267,7 +266,6 @@ class LiveExamples(ColumnDataset):
         return groups
 
     def _seeded(self, epoch: int) -> int:
-        """Return the epoch whose seeds are taken."""
         return 0 if self.repeat_epochs else epoch
 
     def _make_group(self, number: int) -> _Group:
@@ -302,7 +300,6 @@ def is_cased(data_set: DataSet) -> bool:
 
 
 def _sha256_of(shards: Sequence[TokenShard]) -> str:
-    """What stands for some shards: a sha256 of their files' own, or without a manifest of all lengths and some tokens."""
     return hashlib.sha256("".join(shard.fingerprint() for shard in shards).encode()).hexdigest()
 
 

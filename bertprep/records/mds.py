@@ -137,7 +137,6 @@ class MdsWriter:
 
     @property
     def _room(self) -> int:
-        """How many tokens of a document a row has room for."""
         return self.seq - self.added
 
     def _row_sizes(self, shard: int) -> NDArray[np.int64]:
@@ -152,7 +151,6 @@ class MdsWriter:
         return sizes
 
     def _counts(self, shard: int) -> NDArray[np.int64]:
-        """How many rows each document gives."""
         return -(-np.diff(self.documents.shards[shard].starts) // self._room)
 
     def _pieces(self, shard: int, first: int, stop: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

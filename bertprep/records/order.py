@@ -4,8 +4,7 @@
     ShardOrder     position -> a group of shards, which come in permuted order -> permute(position in the group) of its records
 
 `permute` is a Feistel network on a position's two digits, in bases whose product slightly exceeds the number of records;
-results outside go through it again ("cycle walking"). Any position costs 25 to 40 ns, so resuming and splitting over ranks are
-free.
+results outside go through it again ("cycle walking"). Any position costs 25 to 40 ns.
 """
 
 import hashlib

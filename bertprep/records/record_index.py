@@ -7,7 +7,7 @@
     a line of JSON: name, size, time of change, format, kind, shape and number of records of each file, and a checksum
     int64 little-endian: for each file the offsets of its records and its end; nothing for Arrow and Parquet
 
-An index counts only while sizes and times match. A read-only folder has none.
+An index counts only while sizes and times match.
 """
 
 from __future__ import annotations
@@ -112,7 +112,6 @@ def _find_records(path: Path, size_bytes: int, changed_ns: int) -> IndexedFile:
 
 
 def _read(kept_at: Path, paths: Sequence[Path]) -> list[IndexedFile] | None:
-    """Return the kept index of these files, or None where there is none, or it is of others, another version or corrupt."""
     kinds = {kind.title: kind for kind in KINDS}
     try:
         with kept_at.open("rb") as file:

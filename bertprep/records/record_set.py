@@ -234,10 +234,7 @@ def _highest_values(shape: Shape, vocab_size: int, type_vocab_size: int, labels:
 
 
 def _find_excess(examples: Examples, most: NDArray[np.int64], notes: NDArray[np.int64]) -> int:
-    """Return n.BEYOND_MODEL if a value of array i is above most[i], with `notes` about the first record; else 0.
-
-    Floats are compared by their bits, in which infinity and NaN come last.
-    """
+    """Return n.BEYOND_MODEL if a value of array i is above most[i], floats by their bits, with `notes` about one; else 0."""
     found: list[tuple[int, int, int, int]] = []
     for array, feature, highest in zip(examples.arrays, examples.features, most.tolist(), strict=True):
         if not array.size or np.amax(array.view(np.uint32)) <= highest:

@@ -3,9 +3,8 @@
     x.bin, x.idx   as in `token_shards`, a document one sequence without special tokens
     x.words        a bit for each token, the lowest of a byte first: 1 where it begins a word, as the first of a document does
 
-The manifest has the ids of the special tokens. Files are mapped into memory, and the first use of a shard checks that all its
-ids are below the tokenizer's width. Token shards of sentences are read too: a document is its sentences joined, and a table of
-the vocabulary says what begins a word.
+Files are mapped, and the first use of a shard checks that all its ids are below the tokenizer's width. Token shards of
+sentences are read too: a document is its sentences joined, and a table of the vocabulary says what begins a word.
 """
 
 from __future__ import annotations
@@ -222,7 +221,6 @@ def open_all_splits(folder: Path | str) -> dict[str, TokenDocuments]:
 
 
 def _entries(path: Path, folder: Path, ends: Sequence[str], manifest: Manifest | None) -> dict[Path, dict[str, Any]]:
-    """Return the files of a shard with what the manifest has of each; raise where one is missing or has another size."""
     paths = [path.with_suffix(f".{end}") for end in ends]
     names = {each.relative_to(folder).as_posix(): each for each in paths}
     listed = manifest.files if manifest else {}

@@ -4,8 +4,7 @@
     x.idx   MMIDIDX 00 00, u64 version 1, u8 code of the numbers' type, u64 n sequences, u64 m document indices,
             i32 lengths[n] in tokens, i64 pointers[n] into x.bin in bytes, i64 document_indices[m] (0, then where each ends)
 
-all little-endian. A sequence is a sentence, without special tokens. Megatron's own are read too, if the sequences are in order
-and without gaps. See docs/formats.md.
+all little-endian. A sequence is a sentence, without special tokens. Megatron's own are read too. See docs/formats.md.
 """
 
 from __future__ import annotations

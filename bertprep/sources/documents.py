@@ -174,7 +174,6 @@ SPLITTERS = {"bookcorpus": "lines"}
 
 
 def _bounded(texts: Iterable[str], source: Source) -> Iterator[str]:
-    """Yield the texts of a file, up to the limit for its size."""
     size = as_path(source.location).stat().st_size if is_local(source.location) else source.identity.get("bytes")
     most = max(MAX_EXPANSION * size, ALWAYS_TAKEN) if size is not None else float("inf")
     characters = 0

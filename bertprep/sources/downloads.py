@@ -232,9 +232,8 @@ def _dataset(name: str, workspace: Workspace) -> Download:
 
 
 def _list_pushed(wanted: HubFiles, hub: Hub) -> Listing:
-    """Return the listing of a pushed data set, by its manifest.
-
-    Raises `BertprepError` for a repository that `bertprep push` did not make, or that differs from its manifest.
+    """Return the listing of a pushed data set; raises `BertprepError` where the repository is none, or differs from its
+    manifest.
     """
     commit, tree = hub.tree(wanted)
     advice = f"bertprep push did not write it; bertprep shard --dataset {wanted.repo} takes text of it"

@@ -174,7 +174,6 @@ def _configure_client() -> None:
 
 
 def _withhold_token(request: httpx2.Request) -> None:
-    """Remove the token from a request to another host."""
     endpoint, url = httpx2.URL(constants.ENDPOINT), request.url
     is_ours = request.headers.get("Authorization") == f"Bearer {get_token()}"
     if is_ours and (url.scheme, url.host, url.port) != (endpoint.scheme, endpoint.host, endpoint.port):

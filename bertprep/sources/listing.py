@@ -1,13 +1,11 @@
-"""The files of a download: `listing.json` in its folder, written before the first byte is fetched.
-
-Later runs follow it, and stay on its revision. `source` is the request:
+"""The files of a download: `listing.json` in its folder, written before the first byte is fetched. Later runs follow it.
 
     {"hub": "datasets/REPO" or "models/REPO", "patterns": [...], "revision": "main"}   files of a repository on the Hub
     {"hub": "datasets/REPO", "config": "default", "split": "train", "revision": "main"}   a split
     {"dump": "https://..." or "/absolute/path"}     one file at an address, or a symbolic link to one
     {"files": "/absolute/path"}                     a folder of the user's own; `files` is a symbolic link to it
 
-`revision` is the commit, the ETag or date, or "" for the user's own files.
+are its `source`, the request; `revision` is the commit, the ETag or date, or "" for the user's own files.
 """
 
 import contextlib

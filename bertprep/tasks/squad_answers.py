@@ -144,9 +144,8 @@ def _find_pairs(
     nbest_size: int,
     max_answer_length: int,
 ) -> Pairs:
-    """Return the possible answers to a question: by row, then rank of the start, then of the end.
-
-    Both are tokens of the context, the start one that has its most context in this row.
+    """Return the possible answers to a question, from and to tokens of the context: by row, then rank of the start, then of the
+    end.
     """
     rows, first = features.rows_of(example), int(features.queries.sizes[example]) + 2  # after [CLS], the question and [SEP]
     _, window_starts, sizes = features.windows.of((rows, None))  # (rows, 1)

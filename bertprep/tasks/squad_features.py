@@ -129,10 +129,7 @@ def make_features(
 
 
 def _answer_tokens(data: SquadData, words: Words, tokenizer: Tokenizer, answers: Answers) -> NDArray[np.int64]:
-    """Return (2, answers) the first and last token of each: those of the answer's words, or the ones that are exactly its own.
-
-    So "1895" in "(1895-1943)." is one token, but "Japan" in "Japanese" is the complete word.
-    """
+    """Return (2, answers) the first and last token of each: those of its words, or the ones that are exactly its own."""
     impossible = answers.firsts < 0
     base = words.firsts[data.paragraphs[answers.kept]]
     starts = words.token_starts[base + answers.firsts]

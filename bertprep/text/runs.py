@@ -1,8 +1,7 @@
 """Runs: documents sorted by the hash of their text, in Arrow files.
 
 Batch i of a run's 2**bits batches has the hashes that begin with the bits of i, so a shard's range is a few batches of each
-run, without an index. Next to it are its rows, (n, 3): the first 64 bits of the hash, bytes and copies of each document.
-Documents are hashed again when read.
+run. Next to it are its rows, (n, 3): the first 64 bits of the hash, bytes and copies of each document.
 """
 
 import hashlib
@@ -260,7 +259,6 @@ def _as_arrow(numbers: npt.NDArray[np.int64]) -> pa.Int64Array:
 
 
 def _as_numbers(digests: Any) -> npt.NDArray[np.uint64]:
-    """Return hashes as (n, 2) numbers."""
     return np.frombuffer(digests, ">u8").reshape(-1, 2).astype(np.uint64)
 
 

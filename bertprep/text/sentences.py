@@ -1,8 +1,8 @@
 """Splits documents into sentences, each on one line, with single spaces.
 
-sentencex ends no sentence within quotation marks or brackets, so paragraphs are split one at a time: an unpaired mark would
-swallow everything up to the next. `split_sentences` and `split_lines` define the sentences of a document; `Splitter` finds the
-same ones in many documents at once: a kernel splits lines in which English sentences plainly end, sentencex the others.
+sentencex ends no sentence within quotation marks or brackets, so paragraphs are split one at a time. `split_sentences` and
+`split_lines` define the sentences of a document; `Splitter` finds the same ones in many documents at once: a kernel splits
+lines in which English sentences plainly end, sentencex the others.
 """
 
 from functools import cache

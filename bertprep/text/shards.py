@@ -1,7 +1,7 @@
 """Makes text shards: one sentence per line, a blank line after each document; for any amount of text.
 
 Documents are sorted by the hash of their text, and the hashes divided into a range of equal bytes for each shard; the last
-ranges are the test split. So duplicates meet, and names, order and division of the inputs do not matter.
+ranges are the test split. So duplicates meet, and the order and names of the inputs do not matter.
 
     copy      dumps and text in memory to files that several processes can read
     sort      inputs, or chunks of a large text file: clean, split into sentences, sort: runs
@@ -9,8 +9,7 @@ ranges are the test split. So duplicates meet, and names, order and division of 
     cut       ranges, by the rows of all runs: hash and size of each document
     shard     merge a range of all runs, and drop duplicates
 
-Each step but cut is a call of `work.run`, with files in .map that are named for their content and resumed. A part makes what is
-missing of a step instead of waiting.
+Each step but cut is a call of `work.run`, with files in .map that are named for their content and resumed.
 """
 
 import hashlib
@@ -111,8 +110,6 @@ def shard_corpus(
 
 @dataclass(frozen=True)
 class _Job:
-    """The folder, settings and reporter that all steps share."""
-
     folder: Path
     corpus: str
     settings: ShardSettings
@@ -141,9 +138,8 @@ class _Job:
 
 
 def _find_finished(job: _Job, made_with: dict[str, Any]) -> Manifest | None:
-    """Return the manifest of finished shards; raises `BertprepError` for other text or settings.
-
-    Where no number of shards is requested, the existing one counts.
+    """Return the manifest of finished shards, of any number if none is requested; raises `BertprepError` for other text or
+    settings.
     """
     if (manifest := read_manifest(job.folder)) is None:
         return None
@@ -235,8 +231,6 @@ def _digest(*values: Any) -> str:
 
 @dataclass(frozen=True)
 class _Copied:
-    """The copy of a stream."""
-
     batches: list[Batch]
     content: str  # a checksum
 
@@ -273,8 +267,6 @@ class _Copy(_Named):
 
 @dataclass(frozen=True)
 class _Unsorted:
-    """Documents of a chunk, a source, or a batch of a stream; `key` determines them."""
-
     text: Piece | Source | Batch
     splitter: str
     language: str

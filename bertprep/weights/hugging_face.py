@@ -8,8 +8,7 @@ Names map one to one to Google's; dense layers are (out, in) instead of Google's
     cls/predictions/output_bias                  cls.predictions.bias
     cls/squad/output_weights, output_weights     qa_outputs.weight, classifier.weight
 
-A file of BertModel alone has no "bert." before its names.
-The masked-LM head's matrix is the word embeddings, in both; a copy of it in a file is ignored.
+A file of BertModel alone has no "bert." before its names. A copy of the word embeddings as the head's matrix is ignored.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
     FOLDER/.ledger/NAME.json         the completion marker of FOLDER/NAME: its manifest entry, and the digest of the settings
     FOLDER/manifest.json             the ledger, closed; .ledger is then redundant and removed
 
-A file gets its name, then its marker, which never changes. It is finished if it has a marker or an entry in the manifest, and
-its size. Reading the markers first and the manifest then is right at any moment. Markers are not synced, and checked when read.
+A file is finished if it has a marker, which never changes, or an entry in the manifest, and its size. Reading the markers first
+and the manifest then is right at any moment. Markers are not synced, and checked when read.
 """
 
 from __future__ import annotations

@@ -270,7 +270,6 @@ def check_header(content: object) -> Kind:
 
 
 def _check_tokens(made_with: dict[str, Any]) -> None:
-    """Check what token shards were made with: a vocabulary, or a tokenizer all of whose ids are below its width."""
     tokenizer = made_with.get("tokenizer")
     if not isinstance(tokenizer, dict):
         check_values(made_with, KINDS[TOKEN_SHARDS].made_with, needed=_OF_TOKENS, prefix="made_with.")

@@ -1,8 +1,8 @@
 """The one loop of all commands: open the ledgers, make what is missing of a part's tasks, close what is complete.
 
 A task is a name, its files and a picklable argument. A maker's `make` writes files atomically and returns their manifest
-entries; it knows no ledger, part or other task. Workers create the completion markers, so a run that is killed anywhere
-resumes. Two runs of one request both make what is unfinished, and write the same bytes.
+entries. Workers create the completion markers, so a run that is killed anywhere resumes. Two runs of one request both make what
+is unfinished, and write the same bytes.
 """
 
 from __future__ import annotations
