@@ -121,7 +121,7 @@ BERTPREP = """
 1 vocab --input text.txt --output {folder|text.txt/x} => cannot be written:
 
 1 inspect good.tfrecord --record -1 => vocab.txt: is not the vocabulary of good.tfrecord: record 0 has tokens
-2 convert {missing|dangling|loop|text.txt/x} out => : does not exist; name a record file or a folder of them
+2 convert {missing|dangling|loop|text.txt/x} out => : does not exist; name a file or folder of records or token shards
 2 {inspect|validate} good.tfrecord --vocab none.txt => --vocab none.txt: does not exist
 2 inspect folder => folder: is a folder; name a record file in it
 2 inspect above/a => above/a: is a folder; name a record file in it, such as above/a/training/part-0
@@ -138,7 +138,7 @@ BERTPREP = """
 2 validate above --json - => --json -: is not a file name
 2 validate above --{sample|workers} {0|x} => : must be
 
-2 convert m*.x out => m*.x: does not exist; name a record file or a folder of them, patterns are not expanded
+2 convert m*.x out => m*.x: does not exist; name a file or folder of records or token shards, patterns are not expanded
 2 convert {good.tfrecord good.tfrecord|above/a ./above/a/} => : is the source itself
 2 convert {above/a above/a/below|above/a .} => : source and target must not contain each other (above/a)
 2 convert good.tfrecord out --to csv => --to csv: unknown; choose one of tfrecord, ofrecord, arrow, parquet

@@ -45,6 +45,9 @@ _OPTIONS = {  # that decide a setting of a header; of the others it has the sett
     "examples.packed": "--no-packed: packed",
 }  # fmt: skip
 
+_OF_EXAMPLES = {"data", "records", "seq", "pred"}
+"""Settings of a header that follow from those of on-the-fly examples too."""
+
 
 @dataclass
 class RunState:
@@ -91,6 +94,8 @@ def compare(newest: Path, then: Mapping[str, Any], now: Mapping[str, Any], *, le
     if "schedule" not in then:
         raise UsageError(f"{newest}: was saved by an earlier version, whose runs cannot be resumed; {take}")
     differences = list(_differences(then, now))
+    if any(name.startswith("examples.") for name, _, _ in differences):  # from which others follow
+        differences = [each for each in differences if each[0] not in _OF_EXAMPLES]
     lengthened = list(then.get("lengthened", []))
     changes_length_alone = {name for name, _, _ in differences} <= {"schedule.steps", "schedule.warmup_steps"}
     is_longer = changes_length_alone and now["schedule"]["steps"] > then["schedule"]["steps"]

@@ -7,6 +7,7 @@ one shape and their vocabularies one sha256 and case.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
@@ -65,6 +66,12 @@ class ExampleSettings(InstanceSettings):
     )  # fmt: skip
     packed: bool = option(True, "made with --tokenizer: a document a row (default: rows are packed with several)")
     repeat_epochs: bool = option(False, "make the same examples in every epoch, as records are (default: re-sample them)")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.mask_as) != 3 or not math.isclose(sum(self.mask_as), 1, abs_tol=1e-6):
+            given = ",".join(f"{share:g}" for share in self.mask_as)
+            raise UsageError(f"--mask-as {given}: expected the shares of mask, random and keep, which add up to 1")
 
     @property
     def instances(self) -> InstanceSettings:

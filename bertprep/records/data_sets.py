@@ -175,7 +175,7 @@ def find_data_sets(paths: Iterable[Path | str]) -> list[DataSet]:
         elif not is_folder:
             if not path.exists():
                 pattern = ", patterns are not expanded" if any(character in str(path) for character in "*?[") else ""
-                raise UsageError(f"{path}: does not exist; name a record file or a folder of them{pattern}")
+                raise UsageError(f"{path}: does not exist; name a file or folder of records or token shards{pattern}")
             folder = path.parent
             kind = mds if path.suffix == MDS_SUFFIX else named
             kind.setdefault(folder.parent if folder.name in SPLIT_NAMES else folder, []).append(path)
