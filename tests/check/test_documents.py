@@ -12,6 +12,8 @@ import bertprep
 from bertprep.cli import main
 from bertprep.commands import document_job
 from bertprep.commands.validate import validate
+from bertprep.errors import UsageError
+from bertprep.records.data_sets import find_records
 from bertprep.records.mds import MdsFile
 from bertprep.records.token_documents import open_token_documents
 from tests.golden import GOLDEN
@@ -70,6 +72,24 @@ def test_faults_of_documents_are_found(name: str, tokens: Path) -> None:
     assert codes(tokens) == []
     plant(tokens / (NAME + end if end.startswith(".") else end))
     assert [code for code, _ in codes(tokens)] == expected
+
+
+def test_an_unfinished_set_has_that_finding_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(document_job, "_TASK_BYTES", 1)
+    for name in "ab":
+        (tmp_path / f"{name}.txt").write_text(TEXT)
+    tokenizer = write_tokenizer(tmp_path, "byte_bpe")
+    bertprep.tokenize(tokenizer=tokenizer, inputs=[tmp_path / "*.txt"], output=tmp_path / "out", part="0/2")
+    assert codes(tmp_path / "out") == [("manifest", ".ledger")]
+
+
+def test_where_records_are_expected_the_takers_of_others_are_named(tokens: Path, rows: Path) -> None:
+    for folder, message in (
+        (tokens, "of whole documents, expected records; bertprep.TokenDataset"),
+        (rows, "holds MDS, expected"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            find_records(folder)
 
 
 SHARD = "shard.00000.mds"
