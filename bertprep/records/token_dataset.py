@@ -105,7 +105,7 @@ class TokenDataset(TokenRows):
                 raise UsageError(f"{name} {value}: must be at least 1")
         if self.objective == "mlm" and tokenizer.mask is None:
             raise UsageError(
-                f"{where} has no mask token, which masked LM needs; take another, or TokenDataset(objective='clm')"
+                f"{where} has no mask token, which masked LM needs; take one that has, or objective='clm' of TokenDataset"
             )
         if self.objective == "mlm" and len(tokenizer.special) >= tokenizer.width:
             raise UsageError(f"{where} has special tokens alone; expected others, which can be masked")
