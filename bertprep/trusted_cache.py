@@ -3,8 +3,7 @@
     $BERTPREP_CACHE/kernels, else bertprep/kernels in $XDG_CACHE_HOME or ~/.cache; where that cannot be used:
     bertprep-UID/kernels in the OS's folder for temporary files
 
-Folder and file must be this user's or root's and not writable for others, and the file must have its checksum; anything else is
-compiled again.
+Folder and file must be this user's or root's and not writable for others, and the file must have its checksum.
 """
 
 import contextlib

@@ -3,8 +3,7 @@
     position   step * global batch + row: how many records came before, over all epochs
     index      of the record at that position, by an order that is another in each epoch (bertprep.records.order)
 
-The step is all that a checkpoint needs. Each data rank has an equal run of a global batch's rows. A bad record is a row whose
-weight is 0. A thread reads ahead.
+Each data rank has an equal run of a global batch's rows. A bad record is a row whose weight is 0. A thread reads ahead.
 
     with TrainingBatches(records, GlobalBatch(256, data_world_size=8, data_rank=3), seed=1).from_step(1000) as batches:
         for batch in batches:  # 32 rows; batch.bad are the bad records among them

@@ -8,8 +8,8 @@
     SIGTERM, Ctrl-C           the end after this step or evaluation
     data not readable         the end; of bad records, once there are more than --skip-bad-records
 
-All follows from the number of finished steps, so a killed run resumes bit-exactly. A rank that has to stop raises a flag in its
-next step, which reaches all ranks with the step's sums.
+All follows from the number of finished steps. A rank that has to stop raises a flag, which reaches all ranks with the step's
+sums.
 """
 
 from __future__ import annotations
@@ -146,8 +146,6 @@ def _explain_fault(run: Run, state: RunState, fault: BertprepError) -> BertprepE
 
 
 class _Loop:
-    """The steps of a run, and what is done after each."""
-
     def __init__(self, run: Run, engine: Engine, state: RunState, log: RunLog, stop: Stop) -> None:
         self.run, self.engine, self.state, self.log, self.stop = run, engine, state, log, stop
         records, task = run.data.records, run.task

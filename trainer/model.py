@@ -6,8 +6,8 @@
     HEADS     logits of each output of a task: masked_lm and next_sentence; start and end; label
     TARGETS   the labels of each output, and its weight in the loss
 
-Weights have the names of Google's checkpoints and are float32. Dense products run in the compute precision; LayerNorm, softmax,
-logits and losses are float32. GELU is exact. The masked-LM head runs at the masked positions only.
+Weights have the names of Google's checkpoints. Dense products run in the compute precision, everything else in float32. GELU is
+exact. The masked-LM head runs at the masked positions only.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ LayerNorm; and first scale gradients of the global batch down to a norm of 1.
     Adam    has no bias correction, so its first steps are about three times as long; `bias_correction` makes it AdamW
     LAMB    takes |variable| / |update| as the trust ratio of every variable, biases and LayerNorm too, without bounds
 
-The learning rate rises linearly in `warmup_steps` updates, and falls by (1 - update / steps) ** power, counted from the first
-update: it drops where warmup ends. NVIDIA's Adam starts the decay higher so that the two meet ("crossover").
+The learning rate rises linearly in `warmup_steps` updates, and falls by (1 - update / steps) ** power, counted from the first:
+it drops where warmup ends. NVIDIA's Adam starts the decay higher so that the two meet ("crossover").
 """
 
 from __future__ import annotations

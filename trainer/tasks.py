@@ -5,7 +5,7 @@
     Classification    label of a sentence or a pair, as in GLUE; a regression where the task has no names of labels
 
 A head is a function of `trainer.model` with the task's name. Metrics are means from sums of losses, correct predictions and
-weights; tasks of `bertprep task` are also scored (`trainer.scores`).
+weights.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The variables of a model: initial values from the seed, or weights of any file that --init names.
 
-Names are those of Google's checkpoints (`bertprep.weights.google_names`); a file's content tells its kind. Each variable of the
-right name and shape is taken; the body must be complete. A missing pooler or head is initialized from the seed, which a line
-reports; so is a classifier's head, unless its labels are known to be the same.
+Names are those of Google's checkpoints; a file's content tells its kind. The body must be complete. A missing pooler or head is
+initialized from the seed; so is a classifier's head, unless its labels are known to be the same.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Checks any data set: the folder against its manifest and vocabulary, then its files in parallel, then all together.
 
-`record_sets` and `shards` have the checks of each kind. Every file is compared with its manifest entry. One bad file or record
-never stops the others.
+`record_sets` and `shards` have the checks of each kind. One bad file or record never stops the others.
 """
 
 from __future__ import annotations

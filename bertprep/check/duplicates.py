@@ -1,7 +1,7 @@
 """Repeated records: within a file, across files, and across splits; also under other masks.
 
-A record has two hashes, of its text and of all values. How often a text gets the same masks by chance is known; more than that
-means that a file or a seed was used twice. Costs 16 bytes a record, and 24 more while sorting.
+A record has two hashes, of its text and of all values. More equal ones than by chance mean that a file or a seed was used
+twice. Costs 16 bytes a record, and 24 more while sorting.
 """
 
 from __future__ import annotations

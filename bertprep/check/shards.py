@@ -1,7 +1,6 @@
 """Checks text shards: every document once, complete, in one split, in shards of equal size; and token shards.
 
-A worker reads one shard at a time. Documents are compared by 20 bytes each, and 33 more meanwhile. Of a token shard the two
-files are checked against each other, and its tokens against the vocabulary.
+A worker reads one shard at a time. Documents are compared by 20 bytes each, and 33 more meanwhile.
 """
 
 from __future__ import annotations

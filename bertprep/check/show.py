@@ -1,7 +1,7 @@
 """One example in readable form: its words, and at each masked position the original and what the model sees; searches words.
 
-A masked token is `[MASK→original]`, or `shown→original` for a random token, and `=original=` if it was kept. Pieces of a word
-are joined. Words are found by token ids in the original: `state` is found neither in `states` nor in `state ##s`.
+A masked token is `[MASK→original]`, or `shown→original` for a random token, and `=original=` if it was kept. Words are found by
+token ids in the original: `state` is found neither in `states` nor in `state ##s`.
 """
 
 from __future__ import annotations

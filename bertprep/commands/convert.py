@@ -1,7 +1,7 @@
 """Convert records to another format, another variant or another number of files, all or some; each new file is one task.
 
-The sources are read first: the new manifest lists the sha256 of each under `converted_from`, so a killed run resumes only from
-the same sources. The bytes do not depend on the number of workers. The old manifest's metadata of the records are kept.
+The new manifest lists the sha256 of each source under `converted_from`, so a killed run resumes only from the same sources, and
+keeps the old one's metadata of the records.
 """
 
 from __future__ import annotations
@@ -84,9 +84,9 @@ class Convert(Variant, InRows, InParts):
         """Write the records of a file or a folder in another format, number of files, or selection; no value changes.
 
         The name of `target` implies the format if `to` does not. A file becomes the file `target`; a folder a folder with the
-        same splits, file for file, or with `shards` in order over that many files for each split. With `pick` only records
-        int(i * (n / pick)) of each split are taken. The vocabulary is copied next to the records. Finished files are kept. With
-        `part`, such as "3/400", only that part is made (docs/cluster.md).
+        same splits, file for file, or with `shards` files for each. With `pick` only records int(i * (n / pick)) of each split
+        are taken. The vocabulary is copied next to the records. Finished files are kept. With `part`, such as "3/400", only
+        that part is made (docs/cluster.md).
 
         Raises `UsageError` for a request that cannot be met, `BertprepError` for corrupt records, files that differ from their
         manifest, and a `target` that holds something else.

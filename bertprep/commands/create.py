@@ -25,11 +25,11 @@ class Create(InFormats, InstanceSettings, OfText, InParts):
         With `inputs` and `output`, each text file (one sentence per line, a blank line after each document) or token shard
         becomes one record file per format in output/FORMAT/training; otherwise the text shards of `corpus` in `workdir` do.
         `vocab` is a file or the name of a downloaded model; without it one of 8,000 tokens is trained. Finished files are kept.
-        `executor` "ray" uses the cluster at $RAY_ADDRESS; with `part`, such as "3/400", only that part of the shards is made
+        `executor` "ray" uses the cluster at $RAY_ADDRESS; `part`, such as "3/400", makes only that part of the shards
         (docs/cluster.md).
 
         Raises `UsageError` for a request that cannot be met, `BertprepError` for invalid text or vocabulary, a failing machine,
-        or an output folder made with other settings.
+        or other settings in the output folder.
 
             bertprep.create(seq=512, pred=80, workdir="data", progress=True)
         """

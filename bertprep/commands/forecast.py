@@ -1,7 +1,7 @@
 """`bertprep create --dry-run`: records, disk, time and memory, forecast from a `create` of a sample.
 
 At most 64 MB from all over the shards are made into records in a temporary folder, on the target disk, and scaled by bytes of
-text. A missing vocabulary, and the sample's shards, are made there too. Nothing is downloaded or left behind.
+text. Nothing is downloaded or left behind.
 """
 
 from __future__ import annotations

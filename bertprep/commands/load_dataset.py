@@ -33,9 +33,9 @@ def load_dataset(
         dataset = bertprep.load_dataset("data/arrow/.../wikipedia", split="train")
         Trainer(model, train_dataset=dataset).train()
 
-    Arrow folders are opened in place. Others, and those at URLs, are converted first and kept in `cache_dir` (default:
-    `datasets.config.HF_DATASETS_CACHE`), until you delete the folder "bertprep" there. Raises `UsageError` without `datasets`
-    or such a split, `BertprepError` for corrupt records.
+    Arrow folders are opened in place. Others, and those at URLs, are converted first and stay in `cache_dir` (default:
+    `datasets.config.HF_DATASETS_CACHE`). Raises `UsageError` without `datasets` or such a split, `BertprepError` for corrupt
+    records.
     """
     library = import_datasets()
     path = as_path(data)

@@ -49,8 +49,8 @@ class Shard(ShardSettings, OfCorpus, OfDocuments, InParts):
 
         `inputs` are files, folders and URLs (`sources.inputs`), `field` the key or column of their text; with `one_document`
         each text file is one. `dataset` is OWNER/NAME or OWNER/NAME:CONFIG on the Hub, a `save_to_disk` folder, or a data set
-        in memory, and `split` one of its splits. Finished files are kept. With `part`, such as "3/400", only that part of the
-        shards is made (docs/cluster.md).
+        in memory, and `split` one of its splits. Finished files are kept. `part`, such as "3/400", makes only that part
+        (docs/cluster.md).
 
         Raises `UsageError` for a request that cannot be met, `BertprepError` for incomplete data.
         """

@@ -76,8 +76,8 @@ def create_task(request: Squad | Glue) -> Created:
 
     The files are downloaded ones, or `inputs`, whose names begin with train, dev or test. `version` is SQuAD's; `name` is a
     task of GLUE, or the user's own with texts and labels in TSV or JSON Lines, whose classes are `labels` or those of the
-    training file. `vocab` is a file or a downloaded model, bert-base by default. Finished files are kept. With `part`, such as
-    "3/400", only that part is made.
+    training file. `vocab` is a file or a downloaded model, bert-base by default. Finished files are kept. `part`, such as
+    "3/400", makes only that part.
 
     Raises `UsageError` for a request that cannot be met, `BertprepError` for wrong files, vocabulary or machine, or other
     settings.

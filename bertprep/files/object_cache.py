@@ -1,7 +1,7 @@
 """Objects of a store as local files: a data set is fetched before it is read, a task's own file when it is opened.
 
-`fetch` downloads a set in parallel to $BERTPREP_OBJECT_CACHE (else bertprep/objects in $XDG_CACHE_HOME or ~/.cache), for all
-processes of a user. A copy is named for the URL and the object's version; copies unused for a week are removed.
+`fetch` downloads a set in parallel to $BERTPREP_OBJECT_CACHE (else bertprep/objects in $XDG_CACHE_HOME or ~/.cache). A copy is
+named for the URL and the object's version; copies unused for a week are removed.
 """
 
 from __future__ import annotations

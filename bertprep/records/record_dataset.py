@@ -106,8 +106,7 @@ class RecordDataset(ColumnDataset):
 
     Columns are NumPy arrays of int64 (float32 for regression labels): `input_ids`, `token_type_ids`, `attention_mask` and, for
     pretraining, `labels` (-100 where nothing is predicted) and `next_sentence_label`. `dataset[i]` is a row; `dataset[a:b]`,
-    `dataset[[i, j]]` and `dataset[mask]` are columns. `RecordDataset.collate` makes tensors without stacking rows. Threads may
-    share a data set; worker processes open the files themselves. Errors name file and record.
+    `dataset[[i, j]]` and `dataset[mask]` are columns. Threads may share a data set; worker processes open the files themselves.
     """
 
     def __init__(self, data: Path | str | Sequence[Path | str], split: str = "train") -> None:

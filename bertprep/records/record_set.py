@@ -1,7 +1,7 @@
 """All records of some data folders as one sequence, from which a batch is gathered in one call, from any files.
 
 Files of a URL are fetched first. Files are mapped when a batch needs them, and closed when too many are open. gzip, Parquet and
-other layouts of Arrow are rewritten to disk, up to a limit, while the set is open.
+other layouts of Arrow are rewritten to disk, up to a limit.
 """
 
 from __future__ import annotations

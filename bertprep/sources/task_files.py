@@ -1,7 +1,7 @@
 """Converts SQuAD and GLUE from the Hub's Parquet to the published files, JSON and TSV, which trainers read.
 
-SQuAD's rows are grouped by title and context. Trainers take GLUE's columns by position and without quoting, so every published
-column is present, blank if the Hub lacks it, and a tab, line break or NUL in a sentence becomes a space.
+Trainers take GLUE's columns by position and without quoting, so every published column is present, blank if the Hub lacks it,
+and a tab, line break or NUL in a sentence becomes a space.
 """
 
 import inspect

@@ -1,8 +1,8 @@
 """Cleans wikitext to prose by mwparserfromhell.
 
-Dropped are templates (except some that carry words), tables, references, files, categories, headings, formulas, code and final
-sections; the words of links stay. A line is kept if it ends like a sentence or is long. Templates leave gaps, whose traces,
-"Bach (; 1685)", are mended.
+Templates (except some that carry words), tables, references, files, categories, headings, formulas, code and final sections are
+removed; the words of links stay. A line is kept if it ends like a sentence or is long. Gaps of templates, "Bach (; 1685)", are
+mended.
 """
 
 import re

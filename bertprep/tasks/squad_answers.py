@@ -1,8 +1,7 @@
 """A model's logits to answers: Google's `write_predictions`.
 
 The best starts and ends of each window are paired, and a question's pairs ordered by the sum of their logits, as Google's
-stable sorts leave them. Words are joined by one space; where normalizing has changed the number of characters, the answer is
-complete words (`project`).
+stable sorts leave them. Where normalizing has changed the number of characters, the answer is complete words (`project`).
 """
 
 import json

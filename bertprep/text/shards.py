@@ -73,8 +73,8 @@ def shard_corpus(
     """Write the missing shards of `corpus`, or of a part of them; return the manifest.
 
     Its `made_with` has the numbers of shards, the identity of the text and `about`; its `files` the documents, sentences,
-    words, bytes and sha256 of each shard; its `counts` the dropped documents. Raises `UsageError` for an impossible request,
-    `BertprepError` for unusable text, or a folder of other text or settings.
+    words, bytes and sha256 of each shard. Raises `UsageError` for an impossible request, `BertprepError` for unusable text, or
+    a folder of other text or settings.
     """
     job = _Job(workspace.sharded(corpus), corpus, settings, workers, part, reporter)
     copies = {} if all(source.is_known for source in sources) else _copy_streams(job, sources)

@@ -1,8 +1,7 @@
 """Engines run a step on devices, a module for each framework; the rest of the trainer only calls an `Engine`.
 
 The processes of a run are its ranks: each passes its rows of every global batch to its engine, which splits them over its
-devices and sums over all. All ranks make the same calls in the same order and get the same results. Only `open_engine` loads a
-framework.
+devices and sums over all. All ranks make the same calls in the same order. Only `open_engine` loads a framework.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
     all         sum of gradients, of losses and correct predictions; each device keeps its shard of the gradients
     device      clip by the norm of the sum, update its shard of the moments and variables; all gather the variables
 
-Variables are complete on every device, moments are sharded (ZeRO-1). A loss is divided by the totals of the global batch, so
-results do not depend on how it is split. Sums are float32. The state is donated to the step, which overwrites it.
+Variables are complete on every device, moments are sharded (ZeRO-1). Losses are divided by the totals of the global batch, sums
+are float32. The state is donated to the step, which overwrites it.
 """
 
 from __future__ import annotations
@@ -415,7 +415,6 @@ def _compiler_options(settings: EngineSettings, device: Any) -> dict[str, bool]:
 
 
 def _has_fused_attention(device: Any, processor: Processor, options: Mapping[str, bool]) -> bool:
-    """Return whether cuDNN computes attention on a device."""
     if device.platform != "gpu" or (processor.capability or (0, 0)) < _AMPERE:
         return False
 

@@ -4,10 +4,9 @@
     all         sums of gradients, losses, correct predictions, squared norms of all stages, and requests to stop
     process     clip by the norm of the sum, update its own variables: the same sum makes the same update
 
-Each process has one device. A model is a chain of parts, each on a stage of a pipeline, whose processes read the same rows. A
-tensor of several processes is global: on the ranks of a stage, complete (variables) or split by sequences (batches). The
-optimizer is outside of the graph, which would fix the learning rate; the graph's own is SGD with a learning rate of 1, which
-subtracts the summed gradients from zeros.
+Each process has one device. A model is a chain of parts, each on a stage of a pipeline. A tensor of several processes is
+global: on the ranks of a stage, complete (variables) or split by sequences (batches). The optimizer is outside of the graph,
+which would fix the learning rate; the graph's SGD only subtracts the summed gradients from zeros.
 """
 
 from __future__ import annotations
@@ -98,7 +97,7 @@ class Ops(Operations):
 
             (a + b j + c j**2 + d j**3) mod 2039  <  dropout_rate * 2039   ->   dropped
 
-        of which any four values are independent. It is one exact product of matrices: 2039 is the largest prime that fits
+        of which any four values are independent. 2039 is the largest prime for which the product of matrices is exact in
         float32.
         """
         powers = flow.narrow(self._powers, 1, 0, x.shape[-1])
@@ -417,10 +416,7 @@ def _rows_of_masks(model: ModelConfig, task: Task, seq: int) -> list[list[int]]:
 
 
 def _join() -> tuple[pipeline.Process, int]:
-    """Return this process's ranks, and its index among those on one host by OneFlow's address.
-
-    With several launchers on a host the two differ; OneFlow reads the index from the environment.
-    """
+    """Return this process's ranks, and its index on the host by OneFlow's address, which several launchers make differ."""
     process = pipeline.read_process(os.environ) if flow.env.get_world_size() > 1 else pipeline.Process()
     number = process.rank % (process.world_size // flow.env.get_node_size())
     os.environ["LOCAL_RANK"] = str(number)

@@ -4,9 +4,8 @@
     all         sum of gradients, of losses and correct predictions, and of requests to stop
     device      clip by the norm of the sum, update its own copy of the variables: the same sum makes the same update
 
-Each device has variables of its own, not mirrored ones, whose assignments would go through all devices. A loss is divided by
-the totals of the global batch, so results do not depend on how it is split. Sums are float32. With XLA, everything between two
-collectives is compiled.
+Each device has variables of its own, not mirrored ones, whose assignments would go through all devices. Losses are divided by
+the totals of the global batch, sums are float32. With XLA, everything between two collectives is compiled.
 """
 
 from __future__ import annotations
