@@ -54,9 +54,8 @@ def option(default: Any, help: str, **more: Any) -> Any:  # noqa: A002 - argpars
     """Return a field of a settings dataclass that is also a command-line option.
 
     `help` gets "(default: ...)" unless it contains that. Limits are those of `Rule`. `name` is the option's if it differs;
-    `also` are hidden spellings; `const` is the value of an option without one; `separator` splits a list in one argument,
-    `repeated` makes an option for each, otherwise each value is an argument; `positional` has no name; `rare` is shown by
-    --help-all only. A bool is a flag.
+    `also` are hidden spellings; `const` is its value without one; `separator` splits a list in one argument, `repeated` makes
+    an option for each, otherwise each value is an argument; `positional` has no name; `rare` is shown by --help-all only.
     """
     return field(default=default, metadata=described(help, **more))
 

@@ -149,7 +149,7 @@ def choose_workers(workers: int | None, *, shared: Path | None, read: Iterable[P
 
 @contextlib.contextmanager
 def _mark(shared: Path | None) -> Iterator[tuple[Path, ...]]:
-    """Create a marker folder in `shared`, or above it, by which nodes recognize it; removes those of killed runs."""
+    """Create a marker folder by which nodes recognize `shared`; removes those of killed runs."""
     with contextlib.ExitStack() as stack:
         mark: tuple[Path, ...] = ()
         if shared is not None:
@@ -297,7 +297,7 @@ def _open(order: _Order) -> Callable[[Any], Any]:
 
 
 def _check_there(path: Path) -> None:
-    """Raise where this node does not see what the run does; file systems that cache may take seconds to show it."""
+    """Raise where this node does not see what the run does; file systems that cache get seconds."""
     deadline = time.monotonic() + _TIMEOUT_SECONDS
     while not path.exists():
         if time.monotonic() > deadline:

@@ -93,8 +93,7 @@ class TrainingBatches:
 class EvaluationBatches:
     """The first `most` records of a set (with 0 all) once, in order, in equally many batches for all ranks.
 
-    Padding, bad records, and all rows after a `fault` in reading have weight 0; nothing is raised, since other ranks are
-    evaluating.
+    Padding, bad records, and all rows after a `fault` in reading have weight 0; nothing is raised.
     """
 
     def __init__(self, records: Records, batch: GlobalBatch, *, most: int = 0, reporter: Reporter = SILENT) -> None:

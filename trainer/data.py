@@ -216,7 +216,7 @@ def _task_of(options: SquadOptions | GlueOptions, sets: Sequence[DataSet]) -> Ta
 
 
 def _find_newest(options: AnyOptions) -> tuple[tuple[Path], str]:
-    """Return the folder of the newest suitable data set, always in the same format, and a note for the plan on others."""
+    """Return the folder of the newest suitable data set, and a note on others."""
     kind, setting, value, make = _wanted_by(options)
     sets = [
         (each, each.manifest.made_with.get(setting))
@@ -243,7 +243,6 @@ def _find_newest(options: AnyOptions) -> tuple[tuple[Path], str]:
 
 
 def _wanted_by(options: AnyOptions) -> tuple[str, str, Any, str]:
-    """Return the kind of data set of a command, a setting in its manifest, its value, and the command that makes one."""
     if not isinstance(options, PretrainOptions):
         return TASK_RECORDS, "corpus", options.records, options.make
     if options.format == TOKENS:

@@ -124,7 +124,7 @@ class RunLog:
                     file.write(path.read_bytes())
 
     def _finish(self) -> None:
-        """Plot and upload the rest; an error is only printed, since it would hide the one that ended the run."""
+        """Plot and upload the rest; an error is only printed, so that it does not hide another."""
         self._draw()
         try:
             self.keep()

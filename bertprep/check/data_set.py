@@ -194,7 +194,7 @@ def _check_names(data_set: DataSet, manifest: Manifest, names: set[str]) -> list
 
 
 def _check_content(path: Path, name: str, entry: dict[str, Any], known: str | None = None) -> list[Finding]:
-    """Return a finding if size or checksum differ from the entry; the file is read unless its content is `known`."""
+    """Return a finding if size or checksum differ from the entry."""
     try:
         size_bytes = path.stat().st_size
         is_as_long = size_bytes == entry.get("bytes", size_bytes)
@@ -210,10 +210,10 @@ def _check_content(path: Path, name: str, entry: dict[str, Any], known: str | No
 
 
 def find_gaps(data_set: DataSet) -> list[Finding]:
-    """Return findings about gaps in numbered file names, such as part-0, part-2 or x-00003-of-00010.
+    """Return findings about gaps in numbered file names, such as part-0, part-2 or x-00003-of-00010, for data without a
+    manifest.
 
-    For data without a manifest. A sequence starts at 0 or 1 and has at least half of its numbers; with a total it must be
-    complete.
+    A sequence starts at 0 or 1 and has at least half of its numbers; with a total it must be complete.
     """
     sequences: dict[tuple[str, str], dict[int, str]] = {}
     for name in data_set.files if data_set.manifest is None and not data_set.is_unfinished else ():

@@ -97,8 +97,7 @@ def find_identical_files(files: Sequence[HashedFile]) -> list[Finding]:
 def find_duplicates(files: Sequence[HashedFile]) -> tuple[list[Finding], dict[str, int]]:
     """Return the findings, and the number of records that repeat an earlier one, by split.
 
-    "across" counts test records found in training; `files` lists training first. More repeats than chance explains are a
-    warning, above 0.01 % an error; any excess across splits is an error.
+    "across" counts test records found in training; `files` lists training first. docs/validation.md has the limits.
     """
     splits = list(dict.fromkeys(file.split for file in files))
     same = _SameTexts(files)

@@ -134,11 +134,7 @@ class RecordChecker:
         return hashes
 
     def compare_order(self) -> None:
-        """Count how often neighbours are more alike than other records; called after the last record.
-
-        Two pairs of neighbours are compared with the same records paired the other way: by common tokens, lengths and first
-        tokens.
-        """
+        """Count how often neighbours are more alike than other records, by common tokens, lengths and first tokens."""
         half = self._pairs // 2
         a = 2 * np.arange(half)
         a = a[(self._sketched[[a, a + 1, a + 2 * half, a + 2 * half + 1], 0] != 0).all(0)]

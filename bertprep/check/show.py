@@ -83,10 +83,7 @@ def describe(examples: Examples, row: int) -> str:
 def example_words(
     examples: Examples, row: int, vocabulary: Vocabulary | None, *, found: Collection[int] = (), most: int | None = None
 ) -> list[Word]:
-    """Return the words of one example without padding, or of its first `most` tokens.
-
-    The positions in `found` and SQuAD's answer are highlighted. A replaced token is a word of its own.
-    """
+    """Return the words of one example without padding, or of its first `most` tokens, with those in `found` highlighted."""
     labels: dict[int, int] = {}
     if isinstance(examples, MaskedExamples):
         is_label = examples.masked_lm_weights[row] > 0

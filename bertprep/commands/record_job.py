@@ -99,8 +99,8 @@ class Texts:
 def resolve(request: Create, workers: int) -> Job:
     """Return the job of a request of `create`; missing text shards and a missing vocabulary are made and kept.
 
-    A part needs finished text shards. `inputs` may name token shards, and finished ones of the workspace replace their text.
-    Unless `lines_are_sentences`, text for pairs must have a sentence a line.
+    `inputs` may name token shards, and finished ones of the workspace replace their text. Unless `lines_are_sentences`, text
+    for pairs must have a sentence a line.
     """
     settings, variant, formats = narrowed(InstanceSettings, request), request.variant, request.record_formats
     given = find_given_tokens(request.inputs, request.reporter)

@@ -245,10 +245,7 @@ def function_of(request: Callable[P, AnyRequest], method: Callable[[AnyRequest],
 
 
 def check_target(option: str, path: Path | None, suffix: str) -> None:
-    """Raise `UsageError` if `path` cannot be written, or is another file than such a command writes.
-
-    An existing file is overwritten only if its name ends in `suffix` and is not one of bertprep's own.
-    """
+    """Raise `UsageError` if `path` cannot be written, or is a file without `suffix`, or one of bertprep's own."""
     if path is None:
         return
     if path.is_dir():

@@ -229,8 +229,7 @@ def check_text_files(inputs: Sequence[Path | str]) -> list[Path]:
 def check_lines_are_sentences(paths: Sequence[Path]) -> None:
     """Raise `BertprepError` if most lines of text files hold several sentences, or most documents have one line.
 
-    Nearly all next sentences would be random. The first 64 KiB of the first files are judged, except for text shards of a
-    manifest.
+    The first 64 KiB of the first files are judged, except for text shards of a manifest.
     """
     from bertprep.text.sentences import split_paragraph
 

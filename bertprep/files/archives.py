@@ -20,7 +20,7 @@ class BrokenArchiveError(Exception):
 def decompress(raw: BinaryIO, compression: str) -> BinaryIO:
     """Return a stream of the decompressed bytes of `raw`; compression is one of `COMPRESSIONS` or ''.
 
-    Reading it raises `EOFError` for a truncated gzip file, `BrokenArchiveError` for any other incomplete archive.
+    Reading it raises `EOFError` or `BrokenArchiveError` for an incomplete archive.
     """
     return cast(BinaryIO, io.BufferedReader(_Archive(raw, compression), BUFFER_BYTES)) if compression else raw
 

@@ -59,8 +59,7 @@ def _not_a_folder(path: Path) -> str | None:
 class AtomicFile:
     """A binary file being written; `write` takes any buffer and writes all of it.
 
-    A `direct` file bypasses the page cache if possible, for a third of the CPU time: writes of complete pages from
-    page-aligned, large memory. Other writes go through the cache.
+    If possible, complete pages of a `direct` file bypass the page cache, for a third of the CPU time.
     """
 
     def __init__(self, path: Path, *, direct: bool = False, mode: int = 0o666, syncs_folder: bool = True) -> None:
@@ -164,9 +163,8 @@ def atomic_file(
 ) -> Iterator[AtomicFile]:
     """Write `path` atomically; a new file has the permissions `mode`, less the umask.
 
-    A local file replaces a previous one. An object is replaced only with `replace`; otherwise one with the same bytes is
-    success, another a `BertprepError`. With `tidies` leftovers of this name are removed and the folder is synced. On any
-    exception nothing is left, and a previous file is untouched.
+    A local file replaces a previous one, an object only with `replace`; otherwise one with the same bytes is success, another a
+    `BertprepError`. With `tidies` leftovers of this name are removed and the folder is synced. An exception leaves nothing.
     """
     written = disk_folder() / path.name if isinstance(path, ObjectPath) else path
     file: AtomicFile | None = None
@@ -201,7 +199,7 @@ def write_if_different(path: Path, content: bytes) -> None:
 def create_file(path: Path, data: bytes, *, syncs: bool = True) -> bool:
     """Write a small complete file unless the name exists; return whether it was created.
 
-    Without `syncs` a power cut may empty or remove it. A folder that is removed meanwhile is created again.
+    Without `syncs` a power cut may empty or remove it.
     """
     if isinstance(path, ObjectPath):
         try:

@@ -18,8 +18,7 @@ LOCK = ".lock"
 def locked(folder: Path, name: str = LOCK, *, wait: bool = False) -> Iterator[None]:
     """Hold the lock `name` of `folder`, which is created if missing.
 
-    If another run holds it, raises `BertprepError`, or with `wait` prints a line and waits. A store has no locks: data is
-    written once there, but a training run must not be started twice.
+    If another run holds it, raises `BertprepError`, or with `wait` prints a line and waits. A store has no locks.
     """
     if is_object(folder):
         yield

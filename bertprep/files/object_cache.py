@@ -53,7 +53,7 @@ def cache_folder() -> Path:
 def fetch(files: Mapping[Path, str | None]) -> None:
     """Download the objects among these files that have no copy yet; each must have the given sha256, if any.
 
-    Raises `BertprepError` before anything is downloaded if they do not fit the disk. Other processes wait for the same files.
+    Raises `BertprepError` before anything is downloaded if they do not fit the disk.
     """
     objects = sorted(_in_threads(ObjectPath.with_status, [path for path in files if isinstance(path, ObjectPath)]))
     if all(map(_is_here, objects)):

@@ -128,8 +128,7 @@ def is_object(path: PurePath | str) -> bool:
 class ObjectPath(PosixPath):
     """The URL of an object, or of a folder of them, with the methods of `Path`; made by `as_path`.
 
-    Paths from `iterdir`, `glob` or `rglob` know their status from the listing. Errors are `FileNotFoundError` or
-    `BertprepError`.
+    Paths from `iterdir`, `glob` or `rglob` know their status. Errors are `FileNotFoundError` or `BertprepError`.
     """
 
     _status: Status | None = None

@@ -26,9 +26,8 @@ class Instances:
     """n masked-LM instances of one shard, as slices of its tokens.
 
     Instance i is [CLS] A [SEP] B [SEP] with A = tokens[slices[i, 0]:][:slices[i, 1]] and B likewise from slices[i, 2:4]. Its
-    masks are those up to mask_ends[i]: at mask_positions, ascending, mask_replacements replaces the token, which is the label;
-    UNCHANGED keeps it. Record k is instance order[k]. Of full sentences the size of B is NO_SEGMENT, and `tokens` are those of
-    all rounds.
+    masks are those up to mask_ends[i]: at mask_positions, ascending, mask_replacements replaces the token, or UNCHANGED keeps
+    it. Record k is instance order[k]. Of full sentences the size of B is NO_SEGMENT, and `tokens` are those of all rounds.
     """
 
     tokens: NDArray[np.int32]  # (tokens of the shard,), or those of all rounds
@@ -107,10 +106,7 @@ def generate_instances(shard: TokenizedShard, vocabulary: Vocabulary, settings: 
 
 
 def predictions_by_length(seq: int, pred: int, masked_lm_prob: float, special: int = 3) -> NDArray[np.int64]:
-    """Return the number of masked tokens for n = 0 to seq tokens, special ones counted.
-
-    It is a table, since Python's `round` works on the exact product of doubles. Special tokens are never masked: 3 of n, or 2.
-    """
+    """Return the number of masked tokens for n = 0 to seq tokens, special ones counted: a table, for Python's `round`."""
     wanted = [min(pred, max(1, min(round(n * masked_lm_prob), n - special))) for n in range(seq + 1)]
     return np.array(wanted, np.int64)
 

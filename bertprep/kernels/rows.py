@@ -53,9 +53,9 @@ def lay_out(
 ) -> i64:
     """Write record records[i] of shard indices[i] to row i of the arrays, for `count` of them; return `count`.
 
-    A row of `shards` has the addresses of a shard's instances (SHARD_WIDTH). `arrays` are those of pretraining records, the
-    last, next_sentence_labels, optional. `patterns` are the addresses of seq ones then seq zeros, seq zeros then seq ones, and
-    pred weights 1.0 then pred weights 0.0.
+    A row of `shards` has the addresses of a shard's instances (SHARD_WIDTH). The last of `arrays`, next_sentence_labels, is
+    optional. `patterns` are the addresses of seq ones then seq zeros, seq zeros then seq ones, and pred weights 1.0 then pred
+    weights 0.0.
     """
     seq, pred = arrays[n.ARRAY_WIDTH * n.INPUT_IDS + n.ARRAY_VALUES], arrays[n.ARRAY_WIDTH * n.POSITIONS + n.ARRAY_VALUES]
     has_label = arrays[n.ARRAYS_SIZE] > n.NEXT_SENTENCE

@@ -86,8 +86,7 @@ def _white_bytes(text, at, end):
 def find_gaps(text: u8_p, size: i64, gaps: i64_p) -> i64:
     """Write the start and end of each gap between documents in text[:size]; return how many.
 
-    A gap is a newline, white space, and the last newline therein, if there is a second one. TEXT_SLACK bytes after the text may
-    be read.
+    A gap is a newline, white space, and the last newline therein. TEXT_SLACK bytes after the text may be read.
     """
     count, done = i64(0), i64(0)
     for block in range(0, size, 64):

@@ -116,8 +116,8 @@ def _take_predictions(labels: NDArray[np.int32], examples: MaskedExamples, row: 
 class Table:
     """The records of an Arrow stream in memory.
 
-    `knows_pred` is False if the file does not give `pred`: then `shape` has the most predictions of a record. `damage` is the
-    error that ends the file early; the records before it can be read.
+    Where the file does not give `pred`, `shape` has the most predictions of a record. `damage` is the error that ends the file
+    early.
     """
 
     rows: Rows

@@ -124,8 +124,7 @@ def plan_outputs(
 def assign(files: Sequence[IdentifiedFile], shards: int | None, pick: int | None = None) -> list[tuple[Span, ...]]:
     """Return the sources of each file of a split: one each, or all records in order in `shards` runs of nearly equal size.
 
-    With `pick` only that many records are taken: record i is int(i * (records / pick)), in floating point, like MLPerf's
-    pick_eval_samples.py.
+    With `pick` record i is int(i * (records / pick)), in floating point, like MLPerf's pick_eval_samples.py.
     """
     if not shards and not pick:
         return [(Span(file.path),) for file in files]

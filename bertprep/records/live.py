@@ -181,10 +181,7 @@ class LiveExamples(ColumnDataset):
         return numbers
 
     def counts(self, epoch: int, shards: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return how many examples each of some shards gives in an epoch.
-
-        What is not known is made: a group to be read, many shards by all cores and of two groups at most at a time.
-        """
+        """Return how many examples each of some shards gives in an epoch; unknown ones are made, many shards by all cores."""
         self._check_process()
         seeded = self._seeded(epoch)
         counts = self._counts.setdefault(seeded, np.full(self.shards, -1))
@@ -315,8 +312,6 @@ class _Group:
 
 
 class _Groups:
-    """Groups by index, made by a thread: the last requested one and its neighbours are kept."""
-
     def __init__(self, make: Callable[[int], _Group]) -> None:
         self._make, self._lock = make, threading.Lock()
         self._futures: dict[int, Future[_Group]] = {}

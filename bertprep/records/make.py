@@ -185,7 +185,7 @@ def ledgers_by_format(
 
 
 def _text_of(shard: TextShard, tokenized: TokenizedShard) -> dict[str, Any]:
-    """What a manifest says of the text that a file was made of; raises where that is not the text of the shards' manifest."""
+    """Return the manifest's entry for a file's text; raises where it is not the text of the shards' manifest."""
     text = text_entry(shard.path.name, tokenized.text_bytes, f"{tokenized.text_crc32c:08x}")
     check_text(shard.path, shard.expected, text)
     return text

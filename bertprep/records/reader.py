@@ -133,8 +133,8 @@ class RecordFile(Closing):
     """The records of one file, by index from 0; for one thread at a time.
 
     `shape` is `kind` (the class of the records), `seq` and `pred` of the first record, which all others must have. Opening and
-    reading raise `BertprepError`, which names file, record and fault. If columns do not tell `pred`, it is the argument, or the
-    most predictions of a record, and `knows_pred` is False. `offsets` are empty for columns.
+    reading raise `BertprepError`, which names file, record and fault. `knows_pred` is False if `pred` is the argument or the
+    most predictions of a record. `offsets` are empty for columns.
     """
 
     def __init__(self, path: Path | str, *, pred: int | None = None) -> None:

@@ -167,7 +167,6 @@ class RecordSet(Closing):
             raise BadRecordError(str(error), number=int(self._starts[file]) + record, row=row + wrong)
 
     def _open(self, wanted: set[int]) -> None:
-        """Open files; if there are too many, close some that are cheap to open again."""
         if len(self._opened.keys() | wanted) > self._max_open:
             for number in [each for each in self._opened if each not in wanted and not self._files[each].is_rewritten]:
                 self._close(number)

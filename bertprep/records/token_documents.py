@@ -183,8 +183,8 @@ class TokenDocuments:
 def open_token_documents(folder: Path | str, split: str = TRAINING, vocab: Path | str | None = None) -> TokenDocuments:
     """Return the documents of a split of token shards: of any tokenizer, or sentences of a vocabulary.
 
-    Those of a store are fetched. Raises `UsageError` where there are none, `BertprepError` where a file is missing or has
-    another size than its manifest says, or a run has not finished them.
+    Raises `UsageError` where there are none, `BertprepError` where a file is missing or has another size than its manifest
+    says, or a run has not finished them.
     """
     data_set = find_token_shards([as_path(folder)], any_tokenizer=True)
     folder, manifest = data_set.folder, data_set.manifest

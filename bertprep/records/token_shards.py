@@ -164,8 +164,8 @@ def read_token_shard(
 ) -> TokenizedShard:
     """Read a token shard, of which `path` names either file; sequences and documents without tokens are dropped.
 
-    `text_bytes` and `text_crc32c` are 0. Tokens are checked against the `vocabulary`, if given. Raises `BertprepError` for
-    files that are missing, unreadable, of another sha256 than `checksums`, do not fit each other, or have no document.
+    Tokens are checked against the `vocabulary`, if given. Raises `BertprepError` for files that are missing, unreadable, of
+    another sha256 than `checksums`, do not fit each other, or have no document.
     """
     files, sha256 = token_files(path), checksums or {}
     bin_path, idx_path = files[TokenFile.BIN], files[TokenFile.IDX]

@@ -56,9 +56,8 @@ def write_examples(
 ) -> dict[RecordFormat, WrittenFile]:
     """Write blocks of one shape to one file for each format: all of them complete, or none.
 
-    Blocks may be reused after the next is requested; blocks of `rows_in_batch` rows are written to Arrow without a copy.
-    `labels` are class names for Arrow and Parquet. Raises `BertprepError` for no example or a failed write, `NoColumnsError`
-    for a record that Arrow and Parquet cannot hold.
+    Blocks may be reused after the next is requested. `labels` are class names for Arrow and Parquet. Raises `BertprepError` for
+    no example or a failed write, `NoColumnsError` for a record that Arrow and Parquet cannot hold.
     """
     writers: list[ProtobufWriter | ColumnWriter] = []
     records = 0

@@ -142,8 +142,7 @@ def in_batches(texts: Iterable[str], size_bytes: int) -> Iterator[list[bytes]]:
 def join_books(sentences: Iterable[str]) -> Iterator[str]:
     """Yield the books of BookCorpus, whose rows are sentences in the order of the books.
 
-    Nearly all books open with lines on copyright and editions. One without them is appended to the previous one, up to
-    `MAX_SENTENCES`; the mean book has 6,700.
+    A book begins with lines on copyright and editions; one without them is appended to the previous one, up to `MAX_SENTENCES`.
     """
     book: list[str] = []
     characters = 0

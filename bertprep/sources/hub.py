@@ -268,10 +268,9 @@ def publish(
     removable: Callable[[Mapping[str, RepoFile]], Iterable[str]],
     message: str,
 ) -> Published:
-    """Upload `contents` of a data set and remove `removable` files, in one commit; others stay.
+    """Upload `contents` of a data set and remove `removable` files, in one commit; without a difference there is none.
 
-    `removable` is called with the files that the commit would replace, and may raise. Existing content is not sent again, and
-    without a difference there is no commit.
+    `removable` is called with the files that the commit would replace, and may raise.
     """
     additions = {
         path: CommitOperationAdd(path, content) for path, content in contents.items()

@@ -81,9 +81,9 @@ def _after_blank_line(path: Path, position: int) -> int:
 
 
 def read_piece(piece: Piece) -> Iterator[tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], int]]:
-    """Yield the documents of a chunk, some at a time, in the form of `Splitter.split`, with the number of empty ones.
+    """Yield the documents of a chunk, in the form of `Splitter.split`, with the number of empty ones; valid until the next.
 
-    They are valid until the next. Raises `BertprepError` if the file has changed or is not text.
+    Raises `BertprepError` if the file has changed or is not text.
     """
     path, start, end = piece.file.path, piece.start, piece.end
     with reading(path), open_at(path, start) as file:

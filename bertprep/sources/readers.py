@@ -236,7 +236,7 @@ def _open_columns(location: str, kind: str) -> Iterator[BinaryIO]:
 
 
 def _rows_at_a_time(file: Any) -> int:
-    """Return how many rows a batch may have by the sizes of the row groups; those of columns abort on a corrupt footer."""
+    """Return how many rows a batch may have, by the row groups' sizes: those of columns abort on a corrupt footer."""
     groups = map(file.metadata.row_group, range(file.num_row_groups))
     most = max((group.total_byte_size // max(1, group.num_rows) for group in groups), default=1)
     return int(max(1, min(MAX_ROWS, MAX_DOCUMENT_BYTES // max(1, most))))

@@ -166,11 +166,7 @@ def list_url(url: str, *, reporter: Reporter = SILENT) -> Listing:
 
 
 def fetch_web_file(url: str, workspace: Workspace, *, reporter: Reporter) -> Path:
-    """Return the file at `url`, in its own folder of the workspace.
-
-    It is fetched again if the server reports a change; if the server cannot be reached, the existing file is used with a
-    message.
-    """
+    """Return the file at `url`, in its own folder of the workspace; fetched again if the server reports a change."""
     name_in_url(url)
     folder = workspace.download("web") / hashlib.sha256(url.encode()).hexdigest()[:16]
     check_on_disk(folder)

@@ -399,10 +399,9 @@ def weigh_documents(
 
 
 def count_shards(documents: int, text_bytes: int, settings: ShardSettings) -> tuple[int, int]:
-    """Return the numbers of training and test shards for distinct documents of so many bytes.
+    """Return the numbers of training and test shards, of one size, for distinct documents of so many bytes.
 
-    Test shards are as large as training shards, at least one if any text is held out. Raises `UsageError` for too few
-    documents.
+    Raises `UsageError` for too few documents.
     """
     fraction = settings.test_fraction
     min_test = 1 if fraction else 0

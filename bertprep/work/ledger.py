@@ -70,8 +70,8 @@ class Index(Protocol):
 class Ledger:
     """The finished files of one folder, identified by `made_with`; an unfinished one is also bound to versions.
 
-    `counts` are further numbers for the manifest, `copies` files to copy next to it, such as the vocabulary; `advice` is for
-    the error about other settings. Pickled, it has no entries.
+    `counts` are further numbers for the manifest, `copies` files to copy next to it; `advice` is for the error about other
+    settings. Pickled, it has no entries.
     """
 
     folder: Path
@@ -211,7 +211,7 @@ class Ledger:
                 raise BertprepError(f"{path}: exists and is not a copy of {source}; choose another folder, or move it away")
 
     def _check_links(self, names: Collection[str]) -> None:
-        """Raise if a folder that is written to links elsewhere; the data set's own folder may be a link, and so may files."""
+        """Raise if a folder that is written to, other than the data set's own, is a link."""
         splits = {name.rpartition("/")[0] for name in names} if not is_object(self.folder) else ()
         for below in [part for split in splits for part in (split, f"{LEDGER}/{split}")]:
             if (self.folder / below).resolve() != self.folder.resolve() / below:
@@ -300,10 +300,7 @@ class Ledger:
 
 
 def is_unfinished(folder: Path) -> bool:
-    """Return whether a run or a download that makes the folder was stopped, or is working.
-
-    A run that ends now writes the manifest, then removes the ledger, so the ledger is looked for first.
-    """
+    """Return whether a run or a download that makes the folder was stopped, or is working."""
     if (folder / LEDGER).is_dir():
         manifest = read_manifest(folder)
         return not (manifest and is_in_place(folder, manifest.files))

@@ -176,8 +176,6 @@ class Engine:
     def scaled(self, loss_scale: Any, accumulation: int) -> Any:
         """Return the factor of a micro-batch's loss: in fp16 the loss scale times the rounded-up number of micro-batches; else
         1.
-
-        So one loss scale suits every way to split a batch.
         """
         return loss_scale * 2.0 ** math.ceil(math.log2(accumulation * self.devices)) if self.precision == "fp16" else 1.0
 

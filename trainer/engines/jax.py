@@ -144,9 +144,9 @@ def _product(left: Array, right: Array) -> tuple[Array, Callable[[Array], Any]]:
 class Ops(Operations):
     """JAX's operations.
 
-    Everything but products is limited by memory, so `jax.checkpoint` recomputes it in the backward pass; the gradients of
-    LayerNorm and cross-entropy are written out, which saves time and memory (benchmarks compile_step). Nothing scatters: GPUs
-    would add in any order, or sort first.
+    `jax.checkpoint` recomputes everything but products in the backward pass; the gradients of LayerNorm and cross-entropy are
+    written out, which saves time and memory (benchmarks compile_step). Nothing scatters: GPUs would add in any order, or sort
+    first.
     """
 
     cast, reshape, permute = map(staticmethod, (jax.lax.convert_element_type, jnp.reshape, jnp.transpose))
@@ -254,7 +254,7 @@ class JaxEngine(Engine):
         return {name: jax.make_array_from_process_local_data(sharding, array) for name, array in arrays.items()}
 
     def _shard(self, shape: tuple[int, ...]) -> Any:
-        """How the moments of a variable are sharded: along the first axis that the devices divide, if there is one."""
+        """Return how a variable's moments are sharded: along the first axis that the devices divide."""
         axes = [axis for axis, size in enumerate(shape) if self.devices > 1 and size % self.devices == 0]
         return Spec(*[None] * axes[0], DATA) if axes else _REPLICATED
 
@@ -317,7 +317,6 @@ def _micro_batches(array: NDArray[Any], accumulation: int) -> NDArray[Any]:
 
 
 def _put(value: NDArray[np.float32], placement: NamedSharding) -> Array:
-    """Return a copy on the devices: a step overwrites it, and JAX may share memory with NumPy."""
     return jax.make_array_from_callback(np.shape(value), placement, lambda index: np.array(value[index], np.float32))
 
 
@@ -330,10 +329,7 @@ def _check_masks(masks: NDArray[np.int32]) -> None:
 
 
 def open_engine(settings: EngineSettings) -> JaxEngine:
-    """Return the engine on all GPUs or TPUs of this host, or one CPU, unless settings differ; waits for the other hosts.
-
-    JAX fixes its devices when first used, so this comes first.
-    """
+    """Return the engine on all GPUs or TPUs of this host, or one CPU, unless settings differ; waits for the other hosts."""
     if (settings.devices or 1) > 1 and "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
         with suppress(RuntimeError):  # where JAX was in use before, it keeps the devices that it has
             jax.config.update("jax_num_cpu_devices", settings.devices)  # logical ones, where there is nothing but the CPU
