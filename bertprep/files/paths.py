@@ -43,6 +43,8 @@ def as_path(text: str | Path) -> Path:
         if isinstance(text, ObjectPath) or text.parts[:1] not in _FIRST_PARTS:
             return text
         text = str(text).replace(":/", "://", 1)  # of a Path("s3://...")
+    if not isinstance(text, str):
+        raise UsageError(f"{text!r}: expected one path or URL")
     scheme, is_url, rest = text.partition("://")
     scheme = scheme.lower()
     if not is_url or "/" in scheme:

@@ -14,6 +14,7 @@ import hashlib
 import json
 import math
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,7 @@ class Mixture(TokenRows):
     """
 
     def __init__(self, sets: Sequence[tuple[TokenDataset, float]], *, seed: int = 12345) -> None:
-        if not sets or not all(math.isfinite(weight) and weight > 0 for _, weight in sets):
+        if not sets or not all(map(_has_weight, sets)):
             raise UsageError("a mixture is of one or more (data set, weight), with weights above 0")
         self.sets, weights = [dataset for dataset, _ in sets], np.array([weight for _, weight in sets], np.float64)
         self.weights = (weights / weights.sum()).tolist()
@@ -127,6 +128,13 @@ class Mixture(TokenRows):
 
     def _read(self, numbers: NDArray[np.int64]) -> Columns:
         return self.rows(numbers + self.epoch * len(self))
+
+
+def _has_weight(given: object) -> bool:
+    match given:
+        case (TokenDataset(), Real() as weight):
+            return 0 < float(weight) < math.inf
+    return False
 
 
 def apportion(fractions: Sequence[float], total: int) -> list[int]:

@@ -18,6 +18,7 @@ import json
 import math
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal
 
@@ -79,6 +80,7 @@ class TokenDataset(TokenRows):
         self.objective, self.first_position = objective, first_position
         self.masked_lm_prob, self.mask_as, self.epochs = masked_lm_prob, mask_as, epochs
         self.whole_word, self.span = whole_word or span is not None, span
+        self._check_numbers()
         self._check_settings()
         windows = [-(-shard.sizes[1] // WINDOW_TOKENS) for shard in self.documents.shards]
         self._first_windows = np.cumsum([0, *windows])
@@ -88,6 +90,26 @@ class TokenDataset(TokenRows):
         self.epoch = 0
         self._open()
 
+    def _check_numbers(self) -> None:
+        for name, least in (("seq", 1), ("span", 1), ("epochs", 1), ("first_position", 0), ("seed", 0)):
+            value = getattr(self, name)
+            if name == "span" and value is None:
+                continue
+            if not isinstance(value, Integral):
+                raise UsageError(f"{name} {value!r}: expected a whole number")
+            if value < least:
+                raise UsageError(f"{name} {value}: must be at least {least}")
+            setattr(self, name, int(value))
+        if not isinstance(self.masked_lm_prob, Real) or not 0 < self.masked_lm_prob < 1:
+            raise UsageError(f"masked_lm_prob {self.masked_lm_prob!r}: expected a share above 0 and below 1")
+        try:
+            masked, random, kept = map(float, self.mask_as)
+        except (TypeError, ValueError):
+            masked = random = kept = math.nan
+        if min(masked, random, kept) < 0 or not math.isclose(masked + random + kept, 1, abs_tol=1e-6):
+            raise UsageError(f"mask_as {self.mask_as}: expected the shares of mask, random and keep, which add up to 1")
+        self.masked_lm_prob, self.mask_as = float(self.masked_lm_prob), (masked, random, kept)
+
     def _check_settings(self) -> None:
         tokenizer, where = self.documents.tokenizer, f"{self.folder}: its tokenizer {self.documents.tokenizer.name}"
         special_tokens = (tokenizer.cls is not None) + (tokenizer.sep is not None)
@@ -96,13 +118,6 @@ class TokenDataset(TokenRows):
             raise UsageError(f"seq {self.seq}: must be at least {special_tokens + 1}")
         if self.objective not in ("mlm", "clm"):
             raise UsageError(f"objective {self.objective!r}: expected 'mlm' or 'clm'")
-        if not 0 < self.masked_lm_prob < 1:
-            raise UsageError(f"masked_lm_prob {self.masked_lm_prob}: expected a share above 0 and below 1")
-        if len(self.mask_as) != 3 or min(self.mask_as) < 0 or not math.isclose(sum(self.mask_as), 1, abs_tol=1e-6):
-            raise UsageError(f"mask_as {self.mask_as}: expected the shares of mask, random and keep, which add up to 1")
-        for name, value in (("span", self.span), ("epochs", self.epochs)):
-            if value is not None and value < 1:
-                raise UsageError(f"{name} {value}: must be at least 1")
         if self.objective == "mlm" and tokenizer.mask is None:
             raise UsageError(
                 f"{where} has no mask token, which masked LM needs; take one that has, or objective='clm' of TokenDataset"

@@ -10,6 +10,7 @@ workers; StatefulDataLoader's own state holds for as many as it was saved with.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 from bertprep.errors import UsageError
@@ -52,6 +53,9 @@ class TokenStream(IterableDataset):  # type: ignore[misc] # torch may be missing
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue at a state; {"batch": n} alone is enough. Raises `UsageError` for that of batches of another size."""
+        batch = state.get("batch")
+        if not isinstance(batch, Integral) or batch < 0:
+            raise UsageError(f"state {state}: expected how many batches of all ranks were taken, such as {{'batch': 1000}}")
         if (size := state.get("global_batch_size", self.global_batch_size)) != self.global_batch_size:
             raise UsageError(f"the state is of batches of {size:,} rows, these have {self.global_batch_size:,}; take that size")
-        self.batch = state["batch"]
+        self.batch = int(batch)

@@ -19,6 +19,7 @@ import pytest
 
 import bertprep
 from bertprep import TokenDataset
+from bertprep.errors import UsageError
 from tests.instances.small_tokenizers import TEXT, write_tokenizer
 
 pytestmark = pytest.mark.torch
@@ -213,6 +214,12 @@ def test_a_stateful_data_loader_resumes_at_any_batch(workers: int, tokens: Path)
         resumed = make_loader()
         resumed.load_state_dict(state)
         assert read(resumed, stop - stopped) == expected[stopped:]
+
+
+@pytest.mark.parametrize("state", [{}, {"step": 5}, {"batch": -5}, {"batch": "5"}])
+def test_a_state_without_a_batch_is_refused(state: dict[str, Any], tokens: Path) -> None:
+    with pytest.raises(UsageError, match="expected how many batches of all ranks were taken"):
+        open_rows(tokens, "modernbert").stream(BATCH).load_state_dict(state)
 
 
 @pytest.mark.parametrize(("world", "workers"), [(1, 4), (2, 0), (4, 1)])

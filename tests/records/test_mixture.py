@@ -70,6 +70,8 @@ def test_sets_that_do_not_go_together_are_refused(sets: list[TokenDataset], tmp_
     for given, message in (
         ([], "one or more"),
         ([(sets[0], 0)], "weights above 0"),
+        (["a"], r"of one or more \(data set, weight\)"),
+        ([(sets[0], "1")], "weights above 0"),
         ([(sets[0], 1), (sets[1], 1e-7)], "at least 1 / 65,536"),
         ([(sets[0], 1), (TokenDataset(sets[1].folder, seq=SEQ + 1), 1)], "has seq 65, TokenDataset"),
         ([(sets[0], 1), (other, 1)], "is of another tokenizer"),

@@ -283,11 +283,21 @@ def test_boundaries_of_a_batch_and_who_attends_to_whom(tokens: Path) -> None:
         ),
         ({"span": 0}, "span 0: must be at least 1"),
         ({"epochs": 0}, "epochs 0: must be at least 1"),
+        ({"seq": "64"}, "seq '64': expected a whole number"),
+        ({"first_position": -1}, "first_position -1: must be at least 0"),
+        ({"masked_lm_prob": "0.3"}, "masked_lm_prob '0.3': expected a share"),
+        ({"mask_as": 1}, "mask_as 1: expected the shares"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(tokens: Path, given: dict[str, Any], expected: str) -> None:
     with pytest.raises(UsageError, match=expected):
         TokenDataset(tokens, **given)
+
+
+def test_several_folders_are_refused(tokens: Path) -> None:
+    given: Any = [str(tokens), str(tokens)]
+    with pytest.raises(UsageError, match="set']: expected one path or URL"):
+        TokenDataset(given)
 
 
 @pytest.mark.parametrize("attention", [None, "flex_attention"])
