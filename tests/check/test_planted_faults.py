@@ -18,6 +18,7 @@ from tests.check.edits import SEP, THE, TOKENS, put
 from tests.check.faulty import Spoiled
 from tests.check.plants import in_all, in_record, in_second_file, in_short_record
 from tests.golden import GOLDEN
+from tests.records.handmade import frame
 
 FORMATS = ("tfrecord", "ofrecord")  # checks but those of frames see values, whatever they were read from
 FIRST = "the first training file"
@@ -56,6 +57,13 @@ FILES = [
     Fault("empty file", plants.whole_file(b""), "empty-file", record=None, formats=FORMATS),
     Fault("text for records", plants.whole_file(b"Text. " * 9), "unreadable", record=None, also=BREAKS_OFF, formats=FORMATS),
     Fault("a byte appended", plants.append_to_file(b"\n"), "trailing-bytes", record=SOMEWHERE, formats=FORMATS),
+    Fault(
+        "empty records appended",
+        plants.append_to_file(frame(b"", "ofrecord") * 100_000),
+        "bad-message",
+        record=SOMEWHERE,
+        also=("feature-missing", *BREAKS_OFF),
+    ),
     Fault("zeros appended", plants.append_to_file(bytes(4096)), "trailing-bytes", record=SOMEWHERE, formats=TFRECORD),
 ]
 MESSAGES = [
