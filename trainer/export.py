@@ -72,6 +72,10 @@ def export_model(source: Path, target: Path, to: str = TRANSFORMERS) -> None:
         name, tokenizer, padding = TOKENIZER, *_read_tokenizer(file.parent / TOKENIZER)
         vocabulary = (file.parent / TOKENIZER).read_bytes()
     else:
+        if (file.parent / TOKENIZER).exists() and not (file.parent / VOCABULARY).exists():
+            raise UsageError(
+                f"{file.parent}: has a {TOKENIZER}, Google's scripts take a {VOCABULARY} alone; export --to transformers"
+            )
         name, vocabulary = VOCABULARY, _read_vocabulary(file.parent / VOCABULARY, config)
         tokenizer, padding = {"tokenizer_class": "BertTokenizer"}, _padding(vocabulary)
     if to == TRANSFORMERS:
