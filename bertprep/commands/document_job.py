@@ -170,7 +170,7 @@ def make_documents(request: Tokenize, workers: int) -> Created:
         corpus, folder = _name_given(request), as_path(request.output) / (TOKENS if request.format == MDS_FORMAT else "")
         sources = [_checked(source) for source in find_given(request)]
         hashed = hash_files(sources, corpus, workers, request.reporter)
-        groups = list(_group(_leave_out_blank([Text(each, file=hashed.get(each.location)) for each in sources], request)))
+        groups = _group(_leave_out_blank([Text(each, file=hashed.get(each.location)) for each in sources], request))
         shards = [(TRAINING, number, texts) for number, texts in enumerate(groups)]
         made_from = {"inputs": [identify(each, hashed) for each in sources], "shards": len(shards)}
     ledger = Ledger(
@@ -238,17 +238,27 @@ def _leave_out_blank(texts: Sequence[Text], request: Tokenize) -> list[Text]:
     return [each for each, is_blank in zip(texts, are_blank, strict=True) if not is_blank]
 
 
-def _group(texts: Iterable[Text]) -> Iterator[list[Text]]:
-    """Yield runs of texts that have at most `_TASK_BYTES` together, or are one that has more."""
-    group: list[Text] = []
-    filled = 0
-    for text in texts:
-        if group and filled + text.size_bytes > _TASK_BYTES:
-            yield group
-            group, filled = [], 0
-        group.append(text)
-        filled += text.size_bytes
-    yield group
+def _group(texts: Iterable[Text]) -> list[list[Text]]:
+    """Return runs of texts that have at most `_TASK_BYTES` together, or are one that has more.
+
+    A run of less than a 64th of that, between large files, joins the one before: it may have no document.
+    """
+    runs = _join([[text] for text in texts], lambda size, following: size + following <= _TASK_BYTES)
+    return _join(runs, lambda size, following: min(size, following) < _TASK_BYTES // 64)
+
+
+def _join(groups: Sequence[list[Text]], fits: Callable[[int, int], bool]) -> list[list[Text]]:
+    """Return groups of which each is joined to the one before where their sizes fit."""
+    joined, sizes = [groups[0]], [sum(text.size_bytes for text in groups[0])]
+    for group in groups[1:]:
+        size = sum(text.size_bytes for text in group)
+        if fits(sizes[-1], size):
+            joined[-1] += group
+            sizes[-1] += size
+        else:
+            joined.append(group)
+            sizes.append(size)
+    return joined
 
 
 def _plain_text(texts: Iterable[Text]) -> Iterator[Path]:

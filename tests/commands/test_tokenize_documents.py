@@ -164,6 +164,18 @@ def test_small_files_are_one_shard_and_blank_ones_left_out(
         bertprep.tokenize(tokenizer=tokenizer, inputs=[tmp_path / "blank.txt"], output=tmp_path / "none")
 
 
+def test_a_file_without_a_document_between_large_ones_stops_nothing(
+    tmp_path: Path, tokenizer: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(document_job, "_TASK_BYTES", 6400)
+    for name in ("b", "d"):
+        (tmp_path / f"{name}.txt").write_text(6400 * "x")
+    for name in ("a", "c", "e"):
+        (tmp_path / f"{name}.jsonl").write_text('{"text": ""}\n')
+    bertprep.tokenize(tokenizer=tokenizer, inputs=[tmp_path / "*.*"], output=tmp_path / "out")
+    assert [shard.sizes[0] for shard in open_token_documents(tmp_path / "out").shards] == [1, 1]
+
+
 def test_many_lines_that_are_one_document_get_a_remark(
     tmp_path: Path, tokenizer: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
