@@ -163,6 +163,8 @@ def _open_documents(options: PretrainOptions, examples: ExampleSettings, folder:
         if getattr(options, name) is not None:
             option_name = name.replace("_", "-")
             raise UsageError(f"--{option_name}: is for token shards of sentences, {folder} was made with --tokenizer")
+    if examples.masked_lm_prob == 1:
+        raise UsageError("--masked-lm-prob 1: must be below 1 for token shards made with --tokenizer")
     return partial(
         TokenRecords, seq=options.seq or DEFAULT_SEQ, masked_lm_prob=examples.masked_lm_prob, mask_as=examples.mask_as,
         whole_word=examples.whole_word, packed=examples.packed, seed=examples.seed,

@@ -123,6 +123,7 @@ def test_phases_have_lengths_and_shares_of_their_own(tokens: Path) -> None:
             "--engine jax --phases 8:0.9,9:0.1 --steps 3",
             "--phases 8:0.9,9:0.1: a phase has less than one of --steps 3; give more",
         ),
+        ("--engine jax --masked-lm-prob 1", "--masked-lm-prob 1: must be below 1"),
         ("--engine jax --mask-as 1,1,0", "--mask-as 1,1,0: | add up to 1"),
         ("--engine jax --mask-as 1,0", "--mask-as 1,0: expected the shares of mask, random and keep"),
     ],
