@@ -197,7 +197,7 @@ class DocumentTokenizer:
         tokens = np.fromiter(chain.from_iterable(each.ids for each in found), np.int32, int(lengths.sum()))
         if by_table:
             return tokens, lengths, None
-        words = np.fromiter(chain.from_iterable(each.word_ids for each in found), np.float64, len(tokens))  # None is NaN
+        words = np.fromiter(chain.from_iterable(each.word_ids for each in found), np.int32, len(tokens))
         return tokens, lengths, np.diff(words, prepend=-1) != 0
 
 
