@@ -218,7 +218,6 @@ def _task_of(options: SquadOptions | GlueOptions, sets: Sequence[DataSet]) -> Ta
 
 
 def _find_newest(options: AnyOptions) -> tuple[tuple[Path], str]:
-    """Return the folder of the newest suitable data set, and a note on others."""
     kind, setting, value, make = _wanted_by(options)
     sets = [
         (each, each.manifest.made_with.get(setting))

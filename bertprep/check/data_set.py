@@ -194,7 +194,6 @@ def _check_names(data_set: DataSet, manifest: Manifest, names: set[str]) -> list
 
 
 def _check_content(path: Path, name: str, entry: dict[str, Any], known: str | None = None) -> list[Finding]:
-    """Return a finding if size or checksum differ from the entry."""
     try:
         size_bytes = path.stat().st_size
         is_as_long = size_bytes == entry.get("bytes", size_bytes)

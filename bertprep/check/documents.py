@@ -168,7 +168,6 @@ def _count(lengths: NDArray[np.int64], tokens: NDArray[Any], info: TokenizerInfo
 
 
 def _check_ids(name: str, tokens: NDArray[Any], info: TokenizerInfo | None, document_of: Any) -> Iterator[Finding]:
-    """Yield findings about ids that the tokenizer does not give of text."""
     if info is None:
         return
     beyond = (tokens < 0) | (tokens >= info.width)

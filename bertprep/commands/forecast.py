@@ -148,7 +148,6 @@ def forecast_of(request: Create) -> Forecast:
 
 
 def _find_shards(request: Create, folder: Path) -> list[Shard]:
-    """Return a request's text shards, training first; those of the sample corpus may be made in `folder`."""
     if request.inputs:
         return [Shard(TRAINING, path) for path in check_text_files(request.inputs)]
     corpus, workspace = choose_corpus(request.workspace, request.corpus, request.reporter), request.workspace

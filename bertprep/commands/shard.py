@@ -119,7 +119,6 @@ def missing_shards(workspace: Workspace, corpus: str) -> UsageError:
 
 
 def _fetch(location: str, request: Shard | Tokenize) -> Fetched | None:
-    """Return the files at an http(s) or hf:// address, in the workspace; None for other locations."""
     from bertprep.sources.readers import is_web
 
     if is_web(location):

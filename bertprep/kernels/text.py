@@ -84,9 +84,8 @@ def _white_bytes(text, at, end):
 
 @kernel
 def find_gaps(text: u8_p, size: i64, gaps: i64_p) -> i64:
-    """Write the start and end of each gap between documents in text[:size]; return how many.
-
-    A gap is a newline, white space, and the last newline therein. TEXT_SLACK bytes after the text may be read.
+    """Write the start and end of each gap between documents in text[:size]; return how many. TEXT_SLACK bytes after may be
+    read.
     """
     count, done = i64(0), i64(0)
     for block in range(0, size, 64):

@@ -100,7 +100,7 @@ def _find_unfit(column: Column, values: NDArray[Any]) -> tuple[int, ...] | None:
 
 
 def _take_predictions(labels: NDArray[np.int32], examples: MaskedExamples, row: int) -> tuple[int, ...] | None:
-    """Write labels (records, seq) as ascending positions, ids and weights, padded with zeros; return the first fault."""
+    """Write labels (records, seq) as ascending positions, ids and weights; return the first fault."""
     count, seq = labels.shape
     arrays = examples.masked_lm_positions, examples.masked_lm_ids, examples.masked_lm_weights
     first = kernels.load().take_labels(count, seq, examples.pred, labels, *(array[row : row + count] for array in arrays))

@@ -114,7 +114,6 @@ class TokenRows(ColumnDataset):
         return {"full_attention": full, "sliding_attention": full & _like(abs(distances) <= sliding_window, full)}
 
     def _with_boundaries(self, columns: Columns) -> Batch:
-        """Return columns with `cu_seqlens` and `max_seqlen` of packed rows, the batch as one row."""
         if not self.packed:
             return columns
         positions = columns["position_ids"].ravel()

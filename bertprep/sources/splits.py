@@ -173,7 +173,6 @@ def _at_path(address: str, path: str, tree: dict[str, RepoFile]) -> list[RepoFil
 
 
 def _provide(folder: Path, list_files: Callable[[Hub], Listing], *, reporter: Reporter) -> Fetched:
-    """Fetch what is missing in a folder; return the files with names and checksums."""
     hub = Hub(reporter=reporter)
     listing = load_listing(folder) or list_files(hub)
     with locked(folder):
