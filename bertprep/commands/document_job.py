@@ -72,8 +72,11 @@ class Text:
 
     def documents(self) -> Iterator[str]:
         """Yield the documents; sentences of a text shard are joined by spaces, and plain text ends without a line end."""
-        if self.file and version_of(self.file.path) != self.file.version:
-            raise BertprepError(f"{self.file.path}: was changed since the start of the run; run the command again")
+        if self.file:
+            with reading(self.file.path):
+                is_as_hashed = version_of(self.file.path) == self.file.version
+            if not is_as_hashed:
+                raise BertprepError(f"{self.file.path}: was changed since the start of the run; run the command again")
         for text in self.source.documents():
             if self.expected is not None:
                 yield " ".join(text.split("\n")).strip(" ")

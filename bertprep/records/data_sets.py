@@ -240,7 +240,7 @@ def _describe(data_set: DataSet) -> str:
             "are, and bertprep convert --to mds --seq N makes MDS of them"
         )
     if data_set.kind == MDS:
-        return f"{MDS}, expected records; mosaicml-streaming reads it, and bertprep validate and inspect"
+        return f"{MDS}, expected records; mosaicml-streaming reads it, as do bertprep validate and inspect"
     return f"{data_set.kind}, expected records; bertprep create makes records of {data_set.kind}"
 
 

@@ -184,11 +184,11 @@ def check_encoding(name: Path | str, start: bytes) -> None:
 
 
 def version_of(path: Path, file: BinaryIO | None = None) -> tuple[int, ...]:
-    """Return values that identify an unchanged file: device, inode, size, time of modification; of an object its version."""
+    """Return what identifies an unchanged file on any machine: inode, size, time of modification; of an object its version."""
     if isinstance(path, ObjectPath):
         return (int(hashlib.sha256(path.status().version.encode()).hexdigest()[:15], 16),)
     status = os.fstat(file.fileno()) if file else path.stat()
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def ends_sentence(line: str) -> bool:

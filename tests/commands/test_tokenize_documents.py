@@ -18,6 +18,8 @@ from bertprep.errors import BertprepError, UsageError
 from bertprep.records.mds import MdsFile
 from bertprep.records.token_documents import TokenDocuments, open_token_documents
 from bertprep.records.token_shards import read_token_shard
+from bertprep.sources.documents import Source
+from bertprep.sources.plain_text import hash_file
 from tests.corpora import deal, sums
 from tests.hub_server import HubServer, use_hub
 from tests.instances.small_tokenizers import KINDS, content_of, write_tokenizer
@@ -174,6 +176,18 @@ def test_a_file_without_a_document_between_large_ones_stops_nothing(
         (tmp_path / f"{name}.jsonl").write_text('{"text": ""}\n')
     bertprep.tokenize(tokenizer=tokenizer, inputs=[tmp_path / "*.*"], output=tmp_path / "out")
     assert [shard.sizes[0] for shard in open_token_documents(tmp_path / "out").shards] == [1, 1]
+
+
+def test_a_file_that_changes_after_it_was_hashed_is_an_error(tmp_path: Path) -> None:
+    (path := tmp_path / "a.txt").write_text("before")
+    text = document_job.Text(Source(str(path), "text", {}), file=hash_file(path))
+    assert list(text.documents()) == ["before"]
+    path.write_text("afterwards")
+    with pytest.raises(BertprepError, match=r"a\.txt: was changed since the start of the run"):
+        list(text.documents())
+    path.unlink()
+    with pytest.raises(BertprepError, match=r"a\.txt: cannot be read: No such file"):
+        list(text.documents())
 
 
 def test_many_lines_that_are_one_document_get_a_remark(
