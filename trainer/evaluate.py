@@ -20,7 +20,7 @@ from bertprep.errors import BertprepError, UsageError
 from bertprep.files.paths import local_path, path_arg
 from bertprep.options import add_options, check_options, option, read_options
 from bertprep.progress import Reporter, print_message
-from bertprep.records.data_sets import DataSet, find_data_sets, find_records
+from bertprep.records.data_sets import DataSet, find_data_sets, find_records, find_training_tokens
 from bertprep.records.record_set import RecordSet
 from bertprep.tasks.glue import TASKS, UNLABELLED
 from bertprep.tasks.glue_metrics import check_metrics_installed
@@ -141,7 +141,9 @@ def _open_tokens(folder: Path, split: str, file: Path, opened: ExitStack) -> Spl
             "checkpoint, or records"
         )
     header = read_header(file)
-    settings = dict(header.get("examples", {}))
+    settings, manifest = dict(header.get("examples", {})), find_training_tokens(folder).manifest
+    if ("packed" in settings) != bool(manifest and manifest.tokenizer):
+        settings = {}  # of documents, or of sentences, where the data are of the other: their vocabularies are compared next
     settings["seed"] = settings.pop("data_seed", ExampleSettings.seed)
     pred = settings.pop("pred", None)
     made = {each.name: settings[each.name] for each in fields(ExampleSettings) if each.name in settings and each.name != "seq"}

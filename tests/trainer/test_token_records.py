@@ -160,6 +160,13 @@ def test_a_model_is_evaluated_as_its_run_did(tmp_path: Path, capsys: pytest.Capt
         assert (float(loss[1]) == pytest.approx(of_run["loss"], rel=1e-5)) == is_same
 
 
+def test_a_model_of_sentences_is_of_another_vocabulary(tokens: Path, tmp_path: Path) -> None:
+    settings = {"examples": {"dupe": 3, "pred": 5, "data_seed": 1}, "seq": SEQ, "vocabulary_sha256": "1" * 64}
+    save_checkpoint(tmp_path, Pretraining(has_pairs=False), **settings)
+    status, error = refuse(f"evaluate --init {tmp_path} --data {tokens} --split training")
+    assert (status, "has vocabulary sha256" in error) == (2, True), error
+
+
 @pytest.mark.parametrize("exported", [False, True])
 def test_weights_of_another_tokenizer_are_refused(exported: bool, tokens: Path, tmp_path: Path) -> None:
     model = replace(MODEL, vocab_size=INFO.width)
