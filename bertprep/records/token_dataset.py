@@ -112,10 +112,9 @@ class TokenDataset(TokenRows):
 
     def _check_settings(self) -> None:
         tokenizer, where = self.documents.tokenizer, f"{self.folder}: its tokenizer {self.documents.tokenizer.name}"
-        special_tokens = (tokenizer.cls is not None) + (tokenizer.sep is not None)
-        self._longest = self.seq - special_tokens
+        self._longest = self.seq - tokenizer.added_tokens
         if self._longest < 1:
-            raise UsageError(f"seq {self.seq}: must be at least {special_tokens + 1}")
+            raise UsageError(f"seq {self.seq}: must be at least {tokenizer.added_tokens + 1}")
         if self.objective not in ("mlm", "clm"):
             raise UsageError(f"objective {self.objective!r}: expected 'mlm' or 'clm'")
         if self.objective == "mlm" and tokenizer.mask is None:
@@ -185,8 +184,11 @@ class TokenDataset(TokenRows):
         numbers: NDArray[np.int64] = ((epoch << self._window_bits) + shards << _ROW_BITS) + records
         return numbers
 
+    def _index_of_shard(self, window: int) -> int:
+        return int(np.searchsorted(self._first_windows, window, side="right")) - 1
+
     def _make_window(self, window: int) -> Window:
-        index = int(np.searchsorted(self._first_windows, window, side="right")) - 1
+        index = self._index_of_shard(window)
         shard = self.documents.shards[index]
         begin = (window - int(self._first_windows[index])) * WINDOW_TOKENS
         first, end = np.searchsorted(shard.starts[:-1], [begin, begin + WINDOW_TOKENS])
@@ -243,7 +245,7 @@ class TokenDataset(TokenRows):
             settings, table, indices.astype(np.int64), rows, self._seeds(numbers), len(numbers), *columns.values()
         )
         if filled < len(numbers):
-            self._check_ids(windows[indices[filled]], int(rows[filled]))
+            self._check_ids(int(of_batch[indices[filled]]), int(rows[filled]))
         if not self.packed:
             is_text = columns.pop("sequence_ids") == 0
             columns = {
@@ -263,8 +265,8 @@ class TokenDataset(TokenRows):
             seeds[epochs == epoch] ^= np.uint64(int.from_bytes(digest[:8], "little"))
         return seeds
 
-    def _check_ids(self, window: Window, row: int) -> None:
-        shard = next(shard for shard in self.documents.shards if shard.mapped is window.tokens)
+    def _check_ids(self, number: int, row: int) -> None:
+        window, shard = self._window(number), self.documents.shards[self._index_of_shard(number)]
         for sequence in range(window.row_starts[row], window.row_starts[row + 1]):
             begin, size = int(window.begins[sequence]), int(window.sizes[sequence])
             shard.check(window.tokens[begin : begin + size], begin)
