@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertprep.check.outcome import WARNING, CheckedFile, Checks, FileReport, FileTask, Finding, Outcome, TokenCounts
-from bertprep.check.shards import HASH_BYTES, find_repeated
+from bertprep.check.shards import HASH_BYTES, count_tokens, find_repeated
 from bertprep.errors import BertprepError
 from bertprep.files.paths import sizes_of
 from bertprep.instances.document_tokenizer import TokenizerInfo
@@ -37,10 +37,7 @@ class _OfTokens(Checks):
         self.info = info_of(data_set)
 
     def judge(self, reports: Sequence[FileReport], outcome: Outcome) -> None:
-        for report in reports:
-            if isinstance(report.counts, TokenCounts):
-                known = outcome.token_counts.get(report.file.split, TokenCounts())
-                outcome.token_counts[report.file.split] = known + report.counts
+        count_tokens(reports, outcome)
         for split, counts in outcome.token_counts.items():
             if counts.unknown > MANY_UNKNOWN * counts.tokens:
                 expected = f"at most {MANY_UNKNOWN:.0%} unknown tokens, as a tokenizer gives of text that it fits"

@@ -184,11 +184,16 @@ class TokenShards(Checks):
         return [path.as_posix() for path in token_files(Path(name)).values()]
 
     def judge(self, reports: Sequence[FileReport], outcome: Outcome) -> None:
-        for report in reports:
-            if isinstance(report.counts, TokenCounts):
-                known = outcome.token_counts.get(report.file.split, TokenCounts())
-                outcome.token_counts[report.file.split] = known + report.counts
+        count_tokens(reports, outcome)
         super().judge(reports, outcome)
+
+
+def count_tokens(reports: Sequence[FileReport], outcome: Outcome) -> None:
+    """Add the tokens that were counted of each file to those of its split."""
+    for report in reports:
+        if isinstance(report.counts, TokenCounts):
+            known = outcome.token_counts.get(report.file.split, TokenCounts())
+            outcome.token_counts[report.file.split] = known + report.counts
 
 
 def _check_tokens(vocabulary: Vocabulary | None, task: FileTask) -> FileReport:

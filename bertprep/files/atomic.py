@@ -190,9 +190,9 @@ def atomic_file(
 
 
 def write_if_different(path: Path, content: bytes) -> None:
-    """Write a file on a disk unless it has this content."""
-    if not path.is_file() or path.read_bytes() != content:
-        with atomic_file(path) as file:
+    """Write a file, in a store too, unless it has this content."""
+    if not (path.is_file() and path.stat().st_size == len(content) and path.read_bytes() == content):
+        with atomic_file(path, replace=True) as file:
             file.write(content)
 
 

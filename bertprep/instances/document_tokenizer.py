@@ -89,6 +89,11 @@ class TokenizerInfo:
         return cls(name, vocabulary.sha256, "WordPiece", len(vocabulary), **ids, special=special, words=WORDPIECE)
 
     @property
+    def added_tokens(self) -> int:
+        """How many special tokens are added to a sequence: [CLS] before it and [SEP] after it, as far as there are any."""
+        return (self.cls is not None) + (self.sep is not None)
+
+    @property
     def made_with(self) -> dict[str, Any]:
         """What a manifest has of it."""
         return {**asdict(self), "special": list(self.special)}

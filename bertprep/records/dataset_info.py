@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from bertprep.errors import UsageError
-from bertprep.files.atomic import atomic_file
+from bertprep.files.atomic import write_if_different
 from bertprep.records.columns import features_of
 from bertprep.records.examples import Shape
 from bertprep.work.layout import DATASET_DICT, DATASET_INFO, STATE, TRAIN, by_number
@@ -90,10 +90,7 @@ def describe(shape: Shape) -> str:
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:
-    data = (json.dumps(content, indent=1) + "\n").encode()
-    if not (path.is_file() and path.stat().st_size == len(data) and path.read_bytes() == data):
-        with atomic_file(path, replace=True) as file:
-            file.write(data)
+    write_if_different(path, (json.dumps(content, indent=1) + "\n").encode())
 
 
 def import_datasets() -> ModuleType:

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertprep.errors import BertprepError, UsageError
-from bertprep.files.atomic import atomic_file
+from bertprep.files.atomic import atomic_file, write_if_different
 from bertprep.files.object_cache import open_local
 from bertprep.records.token_documents import TokenDocuments
 from bertprep.records.token_shards import type_of_numbers
@@ -103,7 +103,8 @@ class MdsWriter:
         starts, (documents, pieces) = shard.starts, self._pieces(span.shard, span.first, span.stop)
         begins = starts[documents] + pieces * self._room
         ends = np.minimum(begins + self._room, starts[documents + 1])
-        tokens = shard.tokens
+        tokens = shard.mapped
+        shard.check(tokens[begins[0] : ends[-1]], int(begins[0]))
         before, after = (np.array([] if each is None else [each], self._numbers) for each in (info.cls, info.sep))
         name = shard.path.stem
         for document, piece, begin, end in zip(*(each.tolist() for each in (documents, pieces, begins, ends)), strict=True):
@@ -126,25 +127,20 @@ class MdsWriter:
         return b"".join([np.uint32(len(samples)).tobytes(), begins.astype("<u4").tobytes(), head, *samples]), len(samples)
 
     @property
-    def added(self) -> int:
-        """How many special tokens a row has."""
-        return (self.documents.tokenizer.cls is not None) + (self.documents.tokenizer.sep is not None)
-
-    @property
     def _numbers(self) -> np.dtype[Any]:
         """The type of ids in rows, whatever that of the token shards is, which another tool may have written."""
         return type_of_numbers(self.documents.tokenizer.width)
 
     @property
     def _room(self) -> int:
-        return self.seq - self.added
+        return self.seq - self.documents.tokenizer.added_tokens
 
     def _row_sizes(self, shard: int) -> NDArray[np.int64]:
         """The bytes of each row that a token shard gives, with its entry in the table of begins."""
         found, room = self.documents.shards[shard], self._room
         lengths, counts = np.diff(found.starts), self._counts(shard)
         documents, pieces = self._pieces(shard, 0, int(counts.sum()))
-        tokens = np.minimum(lengths[documents] - pieces * room, room) + self.added
+        tokens = np.minimum(lengths[documents] - pieces * room, room) + self.documents.tokenizer.added_tokens
         array = 1 + np.choose(np.searchsorted([256, 65_536], tokens, side="right"), [1, 2, 4]) + tokens * self._numbers.itemsize
         name = len(found.path.stem.encode()) + 2 + _digits(documents) + _digits(pieces)
         sizes: NDArray[np.int64] = 8 + name + array + 8 + 4
@@ -155,10 +151,11 @@ class MdsWriter:
 
     def _pieces(self, shard: int, first: int, stop: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(document, which piece of it) of some rows of a token shard."""
-        ends = np.cumsum(self._counts(shard))
+        counts = self._counts(shard)
+        ends = np.cumsum(counts)
         rows = np.arange(first, stop)
         documents = np.searchsorted(ends, rows, side="right")
-        return documents, rows - (ends - self._counts(shard))[documents]
+        return documents, rows - (ends - counts)[documents]
 
 
 def _digits(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -202,10 +199,7 @@ class MdsIndex:
                 entry = files[name]
                 raw = {"basename": Path(name).name, "bytes": entry["bytes"], "hashes": {INDEX_HASH: entry[INDEX_HASH]}}
                 shards.append({**writer.config, "samples": entry["samples"], "raw_data": raw, "zip_data": None})
-            data = json.dumps({"version": _VERSION, "shards": shards}, sort_keys=True).encode()
-            if not (path.is_file() and path.read_bytes() == data):
-                with atomic_file(path, replace=True) as file:
-                    file.write(data)
+            write_if_different(path, json.dumps({"version": _VERSION, "shards": shards}, sort_keys=True).encode())
 
 
 def folder_of(split: str) -> str:
@@ -220,7 +214,7 @@ def mds_job(
     writers = {split: MdsWriter(each, seq, column) for split, each in documents.items()}
     first = next(iter(documents.values()))
     kept = [name for name in (TOKENIZER, VOCABULARY) if (first.folder / name).is_file()][:1]
-    if seq <= (added := writers[first.split].added):
+    if seq <= (added := first.tokenizer.added_tokens):
         raise UsageError(f"--seq {seq}: has no room for a token next to the {added} special ones")
     ledger = Ledger(
         folder=target,

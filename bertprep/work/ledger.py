@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from bertprep.errors import BertprepError
-from bertprep.files.atomic import atomic_file, create_file, remove_leftovers, sync_folder
+from bertprep.files.atomic import atomic_file, create_file, remove_leftovers, sync_folder, write_if_different
 from bertprep.files.paths import is_object, remove_all, sizes_of
 from bertprep.untrusted import OBJECT, SHA256, TEXT, check_values, parse_json, read_bounded
 from bertprep.work.difference import check_same, make_header
@@ -161,7 +161,7 @@ class Ledger:
         if len(files) < len(names):
             return self._manifest_of(files), [name for name in names if name not in files]
         for copy, path in self.copies.items():
-            _keep_copy(path, self.folder / copy)
+            write_if_different(self.folder / copy, path.read_bytes())
         if self.index:
             self.index.write(files)
         if manifest is None:
@@ -327,13 +327,6 @@ def _read_settings(folder: Path) -> dict[str, Any] | None:
     except (OSError, ValueError) as error:
         raise _damaged(path, error) from error
     return settings
-
-
-def _keep_copy(path: Path, copy: Path) -> None:
-    content = path.read_bytes()
-    if not (copy.is_file() and copy.read_bytes() == content):
-        with atomic_file(copy, replace=True) as file:
-            file.write(content)
 
 
 def _damaged(path: Path, error: Exception) -> BertprepError:

@@ -70,6 +70,13 @@ def test_parts_and_other_workers_leave_the_same_bytes(tmp_path: Path, monkeypatc
         bertprep.convert(source, tmp_path / "one", to="mds", seq=60)
 
 
+def test_an_id_that_the_tokenizer_lacks_is_named(tmp_path: Path) -> None:
+    folder = write_set(tmp_path / "tokens", [[5, 6], [7, 2000, 8]], INFO)
+    with pytest.raises(BertprepError, match=r"\.bin: token 3 is 2,000, expected 0 to \d+ by its tokenizer"):
+        bertprep.convert(folder, tmp_path / "rows", to="mds", seq=10, workers=1)
+    assert not (tmp_path / "rows/train/index.json").exists()
+
+
 def test_only_what_the_tokenizer_has_is_added(tmp_path: Path) -> None:
     folder = write_set(tmp_path / "tokens", [[5, 6, 7]], TokenizerInfo(**{**vars(INFO), "sep": None}))
     bertprep.convert(folder, tmp_path / "rows", to="mds", seq=10)
