@@ -6,4 +6,5 @@ python -m benchmarks compile_step --on h100           # a step compiled for an a
 python -m benchmarks cluster                          # what Ray and an object store add
 python -m benchmarks losses                           # the losses of two engines, step by step
 python -m benchmarks readme --google CLONE            # the figures and the terminal of README.md
+python -m benchmarks example                          # what the complete job of docs/guide.md reaches
 """

@@ -23,10 +23,10 @@ import numpy as np
 import bertprep
 from benchmarks.harness import BERTPREP, Bench, Row, measure
 from bertprep.config import InstanceSettings
-from bertprep.records.data_sets import find_records
-from bertprep.records.order import FixedShards, ShardOrder, permute
-from bertprep.records.record_set import RecordSet
-from bertprep.records.token_documents import open_token_documents
+from bertprep.records.records import Records
+from bertprep.tokens.documents import open_token_documents
+from bertprep.tokens.order import FileOrder, permute
+from bertprep.work.choose import find_records
 from trainer.batches import GlobalBatch, TrainingBatches
 
 PHASES = {"128/20": InstanceSettings(dupe=20), "512/80": InstanceSettings(seq=512, pred=80, dupe=20)}
@@ -72,7 +72,7 @@ def batches(bench: Bench) -> None:
     steps = bench.scaled(RECORDS_A_RUN) // BATCH + 1
 
     def rows_of(opened: ExitStack, name: str, folder: Path, sizes: tuple[int, ...] = (BATCH,)) -> list[Row]:
-        records = opened.enter_context(RecordSet([folder], vocab_size=30_522))  # checked, like the trainer's
+        records = opened.enter_context(Records([folder], vocab_size=30_522))  # checked, like the trainer's
         rows = []
         for size in sizes:
             of_size = TrainingBatches(records, GlobalBatch(size), seed=1)
@@ -103,12 +103,12 @@ def batches(bench: Bench) -> None:
 def compare_indexing(bench: Bench, name: str, folder: Path) -> None:
     """Print what indexing a folder costs, and what loading its index from the cache."""
     before = set(folder.iterdir())
-    with RecordSet([folder]) as records:
+    with Records([folder]) as records:
         count = len(records)
     indexes = set(folder.iterdir()) - before
 
     def index() -> None:
-        RecordSet([folder]).close()
+        Records([folder]).close()
 
     def forget() -> None:
         for path in indexes:
@@ -194,11 +194,11 @@ def live(bench: Bench) -> None:
         tokens = bertprep.tokenize(workdir=bench.folder / "data", vocab=folder / "vocab.txt").folders["tokens"]
         with (
             bertprep.LiveExamples(tokens, settings=settings, shuffle_shards=2) as examples,
-            RecordSet([folder], vocab_size=30_522) as records,
+            Records([folder], vocab_size=30_522) as records,
         ):
             epoch = len(examples) // BATCH
             steps, first = min(4 * epoch - 2, bench.scaled(4 * epoch)), epoch + 1  # in epochs 1 to 4, of two groups each
-            order = ShardOrder(FixedShards(records.file_records), seed=12345, group=2)
+            order = FileOrder(records.file_records, seed=12345, group=2)
             of_records = TrainingBatches(records, GlobalBatch(BATCH), seed=12345, order=order)
             of_live = TrainingBatches(examples, GlobalBatch(BATCH), seed=12345)
 

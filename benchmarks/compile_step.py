@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from bertprep.errors import BertprepError
+from bertprep.files.outputs import begins_with, write_output
 from trainer.batches import features
 from trainer.bench import synthetic_records
 from trainer.model_config import ModelConfig
@@ -144,7 +145,7 @@ def main() -> None:
     compiled = engine.lower(batch, options.accumulate).compile(compiler_options=of_gpu)
     program = compiled.as_text()
     if options.hlo:
-        options.hlo.write_text(program)
+        write_output(options.hlo, program.encode(), begins_with(b"HloModule "), "--hlo")
     memory = compiled.memory_analysis()
     state, peak = memory.argument_size_in_bytes, memory.argument_size_in_bytes + memory.temp_size_in_bytes
     print(f"{engine.device_name}: {state / 2**30:.2f} GiB of state and batch, {peak / 2**30:.2f} GiB at the peak, per device")

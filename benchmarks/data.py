@@ -28,8 +28,8 @@ from bertprep import kernels
 from bertprep.config import InstanceSettings
 from bertprep.instances import Tokenizer, generate_instances, load_vocabulary
 from bertprep.instances.tokenizer_files import tokenizer_files
-from bertprep.records.data_sets import find_records
 from bertprep.sources.sample import one_paragraph_a_line, read_speeches
+from bertprep.work.choose import find_records
 
 PHASES = {"128/20": InstanceSettings(), "512/80": InstanceSettings(seq=512, pred=80)}
 FORMATS = ("tfrecord", "ofrecord", "arrow", "parquet", "tfrecord,ofrecord")

@@ -24,8 +24,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from bertprep import __version__
+
 BERTPREP = [sys.executable, "-m", "bertprep"]
-DESCRIBED = ("bertprep", "numpy", "numba", "pyarrow")
+DESCRIBED = ("numpy", "numba", "pyarrow")
 _COLUMNS = ("", "{} a CPU-second", "CPU ns each", "CPU s", "wall s", "peak MB", "CPU, wall of the first")
 # Runs in a process of its own, so that the resources of its children are those of the command alone.
 _REPORT = """
@@ -123,7 +125,7 @@ def describe_machine(*packages: str) -> str:
     path = Path("/proc/cpuinfo")
     lines = path.read_text().splitlines() if path.exists() else []
     model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.processor())
-    versions = [f"Python {platform.python_version()}"]
+    versions = [f"Python {platform.python_version()}", f"bertprep {__version__}"]
     for name in (*DESCRIBED, *packages):
         with suppress(PackageNotFoundError):
             versions.append(f"{name} {version(name)}")

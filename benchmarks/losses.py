@@ -15,6 +15,7 @@ import shlex
 import subprocess
 from pathlib import Path
 
+from bertprep.files.outputs import begins_with, write_output
 from trainer.log import LOG
 from trainer.plot import draw_losses, read_log
 
@@ -55,7 +56,7 @@ def main() -> None:
     logs = {NAMES[engine]: options.out / engine / LOG for engine in engines}
     draw_losses(logs, options.out / "losses.png")
     table = compare(logs)
-    (options.out / "losses.md").write_text(table)
+    write_output(options.out / "losses.md", table.encode(), begins_with(b"| step | "), "--out")
     print(table, end="")
 
 

@@ -7,7 +7,6 @@ compatibility layer. The results go to README.md, docs/images/speed.svg and docs
 
 import argparse
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -21,8 +20,8 @@ import numpy as np
 import bertprep
 from benchmarks.data import PHASES, creating, texts
 from benchmarks.harness import Bench, Cost, Row, describe_machine, remove
+from benchmarks.pages import ROOT, rewrite
 
-ROOT = Path(__file__).resolve().parents[1]
 CHART = "docs/images/speed.svg"
 PROGRAMS = {"Google's script": "#9e9e9e", "bertprep": "#e8710a"}
 # TensorFlow 2 runs scripts of version 1 under this name.
@@ -96,15 +95,6 @@ def show(folder: Path) -> str:
     return "\n".join(["```console", *lines, "```"])
 
 
-def rewrite(path: Path, block: str) -> None:
-    """Replace what is between the two comments of a page."""
-    begin, end = "<!-- python -m benchmarks readme -->", "<!-- end -->"
-    text, found = re.subn(f"(?<={begin}\n).*?(?={end})", lambda _: f"{block}\n", path.read_text("utf-8"), flags=re.DOTALL)
-    if found != 1:
-        raise SystemExit(f"{path}: expected one block between {begin} and {end}, found {found}")
-    path.write_text(text, "utf-8")
-
-
 def alternative(measured: Mapping[str, tuple[int, list[Cost]]]) -> str:
     """Return the chart in words."""
     return "; ".join(
@@ -127,11 +117,11 @@ def main() -> None:
         session = show(Path(folder))
     with tempfile.TemporaryDirectory() as folder:
         measured = compare(Bench(Path(folder), options))
-    rewrite(ROOT / "README.md", f"![CPU seconds; {alternative(measured)}]({CHART})\n\n{session}")
+    rewrite(ROOT / "README.md", "readme", f"![CPU seconds; {alternative(measured)}]({CHART})\n\n{session}")
     (ROOT / CHART).write_text(draw(measured))
     rows = ["| records per CPU-second | records | Google's script | bertprep |", "|---|---:|---:|---:|"]
     for phase, (count, costs) in measured.items():
         rows.append(f"| {phase} | {count:,} | " + " | ".join(f"{count / cost.cpu:,.0f}" for cost in costs) + " |")
     times = " and ".join(f"{costs[0].cpu / costs[1].cpu:.0f} times ({phase})" for phase, (_, costs) in measured.items())
     conditions = f"That is {times}. {describe_machine('tensorflow-cpu')}."
-    rewrite(ROOT / "docs/benchmarks.md", "\n".join([*rows, "", textwrap.fill(conditions, 124)]))
+    rewrite(ROOT / "docs/benchmarks.md", "readme", "\n".join([*rows, "", textwrap.fill(conditions, 124)]))

@@ -9,8 +9,9 @@ On an accelerator, in one command of at most 8 minutes, BERT base in bf16 at 128
     profile      of three steps, for TensorBoard and Perfetto; the operations that took longest
     variants     JAX with one thing changed: attention's dropout, deterministic sums, XLA's attention
 
-With --cpu, 32 sequences of 128/20: TensorFlow, JAX and PyTorch (gathered, and as shipped with logits at all positions) take
-turns, and figures are CPU seconds. One thread is the cleaner comparison: threads of PyTorch spin while they wait, which counts.
+With --cpu, 32 sequences of 128/20: the engines of TensorFlow, JAX and PyTorch, and Hugging Face's model in PyTorch (gathered,
+and as shipped with logits at all positions) take turns, and figures are CPU seconds. One thread is the cleaner comparison:
+threads of PyTorch spin while they wait, which counts.
 
 Every measurement is a process of its own, and what does not fit the minutes is left out, with a line. Needs jax and numpy;
 torch, transformers and safetensors for PyTorch's rows (--torch-python, if elsewhere), TensorFlow for its own; nothing compiled
@@ -40,6 +41,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import numpy as np
 
 from benchmarks.harness import describe_machine
+from bertprep.files.outputs import begins_with, marked_by, write_output
 from trainer import engines
 from trainer.batches import features
 from trainer.bench import peak_of, synthetic_records
@@ -56,7 +58,9 @@ JAX: dict[str, dict[str, Any]] = {  # of the engine, each compared with the firs
     "JAX, any order of sums": {"deterministic": "off"},
     "JAX, XLA's attention": {"fused": False},
 }
-TENSORFLOW, TORCH, SHIPPED = "TensorFlow", "PyTorch, SDPA, gathered", "PyTorch, SDPA, as shipped"
+TENSORFLOW, TORCH_ENGINE = "TensorFlow", "PyTorch, this engine"
+TORCH, SHIPPED = "PyTorch, SDPA, gathered", "PyTorch, SDPA, as shipped"
+_ENGINES = {TENSORFLOW: "tensorflow", TORCH_ENGINE: "torch"}  # of variants; the others are JAX's
 LOSS_STEPS = 200
 TOLERANCES = {"off": 1e-3, "bf16": 0.1}  # of a loss of about 10; the second is what the tests of every engine take
 NAMES = {"off": "float32", "bf16": "bf16"}
@@ -92,11 +96,15 @@ def make_batches(model: Any, size: int, seq: int, pred: int, count: int = 2) -> 
 
 def open_engine(options: argparse.Namespace, variant: str, model: Any) -> Any:
     """The engine with that variant's settings."""
-    name, settings = ("tensorflow", {}) if variant == TENSORFLOW else ("jax", JAX[variant])
+    name, settings = _ENGINES.get(variant, "jax"), JAX.get(variant, {})
     if options.cpu and name == "tensorflow":
         import tensorflow as tf
 
         tf.config.threading.set_intra_op_parallelism_threads(options.threads)
+    elif options.cpu and name == "torch":
+        import torch
+
+        torch.set_num_threads(options.threads)
     elif options.cpu and hasattr(os, "sched_setaffinity"):  # JAX takes as many threads as the process may have
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.threads])
     deterministic = settings.get("deterministic", "on")
@@ -154,9 +162,9 @@ def measure_engine(options: argparse.Namespace, shape: str, size: int, variant: 
     opened = time.perf_counter() - started
     found = time_steps(step_of(engine, make_batches(model, size, *shape_of(options, shape))), size, options.steps)
     limit, attention = None, ""
-    if variant != TENSORFLOW:
+    if variant in JAX:
         limit = (engine._device.memory_stats() or {}).get("bytes_limit")
-        is_fused = engine._ops.has_fused_attention and variant != "JAX, dropout of attention"
+        is_fused = engine._step.ops.has_fused_attention and variant != "JAX, dropout of attention"
         attention = "cuDNN's attention" if is_fused else "XLA's attention"
     return {
         **found, "first_step": found["first_step"] + opened, "device": engine.device_name, "memory": engine.peak_memory(),
@@ -340,7 +348,7 @@ def measure_apart(
     given = {name: str(value) if isinstance(value, Path) else value for name, value in vars(options).items()}
     python = options.torch_python if what == "torch" else sys.executable
     command = [python, "-m", "benchmarks", "step", "--measure", json.dumps([given, what, *arguments])]
-    compiled = options.out.resolve() / "compiled"
+    compiled = options.out.resolve() / ".compiled_by_benchmark"
     caches = {"JAX_COMPILATION_CACHE_DIR": "jax", "TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))}
     environment |= {name: str(compiled / folder) for name, folder in caches.items()}
@@ -454,13 +462,14 @@ class Report:
         self.say(f"\n{', '.join(f'{name} {version}' for name, version in versions.items())}")
         for what in self.clock.left_out:
             self.say(f"left out, for want of minutes: {what}")
-        (self.options.out / "table.md").write_text("\n".join(self.lines) + "\n")
-        (self.options.out / "rows.json").write_text(json.dumps(self.rows, indent=1) + "\n")
+        rows, table = self.options.out / "rows.json", "\n".join(self.lines) + "\n"
+        write_output(self.options.out / "table.md", table.encode(), marked_by(rows), "--out")
+        write_output(rows, (json.dumps(self.rows, indent=1) + "\n").encode(), begins_with(b"[\n {\n"), "--out")
 
 
 def run_on_cpu(options: argparse.Namespace, report: Report) -> None:
     """All variants in turns, round by round."""
-    variants = {TENSORFLOW: "engine", "JAX": "engine", TORCH: "torch", SHIPPED: "torch"}
+    variants = {TENSORFLOW: "engine", "JAX": "engine", TORCH_ENGINE: "engine", TORCH: "torch", SHIPPED: "torch"}
     size = 4 if options.tiny else 32
     rounds = [
         {name: measure_apart(options, report.clock, what, "128/20", size, name, seconds=600) for name, what in variants.items()}
@@ -522,7 +531,7 @@ def main() -> None:
     options.model = options.model or ("small" if options.cpu else "base")
     options.steps = options.steps or (3 if options.cpu else 20)
     options.out.mkdir(parents=True, exist_ok=True)
-    shutil.rmtree(options.out / "compiled", ignore_errors=True)
+    shutil.rmtree(options.out / ".compiled_by_benchmark", ignore_errors=True)
     report = Report(options, Clock(1e6 if options.cpu else options.minutes))
     (run_on_cpu if options.cpu else run_on_accelerator)(options, report)
     report.close()

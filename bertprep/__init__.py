@@ -30,21 +30,23 @@ if TYPE_CHECKING:
     from bertprep.commands.vocab import train_vocabulary as train_vocabulary
     from bertprep.config import InstanceSettings as InstanceSettings
     from bertprep.errors import BertprepError as BertprepError
+    from bertprep.errors import BertprepWarning as BertprepWarning
     from bertprep.errors import UsageError as UsageError
     from bertprep.instances import load_vocabulary as load_vocabulary
     from bertprep.recipes import recipe as recipe
-    from bertprep.records.live import LiveExamples as LiveExamples
-    from bertprep.records.mixture import Mixture as Mixture
     from bertprep.records.record_dataset import RecordDataset as RecordDataset
-    from bertprep.records.token_dataset import TokenDataset as TokenDataset
+    from bertprep.tokens.dataset import TokenDataset as TokenDataset
+    from bertprep.tokens.live import LiveExamples as LiveExamples
+    from bertprep.tokens.mixture import Mixture as Mixture
 
 _HOME = {
     "BertprepError": "bertprep.errors",
+    "BertprepWarning": "bertprep.errors",
     "InstanceSettings": "bertprep.config",
-    "LiveExamples": "bertprep.records.live",
-    "Mixture": "bertprep.records.mixture",
+    "LiveExamples": "bertprep.tokens.live",
+    "Mixture": "bertprep.tokens.mixture",
     "RecordDataset": "bertprep.records.record_dataset",
-    "TokenDataset": "bertprep.records.token_dataset",
+    "TokenDataset": "bertprep.tokens.dataset",
     "UsageError": "bertprep.errors",
     "convert": "bertprep.commands.convert",
     "create": "bertprep.commands.create",

@@ -20,7 +20,7 @@ COMMANDS = {
     "download": "fetch corpora, tasks, weights and vocabularies into the workspace; resumes",
     "shard": "text -> text shards: one sentence per line, documents spread over shards, a test split",
     "vocab": "train a vocabulary",
-    "tokenize": "text -> token shards of Megatron's layout: text shards by sentence, or any documents with --tokenizer; MDS",
+    "tokenize": "tokenize text once: into Megatron's .bin and .idx files, or MDS for mosaicml-streaming",
     "create": "text shards -> TFRecord, OFRecord, Arrow or Parquet files for pretraining",
     "task": "the files of SQuAD or GLUE -> such files for fine-tuning",
     "convert": "records -> another format or variant, or more or fewer files; lossless; token shards -> MDS",
@@ -47,6 +47,8 @@ FORMER = {
     "--verify": "is now bertprep validate --remove-damaged, and then this command again",
     "--vocab-size": "is now bertprep vocab --size, before this command",
     "--input": "is not an option of this command; name the files or folders without it",
+    "--one-document-per-file": "goes with bertprep shard, and with tokenize --tokenizer; create takes the shards",
+    "--one-document-per-block": "goes with bertprep shard, and with tokenize --tokenizer; create takes the shards",
     # of create_pretraining_data.py, Google's and the Model Garden's
     "--input-file": "is --input here, followed by one or more files",
     "--output-file": "is --output here, a folder",
@@ -112,15 +114,7 @@ def make_parser(
 
 
 def _run(arguments: Sequence[str]) -> None:
-    chosen = next((argument for argument in arguments if not argument.startswith("-")), None)
-    if chosen in FORMER_COMMANDS:
-        raise UsageError(f"{chosen}: {FORMER_COMMANDS[chosen]}")
-    if [*arguments[:2]] == ["vocab", "train"]:
-        raise UsageError("vocab train: is now bertprep vocab")
-    description = "Download, make, check and convert the data that BERT-type models are pretrained on."
-    add = partial(_add_requests, str(chosen))
-    parser = make_parser("bertprep", description, COMMANDS, chosen, add, FORMER)
-    options = parser.parse_args(recipes.expand(arguments))
+    options = make_command_parser(arguments).parse_args(recipes.expand(arguments))
     try:
         options.run(read_options(options.request, options, progress=True))
     finally:
@@ -128,6 +122,17 @@ def _run(arguments: Sequence[str]) -> None:
             from bertprep import ray_pool
 
             ray_pool.close()
+
+
+def make_command_parser(arguments: Sequence[str]) -> Parser:
+    """Return the parser of the command that the arguments name; raises `UsageError` for one of an earlier version."""
+    chosen = next((argument for argument in arguments if not argument.startswith("-")), None)
+    if chosen in FORMER_COMMANDS:
+        raise UsageError(f"{chosen}: {FORMER_COMMANDS[chosen]}")
+    if [*arguments[:2]] == ["vocab", "train"]:
+        raise UsageError("vocab train: is now bertprep vocab")
+    description = "Download, make, check and convert the data that BERT-type models are pretrained on."
+    return make_parser("bertprep", description, COMMANDS, chosen, partial(_add_requests, str(chosen)), FORMER)
 
 
 def _add_requests(name: str, parser: argparse.ArgumentParser) -> None:

@@ -4,6 +4,7 @@ They go into the manifest: two runs with equal settings, text and vocabulary wri
 folders) is an argument of the functions that do the work.
 """
 
+import math
 import re
 from dataclasses import asdict, dataclass, fields
 from enum import Enum
@@ -47,7 +48,8 @@ RECORD_FORMATS = tuple(RecordFormat)
 DEFAULT_FORMATS = RecordFormat.TFRECORD, RecordFormat.OFRECORD
 """Those that are made where none is asked for."""
 PAIRS = NEXT_SENTENCE, UNPAIRED = ("next-sentence", "none")
-SPLITTERS = ("sentencex", "lines")
+BY_LINES = "lines"
+SPLITTERS = ("sentencex", BY_LINES)
 FEATURE_NAMES = GOOGLE, TF2 = ("google", "tf2")
 COMPRESSIONS = NONE, GZIP = ("none", "gzip")
 TASKS = SQUAD, GLUE = ("squad", "glue")
@@ -75,6 +77,30 @@ class ShardSettings(Settings):
         super().__post_init__()
         if self.language is not None and not re.fullmatch("([a-z]{2,3}|simple)(-[a-z]+)*", self.language):
             raise UsageError(f"--language {self.language}: must be a code such as en, de or zh")
+
+
+def read_mask_as(shares: Any, named: str) -> tuple[float, float, float]:
+    """Return the fractions of masked tokens that become [MASK], become a random token, and stay.
+
+    Raises `UsageError`, which begins with `named`, if they are not three from 0 on that add up to 1.
+    """
+    try:
+        masked, random, kept = map(float, shares)
+    except (TypeError, ValueError):
+        masked = random = kept = math.nan
+    if min(masked, random, kept) < 0 or not math.isclose(masked + random + kept, 1, abs_tol=1e-6):
+        raise UsageError(f"{named}: expected the shares of mask, random and keep, which add up to 1")
+    return masked, random, kept
+
+
+def masks_cut_off(seq: int, pred: int, masked_lm_prob: float) -> int:
+    """Return the masks of a full sequence that `masked_lm_prob` implies, if `pred` leaves far fewer, or 0.
+
+    >>> masks_cut_off(512, 76, 0.15), masks_cut_off(512, 20, 0.15)  # 76 of 77 as in MLPerf's records, and 20
+    (0, 77)
+    """
+    wanted = round(seq * masked_lm_prob)
+    return wanted if wanted > 1.1 * pred else 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The two kinds of errors for users: bad data or a failing machine (exit status 1), a bad request (exit status 2).
+"""Errors for users, of bad data or a failing machine (exit status 1) and of a bad request (exit status 2), and warnings.
 
 Each is one line: which file, what was expected, what was found, what to do. Any other exception is a bug and keeps its
 traceback.
@@ -11,10 +11,15 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 _SHOWN = 300  # characters of what another library or a server says
+_FAILING_DISK = errno.EIO, errno.ESTALE, errno.ETIMEDOUT
 _PASSWORD = re.compile(r"(?<=://)[^/?#\s]*:[^/?#\s]*@")
+_TOKEN = re.compile(r"(?<=Bearer )[\w.~+/=-]{8,}|\bhf_[A-Za-z0-9]{30,}")
+_SECRET_NAME = re.compile(r"(TOKEN|SECRET|PASSWORD|_KEY)$")
+_MIN_SECRET = 8  # characters; shorter ones are in ordinary words
 
 
 class BertprepError(Exception):
@@ -23,7 +28,7 @@ class BertprepError(Exception):
     exit_status = 1
 
     def __init__(self, *args: object) -> None:
-        super().__init__(*(without_password(each) if isinstance(each, str) else each for each in args))
+        super().__init__(*(without_secrets(each) if isinstance(each, str) else each for each in args))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled as it is, whatever its constructor takes: workers send theirs."""
@@ -46,13 +51,30 @@ class UsageError(BertprepError):
     exit_status = 2
 
 
-def without_password(text: str) -> str:
-    """Return a message without the user and password of its URLs.
+class BadTokenError(BertprepError):
+    """A token id is not in the tokenizer's vocabulary."""
 
-    >>> without_password("https://me:secret@s3.example.org/bucket")
-    'https://s3.example.org/bucket'
+
+class BertprepWarning(UserWarning):
+    """One line about what a user likely did not mean, though the command goes on; `terminal.warn` issues it."""
+
+
+def without_secrets(text: str) -> str:
+    """Return a message without the user and password of its URLs, and without tokens, which a server may echo.
+
+    A token is known by its form, or is the value of an environment variable whose name ends in TOKEN, SECRET, PASSWORD or _KEY.
+
+    >>> without_secrets("https://me:secret@s3.example.org/bucket: got Authorization: Bearer abcdef012345")
+    'https://s3.example.org/bucket: got Authorization: Bearer ***'
     """
-    return _PASSWORD.sub("", text)
+    from urllib.parse import quote  # takes 5 ms
+
+    text = _TOKEN.sub("***", _PASSWORD.sub("", text))
+    values = {value for name, value in os.environ.items() if _SECRET_NAME.search(name) and len(value) >= _MIN_SECRET}
+    secrets = values | {quote(value, safe="") for value in values}
+    for secret in sorted(secrets, key=len, reverse=True):  # the longest first, as one may be in another
+        text = text.replace(secret, "***")
+    return text
 
 
 def quoted(text: str) -> str:
@@ -61,7 +83,7 @@ def quoted(text: str) -> str:
     >>> quoted("Access\n  denied"), len(quoted("x" * 10_000))
     ('Access denied', 303)
     """
-    line = " ".join(text[: 4 * _SHOWN].split())  # a server may send megabytes
+    line = " ".join(without_secrets(text)[: 4 * _SHOWN].split())  # a server may send megabytes
     return line if len(line) <= _SHOWN else f"{line[:_SHOWN]}..."
 
 
@@ -80,6 +102,8 @@ def reading(path: object, advice: str = "") -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if error.errno in _FAILING_DISK:
+            advice = "; check the disk or the network that it is on, and copy it elsewhere"
         raise BertprepError(f"{path}: cannot be read: {error.strerror or error}{advice}") from error
 
 
@@ -91,9 +115,25 @@ def not_utf8(
 
 
 def explain_system_error(error: OSError) -> BertprepError | None:
-    """Return the one-line error for one of the machine: too many open files, or any OS error about a file; else None."""
+    """Return the one-line error for one of the machine; None if nothing is known but its number.
+
+    It is known of too many open files, a folder that was removed under the command, and any OS error that names a file.
+    """
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return BertprepError(f"{error.strerror}: raise the limit (ulimit -n), or take fewer --workers")
+    if removed := explain_removed_folder(error):
+        return removed
     if error.filename is None:
         return None
     return BertprepError(f"{os.fsdecode(error.filename)}: {error.strerror}")
+
+
+def explain_removed_folder(error: BaseException | None) -> BertprepError | None:
+    """Return the error for a file that was not found because the working folder was removed, else None."""
+    if not isinstance(error, FileNotFoundError):
+        return None
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return BertprepError("the folder in which this command was started was removed; change to another one (cd)")
+    return None

@@ -47,6 +47,7 @@ class _Option:
     separator: str | None = None
     repeated: bool = False
     positional: bool = False
+    once: bool = False
     rare: bool = False
 
 
@@ -55,7 +56,8 @@ def option(default: Any, help: str, **more: Any) -> Any:  # noqa: A002 - argpars
 
     `help` gets "(default: ...)" unless it contains that. Limits are those of `Rule`. `name` is the option's if it differs;
     `also` are hidden spellings; `const` is its value without one; `separator` splits a list in one argument, `repeated` makes
-    an option for each, otherwise each value is an argument; `positional` has no name; `rare` is shown by --help-all only.
+    an option for each, otherwise each value is an argument; `positional` has no name; a second one of `once`, which elsewhere
+    replaces the first, is an error; `rare` is shown by --help-all only.
     """
     return field(default=default, metadata=described(help, **more))
 
@@ -211,6 +213,8 @@ def _add_option(parser: Any, each: _Field) -> None:
     else:
         choices = f"{{{','.join(each.rule.allowed)}}}" if each.rule.allowed else None
         settings |= {"type": each.parse, "metavar": described.metavar or choices or _METAVARS.get(kind, "NAME")}
+        if described.once:
+            settings["action"] = _Once
         if described.repeated:
             settings["action"] = "append"
         elif each.rule.many and not described.separator:
@@ -374,6 +378,17 @@ class Parser(argparse.ArgumentParser):
         if isinstance(action, argparse._SubParsersAction):
             self.error(f"{value}: unknown command{near(value, action.choices.keys()) or '; ' + choices}")
         self.error(f"{_name(action)} {value}: unknown; {choices}")
+
+
+class _Once(argparse.Action):
+    """Refuses a second value; a name in the namespace that no option has says that there was one."""
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        given = f"{self.dest} is given"
+        if hasattr(namespace, given):
+            parser.error(f"{option_string}: is given twice, {getattr(namespace, self.dest)} and {values}; give one")
+        setattr(namespace, given, True)
+        setattr(namespace, self.dest, values)
 
 
 class _HelpAll(argparse.Action):

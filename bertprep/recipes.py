@@ -137,6 +137,8 @@ def recipe(name: str) -> Recipe:
     >>> recipe("mmbert").phase(2) == recipe("mmbert:2").phase(1)
     True
     """
+    if not isinstance(name, str):
+        raise UsageError(f"recipe {name!r}: expected a name, such as {next(iter(RECIPES))}")
     name, colon, phase = name.partition(":")
     if name not in RECIPES:
         raise UsageError(f"recipe {name}: unknown{near(name, tuple(RECIPES))}; choose one of {', '.join(RECIPES)}")
@@ -155,7 +157,10 @@ def expand(arguments: Sequence[str]) -> list[str]:
     Lengths that the trainer is given come with the masks of the first phase, unless they are as many as the recipe's.
     """
     given = list(arguments)
-    at = next((index for index, each in enumerate(given) if each.partition("=")[0] == OPTION), None)
+    positions = [index for index, each in enumerate(given) if each.partition("=")[0] == OPTION]
+    if len(positions) > 1 and given[0] in COMMANDS:
+        raise UsageError(f"{OPTION}: is given {len(positions)} times; give one")
+    at = positions[0] if positions else None
     if at is None or given[0] not in COMMANDS or (given[at] == OPTION and at + 1 == len(given)):  # which the parser refuses
         return given
     joined = given[at].partition("=")[2]

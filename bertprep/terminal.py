@@ -13,14 +13,15 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TextIO
 
-from bertprep.errors import BertprepError, explain_system_error, without_password
+from bertprep.errors import BertprepError, BertprepWarning, explain_removed_folder, explain_system_error, without_secrets
 
 INTERRUPTED = 130
 """The exit status after Ctrl-C."""
 LONGEST_LINE = 2_000
+_OWN_PACKAGES = ("bertprep", "trainer")
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
@@ -57,13 +58,43 @@ def print_results(*lines: str) -> None:
 
 
 def print_message(text: str) -> None:
-    """Print a one-line message to standard error, cut at `LONGEST_LINE` characters, without the passwords of URLs."""
-    text = without_password(text)
+    """Print a one-line message to standard error, cut at `LONGEST_LINE` characters, without passwords and tokens."""
+    text = without_secrets(text)
     with contextlib.suppress(OSError):  # a message that cannot be written is lost
         if sys.stderr.isatty():
             sys.stderr.write("\x1b[K")  # over a line of progress
         _write(text if len(text) <= LONGEST_LINE else f"{text[:LONGEST_LINE]}...", sys.stderr)
         sys.stderr.flush()
+
+
+def warn(line: str) -> None:
+    """Issue a warning of what a user likely did not mean: a line `warning: ...` of a command, a `BertprepWarning` in Python.
+
+    Its file and line are those of the call from outside our packages.
+    """
+    level, frame = 1, sys._getframe()
+    while frame.f_back and str(frame.f_globals.get("__name__")).partition(".")[0] in _OWN_PACKAGES:
+        frame = frame.f_back
+        level += 1
+    warnings.warn(without_secrets(line), BertprepWarning, stacklevel=level)
+
+
+@contextlib.contextmanager
+def print_warnings() -> Iterator[None]:
+    """Print warnings as lines while a command runs: each of ours once, whatever filters the environment sets."""
+    printed = set()
+
+    def show(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: object) -> None:
+        is_ours = issubclass(category, BertprepWarning)
+        line = f"warning: {message}" if is_ours else f"{filename}:{lineno}: {category.__name__}: {message}"
+        if not is_ours or line not in printed:
+            printed.add(line)
+            print_message(line)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", BertprepWarning)
+        warnings.showwarning = show  # type: ignore[assignment]  # its other arguments are not shown
+        yield
 
 
 def print_table(rows: Sequence[Sequence[str]]) -> None:
@@ -123,9 +154,10 @@ def duration(seconds: float) -> str:
 def exit_status(command: Callable[[], int | None], program: str, *, interrupted: str) -> int:
     """Run a command; returns its exit status, after an error with a one-line message."""
     try:
-        return command() or 0
+        with print_warnings():
+            return command() or 0
     except BertprepError as error:
-        failure = error
+        failure = explain_removed_folder(error.__cause__) or error
     except KeyboardInterrupt:
         print_message(f"{program}: {interrupted}")
         return INTERRUPTED
@@ -143,7 +175,6 @@ def exit_status(command: Callable[[], int | None], program: str, *, interrupted:
 
 def run_program(main: Callable[[], int], program: str) -> int:
     """Run the command of a process; returns its exit status, 1 if its results could not be written."""
-    print_warnings()
     _open_closed()
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
@@ -177,13 +208,6 @@ def _explain_missing(error: ModuleNotFoundError) -> BertprepError:
     if package in ("", "bertprep", "trainer"):
         raise error
     return BertprepError(f"the Python package {package} is not installed; pip install . in a clone installs it")
-
-
-def print_warnings() -> None:
-    def show(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: object) -> None:
-        print_message(f"{filename}:{lineno}: {category.__name__}: {message}")
-
-    warnings.showwarning = show  # type: ignore[assignment]  # its other arguments are not shown
 
 
 def _open_closed() -> None:

@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from bertprep.terminal import print_message
+from bertprep.terminal import warn
 
 
 def cached(name: str, compile_it: Callable[[], bytes]) -> bytes:
@@ -38,23 +38,24 @@ def cached(name: str, compile_it: Callable[[], bytes]) -> bytes:
         os.close(lock)
 
 
-def own_folder(name: str) -> Path | None:
-    """Return a folder of the cache, created if missing; None, with a line, if there is no safe one."""
+def own_folder(name: str, *, warns: bool = True) -> Path | None:
+    """Return a folder of the cache, created if missing; None, with a line if it `warns`, where there is no safe one."""
     trouble = ""
     for above in (_usual_folder, _temporary_folder):
         try:
             folder = above() / name
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if _is_own(folder.parent.stat()) and _is_own(folder.lstat(), others=stat.S_IWGRP | stat.S_IWOTH):
-                if trouble:
-                    print_message(f"bertprep: {trouble}; its compiled code is kept in {folder}")
+                if trouble and warns:
+                    warn(f"{trouble}; the compiled code of bertprep is kept in {folder}")
                 return folder
             trouble = trouble or f"{folder}: belongs to another user, or others can write to it"
         except OSError as error:
             trouble = trouble or f"{error.filename}: {error.strerror}"
         except RuntimeError:
             trouble = "there is no home folder, HOME is not set"
-    print_message(f"bertprep: {trouble}; its compiled code is kept nowhere, so every run compiles it")
+    if warns:
+        warn(f"{trouble}; the compiled code of bertprep is kept nowhere, so every run compiles it")
     return None
 
 

@@ -18,6 +18,9 @@ from bertprep.terminal import printable
 
 MAX_JSON_BYTES = 64 << 20
 """The largest JSON file or response that is read: the size of a manifest of 200,000 files."""
+MAX_LISTED, MAX_LISTED_BYTES, MAX_PAGES = 2_000_000, 256 << 20, 10_000
+"""Limits of a listing of a store or the Hub: names, bytes of all names, pages of the Hub. A million shards have two million
+names while they are made; a listing without end must not take all memory."""
 MAX_LEVELS = 64
 MAX_NAME_BYTES, MAX_PATH_BYTES = 255, 1024  # bytes; the first is the limit of file systems
 MAX_COUNT = (1 << 63) - 1
@@ -130,7 +133,8 @@ TEXT = Rule(kinds=(str,), pattern="[^\ud800-\udfff]*")  # which UTF-8 can hold
 TEXTS = replace(TEXT, many=True)
 OBJECT = Rule(kinds=(dict,))
 LIST = Rule(kinds=(list,))
-SHA256 = Rule(kinds=(str,), pattern="[0-9a-f]{64}", words="a sha256 in hexadecimal")
+BLAKE3_DIGITS = Rule(kinds=(str,), pattern="[0-9a-f]{64}", words="a BLAKE3 in hexadecimal")
+SHA256_DIGITS = Rule(kinds=(str,), pattern="[0-9a-f]{64}", words="a sha256 in hexadecimal")
 SHA1 = Rule(kinds=(str,), pattern="[0-9a-f]{40}", words="a sha1 in hexadecimal")
 NAME = Rule(check=check_name, words="the name of a file, and not one of bertprep's own")
 PATH = Rule(check=check_path, words="the path of a file below the folder, and none of bertprep's own")

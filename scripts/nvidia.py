@@ -18,8 +18,9 @@ PRECISIONS = {"fp16": "fp16", "manual_fp16": "fp16", "fp32": "off", "tf32": "off
 XLA = {"true": "on", "false": "off"}
 MODELS = {"large": "google-bert/bert-large-uncased", "base": "google-bert/bert-base-uncased"}
 NOTES = """
-All arguments may be omitted. The commands are printed and then run; with --dry-run, or DRY_RUN=1 in the environment, they are
-only printed. PYTHON in the environment names another Python.
+All arguments may be omitted. --steps or --epochs after -- replaces the length that the arguments give. The commands are printed
+and then run; with --dry-run, or DRY_RUN=1 in the environment, they are only printed. PYTHON in the environment names another
+Python.
 """
 
 
@@ -175,6 +176,15 @@ def finetune(values: dict[str, str], task: str, which: list[str], lengths: list[
     return [make, train + mode(values)]
 
 
+def add_options(command: list[str], options: list[str]) -> list[str]:
+    """Return the trainer's command with the user's options; --steps or --epochs among these replaces the script's."""
+    lengths = {"--steps", "--epochs"}
+    if lengths & {word.partition("=")[0] for word in options}:
+        at = next(index for index, word in enumerate(command) if word in lengths)
+        command = command[:at] + command[at + 2 :]
+    return command + options
+
+
 def read(table: str | None, given: list[str], **defaults: str) -> dict[str, str]:
     """Return the value of each argument of a help's table, given or default."""
     rows = dict(re.findall(r"^ +\d+ (\w+) +(\S+)", table or "", re.MULTILINE)) | defaults
@@ -238,8 +248,9 @@ def main() -> int:
         fail(f"{min(unknown)}: unknown option")
     commands = script([word for word in words[:at] if word != "--dry-run"])
     for command in commands:
-        command[:0] = [find_python(), "-m"]
-        command += words[at + 1 :] if command[2] == "trainer" else []
+        if command[0] == "trainer":
+            command = add_options(command, words[at + 1 :])
+        command = [find_python(), "-m", *command]
         print(shlex.join(command), flush=True)
         if (
             not options

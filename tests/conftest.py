@@ -1,4 +1,4 @@
-"""Shared fixtures: the golden corpus, written by its own script, and devices."""
+"""Shared fixtures: the golden corpus, written by its own script, and devices; a limit of time for each test."""
 
 import os
 import re
@@ -11,6 +11,9 @@ import pytest
 from hypothesis import settings
 
 from tests.golden import GOLDEN
+from tests.time_limit import pytest_configure, pytest_runtest_protocol
+
+__all__ = ["pytest_configure", "pytest_runtest_protocol"]  # hooks
 
 # The same examples on every run, and no limit of time for one: machines are shared, and a test is not a benchmark.
 settings.register_profile("bertprep", deadline=None, derandomize=True)

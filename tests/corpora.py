@@ -1,7 +1,7 @@
 """Text for tests: the golden corpus, dealt out over several files; the documents of sources."""
 
+import re
 from collections.abc import Iterable
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,9 +32,9 @@ def pad_at(number: int, folder: Path) -> Path:
 
 def sums(folder: Path) -> dict[str, str]:
     """The sha256 of every file below a folder, manifests and all, by its relative name."""
-    from bertprep.work.manifest import sha256_of
+    from bertprep.files.paths import checksum_of
 
-    return {str(path.relative_to(folder)): sha256_of(path) for path in sorted(folder.rglob("*")) if path.is_file()}
+    return {str(path.relative_to(folder)): checksum_of(path, "sha256") for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
 def documents_of(sources: "Iterable[Source]") -> list[str]:
@@ -48,8 +48,7 @@ def documents_of(sources: "Iterable[Source]") -> list[str]:
             found += source.documents()
             continue
         file = hash_file(Path(source.location))
-        for text, ends, _ in read_piece(Piece(file, 0, file.size_bytes, source.reader == WHOLE)):
-            found += [bytes(text[start:end]).decode() for start, end in pairwise([0, *ends.tolist()])]
+        found += read_piece(Piece(file, 0, file.size_bytes, source.reader == WHOLE))
     return [cleaned for text in found if (cleaned := clean_document(text))]
 
 
@@ -59,3 +58,24 @@ def clean_document(text: str) -> str:
 
     cleaned = "\n".join(split_lines(text))
     return cleaned if any(map(str.isalnum, cleaned)) else ""
+
+
+def write_books(folder: Path, books: int, sentences: int = 60) -> list[Path]:
+    """Books of so many plain sentences, in paragraphs of two to four between blank lines, each in a file of its own."""
+    from itertools import chain, islice
+    from random import Random
+
+    from bertprep.sources.sample import read_speeches
+    from bertprep.text.sentences import split_sentences
+
+    random, paths = Random(5), []
+    spoken = chain.from_iterable(map(split_sentences, read_speeches()))
+    text = (sentence for sentence in spoken if re.fullmatch("[A-Z][a-z, ]+[a-z][.]", sentence))
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in range(books):
+        book, paragraphs = islice(text, sentences), []
+        while paragraph := [*islice(book, random.randint(2, 4))]:
+            paragraphs.append(" ".join(paragraph))
+        paths.append(folder / f"book_{number:03}.txt")
+        paths[-1].write_text("\n\n".join(paragraphs) + "\n", encoding="utf-8")
+    return paths

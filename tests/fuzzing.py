@@ -36,9 +36,6 @@ from bertprep.config import SquadSettings
 from bertprep.errors import BertprepError
 from bertprep.instances import Tokenizer, Vocabulary, generate_instances, load_vocabulary
 from bertprep.instances.document_tokenizer import DocumentTokenizer
-from bertprep.records.data_sets import find_records
-from bertprep.records.mds import COLUMNS, MdsFile
-from bertprep.records.token_shards import read_token_shard
 from bertprep.sources.documents import DUMP, READERS, TEXT, WHOLE, Source
 from bertprep.sources.dump import read_dump
 from bertprep.sources.listing import check_source, load_listing
@@ -47,6 +44,8 @@ from bertprep.sources.task_files import write_squad
 from bertprep.sources.wikitext import to_prose
 from bertprep.tasks.squad import read_squad
 from bertprep.tasks.squad_features import make_features
+from bertprep.tokens.shard import TokenShard
+from bertprep.work.choose import find_records
 from bertprep.work.layout import LEDGER, LISTING, MANIFEST
 from bertprep.work.ledger import Ledger
 from bertprep.work.manifest import read_manifest
@@ -219,7 +218,7 @@ def _read_tokens(folder: Path, content: bytes, _: random.Random) -> None:
     (folder / "x.bin").write_bytes(content[at:])
     vocabulary = _golden_vocabulary()
     try:
-        shard = read_token_shard(folder / "x.bin", vocabulary)
+        shard = TokenShard(folder / "x.bin").read(vocabulary)
     except BertprepError:
         if content.startswith(b"MMIDIDX\0\0"):
             (outcome,) = validate([folder / "x.bin"], vocab=vocabulary.path, workers=1)
@@ -230,15 +229,6 @@ def _read_tokens(folder: Path, content: bytes, _: random.Random) -> None:
     assert (np.diff(starts) > 0).all()
     assert (np.diff(shard.document_starts) > 0).all()
     assert len(generate_instances(shard, vocabulary, SETTINGS, seed=1))
-
-
-def _read_mds(folder: Path, content: bytes, _: random.Random) -> None:
-    """Read all rows of an MDS shard, by both names of the column of ids."""
-    (path := folder / "shard.00000.mds").write_bytes(content)
-    file = MdsFile(path)
-    for number in range(len(file)):
-        for column in {*COLUMNS} & {*file.names}:
-            assert file.tokens(number, column).nbytes <= len(content)
 
 
 def _read_tokenizer(folder: Path, content: bytes, _: random.Random) -> None:
@@ -288,7 +278,6 @@ def make_kinds(targets: list[Target], folder: Path) -> dict[str, Kind]:
         "marker": Kind((_marker_of(data_set),), damage_json_lines, _read_marker(data_set)),
         "listing": Kind((_LISTING,), damage_json, _read_listing),
         "tokens": Kind(tuple(_token_shards()), damage_index, _read_tokens),
-        "mds": Kind(tuple(path.read_bytes() for path in sorted(GOLDEN.glob("mds/*/*.mds"))), damage, _read_mds),
         "tokenizer": Kind(
             tuple(content_of(kind).encode() for kind in ("byte_bpe", "unigram", "characters")), damage_json, _read_tokenizer
         ),
@@ -307,7 +296,7 @@ def make_kinds(targets: list[Target], folder: Path) -> dict[str, Kind]:
 
 
 NAMES = (
-    "records", "vocabulary", "parquet", "arrow", "squad", "squad json", "manifest", "marker", "listing", "tokens", "mds",
+    "records", "vocabulary", "parquet", "arrow", "squad", "squad json", "manifest", "marker", "listing", "tokens",
     "tokenizer", "a.txt",
     "a.txt.gz", "a.txt.bz2", "a.txt.zst", "a.jsonl", "a.jsonl.zst", "a.csv", "a.csv.gz", "a.xml", "a.xml.bz2",
 )  # fmt: skip

@@ -11,7 +11,7 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.utils import formatdate
@@ -40,6 +40,7 @@ class Fault:
     With a `status` the store is not asked and `code` is the answer's; with `cut` the connection ends without an answer, with
     `lose` after the store has done what was asked, with `cut_after` within the answer's body; with `stall` nothing comes; with
     `flip` a bit of the byte there is another in the answer. `act` is called before the store is asked, or with `lose` after.
+    `body` makes the answer of the request's headers; the store is not asked.
     """
 
     method: str
@@ -54,6 +55,7 @@ class Fault:
     act: Callable[[], object] | None = None
     cut_after: int | None = None
     flip: int | None = None
+    body: Callable[[Mapping[str, str]], bytes] | None = None
 
 
 @dataclass
@@ -157,7 +159,10 @@ def serve(folder: Path, set_variable: Callable[[str, str], object]) -> Iterator[
 def _server() -> str:
     """HOST:PORT of the session's S3 server."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"], stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     atexit.register(process.kill)
     assert process.stderr is not None
@@ -194,6 +199,9 @@ class _Handler(BaseHTTPRequestHandler):
             store.ended.wait()
         if fault.cut or fault.stall:
             self.close_connection = True
+            return
+        if fault.body:
+            self._answer(fault.status or 200, {"Content-Type": "application/xml"}, fault.body(dict(self.headers)))
             return
         if fault.status:
             text = f"<Error><Code>{fault.code}</Code><Message>as the test asked</Message></Error>".encode()

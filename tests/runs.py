@@ -170,7 +170,7 @@ def _be_a_process(folder: Path, arguments: Sequence[str], printed: Path, gate: i
 
 def _index() -> int:
     """Find where each record begins and keep that beside the records, as every run of the trainer does first."""
-    from bertprep.records.record_set import RecordSet
+    from bertprep.records.records import Records
 
-    with RecordSet(["records/tfrecord"]) as records, redirect_stdout(StringIO()):
+    with Records(["records/tfrecord"]) as records, redirect_stdout(StringIO()):
         return int(len(records) == 0)

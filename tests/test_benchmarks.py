@@ -1,5 +1,6 @@
 """benchmarks/ prints what it measures, and one line for what cannot be measured."""
 
+import json
 import subprocess
 import sys
 from argparse import Namespace
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import harness, readme, step
+from benchmarks import example, harness, pages, step
 
 ROOT = Path(__file__).parents[1]
 TINY = Namespace(tiny=True, cpu=False, precision="auto", steps=2, data=None, threads=1)
@@ -29,14 +30,36 @@ def test_rows_take_turns_and_are_printed(tmp_path: Path, capsys: pytest.CaptureF
     assert bench.scaled(30) == 15
 
 
-def test_the_readme_is_rewritten_between_its_comments(tmp_path: Path) -> None:
+def test_a_page_is_rewritten_between_the_comments_of_its_benchmark(tmp_path: Path) -> None:
     page = tmp_path / "README.md"
     page.write_text("a\n<!-- python -m benchmarks readme -->\nold\n<!-- end -->\nb\n")
-    readme.rewrite(page, r"new \1")
+    pages.rewrite(page, "readme", r"new \1")
     assert page.read_text() == "a\n<!-- python -m benchmarks readme -->\nnew \\1\n<!-- end -->\nb\n"
-    page.write_text("a\n")
     with pytest.raises(SystemExit, match="expected one block between"):
-        readme.rewrite(page, "new")
+        pages.rewrite(page, "example", "new")
+
+
+def test_results_of_the_complete_job_are_those_of_its_logs(tmp_path: Path) -> None:
+    """Of pretraining the last evaluation, of a task the best one, as its checkpoint-best is."""
+    evaluations = {
+        "pretrained/phase-1": [{"step": 300, "masked_lm_loss": 6.5}],
+        "pretrained/phase-2": [{"step": 30, "masked_lm_loss": 6.4321}],
+        "squad": [{"step": 9, "exact_match": 80.0, "f1": 81.0}, {"step": 18, "exact_match": 79.0, "f1": 80.0}],
+        "century": [{"step": 9, "accuracy": 0.5}, {"step": 18, "accuracy": 0.775}],
+    }
+    for run, entries in evaluations.items():
+        (tmp_path / "models" / run).mkdir(parents=True)
+        lines = [json.dumps({"kind": kind, **entry}) + "\n" for entry in entries for kind in ("train", "evaluation")]
+        (tmp_path / "models" / run / "log.jsonl").write_text("".join(lines))
+    table = example.tabulate(tmp_path, "dev: 600 questions (a guess scores 37.2), 600 sentences, half of each century\n")
+    assert table[3:] == [
+        "| pretraining, 330 steps | masked-LM loss 6.43 | | `scripts/pretrain_lamb` |",
+        "| answering questions | exact match 80, F1 81 | exact match 37.2 | `scripts/run_squad` |",
+        "| dating sentences, by century | accuracy 0.775 | accuracy 0.5 | `scripts/run_glue MRPC` |",
+    ]
+    assert table[0] in (ROOT / "docs" / "guide.md").read_text(encoding="utf-8")
+    with pytest.raises(SystemExit, match="did not print what a guess scores"):
+        example.tabulate(tmp_path, "")
 
 
 @pytest.mark.jax

@@ -85,13 +85,21 @@ def test_workers_die_with_their_killed_parent(inputs: list[Path], tmp_path: Path
     run.communicate()  # ends when the last process that holds the pipes is gone
 
 
+def shard(inputs: list[Path], workdir: Path) -> list[str]:
+    texts = [str(path) for path in inputs]
+    return [sys.executable, "-m", "bertprep", "shard", "--input", *texts, "--corpus", "c", "--workdir", str(workdir)]
+
+
 @pytest.mark.parametrize(
-    ("workers", "formats", "limit"), [(2, "tfrecord,ofrecord", 50_000), (1, "parquet", 20_000), (1, "tfrecord", 0)]
+    ("workers", "formats", "limit"),
+    [(2, "tfrecord,ofrecord", 50_000), (1, "parquet", 20_000), (1, "tfrecord", 0), (2, "shard", 20_000), (1, "shard", 100)],
 )
 def test_a_limit_on_file_sizes_is_one_clear_line(
     inputs: list[Path], workers: int, formats: str, limit: int, tmp_path: Path
 ) -> None:
-    run = start(command(inputs, tmp_path / "out", workers, formats), file_size_limit=limit)
+    create = command(inputs, tmp_path / "out", workers, formats)
+    asked = [*shard(inputs, tmp_path / "out"), "--workers", str(workers)] if formats == "shard" else create
+    run = start(asked, file_size_limit=limit)
     _, complaint = run.communicate()
     assert run.returncode == 1
     last = complaint.splitlines()[-1]

@@ -15,6 +15,7 @@ from bertprep.config import InstanceSettings, ShardSettings, Variant
 from bertprep.errors import UsageError
 from bertprep.files.paths import path_arg
 from bertprep.options import Parser, Settings, add_options, command_line, described, narrowed, option, read_options, rules_of
+from bertprep.rules import Rule
 
 
 class Precision(Enum):
@@ -150,6 +151,7 @@ def test_the_rules_of_fields_check_json_too():
         ({"steps": "7"}, "--steps '7': must be a whole number, found str"),
         ({"steps": True}, "--steps True: must be a whole number, found bool"),
         ({"micro_batches": (1, 0.5)}, "--micro-batches 0.5: must be a whole number, found float"),
+        ({"beta_2": 0}, "--beta2 0: must be above 0 and below 1"),
         ({"beta_2": 1}, "--beta2 1: must be above 0 and below 1"),
         ({"beta_2": float("nan")}, "--beta2 nan: must be above 0 and below 1"),
         ({"xla": "maybe"}, "--xla maybe: unknown; choose one of auto, on, off"),
@@ -170,6 +172,16 @@ def test_what_is_nearly_a_url_is_no_local_path(text: str, meant: str):
     with pytest.raises(UsageError, match=rf"^{text}: is not a URL, expected {meant}://\.\.\.; give a local path"):
         path_arg(text)
     assert [path_arg(each) for each in ("./s3//b", "s3/x", "files//x")] == [Path("s3/b"), Path("s3/x"), Path("files/x")]
+
+
+@pytest.mark.parametrize(
+    ("limit", "below", "at", "above"),
+    [("least", False, True, True), ("above", False, False, True), ("most", True, True, False), ("below", True, False, False)],
+)
+def test_a_bound_belongs_to_the_range_or_not(limit: str, below: bool, at: bool, above: bool):
+    for kind in (int, float):
+        rule = Rule(kinds=(kind,), **{limit: 3})
+        assert [rule.holds(kind(value)) for value in (2, 3, 4)] == [below, at, above]
 
 
 def test_values_get_the_annotated_types():

@@ -15,7 +15,7 @@ import pytest
 import bertprep
 from bertprep import pool
 from bertprep.errors import BertprepError, UsageError
-from bertprep.records.record_set import BadRecordError
+from bertprep.records.records import BadRecordError
 
 
 def square(number: int) -> int:

@@ -2,12 +2,16 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.version import Version
+
+from bertprep import __version__
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -32,6 +36,17 @@ def test_help_prints_the_header_and_an_unknown_option_is_one_line(script: str) -
     failed = run(ROOT / script, "--halp")
     assert (failed.returncode, failed.stdout, failed.stderr.count("\n")) == (2, "", 1)
     assert failed.stderr.startswith(f"{script}: error: --halp: unknown ")
+
+
+def test_a_suite_without_its_environment_names_what_makes_it(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "scripts", tmp_path / "scripts")
+    for suite, environment, script in (
+        ("checks", ".venv", "scripts/test"),
+        ("3.12", ".venv-3.12", "scripts/test --python 3.12"),
+    ):
+        failed = run(tmp_path / "scripts" / "test", "--suite", suite)
+        expected = f"--suite {suite}: needs {environment}, which is not there or not complete; run {script} first"
+        assert (failed.returncode, failed.stderr) == (2, f"scripts/test: error: {expected}\n")
 
 
 def test_the_example_of_transformers_says_which_environment_it_needs() -> None:
@@ -80,11 +95,30 @@ def test_dockerfiles_copy_what_exists_and_install_what_is_pinned(name: str) -> N
     assert [each.extras for each in chosen if each.name == "jax"] == ([{"cuda13"}] if name == "Dockerfile.cuda" else [])
 
 
-def test_the_citation_is_of_the_newest_release() -> None:
+def test_version_is_a_development_version_while_changes_are_unreleased() -> None:
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    (newest, *_) = re.findall(r"^## (\S+) \((\S+)\)$", changelog, re.MULTILINE)
+    sections = re.findall(r"^## (\S+)(?: \((\S+)\))?$", changelog, re.MULTILINE)
+    (name, date), (before, _) = sections[:2]
     citation = dict(re.findall(r"^([a-z-]+): (.+)$", (ROOT / "CITATION.cff").read_text(encoding="utf-8"), re.MULTILINE))
-    assert (citation["version"], citation["date-released"]) == newest
+    assert citation["version"] == __version__
+    assert citation.get("date-released", "") == date
+    assert Version(before) < Version(__version__)
+    if name == "Unreleased":
+        assert Version(__version__).is_devrelease
+    else:
+        assert __version__ == name
+
+
+def test_release_refuses_a_development_version(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "scripts", tmp_path / "scripts")
+    (tmp_path / "bertprep").mkdir()
+    (tmp_path / "bertprep" / "version.py").write_text('__version__ = "0.3.0.dev0"\n')
+    failed = run(tmp_path / "scripts" / "release")
+    assert failed.returncode == 1
+    assert failed.stderr == (
+        "scripts/release: error: bertprep/version.py: has 0.3.0.dev0, expected the version of a release; "
+        "CONTRIBUTING.md has the steps\n"
+    )
 
 
 def test_files_with_an_interpreter_can_be_run() -> None:

@@ -36,10 +36,11 @@ TOUR = {
     "source .venv/bin/activate": "# the folder is on PATH already",
     "pip install '.[tensorflow]'": "# needs the network",
     "scripts/prepare_wiki_books": "SHARDS=2 {}",
-    "bertprep shard --input books/*.txt --corpus books": "{}",
+    "bertprep shard --input books/*.txt --corpus books --one-document-per-file": "{}",
     "bertprep create --corpus books --seq 512 --pred 80": "{}",
     "bertprep create --corpus books --pairs none": "{}",
-    "bertprep tokenize --tokenizer answerdotai/ModernBERT-base --input books/*.txt --output tokens": "{}",
+    "bertprep tokenize --tokenizer answerdotai/ModernBERT-base --input books/*.txt --one-document-per-file --output tokens":
+        "{}",
     "bertprep validate data": "{}",
     "bertprep convert SRC DST": "bertprep convert data/tfrecord/*_pred_20_*/sample converted",
     "bertprep create --workdir s3://bucket/data --part slurm":
@@ -91,8 +92,8 @@ def clone(tmp_path: Path) -> Path:
         (programs / name).write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" {arguments}\n')
         (programs / name).chmod(0o755)
     (folder / "books").mkdir()
-    letters = "\n\n".join(f"Letter {number}.\n{SENTENCES[number % 4]}" for number in range(40))
-    (folder / "books" / "one.txt").write_text(letters)
+    for number in range(40):
+        (folder / "books" / f"letter_{number}.txt").write_text(f"Letter {number}.\n{SENTENCES[number % 4]}")
     return folder
 
 

@@ -111,3 +111,6 @@ def test_what_no_recipe_gives_is_one_line(arguments: list[str], message: str, ca
 def test_a_name_in_python_is_checked_too() -> None:
     with pytest.raises(UsageError, match="unknown"):
         bertprep.recipe("gpt")
+    for name in (None, 5, b"bert"):
+        with pytest.raises(UsageError, match=f"^recipe {name!r}: expected a name, such as bert$"):
+            bertprep.recipe(name)  # type: ignore[arg-type]

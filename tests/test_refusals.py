@@ -20,6 +20,7 @@ import pytest
 import bertprep
 from bertprep import cli
 from tests.golden import GOLDEN
+from tests.instances.small_tokenizers import write_tokenizer
 from tests.records.handmade import FIRST, SECOND, Variant, file_of
 
 BERTPREP = """
@@ -77,6 +78,11 @@ BERTPREP = """
 2 create --input text.txt --output out --part {3|x/2} => : is not a part; expected I/N, such as 0/400
 2 create --vocab vocab.txt --input text.txt --output out --part 2/2 => --part 2/2: there is no part 2 of 2; parts are
 2 create --vocab vocab.txt --input text.txt --output out --part slurm => and SLURM_ARRAY_TASK_ID is not set; give --part I/N
+2 create --dry-run --part {1/4|finish} --input text.txt --output out --vocab vocab.txt => : a forecast is of all parts together;
+2 create --dry-run --executor ray --input text.txt --output out --vocab vocab.txt => : a forecast is made on this machine; leave
+2 create --dry-run --input megatron --output out => --input megatron: holds token shards; a forecast is of text, so name th
+2 {shard|tokenize --tokenizer wordpiece} --input cut.jsonl --field body --field text => --field: is given twice, body and text;
+2 create --recipe bert --recipe=mlperf => --recipe: is given 2 times; give one
 2 create --json f.json => --json: is for the forecast of --dry-run
 2 vocab --vocab_size 4 => --size 4: must be at least 5
 2 vocab --workers 5000 => --workers 5000: must be at least 1 and at most 4,096
@@ -88,12 +94,24 @@ BERTPREP = """
 1 create --output out --vocab vocab.txt --input binary.txt => binary.txt: byte 4 (0xff) is not UTF-8
 1 create --output out --vocab vocab.txt --input empty.txt => empty.txt: is empty; expected one sentence a line
 1 create --output out --vocab vocab.txt --input blank.txt => blank.txt: holds no document
-2 create --output out --input cut.parquet => --input cut.parquet: expected text with one sentence per line
+2 {create --output out|tokenize --output out|vocab} --input cut.{parquet|jsonl|txt.gz} => expected text with one sentence per
+2 {create --output out|vocab} --input d.{json|xml|xml-p1p2} => : expected text with one sentence per line; bertprep shard
+2 {create --output out|vocab|shard|tokenize --tokenizer wordpiece --output out} --input a.html => a .html file is not read; give
+2 {create --output out|vocab|shard|tokenize --tokenizer wordpiece --output out} --input in/manifest.json => : is a manifest,
+2 {create --output out|vocab|shard|tokenize --tokenizer wordpiece --output out} --input text.txt folder/../text.txt => is given
+2 {shard|tokenize --tokenizer wordpiece --output out} --input cut.jsonl ./cut.jsonl => cut.jsonl: is given twice; give each text
+2 {shard|tokenize --tokenizer wordpiece --output out} --input text.txt --dataset folder => --dataset and --input: give only one
 1 create --input text.txt --output text.txt --vocab vocab.txt => text.txt/tfrecord/.ledger/settings.json: cannot
 2 create --input text.txt --output out --vocab missing.txt => --vocab missing.txt: does not exist
-1 create --input text.txt --output out --vocab folder => folder: is not a plain file
-2 create --input text.txt --output out --vocab loop => --vocab loop: is neither a file nor a downloaded vocabulary
+1 create --input text.txt --output out --vocab folder => folder: cannot be read as a vocabulary: it is not a plain file
+2 create --input text.txt --output out --vocab loop => --vocab loop: is neither a file, nor a vocabulary in data; for that of
 1 {create|tokenize} --input text.txt --output out --vocab text.txt => text.txt: lacks [PAD], [UNK], [CLS], [SEP], [MASK]
+2 {create|tokenize} --cased --input text.txt --output out --vocab vocab.txt => vocab.txt: none of its tokens is a capital
+2 {create|tokenize} --cased --workdir w --vocab vocab.txt => ; leave --cased out, or name a cased vocabulary; --an
+2 task {glue own|squad} --cased --input train.tsv --vocab vocab.txt => ; leave --cased out, or name a cased vocabulary; --
+2 {create|tokenize} --input text.txt --output out --vocab cased.txt => : 3 of its 8 tokens have capital letters, and without --c
+2 task {glue own|squad} --input train.tsv --vocab cased.txt => ; add --cased, or name an uncased vocabulary; --any-case takes it
+2 tokenize --tokenizer x --any-case => --any-case: is not for --tokenizer, whose file says all
 1 {inspect|validate} good.tfrecord --vocab binary.txt => binary.txt: byte 4 is not UTF-8; a vocabulary is a text file
 2 create --corpus wikipedia --workdir w => --corpus wikicorpus_en: is not in w/download/wikicorpus_en
 2 create --dry-run --corpus bookcorpus --workdir w => --corpus bookscorpus: has no text shards in w/sharded
@@ -118,7 +136,8 @@ BERTPREP = """
 2 shard --dataset folder --corpus x --workdir w => --dataset folder: has no state.json or dataset_dict.json
 1 vocab --input binary.txt --output v.txt => binary.txt: expected UTF-8, found 0xff
 1 vocab --input empty.txt --output v.txt => empty.txt: no word found to train a vocabulary on
-1 vocab --input text.txt --output {folder|text.txt/x} => cannot be written:
+1 vocab --input text.txt --output text.txt/x => cannot be written:
+2 vocab --input text.txt --output folder => --output folder: is a folder; name the file to write, such as folder/vocab.txt
 
 1 inspect good.tfrecord --record -1 => vocab.txt: is not the vocabulary of good.tfrecord: record 0 has tokens
 2 convert {missing|dangling|loop|text.txt/x} out => : does not exist; name a file or folder of records or token shards
@@ -126,15 +145,20 @@ BERTPREP = """
 2 inspect folder => folder: is a folder; name a record file in it
 2 inspect above/a => above/a: is a folder; name a record file in it, such as above/a/training/part-0
 2 inspect {missing|dangling|''} => ; name a record file
-1 inspect fifo => fifo: is not a plain file; name a record file
+1 inspect fifo => fifo: cannot be read: it is not a plain file; name a record file
 1 inspect text.txt => text.txt: is neither TFRecord, OFRecord, Arrow nor Parquet
 1 {inspect short.tfrecord|convert short.tfrecord out} =>
-1 validate short.tfrecord => errors were found; docs/validation.md says what each means and what to do
+1 validate short.tfrecord => errors found; each line above says what to do
 2 validate {missing|above missing} => missing: does not exist
 2 {validate folder|convert folder out} => folder: holds no record files
 2 validate => data: does not exist
-2 validate above --json cut.jsonl => --json cut.jsonl: exists and is not a .json file of this command
-2 validate above --html good.tfrecord => --html good.tfrecord: exists and is not a .html file of this command
+2 validate above --json cut.jsonl => --json cut.jsonl: exists, and is not a file that this option wrote;
+2 validate above --json in/mine.json => --json in/mine.json: exists, and is not a file that this option wrote;
+2 validate above --html {good.tfrecord|a.html} => : exists, and is not a file that this option wrote; name another
+2 create --dry-run --input text.txt --output out --vocab vocab.txt --json {d.json|in/manifest.json} => : exists, and is
+2 vocab --input text.txt --size 40 --output {text.txt|vocab.txt|cased.txt|good.tfrecord} => : exists, and is not a
+2 convert good.tfrecord {text.txt --to tfrecord|b.part --to ofrecord} => : exists, and is not what this conversion gives;
+2 validate above --json new.json --html ./new.json => --html new.json: is the file of --json too; name another
 2 validate above --json - => --json -: is not a file name
 2 validate above --{sample|workers} {0|x} => : must be
 
@@ -149,7 +173,7 @@ BERTPREP = """
 2 convert above/a out --pick 1 --shards 2 => --shards 2: --pick 1 gives at most as many files
 2 convert good.tfrecord folder => folder: is a folder; name the file to write, or give --shards
 2 convert above/a good.tfrecord => good.tfrecord: is a file; name a folder for the records
-1 convert {good.tfrecord text.txt|text.txt out|vocab.txt out} => : is neither TFRecord, OFRecord, Arrow nor Parquet
+1 convert {text.txt out|vocab.txt out} => : is neither TFRecord, OFRecord, Arrow nor Parquet
 2 convert above out => above: holds 2 data sets; name one, such as above/a
 2 convert two_formats out => two_formats: holds files of several formats; choose one with --to
 1 convert mixed out => mixed/b: has records of 16 tokens and 2 predictions, expected 8 and 2 as mixed/a has
@@ -211,12 +235,20 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     other_shape.update(next_sentence_labels=[0], masked_lm_positions=[1, 2], masked_lm_ids=[1, 2], masked_lm_weights=[1, 1])
     for name, content in {
         "vocab.txt": (GOLDEN / "vocab.txt").read_bytes(),
+        "cased.txt": b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\nc\nthe\nof\nA\n##A\nThe\n",
         "text.txt": b"The first sentence.\nThe second one.\n\nAnother document.\nIt has two sentences.\n",
         "empty.txt": b"",
         "blank.txt": b"\n \n\n",
         "binary.txt": b"\x7fELF\xff\xfe\x00\n",
         "cut.jsonl": b'{"text": "A sentence."}\n{"text": \n',
         "cut.parquet": b"PAR1 and no more",
+        "d.json": b'[\n  {"text": "A sentence."}\n]\n',
+        "d.xml": b"<page>\n</page>\n",
+        "d.xml-p1p2": b"<page>\n</page>\n",
+        "a.html": b"<p>A sentence.</p>\n",
+        "in/manifest.json": b"{\n}\n",
+        "in/mine.json": b'{"data_sets": []}',
+        "b.part": file_of(FIRST, variant=Variant("ofrecord")),
         "cut.txt.gz": gzip.compress(b"A sentence.\n" * 100)[:-10],
         "good.tfrecord": two,
         "short.tfrecord": two[:-1],
@@ -230,6 +262,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "half_download/download/wikicorpus_en/listing.json": b'{"hello": 1}',
     }.items():
         write(place / name, content)
+    write_tokenizer(place, "wordpiece")
+    bertprep.tokenize(inputs=[place / "text.txt"], output=place / "megatron", vocab=place / "vocab.txt", workers=1)
     (place / "folder").mkdir()
     (place / "dangling").symlink_to("nowhere")
     (place / "loop").symlink_to("loop")

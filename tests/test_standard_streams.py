@@ -68,6 +68,16 @@ def test_a_reader_that_closes_early_is_not_an_error(tmp_path: Path) -> None:
     assert run(f"bash -c '{command}'", tmp_path) == (0, [])
 
 
+@pytest.mark.parametrize("command", ["shard --input {}/text.txt --corpus c --workdir data", "create"])
+def test_a_folder_that_was_removed_under_the_command_is_one_line(command: str, tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("One sentence.\nAnother one.\n\n" * 20)
+    status, lines = run(f"mkdir gone; cd gone; rmdir ../gone; {PYTHON} bertprep {command.format(tmp_path)}", tmp_path)
+    assert (status, lines[-1]) == (
+        1,
+        "bertprep: error: the folder in which this command was started was removed; change to another one (cd)",
+    )
+
+
 def test_a_low_limit_on_open_files_is_one_line(create: str, tmp_path: Path) -> None:
     for name in ("1.txt", "2.txt"):
         (tmp_path / name).write_text("One sentence.\nAnother one.\n\n" * 20)

@@ -10,8 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bertprep import cli
+from bertprep.errors import BertprepWarning
 from bertprep.progress import Progress
-from bertprep.terminal import LONGEST_LINE, print_message, print_results, print_table, print_warnings, printable, styled
+from bertprep.terminal import (
+    LONGEST_LINE,
+    exit_status,
+    print_message,
+    print_results,
+    print_table,
+    print_warnings,
+    printable,
+    styled,
+    warn,
+)
 from trainer import cli as trainer_cli
 
 ATTACK = "a\x1b[2J\x9b31m\x07\r\nbertprep: error: forged\u202egpj\u2066\u200f\u2028\x85\x00\x7f\ud800"
@@ -55,11 +66,28 @@ def test_a_line_has_an_end(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(capsys.readouterr().err) == LONGEST_LINE + 4
 
 
-def test_warnings_of_libraries_are_lines_as_well(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(warnings, "showwarning", None)
-    print_warnings()
-    warnings.showwarning(UserWarning(ATTACK), UserWarning, "a.py", 7)
+def test_warnings_of_libraries_are_lines_as_well(capsys: pytest.CaptureFixture[str]) -> None:
+    with print_warnings():
+        warnings.warn_explicit(ATTACK, UserWarning, "a.py", 7)
     assert capsys.readouterr().err == f"a.py:7: UserWarning: {SHOWN}\n"
+
+
+def test_a_warning_is_a_line_of_a_command_and_a_warning_to_python(capsys: pytest.CaptureFixture[str]) -> None:
+    """Once in a command, whatever filters are set; to Python with the place of the call from outside of bertprep."""
+
+    def command() -> int:
+        warn("s3://me:secret@host/x: is odd")
+        warn("s3://me:secret@host/x: is odd")
+        return 0
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert exit_status(command, "bertprep", interrupted="") == 0
+    assert capsys.readouterr().err == "warning: s3://host/x: is odd\n"
+    with pytest.warns(BertprepWarning, match="^s3://host/x: is odd$") as found:
+        command()
+    assert {each.filename for each in found} == {__file__}
+    assert capsys.readouterr().err == ""
 
 
 def test_progress_before_the_first_thing_is_finished(

@@ -1,13 +1,16 @@
 """Compiled code is run only if nobody but this user and root can have put it there."""
 
 import os
+import re
 import threading
+import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from bertprep.errors import BertprepWarning
 from bertprep.trusted_cache import cached
 
 NAME, CODE = "kernels-0123.o", b"machine code"
@@ -94,38 +97,39 @@ def test_of_many_one_compiles() -> None:
     ],
 )  # fmt: skip
 def test_what_others_can_have_planted_is_not_run(
-    plant: Callable[[Path], None], is_replaced: bool, warning: str, cache: Path, spare: Path, capsys: pytest.CaptureFixture[str]
+    plant: Callable[[Path], None], is_replaced: bool, warning: str, cache: Path, spare: Path
 ) -> None:
     plant(cache)
-    assert cached(NAME, anew) == b"compiled anew"
-    assert cached(NAME, lambda: b"not needed") == b"compiled anew"
+    with warnings.catch_warnings(record=True) as found:
+        assert cached(NAME, anew) == b"compiled anew"
+        assert cached(NAME, lambda: b"not needed") == b"compiled anew"
     kept = spare / f"bertprep-{os.geteuid()}" / "kernels"
     assert kept.exists() != is_replaced
-    printed = capsys.readouterr().err.splitlines()
-    assert all(warning in line and line.endswith(f"kept in {kept}") for line in printed)
-    assert bool(printed) == bool(warning)
+    lines = [str(each.message) for each in found]
+    assert all(warning in line and line.endswith(f"kept in {kept}") for line in lines)
+    assert bool(lines) == bool(warning)
 
 
-def test_where_nothing_can_be_trusted_nothing_is_kept(cache: Path, spare: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_where_nothing_can_be_trusted_nothing_is_kept(cache: Path, spare: Path) -> None:
     planted = spare / f"bertprep-{os.geteuid()}" / "kernels"
     planted.mkdir(parents=True)
     for folder in (cache, planted):
         folder.chmod(0o777)
-    assert cached(NAME, anew) == b"compiled anew"
-    assert capsys.readouterr().err.endswith("its compiled code is kept nowhere, so every run compiles it\n")
+    with pytest.warns(BertprepWarning, match="the compiled code of bertprep is kept nowhere, so every run compiles it$"):
+        assert cached(NAME, anew) == b"compiled anew"
     assert not list(planted.iterdir())
 
 
-def test_without_a_home_it_is_kept_among_temporary_files(
-    spare: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_home_it_is_kept_among_temporary_files(spare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("BERTPREP_CACHE", "XDG_CACHE_HOME", "HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(Path, "expanduser", _has_no_home)
-    assert cached(NAME, lambda: CODE) == cached(NAME, anew) == CODE
     place = spare / f"bertprep-{os.geteuid()}" / "kernels"
-    line = f"bertprep: there is no home folder, HOME is not set; its compiled code is kept in {place}\n"
-    assert capsys.readouterr().err == 2 * line
+    line = f"there is no home folder, HOME is not set; the compiled code of bertprep is kept in {place}"
+    with pytest.warns(BertprepWarning, match=re.escape(line)):
+        assert cached(NAME, lambda: CODE) == CODE
+    with pytest.warns(BertprepWarning, match=re.escape(line)):
+        assert cached(NAME, anew) == CODE
 
 
 def _has_no_home(_: Path) -> Path:

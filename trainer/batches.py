@@ -1,7 +1,7 @@
 """Records to the batch of step n: a pure function of the data, the seed, the step and the global batch.
 
     position   step * global batch + row: how many records came before, over all epochs
-    index      of the record at that position, by an order that is another in each epoch (bertprep.records.order)
+    index      of the record at that position, by an order that is another in each epoch (bertprep.tokens.order)
 
 Each data rank has an equal run of a global batch's rows. A bad record is a row whose weight is 0. A thread reads ahead.
 
@@ -26,13 +26,13 @@ from numpy.typing import NDArray
 from bertprep.errors import BertprepError
 from bertprep.progress import SILENT, Reporter
 from bertprep.records import Examples
-from bertprep.records.live import LiveExamples
-from bertprep.records.order import Order, RecordOrder
-from bertprep.records.record_set import BadRecordError, RecordSet, blank
+from bertprep.records.records import BadRecordError, Records
+from bertprep.tokens.live import LiveExamples
+from bertprep.tokens.order import Order, RecordOrder
 from trainer.settings import MAX_STEPS
 from trainer.token_records import TokenRecords
 
-Records: TypeAlias = RecordSet | LiveExamples | TokenRecords
+AnyRecords: TypeAlias = Records | LiveExamples | TokenRecords
 """What batches are made of: records on disk, or examples that are made as they are read."""
 READ_AHEAD = 2
 """Batches read while a step runs."""
@@ -69,10 +69,9 @@ class RankBatch(NamedTuple):
 class TrainingBatches:
     """The records of a set, permuted anew in each epoch: this rank's rows of the global batch of any step, from 0."""
 
-    def __init__(self, records: Records, batch: GlobalBatch, *, seed: int, order: Order | None = None) -> None:
+    def __init__(self, records: AnyRecords, batch: GlobalBatch, *, seed: int, order: Order | None = None) -> None:
         self.records, self.batch = records, batch
-        default = RecordOrder(len(records), seed) if isinstance(records, RecordSet) else records.order
-        self._order: Order = order or default
+        self._order: Order = order or (RecordOrder(len(records), seed) if isinstance(records, Records) else records)
 
     def indices(self, step: int) -> NDArray[np.int64]:
         """Return the (rows,) indices of this rank's records at `step`."""
@@ -96,7 +95,7 @@ class EvaluationBatches:
     Padding, bad records, and all rows after a `fault` in reading have weight 0; nothing is raised.
     """
 
-    def __init__(self, records: Records, batch: GlobalBatch, *, most: int = 0, reporter: Reporter = SILENT) -> None:
+    def __init__(self, records: AnyRecords, batch: GlobalBatch, *, most: int = 0, reporter: Reporter = SILENT) -> None:
         self.records, self.batch, self.reporter = records, batch, reporter
         self.sequences = min(most or len(records), len(records))
         self.bad: list[BadRecordError] = []
@@ -123,10 +122,10 @@ class EvaluationBatches:
         return _read(self.records, indices[:0], self.batch.rank_size)
 
 
-def _read(records: Records, indices: NDArray[np.int64], rows: int) -> RankBatch:
+def _read(records: AnyRecords, indices: NDArray[np.int64], rows: int) -> RankBatch:
     examples = records.kind.empty(rows, seq=records.seq, pred=records.pred)
     bad = records.gather_good(examples, indices) if len(indices) else []
-    blank(examples[len(indices) :])
+    examples[len(indices) :] = 0
     weights = (np.arange(rows) < len(indices)).astype(np.float32)
     weights[[each.row for each in bad]] = 0
     return RankBatch(features(examples, weights), bad)
@@ -134,7 +133,7 @@ def _read(records: Records, indices: NDArray[np.int64], rows: int) -> RankBatch:
 
 def features(examples: Examples, row_weights: NDArray[np.float32] | None = None) -> dict[str, NDArray[Any]]:
     """Return the arrays of examples by Google's names, and row_weights, 0 for those that are not real examples."""
-    arrays = {feature.name: array for feature, array in zip(examples.features, examples.arrays, strict=True)}
+    arrays = {feature.name: np.ascontiguousarray(getattr(examples, feature.name)) for feature in examples.features}
     weights = np.ones(len(examples), np.float32) if row_weights is None else row_weights
     is_real = arrays.pop("is_real_example", None)
     return {**arrays, "row_weights": weights if is_real is None else weights * is_real.astype(np.float32)}

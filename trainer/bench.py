@@ -59,7 +59,7 @@ class BenchOptions:
     pred: int = option(20, "predictions in a sequence", least=1)
     batch_size: int = option(32, "sequences of a device in a micro-batch", least=1)
     accumulation: int = option(1, "micro-batches per step", name="--accumulate", least=1)
-    optimizer: str = option("adam", "optimizer", choices=OPTIMIZERS)
+    optimizer: str = option("adam", "optimizer", choices=tuple(OPTIMIZERS))
     attention_dropout: float | None = option(None, "as in pretrain (default: the model's)", metavar="FLOAT", least=0, below=1)
     steps: int = option(100, "steps that are timed", least=1)
     skip: int = option(20, "steps skipped before these", least=0)

@@ -21,7 +21,7 @@ from zlib import crc32
 import numpy as np
 
 from bertprep.errors import BertprepError, UsageError
-from bertprep.untrusted import COUNT, LIST, OBJECT, SHA256, check_values, parse_json
+from bertprep.untrusted import COUNT, LIST, OBJECT, SHA256_DIGITS, check_values, parse_json
 from bertprep.weights.hugging_face import Weights
 from bertprep.weights.safetensors import read_metadata, read_safetensors, write_safetensors
 from bertprep.weights.tensor_bundle import find_prefix
@@ -32,7 +32,7 @@ _PATTERN = f"checkpoint-{'[0-9]' * 9}.safetensors"  # no other name: a copy that
 BEST = "checkpoint-best.safetensors"
 _METADATA = "bertprep"
 _HEADER = {
-    "step": COUNT, "skipped": COUNT, "evaluated": COUNT, "sha256": SHA256, "model": OBJECT, "interval": LIST,
+    "step": COUNT, "skipped": COUNT, "evaluated": COUNT, "sha256": SHA256_DIGITS, "model": OBJECT, "interval": LIST,
     "lengthened": LIST, "test": OBJECT, "examples": OBJECT,
 }  # fmt: skip
 _OPTIONS = {  # that decide a setting of a header; of the others it has the setting's name, as --seed

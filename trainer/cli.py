@@ -142,8 +142,10 @@ def _lengths_and_steps(given: Namespace) -> list[dict[str, Any]]:
         fractions = [float(length) for length in lengths]
         if "." not in given.phases:
             steps = [int(length) for length in lengths]
-        elif given.steps is None or min(fractions) <= 0 or not math.isclose(sum(fractions), 1, abs_tol=1e-6):
-            raise UsageError(f"{option}: fractions must be above 0 and add up to 1, and need --steps N")
+        elif min(fractions) <= 0 or not math.isclose(sum(fractions), 1, abs_tol=1e-6):
+            raise UsageError(f"{option}: fractions must be above 0 and add up to 1")
+        elif given.steps is None:
+            raise UsageError(f"{option}: fractions of the steps need --steps N")
         else:
             ends = [round(given.steps * passed) for passed in accumulate(fractions)]
             steps = [end - begin for begin, end in pairwise([0, *ends])]

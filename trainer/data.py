@@ -7,7 +7,6 @@ one shape and their vocabularies one sha256 and case.
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
@@ -15,26 +14,22 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bertprep.config import RECORD_FORMATS, InstanceSettings, RecordFormat
+from bertprep.config import RECORD_FORMATS, InstanceSettings, RecordFormat, read_mask_as
 from bertprep.errors import UsageError
 from bertprep.instances import load_vocabulary
+from bertprep.instances.vocabulary import load_vocabulary_of
 from bertprep.options import command_line, narrowed, option
 from bertprep.progress import Reporter
 from bertprep.records import MaskedExamples, PretrainingExamples
-from bertprep.records.data_sets import (
-    DataSet,
-    find_data_sets,
-    find_training_records,
-    find_training_tokens,
-    load_vocabulary_of,
-    search,
-)
-from bertprep.records.live import DEFAULT_GROUP, LiveExamples
-from bertprep.records.record_set import RecordSet
+from bertprep.records.records import Records
 from bertprep.tasks.glue_metrics import check_metrics_installed
+from bertprep.tokens.live import DEFAULT_GROUP, LiveExamples
+from bertprep.work.choose import find_training_records, find_training_tokens
+from bertprep.work.data_set import DataSet
+from bertprep.work.find import find_data_sets, search
 from bertprep.work.layout import TEST, TOKENIZER, TOKENS, TRAINING, VOCABULARY
 from bertprep.work.manifest import RECORDS, TASK_RECORDS, TOKEN_SHARDS
-from trainer.batches import Records
+from trainer.batches import AnyRecords
 from trainer.checkpoint import is_checkpoint, read_header
 from trainer.model_config import PRESETS, ModelConfig
 from trainer.settings import AnyOptions, GlueOptions, PretrainOptions, SquadOptions
@@ -69,9 +64,7 @@ class ExampleSettings(InstanceSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if len(self.mask_as) != 3 or not math.isclose(sum(self.mask_as), 1, abs_tol=1e-6):
-            given = ",".join(f"{share:g}" for share in self.mask_as)
-            raise UsageError(f"--mask-as {given}: expected the shares of mask, random and keep, which add up to 1")
+        read_mask_as(self.mask_as, f"--mask-as {','.join(f'{share:g}' for share in self.mask_as)}")
 
     @property
     def instances(self) -> InstanceSettings:
@@ -85,8 +78,8 @@ class Data:
     sets: tuple[DataSet, ...]
     folders: tuple[Path, ...]
     task: Task
-    records: Records  # of the training split, or of the only one
-    test: Records | None  # where every folder has a test split
+    records: AnyRecords  # of the training split, or of the only one
+    test: AnyRecords | None  # where every folder has a test split
     vocabulary: Path | None
     vocabulary_size: int | None
     vocabulary_sha256: str | None
@@ -123,7 +116,7 @@ class Data:
 def open_data(options: AnyOptions, examples: ExampleSettings, opened: ExitStack) -> Data:
     named, choice = (options.data, "") if options.data else _find_newest(options)
     vocab = options.vocab if isinstance(options, PretrainOptions) else None
-    open_split: Callable[..., Any] = RecordSet
+    open_split: Callable[..., Any] = Records
     if isinstance(options, PretrainOptions) and _are_tokens(options, named):
         sets = [find_training_tokens(path) for path in named]
         are_documents = sets[0].manifest is not None and sets[0].manifest.tokenizer is not None
@@ -194,8 +187,8 @@ def _find_records(path: Path, options: AnyOptions) -> DataSet:
     return found
 
 
-def _check_pretraining(options: PretrainOptions, folder: Path, records: Records) -> Task:
-    if isinstance(records, RecordSet) and not issubclass(records.kind, MaskedExamples):
+def _check_pretraining(options: PretrainOptions, folder: Path, records: AnyRecords) -> Task:
+    if isinstance(records, Records) and not issubclass(records.kind, MaskedExamples):
         raise records.is_of_another_kind(PretrainingExamples)
     if options.seq not in (None, records.seq):
         raise UsageError(
@@ -257,7 +250,7 @@ def _without_format(data_set: DataSet) -> tuple[str, ...]:
 
 
 def make_data(
-    sets: Sequence[DataSet], folders: tuple[Path, ...], task: Task, records: Records, test: Records | None,
+    sets: Sequence[DataSet], folders: tuple[Path, ...], task: Task, records: AnyRecords, test: AnyRecords | None,
     vocab: Path | None = None, choice: str = "",
 ) -> Data:  # fmt: skip
     """Return opened records and what is known of them; their folders must have one vocabulary and case."""
@@ -267,8 +260,13 @@ def make_data(
         settings = each.manifest.made_with if each.manifest else {}
         vocabulary = settings.get("vocabulary", {})
         if each.manifest and each.manifest.tokenizer:
-            tokenizer = each.manifest.tokenizer
-            paths, vocabulary = [*paths, each.folder / TOKENIZER], {"sha256": tokenizer["sha256"], "tokens": tokenizer["width"]}
+            tokenizer, path = each.manifest.tokenizer, each.folder / TOKENIZER
+            if not path.is_file():
+                raise UsageError(
+                    f"{path}: does not exist, and the model is saved with it; put the file there that the tokens were made "
+                    "with, or run bertprep tokenize again"
+                )
+            paths, vocabulary = [*paths, path], {"sha256": tokenizer["sha256"], "tokens": tokenizer["width"]}
         elif vocab or each.vocabulary:
             loaded = load_vocabulary_of(each, vocab)
             paths, vocabulary = [*paths, loaded.path], loaded.made_with
@@ -319,7 +317,7 @@ def check_fits_model(data: Data, model: ModelConfig, name: str) -> None:
             f"vocab_size {model.vocab_size:,}; give the model the vocabulary's size, or take records made with its vocabulary"
         )
     for records in (data.records, data.test):
-        if isinstance(records, RecordSet):
+        if isinstance(records, Records):
             records.limit_ids(model.vocab_size, model.type_vocab_size, labels=data.task.classes)
 
 

@@ -8,6 +8,7 @@ labelled texts         the task's metrics on each labelled split; OUT/SPLIT/pred
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -17,14 +18,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertprep.errors import BertprepError, UsageError
+from bertprep.files.atomic import write_if_different
+from bertprep.files.outputs import check_output, marked_by
 from bertprep.files.paths import local_path, path_arg
 from bertprep.options import add_options, check_options, option, read_options
 from bertprep.progress import Reporter, print_message
-from bertprep.records.data_sets import DataSet, find_data_sets, find_records, find_training_tokens
-from bertprep.records.record_set import RecordSet
+from bertprep.records.records import Records
 from bertprep.tasks.glue import TASKS, UNLABELLED
 from bertprep.tasks.glue_metrics import check_metrics_installed
 from bertprep.terminal import print_results
+from bertprep.work.choose import find_records, find_training_tokens
+from bertprep.work.data_set import DataSet
+from bertprep.work.find import find_data_sets
 from bertprep.work.layout import TEST, TOKENS, TRAINING
 from bertprep.work.manifest import RECORDS, TOKEN_SHARDS
 from trainer.batches import EvaluationBatches, GlobalBatch
@@ -36,6 +41,9 @@ from trainer.scores import AnswerOptions, Scorer, scorer_of
 from trainer.settings import EngineSettings, OptimizerSettings, PretrainOptions, check_folder
 from trainer.tasks import Classification, Pretraining, Task, name_of_split, task_of_records
 from trainer.weights import labels_of, model_of, read_weights, resolve_weights
+
+EVALUATED = ".evaluated"
+"""An empty file next to predictions, whose names other tools use as well: an evaluation wrote these, and may replace them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,6 +113,8 @@ def run(namespace: argparse.Namespace) -> int:
             raise UsageError(f"{drawn.removeprefix('--init ')}; name a model that was trained for {task.describe()}")
         out = options.out or file.parent / f"predictions_{data.folders[0].name}_{file.stem}"
         check_folder("--out", out)
+        if options.out is not None:
+            _check_predictions(out, splits)
         engine = open_engine(settings)
         engine.build(model, OptimizerSettings(), seed=0, task=task)
         engine.restore(weights)
@@ -127,7 +137,7 @@ def _open_splits(options: EvaluateOptions, file: Path, opened: ExitStack) -> lis
     answers = AnswerOptions(options.n_best_size, options.max_answer_length, options.null_threshold)
     splits = []
     for name in _scored_splits(options, data_set, task) if task.is_scored else [options.split]:
-        records = opened.enter_context(RecordSet([data_set.folder], name))
+        records = opened.enter_context(Records([data_set.folder], name))
         data = make_data([data_set], (data_set.folder,), task, records, None)
         splits.append(Split(name, data, scorer_of(task, data_set.folder, records, name, answers)))
     return splits
@@ -187,6 +197,13 @@ def _check_task(file: Path, task: Task, data: Path) -> None:
             )
 
 
+def _check_predictions(out: Path, splits: Sequence[Split]) -> None:
+    """Raise `UsageError` where predictions would replace files that no evaluation wrote."""
+    for split in splits:
+        for path in split.scorer.files(out) if split.scorer else ():
+            check_output(path, marked_by(out / EVALUATED), "--out")
+
+
 def _evaluate_split(engine: Engine, options: EvaluateOptions, split: Split, out: Path) -> None:
     batch = GlobalBatch(options.batch_size * engine.devices, engine.data_world_size, engine.data_rank)
     reporter = Reporter(engine.is_first)
@@ -206,6 +223,7 @@ def _evaluate_split(engine: Engine, options: EvaluateOptions, split: Split, out:
         numbers = ", ".join(f"{metric} {value:.6g}" for metric, value in metrics.items())
         print_results(f"{name}, {sequences:,} sequences: {numbers or 'predictions alone, it has no labels'}")
         if split.scorer is not None:
+            write_if_different(out / EVALUATED, b"")
             print_results(f"  predictions are in {out}")
 
 

@@ -69,8 +69,7 @@ def export_model(source: Path, target: Path, to: str = TRANSFORMERS) -> None:
     weights = {name: state[name] for name in shapes}
     settings: dict[str, Any] = {BERT_CONFIG: asdict(config)}
     if to == TRANSFORMERS and (file.parent / TOKENIZER).exists():
-        name, tokenizer, padding = TOKENIZER, *_read_tokenizer(file.parent / TOKENIZER)
-        vocabulary = (file.parent / TOKENIZER).read_bytes()
+        name, (vocabulary, tokenizer, padding) = TOKENIZER, _read_tokenizer(file.parent / TOKENIZER)
     else:
         if (file.parent / TOKENIZER).exists() and not (file.parent / VOCABULARY).exists():
             raise UsageError(
@@ -115,14 +114,18 @@ def _class_settings(task: Task) -> dict[str, Any]:
     return settings
 
 
-def _read_tokenizer(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
-    """Return what transformers is told of a tokenizer.json, and of the id of its padding."""
+def _read_tokenizer(path: Path) -> tuple[bytes, dict[str, Any], dict[str, int]]:
+    """Return a tokenizer.json that adds the special tokens that rows have, its settings, and the id of its padding."""
     from bertprep.instances.document_tokenizer import DocumentTokenizer
 
     tokenizer = DocumentTokenizer(path, path.parent.name)
     names = {f"{name}_token": token for name, token in tokenizer.special_tokens.items()}
     padding = {} if tokenizer.info.pad is None else {"pad_token_id": tokenizer.info.pad}
-    return {"tokenizer_class": "PreTrainedTokenizerFast", **names}, padding
+    content = tokenizer.with_template()
+    if content != path.read_bytes():
+        added = " and ".join(names[name] for name in ("cls_token", "sep_token") if name in names)
+        print_message(f"{path.name}: with a template that puts {added} around a text, as rows had; {path} has none that does")
+    return content, {"tokenizer_class": "PreTrainedTokenizerFast", **names}, padding
 
 
 def _read_vocabulary(path: Path, config: ModelConfig) -> bytes:

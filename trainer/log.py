@@ -30,11 +30,11 @@ import numpy as np
 
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import atomic_file, explain_write_error, temporary_folder
+from bertprep.files.crc32c import masked_checksum
 from bertprep.files.paths import is_object
 from bertprep.progress import Progress, print_message
 from bertprep.protobuf import fixed, integer, message
-from bertprep.records.file_bytes import masked_checksum
-from bertprep.records.record_set import BadRecordError
+from bertprep.records.records import BadRecordError
 from bertprep.terminal import duration
 from bertprep.work.layout import TEST
 from trainer.plot import draw_losses, read_log
@@ -53,6 +53,8 @@ class RunLog:
         self._opened = ExitStack()
         self._can_draw = True
         self.known_bad: set[str] = set()  # what is wrong with each record that was skipped so far
+        self.has_evaluation = False  # after `first_step`
+        self._has_losses = False
 
     def __enter__(self) -> RunLog:
         with ExitStack() as opened:
@@ -69,6 +71,8 @@ class RunLog:
         path = self._folder / LOG
         kept = truncate_log(path, self._first_step)
         self.known_bad = {str(entry.get("what")) for entry in kept if entry["kind"] == "bad_record"}
+        self.has_evaluation = any(entry["kind"] == "evaluation" and entry["step"] == self._first_step for entry in kept)
+        self._has_losses = any(entry["kind"] in ("train", "evaluation") for entry in kept)
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._file = opened.enter_context(path.open("ab", buffering=0))
@@ -107,6 +111,7 @@ class RunLog:
     def _report(self, kind: str, group: str, entry: Entry, line: str) -> None:
         if self._is_shown:
             self._append(kind, entry)
+            self._has_losses = True
             self._events.write(entry["step"], {f"{group}/{name}": value for name, value in entry.items() if name != "step"})
             print_message(line)
 
@@ -133,7 +138,7 @@ class RunLog:
 
     def _draw(self) -> None:
         try:
-            if self._is_shown and self._can_draw:
+            if self._is_shown and self._can_draw and self._has_losses:
                 draw_losses({self._out.resolve().name: self._folder / LOG}, self._folder / PICTURE)
         except BertprepError as error:
             self._can_draw = False

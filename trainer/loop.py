@@ -2,9 +2,10 @@
 
     for each step             the batch of that number, its learning rate, one step of the engine
         log_every             a line with the means over the steps since the last
-        eval_every            metrics on the test split; at the end in any case
         save_every            a checkpoint; at the end in any case, and before any early end
+        eval_every            a checkpoint, then metrics on the test split; at the end in any case
     NaN or overflow           fp16: the update is skipped; else the end, with the batch's first record named
+    bad records alone         no update
     SIGTERM, Ctrl-C           the end after this step or evaluation
     data not readable         the end; of bad records, once there are more than --skip-bad-records
 
@@ -28,16 +29,18 @@ from numpy.typing import NDArray
 
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import atomic_file, remove_leftovers
+from bertprep.files.outputs import check_output, marked_by
+from bertprep.instances.tokenizer_files import TOKENIZER_CONFIG
 from bertprep.progress import Reporter, print_message
-from bertprep.records.record_set import BadRecordError, RecordSet
+from bertprep.records.records import BadRecordError, Records
 from bertprep.work.layout import TEST, TOKENIZER, TRAINING, VOCABULARY
 from trainer import checkpoint
 from trainer.batches import EvaluationBatches, GlobalBatch, RankBatch, TrainingBatches
 from trainer.checkpoint import Evaluated, RunState
 from trainer.engines import Engine, StepResult
 from trainer.evaluate import evaluate, without_targets
-from trainer.log import RunLog
-from trainer.run import Run
+from trainer.log import LOG, PICTURE, RunLog
+from trainer.run import Run, with_defaults
 from trainer.scores import scorer_of
 from trainer.tasks import name_of_split
 from trainer.weights import read_weights
@@ -111,7 +114,7 @@ def resume(run: Run, engine: Engine) -> RunState:
     state, message = RunState(settings), ""
     if newest:
         state, arrays = checkpoint.read(newest)
-        state.settings = checkpoint.compare(newest, state.settings, settings, lengthen=run.options.lengthen)
+        state.settings = checkpoint.compare(newest, with_defaults(state.settings), settings, lengthen=run.options.lengthen)
         engine.restore(arrays)
         message = f"{newest}: resuming after step {state.step:,}"
     elif run.init:
@@ -124,16 +127,33 @@ def resume(run: Run, engine: Engine) -> RunState:
         )
     if engine.is_first:
         remove_leftovers(run.out)
-        files = {MODEL_CONFIG: run.model.to_json().encode()}
-        if run.data.vocabulary:
-            name = TOKENIZER if run.data.vocabulary.name == TOKENIZER else VOCABULARY
-            files[name] = run.data.vocabulary.read_bytes()
-        for name, content in files.items():
+        for name, content in _files_of_model(run).items():
             with atomic_file(run.out / name, replace=True) as file:
                 file.write(content)
         if message:
             print_message(message)
     return state
+
+
+def check_out(run: Run) -> None:
+    """Raise `UsageError` where a new run would replace files that no run wrote, such as those of a model of another tool."""
+    is_of_run = marked_by(run.out / LOG)
+    for name, content in _files_of_model(run).items():
+        path = run.out / name
+        if not (path.is_file() and path.read_bytes() == content):
+            check_output(path, is_of_run, "--out")
+    check_output(run.out / PICTURE, is_of_run, "--out")
+
+
+def _files_of_model(run: Run) -> dict[str, bytes]:
+    files = {MODEL_CONFIG: run.model.to_json().encode()}
+    if run.data.vocabulary:
+        name = TOKENIZER if run.data.vocabulary.name == TOKENIZER else VOCABULARY
+        files[name] = run.data.vocabulary.read_bytes()
+        config = run.data.vocabulary.with_name(TOKENIZER_CONFIG)  # which is there where it names the mask token
+        if name == TOKENIZER and config.is_file():
+            files[TOKENIZER_CONFIG] = config.read_bytes()
+    return files
 
 
 def _explain_fault(run: Run, state: RunState, fault: BertprepError) -> BertprepError:
@@ -159,7 +179,7 @@ class _Loop:
         self.first = self.saved = state.step
         test = run.data.test
         # at the start, which reads labels or questions: a run must not end at its first evaluation for them
-        self.scorer = scorer_of(task, run.data.folders[0], test) if isinstance(test, RecordSet) and task.is_scored else None
+        self.scorer = scorer_of(task, run.data.folders[0], test) if isinstance(test, Records) and task.is_scored else None
         self.best = checkpoint.read_best(run.out, state) if run.keep_best else None
         self.restart_clock()
 
@@ -170,10 +190,23 @@ class _Loop:
         so that a rank that cannot read raises its flag before the others block.
         """
         steps = self.run.schedule.steps
-        if self.first == steps:  # the last evaluation failed, and the data were repaired
-            self.evaluate()
+        self.make_up_evaluation()
+        if self.first < steps and not self.is_stopping:
+            self.make_remaining_steps(steps)
+        if self.state.step != self.saved or self.state.evaluated == steps:
             self.save()
+
+    def make_up_evaluation(self) -> None:
+        """Evaluate after the step that the run resumes after, if it ended between that checkpoint and the evaluation."""
+        is_due = self.first > 0 and self.is_due(self.first, self.run.eval_every)
+        if self.run.data.test is None or self.state.evaluated == self.first or not is_due:
             return
+        if self.is_on_any_rank(self.log.has_evaluation):  # of the first, which has the log
+            self.state.evaluated = self.first
+        else:
+            self.evaluate()
+
+    def make_remaining_steps(self, steps: int) -> None:
         ahead = 1 if self.engine.has_accelerator else 0
         with self.batches.from_step(self.first, steps) as batches:
             readable = self.readable(batches)
@@ -191,8 +224,6 @@ class _Loop:
                     self.finish(*in_flight.popleft())
             for step in in_flight:
                 self.finish(*step)
-        if self.state.step != self.saved:
-            self.save()
 
     def readable(self, batches: Iterator[RankBatch]) -> Iterator[RankBatch]:
         """Iterate over the batches up to the first that cannot be read, or has too many bad records."""
@@ -233,21 +264,23 @@ class _Loop:
         state.step = number
         self.log.bad_records(TRAINING, number, batch.bad)
         _, _, weights = result.sums.T  # (outputs,) each
-        if result.is_finite and weights[0] > 0:
+        if not result.is_finite:
+            if result.loss_scale == 1:  # a lower one is no cure
+                raise self.explain_loss(result)
+            state.skipped += 1  # the engine has skipped the update, and the next scale is half
+        elif weights[0] > 0:
             self.interval += _numbers_of(result)
-        elif result.is_finite or result.loss_scale == 1:  # no targets, or NaN that a lower loss scale cannot cure
+        elif not self.is_on_any_rank(bool(batch.bad)):  # of bad records alone the engine has made no update
             raise self.explain_loss(result)
-        else:  # the engine has skipped the update, and the next scale is half
-            state.skipped += 1
         self.log.advance(self.batch.size, self.batch.size * self.run.data.records.seq)
         if self.is_due(number, options.log_every):
             self.log_training(result)
         elif number == self.first + 1:
             self.restart_clock()  # without compiling
-        if self.is_due(number, self.run.eval_every):
-            self.evaluate()
         if self.is_due(number, options.save_every):
             self.save()
+        if self.is_due(number, self.run.eval_every):
+            self.evaluate()
         self.is_stopping |= result.is_stop_wanted
 
     def restart_clock(self) -> None:
@@ -257,6 +290,9 @@ class _Loop:
     def log_training(self, result: StepResult) -> None:
         records, number, schedule = self.run.data.records, self.state.step, self.run.schedule
         *sums, gradient_norms, steps = self.interval if self.interval[-1] else _numbers_of(result)
+        metrics = self.run.task.metrics(np.reshape(sums, (-1, 3)))
+        if not metrics:  # all steps were of bad records alone
+            return
         self.interval[:] = 0
         steps_per_second = (number - self.clock_step) / max(time.monotonic() - self.clock, 1e-9)
         self.restart_clock()
@@ -265,7 +301,7 @@ class _Loop:
             {
                 "step": number,
                 "epoch": number * self.batch.size / len(records),
-                **self.run.task.metrics(np.reshape(sums, (-1, 3))),
+                **metrics,
                 "learning_rate": schedule.learning_rate(number),
                 "gradient_norm": gradient_norms / steps,  # before clipping
                 "loss_scale": result.loss_scale,
@@ -278,10 +314,15 @@ class _Loop:
         )
 
     def evaluate(self) -> None:
-        """Log the metrics on the test split, and keep the best checkpoint; unreadable data end the run."""
+        """Log the metrics on the test split, and keep the best checkpoint; unreadable data end the run.
+
+        The step is saved before, so that whatever happens here costs no step.
+        """
         run, state, engine, test = self.run, self.state, self.engine, self.run.data.test
         if test is None:
             return
+        if state.step != self.saved:
+            self.save()
         batch = GlobalBatch(run.options.batch_size * engine.devices, engine.data_world_size, engine.data_rank)
         batches = EvaluationBatches(test, batch, most=run.eval_sequences, reporter=Reporter(engine.is_first))
         sequences, metrics = evaluate(engine, run.task, batches, self.scorer)
@@ -297,11 +338,17 @@ class _Loop:
             return
         self.log.bad_records(TEST, state.step, batches.bad)
         state.evaluated = state.step
-        self.log.evaluation({"step": state.step, "sequences": sequences, **metrics})
-        found = Evaluated(sequences, run.task.criterion, metrics[run.task.criterion])
-        if run.keep_best and found.is_better_than(self.best):
-            self.best = found
-            self.save_best(found)
+        if metrics:
+            found = Evaluated(sequences, run.task.criterion, metrics[run.task.criterion])
+            if run.keep_best and found.is_better_than(self.best):
+                self.best = found
+                self.save_best(found)
+            self.log.evaluation({"step": state.step, "sequences": sequences, **metrics})
+        elif engine.is_first:
+            split = name_of_split(run.task, TEST)
+            print_message(
+                f"step {state.step:,}: {split} split: not evaluated, since no masked token is left without bad records"
+            )
         self.restart_clock()
 
     def save_best(self, found: Evaluated) -> None:
@@ -324,12 +371,16 @@ class _Loop:
     def explain_loss(self, result: StepResult) -> BertprepError:
         """Return the error for a batch without a masked token, NaN, or an incurable overflow."""
         path, record = self.batches.locations(self.state.step - 1)[0]
-        _, _, weights = result.sums.T
-        loss = self.run.task.metrics(result.sums).get("loss", 0.0)  # none without targets
+        *_, weights = result.sums.T
+        what, advice = "its records have 0 masked tokens or labels, so there is no loss", ""
+        if not result.is_finite:
+            loss = self.run.task.metrics(result.sums).get("loss", 0.0)  # none without targets
+            what = f"the loss is {loss}, of {weights[0]:g} masked tokens or labels, the gradient norm {result.gradient_norm}"
+            advice = ", or lower --lr"
+        end = f"the same command resumes after step {self.saved:,}" if self.saved else "no checkpoint was saved before"
         return BertprepError(
-            f"step {self.state.step:,}: the loss is {loss}, of {weights[0]:g} masked tokens or labels, the norm of the "
-            f"gradients {result.gradient_norm}; look at its first record, {path}: record {record}, with bertprep inspect, or "
-            "lower --lr; the same command resumes from the newest checkpoint"
+            f"step {self.state.step:,}: {what}; look at its first record, {path}: record {record}, with bertprep inspect"
+            f"{advice}; {end}"
         )
 
 

@@ -1,4 +1,4 @@
-"""BERT, its heads and its losses, once for every framework: functions of operations, weights by name, and a batch.
+"""BERT and its heads, once for every framework: functions of operations, weights by name, and a batch.
 
     embed     word + segment + position embeddings -> LayerNorm                          (sequences * seq, hidden)
     layer     attention -> dense -> + input -> LayerNorm -> dense -> GELU -> dense -> + -> LayerNorm
@@ -40,13 +40,17 @@ class Operations:
     where: Operation  # condition, x, y
     maximum: Operation  # x, least
     is_finite: Operation
+    is_not_zero: Operation  # of a number, for `where`
     sqrt: Operation
+    sign: Operation
     expm1: Operation
     tanh: Operation
     gelu: Operation  # exact, by the error function
     softmax: Operation
     argmax: Operation
     sum: Operation  # of all elements
+    stack: Operation  # numbers -> an array of them
+    square_sum: Operation  # of all elements
     product: Operation  # (..., n, in), (..., m, in) -> float32 (..., n, m)
     look_up: Operation  # (vocabulary, hidden), (n,) -> (n, hidden)
     look_up_small: Operation  # of a table with few rows
@@ -226,25 +230,3 @@ def forward(
     """Logits of each output of a task, with dropout where there is a key."""
     bert = Bert(ops, config, weights, batch, key)
     return HEADS[task](bert, bert.encode())
-
-
-def sum_weights(ops: Operations, batch: Arrays) -> dict[str, Array]:
-    """Return the divisor of each output's loss, summed over the global batch."""
-    return {name: ops.sum(batch[target.weights]) for name, target in TARGETS.items() if target.labels in batch}
-
-
-def loss_and_sums(ops: Operations, batch: Arrays, logits: Arrays, weight_sums: Arrays) -> tuple[Array, list[Array]]:
-    """A micro-batch's part of the global batch's loss, and (losses, correct predictions, weights) of each output, summed."""
-    loss, sums = 0.0, []
-    for name, of_output in logits.items():
-        target = TARGETS[name]
-        labels, weights = (ops.reshape(batch[feature], (-1,)) for feature in (target.labels, target.weights))
-        if of_output.shape[-1] == 1:  # of a regression
-            error = ops.reshape(of_output, (-1,)) - labels
-            losses, correct = error * error, 0.0 * weights
-        else:
-            losses, correct = ops.cross_entropy(labels, of_output), ops.float32(ops.argmax(of_output) == labels)
-        loss_sum = ops.sum(losses * weights)
-        loss = loss + target.share * loss_sum / ops.maximum(weight_sums[name], 1e-5)  # 0 for a batch without a weight
-        sums += [loss_sum, ops.sum(correct * weights), ops.sum(weights)]
-    return loss, sums

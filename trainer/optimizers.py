@@ -1,10 +1,14 @@
-"""Adam as in Google's and NVIDIA's BERT, and NVIDIA's LAMB, once for every framework; and their learning rates.
+"""Adam as in Google's and NVIDIA's BERT, NVIDIA's LAMB, and Lion, once for every framework; and their learning rates.
 
-Both divide one moment by the root of the other, with epsilon outside the root; add weight decay, but not for biases and
-LayerNorm; and first scale gradients of the global batch down to a norm of 1.
+All first scale gradients of the global batch down to a norm of 1, and add weight decay, but not for biases and LayerNorm.
 
-    Adam    has no bias correction, so its first steps are about three times as long; `bias_correction` makes it AdamW
-    LAMB    takes |variable| / |update| as the trust ratio of every variable, biases and LayerNorm too, without bounds
+    Adam    divides one moment by the root of the other, with epsilon outside the root; it has no bias correction, so its first
+            steps are about three times as long; `bias_correction` makes it AdamW
+    LAMB    Adam with bias correction; |variable| / |update| is the trust ratio of every variable, biases and LayerNorm too,
+            without bounds
+    Lion    the sign of the mean that the gradient has moved by 1 - beta1; the mean itself moves by 1 - beta2 (Chen et al. 2023)
+
+An optimizer is a row of `_OPTIMIZERS`: the names of its slots, and a function of a gradient and its slots.
 
 The learning rate rises linearly in `warmup_steps` updates, and falls by (1 - update / steps) ** power, counted from the first:
 it drops where warmup ends. NVIDIA's Adam starts the decay higher so that the two meet ("crossover").
@@ -14,9 +18,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from bertprep.errors import UsageError
 from trainer.model import Array, Arrays, Operations
@@ -24,17 +28,83 @@ from trainer.settings import OptimizerSettings
 
 _NOT_DECAYED = re.compile("LayerNorm|layer_norm|bias")
 FIRST_LOSS_SCALE = 2.0**15
+_TINY = 1e-37
 GROWTH_STEPS = 1000
 """Finite updates in a row after which the loss scale doubles."""
 
 
-def moments_of(name: str) -> tuple[str, str]:
-    return f"{name}/adam_m", f"{name}/adam_v"
+def slots(settings: OptimizerSettings, name: str) -> list[str]:
+    """Return the names of what the optimizer keeps for a variable, each of the variable's shape and 0 at first."""
+    return [f"{name}/{slot}" for slot in _OPTIMIZERS[settings.name].slots]
 
 
 def clip_factor(ops: Operations, norm: Array, clip_norm: float) -> Array:
-    """Return the factor that scales gradients of this norm down to `clip_norm`; NaN if `norm` is not finite."""
-    return clip_norm / ops.maximum(norm, clip_norm) + (norm - norm)  # an infinite norm alone would give 0, and hide itself
+    """Return the factor that scales gradients of this norm down to `clip_norm`; 0 if it is 0, NaN if it is not finite."""
+    # 1; 0 for a norm of 0; NaN for infinity, whose factor would be 0 otherwise
+    is_not_zero = norm / ops.maximum(norm, _TINY)
+    return clip_norm / ops.maximum(norm, clip_norm) * is_not_zero
+
+
+class _Update:
+    """The numbers that an update of all variables has in common.
+
+    Where there are no gradients, the learning rate is 0 and means stay as they are: a choice between numbers is free, one
+    between arrays would take as long as the update.
+    """
+
+    def __init__(self, ops: Operations, settings: OptimizerSettings, state: Arrays, factor: Array, learning_rate: Any) -> None:
+        self.ops, self.settings, self.factor = ops, settings, factor
+        self._has_gradients = ops.is_not_zero(factor)
+        self._count = state["updates"] + 1
+        self.learning_rate = self._unless_empty(learning_rate, 0.0)
+        self.counted = state["updates"] + self._unless_empty(1.0, 0.0)
+
+    def mean(self, before: Array, gradient: Array, decay: float) -> Array:
+        """Return the running mean of the gradients, after this one times `factor`."""
+        added = self._unless_empty(1 - decay, 0.0) * self.factor
+        return self._unless_empty(decay, 1.0) * before + gradient * added
+
+    def mean_square(self, before: Array, gradient: Array, decay: float) -> Array:
+        root = gradient * (self._unless_empty(math.sqrt(1 - decay), 0.0) * self.factor)
+        return self._unless_empty(decay, 1.0) * before + root * root
+
+    def correction(self, decay: float) -> Any:
+        """Return 1 - decay ** count, by which a mean that starts at 0 is too small."""
+        return -self.ops.expm1(self._count * math.log(decay))  # the difference costs float32 five digits in the first updates
+
+    def _unless_empty(self, value: Any, otherwise: float) -> Any:
+        return self.ops.where(self._has_gradients, value, otherwise)
+
+
+def _adam(update: _Update, gradient: Array, m: Array, v: Array) -> tuple[Array, tuple[Array, ...]]:
+    settings, epsilon = update.settings, update.settings.epsilon
+    m = update.mean(m, gradient, settings.beta_1)
+    v = update.mean_square(v, gradient, settings.second_decay)
+    root = update.ops.sqrt(v)
+    if settings.name == "lamb" or settings.bias_correction:
+        # Both means are corrected at once, through the numbers of the quotient
+        of_mean = update.correction(settings.beta_1)
+        root, epsilon = root * (of_mean / update.correction(settings.second_decay) ** 0.5), epsilon * of_mean
+    return m / (root + epsilon), (m, v)
+
+
+def _lion(update: _Update, gradient: Array, m: Array) -> tuple[Array, tuple[Array, ...]]:
+    settings = update.settings
+    direction = update.ops.sign(update.mean(m, gradient, settings.beta_1))
+    return direction, (update.mean(m, gradient, settings.second_decay),)
+
+
+class _Optimizer(NamedTuple):
+    slots: tuple[str, ...]
+    direction: Callable[..., tuple[Array, tuple[Array, ...]]]  # of an update, a gradient and its slots: with the new slots
+    has_trust_ratio: bool = False
+
+
+_OPTIMIZERS = {
+    "adam": _Optimizer(("adam_m", "adam_v"), _adam),
+    "lamb": _Optimizer(("adam_m", "adam_v"), _adam, has_trust_ratio=True),
+    "lion": _Optimizer(("lion_m",), _lion),
+}
 
 
 def updates(
@@ -42,10 +112,10 @@ def updates(
 ) -> Iterator[tuple[str, Array]]:
     """Yield the changes of the state by an update, by name and one variable after the other.
 
-    Gradients are multiplied by `factor`, for clipping and the loss scale. In fp16 an overflow (NaN) changes the loss scale
-    only.
+    Gradients are multiplied by `factor`, for clipping and the loss scale. Where it is 0, as of a batch without targets, no
+    variable, moment or count changes. In fp16 an overflow (NaN) changes the loss scale only.
     """
-    changes = _adam_or_lamb(ops, settings, state, gradients, factor, learning_rate)
+    changes = _changes(_Update(ops, settings, state, factor, learning_rate), state, gradients)
     if ops.precision != "fp16":
         yield from changes
         return
@@ -55,26 +125,19 @@ def updates(
     yield from next_loss_scale(ops, state["loss_scale"], state["good_steps"], is_finite).items()
 
 
-def _adam_or_lamb(
-    ops: Operations, settings: OptimizerSettings, state: Arrays, gradients: Arrays, factor: Array, learning_rate: Any
-) -> Iterator[tuple[str, Array]]:
-    is_lamb, count = settings.name == "lamb", state["updates"] + 1
-    for name, of_variable in gradients.items():
-        variable, gradient, moments = state[name], of_variable * factor, moments_of(name)
-        m = settings.beta_1 * state[moments[0]] + (1 - settings.beta_1) * gradient
-        v = settings.beta_2 * state[moments[1]] + (1 - settings.beta_2) * (gradient * gradient)
-        mean, mean_square = m, v
-        if is_lamb or settings.bias_correction:
-            # 1 - beta ** count, by expm1: the difference would cost float32 five digits in the first updates
-            mean = m / -ops.expm1(count * math.log(settings.beta_1))
-            mean_square = v / -ops.expm1(count * math.log(settings.beta_2))
-        direction = mean / (ops.sqrt(mean_square) + settings.epsilon)
+def _changes(update: _Update, state: Arrays, gradients: Arrays) -> Iterator[tuple[str, Array]]:
+    settings, optimizer = update.settings, _OPTIMIZERS[update.settings.name]
+    for name, gradient in gradients.items():
+        variable, kept = state[name], slots(settings, name)
+        direction, after = optimizer.direction(update, gradient, *(state[slot] for slot in kept))
         if is_decayed(name):
             direction = direction + settings.weight_decay * variable
-        length = learning_rate * trust_ratio(ops, variable, direction) if is_lamb else learning_rate
+        length = update.learning_rate
+        if optimizer.has_trust_ratio:
+            length = length * trust_ratio(update.ops, variable, direction)
         yield name, variable - direction * length  # OneFlow takes a hundred times as long for the other order
-        yield from zip(moments, (m, v), strict=True)
-    yield "updates", count
+        yield from zip(kept, after, strict=True)
+    yield "updates", update.counted
 
 
 def trust_ratio(ops: Operations, variable: Array, direction: Array) -> Array:

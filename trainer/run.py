@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import MISSING, asdict, dataclass, fields
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from bertprep.errors import UsageError
-from bertprep.records.live import DEFAULT_GROUP, LiveExamples
-from bertprep.records.order import FixedShards, Order, ShardOrder
-from bertprep.records.record_set import RecordSet
+from bertprep.records.records import Records
 from bertprep.terminal import counted
+from bertprep.tokens.live import DEFAULT_GROUP, LiveExamples
+from bertprep.tokens.order import FileOrder, Order
 from bertprep.work.layout import MODELS
-from trainer.data import Data
+from trainer.data import Data, ExampleSettings
 from trainer.model_config import ModelConfig
 from trainer.optimizers import Schedule
-from trainer.settings import OptimizerSettings, RunOptions
+from trainer.settings import OPTIMIZERS, OptimizerSettings, RunOptions
 from trainer.tasks import Task
 from trainer.token_records import TokenRecords
 from trainer.weights import short_name
 
-_LEARNING_RATES = {"adam": 1e-4, "lamb": 2e-3}
+_SECTIONS = {"model": ModelConfig, "optimizer": OptimizerSettings, "schedule": Schedule, "examples": ExampleSettings}
+"""The sections of a checkpoint's header, each with the dataclass that has the defaults of its settings."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,9 +61,10 @@ class Run:
     @cached_property
     def schedule(self) -> Schedule:
         options, optimizer = self.options, self.optimizer.name
-        steps = options.steps or max(1, int(len(self.data.records) / self.global_batch * options.epochs))
+        epochs = options.epochs or options.default_epochs
+        steps = options.steps or max(1, int(len(self.data.records) / self.global_batch * epochs))
         warmup_steps = int(steps * options.warmup) if options.warmup_steps is None else options.warmup_steps
-        peak = options.learning_rate or _LEARNING_RATES[optimizer]
+        peak = options.learning_rate or OPTIMIZERS[optimizer].learning_rate
         if options.schedule == "nvidia" or (options.schedule is None and optimizer == "lamb"):
             return Schedule.nvidia(optimizer, peak=peak, steps=steps, warmup_steps=warmup_steps)
         return Schedule(peak=peak, steps=steps, warmup_steps=warmup_steps)
@@ -97,6 +100,8 @@ class Run:
         sizes = f"{model.num_hidden_layers} layers of {model.hidden_size}, a vocabulary of {model.vocab_size:,}"
         dropout = "" if self.options.dropout else ", no dropout"
         factors = f"{self.options.batch_size:,} x {self.devices:,} (devices) x {self.options.accumulation:,} (accumulated)"
+        if records < self.global_batch:
+            factors += f"; the {counted(records, 'record')} are fewer, so a step has some more than once"
         warmup = counted(self.schedule.warmup_steps, "step")
         return {
             "task": self.task.describe(),
@@ -117,7 +122,7 @@ class Run:
     def header(self, *, precision: str | None) -> dict[str, Any]:
         """Return the settings in the checkpoints' header; a run resumes only where they agree. None is unknown."""
         data, records = self.data, self.data.records
-        examples: dict[str, Any] = {"on_the_fly": not isinstance(records, RecordSet)}
+        examples: dict[str, Any] = {"on_the_fly": not isinstance(records, Records)}
         if isinstance(records, LiveExamples):
             examples |= {**asdict(records.settings), "repeat_epochs": records.repeat_epochs}
         if isinstance(records, TokenRecords):
@@ -125,7 +130,8 @@ class Run:
         if "seed" in examples:
             examples["data_seed"] = examples.pop("seed")
         return {
-            "model": asdict(self.model), "optimizer": asdict(self.optimizer), "schedule": asdict(self.schedule),
+            "model": asdict(self.model), "schedule": asdict(self.schedule),
+            "optimizer": {**asdict(self.optimizer), "beta_2": self.optimizer.second_decay},
             "seq": records.seq, "pred": records.pred, "examples": examples, "records": len(records),
             "data": self._data_sha256(), "shuffle_shards": self.shuffle_shards, "global_batch": self.global_batch,
             "precision": precision, "seed": self.options.seed, "cased": data.cased,
@@ -133,7 +139,7 @@ class Run:
         }  # fmt: skip
 
     def _data_sha256(self) -> str | None:
-        if not isinstance(self.data.records, RecordSet):
+        if not isinstance(self.data.records, Records):
             return self.data.records.sha256
         made_of: list[Any] = []
         for each in self.data.sets:
@@ -152,6 +158,21 @@ class Run:
     @property
     def order(self) -> Order | None:
         records = self.data.records
-        if not isinstance(records, RecordSet) or not self.shuffle_shards:
+        if not isinstance(records, Records) or not self.shuffle_shards:
             return None
-        return ShardOrder(FixedShards(records.file_records), seed=self.options.seed, group=self.shuffle_shards)
+        return FileOrder(records.file_records, seed=self.options.seed, group=self.shuffle_shards)
+
+
+def with_defaults(header: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a checkpoint's header with the default of each setting that it lacks, as that of an earlier version may."""
+    filled = {"examples": {"on_the_fly": False}, **header}
+    for section, settings in _SECTIONS.items():
+        if section not in header:
+            continue
+        defaults = {each.name: each.default for each in fields(settings) if each.default is not MISSING}
+        if section == "examples":
+            if not header[section].get("on_the_fly"):  # records, which have no such settings
+                continue
+            defaults["data_seed"] = defaults.pop("seed")
+        filled[section] = {**json.loads(json.dumps(defaults)), **header[section]}  # lists, as JSON has them
+    return filled

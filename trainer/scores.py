@@ -12,17 +12,19 @@ from numpy.typing import NDArray
 
 from bertprep.config import SquadSettings
 from bertprep.errors import BertprepError
+from bertprep.files.checksums import SHA256
+from bertprep.files.paths import checksum_of
 from bertprep.instances import load_vocabulary
-from bertprep.records.data_sets import find_records
-from bertprep.records.record_set import RecordSet
+from bertprep.records.records import Records
 from bertprep.tasks.glue import UNLABELLED, GlueTask
-from bertprep.tasks.glue_metrics import compute_metrics, write_predictions, write_submission
+from bertprep.tasks.glue_metrics import compute_metrics, submission_path, write_predictions, write_submission
 from bertprep.tasks.squad import V1, read_squad
-from bertprep.tasks.squad_answers import predict_answers
+from bertprep.tasks.squad_answers import PREDICTION_FILES, predict_answers
 from bertprep.tasks.squad_features import FIRST_UNIQUE_ID, make_features
 from bertprep.tasks.squad_scores import score_answers, search_threshold
+from bertprep.work.choose import find_records
 from bertprep.work.layout import MANIFEST, QUESTIONS, TEST, VOCABULARY
-from bertprep.work.manifest import sha256_of, sha256_of_questions
+from bertprep.work.manifest import sha256_of_questions
 from trainer.tasks import Classification, Squad, Task, name_of_split
 
 Outputs = Mapping[str, NDArray[np.float32]]
@@ -41,7 +43,7 @@ class AnswerOptions(NamedTuple):
 class ClassificationScorer:
     """The labels of a split, if any, without padding records."""
 
-    def __init__(self, of: GlueTask, records: RecordSet, split: str) -> None:
+    def __init__(self, of: GlueTask, records: Records, split: str) -> None:
         self._of, self._split = of, split
         labels, is_real = _read_features(records, "label_ids", "is_real_example")
         self._rows = np.flatnonzero(is_real)
@@ -50,14 +52,23 @@ class ClassificationScorer:
     def score(self, outputs: Outputs, out: Path | None = None) -> dict[str, float]:
         """Return metrics by name, none without labels; with `out` write the predictions there."""
         logits = outputs["label"][self._rows]
-        is_labelled = self._split not in UNLABELLED
-        if out is not None and (is_labelled or not self._of.submissions):
-            write_predictions(self._of, logits, out / self._split / "predictions.tsv")
-        elif out is not None:
+        if out is not None and self._is_for_submission:
             write_submission(self._of, self._split, logits, out)
-        if not is_labelled:
+        elif out is not None:
+            write_predictions(self._of, logits, out / self._split / "predictions.tsv")
+        if self._split in UNLABELLED:
             return {}
         return {"loss": self._loss(logits.astype(np.float64)), **compute_metrics(self._of, logits, self._labels)}
+
+    def files(self, out: Path) -> list[Path]:
+        """Return the files that `score` writes."""
+        if self._is_for_submission:
+            return [submission_path(self._of, self._split, out)]
+        return [out / self._split / "predictions.tsv"]
+
+    @property
+    def _is_for_submission(self) -> bool:
+        return self._split in UNLABELLED and bool(self._of.submissions)
 
     def _loss(self, logits: NDArray[np.float64]) -> float:
         if self._of.is_regression:
@@ -69,7 +80,7 @@ class ClassificationScorer:
 class SquadScorer:
     """The questions of a folder of records, whose windows are made again: they turn positions into words."""
 
-    def __init__(self, task: Squad, data: Path, records: RecordSet, options: AnswerOptions) -> None:
+    def __init__(self, task: Squad, data: Path, records: Records, options: AnswerOptions) -> None:
         data_set = find_records(data)
         path = data_set.folder / QUESTIONS
         manifest, vocabulary = data_set.manifest, data_set.vocabulary
@@ -78,7 +89,7 @@ class SquadScorer:
                 f"{data}: lacks {path.name}, {VOCABULARY} or {MANIFEST}, which predictions are made of; make the records by "
                 "bertprep task squad"
             )
-        if (found := sha256_of(path)) != (expected := sha256_of_questions(manifest)):
+        if (found := checksum_of(path, SHA256)) != (expected := sha256_of_questions(manifest)):
             raise BertprepError(
                 f"{path}: has sha256 {found[:16]}..., expected {str(expected)[:16]}... by {MANIFEST}; it is not the file that "
                 "the records were made of: put that one there, or make the records again"
@@ -114,13 +125,17 @@ class SquadScorer:
         by_kind = {name: score for name, score in scores.items() if name.endswith(("_exact", "_f1"))}
         return {"exact_match": scores["exact"], "f1": scores["f1"], **by_kind, "threshold": threshold}
 
+    def files(self, out: Path) -> list[Path]:
+        """Return the files that `score` may write."""
+        return [out / f"{name}.json" for name in PREDICTION_FILES]
+
 
 Scorer: TypeAlias = ClassificationScorer | SquadScorer
 _DEFAULT_ANSWERS = AnswerOptions()
 
 
 def scorer_of(
-    task: Task, data: Path, records: RecordSet, split: str = TEST, answers: AnswerOptions = _DEFAULT_ANSWERS
+    task: Task, data: Path, records: Records, split: str = TEST, answers: AnswerOptions = _DEFAULT_ANSWERS
 ) -> Scorer | None:
     """Return the scorer of a split, None for pretraining; raises `BertprepError` if records do not match their questions."""
     if isinstance(task, Squad):
@@ -130,7 +145,7 @@ def scorer_of(
     return None
 
 
-def _read_features(records: RecordSet, *names: str) -> list[NDArray[Any]]:
+def _read_features(records: Records, *names: str) -> list[NDArray[Any]]:
     blocks = []
     for start in range(0, len(records), _BLOCK):
         indices = np.arange(start, min(start + _BLOCK, len(records)), dtype=np.int64)

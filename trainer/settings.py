@@ -8,23 +8,37 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from bertprep.config import RECORD_FORMATS
 from bertprep.errors import UsageError
 from bertprep.files.paths import is_object, path_arg
 from bertprep.options import check_options, command_line, option
-from bertprep.records.live import DEFAULT_GROUP
 from bertprep.tasks.glue import TASKS, find_task
+from bertprep.tokens.live import DEFAULT_GROUP
 from bertprep.work.layout import TOKENS
 from trainer.model_config import PRESETS
 
-ENGINES = ("tensorflow", "jax", "oneflow")
+ENGINES = ("tensorflow", "jax", "oneflow", "torch")
 AUTO = "auto"
-OPTIMIZERS = ("adam", "lamb")
 PRECISIONS = ("off", "fp16", "bf16")
 SWITCHES = ("on", "off")
 STRATEGIES = ("intra_first", "inter_first")
+
+
+class OptimizerDefaults(NamedTuple):
+    """Options whose default depends on the optimizer."""
+
+    learning_rate: float
+    beta_2: float
+
+
+OPTIMIZERS = {
+    "adam": OptimizerDefaults(1e-4, 0.999),
+    "lamb": OptimizerDefaults(2e-3, 0.999),
+    "lion": OptimizerDefaults(3e-5, 0.99),
+}
+"""By name; `trainer.optimizers` has their updates."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,18 +91,26 @@ class EngineSettings:
 class OptimizerSettings:
     """What does not change from update to update; the defaults are constants in Google's and NVIDIA's BERT."""
 
-    name: str = option("adam", "optimizer", name="--optimizer", choices=OPTIMIZERS)
+    name: str = option("adam", "optimizer", name="--optimizer", choices=tuple(OPTIMIZERS))
     bias_correction: bool = option(
         False, "adam: correct the moments for starting at 0, as AdamW does; lamb always does (default: off)"
     )
     weight_decay: float = option(0.01, "decoupled weight decay, of all variables but biases and LayerNorm", least=0)
     beta_1: float = option(0.9, "decay of the running mean of the gradients", name="--beta1", above=0, below=1)
-    beta_2: float = option(0.999, "decay of the running mean of their squares", name="--beta2", above=0, below=1)
+    beta_2: float | None = option(
+        None, "decay of the running mean of their squares (default: 0.999); with lion of lion's mean (default: 0.99)",
+        name="--beta2", above=0, below=1,
+    )  # fmt: skip
     epsilon: float = option(1e-6, "added to the root of that second mean, to divide by", above=0)
     clip_norm: float = option(1.0, "gradients of a global batch are scaled down to at most this norm", above=0)
 
     def __post_init__(self) -> None:
         check_options(self)
+
+    @property
+    def second_decay(self) -> float:
+        """`beta_2`, or the optimizer's default."""
+        return OPTIMIZERS[self.name].beta_2 if self.beta_2 is None else self.beta_2
 
     def describe(self) -> str:
         """Return the name, and each option that differs from the originals as on the command line."""
@@ -99,6 +121,7 @@ SCHEDULES = ("google", "nvidia")
 MAX_BATCH = 1 << 20
 """Sequences of a micro-batch, and micro-batches of a step; more are a slip of the finger."""
 MAX_EPOCHS = 100_000
+MAX_SEQ = 1 << 20
 MAX_STEPS = 10**10
 """With a global batch of a million, the index of an example is still far below 2**64."""
 _BATCH_SIZE = "sequences of a device in a micro-batch"
@@ -129,14 +152,14 @@ class RunOptions:
         None, "checkpoints, log and plot; a run there is resumed (default: WORKDIR/models/NAME)", metavar="DIR", check=path_arg
     )
     steps: int | None = option(None, "updates of the run (default: those of the epochs)", least=1, most=MAX_STEPS)
-    epochs: float = option(1.0, "passes over the training records", above=0, most=MAX_EPOCHS)
+    epochs: float | None = option(None, "passes over the training records (default: 1)", above=0, most=MAX_EPOCHS)
     batch_size: int = option(32, _BATCH_SIZE, least=1, most=MAX_BATCH, **_PER_PHASE)
     accumulation: int = option(
         1, "micro-batches in a step", name="--accumulate", also=("--grad-acc-steps",), least=1, most=MAX_BATCH, **_PER_PHASE
     )
     learning_rate: float | None = option(
-        None, "peak, for the global batch whatever its size (default: 1e-4 with adam, 2e-3 with lamb)", name="--lr", above=0,
-        **_PER_PHASE,
+        None, "peak, for the global batch whatever its size (default: 1e-4 with adam, 2e-3 with lamb, 3e-5 with lion)",
+        name="--lr", above=0, **_PER_PHASE,
     )  # fmt: skip
     warmup_steps: int | None = option(None, "updates of warmup (default: a fraction of the steps)", least=0, **_PER_PHASE)
     warmup: float = option(0.1, "fraction of the steps in which the learning rate rises", least=0, most=1)
@@ -156,9 +179,15 @@ class RunOptions:
     resume: bool = option(True, "refuse an --out that holds a run (default: resume that run)")
     lengthen: bool = option(False, "resume with more --steps, at the learning rates of the longer run (default: refuse that)")
     skip_bad_records: int = option(0, "bad records that a process may skip; one more stops the run, with a checkpoint", least=0)
+    default_epochs: ClassVar[float] = 1.0
 
     def __post_init__(self) -> None:
         check_options(self)
+        if None not in (self.epochs, self.steps):
+            raise UsageError(
+                f"--epochs {self.epochs:g}: does not go with --steps or --phases, which give the run's {self.steps} steps; "
+                "leave one of them out"
+            )
         if self.out is not None:
             check_folder("--out", self.out)
 
@@ -171,7 +200,7 @@ class PretrainOptions(RunOptions):
         None, "record format, or tokens to make examples as they are read (default: that of the newest records)",
         choices=(*RECORD_FORMATS, TOKENS),
     )  # fmt: skip
-    seq: int | None = option(None, "length of a sequence in tokens (default: 128, or that of --data)", least=1)
+    seq: int | None = option(None, "length of a sequence in tokens (default: 128, or that of --data)", least=1, most=MAX_SEQ)
     pred: int | None = option(
         None, "token shards: maximum number of masked tokens in a sequence (default: 20)", least=1, **_PER_PHASE
     )
@@ -185,7 +214,8 @@ class SquadOptions(RunOptions):
     version: str = option("1.1", "version of SQuAD", choices=("1.1", "2.0"))
     batch_size: int = option(12, _BATCH_SIZE, least=1, most=MAX_BATCH)
     learning_rate: float | None = option(3e-5, "peak learning rate", name="--lr", above=0)
-    epochs: float = option(2.0, "passes over the training records", above=0, most=MAX_EPOCHS)
+    epochs: float | None = option(None, "passes over the training records (default: 2)", above=0, most=MAX_EPOCHS)
+    default_epochs: ClassVar[float] = 2.0
 
     @property
     def records(self) -> str:
@@ -204,7 +234,8 @@ class GlueOptions(RunOptions):
         None, f"task: {', '.join(name for name in TASKS if name != 'ax')}, or your own (needed, or --data)", metavar="NAME"
     )
     learning_rate: float | None = option(2e-5, "peak learning rate", name="--lr", above=0)
-    epochs: float = option(3.0, "passes over the training records", above=0, most=MAX_EPOCHS)
+    epochs: float | None = option(None, "passes over the training records (default: 3)", above=0, most=MAX_EPOCHS)
+    default_epochs: ClassVar[float] = 3.0
 
     def __post_init__(self) -> None:
         super().__post_init__()

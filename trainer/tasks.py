@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 from bertprep.config import UNPAIRED
 from bertprep.errors import BertprepError, UsageError
 from bertprep.records import Examples, MaskedExamples, PretrainingExamples
-from bertprep.records.data_sets import DataSet
-from bertprep.records.reader import RecordFile
+from bertprep.records.records import Records
 from bertprep.tasks.glue import TASKS, GlueTask, own_task
 from bertprep.tasks.squad import V1
 from bertprep.weights import google_names
+from bertprep.work.data_set import DataSet
 from bertprep.work.layout import DEV, MANIFEST, TEST
 from bertprep.work.manifest import TASK_RECORDS
 from trainer.model import TARGETS
@@ -223,7 +223,7 @@ def task_of_records(data_set: DataSet) -> Task:
         if settings["task"] == Squad.name:
             return Squad(f"v{settings['version'].removeprefix('v')}")
         return Classification(_glue_task(settings["name"], settings.get("labels", ())))
-    with RecordFile(data_set.folder / next(iter(data_set.files))) as file:
+    with Records.open(data_set.folder / next(iter(data_set.files))) as file:
         kind = file.kind
     if not issubclass(kind, MaskedExamples):
         raise UsageError(

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bertprep.errors import BadTokenError
 from bertprep.records.examples import Examples, Feature, MaskedExamples, Shape
-from bertprep.records.reader import Closing
-from bertprep.records.record_set import BadRecordError
+from bertprep.records.open_file import Closing
+from bertprep.records.records import BadRecordError
 from bertprep.work.layout import TOKENS, TRAINING
 
 NOT_PREDICTED = -100
@@ -42,9 +43,8 @@ class TokenRecords(Closing):
 
     def __init__(self, folders: Sequence[Path], split: str = TRAINING, **settings: Any) -> None:
         """`settings` are keywords of `TokenDataset`."""
-        from bertprep.records.mixture import Mixture  # which needs packages that a machine for benchmarks may lack
-        from bertprep.records.token_dataset import TokenDataset
-        from bertprep.records.token_rows import TokenRows
+        from bertprep.tokens.dataset import TokenDataset, TokenRows
+        from bertprep.tokens.mixture import Mixture  # which needs packages that a machine for benchmarks may lack
 
         sets = [TokenDataset(folder, split, **settings) for folder in folders]
         self.folders, self.settings = folders, settings
@@ -61,11 +61,6 @@ class TokenRecords(Closing):
     def close(self) -> None:
         self.rows.close()
 
-    @property
-    def order(self) -> TokenRecords:
-        """That of positions, which rows are in already."""
-        return self
-
     def numbers(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the positions themselves."""
         return positions
@@ -75,8 +70,26 @@ class TokenRecords(Closing):
         return self.folders[0], number
 
     def gather_good(self, examples: Examples, numbers: NDArray[np.int64]) -> list[BadRecordError]:
-        """Write the rows at some positions to the first examples; none is bad by itself."""
-        columns = self.rows.rows(self.rows.order.numbers(numbers))
+        """Write the rows at some positions to the first examples; returns what is wrong with those that have a bad token id.
+
+        Such a row is 0 in all features.
+        """
+        try:
+            self._gather(examples, numbers)
+        except BadTokenError:  # now one by one, to find all such rows
+            return [error for row in range(len(numbers)) if (error := self._gather_one(examples, numbers, row))]
+        return []
+
+    def _gather_one(self, examples: Examples, numbers: NDArray[np.int64], row: int) -> BadRecordError | None:
+        try:
+            self._gather(examples[row : row + 1], numbers[row : row + 1])
+        except BadTokenError as error:
+            examples[row] = 0
+            return BadRecordError(str(error), number=int(numbers[row]), row=row)
+        return None
+
+    def _gather(self, examples: Examples, numbers: NDArray[np.int64]) -> None:
+        columns = self.rows.rows(self.rows.row_ids(numbers))
         rows, positions = np.nonzero(columns["labels"] != NOT_PREDICTED)
         slots = np.arange(len(rows)) - np.searchsorted(rows, rows)
         found = self.kind.empty(len(numbers), seq=self.seq, pred=self.pred)
@@ -93,4 +106,3 @@ class TokenRecords(Closing):
             found.input_mask[:] = columns["attention_mask"]
         for into, values in zip(examples.arrays, found.arrays, strict=True):
             into[: len(numbers)] = values
-        return []

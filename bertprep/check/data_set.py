@@ -16,26 +16,27 @@ from pathlib import Path
 from typing import Any
 
 from bertprep import pool
-from bertprep.check.documents import Documents, MdsRows
+from bertprep.check.documents import Documents
+from bertprep.check.fit import count_unknown, judge_words
 from bertprep.check.outcome import ERROR, WARNING, Checks, FileReport, FileTask, Finding, Outcome, file_that
 from bertprep.check.record_scan import read_first_records
-from bertprep.check.record_sets import Records
+from bertprep.check.record_sets import DEFAULT_MASKED_LM_PROB, RecordOptions, Records
 from bertprep.check.shards import TextShards, TokenShards
 from bertprep.config import SQUAD
 from bertprep.errors import BertprepError
+from bertprep.files.checksums import SHA256, Checksum, listed_checksum
+from bertprep.files.paths import checksum_like, checksum_of
 from bertprep.instances import Vocabulary, load_vocabulary
 from bertprep.progress import Progress
-from bertprep.records.data_sets import DataSet
 from bertprep.terminal import counted
+from bertprep.work.data_set import DataSet
 from bertprep.work.layout import DEV, LEDGER, MANIFEST, QUESTIONS, TEST, TOKENIZER, VOCABULARY
 from bertprep.work.ledger import resuming_command
 from bertprep.work.manifest import (
-    MDS,
     TASK_RECORDS,
     TEXT_SHARDS,
     TOKEN_SHARDS,
     Manifest,
-    sha256_of,
     sha256_of_questions,
     sha256_of_vocabulary,
 )
@@ -46,22 +47,26 @@ _TASKS = 1000  # of which each takes some neighbouring files where there are mor
 
 def check_data_set(
     data_set: DataSet, vocabulary: Vocabulary | None, *,
-    masked_lm_prob: float | None = None, sample: int | None = None, checksums: bool = True, workers: int, shown: Progress,
+    masked_lm_prob: float | None = None, whole_word: bool = False, sample: int | None = None, checksums: bool = True,
+    workers: int, shown: Progress,
 ) -> Outcome:  # fmt: skip
     """Check one data set; `vocabulary` replaces the one next to it, `sample` limits the records of each file.
 
-    Without `checksums` files are not compared with the manifest.
+    `masked_lm_prob` and `whole_word` are for records without a manifest. Without `checksums` files are not compared with the
+    manifest.
     """
     findings = _check_manifest(data_set)
-    if data_set.kind != MDS:  # whose index.json lists all
-        findings += find_gaps(data_set)
-    if data_set.kind == MDS or data_set.has_documents:
+    findings += find_gaps(data_set)
+    if data_set.has_documents:
         vocabulary = None
         findings += _check_tokenizer(data_set)
-    elif data_set.kind != TEXT_SHARDS:
+    elif data_set.kind == TEXT_SHARDS:
+        vocabulary = None
+    else:
         vocabulary, about_vocabulary = _check_vocabulary(data_set, vocabulary)
         findings += about_vocabulary
-    checks = _choose_checks(data_set, vocabulary, masked_lm_prob, sample)
+    how = RecordOptions(masked_lm_prob or DEFAULT_MASKED_LM_PROB, whole_word, sample)
+    checks = _choose_checks(data_set, vocabulary, how)
     if data_set.manifest and data_set.is_whole:
         findings += _check_names(data_set, data_set.manifest, set(checks.names))
     missing = {finding.file for finding in findings if finding.code == "file-missing"}
@@ -82,26 +87,25 @@ def check_data_set(
         folder=data_set.folder,
         kind=next((report.format for report in in_order if report.format), data_set.kind),
         manifest=data_set.manifest,
-        vocabulary=vocabulary.path if vocabulary and data_set.kind != TEXT_SHARDS else None,
+        vocabulary=vocabulary.path if vocabulary else None,
         sampled=sample is not None,
         files=[replace(of.file, split=DEV) if is_of_task and of.file.split == TEST else of.file for of in in_order],
         findings=findings,
     )
     checks.judge(in_order, outcome)
+    if vocabulary:
+        count_unknown(outcome, vocabulary)
+        findings += judge_words(outcome, vocabulary, data_set.manifest.made_with.get("cased") if data_set.manifest else None)
     outcome.findings = sorted(findings + _check_formats(in_order), key=lambda finding: finding.level != ERROR)
     return outcome
 
 
-def _choose_checks(
-    data_set: DataSet, vocabulary: Vocabulary | None, masked_lm_prob: float | None, sample: int | None
-) -> Checks:
+def _choose_checks(data_set: DataSet, vocabulary: Vocabulary | None, how: RecordOptions) -> Checks:
     if data_set.kind == TEXT_SHARDS:
         return TextShards(data_set)
-    if data_set.kind == MDS:
-        return MdsRows(data_set)
     if data_set.kind == TOKEN_SHARDS:
         return Documents(data_set) if data_set.has_documents else TokenShards(data_set, vocabulary)
-    return Records(data_set, vocabulary, list(read_first_records(data_set)), masked_lm_prob=masked_lm_prob, sample=sample)
+    return Records(data_set, vocabulary, list(read_first_records(data_set)), how)
 
 
 def _files(data_set: DataSet, checks: Checks, missing: set[str]) -> Iterator[FileTask]:
@@ -123,7 +127,7 @@ def _check_files(
                 expected = counted(entry[what], "record" if what == "examples" else what.removesuffix("s"))
                 report.findings.append(Finding("manifest", task.name, f"{expected}, as {MANIFEST} says", f"{found:,}"))
         for name, entry in task.entries.items() if compares_checksums else ():
-            report.findings += _check_content(task.folder / name, name, entry, report.sha256)
+            report.findings += _check_content(task.folder / name, name, entry, report.checksum)
     return reports
 
 
@@ -151,7 +155,8 @@ def _check_vocabulary(data_set: DataSet, vocabulary: Vocabulary | None) -> tuple
     path, root = vocabulary.path.absolute(), data_set.folder.absolute()
     name = path.relative_to(root) if path.is_relative_to(root) else path
     expected = f"the vocabulary the records were made with, sha256 {made_with[:16]}..., as {MANIFEST} says"
-    return vocabulary, [Finding("manifest", str(name), expected, f"{vocabulary.sha256[:16]}...")]
+    advice = "name that one with --vocab, or leave --vocab out where it is next to the records"
+    return vocabulary, [Finding("manifest", str(name), expected, f"{vocabulary.sha256[:16]}...", advice=advice)]
 
 
 def _check_tokenizer(data_set: DataSet) -> list[Finding]:
@@ -161,7 +166,7 @@ def _check_tokenizer(data_set: DataSet) -> list[Finding]:
     for name in (TOKENIZER, VOCABULARY):
         if (path := data_set.folder / name).is_file():
             expected = f"the tokenizer that it was made with, sha256 {made_with['sha256'][:16]}..., as {MANIFEST} says"
-            found = sha256_of(path)
+            found = checksum_of(path, SHA256)
             return [] if found == made_with["sha256"] else [Finding("manifest", name, expected, f"{found[:16]}...")]
     return [Finding("vocabulary", TOKENIZER, f"a {TOKENIZER} next to the files", "none", level=WARNING)]
 
@@ -190,22 +195,22 @@ def _check_names(data_set: DataSet, manifest: Manifest, names: set[str]) -> list
         return findings
     if not path.is_file():
         return [*findings, Finding("file-missing", QUESTIONS, "the questions of the dev split", "none")]
-    return findings + _check_content(path, QUESTIONS, {"sha256": made_with})
+    return findings + _check_content(path, QUESTIONS, {SHA256: made_with})
 
 
-def _check_content(path: Path, name: str, entry: dict[str, Any], known: str | None = None) -> list[Finding]:
+def _check_content(path: Path, name: str, entry: dict[str, Any], known: Checksum | None = None) -> list[Finding]:
+    listed = listed_checksum(entry)
     try:
         size_bytes = path.stat().st_size
         is_as_long = size_bytes == entry.get("bytes", size_bytes)
-        sha256 = known or (sha256_of(path) if is_as_long else "")
-    except OSError:  # an unreadable file is a separate finding
+        found = known if known and known.algorithm == listed.algorithm else None
+        if found is None and is_as_long:
+            found = checksum_like(listed, path)
+    except (OSError, BertprepError):  # an unreadable file is a separate finding
         return []
-    if sha256 == entry["sha256"]:
-        return []
-    expected, found = f"sha256 {entry['sha256'][:16]}...", f"{sha256[:16]}..."
     if not is_as_long:
-        expected, found = f"{entry['bytes']:,} bytes", f"{size_bytes:,}"
-    return [Finding("file-changed", name, f"{expected}, as {MANIFEST} says", found)]
+        return [Finding("file-changed", name, f"{entry['bytes']:,} bytes, as {MANIFEST} says", f"{size_bytes:,}")]
+    return [] if found == listed else [Finding("file-changed", name, f"{listed}, as {MANIFEST} says", str(found))]
 
 
 def find_gaps(data_set: DataSet) -> list[Finding]:

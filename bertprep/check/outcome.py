@@ -10,13 +10,16 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from bertprep.check.advice import ADVICE
 from bertprep.errors import BertprepError
+from bertprep.files.checksums import Checksum
 from bertprep.kernels import numbers as kernel
+from bertprep.terminal import counted
 from bertprep.work.layout import split_order
 from bertprep.work.manifest import TEXT_SHARDS, TOKEN_SHARDS, Manifest
 
 ERROR, WARNING = LEVELS = ("error", "warning")
-SPLIT_HEADER = ("split", "files", "records", "tokens", "padding", "[MASK]", "kept", "random", "random next")
+SPLIT_HEADER = ("split", "files", "records", "tokens", "[UNK]", "padding", "[MASK]", "kept", "random", "random next")
 SHOWN_OF_A_CODE = 20
 """Most findings of one code in one data set that `validate` prints; JSON has all."""
 
@@ -30,7 +33,8 @@ class Finding:
     """One fault: where it first occurs, what was expected and what was found.
 
     `code` is its name, such as "mask-on-special" (docs/validation.md). `record` counts from 0, lines of text from 1; None for a
-    fault of a file or data set. `count` is the number of such records.
+    fault of a file or data set. `count` is the number of such records. `advice` says what to do: that of its code, unless the
+    finding knows its cause.
     """
 
     code: str
@@ -40,15 +44,25 @@ class Finding:
     record: int | None = None
     count: int = 1
     level: str = ERROR
+    advice: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.advice:
+            object.__setattr__(self, "advice", ADVICE[self.code])
 
     @property
     def unit(self) -> str:
         return "line" if self.file.endswith(".txt") else "record"
 
-    def __str__(self) -> str:
+    @property
+    def fault(self) -> str:
+        """The finding without its advice."""
         where = self.file if self.record is None else f"{self.file}, {self.unit} {self.record:,}"
         more = f" ({self.count:,} {self.unit}s)" if self.count > 1 else ""
         return f"{self.level}: {self.code}: {where}: expected {self.expected}, found {self.found}{more}"
+
+    def __str__(self) -> str:
+        return f"{self.fault}; {self.advice}"
 
 
 def file_that(error: BertprepError, path: Path) -> str:
@@ -61,6 +75,19 @@ def file_that(error: BertprepError, path: Path) -> str:
     if wrong.startswith(("is ", "has ", "holds ", "lacks ", "begins ", "cannot ")):
         return f"a file that {wrong}"
     return f"a file whose {wrong}" if wrong.startswith(("line ", "byte ", "column ")) else wrong
+
+
+def verdict(outcomes: Sequence[Outcome]) -> str:
+    """Return one sentence on all data sets, such as "no errors, 1 warning: 124,310 records in 10 files"."""
+    errors, warnings = sum(of.errors for of in outcomes), sum(of.warnings for of in outcomes)
+    found = ", ".join(
+        counted(count, what) if count else f"no {what}s" for count, what in ((errors, "error"), (warnings, "warning"))
+    )
+    amounts = {"record": 0, "document": 0}
+    for of in outcomes:
+        amounts[of.unit] += sum(file.records for file in of.files)
+    checked = " and ".join(counted(amount, what) for what, amount in amounts.items() if amount) or "nothing"
+    return f"{found}: {checked} in {counted(sum(len(of.files) for of in outcomes), 'file')}"
 
 
 Addend = TypeVar("Addend", bound="Counts")
@@ -76,15 +103,25 @@ class Counts:
 
 @dataclass
 class TokenCounts(Counts):
-    """Counts over token shards; the longest bin is `LONGEST` tokens or more."""
+    """Counts over text shards, whose tokens are unknown, or token shards.
+
+    The last bins are of sentences of `LONGEST` tokens or more, and of documents of `MANY` sentences or more.
+    """
 
     LONGEST: ClassVar[int] = 256
+    MANY: ClassVar[int] = 64
 
     documents: int = 0
     sentences: int = 0
     tokens: int = 0
     lengths: Ints = field(default_factory=lambda: np.zeros(TokenCounts.LONGEST + 1, np.int64))  # sentences by tokens
     unknown: int = 0  # [UNK]
+    documents_by_sentences: Ints = field(default_factory=lambda: np.zeros(TokenCounts.MANY + 1, np.int64))
+
+    @classmethod
+    def by_sentences(cls, sentences: Ints) -> Ints:
+        """Return the number of documents for each number of sentences, given that of each document."""
+        return np.bincount(np.minimum(sentences, cls.MANY), minlength=cls.MANY + 1)
 
 
 @dataclass
@@ -111,12 +148,15 @@ class RecordCounts(Counts):
     signs: Ints  # (SIGNS,) small counts: see kernels.numbers
     predicted: Ints  # (seq + 1,) predictions by tokens of text
     wins: Ints  # (6,) neighbours against distant records: more, fewer tokens in common; closer, other lengths; first tokens
+    continued: (
+        Ints  # (2,) pairs of records labelled random whose own Bs continue their As more often than exchanged, less often
+    )
 
     @classmethod
     def empty(cls, *, seq: int, pred: int, vocabulary: int, whole_words: bool = False) -> RecordCounts:
         of_records = (seq + 1, seq + 1, pred + 1, seq, vocabulary, vocabulary, 3, 2, seq + 1, vocabulary)
         of_words = (seq, vocabulary) if whole_words else (0, 0)
-        return cls(*(np.zeros(size, np.int64) for size in (*of_records, *of_words, vocabulary, kernel.SIGNS, seq + 1, 6)))
+        return cls(*(np.zeros(size, np.int64) for size in (*of_records, *of_words, vocabulary, kernel.SIGNS, seq + 1, 6, 2)))
 
     @property
     def records(self) -> int:
@@ -200,7 +240,7 @@ class FileReport:
     counts: Counts | None = None  # of records of pretraining, or of tokens
     hashes: NDArray[np.uint64] = field(default_factory=lambda: np.empty((0, 2), np.uint64))  # of each record or document
     first_unique_id: int = -1  # of SQuAD's windows
-    sha256: str = ""  # where it was computed, as all below, of text
+    checksum: Checksum | None = None  # where it was computed, as all below, of text
     crc32c: str = ""
     lines: Ints = field(default_factory=lambda: np.empty(0, np.int64))  # where each document begins, from 1
     largest_document: int = 0  # bytes
@@ -223,9 +263,11 @@ class Outcome:
     sampled: bool = False
     files: list[CheckedFile] = field(default_factory=list)
     counts: dict[str, RecordCounts] = field(default_factory=dict)
-    token_counts: dict[str, TokenCounts] = field(default_factory=dict)  # of token shards, by split
+    token_counts: dict[str, TokenCounts] = field(default_factory=dict)  # of text and token shards, by split
     expected: dict[str, Expected] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
+    unknown: dict[str, tuple[float, float | None]] = field(default_factory=dict)
+    """By split: the fraction of the tokens that are [UNK], and of the labels, where the vocabulary is known."""
     duplicates: dict[str, int] = field(default_factory=dict)  # records that repeat an earlier one: by split, and "across"
     texts: dict[str, str] = field(default_factory=dict)  # CRC-32C of the text shards that are as their manifest says, by name
 
@@ -233,21 +275,36 @@ class Outcome:
     def errors(self) -> int:
         return sum(finding.level == ERROR for finding in self.findings)
 
+    @property
+    def warnings(self) -> int:
+        return len(self.findings) - self.errors
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is no error; warnings may be intended."""
+        return not self.errors
+
+    @property
+    def unit(self) -> str:
+        """What the files have: records, or documents of text or tokens."""
+        return "document" if self.kind in (TEXT_SHARDS, TOKEN_SHARDS) else "record"
+
     def split_rows(self) -> list[tuple[str, ...]]:
         """Return a row for each split, as `SPLIT_HEADER` says; what was not counted is empty."""
         rows = []
         for split in sorted({file.split for file in self.files}, key=split_order) or [""]:
             files = [file for file in self.files if file.split == split]
-            is_of_records = self.kind not in (TEXT_SHARDS, TOKEN_SHARDS)
-            records = f"{sum(file.records for file in files):,}" if is_of_records else ""
-            found = [""] * 6
+            records = f"{sum(file.records for file in files):,}" if self.unit == "record" else ""
+            found = [""] * 7
             if counts := self.counts.get(split):
                 shown = [f"{count / max(int(counts.shown.sum()), 1):.2%}" for count in counts.shown.tolist()]
-                found = [f"{counts.text_tokens:,}", f"{counts.padding_share:.1%}", *shown, ""]
+                found = [f"{counts.text_tokens:,}", "", f"{counts.padding_share:.1%}", *shown, ""]
                 if counts.has_pairs or not counts.records:
                     found[-1] = f"{int(counts.next_sentence[1]) / max(counts.records, 1):.1%}"
-            elif split in self.token_counts:
+            elif split in self.token_counts and self.kind != TEXT_SHARDS:
                 found[0] = f"{self.token_counts[split].tokens:,}"
+            if split in self.unknown:
+                found[1] = f"{self.unknown[split][0]:.2%}"
             rows.append((split, f"{len(files):,}", records, *found))
         return rows
 

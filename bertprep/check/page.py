@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from importlib.util import find_spec
@@ -19,15 +19,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertprep import records
-from bertprep.check.outcome import LEVELS, SPLIT_HEADER, CheckedFile, Fraction, Ints, Outcome, RecordCounts, TokenCounts
+from bertprep.check.outcome import (
+    LEVELS,
+    SPLIT_HEADER,
+    CheckedFile,
+    Fraction,
+    Ints,
+    Outcome,
+    RecordCounts,
+    TokenCounts,
+    verdict,
+)
 from bertprep.check.show import describe, example_words, text_length
 from bertprep.errors import BertprepError, UsageError
-from bertprep.files.atomic import atomic_file
+from bertprep.files.outputs import has_in_head, write_output
 from bertprep.instances.vocabulary import Vocabulary, load_vocabulary
 from bertprep.records.examples import Examples
-from bertprep.terminal import counted, printable
+from bertprep.terminal import printable
 from bertprep.work.difference import show_setting
 
+IS_PAGE = has_in_head(b'<meta name="generator" content="bertprep" />', b": BERT training data</title>")  # the title in 0.2
 EXAMPLES = 20
 MAX_TOKENS = 512
 """Tokens shown of one example; the rest are only counted."""
@@ -49,8 +60,7 @@ def write_page(outcomes: Sequence[Outcome], vocab: Path | None, path: Path) -> N
         vocabulary = load_vocabulary(vocabulary_path) if vocabulary_path else None
         drawn = draw_examples(outcome.folder, outcome.files, EXAMPLES) if outcome.counts else []
         views.append(view(outcome, drawn, vocabulary))
-    with atomic_file(path, replace=True) as file:
-        file.write(render(views).encode())
+    write_output(path, render(views).encode(), IS_PAGE, "--html")
 
 
 def render(views: Sequence[dict[str, Any]]) -> str:
@@ -66,13 +76,15 @@ def render(views: Sequence[dict[str, Any]]) -> str:
 
 def view(outcome: Outcome, drawn: Sequence[Example], vocabulary: Vocabulary | None) -> dict[str, Any]:
     """Return what the page shows of one data set."""
-    manifest, warnings = outcome.manifest, len(outcome.findings) - outcome.errors
+    manifest, kind = outcome.manifest, outcome.kind
     ordered = sorted(outcome.findings, key=lambda finding: (LEVELS.index(finding.level), finding.code))
-    wrong = f"{counted(outcome.errors, 'error')} and {counted(warnings, 'warning')} were found."
+    if outcome.seq:
+        kind = f"BERT training data, {kind} {outcome.seq}" + (f"/{outcome.pred}" if outcome.pred else "")
     return {
         "outcome": outcome,
         "name": manifest.made_with.get("corpus", outcome.folder.name) if manifest else outcome.folder.name,
-        "verdict": wrong if ordered else "Nothing was found wrong.",
+        "kind": kind,
+        "verdict": verdict([outcome]),
         "level": ordered[0].level if ordered else "good",
         "findings": [(key, list(some)) for key, some in groupby(ordered, key=lambda finding: (finding.level, finding.code))],
         "settings": {**{name: show_setting(made) for name, made in manifest.made_with.items()}, **manifest.versions}
@@ -153,7 +165,7 @@ class Chart(NamedTuple):
 
 def _charts_of(outcome: Outcome) -> list[Chart]:
     if outcome.token_counts:
-        return [_sentences(outcome.token_counts)]
+        return [*_document_lengths(outcome.token_counts), *_sentence_lengths(outcome.token_counts)]
     if not any(counts.records for counts in outcome.counts.values()):
         return []
     splits, expected = outcome.counts, [*outcome.expected.values()]
@@ -179,13 +191,25 @@ def _charts_of(outcome: Outcome) -> list[Chart]:
     return [*charts, Chart("Position", caption, _draw(found, maskable, labels, drawn))]
 
 
-def _sentences(of_splits: Mapping[str, TokenCounts]) -> Chart:
+def _document_lengths(of_splits: Mapping[str, TokenCounts]) -> Iterator[Chart]:
     total = reduce(add, of_splits.values())
-    caption = (
-        f"{total.tokens / max(total.sentences, 1):.1f} tokens a sentence on average; those of {TokenCounts.LONGEST:,} or more "
-        f"count as that many. A document has {total.sentences / max(total.documents, 1):.1f} sentences."
-    )
-    return _histogram("Sentences", {split: of.lengths for split, of in of_splits.items()}, "tokens", caption)
+    if total.documents_by_sentences.any():
+        caption = (
+            f"A document has {total.sentences / max(total.documents, 1):.1f} sentences on average; those of {TokenCounts.MANY} "
+            "or more count as that many."
+        )
+        counts = {split: of.documents_by_sentences for split, of in of_splits.items()}
+        yield _histogram("Documents", counts, "sentences", caption)
+
+
+def _sentence_lengths(of_splits: Mapping[str, TokenCounts]) -> Iterator[Chart]:
+    total = reduce(add, of_splits.values())
+    if total.tokens:
+        caption = (
+            f"A sentence has {total.tokens / max(total.sentences, 1):.1f} tokens on average; those of {TokenCounts.LONGEST:,} "
+            "or more count as that many."
+        )
+        yield _histogram("Sentences", {split: of.lengths for split, of in of_splits.items()}, "tokens", caption)
 
 
 def _histogram(title: str, counts: Mapping[str, Ints], x_label: str, caption: str, wanted: Ints | None = None) -> Chart:

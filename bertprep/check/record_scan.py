@@ -16,20 +16,21 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bertprep.check.outcome import ERROR, Finding
+from bertprep import kernels
+from bertprep.check.outcome import Finding
 from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError
 from bertprep.instances import Vocabulary
 from bertprep.kernels import numbers as kernel
-from bertprep.records.data_sets import DataSet
 from bertprep.records.examples import MAX_VALUES, Examples, Shape, rows_in_block
-from bertprep.records.reader import MIN_RECORD_BYTES, RecordFile, describe_file, find_offsets, measure_record
+from bertprep.records.open_file import MIN_RECORD_BYTES, OpenFile, find_offsets, measure_record
+from bertprep.work.data_set import DataSet
 
 if TYPE_CHECKING:
     from bertprep.records.arrow_reader import Table
 
-BLOCK = 256
-"""Records at a time; at 128 tokens they fit the processor's cache."""
+BLOCK = 512
+"""Records at a time; at 128 tokens they and what is compared of them, 2 MB, stay in the processor's caches."""
 _FIRST_FILES = 10  # of a split, that give the shape of its records where no manifest does
 _FIRST_RECORDS = 1_000  # of each, spread over the file, of which the first block is read
 _TRIES = 100  # the first readable one of these many records gives the sizes
@@ -48,54 +49,13 @@ _WORDS = {
     kernel.WRONG_TYPE: ("feature-type", "feature {feature} as {values}", "a list of another type"),
     kernel.WRONG_COUNT: ("feature-shape", "{expected:,} values of {feature}", "{found:,}"),
     kernel.OUT_OF_RANGE: ("id-range", "values of {feature} from 0 to 2147483647", "another value"),
-    kernel.UNEVEN_MASK: ("padding", "input_mask 1 for the text, then 0 to the end", "{found} at position {at}"),
-    kernel.PADDING_IDS: ("padding", "input_ids {pad} after the {expected} tokens of text", "{found} at position {at}"),
-    kernel.PADDING_SEGMENTS: ("padding", "segment_ids 0 after the {expected} tokens of text", "{found} at position {at}"),
-    kernel.PAD_IN_TEXT: ("padding", "no [PAD] within the {expected} tokens of text", "one at position {at}"),
-    kernel.NO_CLS: ("no-cls", "[CLS], token {expected}, at position 0", "token {found}"),
-    kernel.CLS_IN_TEXT: ("no-cls", "[CLS] at position 0 only", "{found} of them, one at position {at}"),
-    kernel.SEP_COUNT: ("separators", "two [SEP]", "{found}"),
-    kernel.SEP_LAST: ("separators", "[SEP], token {expected}, at the last position of text, {at}", "token {found}"),
-    kernel.EMPTY_SEGMENT: ("separators", "[CLS] A [SEP] B [SEP] with tokens in A and B", "none in one of them"),
-    kernel.WRONG_SEGMENTS: ("segments", "segment_ids 0 to the first [SEP], then 1", "{found} at position {at}"),
-    kernel.ID_RANGE: ("id-range", "tokens below {expected}, the size of the vocabulary", "{found} at position {at}"),
-    kernel.MASK_ORDER: ("mask-order", "ascending masked_lm_positions", "{found} after {expected}"),
-    kernel.MASK_OUTSIDE: ("mask-outside", "masked_lm_positions within the {expected} tokens of text", "{at}"),
-    kernel.MASK_ON_SPECIAL: ("mask-on-special", "no prediction on [CLS] or [SEP]", "position {at} with label {found}"),
-    kernel.UNEVEN_WEIGHTS: ("weights", "masked_lm_weights 1, then 0 to the end", "another at index {at} after {found} ones"),
-    kernel.AFTER_PREDICTIONS: (
-        "weights", "positions and labels 0 after the {expected} predictions with weight 1", "{found} at index {at}",
-    ),
-    kernel.PREDICTION_COUNT: ("prediction-count", "{bound}{expected} predictions of {at} tokens", "{found}"),
-    kernel.WORD_LEFT_OUT: (
-        "prediction-count", "{expected} predictions, or as many as fit", "{found}, and a word of {at} left out",
-    ),
-    kernel.WORD_IN_PART: (
-        "whole-words", "words masked as a whole", "{found} pieces masked unlike the first of their word",
-    ),
-    kernel.PIECE_OF_NONE: (
-        "word-pieces", "## tokens after a part of their word only",
-        "token {found} at position {at}, after punctuation or [UNK]",
-    ),
-    kernel.WRONG_NEXT_SENTENCE: ("next-sentence-label", "0 or 1", "{found}"),
-    kernel.MASK_WITHOUT_LABEL: ("mask-without-label", "[MASK] at predicted positions only", "one at position {at}"),
 }  # fmt: skip
-_WORDS_BY_SEGMENTS = {
-    kernel.FULL_SENTENCES: {
-        kernel.EMPTY_SEGMENT: ("separators", "tokens before each [SEP]", "{found} of them at or after another special token"),
-        kernel.WRONG_SEGMENTS: ("segments", "segment_ids 0", "{found} at position {at}"),
-    },
-    kernel.ONE_OR_TWO_SEGMENTS: {kernel.SEP_COUNT: ("separators", "one [SEP] or two", "{found}")},
-}
 
 
-def describe_fault(
-    fault: int, file: str, record: int, notes: Mapping[str, object], *,
-    count: int = 1, level: str = ERROR, segments: int = kernel.TWO_SEGMENTS,
-) -> Finding:  # fmt: skip
-    """Return the finding of a fault that kernels number, with the notes on the first record that has it."""
-    code, expected, found = (_WORDS | _WORDS_BY_SEGMENTS.get(segments, {}))[fault]
-    return Finding(code, file, expected.format(**notes), found.format(**notes), record, count, level)
+def describe_fault(fault: int, file: str, record: int, notes: Mapping[str, object]) -> Finding:
+    """Return the finding of a fault that the reader numbers, with the notes on the record that has it."""
+    code, expected, found = _WORDS[fault]
+    return Finding(code, file, expected.format(**notes), found.format(**notes), record)
 
 
 class FirstRecords(NamedTuple):
@@ -106,7 +66,7 @@ class FirstRecords(NamedTuple):
     knows_pred: bool
 
 
-class RecordScan(RecordFile):
+class RecordScan(OpenFile):
     """One file, open until `close`; `findings` grow while it is read.
 
     `kind`, `seq` and `pred` (`shape`) are those of the first readable record, or 0. Raises `BertprepError` for another file.
@@ -116,6 +76,17 @@ class RecordScan(RecordFile):
         self._name = name
         self._faults: dict[tuple[str, str], Finding] = {}
         super().__init__(path, pred=pred)
+
+    def __len__(self) -> int:
+        return self.records
+
+    @property
+    def seq(self) -> int:
+        return self.shape.seq
+
+    @property
+    def pred(self) -> int:
+        return self.shape.pred
 
     @property
     def findings(self) -> list[Finding]:
@@ -133,24 +104,31 @@ class RecordScan(RecordFile):
         while at < wanted:
             stop = min(at + rows, wanted)
             numbers = np.arange(at, stop) * len(self) // wanted
-            done = self._read(range(at, stop) if wanted == len(self) else numbers, buffer)  # a range can be prefetched
+            done = self._gather(numbers, buffer)
             fault = min(done, 0)
             if fault < 0:
-                done = int(self._notes[kernel.ROW])
+                done = int(self.notes[kernel.ROW])
                 self._note(fault, int(numbers[done]))
             if done:
                 yield buffer if done == rows else buffer[:done], numbers[:done]
             at += done + (fault < 0)
 
-    def _check_table(self, table: Table) -> None:
+    def _gather(self, ids: NDArray[np.int64], block: Examples) -> int:
+        """Read records to the first rows; return how many, or a fault, which `notes` describe."""
+        if self.rows:
+            return self.rows.read(ids, block, 0, self.notes)
+        files = np.zeros(len(ids), np.int64)
+        return kernels.load().gather(self.row(), files, ids, len(ids), block, 0, self.notes)
+
+    def check_table(self, table: Table) -> None:
         if table.damage:
             found = str(table.damage).removeprefix(f"{self.path}: ")
             self._add(Finding("truncated", self._name, "the batches of a whole file", found, table.records))
 
-    def _find_records(self) -> int:
-        self.offsets, fault = find_offsets(self._bytes.array, self.format, self._notes)
+    def find_records(self) -> int:
+        self.offsets, fault = find_offsets(self.data, self.format, self.notes)
         found = len(self.offsets) - 1
-        rest = self._bytes.array[self.offsets[found] :]
+        rest = self.data[self.offsets[found] :]
         if fault < 0 and rest.any():
             self._note(fault, found)
         elif fault < 0:
@@ -161,10 +139,10 @@ class RecordScan(RecordFile):
             self._add(Finding("bad-message", self._name, f"records of {MIN_RECORD_BYTES} bytes or more", mean, found))
         return found
 
-    def _measure(self) -> Shape:
+    def measure(self) -> Shape:
         for record in range(min(len(self), _TRIES)):
-            row = describe_file(self._bytes.array, self.format, self.offsets, int(self.offsets[record]))
-            fault, self.kind, counts = measure_record(row, self._notes)
+            row = self.row(int(self.offsets[record]))
+            fault, self.kind, counts = measure_record(row, self.notes)
             seq, pred = counts.get("input_ids", 0), counts.get("masked_lm_positions", 0)
             if fault >= 0 and min(counts.values()) > 0 and max(counts.values()) <= MAX_VALUES:
                 return Shape(self.kind, seq, pred)
@@ -176,11 +154,11 @@ class RecordScan(RecordFile):
         return Shape(self.kind, 0, 0)
 
     def _note(self, fault: int, record: int) -> None:
-        feature = kernel.KNOWN_FEATURES[int(self._notes[kernel.FEATURE])]
+        feature = kernel.KNOWN_FEATURES[int(self.notes[kernel.FEATURE])]
         is_float = fault == kernel.WRONG_TYPE and self.kind.feature(feature).dtype == np.float32
         notes = {
-            "found": int(self._notes[kernel.FOUND]),
-            "expected": int(self._notes[kernel.EXPECTED]),
+            "found": int(self.notes[kernel.FOUND]),
+            "expected": int(self.notes[kernel.EXPECTED]),
             "feature": feature,
             "values": "floats" if is_float else "integers",
             "message": "tf.train.Example" if self.format == RecordFormat.TFRECORD else "OFRecord",
@@ -210,7 +188,7 @@ def find_pad(data_set: DataSet, vocabulary: Vocabulary | None, first: Examples |
         return vocabulary.pad
     if data_set.manifest and data_set.manifest.vocabulary:
         return int(data_set.manifest.vocabulary.get("pad", 0))
-    return (most_frequent(first.input_ids[first.input_mask == 0]) if first else None) or 0
+    return (most_frequent(first.input_ids[first.input_mask == 0]) if first is not None else None) or 0
 
 
 def most_frequent(tokens: NDArray[np.int32]) -> int | None:

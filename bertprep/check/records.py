@@ -1,107 +1,47 @@
 """Checks the records of one file against the rules: findings, counts, and hashes of the records.
 
-The loops are in `bertprep.kernels.record_checks`; `bertprep.check.tasks` checks what only fine-tuning records have.
+`bertprep.check.values` has the rules for all records, `bertprep.check.tasks` those for what only fine-tuning records have;
+`bertprep.kernels.record_counts` counts the valid records of pretraining.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from unicodedata import category
+from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bertprep import kernels
 from bertprep.check import tasks
-from bertprep.check.outcome import ERROR, WARNING, CheckedFile, FileReport, FileTask, Finding, Ints, RecordCounts, file_that
-from bertprep.check.record_scan import RecordScan, describe_fault
+from bertprep.check.continuations import Continuations
+from bertprep.check.outcome import CheckedFile, FileReport, FileTask, Finding, Ints, RecordCounts, file_that
+from bertprep.check.record_scan import RecordScan
+from bertprep.check.rules import RecordRules
+from bertprep.check.values import Rule, Texts, find_broken, find_broken_words, find_unlikely
 from bertprep.errors import BertprepError
-from bertprep.instances import Vocabulary
-from bertprep.instances.generator import predictions_by_length
 from bertprep.kernels import numbers as kernel
-from bertprep.records import Examples, MaskedExamples, PretrainingExamples, SquadEvalExamples, SquadExamples
+from bertprep.records import Examples, PretrainingExamples, SquadEvalExamples, SquadExamples
 from bertprep.records.examples import Shape
 
 _HASH_SEED = 20181011  # arbitrary; changing it changes no result
 _MAX_PAIRS = 1024  # pairs of neighbours compared per file
 
 
-@dataclass(frozen=True)
-class RecordRules:
-    """The rules for the records of a split; `tokens` is 0 and `continues` empty without a vocabulary.
+class RecordChecker:
+    """Checks blocks of `Examples` and accumulates findings and counts.
 
-    `pad` is the id of [PAD]. `continues` has a byte for each token (`kinds_of_tokens`). With `may_round_up` half a prediction
-    may be rounded up, as under Python 2. With `by_manifest` bertprep made the records. The last two are for fine-tuning.
+    `records` are in the file, of which neighbours are compared, and the text of the first `compared` of sentence pairs; 0 for
+    none.
     """
 
-    seq: int
-    pred: int
-    tokens: int
-    cls: int
-    sep: int
-    mask: int
-    masked_lm_prob: float
-    whole_word: bool = False
-    continues: bytes = b""
-    may_round_up: bool = False
-    pad: int = 0
-    kind: type[Examples] = PretrainingExamples
-    by_manifest: bool = False
-    labels: int | None = None  # classes, where they are known
-    may_be_impossible: bool = True  # SQuAD 2.0 has questions without an answer
-
-    @property
-    def shape(self) -> Shape:
-        return Shape(self.kind, self.seq, self.pred)
-
-    @property
-    def is_pretraining(self) -> bool:
-        return issubclass(self.kind, MaskedExamples)
-
-    @property
-    def has_pairs(self) -> bool:
-        return self.kind is PretrainingExamples
-
-    @property
-    def segments(self) -> int:
-        """Which segments a record has, by the names of `kernels.numbers`."""
-        if self.is_pretraining and not self.has_pairs:
-            return kernel.FULL_SENTENCES
-        has_two = issubclass(self.kind, (PretrainingExamples, SquadExamples, SquadEvalExamples))
-        return kernel.TWO_SEGMENTS if has_two else kernel.ONE_OR_TWO_SEGMENTS
-
-    @property
-    def level_of_text(self) -> str:
-        """The level of findings that bertprep's generator never causes, but another tool may intend."""
-        return ERROR if self.by_manifest else WARNING
-
-    @property
-    def count_rule(self) -> int:
-        """The rule for the number of predictions, one of the three in `kernels.numbers`."""
-        if not self.whole_word:
-            return kernel.EXACT_COUNT
-        return kernel.WHOLE_WORDS if self.continues else kernel.AT_MOST
-
-    def predictions_by_length(self, *, halves_up: bool = False) -> Ints:
-        """Return the number of predictions for n = 0 to seq tokens, halves rounded to even, or up."""
-        special = 3 if self.has_pairs else 2
-        table = predictions_by_length(self.seq, self.pred, self.masked_lm_prob, special)
-        for n in range(self.seq + 1) if halves_up else ():
-            if (n * self.masked_lm_prob) % 1 == 0.5:
-                table[n] = min(self.pred, math.ceil(n * self.masked_lm_prob), max(n - special, 1))
-        return table
-
-
-class RecordChecker:
-    """Checks blocks of `Examples` and accumulates findings and counts."""
-
-    def __init__(self, rules: RecordRules, records: int = 0) -> None:
+    def __init__(self, rules: RecordRules, records: int = 0, compared: int = 0) -> None:
         seq, pred, tokens = rules.seq, rules.pred, rules.tokens
         self.rules = rules
         whole_words = rules.count_rule == kernel.WHOLE_WORDS
         self.counts = counts = RecordCounts.empty(seq=seq, pred=pred, vocabulary=tokens, whole_words=whole_words)
-        self._faults = np.zeros((kernel.VALUE_FAULTS, kernel.VALUE_FAULT_WIDTH), np.int64)
+        self._findings: dict[tuple[str, str, str], Finding | None] = {}  # by rule, in their order; None while none breaks it
         step = 1 << max(1, math.ceil(math.log2(max(records, 1) / _MAX_PAIRS))) if records else 0
         self._pairs = records // step if records else 0
         self._sketches = np.zeros((2 * self._pairs + 2, kernel.SKETCH_WORDS), np.uint64)
@@ -109,31 +49,59 @@ class RecordChecker:
         log2_of_factorials = [math.lgamma(n + 1) / math.log(2) * kernel.CHOICE for n in range(seq + 1)]
         keys = seq + sum(rules.shape.counts)  # hashes of the text and of all values
         fields = vars(counts) | {
-            "seq": seq, "pred": pred, "vocabulary": tokens, "cls": rules.cls, "sep": rules.sep, "mask": rules.mask,
-            "pad": rules.pad, "segments": rules.segments, "count_rule": rules.count_rule, "step": step,
-            "by_length": rules.predictions_by_length(),
-            "half_up": rules.predictions_by_length(halves_up=rules.may_round_up),
-            "kinds": np.frombuffer(rules.continues or bytes(tokens + 1), np.uint8),
+            "seq": seq, "vocabulary": tokens, "sep": rules.sep, "mask": rules.mask, "has_pairs": rules.has_pairs,
+            "count_rule": rules.count_rule, "step": step, "kinds": rules.kinds,
             "log2_factorials": np.array(np.round(log2_of_factorials), np.int64),
             "keys": np.random.Generator(np.random.PCG64(_HASH_SEED)).integers(0, 2**64, keys, np.uint64) | np.uint64(1),
-            "text": np.zeros(seq + 1, np.int32),
             "words": np.zeros((kernel.WORD_ROWS, seq + 1), np.int64),
             "unpaired": np.zeros(seq + 2, np.int32),
             "segments_in_bits": np.zeros((4, kernel.SKETCH_WORDS), np.uint64),
-            "faults": self._faults, "sketches": self._sketches, "sketched": self._sketched,
+            "sketches": self._sketches, "sketched": self._sketched,
         }  # fmt: skip
-        self._check = kernels.load().check_records.bind(fields)
+        self._count = kernels.load().count_records.bind(fields)
+        self._continuations = Continuations(min(compared, records), seq, rules.sep) if compared and rules.has_pairs else None
 
     def check(self, examples: Examples, indices: NDArray[np.int64]) -> NDArray[np.uint64]:
-        """Check the records `indices` of the file; return two hashes of each, (n, 2)."""
-        hashes = np.empty((len(examples), 2), np.uint64)
-        arrays = examples.addresses.copy()
-        rows = arrays[kernel.ARRAY_FEATURE :].reshape(-1, kernel.ARRAY_WIDTH)
-        rows[:] = rows[np.argsort(rows[:, 0])]  # by the ids of features, the kernel has tokens first
-        self._check(arrays, len(examples), np.ascontiguousarray(indices, np.int64), hashes)
+        """Check the records `indices` of the file; return two hashes of each, (n, 2), 0 for those of fine-tuning."""
+        texts = Texts(examples, self.rules)
+        is_valid = np.ones(len(examples), np.bool_)
+        next_sentence_labels = examples.next_sentence_labels if isinstance(examples, PretrainingExamples) else None
+        self._note(find_broken(texts, next_sentence_labels), texts, indices, is_valid)
+        hashes = np.zeros((len(examples), 2), np.uint64)
+        if not self.rules.is_pretraining:
+            return hashes
+        if self.rules.count_rule == kernel.WHOLE_WORDS:
+            self._note(find_broken_words(texts, is_valid.copy()), texts, indices, is_valid)
+        self._note(find_unlikely(texts, is_valid), texts, indices, is_valid)
+        about = np.stack([is_valid, texts.lengths, texts.predictions, texts.first_sep, texts.separators - 1], axis=1)
+        names = sorted(examples.dtype.names or (), key=kernel.KNOWN_FEATURES.index)  # the kernel has tokens first
+        self._count(examples[names], len(examples), texts.tokens, about, np.ascontiguousarray(indices, np.int64), hashes)
+        if self._continuations and isinstance(examples, PretrainingExamples):
+            self._continuations.add(examples)
         return hashes
 
-    def compare_order(self) -> None:
+    def _note(self, rules: Iterable[Rule], texts: Texts, indices: NDArray[np.int64], is_valid: NDArray[np.bool_]) -> None:
+        for rule in rules:
+            words = rule.code, rule.expected, rule.found
+            known = self._findings.setdefault(words, None)
+            if not rule.wrong.any():
+                continue
+            is_wrong = rule.wrong.any(1) if rule.wrong.ndim == 2 else rule.wrong
+            if rule.leaves_out:
+                is_valid &= ~is_wrong
+            row, count = int(np.argmax(is_wrong)), int(np.count_nonzero(is_wrong))
+            first = rule.describe(row, texts.facts, int(indices[row]))
+            if known and (known.record or 0) < (first.record or 0):
+                first = known
+            self._findings[words] = replace(first, count=count + (known.count if known else 0))
+
+    def compare(self) -> None:
+        """Count what comparing the records with each other shows: their order, and whether a random B continues its A."""
+        self._compare_order()
+        if self._continuations:
+            self.counts.continued += self._continuations.count()
+
+    def _compare_order(self) -> None:
         """Count how often neighbours are more alike than other records, by common tokens, lengths and first tokens."""
         half = self._pairs // 2
         a = 2 * np.arange(half)
@@ -153,24 +121,15 @@ class RecordChecker:
         wins[2:] += np.stack([(near < far).sum(0), (near > far).sum(0)], 1).ravel()
 
     def findings(self, name: str) -> list[Finding]:
-        """Return one finding for each kind of fault so far, in file `name`."""
-        levels = {kernel.MASK_WITHOUT_LABEL: WARNING, kernel.PIECE_OF_NONE: self.rules.level_of_text}
-        bound, pad = "at most " * self.rules.whole_word, self.rules.pad
-        pad_in_words = f"{pad}, the number of [PAD]," if pad else "0"
-        findings = []
-        for fault, row in enumerate(self._faults):
-            count, record, at, expected, found = map(int, row)
-            if count:
-                notes = {"at": at, "expected": expected, "found": found, "bound": bound, "pad": pad_in_words}
-                level = levels.get(fault, ERROR)
-                findings.append(
-                    describe_fault(fault, name, record, notes, count=count, level=level, segments=self.rules.segments)
-                )
-        return findings
+        """Return one finding for each rule that was broken so far, in file `name`."""
+        return [replace(finding, file=name) for finding in self._findings.values() if finding]
 
 
-def check_file(rules_of: dict[str, RecordRules], sample: int | None, task: FileTask) -> FileReport:
-    """Check one file by the rules of its split; an unreadable one is a finding."""
+def check_file(rules_of: dict[str, RecordRules], sample: int | None, compared: int, task: FileTask) -> FileReport:
+    """Check one file by the rules of its split; an unreadable one is a finding.
+
+    `compared` is how many records are compared with each other by their text.
+    """
     path, rules = task.folder / task.name, rules_of[task.split]
     size_bytes = path.stat().st_size if path.is_file() else 0
     report = FileReport(CheckedFile(task.name, task.split, 0, size_bytes), totals={"examples": 0} if path.is_file() else {})
@@ -179,7 +138,7 @@ def check_file(rules_of: dict[str, RecordRules], sample: int | None, task: FileT
             report.file = CheckedFile(task.name, task.split, len(scan), size_bytes)
             report.format, report.totals = scan.format, {"examples": len(scan)}
             if scan.seq and len(scan):
-                _check_records(report, scan, rules, sample)
+                _check_records(report, scan, rules, sample, compared)
             report.findings[:0] = scan.findings
     except BertprepError as error:  # also a file that was cut short while it was read
         finding = Finding("unreadable", task.name, "a record file", file_that(error, path))
@@ -191,13 +150,13 @@ def check_file(rules_of: dict[str, RecordRules], sample: int | None, task: FileT
     return report
 
 
-def _check_records(report: FileReport, scan: RecordScan, rules: RecordRules, sample: int | None) -> None:
+def _check_records(report: FileReport, scan: RecordScan, rules: RecordRules, sample: int | None, compared: int) -> None:
     name = report.file.name
     if scan.shape != rules.shape:
         why = "by the manifest" if rules.by_manifest else "as most have"
         report.findings.append(Finding("mixed-shape", name, f"{_title(rules.shape)}, {why}", _title(scan.shape), 0))
         return
-    checker = RecordChecker(rules, len(scan) if sample is None and rules.is_pretraining else 0)
+    checker = RecordChecker(rules, len(scan) if sample is None and rules.is_pretraining else 0, compared)
     hashes, unique_ids = [], []
     of_task: dict[str, Finding] = {}
     for examples, numbers in scan.intact_blocks(sample):
@@ -213,7 +172,7 @@ def _check_records(report: FileReport, scan: RecordScan, rules: RecordRules, sam
         report.first_unique_id, wrong = tasks.check_order(name, np.concatenate(unique_ids))
         report.findings += wrong
     if rules.is_pretraining:
-        checker.compare_order()
+        checker.compare()
         report.counts = checker.counts
         if hashes and sample is None:
             report.hashes = np.concatenate(hashes)
@@ -222,14 +181,3 @@ def _check_records(report: FileReport, scan: RecordScan, rules: RecordRules, sam
 def _title(shape: Shape) -> str:
     predictions = f" and {shape.pred} predictions" if shape.pred else ""
     return f"{shape.kind.title} records of {shape.seq} tokens{predictions}"
-
-
-def kinds_of_tokens(vocabulary: Vocabulary) -> bytes:
-    """Return a byte a token: 1 if it continues a word, 2 if nothing continues it ([UNK], punctuation), else 0."""
-    is_alone = (
-        len(token) == 1 and (category(token)[0] == "P" or (token.isascii() and not token.isalnum()))
-        for token in vocabulary.tokens
-    )
-    kinds = bytearray(kernel.ALONE_IN_WORD * alone for alone in is_alone)
-    kinds[vocabulary.unk] = kernel.ALONE_IN_WORD
-    return bytes(kind | continues for kind, continues in zip(kinds, vocabulary.continues, strict=True))

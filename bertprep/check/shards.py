@@ -9,20 +9,24 @@ import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bertprep import kernels
+from bertprep.check.fit import judge_documents
 from bertprep.check.outcome import ERROR, WARNING, CheckedFile, Checks, FileReport, FileTask, Finding, Outcome, TokenCounts
+from bertprep.check.statistics import judge_split_sizes
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import TEMPORARY_SUFFIX
+from bertprep.files.checksums import BLAKE3, Checksum, digest, find_checksum
 from bertprep.files.paths import sizes_of
 from bertprep.instances import Vocabulary
-from bertprep.records.data_sets import DataSet
-from bertprep.records.token_shards import check_tokens, has_sentences, read_token_shard, token_files
-from bertprep.work.layout import SPLITS
+from bertprep.tokens.shard import TokenShard, check_tokens
+from bertprep.work.data_set import DataSet
+from bertprep.work.layout import SPLITS, token_files
 
 MAX_SENTENCE = 10_000  # characters
 MAX_ABOVE_MEAN = 0.02  # fraction of a shard's size, beyond one document
@@ -46,13 +50,17 @@ class TextShards(Checks):
         manifest = self._data_set.manifest
         made_with, entries = (manifest.made_with, manifest.files) if manifest else ({}, {})
         for report in reports:
-            if report.sha256 == entries.get(report.file.name, {}).get("sha256"):
+            if report.checksum == find_checksum(entries.get(report.file.name, {})):
                 outcome.texts[report.file.name.rpartition("/")[2]] = report.crc32c
         if not reports:  # of a sample, of which text is no part
             for name in [name for name in self.files if name in self._data_set.files]:
                 entry = entries.get(name, {})
                 outcome.files.append(CheckedFile(name, self.files[name], entry.get("documents", 0), entry.get("bytes", 0)))
         super().judge(reports, outcome)
+        count_tokens(reports, outcome)
+        outcome.findings += judge_documents(outcome.token_counts.values())
+        documents = sum(file.records for file in outcome.files)
+        outcome.findings += judge_split_sizes(outcome.files, made_with.get("test_fraction"), documents)
         outcome.findings += find_repeated(reports, WARNING if made_with.get("keep_duplicates") else ERROR)
         outcome.findings += _check_balance(reports)
 
@@ -70,18 +78,22 @@ def check_text(task: FileTask) -> FileReport:
     if not text:
         report.findings.append(Finding("empty-file", name, "documents, one sentence a line", "a file of 0 bytes"))
         return report
-    digests, lines, line = bytearray(), [], 1
+    digests, lines, sentences, line = bytearray(), [], [], 1
     start = 0
     for end in _ENDS.finditer(text):
         block, start = text[start : end.start()], end.end()
         if document := block.strip(b"\n"):
             digests += hashlib.sha256(document).digest()[:HASH_BYTES]
             lines.append(line + len(block) - len(block.lstrip(b"\n")))
+            sentences.append(1 + document.count(b"\n"))
             report.largest_document = max(report.largest_document, len(document))
         line += block.count(b"\n") + len(_DOCUMENT_END)
     report.file = CheckedFile(name, task.split, len(lines), len(text))
+    by_sentences = TokenCounts.by_sentences(np.array(sentences, np.int64))
+    report.counts = TokenCounts(len(lines), sum(sentences), documents_by_sentences=by_sentences)
     report.hashes, report.lines = np.frombuffer(bytes(digests), np.uint64).reshape(-1, 2), np.array(lines)
-    report.sha256 = hashlib.sha256(text).hexdigest()
+    algorithm = (find_checksum(task.entries.get(name, {})) or Checksum(BLAKE3, "")).algorithm
+    report.checksum = Checksum(algorithm, digest(text, algorithm))
     report.crc32c = f"{kernels.load().checksum(0, np.frombuffer(text, np.uint8), len(text)):08x}"
     report.findings += _check_lines(name, text)
     return report
@@ -100,24 +112,30 @@ def _check_lines(name: str, text: bytes) -> Iterator[Finding]:
     if not text.endswith(_DOCUMENT_END):
         found = f"the end of the file after {text[-20:]!r}"
         yield Finding("truncated", name, "a blank line after the last document", found, _line_at(text, len(text) - 1))
-    blank: list[int] = []
-    long: list[tuple[int, int]] = []  # where it begins, its characters
-    for start in (0, *(match.end() + bool(match[1]) for match in _ODD_LINE.finditer(text))):
+    # the first of each kind and their number, since a file may have nothing but such lines
+    first_blank = first_long = size_of_long = blank_lines = long_lines = 0
+    odd_lines = (match.end() + bool(match[1]) for match in _ODD_LINE.finditer(text))
+    for start in chain((0,), odd_lines):
         end = text.find(b"\n", start)
         line = text[start : end if end >= 0 else len(text)].decode(errors="replace")
         if end >= 0 and (not line or line.isspace()):
-            blank.append(start)
+            if not blank_lines:
+                first_blank = start
+            blank_lines += 1
         if len(line) > MAX_SENTENCE:
-            long.append((start, len(line)))
-    if blank:
-        line = text[blank[0] : blank[0] + 40].partition(b"\n")[0].decode(errors="replace")
+            if not long_lines:
+                first_long, size_of_long = start, len(line)
+            long_lines += 1
+    if blank_lines:
+        line = text[first_blank : first_blank + 40].partition(b"\n")[0].decode(errors="replace")
         found = f"white space alone, {line!r}" if line else "one more blank line"
         expected = "a sentence, or one blank line after each document"
-        yield Finding("blank-sentence", name, expected, found, _line_at(text, blank[0]), len(blank))
-    if long:
-        start, size = long[0]
+        yield Finding("blank-sentence", name, expected, found, _line_at(text, first_blank), blank_lines)
+    if long_lines:
         expected = f"sentences of at most {MAX_SENTENCE:,} characters"
-        yield Finding("long-sentence", name, expected, f"one of {size:,}", _line_at(text, start), len(long), WARNING)
+        yield Finding(
+            "long-sentence", name, expected, f"one of {size_of_long:,}", _line_at(text, first_long), long_lines, WARNING
+        )
 
 
 def find_repeated(shards: Sequence[FileReport], level: str, unit: str = "line") -> Iterator[Finding]:
@@ -201,7 +219,8 @@ def _check_tokens(vocabulary: Vocabulary | None, task: FileTask) -> FileReport:
     size_bytes = sum(part.stat().st_size for part in token_files(path).values() if part.is_file())
     report = FileReport(CheckedFile(name, task.split, 0, size_bytes))
     try:
-        shard = read_token_shard(path)
+        token_shard = TokenShard(path)
+        shard = token_shard.read()
     except BertprepError as error:
         found = str(error).removeprefix(f"{task.folder}/")
         report.findings.append(Finding("token-shard", name, "a .bin and an .idx that fit each other", found))
@@ -209,8 +228,9 @@ def _check_tokens(vocabulary: Vocabulary | None, task: FileTask) -> FileReport:
     report.file = CheckedFile(name, task.split, shard.documents, size_bytes)
     lengths = np.minimum(np.diff(shard.sentence_starts), TokenCounts.LONGEST)
     report.counts = counts = TokenCounts(
-        shard.documents, shard.sentences, len(shard.tokens), np.bincount(lengths, minlength=TokenCounts.LONGEST + 1)
-    )
+        shard.documents, shard.sentences, len(shard.tokens), np.bincount(lengths, minlength=TokenCounts.LONGEST + 1),
+        documents_by_sentences=TokenCounts.by_sentences(np.diff(shard.document_starts)),
+    )  # fmt: skip
     report.totals = {"documents": shard.documents, "sentences": shard.sentences, "tokens": len(shard.tokens)}
     if vocabulary:
         counts.unknown = int(np.count_nonzero(shard.tokens == vocabulary.unk))
@@ -218,7 +238,7 @@ def _check_tokens(vocabulary: Vocabulary | None, task: FileTask) -> FileReport:
             check_tokens(path, shard.tokens, vocabulary)
         except BertprepError as error:
             report.findings.append(Finding("id-range", name, "tokens that text gives", str(error).removeprefix(f"{path}: ")))
-    if not task.entries and not has_sentences(shard):
+    if not task.entries and not token_shard.has_sentences:
         found = f"one in each of its {shard.documents:,} documents; only create --pairs none takes them"
         report.findings.append(Finding("no-sentences", name, "a sequence for each sentence", found, level=WARNING))
     return report

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bertprep.check.outcome import ERROR, WARNING, CheckedFile, Expected, Finding, Fraction, Ints, Range, RecordCounts
-from bertprep.check.records import RecordRules
+from bertprep.check.rules import RecordRules
 from bertprep.kernels import numbers as kernel
 from bertprep.work.layout import TEST, TRAINING
 
@@ -37,6 +37,7 @@ _FEW_USES = 100  # of documents: one that draws a very short target length may g
 _RANGES = 64  # of the vocabulary, in which the random tokens of a file are counted
 _FILES_FOR_SIZES, _SIZE_FACTOR = 4, 2.0
 _MAX_TEST, _TEST_FACTOR = 1 / 3, 1.5  # more than documents kept together and their lengths explain
+_MANY_DOCUMENTS = 1000  # of which no few make a test split large
 _FEW = 200  # records of a test split that may be any fraction of all
 
 Numbers = NDArray[np.float64]
@@ -227,7 +228,7 @@ def judge_split(
     """Return the findings about the records of a split, called `where`, of documents with so many `uses`."""
     tests = [*_label_tests(counts, rules), *_next_sentence_tests(counts, uses), *_order_tests(counts, rules)]
     random_tokens = _random_token_tests(counts, rules, np.arange(1, rules.tokens), is_file=False, streams=expected.streams)
-    tests += _length_tests(counts, expected)
+    tests += [*_length_tests(counts, expected), _continuation_test(counts, rules)]
     return _judge(_mask_tests(counts, rules), random_tokens, tests, where, streams=expected.streams)
 
 
@@ -357,6 +358,14 @@ def _order_tests(counts: RecordCounts, rules: RecordRules) -> Iterator[_Test]:
         yield _Test("record-order", right, "{share:.1%}", wins[0], draws / 2, draws, 3, level=WARNING, is_upper=True)
 
 
+def _continuation_test(counts: RecordCounts, rules: RecordRules) -> _Test:
+    """Test whether Bs that are labelled random continue their As elsewhere in the text, more often than exchanged ones do."""
+    own, draws = int(counts.continued[0]), int(counts.continued.sum())
+    right = "random B that continues its own A in other records as rarely as another's, in at most half of {draws:,} cases"
+    found = "its own in {share:.1%}: some labels are wrong"
+    return _Test("next-sentence-text", right, found, own, draws / 2, draws, level=rules.level_of_text, is_upper=True)
+
+
 def _length_tests(counts: RecordCounts, expected: Expected) -> Iterator[_Test]:
     seq, shorter = len(counts.lengths) - 1, expected.fractions[-1]
     short, records, (least, most) = shorter.hits, shorter.draws, shorter.expected
@@ -384,15 +393,19 @@ def judge_file_sizes(files: Iterable[CheckedFile]) -> list[Finding]:
     return findings
 
 
-def judge_split_sizes(files: Iterable[CheckedFile], test_fraction: float | None = None) -> list[Finding]:
-    """Warn if the test split is far larger than `test_fraction` of all records, or a third if unknown."""
+def judge_split_sizes(
+    files: Iterable[CheckedFile], test_fraction: float | None = None, documents: int | None = None
+) -> list[Finding]:
+    """Warn if the test split is far larger than `test_fraction` of all records, or than a third if it is of few documents."""
     sizes: dict[str, int] = {}
     for file in files:
         sizes[file.split] = sizes.get(file.split, 0) + file.records
     test, training = sizes.get(TEST, 0), sizes.get(TRAINING)
     if training is None:
         return []
-    most = max(_MAX_TEST, _TEST_FACTOR * (test_fraction or 0.0)) * (test + training)
+    most = _TEST_FACTOR * (test_fraction or 0.0) * (test + training)
+    if not test_fraction or (documents or 0) < _MANY_DOCUMENTS:
+        most = max(most, _MAX_TEST * (test + training))
     if test <= (training if test < _FEW else min(most, training)):
         return []
     why = "a test split is the smaller one" if test_fraction is None else f"--test-fraction {test_fraction:g} gives"

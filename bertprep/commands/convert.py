@@ -1,7 +1,7 @@
 """Convert records to another format, another variant or another number of files, all or some; each new file is one task.
 
-The new manifest lists the sha256 of each source under `converted_from`, so a killed run resumes only from the same sources, and
-keeps the old one's metadata of the records.
+The new manifest lists the checksum of each source under `converted_from`, so a killed run resumes only from the same sources,
+and keeps the old one's metadata of the records.
 """
 
 from __future__ import annotations
@@ -16,21 +16,22 @@ from typing import TYPE_CHECKING, Any
 
 from bertprep import pool
 from bertprep.commands import split_rows, tell_finished
-from bertprep.commands.request import InParts, InRows, function_of
+from bertprep.commands.request import InParts, InRows, OfTokens, function_of
 from bertprep.config import DEFAULT_FORMATS, RECORD_FORMATS, SQUAD, RecordFormat, Variant
 from bertprep.errors import UsageError
-from bertprep.files.paths import as_path, path_arg, real_path
+from bertprep.files.atomic import temporary_folder
+from bertprep.files.checksums import listed_checksum
+from bertprep.files.paths import as_path, checksum_like, path_arg, real_path
 from bertprep.options import described, narrowed, option
 from bertprep.progress import Reporter
-from bertprep.terminal import print_results, print_table
+from bertprep.terminal import print_results, print_table, warn
 from bertprep.work.layout import MDS_FORMAT, QUESTIONS, VOCABULARY
 from bertprep.work.manifest import MDS, RECORDS, TASK_RECORDS
 
 if TYPE_CHECKING:
-    from bertprep.commands.tokenize import Tokenize
     from bertprep.records.convert import IdentifiedFile
-    from bertprep.records.data_sets import DataSet
     from bertprep.records.examples import Shape
+    from bertprep.work.data_set import DataSet
     from bertprep.work.run import Made
 
 
@@ -93,7 +94,7 @@ class Convert(Variant, InRows, InParts):
 
             bertprep.convert("data/tfrecord/.../sample", "records/ofrecord", shards=8)
         """
-        from bertprep.records.data_sets import find_records
+        from bertprep.work.choose import find_records
 
         started, source, target = time.monotonic(), as_path(self.source), as_path(self.target)
         workers = self.start_workers(shared=target)
@@ -104,7 +105,7 @@ class Convert(Variant, InRows, InParts):
             return Converted(target, MDS_FORMAT, rows.manifests[MDS].files, time.monotonic() - started, bool(rows.tasks))
         data_set = find_records(source)
         for note in data_set.notes:
-            self.reporter.message(note)
+            warn(note)
         if source.is_file() and self.shards is None:
             if self.part:
                 raise UsageError(f"{source}: is one file, which has no parts; leave out --part, or give --shards")
@@ -166,10 +167,10 @@ def run(request: Convert) -> None:
     tell_finished(request)
 
 
-def make_mds(request: Convert | Tokenize, source: Path, target: Path, workers: int) -> Made:
+def make_mds(request: Convert | OfTokens, source: Path, target: Path, workers: int) -> Made:
     """Make the rows of a folder of token shards, as far as they are missing."""
-    from bertprep.records.mds import INPUT_IDS, mds_job
-    from bertprep.records.token_documents import open_all_splits
+    from bertprep.tokens.documents import open_all_splits
+    from bertprep.tokens.mds import INPUT_IDS, mds_job
     from bertprep.work.run import run as run_tasks
 
     maker, ledger, tasks = mds_job(open_all_splits(source), target, request.seq or 0, request.column or INPUT_IDS)
@@ -204,12 +205,15 @@ def _convert_file(data_set: DataSet, request: Convert) -> tuple[RecordFormat, di
     identified = identify(source)
     _check_pick(source, request.pick, identified.shape)
     to = request.choose_format({identified.format})
-    if target.exists():
-        identify(target)  # only records are replaced
     (spans,) = assign([identified], None, request.pick)
     with contextlib.closing(RecordConverter(to, request.variant, _labels(data_set, identified))) as converter:
-        written = converter.convert(spans, target)
-    return to, {target.name: entry_of(written)}
+        if not target.is_file():
+            return to, {target.name: entry_of(converter.convert(spans, target))}
+        with temporary_folder(target) as folder:  # nothing tells who made the records that are there, so they stay
+            entry = entry_of(converter.convert(spans, folder / target.name))
+    if (listed := listed_checksum(entry)) != checksum_like(listed, target):
+        raise UsageError(f"{target}: exists, and is not what this conversion gives; name another file, or move this one away")
+    return to, {target.name: entry}
 
 
 def convert_data_set(
@@ -217,7 +221,7 @@ def convert_data_set(
 ) -> tuple[RecordFormat, dict[str, dict[str, Any]], bool]:
     """Convert a data set with its manifest; return its format, the entries of its files, and whether any was made."""
     from bertprep.records.convert import RecordConverter, plan_outputs
-    from bertprep.records.make import ledgers_by_format
+    from bertprep.records.dataset_info import ledgers_by_format
     from bertprep.work.ledger import Ledger
     from bertprep.work.run import Task
     from bertprep.work.run import run as run_tasks
@@ -241,7 +245,7 @@ def convert_data_set(
             **{name: value for name, value in known.items() if name not in asdict(variant)},
             **variant.made_with,
             "converted_to": {"format": to, "shards": shards, **({} if pick is None else {"pick": pick})},
-            "converted_from": {source.name: source.sha256 for source in sources},
+            "converted_from": {source.name: source.checksum.digits for source in sources},
         },
         versions={},
         copies=copies,
@@ -273,14 +277,18 @@ def _sizes(shape: Shape) -> dict[str, int]:
 
 def _identify_all(data_set: DataSet, workers: int, reporter: Reporter) -> list[IdentifiedFile]:
     from bertprep import kernels
+    from bertprep.files.checksums import BLAKE3, find_checksum
     from bertprep.records.convert import check_identified, identify, with_one_pred
 
     kernels.load()
     identified: dict[str, IdentifiedFile] = {}
-    tasks = [(name, (data_set.folder / name, name, split)) for name, split in data_set.files.items()]
+    entries = data_set.manifest.files if data_set.manifest else {}
+    tasks = [(name, (name, split)) for name, split in data_set.files.items()]
 
-    def read(source: tuple[Path, str, str]) -> IdentifiedFile:
-        return identify(*source)
+    def read(source: tuple[str, str]) -> IdentifiedFile:
+        name, split = source
+        listed = find_checksum(entries.get(name, {}))
+        return identify(data_set.folder / name, name, split, listed.algorithm if listed else BLAKE3)
 
     with (
         reporter.progress("read", len(tasks), "files") as shown,

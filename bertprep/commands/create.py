@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from bertprep.commands import Created, print_created, tell_files
-from bertprep.commands.forecast import Forecast, forecast_of, show_forecast
-from bertprep.commands.request import InFormats, InParts, OfText, check_target, function_of
-from bertprep.config import InstanceSettings
+from bertprep.commands.request import OfRecords, check_target, function_of
 from bertprep.errors import UsageError
 from bertprep.files.paths import as_path, path_arg
 from bertprep.options import HOW, narrowed, option
 
+if TYPE_CHECKING:
+    from bertprep.commands.forecast import Forecast
+
 
 @dataclass(frozen=True, kw_only=True)
-class Create(InFormats, InstanceSettings, OfText, InParts):
+class Create(OfRecords):
     """Which text becomes records, of which form, where, and how."""
 
     def create(self) -> Created:
@@ -43,6 +44,8 @@ class Create(InFormats, InstanceSettings, OfText, InParts):
 
         bertprep.forecast(seq=512, pred=80, corpus="books")
         """
+        from bertprep.commands.forecast import forecast_of
+
         return forecast_of(self)
 
 
@@ -72,8 +75,10 @@ forecast = function_of(Create, Create.forecast)
 def run(request: CreateOrForecast) -> None:
     """Make the records, and print a summary of each format and split, or print a forecast."""
     if request.dry_run:
+        from bertprep.commands.forecast import IS_FORECAST, show_forecast
+
         to_json = None if request.json is None else as_path(request.json)
-        check_target("--json", to_json, ".json")
+        check_target("--json", to_json, ".json", IS_FORECAST)
         show_forecast(narrowed(Create, request).forecast(), to_json)
         return
     created = request.create()

@@ -12,43 +12,52 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from bertprep import kernels
 from bertprep.commands import Created
 from bertprep.commands.record_job import Job, find_texts
+from bertprep.commands.request import OfTokens
 from bertprep.commands.shard import find_given
+from bertprep.commands.text_summary import ask_what_a_document_is, report_token_shards
 from bertprep.errors import BertprepError, UsageError, reading
 from bertprep.files.paths import HEAD_BYTES, as_path, open_head
-from bertprep.instances.document_tokenizer import Documents, DocumentTokenizer
+from bertprep.instances.document_tokenizer import (
+    MANY_LONG_WORDS,
+    MAX_WORD_TOKENS,
+    Documents,
+    DocumentTokenizer,
+    share_in_long_words,
+)
+from bertprep.instances.tokenizer_files import TOKENIZER_CONFIG
+from bertprep.instances.vocabulary import MANY_UNKNOWN
 from bertprep.pool import ClusterWorkers
-from bertprep.records.make import MANY_UNKNOWN, check_text, identify_text, text_entry
-from bertprep.records.token_documents import BIN, DOCUMENT_FILES, write_documents
 from bertprep.sources.catalogue import is_repository
 from bertprep.sources.corpora import GIVEN, name_corpus, name_data_set
 from bertprep.sources.documents import TEXT, WHOLE, Source
 from bertprep.sources.plain_text import TextFile, version_of
-from bertprep.terminal import counted
+from bertprep.terminal import counted, warn
+from bertprep.text.padding import FIRST_FILES
 from bertprep.text.shards import hash_files, identify
+from bertprep.tokens.shard import BIN, DOCUMENT_FILES, write_token_shard
 from bertprep.work.layout import MDS_FORMAT, TOKENIZER, TOKENS, TRAINING, token_shard_name
 from bertprep.work.ledger import Entry, Ledger
 from bertprep.work.manifest import TOKEN_SHARDS, versions_of
 from bertprep.work.run import Maker, Task
-
-if TYPE_CHECKING:
-    from bertprep.commands.tokenize import Tokenize
+from bertprep.work.texts import check_text, identify_text, text_entry
 
 _BATCH_CHARACTERS = 1 << 20  # which take some 100 MB in `tokenizers`
 _AT_ONCE = 2  # batches, so that its threads have work while Python copies
 _TASK_BYTES = 64_000_000  # of source files that become a shard together
 _BLANK_BYTES = 1024  # the largest file that is looked at for whether it is blank
 _MANY_LINES = 50  # without a blank one, of which each may be meant as a document
-_FIRST_FILES = 16  # in which these are looked for
+_THREADS = "RAYON_NUM_THREADS"
 _FIRST_DOCUMENTS, _FIRST_CHARACTERS = 16, 4096  # in which unknown tokens are counted
 
 
@@ -99,39 +108,41 @@ class DocumentMaker(Maker):
     def prepare(self) -> None:
         if self.ensure:
             self.ensure()
-        self._limit_threads()
         kernels.load()
 
     def remarks(self, todo: Sequence[Task]) -> Iterator[str]:
         text: Text = todo[0].argument[0]
         first = [document[:_FIRST_CHARACTERS] for document in islice(text.documents(), _FIRST_DOCUMENTS)]
-        tokens = self.tokenizer.encode(first).tokens
+        with self._limited_threads():
+            tokens, _, begins_word = self.tokenizer.encode(first)
         unknown = float(np.mean(tokens == self.tokenizer.info.unk)) if len(tokens) else 0.0
         if unknown > MANY_UNKNOWN:
             yield (
-                f"{self.label}: {unknown:.0%} of the first tokens of {text.source.location} are unknown: "
+                f"{unknown:.0%} of the first tokens of {text.source.location} are unknown: "
                 f"{self.tokenizer.path} does not fit this text"
             )
-        if found := next((path for path in _plain_text(todo[0].argument[:_FIRST_FILES]) if _has_many_lines(path)), None):
+        if (share := share_in_long_words(begins_word)) > MANY_LONG_WORDS:
             yield (
-                f"{self.label}: the first {_MANY_LINES} lines of {found} are one document, as no blank line is between them; "
+                f"{self.label}: {share:.0%} of the first tokens of {text.source.location} are in words of more than "
+                f"{MAX_WORD_TOKENS} tokens by the rule {self.tokenizer.info.words}: whole words and spans mask these token by "
+                "token"
+            )
+        if found := next((path for path in _plain_text(todo[0].argument[:FIRST_FILES]) if _has_many_lines(path)), None):
+            yield (
+                f"the first {_MANY_LINES} lines of {found} are one document, as no blank line is between them; "
                 'where each is one, write JSON Lines, {"text": "..."} on each, to a file that ends in .jsonl'
             )
 
     def make(self, argument: Sequence[Text], paths: Mapping[str, Path]) -> dict[str, Entry]:
-        self._limit_threads()  # in a process on another machine too
         made_of = self._check_shard(argument[0])
-        with write_documents(paths, width=self.tokenizer.info.width) as writer:
+        with self._limited_threads(), write_token_shard(paths, width=self.tokenizer.info.width) as writer:
             for documents in self._encode(document for text in argument for document in text.documents()):
-                writer.add(*documents)
+                writer.add(documents.tokens, documents.lengths, begins_word=documents.begins_word)
             if not writer.documents:
                 names = argument[0].source.location + (f" and the {len(argument) - 1:,} after it" if argument[1:] else "")
                 raise BertprepError(f"{names}: no document with a token; leave out what is empty")
         counts = {"documents": writer.documents, "tokens": writer.tokens}
-        return {
-            end: {**(counts if end == BIN else {}), "bytes": file.bytes, "sha256": file.sha256, **made_of}
-            for end, file in writer.written.items()
-        }
+        return {end: {**(counts if end == BIN else {}), **entry, **made_of} for end, entry in writer.entries.items()}
 
     def amounts(self, entries: Sequence[Entry]) -> dict[str, float]:
         return {each: sum(entry.get(each, 0) for entry in entries) for each in ("documents", "tokens")}
@@ -144,9 +155,19 @@ class DocumentMaker(Maker):
         check_text(path, text.expected, found := text_entry(path.name, *identify_text(path)))
         return {"text": found}
 
-    def _limit_threads(self) -> None:
-        if self.threads:  # which `tokenizers` reads when it first encodes several texts
-            os.environ["RAYON_NUM_THREADS"] = str(self.threads)
+    @contextmanager
+    def _limited_threads(self) -> Iterator[None]:
+        """Limit the threads of `tokenizers`, which reads their number when a process first encodes several texts."""
+        before = os.environ.get(_THREADS)
+        try:
+            if self.threads:
+                os.environ[_THREADS] = str(self.threads)
+            yield
+        finally:
+            if before is not None:
+                os.environ[_THREADS] = before
+            elif self.threads:
+                os.environ.pop(_THREADS, None)
 
     def _encode(self, texts: Iterable[str]) -> Iterator[Documents]:
         with ThreadPoolExecutor(_AT_ONCE) as threads:
@@ -159,11 +180,11 @@ class DocumentMaker(Maker):
                 yield at_work.popleft().result()
 
 
-def make_documents(request: Tokenize, workers: int) -> Created:
+def make_documents(request: OfTokens, workers: int) -> Created:
     """Make what a request with --tokenizer describes; the files of a token shard have one ledger."""
-    tokenizer = DocumentTokenizer(*_find_tokenizer(request))
+    tokenizer = _open_tokenizer(request)
     info = tokenizer.info
-    ensure, advice = None, "choose another --output"
+    ensure, advice, given = None, "choose another --output", list[Text]()
     if request.output is None:
         found = find_texts(request, workers, pairs=False)
         corpus, made_from, ensure, advice = found.corpus, found.made_from, found.ensure, "choose another --workdir or --corpus"
@@ -172,8 +193,10 @@ def make_documents(request: Tokenize, workers: int) -> Created:
     else:
         corpus, folder = _name_given(request), as_path(request.output) / (TOKENS if request.format == MDS_FORMAT else "")
         sources = [_checked(source) for source in find_given(request)]
+        ask_what_a_document_is(request, sources, folder)
         hashed = hash_files(sources, corpus, workers, request.reporter)
-        groups = _group(_leave_out_blank([Text(each, file=hashed.get(each.location)) for each in sources], request))
+        given = _leave_out_blank([Text(each, file=hashed.get(each.location)) for each in sources])
+        groups = _group(given)
         shards = [(TRAINING, number, texts) for number, texts in enumerate(groups)]
         made_from = {"inputs": [identify(each, hashed) for each in sources], "shards": len(shards)}
     ledger = Ledger(
@@ -181,7 +204,7 @@ def make_documents(request: Tokenize, workers: int) -> Created:
         kind=TOKEN_SHARDS,
         made_with={"tokenizer": info.made_with, "corpus": corpus, **made_from},
         versions=versions_of("llvmlite", "numpy", "tokenizers"),
-        copies={TOKENIZER: tokenizer.path},
+        copies={TOKENIZER: tokenizer.path, **({TOKENIZER_CONFIG: tokenizer.config} if tokenizer.config else {})},
         advice=advice,
     )
     tasks = []
@@ -192,10 +215,34 @@ def make_documents(request: Tokenize, workers: int) -> Created:
     is_remote = isinstance(workers, ClusterWorkers)
     maker = DocumentMaker(tokenizer=tokenizer, threads=1 if is_remote else request.workers, ensure=ensure)
     job = Job(maker, dict.fromkeys(DOCUMENT_FILES, ledger), tasks)
-    return job.run(request, workers if is_remote or tokenizer.is_compiled else 1)
+    made = job.run(request, workers if is_remote or tokenizer.is_compiled else 1)
+    if given and request.part is None:
+        documents = sum(entry["documents"] for entry in made.manifests[BIN].files.values() if "documents" in entry)
+        first = (document for text in given[:FIRST_FILES] for document in text.documents())
+        report_token_shards(request.reporter, counted(len(given), "file"), documents, first)
+    return made
 
 
-def _find_tokenizer(request: Tokenize) -> tuple[Path, str]:
+def _open_tokenizer(request: OfTokens) -> DocumentTokenizer:
+    """Return the tokenizer of a request; where that of the Hub has no mask token, its tokenizer_config.json may name one."""
+    path, name = _find_tokenizer(request)
+    tokenizer = DocumentTokenizer(path, name)
+    if tokenizer.info.mask is not None or as_path(str(request.tokenizer)).exists():
+        return tokenizer
+    from bertprep.sources.splits import fetch_address
+
+    address = f"hf://{request.tokenizer}/{TOKENIZER_CONFIG}"
+    try:
+        [(config, _)] = fetch_address(address, request.workspace, reporter=request.reporter)
+    except UsageError:  # this model has none
+        return tokenizer
+    except BertprepError as error:
+        warn(f"{address}: was not read, and may name a mask token: {error}")
+        return tokenizer
+    return DocumentTokenizer(path, name, config)
+
+
+def _find_tokenizer(request: OfTokens) -> tuple[Path, str]:
     """Return the tokenizer.json that a request names, by a file, a folder or a model of the Hub, and what to call it."""
     given = str(request.tokenizer)
     path = as_path(given)
@@ -215,7 +262,7 @@ def _find_tokenizer(request: Tokenize) -> tuple[Path, str]:
     return path, re.sub(r"[^\w.-]+", "_", name).lstrip(".-") or "tokenizer"
 
 
-def _name_given(request: Tokenize) -> str:
+def _name_given(request: OfTokens) -> str:
     named = GIVEN if request.dataset is None else name_data_set(request.dataset, request.split)
     return name_corpus(request.corpus or named, request.workspace)
 
@@ -230,12 +277,12 @@ def _checked(source: Source) -> Source:
     return source
 
 
-def _leave_out_blank(texts: Sequence[Text], request: Tokenize) -> list[Text]:
-    """Return the texts without blank files, which are reported; raise `BertprepError` where there is nothing else."""
+def _leave_out_blank(texts: Sequence[Text]) -> list[Text]:
+    """Return the texts without blank files, of which a warning tells; raise `BertprepError` where there is nothing else."""
     are_blank = [each.is_blank for each in texts]
     if any(are_blank):
         first = texts[are_blank.index(True)].source.location
-        request.reporter.message(f"tokenize: leaving out {counted(sum(are_blank), 'blank file')}, such as {first}")
+        warn(f"{counted(sum(are_blank), 'blank file')} left out, such as {first}")
         if all(are_blank):
             raise BertprepError(f"{first}: is blank, as is all of the input; expected text")
     return [each for each, is_blank in zip(texts, are_blank, strict=True) if not is_blank]

@@ -32,6 +32,7 @@ from bertprep.terminal import megabytes, print_results, print_table
 from bertprep.work.layout import VOCABULARY
 
 if TYPE_CHECKING:
+    from bertprep.progress import Reporter
     from bertprep.sources.downloads import Download as Wanted
     from bertprep.sources.hub import Hub
 
@@ -77,7 +78,7 @@ class Download(Where):
         None, "use this pages-articles dump as the Wikipedia instead", metavar="FILE|URL", check=str
     )
     from_files: Path | str | None = option(
-        None, "use this folder of .txt books as BookCorpus instead", metavar="DIR", check=local_path
+        None, "use this folder of .txt books as BookCorpus instead, each file one document", metavar="DIR", check=local_path
     )
     models: Sequence[str] = option(
         (), "model of the weights or vocab; may be repeated (default: the two BERT models, and the smaller one's vocabulary)",
@@ -97,7 +98,7 @@ class Download(Where):
             bertprep.download(["vocab"], workdir="data")
         """
         from bertprep.sources.downloads import Request, find_downloads
-        from bertprep.sources.hub import Hub
+        from bertprep.sources.hub import open_hub
 
         request = Request(
             names=tuple(self.names),
@@ -108,16 +109,22 @@ class Download(Where):
             models=tuple(self.models),
         )
         check_on_disk(self.workspace.root)
-        hub = Hub(reporter=self.reporter)
-        wanted = find_downloads(request, self.workspace)
+        with open_hub(reporter=self.reporter) as hub:
+            return self._download(find_downloads(request, self.workspace), hub)
+
+    def _download(self, wanted: Sequence[Wanted], hub: Hub) -> list[Downloaded]:
         found = [_look_at(each, _kept_listing(each) or each.list_files(hub)) for each in wanted]
         if self.dry_run:
             return found
         check_free_space({each.folder: each.needed_bytes for each in found})
-        return [
+        downloaded = [
             _look_at(each, _provide(each, listed.listing, self.connections, hub))
             for each, listed in zip(wanted, found, strict=True)
         ]
+        for each in downloaded:
+            if (books := each.listing.links().get(OWN_FILES)) is not None:
+                _report_books(self.reporter, books)
+        return downloaded
 
 
 REQUEST = Download
@@ -170,6 +177,13 @@ def _provide(wanted: Wanted, listing: Listing, connections: int, hub: Hub) -> Li
             fetch_url(kept.files[0], folder / kept.files[0].name, reporter=hub.reporter)
         wanted.finish()
     return kept
+
+
+def _report_books(reporter: Reporter, folder: Path) -> None:
+    from bertprep.commands.text_summary import report_books
+    from bertprep.sources.inputs import find_sources
+
+    report_books(reporter, folder, find_sources([folder], field="text", one_document=True))
 
 
 def _look_at(wanted: Wanted, listing: Listing) -> Downloaded:

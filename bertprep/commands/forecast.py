@@ -14,21 +14,21 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from bertprep import pool
+from bertprep.commands.request import LOCAL, OfRecords
 from bertprep.commands.shard import check_text_files, choose_corpus, finished_shards, missing_shards, shard
 from bertprep.commands.vocab import find_vocabulary
-from bertprep.files.atomic import atomic_file, temporary_folder
+from bertprep.errors import UsageError
+from bertprep.files.atomic import temporary_folder
 from bertprep.files.free_space import FreeSpace, free_space
+from bertprep.files.outputs import begins_with, write_output
 from bertprep.files.paths import as_path
 from bertprep.sources.sample import SAMPLE
 from bertprep.terminal import duration, megabytes, print_results, print_table
 from bertprep.work.layout import TEST, TRAINING, VOCABULARY, Workspace
 
-if TYPE_CHECKING:
-    from bertprep.commands.create import Create
-
+IS_FORECAST = begins_with(b'{\n "text_bytes": ')
 SAMPLE_BYTES = 64_000_000
 _MIN_PIECES = 8
 _MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024  # the unit of ru_maxrss
@@ -86,14 +86,19 @@ def show_forecast(found: Forecast, to_json: Path | None) -> None:
             f"disk of {disk.folder}: {megabytes(disk.needed_bytes)} of {megabytes(disk.free_bytes)} MB free: {enough}"
         )
     if to_json:
-        with atomic_file(to_json, replace=True) as file:
-            file.write((json.dumps(asdict(found), indent=1, default=str) + "\n").encode())
+        content = json.dumps(asdict(found), indent=1, default=str) + "\n"
+        write_output(to_json, content.encode(), IS_FORECAST, "--json")
 
 
-def forecast_of(request: Create) -> Forecast:
+def forecast_of(request: OfRecords) -> Forecast:
     """Return the forecast of a request, as if nothing were made yet."""
     from bertprep import kernels
+    from bertprep.commands.record_job import resolve
 
+    if request.part is not None:
+        raise UsageError(f"--part {request.part}: a forecast is of all parts together; leave it out")
+    if request.executor != LOCAL:
+        raise UsageError(f"--executor {request.executor}: a forecast is made on this machine; leave it out")
     root = as_path(request.output or request.workspace.root)
     existing = next(path for path in (root.absolute(), *root.absolute().parents) if path.is_dir())
     with temporary_folder(existing / "bertprep-forecast") as folder:
@@ -109,17 +114,19 @@ def forecast_of(request: Create) -> Forecast:
         records, size_bytes = {TRAINING: 0, TEST: 0}, Counter[str]()
         for split in dict.fromkeys(each.split for each in sample):  # each by itself: its shards are numbered from 0
             some = [each for each in sample if each.split == split]
-            created = replace(
+            sampled = replace(
                 request,
                 inputs=[each.path for each in some],
                 output=folder / split,
                 workdir=folder,
                 corpus=None,
                 vocab=vocabulary,
+                any_case=request.any_case or request.vocab is None,  # one that was trained on the sample fits it
                 workers=workers,
                 lines_are_sentences=request.lines_are_sentences or not request.inputs,
                 progress=False,
-            ).create()
+            )
+            created = resolve(sampled, workers).run(sampled, workers)
             vocabulary = next(iter(created.folders.values())) / VOCABULARY  # the test split has that of the training split
             scale = sum(each.size_bytes for each in shards if each.split == split) / sum(each.size_bytes for each in some)
             for name, manifest in created.manifests.items():
@@ -147,7 +154,11 @@ def forecast_of(request: Create) -> Forecast:
     )
 
 
-def _find_shards(request: Create, folder: Path) -> list[Shard]:
+def _find_shards(request: OfRecords, folder: Path) -> list[Shard]:
+    from bertprep.commands.record_job import find_given_tokens
+
+    if tokens := find_given_tokens(request.inputs, request.reporter):
+        raise UsageError(f"--input {tokens.folder}: holds token shards; a forecast is of text, so name theirs")
     if request.inputs:
         return [Shard(TRAINING, path) for path in check_text_files(request.inputs)]
     corpus, workspace = choose_corpus(request.workspace, request.corpus, request.reporter), request.workspace

@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -21,15 +21,16 @@ from bertprep.errors import BertprepError, UsageError
 from bertprep.files.paths import as_path, path_arg
 from bertprep.options import MAX_NUMBER, OPTIONS, described, option
 from bertprep.terminal import counted, print_results
-from bertprep.work.layout import TOKENIZER
+from bertprep.work.layout import TOKENIZER, TokenFile
 from bertprep.work.manifest import MDS, TEXT_SHARDS, TOKEN_SHARDS
 
 if TYPE_CHECKING:
     from bertprep.check.show import Phrase, Word
     from bertprep.instances import TokenizedShard, Vocabulary
     from bertprep.instances.document_tokenizer import DocumentTokenizer
-    from bertprep.records.data_sets import DataSet
-    from bertprep.records.reader import RecordFile
+    from bertprep.records.records import Records
+    from bertprep.tokens.shard import TokenShard
+    from bertprep.work.data_set import DataSet
 
 _SAMPLE = _BLOCK = 256  # records
 
@@ -42,7 +43,7 @@ class Inspect(WithVocabulary):
     file: Path | str = field(
         kw_only=False,
         metadata=described(
-            "a TFRecord, OFRecord, Arrow or Parquet file, a token shard, or an MDS shard",
+            "a TFRecord, OFRecord, Arrow or Parquet file, or a token shard",
             metavar="FILE",
             check=path_arg,
             positional=True,
@@ -87,21 +88,25 @@ def run(request: Inspect) -> None:
 @contextmanager
 def _open(path: Path, vocab: Path | None) -> Iterator[Any]:
     from bertprep import records
-    from bertprep.records.data_sets import MDS_SUFFIX, find_data_sets, load_vocabulary_of, search
-    from bertprep.records.token_shards import read_token_shard
+    from bertprep.instances.vocabulary import load_vocabulary_of
+    from bertprep.tokens.mds import tell_who_reads
+    from bertprep.tokens.shard import TokenShard
+    from bertprep.work.find import MDS_SUFFIX, find_data_sets, search
 
     if path.is_dir():
-        files = (each.folder / name for each in search(path) if each.kind != TEXT_SHARDS for name in each.files)
+        files = (each.folder / name for each in search(path) if each.kind not in (TEXT_SHARDS, MDS) for name in each.files)
         example = next((f", such as {file}" for file in files), "")
         raise UsageError(f"{path}: is a folder; name a record file in it{example}")
-    if path.suffix in (".bin", ".idx", MDS_SUFFIX):
+    if path.suffix == MDS_SUFFIX:
+        raise UsageError(tell_who_reads(path, path.parent))
+    if path.suffix in (".bin", ".idx"):
         (data_set,) = find_data_sets([path])
-        if data_set.kind == MDS or (data_set.manifest and data_set.manifest.tokenizer):
+        if data_set.manifest and data_set.manifest.tokenizer:
             yield _open_ids(path, data_set)
             return
         if data_set.kind == TOKEN_SHARDS:
             vocabulary = load_vocabulary_of(data_set, vocab)
-            yield _Documents(path, read_token_shard(path, vocabulary), vocabulary)
+            yield _Documents(path, TokenShard(path.with_suffix(f".{TokenFile.BIN}")).read(vocabulary), vocabulary)
             return
     with records.open(path) as file:
         (data_set,) = find_data_sets([path])
@@ -112,30 +117,23 @@ def _open(path: Path, vocab: Path | None) -> Iterator[Any]:
 
 def _open_ids(path: Path, data_set: DataSet) -> _Ids:
     from bertprep.instances.document_tokenizer import DocumentTokenizer
-    from bertprep.records.mds import COLUMNS, MdsFile
-    from bertprep.records.token_documents import BIN, open_token_documents
+    from bertprep.tokens.documents import open_token_documents
 
     kept = data_set.folder / TOKENIZER
     tokenizer = DocumentTokenizer(kept, kept.name) if kept.is_file() else None
-    if data_set.kind != MDS:
-        [shard] = open_token_documents(path.with_suffix(f".{BIN}")).shards
-        starts, tokens = shard.starts, shard.tokens
-        return _Ids(path, "document", shard.sizes[0], lambda at: tokens[starts[at] : starts[at + 1]].tolist(), tokenizer)
-    file = MdsFile(path)
-    if (column := next((each for each in COLUMNS if each in file.names), None)) is None:
-        raise UsageError(f"{path}: has no column {' or '.join(COLUMNS)}, it has {', '.join(file.names)}")
-    return _Ids(path, "row", len(file), lambda at: file.tokens(at, column).tolist(), tokenizer)
+    [shard] = open_token_documents(path.with_suffix(f".{TokenFile.BIN}")).shards
+    return _Ids(path, shard, tokenizer)
 
 
 class _Ids:
-    """Documents or rows of ids, shown as text if the tokenizer is there."""
+    """Documents of ids, shown as text if the tokenizer is there."""
 
-    def __init__(
-        self, path: Path, noun: str, total: int, ids: Callable[[int], list[int]], tokenizer: DocumentTokenizer | None
-    ) -> None:
-        self.noun, self.total = noun, total
-        self._ids, self._tokenizer = ids, tokenizer
-        self.about = f"{path}: {counted(total, noun)}" + ("" if tokenizer else f", no {TOKENIZER} next to them")
+    noun = "document"
+
+    def __init__(self, path: Path, shard: TokenShard, tokenizer: DocumentTokenizer | None) -> None:
+        self.total = shard.sizes[0]
+        self._shard, self._tokenizer = shard, tokenizer
+        self.about = f"{path}: {counted(self.total, self.noun)}" + ("" if tokenizer else f", no {TOKENIZER} next to them")
 
     def phrase(self, search: str) -> str:
         return search
@@ -153,6 +151,11 @@ class _Ids:
         words = [[[Token(word, word, "plain", 0, is_found=False)] for word in line.split(" ")] for line in lines]
         return f"{len(self._ids(number)):,} tokens", words
 
+    def _ids(self, number: int) -> list[int]:
+        starts = self._shard.starts
+        ids: list[int] = self._shard.tokens[starts[number] : starts[number + 1]].tolist()
+        return ids
+
     def _text(self, number: int) -> str:
         ids = self._ids(number)
         return self._tokenizer.decode(ids) if self._tokenizer else " ".join(f"#{each}" for each in ids)
@@ -161,7 +164,7 @@ class _Ids:
 class _Records:
     noun = "record"
 
-    def __init__(self, file: RecordFile, vocabulary: Vocabulary) -> None:
+    def __init__(self, file: Records, vocabulary: Vocabulary) -> None:
         self.vocabulary, self.total = vocabulary, len(file)
         self._file = file
         kind = f"{file.pred} predictions" if file.pred else f"for {file.kind.title}"
@@ -247,7 +250,7 @@ def _terminal() -> tuple[int | None, bool]:
     return shutil.get_terminal_size().columns if on_terminal else None, colour
 
 
-def _check_fits(file: RecordFile, vocabulary: Vocabulary) -> None:
+def _check_fits(file: Records, vocabulary: Vocabulary) -> None:
     import numpy as np
 
     ids = file[:_SAMPLE].input_ids

@@ -15,8 +15,9 @@ from bertprep.errors import BertprepError, UsageError, first_line
 from bertprep.files.atomic import atomic_folder
 from bertprep.files.lock import locked
 from bertprep.files.paths import as_path, is_object
-from bertprep.records.data_sets import DataSet, find_records, find_split
 from bertprep.records.dataset_info import identify_files, import_datasets
+from bertprep.work.choose import find_records
+from bertprep.work.data_set import DataSet, find_split
 from bertprep.work.layout import MANIFEST, SPLIT_NAMES, STATE, TRAIN, TRAINING, find_vocabulary, is_saved
 
 if TYPE_CHECKING:

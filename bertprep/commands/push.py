@@ -16,17 +16,18 @@ from bertprep.commands import split_rows
 from bertprep.commands.request import How, Where, function_of
 from bertprep.config import RECORD_FORMATS, RecordFormat
 from bertprep.errors import BertprepError, UsageError
-from bertprep.files.paths import as_path, is_object, local_path, path_arg
+from bertprep.files.checksums import SHA256
+from bertprep.files.paths import as_path, checksum_of, is_object, local_path, path_arg
 from bertprep.options import OPTIONS, described, option
-from bertprep.terminal import counted, print_results, print_table
+from bertprep.terminal import counted, print_results, print_table, warn
 from bertprep.untrusted import MAX_JSON_BYTES
 from bertprep.work.layout import MANIFEST, QUESTIONS, VOCABULARY, Workspace
 
 if TYPE_CHECKING:
-    from bertprep.records.data_sets import DataSet
     from bertprep.records.examples import Shape
     from bertprep.sources.catalogue import HubFiles
     from bertprep.sources.hub import Hub
+    from bertprep.work.data_set import DataSet
     from bertprep.work.manifest import Manifest
 
 _PREFERRED = (RecordFormat.PARQUET, *RECORD_FORMATS)  # all hold the same records
@@ -84,24 +85,30 @@ class Push(Where, How):
 
             bertprep.push("data/tfrecord/.../sample", "you/sample-bert-128")
         """
-        from bertprep.check.data_set import check_data_set
-        from bertprep.commands.card import name_on_hub
-        from bertprep.records.data_sets import find_records
         from bertprep.sources.catalogue import HubFiles
-        from bertprep.sources.downloads import NEXT_TO_MANIFEST, check_dataset_name
-        from bertprep.sources.hub import Hub, check_token, page_of, publish
-        from bertprep.sources.web import RequestError, retry
+        from bertprep.sources.downloads import check_dataset_name
+        from bertprep.sources.hub import open_hub
+        from bertprep.work.choose import find_records
 
         reporter, repository = self.reporter, self.repository
         workers = self.workers or pool.default_workers()
         wanted = HubFiles(check_dataset_name(repository), keep_folders=True)
-        page = page_of(wanted)
         data_set = find_records(as_path(self.folder), prefer=_PREFERRED)
         if not data_set.is_whole:
             raise UsageError(f"{self.folder}: is only part of a data set; name all of it: {data_set.folder}")
         for note in data_set.notes:
-            reporter.message(note)
-        hub = Hub(reporter=reporter)
+            warn(note)
+        with open_hub(reporter=reporter) as hub:
+            return self._push(data_set, hub, wanted, workers)
+
+    def _push(self, data_set: DataSet, hub: Hub, wanted: HubFiles, workers: int) -> Pushed:
+        from bertprep.check.data_set import check_data_set
+        from bertprep.commands.card import name_on_hub
+        from bertprep.sources.downloads import NEXT_TO_MANIFEST
+        from bertprep.sources.hub import check_token, page_of, publish
+        from bertprep.sources.web import RequestError, retry
+
+        reporter, repository, page = self.reporter, self.repository, page_of(wanted)
         check_token(hub, page)
         earlier: Manifest | None = None
         try:
@@ -187,7 +194,7 @@ def _check_same(page: str, earlier: Manifest | None, manifest: Manifest | None) 
 
 def _as_parquet(data_set: DataSet, workdir: Path, repository: str, workers: int, *, progress: bool) -> DataSet:
     from bertprep.commands.convert import convert
-    from bertprep.records.data_sets import find_records
+    from bertprep.work.choose import find_records
     from bertprep.work.manifest import read_manifest
 
     is_remote = is_object(data_set.folder)
@@ -220,9 +227,9 @@ def _contents(
     from bertprep.commands.card import PushedSet, card, name_on_hub
     from bertprep.instances import load_vocabulary
     from bertprep.instances.tokenizer_files import tokenizer_files
-    from bertprep.records.reader import RecordFile
+    from bertprep.records.records import Records
     from bertprep.sources.downloads import CARD, manifest_bytes
-    from bertprep.work.manifest import sha256_of, sha256_of_questions
+    from bertprep.work.manifest import sha256_of_questions
 
     vocabulary = load_vocabulary(_vocabulary_of(data_set))
     cased = manifest.made_with.get(
@@ -231,7 +238,7 @@ def _contents(
     shapes: dict[str, Shape] = {}
     for name in data_set.files:
         if (split := name_on_hub(name).partition("/")[0]) not in shapes:
-            with RecordFile(data_set.folder / name) as file:
+            with Records.open(data_set.folder / name) as file:
                 shapes[split] = file.shape
     pushed = PushedSet(repository, page, data_set.corpus, manifest, shapes, cased, licence)
     contents: dict[str, Path | bytes] = {name_on_hub(name): data_set.folder / name for name in data_set.files}
@@ -243,6 +250,6 @@ def _contents(
     }
     if expected := sha256_of_questions(manifest):
         contents[QUESTIONS] = questions = data_set.folder / QUESTIONS
-        if sha256_of(questions) != expected:
+        if checksum_of(questions, SHA256) != expected:
             raise BertprepError(f"{questions}: is not the file that the records of dev/ were made of; put that there")
     return contents, pushed.title

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,22 +19,30 @@ from bertprep.commands.shard import (
     finished_shards,
     listed_shards,
 )
+from bertprep.commands.text_summary import is_started, report_shards
 from bertprep.commands.vocab import Vocab, find_vocabulary
-from bertprep.config import InstanceSettings, RecordFormat, Variant
+from bertprep.config import RECORD_FORMATS, InstanceSettings, RecordFormat, Variant, masks_cut_off
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.paths import as_path
 from bertprep.instances import Vocabulary, load_vocabulary
+from bertprep.instances.vocabulary import load_vocabulary_of
 from bertprep.options import narrowed
 from bertprep.progress import Reporter
-from bertprep.records.data_sets import DataSet, find_token_shards, load_vocabulary_of, search
-from bertprep.records.make import RecordMaker, TextShard, TokenMaker, ledgers_by_format
-from bertprep.records.token_shards import TokenFile, TokenShard
+from bertprep.records.dataset_info import ledgers_by_format
 from bertprep.sources.corpora import GIVEN, name_corpus
+from bertprep.terminal import counted, warn
+from bertprep.text.padding import LENGTHS
+from bertprep.tokens.make import RecordMaker, TextShard, TokenMaker
+from bertprep.tokens.shard import TokenShard
+from bertprep.work.choose import find_token_shards
+from bertprep.work.data_set import DataSet
+from bertprep.work.find import search
 from bertprep.work.layout import (
     SPLITS,
     TEST,
     TRAINING,
     VOCABULARY,
+    TokenFile,
     record_file_name,
     settings_name,
     split_folder,
@@ -44,34 +51,54 @@ from bertprep.work.layout import (
     tokens_name,
 )
 from bertprep.work.ledger import Entry, Ledger
-from bertprep.work.manifest import RECORDS, TOKEN_SHARDS, Manifest, read_finished, versions_of
+from bertprep.work.manifest import RECORDS, TOKEN_SHARDS, Manifest, read_finished, sha256_of_text, versions_of
 from bertprep.work.run import Maker, Task, run
 
 if TYPE_CHECKING:
-    from bertprep.commands.create import Create
-    from bertprep.commands.request import InParts
-    from bertprep.commands.tokenize import Tokenize
+    from bertprep.commands.request import InParts, OfRecords, OfTokens
 
 GENERATOR = "google-research/bert eedf5716"
-_MUCH_MORE = 1.1  # 77 masks of 512 tokens with --pred 76, as in MLPerf's records, need no remark
+
+
+@dataclass(frozen=True)
+class GivenText:
+    """Text files that were given as shards, and the lengths of records for which padding is forecast.
+
+    `is_meant` if the user said that their lines are sentences.
+    """
+
+    paths: Sequence[Path]
+    lengths: Sequence[int]
+    is_meant: bool
+
+    def report(self, manifest: Manifest, reporter: Reporter) -> None:
+        counts = {what: sum(entry.get(what, 0) for entry in manifest.files.values()) for what in ("documents", "sentences")}
+        inputs = counted(len(self.paths), "file")
+        report_shards(reporter, inputs, counts, self.paths, lengths=self.lengths, is_meant=self.is_meant)
 
 
 @dataclass(frozen=True)
 class Job:
-    """The tasks of a command, their maker, and the ledgers of the output folders; `remarks` are for people."""
+    """The tasks of a command, their maker, and the ledgers of the output folders; `remarks` become warnings.
+
+    Where `text` was given, the run ends with a report on what it became.
+    """
 
     maker: Maker
     ledgers: Mapping[str, Ledger]
     tasks: Sequence[Task]
     remarks: Sequence[str] = ()
+    text: GivenText | None = None
 
     def run(self, request: InParts, workers: int) -> Created:
         started = time.monotonic()
         for line in self.remarks:
-            request.reporter.message(line)
+            warn(line)
         made = run(self.maker, self.ledgers, self.tasks, request.read_part(), workers, request.reporter)
         folders = {str(key): ledger.folder for key, ledger in self.ledgers.items()}
         manifests = {str(key): manifest for key, manifest in made.manifests.items()}
+        if self.text and made.is_complete:
+            self.text.report(next(iter(manifests.values())), request.reporter)
         return Created(folders, manifests, time.monotonic() - started, made.tasks)
 
 
@@ -96,7 +123,7 @@ class Texts:
     ensure: Callable[[], object] | None = None  # makes the shards of the workspace where they are missing
 
 
-def resolve(request: Create, workers: int) -> Job:
+def resolve(request: OfRecords, workers: int) -> Job:
     """Return the job of a request of `create`; missing text shards and a missing vocabulary are made and kept.
 
     `inputs` may name token shards, and finished ones of the workspace replace their text. Unless `lines_are_sentences`, text
@@ -107,13 +134,13 @@ def resolve(request: Create, workers: int) -> Job:
     texts = _given_tokens(given, request) if given else find_texts(request, workers, pairs=settings.has_pairs)
     vocabulary = _find_or_train_vocabulary(texts, request, workers)
     kept = _kept_tokens(texts, vocabulary, request)
-    taken = {tokens.bin.parent for path, tokens in kept.items() if tokens.bin != path}
+    taken = {tokens.path.parent for path, tokens in kept.items() if tokens.path != path}
     maker = RecordMaker(
         vocabulary=vocabulary,
         cased=settings.cased,
         checks_text=not texts.is_of_workspace,
         ensure=texts.ensure,
-        remark=f"create: takes the token shards in {min(taken).parent} where their text is unchanged" if taken else "",
+        note=f"create: takes the token shards in {min(taken).parent} where their text is unchanged" if taken else "",
         settings=settings,
         variant=variant,
     )
@@ -134,10 +161,11 @@ def resolve(request: Create, workers: int) -> Job:
     made_with = {"generator": GENERATOR, **settings.made_with, **variant.made_with}
     template = _ledger(RECORDS, request.workspace.root, made_with, texts, vocabulary)
     ledgers = ledgers_by_format(template, folders, tasks, dict.fromkeys(SPLITS, maker.shape))
-    return Job(maker, ledgers, tasks, [*padding_remark(vocabulary), *mask_remark(settings)])
+    remarks = [*padding_remark(vocabulary), *mask_remark(settings)]
+    return Job(maker, ledgers, tasks, remarks, _given_text(texts, request, (settings.seq,)) if settings.has_pairs else None)
 
 
-def resolve_tokens(request: Tokenize, workers: int) -> Job:
+def resolve_tokens(request: OfTokens, workers: int) -> Job:
     """Return the job of a request of `tokenize`; both files of a token shard have one ledger."""
     texts = find_texts(request, workers, pairs=True)
     vocabulary = _find_or_train_vocabulary(texts, request, workers)
@@ -150,7 +178,14 @@ def resolve_tokens(request: Tokenize, workers: int) -> Job:
         )
         for each in texts.shards
     ]
-    return Job(maker, dict.fromkeys(TokenFile, _token_ledger(texts, vocabulary, request)), tasks)
+    ledger = _token_ledger(texts, vocabulary, request)
+    return Job(maker, dict.fromkeys(TokenFile, ledger), tasks, text=_given_text(texts, request, LENGTHS))
+
+
+def _given_text(texts: Texts, request: OfRecords | OfTokens, lengths: Sequence[int]) -> GivenText | None:
+    if texts.is_of_workspace or texts.tokens:
+        return None
+    return GivenText([each.path for each in texts.shards], lengths, request.lines_are_sentences)
 
 
 def _ledger(kind: str, folder: Path, made_with: dict[str, Any], texts: Texts, vocabulary: Vocabulary) -> Ledger:
@@ -164,7 +199,7 @@ def _ledger(kind: str, folder: Path, made_with: dict[str, Any], texts: Texts, vo
     )
 
 
-def _token_ledger(texts: Texts, vocabulary: Vocabulary, request: Create | Tokenize) -> Ledger:
+def _token_ledger(texts: Texts, vocabulary: Vocabulary, request: OfRecords | OfTokens) -> Ledger:
     folder, made_from = as_path(request.output or "."), texts.made_from
     if texts.is_of_workspace:
         name = tokens_name(
@@ -187,18 +222,19 @@ def record_names(formats: Sequence[RecordFormat], corpus: str, split: str, numbe
     return {each: f"{split_folder(each, split)}/{record_file_name(each, corpus, split, number, variant)}" for each in formats}
 
 
-def find_texts(request: Create | Tokenize, workers: int, *, pairs: bool) -> Texts:
+def find_texts(request: OfRecords | OfTokens, workers: int, *, pairs: bool) -> Texts:
     """Return the text shards that a request names, those of a corpus made first where they are missing.
 
     With `pairs`, given ones must be of a sentence a line, unless the user says so.
     """
     workspace = request.workspace
-    if request.vocab is not None:
-        find_vocabulary(workspace, request.vocab)  # refused before text is sharded
+    _load_named_vocabulary(request)  # refused before text is sharded
     if request.inputs:
         corpus = name_corpus(GIVEN if request.corpus is None else request.corpus, workspace)
         paths = check_text_files(request.inputs)
-        if pairs and not request.lines_are_sentences:
+        output = as_path(request.output or ".")
+        is_known = request.lines_are_sentences or is_started(output, *(output / each for each in RECORD_FORMATS))
+        if pairs and not is_known:
             check_lines_are_sentences(paths)
         return Texts(corpus, _given_shards(paths), {"shards": len(paths)})
     corpus = choose_corpus(workspace, request.corpus, request.reporter)
@@ -207,7 +243,7 @@ def find_texts(request: Create | Tokenize, workers: int, *, pairs: bool) -> Text
     sharded = listed_shards(workspace, corpus) if request.vocab is not None else None
     sharded = sharded or ensure()
     made_from = {name: sharded.made_with[name] for name in ("shards", "test_shards", "test_fraction")}
-    made_from["text_sha256"] = digest_of_shards(sharded)
+    made_from["text_sha256"] = sha256_of_text(sharded)
     shards = [
         Shard(split, number, folder / (name := text_shard(split, corpus, number)), sharded.files[name])
         for split, count in zip(SPLITS, (made_from["shards"], made_from["test_shards"]), strict=True)
@@ -216,7 +252,7 @@ def find_texts(request: Create | Tokenize, workers: int, *, pairs: bool) -> Text
     return Texts(corpus, shards, made_from, is_of_workspace=True, ensure=ensure)
 
 
-def _ensure_shards(request: Create | Tokenize, corpus: str, workers: int) -> Manifest:
+def _ensure_shards(request: OfRecords | OfTokens, corpus: str, workers: int) -> Manifest:
     if not request.part:
         return ensure_shards(request.workspace, corpus, workers, request.reporter)
     if finished := finished_shards(request.workspace, corpus):
@@ -231,29 +267,39 @@ def _given_shards(paths: Sequence[Path]) -> list[Shard]:
     return [Shard(TRAINING, number, path) for number, path in enumerate(paths)]
 
 
-def _find_or_train_vocabulary(texts: Texts, request: Create | Tokenize, workers: int) -> Vocabulary:
-    named = None if request.vocab is None else find_vocabulary(request.workspace, request.vocab)
+def _find_or_train_vocabulary(texts: Texts, request: OfRecords | OfTokens, workers: int) -> Vocabulary:
     if texts.tokens:
-        return load_vocabulary_of(texts.tokens, named)
-    if named is None:
-        training = {each.path: each.entry for each in texts.shards if each.split == TRAINING}
-        ask = Vocab(workdir=request.workdir, cased=request.cased, progress=request.progress)
-        named = ask.find_or_train(texts.corpus, training, workers)
-    return load_vocabulary(named)
+        named = None if request.vocab is None else find_vocabulary(request.workspace, request.vocab)
+        of_tokens = load_vocabulary_of(texts.tokens, named)
+        if texts.tokens.manifest is None:  # which would tell whether they are cased
+            request.check_case(of_tokens, cased=request.cased)
+        return of_tokens
+    if (vocabulary := _load_named_vocabulary(request)) is not None:
+        return vocabulary
+    training = {each.path: each.entry for each in texts.shards if each.split == TRAINING}
+    ask = Vocab(workdir=request.workdir, cased=request.cased, progress=request.progress)
+    return load_vocabulary(ask.find_or_train(texts.corpus, training, workers, is_default=True))
+
+
+def _load_named_vocabulary(request: OfRecords | OfTokens) -> Vocabulary | None:
+    if request.vocab is None:
+        return None
+    vocabulary = load_vocabulary(find_vocabulary(request.workspace, request.vocab))
+    request.check_case(vocabulary, cased=request.cased)
+    return vocabulary
 
 
 def padding_remark(vocabulary: Vocabulary) -> Iterator[str]:
     """Yield a line for those whose tools take padding to be 0, where it is not."""
     if vocabulary.pad:
-        yield f"create: [PAD] is token {vocabulary.pad} of {vocabulary.path}, so input_ids are padded with it, not 0"
+        yield f"[PAD] is token {vocabulary.pad} of {vocabulary.path}, so input_ids are padded with it, not 0"
 
 
 def mask_remark(settings: InstanceSettings) -> Iterator[str]:
     """Yield a line if --pred leaves far fewer masks than --masked-lm-prob implies."""
-    wanted = round(settings.seq * settings.masked_lm_prob)
-    if wanted > _MUCH_MORE * settings.pred:
+    if wanted := masks_cut_off(settings.seq, settings.pred, settings.masked_lm_prob):
         yield (
-            f"create: --pred {settings.pred} limits the masks: --masked-lm-prob {settings.masked_lm_prob:g} of "
+            f"--pred {settings.pred} limits the masks: --masked-lm-prob {settings.masked_lm_prob:g} of "
             f"{settings.seq} tokens would be {wanted}, --pred {min(wanted, settings.longest)} allows them"
         )
 
@@ -267,7 +313,7 @@ def find_given_tokens(inputs: Sequence[Path | str], reporter: Reporter) -> DataS
     ):
         found = find_token_shards(paths)
         for note in found.notes:
-            reporter.message(note)
+            warn(note)
         if TEST in found.splits and found.splits != [TEST]:
             reporter.message(
                 f"{found.folder}: using its training split; for records of its test split name {found.folder / TEST}"
@@ -276,7 +322,7 @@ def find_given_tokens(inputs: Sequence[Path | str], reporter: Reporter) -> DataS
     return None
 
 
-def _given_tokens(tokens: DataSet, request: Create) -> Texts:
+def _given_tokens(tokens: DataSet, request: OfRecords) -> Texts:
     corpus = name_corpus(GIVEN if request.corpus is None else request.corpus, request.workspace)
     cased = tokens.manifest.made_with["cased"] if tokens.manifest else request.cased
     if cased != request.cased:
@@ -286,7 +332,7 @@ def _given_tokens(tokens: DataSet, request: Create) -> Texts:
     return Texts(corpus, shards, {"shards": len(shards)}, tokens=tokens)
 
 
-def _kept_tokens(texts: Texts, vocabulary: Vocabulary, request: Create) -> dict[Path, TokenShard]:
+def _kept_tokens(texts: Texts, vocabulary: Vocabulary, request: OfRecords) -> dict[Path, TokenShard]:
     if texts.tokens:
         folder, listed = texts.tokens.folder, texts.tokens.manifest
         return {each.path: TokenShard.of(folder, each.path.relative_to(folder).as_posix(), listed) for each in texts.shards}
@@ -297,8 +343,3 @@ def _kept_tokens(texts: Texts, vocabulary: Vocabulary, request: Create) -> dict[
     if finished is None:
         return {}
     return {each.path: TokenShard.of(ledger.folder, _token_name(texts, each, TokenFile.BIN), finished) for each in texts.shards}
-
-
-def digest_of_shards(sharded: Manifest) -> str:
-    """Return one sha256 for the text of all shards."""
-    return hashlib.sha256("".join(entry["sha256"] for _, entry in sorted(sharded.files.items())).encode()).hexdigest()

@@ -7,21 +7,27 @@ A request is a frozen dataclass of all options of a command, from a shell or fro
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, TypeVar
 
-from bertprep.config import DEFAULT_FORMATS, RECORD_FORMATS, RecordFormat, Variant
+from bertprep.config import DEFAULT_FORMATS, RECORD_FORMATS, InstanceSettings, RecordFormat, Variant
 from bertprep.errors import UsageError
+from bertprep.files.outputs import check_output
 from bertprep.files.paths import as_path, is_object, path_arg
 from bertprep.options import HOW, MADE, MAX_AT_ONCE, WHERE, Settings, described, narrowed, near, option
 from bertprep.pool import default_workers
 from bertprep.progress import Reporter
-from bertprep.work.layout import LISTING, MANIFEST, Workspace
+from bertprep.work.layout import MDS_FORMAT, Workspace
 from bertprep.work.parts import Part, read_part
 
-EXECUTORS = LOCAL, _ = ("local", "ray")
+if TYPE_CHECKING:
+    from bertprep.instances.vocabulary import Vocabulary
+
+LOCAL = "local"
+EXECUTORS = (LOCAL, "ray")
+MEGATRON = "megatron"
 P = ParamSpec("P")
 AnyRequest = TypeVar("AnyRequest")
 Result = TypeVar("Result")
@@ -82,15 +88,18 @@ class OfDocuments(Request):
         "save_to_disk of datasets wrote", metavar="NAME[:CONFIG]|DIR",
     )  # fmt: skip
     split: str | None = option(None, "the split of --dataset (default: train)")
-    field: str = option("text", "key or column of the text where there are several")
-    one_document: bool = option(
-        False, "blank lines in text files do not end documents", name="--one-document-per-file", rare=True
+    field: str = option("text", "key or column of the text where there are several", once=True)
+    one_document_per_file: bool = option(False, "each text file is one document, whatever its blank lines")
+    one_document_per_block: bool = option(
+        False, "each block of a text file, between blank lines, is one document, even if it has few sentences"
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.inputs and self.dataset is not None:
             raise UsageError("--dataset and --input: give only one of the two")
+        if self.one_document_per_file and self.one_document_per_block:
+            raise UsageError("--one-document-per-file and --one-document-per-block: give only one of the two")
         if self.split is None:
             return
         if self.dataset is None:
@@ -111,7 +120,7 @@ class WithVocabulary(Request):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.vocab is not None and not as_path(self.vocab).exists():
-            raise UsageError(f"--vocab {self.vocab}: does not exist; name a vocab.txt, one token per line")
+            raise UsageError(f"--vocab {self.vocab}: does not exist; name the file, a vocab.txt with one token per line")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,19 +167,42 @@ class InParts(OnExecutor):
 
 
 @dataclass(frozen=True, kw_only=True)
-class OfText(OfCorpus):
+class OfVocabulary(Request):
+    """Whether a named vocabulary must fit `cased`, which a subclass has."""
+
+    group: ClassVar[str] = MADE
+    any_case: bool = option(
+        False, "take a vocabulary with capital letters though --cased is not given, or one without them though it is", rare=True
+    )
+
+    def check_case(self, vocabulary: Vocabulary, *, cased: bool) -> None:
+        """Raise `UsageError` for a vocabulary that cannot be meant for text of this case, unless the user says that it is."""
+        from bertprep.instances.vocabulary import case_conflict
+
+        if self.any_case or not (conflict := case_conflict(vocabulary, cased=cased)):
+            return
+        mended = "leave --cased out" if cased else "add --cased"
+        other = "a cased" if cased else "an uncased"
+        raise UsageError(
+            f"--vocab {vocabulary.path}: {conflict}; {mended}, or name {other} vocabulary; --any-case takes it all the same"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfText(OfCorpus, OfVocabulary):
     """Text shards, those of a corpus or given files, and the vocabulary that splits them into tokens."""
 
     vocab: Path | str | None = option(
-        None, "vocabulary: a file, or a model whose vocabulary was downloaded, such as bert-base-uncased "
-        "(default: one of 8,000 tokens, trained on the corpus)", metavar="FILE|MODEL", check=str, also=("--vocab-file",),
+        None, "vocabulary: a file, one of the workspace such as books_8000, or that of a downloaded model such as "
+        "bert-base-uncased (default: one of 8,000 tokens, trained on the corpus)", metavar="FILE|NAME", check=str,
+        also=("--vocab-file",),
     )  # fmt: skip
     inputs: Sequence[Path | str] = option(
         (), "text files to use as shards unchanged: one sentence per line, a blank line after each document; create "
         "takes a folder of token shards too", name="--input", metavar="SHARD", check=path_arg,
     )  # fmt: skip
     lines_are_sentences: bool = option(
-        False, "treat each line of --input as a sentence, even if most have several or documents have one line", rare=True
+        False, "treat each line of --input as a sentence, even if most have several or documents have one line"
     )
     output: Path | str | None = option(None, "output folder for --input", metavar="DIR", check=path_arg)
 
@@ -228,6 +260,57 @@ class InFormats(Variant):
         return narrowed(Variant, self)
 
 
+@dataclass(frozen=True, kw_only=True)
+class OfRecords(InFormats, InstanceSettings, OfText, InParts):
+    """Text that becomes masked-LM records, of which form, where, and how."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfTokens(OfText, OfDocuments, InRows, InParts):
+    """Text that becomes token shards: of sentences and a vocabulary, or of documents by any tokenizer."""
+
+    group: ClassVar[str] = MADE
+    cased: bool = option(False, "keep upper case and accents, for a cased vocabulary")
+    tokenizer: Path | str | None = option(
+        None, "make shards of whole documents by any tokenizer.json: a file, a folder with one, or a model of the Hub, such as "
+        "answerdotai/ModernBERT-base", metavar="FILE|OWNER/NAME", check=str,
+    )  # fmt: skip
+    format: str = option(
+        MEGATRON, "with --tokenizer: token shards in Megatron's layout, or with mds also rows of --seq tokens for the readers "
+        "of mosaicml-streaming", choices=(MEGATRON, MDS_FORMAT),
+    )  # fmt: skip
+    inputs: Sequence[Path | str] = option(
+        (), "text files to use as shards unchanged: one sentence per line, a blank line after each document; with --tokenizer "
+        "files, folders, patterns or URLs of documents, as shard takes them", name="--input", metavar="PATH", check=path_arg,
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        if self.tokenizer is None:
+            super().__post_init__()
+            self.check_rows("--format mds", is_mds=self.format == MDS_FORMAT)
+            of_documents = {"--dataset": self.dataset is not None, "--field": self.field != "text"}
+            of_documents |= {"--one-document-per-file": self.one_document_per_file, "--format mds": self.format == MDS_FORMAT}
+            of_documents["--one-document-per-block"] = self.one_document_per_block
+            _refuse(of_documents, "goes with --tokenizer; without it, bertprep shard splits documents into sentences first")
+            return
+        super(OfText, self).__post_init__()
+        self.check_rows("--format mds", is_mds=self.format == MDS_FORMAT)
+        of_text = {"--vocab": self.vocab is not None, "--cased": self.cased, "--any-case": self.any_case}
+        of_text |= {"--lines-are-sentences": self.lines_are_sentences}
+        _refuse(of_text, "is not for --tokenizer, whose file says all; leave it out")
+        if (bool(self.inputs) or self.dataset is not None) != (self.output is not None):
+            raise UsageError("--input or --dataset goes with --output, the folder for their tokens; give both, or neither")
+        if self.format == MDS_FORMAT and self.part is not None:
+            raise UsageError(
+                "--format mds: needs all token shards; make them in parts, then bertprep convert --to mds in parts"
+            )
+
+
+def _refuse(given: Mapping[str, bool], why: str) -> None:
+    for name in (name for name, is_given in given.items() if is_given):
+        raise UsageError(f"{name}: {why}")
+
+
 def function_of(request: Callable[P, AnyRequest], method: Callable[[AnyRequest], Result]) -> Callable[P, Result]:
     """Return a function whose keywords are the fields of a request, and which calls its method."""
     known = [*inspect.signature(request).parameters]
@@ -244,14 +327,20 @@ def function_of(request: Callable[P, AnyRequest], method: Callable[[AnyRequest],
     return ask
 
 
-def check_target(option: str, path: Path | None, suffix: str) -> None:
-    """Raise `UsageError` if `path` cannot be written, or is a file without `suffix`, or one of bertprep's own."""
+def check_is_no_folder(option: str, path: Path, name: str) -> None:
+    """Raise `UsageError` if the path of a file to write is a folder; `name` is an example of a file in it."""
+    if path.is_dir():
+        raise UsageError(f"{option} {path}: is a folder; name the file to write, such as {path / name}")
+
+
+def check_target(option: str, path: Path | None, suffix: str, is_own: Callable[[Path], bool]) -> None:
+    """Raise `UsageError` if `path` cannot be written, or holds what the command has not written (`files.outputs`)."""
     if path is None:
         return
-    if path.is_dir():
-        raise UsageError(f"{option} {path}: is a folder; name the file to write, such as {path / ('report' + suffix)}")
-    if path.exists() and (path.suffix != suffix or path.name in (MANIFEST, LISTING)):
-        raise UsageError(f"{option} {path}: exists and is not a {suffix} file of this command; choose another name")
+    check_is_no_folder(option, path, f"report{suffix}")
+    check_output(path, is_own, option)
+    if path.exists() and not path.is_file():
+        raise UsageError(f"{option} {path}: is a device or a pipe; name a file")
     if not path.name.strip("-"):
         raise UsageError(f"{option} {path}: is not a file name")
     if not is_object(path) and not path.absolute().parent.is_dir():

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
-from codecs import getincrementaldecoder
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -12,28 +10,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertprep.commands import split_rows, tell_finished
-from bertprep.commands.request import InParts, OfCorpus, OfDocuments, function_of
-from bertprep.config import ShardSettings
+from bertprep.commands.request import InParts, OfCorpus, OfDocuments, OfTokens, function_of
+from bertprep.config import BY_LINES, ShardSettings
 from bertprep.errors import BertprepError, UsageError
-from bertprep.files.paths import HEAD_BYTES, as_path, is_object, open_head
+from bertprep.files.checksums import SHA256
+from bertprep.files.paths import as_path, checksum_of, is_object
 from bertprep.options import narrowed
 from bertprep.progress import Reporter
 from bertprep.sources.corpora import BOOKS, GIVEN, language_of, name_corpus, name_data_set, name_made_corpus, parts_of
 from bertprep.sources.listing import OWN_FILES, Listing, load_listing
 from bertprep.sources.sample import SAMPLE, write_sample
 from bertprep.terminal import counted, print_results, print_table
-from bertprep.work.layout import LISTING, Workspace
-from bertprep.work.manifest import TEXT_SHARDS, Manifest, is_in_place, missing_files, read_manifest, sha256_of
+from bertprep.work.layout import LISTING, TRAINING, Workspace
+from bertprep.work.manifest import TEXT_SHARDS, Manifest, is_in_place, missing_files, read_manifest
 
 if TYPE_CHECKING:
-    from bertprep.commands.tokenize import Tokenize
     from bertprep.sources.documents import Source
     from bertprep.sources.inputs import Fetched
 
 OWN_TEXT = {"own_text": True}
 """Marks, in a manifest, the user's own text under the name of a download, so that the two never mix."""
-_FILES_TO_SAMPLE, _LINES_TO_SAMPLE = 16, 4096  # of text given as shards, to see whether its lines are sentences
-_READ_BY_SHARD = (".parquet", ".arrow", ".jsonl", ".ndjson", ".csv", ".tsv", ".gz", ".bz2", ".zst")  # and not text shards
 _WHY_DROPPED = {
     "dropped_empty": "without a letter or a digit",
     "dropped_duplicates": "the same as an earlier one (--keep-duplicates keeps them)",
@@ -47,13 +43,15 @@ class Shard(ShardSettings, OfCorpus, OfDocuments, InParts):
     def shard(self) -> Manifest:
         """Make the text shards of `corpus` from `inputs` or `dataset`, else from downloads, else from the sample corpus.
 
-        `inputs` are files, folders and URLs (`sources.inputs`), `field` the key or column of their text; with `one_document`
-        each text file is one. `dataset` is OWNER/NAME or OWNER/NAME:CONFIG on the Hub, a `save_to_disk` folder, or a data set
-        in memory, and `split` one of its splits. Finished files are kept. `part`, such as "3/400", makes only that part
-        (docs/cluster.md).
+        `inputs` are files, folders and URLs (`sources.inputs`), `field` the key or column of their text. With
+        `one_document_per_file` each text file is a document, with `one_document_per_block` a blank line ends one; where blocks
+        seem to be paragraphs, say which. `dataset` is OWNER/NAME or OWNER/NAME:CONFIG on the Hub, a `save_to_disk` folder, or
+        a data set in memory, and `split` one of its splits. Finished files are kept. `part`, such as "3/400", makes only that
+        part (docs/cluster.md).
 
         Raises `UsageError` for a request that cannot be met, `BertprepError` for incomplete data.
         """
+        from bertprep.commands.text_summary import ask_what_a_document_is, name_inputs, report_shards
         from bertprep.text.shards import shard_corpus
 
         reporter, part, workspace = self.reporter, self.read_part(), self.workspace
@@ -66,12 +64,22 @@ class Shard(ShardSettings, OfCorpus, OfDocuments, InParts):
         corpus = name_corpus(corpus, workspace, settings.language)
         settings = replace(settings, language=settings.language or language_of(corpus))
         about = OWN_TEXT if is_given and parts_of(corpus) else None
-        if about or is_own_text(read_manifest(workspace.sharded(corpus))):
+        folder = workspace.sharded(corpus)
+        existing = read_manifest(folder)
+        if about or is_own_text(existing):
             check_not_downloaded(workspace, corpus)
         if self.corpus is None and not inputs:
             reporter.message(f"shard: using {corpus} (--corpus names another{'' if is_given else ', --input your own text'})")
         sources = find_given(self) or _find_text(self, corpus)
-        return shard_corpus(workspace, corpus, sources, settings, workers=workers, reporter=reporter, about=about, part=part)
+        if is_given and settings.splitter != BY_LINES:
+            ask_what_a_document_is(self, sources, folder, settings.language or "en")
+        made = shard_corpus(workspace, corpus, sources, settings, workers=workers, reporter=reporter, about=about, part=part)
+        if len(made.files) == made.made_with["shards"] + made.made_with["test_shards"]:  # else other parts are missing
+            training = [folder / name for name in made.files if name.startswith(TRAINING)]
+            counts = {what: sum(entry[what] for entry in made.files.values()) for what in ("documents", "sentences")}
+            inputs = name_inputs(sources)
+            report_shards(reporter, inputs, counts, training, is_meant=self.one_document_per_block or existing is not None)
+        return made
 
 
 REQUEST = Shard
@@ -89,14 +97,14 @@ def run(request: Shard) -> None:
     tell_finished(request)
 
 
-def find_given(request: Shard | Tokenize) -> Sequence[Source]:
+def find_given(request: Shard | OfTokens) -> Sequence[Source]:
     """Return the text that --input or --dataset names, if either does."""
     from bertprep.sources.inputs import find_sources
 
     if request.dataset is not None:
         return _find_data_set(request)
     fetch = partial(_fetch, request=request)
-    return find_sources(request.inputs, field=request.field, one_document=request.one_document, fetch=fetch)
+    return find_sources(request.inputs, field=request.field, one_document=request.one_document_per_file, fetch=fetch)
 
 
 def _find_text(request: Shard, corpus: str) -> Sequence[Source]:
@@ -118,7 +126,7 @@ def missing_shards(workspace: Workspace, corpus: str) -> UsageError:
     )
 
 
-def _fetch(location: str, request: Shard | Tokenize) -> Fetched | None:
+def _fetch(location: str, request: Shard | OfTokens) -> Fetched | None:
     from bertprep.sources.readers import is_web
 
     if is_web(location):
@@ -133,7 +141,7 @@ def _fetch(location: str, request: Shard | Tokenize) -> Fetched | None:
     return None
 
 
-def _find_data_set(request: Shard | Tokenize) -> list[Source]:
+def _find_data_set(request: Shard | OfTokens) -> list[Source]:
     from bertprep.sources.inputs import find_saved, from_memory, source_at
 
     dataset, split, field = request.dataset, request.split, request.field
@@ -146,7 +154,7 @@ def _find_data_set(request: Shard | Tokenize) -> list[Source]:
     from bertprep.sources.splits import fetch_split
 
     files = fetch_split(str(dataset), split, request.workspace, reporter=request.reporter)
-    return [source_at(str(path), field, request.one_document, identity) for path, identity in files]
+    return [source_at(str(path), field, request.one_document_per_file, identity) for path, identity in files]
 
 
 def choose_corpus(workspace: Workspace, asked: str | None, reporter: Reporter) -> str:
@@ -207,7 +215,11 @@ def finished_shards(workspace: Workspace, corpus: str) -> Manifest | None:
 
 
 def check_text_files(inputs: Sequence[Path | str]) -> list[Path]:
-    """Return the paths of text files, all of which exist."""
+    """Return the paths of text files; raise `UsageError` for one that is missing, given twice, or of another kind."""
+    from bertprep.sources.documents import TEXT
+    from bertprep.sources.inputs import check_given_once, reader_of
+    from bertprep.sources.readers import suffixes
+
     paths = [as_path(path) for path in inputs]
     for path in paths:
         if path.is_dir():
@@ -217,46 +229,38 @@ def check_text_files(inputs: Sequence[Path | str]) -> list[Path]:
             )
         if not path.is_file():
             raise UsageError(f"--input {path}: does not exist; name text files")
-        if path.suffix.lower() in _READ_BY_SHARD:
+        if reader_of(str(path)) != TEXT or suffixes(str(path))[1]:
             raise UsageError(
                 f"--input {path}: expected text with one sentence per line; bertprep shard --input {path} --corpus NAME splits "
                 "such a file into text shards, and --corpus NAME, without --input, takes these"
             )
+    check_given_once(map(str, paths))
     return paths
 
 
 def check_lines_are_sentences(paths: Sequence[Path]) -> None:
-    """Raise `BertprepError` if most lines of text files hold several sentences, or most documents have one line.
+    """Raise `BertprepError` if most lines of text files hold several sentences or go on in the next, or most documents have
+    one line.
 
-    The first 64 KiB of the first files are judged, except for text shards of a manifest.
+    The beginning of the first files is judged, except for text shards of a manifest.
     """
-    from bertprep.text.sentences import split_paragraph
+    from bertprep.text.blocks import FILE_OR_BLOCK, read_blocks
 
-    documents: list[list[str]] = []
-    for path in [path for path in paths if not _is_listed(path)][:_FILES_TO_SAMPLE]:
-        head, text = b"", ""
-        with (
-            contextlib.suppress(OSError, UnicodeDecodeError),
-            open_head(path) as file,
-        ):  # who reads all of it finds these faults
-            head = file.read(HEAD_BYTES)
-            text = getincrementaldecoder("utf-8")().decode(head)  # the last character may go on
-        if len(head) == HEAD_BYTES:  # the last document may go on
-            text = text.rpartition("\n\n")[0] or text
-        documents += ([line for line in of.split("\n") if line.strip()] for of in re.split(r"\n\s*\n", text) if of.strip())
-    lines = [line for document in documents for line in document][:_LINES_TO_SAMPLE]
-    several = sum(len(split_paragraph(line, "en")) > 1 for line in lines)
-    single = sum(len(document) == 1 for document in documents)
-    if 2 * max(several / max(len(lines), 1), single / max(len(documents), 1)) > 1:
-        found = (
-            f"{several:,} of its first {len(lines):,} lines hold several sentences"
-            if 2 * several > len(lines)
-            else f"{single:,} of its first {len(documents):,} documents have one line only"
-        )
-        raise BertprepError(
-            f"--input {paths[0]}: is not one sentence a line: {found}, so next sentences would be random; "
-            "bertprep shard --input splits text into sentences, --lines-are-sentences takes the lines as they are"
-        )
+    found = read_blocks([str(path) for path in paths if not _is_listed(path)])
+    if 2 * found.lines_of_several > found.lines:
+        why = f"{found.lines_of_several:,} of its first {found.lines:,} lines hold several sentences"
+    elif 2 * found.of_one_line > len(found.blocks):
+        why = f"{found.of_one_line:,} of its first {len(found.blocks):,} documents have one line only"
+    elif 2 * found.wrapped_lines > found.lines:
+        why = f"{found.wrapped_lines:,} of its first {found.lines:,} lines go on in the next one"
+    else:
+        return
+    how = f" (with {FILE_OR_BLOCK})" if found.are_paragraphs else ""
+    raise BertprepError(
+        f"--input {paths[0]}: is not one sentence a line: {why}, so next sentences would be random; bertprep shard --input "
+        f"FILES --corpus NAME{how} splits text into sentences, and create --corpus NAME takes these; --lines-are-sentences "
+        "takes the lines as they are"
+    )
 
 
 def _is_listed(path: Path) -> bool:
@@ -312,5 +316,5 @@ def downloaded_sources(workspace: Workspace, name: str) -> Iterator[Source]:
     reader = "dump" if DUMP in listing.source else "bookcorpus" if folder.name == BOOKS else "wikipedia"
     for file in listing.files:
         path = folder / file.name
-        identity = {"name": file.name, "bytes": path.stat().st_size, "sha256": file.sha256 or sha256_of(path)}
+        identity = {"name": file.name, "bytes": path.stat().st_size, "sha256": file.sha256 or checksum_of(path, SHA256)}
         yield Source(str(path), reader, identity)

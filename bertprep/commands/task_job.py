@@ -15,10 +15,11 @@ from bertprep.commands.record_job import GENERATOR, Job, padding_remark, record_
 from bertprep.commands.vocab import find_vocabulary
 from bertprep.config import GLUE, SQUAD, GlueSettings, SquadSettings
 from bertprep.errors import UsageError
-from bertprep.files.paths import as_path
+from bertprep.files.checksums import SHA256
+from bertprep.files.paths import as_path, checksum_of
 from bertprep.instances import Vocabulary, load_vocabulary
 from bertprep.options import narrowed
-from bertprep.records.make import ledgers_by_format
+from bertprep.records.dataset_info import ledgers_by_format
 from bertprep.sources.catalogue import DEFAULT_MODEL
 from bertprep.tasks import EXAMPLES_PER_FILE
 from bertprep.tasks.glue import GlueTask, find_task, own_task
@@ -40,11 +41,11 @@ from bertprep.work.layout import (
     task_settings_name,
 )
 from bertprep.work.ledger import Ledger
-from bertprep.work.manifest import TASK_RECORDS, sha256_of
+from bertprep.work.manifest import TASK_RECORDS
 from bertprep.work.run import Task
 
 if TYPE_CHECKING:
-    from bertprep.commands.task import Glue, Squad
+    from bertprep.commands.task_request import Glue, Squad
 
 CASED_MODEL = "google-bert/bert-base-cased"
 _SPLIT_OF_NAME = {
@@ -62,6 +63,7 @@ def resolve_task(request: Squad | Glue) -> Job:
     workspace = request.workspace
     default = CASED_MODEL if request.cased else DEFAULT_MODEL
     vocabulary = load_vocabulary(find_vocabulary(workspace, request.vocab, default))
+    request.check_case(vocabulary, cased=request.cased)
     source: TaskSource
     settings: SquadSettings | GlueSettings
     remarks = list(padding_remark(vocabulary))
@@ -120,7 +122,7 @@ def _squad_features(
     for split, path in files.items():
         if split not in (TRAINING, DEV):
             raise UsageError(f"--input {path}: SQuAD has files for training and dev; name it train... or dev...")
-    read = [_describe(split, path.stat().st_size, sha256_of(path)) for split, path in files.items()]
+    read = [_describe(split, path.stat().st_size, checksum_of(path, SHA256)) for split, path in files.items()]
     asked = {"version": version, "inputs": read}
     features = {
         split: make_features(
@@ -137,7 +139,7 @@ def _squad_remarks(features: Mapping[str, SquadFeatures], files: Mapping[str, Pa
     smallest = settings.seq - settings.max_query - 3  # [CLS] and two [SEP]
     if settings.doc_stride > smallest:
         yield (
-            f"warning: --doc-stride {settings.doc_stride}: a window of --seq {settings.seq} may hold only {smallest} tokens of "
+            f"--doc-stride {settings.doc_stride}: a window of --seq {settings.seq} may hold only {smallest} tokens of "
             f"the context; the tokens between two windows are lost; give at most --doc-stride {smallest}"
         )
 

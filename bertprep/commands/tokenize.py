@@ -6,60 +6,20 @@ They are of sentences of text shards and a vocabulary, or with --tokenizer of wh
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
 
 from bertprep.commands import Created, print_created, split_rows
-from bertprep.commands.request import InParts, InRows, OfDocuments, OfText, function_of
-from bertprep.errors import UsageError
-from bertprep.files.paths import as_path, path_arg
-from bertprep.options import MADE, option
+from bertprep.commands.request import OfTokens, function_of
+from bertprep.files.paths import as_path
 from bertprep.terminal import print_table
 from bertprep.work.layout import MDS_FORMAT, TOKENS
 from bertprep.work.manifest import MDS
 
-MEGATRON = "megatron"
-
 
 @dataclass(frozen=True, kw_only=True)
-class Tokenize(OfText, OfDocuments, InRows, InParts):
+class Tokenize(OfTokens):
     """Which text becomes token shards, where, and how."""
-
-    group: ClassVar[str] = MADE
-    cased: bool = option(False, "keep upper case and accents, for a cased vocabulary")
-    tokenizer: Path | str | None = option(
-        None, "make shards of whole documents by any tokenizer.json: a file, a folder with one, or a model of the Hub, such as "
-        "answerdotai/ModernBERT-base", metavar="FILE|OWNER/NAME", check=str,
-    )  # fmt: skip
-    format: str = option(
-        MEGATRON, "with --tokenizer: token shards in Megatron's layout, or with mds also rows of --seq tokens for the readers "
-        "of mosaicml-streaming", choices=(MEGATRON, MDS_FORMAT),
-    )  # fmt: skip
-    inputs: Sequence[Path | str] = option(
-        (), "text files to use as shards unchanged: one sentence per line, a blank line after each document; with --tokenizer "
-        "files, folders, patterns or URLs of documents, as shard takes them", name="--input", metavar="PATH", check=path_arg,
-    )  # fmt: skip
-
-    def __post_init__(self) -> None:
-        if self.tokenizer is None:
-            super().__post_init__()
-            self.check_rows("--format mds", is_mds=self.format == MDS_FORMAT)
-            of_documents = {"--dataset": self.dataset is not None, "--field": self.field != "text"}
-            of_documents |= {"--one-document-per-file": self.one_document, "--format mds": self.format == MDS_FORMAT}
-            _refuse(of_documents, "goes with --tokenizer; without it, bertprep shard splits documents into sentences first")
-            return
-        super(OfText, self).__post_init__()
-        self.check_rows("--format mds", is_mds=self.format == MDS_FORMAT)
-        of_text = {"--vocab": self.vocab is not None, "--cased": self.cased, "--lines-are-sentences": self.lines_are_sentences}
-        _refuse(of_text, "is not for --tokenizer, whose file says all; leave it out")
-        if (bool(self.inputs) or self.dataset is not None) != (self.output is not None):
-            raise UsageError("--input or --dataset goes with --output, the folder for their tokens; give both, or neither")
-        if self.format == MDS_FORMAT and self.part is not None:
-            raise UsageError(
-                "--format mds: needs all token shards; make them in parts, then bertprep convert --to mds in parts"
-            )
 
     def tokenize(self) -> Created:
         """Make token shards of text shards, in the layout of Megatron's indexed data sets (docs/formats.md).
@@ -75,7 +35,7 @@ class Tokenize(OfText, OfDocuments, InRows, InParts):
         """
         from bertprep.commands.document_job import make_documents
         from bertprep.commands.record_job import resolve_tokens
-        from bertprep.records.token_shards import TokenFile
+        from bertprep.work.layout import TokenFile
 
         workers = self.start_workers(shared=as_path(self.output or self.workdir))
         created = make_documents(self, workers) if self.tokenizer else resolve_tokens(self, workers).run(self, workers)
@@ -99,11 +59,6 @@ class Tokenize(OfText, OfDocuments, InRows, InParts):
             manifests={**created.manifests, MDS_FORMAT: made.manifests[MDS]},
             made=created.made + made.tasks,
         )
-
-
-def _refuse(given: Mapping[str, bool], why: str) -> None:
-    for name in (name for name, is_given in given.items() if is_given):
-        raise UsageError(f"{name}: {why}")
 
 
 REQUEST = Tokenize

@@ -9,15 +9,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from bertprep.commands.request import OnExecutor, WithVocabulary, check_target, function_of
-from bertprep.errors import BertprepError
-from bertprep.files.atomic import atomic_file, explain_write_error
-from bertprep.files.paths import as_path, is_object, path_arg
+from bertprep.errors import BertprepError, UsageError
+from bertprep.files.atomic import explain_write_error
+from bertprep.files.outputs import begins_with, write_output
+from bertprep.files.paths import as_path, is_object, path_arg, real_path
 from bertprep.options import MAX_NUMBER, OPTIONS, described, option
-from bertprep.terminal import counted, print_message, print_results, print_table
+from bertprep.terminal import counted, print_message, print_results, print_table, warn
 from bertprep.work.layout import MANIFEST
+from bertprep.work.manifest import MDS, sha256_of_text
 
 if TYPE_CHECKING:
     from bertprep.check.outcome import Outcome
+    from bertprep.work.data_set import DataSet
+
+_IS_RESULT = begins_with(b'{\n "data_sets": [')
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +43,7 @@ class Validate(WithVocabulary, OnExecutor):
     masked_lm_prob: float | None = option(
         None, "fraction of masked tokens in records without a manifest (default: 0.15)", above=0, most=1
     )
+    whole_word: bool = option(False, "records without a manifest mask whole words")
     sample: int | None = option(None, "check only this many records of each file", least=1, most=MAX_NUMBER)
     remove_damaged: bool = option(
         False,
@@ -47,26 +53,32 @@ class Validate(WithVocabulary, OnExecutor):
     def validate(self) -> list[Outcome]:
         """Check all data sets under `paths`: workspaces, folders of records, or record files.
 
-        `vocab` replaces the vocab.txt next to the records, `masked_lm_prob` is for records without a manifest. With `sample`,
-        only that many records of each file are read. With `remove_damaged` files of another size or checksum than listed are
-        removed.
+        `vocab` replaces the vocab.txt of the records; `masked_lm_prob` and `whole_word` are for records without a manifest.
+        With `sample`, only that many records of each file are read. With `remove_damaged` files are removed whose size or
+        checksum is not the listed one.
 
-            errors = sum(outcome.errors for outcome in bertprep.validate(["data"]))
+            for outcome in bertprep.validate(["data"]):
+                print(outcome.folder, outcome.ok, *outcome.findings)
         """
         from bertprep import kernels
         from bertprep.check.data_set import check_data_set
         from bertprep.instances import load_vocabulary
-        from bertprep.records.data_sets import find_data_sets
+        from bertprep.work.find import find_data_sets
 
         reporter = self.reporter
-        data_sets = find_data_sets(self.paths)
+        data_sets = _without_mds(find_data_sets(self.paths))
         for note in (note for data_set in data_sets for note in data_set.notes):
-            reporter.message(note)
+            warn(note)
         vocabulary = load_vocabulary(as_path(self.vocab)) if self.vocab is not None else None
         workers = self.start_workers(read=[data_set.folder for data_set in data_sets])
         kernels.load()  # before workers are forked, so that they share it
         with reporter.progress("validate", sum(len(s.files) for s in data_sets), "files") as shown:
-            how: dict[str, Any] = {"masked_lm_prob": self.masked_lm_prob, "sample": self.sample, "workers": workers}
+            how: dict[str, Any] = {
+                "masked_lm_prob": self.masked_lm_prob,
+                "whole_word": self.whole_word,
+                "sample": self.sample,
+                "workers": workers,
+            }
             how["checksums"] = self.sample is None or self.remove_damaged
             outcomes = [check_data_set(each, vocabulary, shown=shown, **how) for each in data_sets]
         _compare_texts(outcomes)
@@ -90,13 +102,17 @@ validate = function_of(Validate, Validate.validate)
 
 
 def run(request: ValidateAndShow) -> None:
-    """Print the findings, errors first, and a table; with --json also write all of it to a file."""
-    vocab, to_json, to_html = (None if each is None else as_path(each) for each in (request.vocab, request.json, request.html))
-    check_target("--json", to_json, ".json")
-    check_target("--html", to_html, ".html")
-    if to_html:
-        from bertprep.check.page import check_installed, write_page
+    """Print the findings, errors first, a table and a verdict; with --json also write all of it to a file."""
+    from bertprep.check.outcome import verdict
 
+    vocab, to_json, to_html = (None if each is None else as_path(each) for each in (request.vocab, request.json, request.html))
+    check_target("--json", to_json, ".json", _IS_RESULT)
+    if to_html:
+        from bertprep.check.page import IS_PAGE, check_installed, write_page
+
+        check_target("--html", to_html, ".html", IS_PAGE)
+        if to_json and real_path(to_json) == real_path(to_html):
+            raise UsageError(f"--html {to_html}: is the file of --json too; name another")
         check_installed()
     outcomes = request.validate()
     names = _name_outcomes(outcomes)
@@ -112,9 +128,23 @@ def run(request: ValidateAndShow) -> None:
         write_json(outcomes, to_json)
     if to_html:
         write_page(outcomes, vocab, to_html)
+    print_results(verdict(outcomes))
     if errors := sum(outcome.errors for outcome in outcomes):
-        found = "1 error was" if errors == 1 else f"{errors:,} errors were"
-        raise BertprepError(f"{found} found; docs/validation.md says what each means and what to do")
+        raise BertprepError(f"{counted(errors, 'error')} found; each line above says what to do")
+
+
+def _without_mds(data_sets: Sequence[DataSet]) -> list[DataSet]:
+    """Return the data sets that are checked here, and remark on MDS; raises `UsageError` where there is nothing else."""
+    from bertprep.tokens.mds import tell_who_reads
+
+    others = [each for each in data_sets if each.kind != MDS]
+    of_mds = [each for each in data_sets if each.kind == MDS]
+    lines = [tell_who_reads(each.folder, (each.folder / next(iter(each.files), "index.json")).parent) for each in of_mds]
+    if not others:
+        raise UsageError(lines[0])
+    for line in lines:
+        warn(line)
+    return others
 
 
 def _remove_damaged(outcome: Outcome) -> int:
@@ -137,9 +167,8 @@ def _remove_damaged(outcome: Outcome) -> int:
 
 def _compare_texts(outcomes: Sequence[Outcome]) -> None:
     from bertprep.check.outcome import Finding
-    from bertprep.commands.record_job import digest_of_shards
 
-    texts = {digest_of_shards(each.manifest): each.texts for each in outcomes if each.manifest and each.texts}
+    texts = {sha256_of_text(each.manifest): each.texts for each in outcomes if each.manifest and each.texts}
     for outcome in outcomes:
         manifest = outcome.manifest
         crc32c_of = texts.get(manifest.made_with.get("text_sha256", ""), {}) if manifest else {}
@@ -153,13 +182,17 @@ def _compare_texts(outcomes: Sequence[Outcome]) -> None:
 
 
 def _finding_lines(outcomes: Sequence[Outcome]) -> list[str]:
+    """Return a line for each finding, errors first; the advice follows the first of those that share it."""
     from bertprep.check.outcome import ERROR, SHOWN_OF_A_CODE
 
     found: dict[tuple[str, Path, str], list[str]] = {}
+    advised: set[tuple[Path, str, str]] = set()
     for outcome in outcomes:
         for each in outcome.findings:
-            line = str(replace(each, file=str(outcome.folder / each.file)))
-            found.setdefault((each.level, outcome.folder, each.code), []).append(line)
+            named = replace(each, file=str(outcome.folder / each.file))
+            is_new = (outcome.folder, each.code, each.advice) not in advised
+            advised.add((outcome.folder, each.code, each.advice))
+            found.setdefault((each.level, outcome.folder, each.code), []).append(str(named) if is_new else named.fault)
     lines, more = [], []
     for (_, folder, code), alike in sorted(found.items(), key=lambda item: item[0][0] != ERROR):
         lines += alike[:SHOWN_OF_A_CODE]
@@ -173,7 +206,7 @@ def _table_rows(outcomes: Sequence[Outcome], names: Sequence[str]) -> list[tuple
 
     rows: list[tuple[str, ...]] = [("data set", *SPLIT_HEADER, "errors", "warnings")]
     for outcome, name in zip(outcomes, names, strict=True):
-        found = (f"{outcome.errors:,}", f"{len(outcome.findings) - outcome.errors:,}")
+        found = (f"{outcome.errors:,}", f"{outcome.warnings:,}")
         for row in outcome.split_rows():
             rows.append((name, *row, *found))
             found = ("", "")
@@ -202,8 +235,12 @@ def write_json(outcomes: Sequence[Outcome], path: Path) -> None:
             }
             for split, counts in of.counts.items()
         }
-        splits |= {split: {**vars(counts), "lengths": counts.lengths.tolist()} for split, counts in of.token_counts.items()}
-        plain = ("kind", "seq", "pred", "sampled", "errors", "duplicates")
+        for split, shards in of.token_counts.items():
+            by_sentences = {"documents_by_sentences": shards.documents_by_sentences.tolist()}
+            splits[split] = {**vars(shards), "lengths": shards.lengths.tolist(), **by_sentences}
+        for split, (tokens, labels) in of.unknown.items():
+            splits[split] |= {"unknown_share": tokens, "unknown_share_of_labels": labels}
+        plain = ("kind", "seq", "pred", "sampled", "ok", "errors", "warnings", "duplicates")
         content.append(
             {
                 "folder": str(of.folder),
@@ -214,5 +251,4 @@ def write_json(outcomes: Sequence[Outcome], path: Path) -> None:
                 "files": [vars(file) for file in of.files],
             }
         )
-    with atomic_file(path, replace=True) as file:
-        file.write((json.dumps({"data_sets": content}, indent=1) + "\n").encode())
+    write_output(path, (json.dumps({"data_sets": content}, indent=1) + "\n").encode(), _IS_RESULT, "--json")

@@ -6,7 +6,6 @@ file is always newly created, never through a link. A file of a store is written
 
 import errno
 import fcntl
-import hashlib
 import mmap
 import os
 import re
@@ -20,12 +19,12 @@ from pathlib import Path
 
 from bertprep.errors import BertprepError
 from bertprep.files import object_store
+from bertprep.files.checksums import new_hash
 from bertprep.files.paths import ObjectPath, disk_folder
 
 TEMPORARY_SUFFIX = ".tmp"
 _TEMPORARY = re.compile(rf"(.+)\.[0-9a-f]{{8}}{re.escape(TEMPORARY_SUFFIX)}")
 _TRIES = 10
-_PAGE_BYTES = 4096
 
 
 def explain_write_error(path: Path, error: OSError) -> BertprepError:
@@ -47,6 +46,14 @@ def explain_write_error(path: Path, error: OSError) -> BertprepError:
     return BertprepError(f"{path}: cannot be written: {why}; {advice}")
 
 
+@contextmanager
+def _explaining(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise explain_write_error(path, error) from error
+
+
 def _not_a_folder(path: Path) -> str | None:
     for above in reversed(path.parents):
         if above.is_symlink() and not above.exists():
@@ -59,45 +66,33 @@ def _not_a_folder(path: Path) -> str | None:
 class AtomicFile:
     """A binary file being written; `write` takes any buffer and writes all of it.
 
-    If possible, complete pages of a `direct` file bypass the page cache, for a third of the CPU time.
+    It explains its own errors, since only it knows that they are of this file, not of another one that is read or written
+    meanwhile.
     """
 
-    def __init__(self, path: Path, *, direct: bool = False, mode: int = 0o666, syncs_folder: bool = True) -> None:
+    def __init__(self, path: Path, *, mode: int = 0o666, syncs_folder: bool = True) -> None:
         self.path = path
         self._syncs_folder = syncs_folder
         self.size_bytes = 0
         self._temporary, self._descriptor = _make_temporary(path, partial(_make_file, mode=mode))
-        self._may_bypass, self._bypasses = direct and hasattr(os, "O_DIRECT"), False
-
-    def _bypass(self, bypasses: bool) -> None:
-        if bypasses != self._bypasses:
-            flags = fcntl.fcntl(self._descriptor, fcntl.F_GETFL)
-            try:
-                fcntl.fcntl(self._descriptor, fcntl.F_SETFL, flags | os.O_DIRECT if bypasses else flags & ~os.O_DIRECT)
-                self._bypasses = bypasses
-            except OSError:
-                self._may_bypass = False
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         view = memoryview(data).cast("B")
         while len(view):  # os.write may write less, on a signal or on a full disk
-            self._bypass(self._may_bypass and len(view) % _PAGE_BYTES == 0)
             try:
                 written = os.write(self._descriptor, view)
             except OSError as error:
-                if not (self._bypasses and error.errno == errno.EINVAL):
-                    raise
-                self._may_bypass = False  # the memory, the file's position or the pages of the file system do not fit
-                continue
+                raise explain_write_error(self.path, error) from error
             self.size_bytes += written
             view = view[written:]
 
     def commit(self) -> None:
         """Sync the bytes to the disk, then give the file its name."""
-        os.fsync(self._descriptor)
-        self._temporary.replace(self.path)
-        if self._syncs_folder:
-            sync_folder(self.path.parent)
+        with _explaining(self.path):
+            os.fsync(self._descriptor)
+            self._temporary.replace(self.path)
+            if self._syncs_folder:
+                sync_folder(self.path.parent)
         self._close()  # which ends the lock, so not before the file has its name
 
     def commit_new(self, *, syncs: bool = True) -> bool:
@@ -138,55 +133,54 @@ class ObjectFile(AtomicFile):
     def __init__(self, path: ObjectPath, *, replace: bool = False) -> None:
         self.path = path
         self.size_bytes = 0
-        self._replace, self._digest = replace, hashlib.sha256()
-        self._unnamed = tempfile.TemporaryFile(dir=disk_folder())  # noqa: SIM115 - until `discard`
+        self._replace, self._hash = replace, new_hash()
+        self._written = disk_folder() / path.name
+        with _explaining(self._written):
+            self._unnamed = tempfile.TemporaryFile(dir=disk_folder())  # noqa: SIM115 - until `discard`
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         view = memoryview(data).cast("B")
-        self._digest.update(view)
-        self.size_bytes += self._unnamed.write(view)
+        self._hash.update(view)
+        with _explaining(self._written):
+            self.size_bytes += self._unnamed.write(view)
 
     def commit(self) -> None:
         """Upload the bytes; raises `BertprepError` if another object exists, unless that is to be replaced."""
-        self._unnamed.flush()
+        with _explaining(self._written):
+            self._unnamed.flush()
         # not closed here: obstore may hold it for a moment longer, and it goes with the last who does
         data = mmap.mmap(self._unnamed.fileno(), 0, access=mmap.ACCESS_READ) if self.size_bytes else b""
-        object_store.put(self.path, data, self._digest.hexdigest(), replace=self._replace)
+        object_store.put(self.path, data, self._hash.hexdigest(), replace=self._replace)
 
     def discard(self) -> None:
         self._unnamed.close()
 
 
 @contextmanager
-def atomic_file(
-    path: Path, *, direct: bool = False, mode: int = 0o666, replace: bool = False, tidies: bool = True
-) -> Iterator[AtomicFile]:
+def atomic_file(path: Path, *, mode: int = 0o666, replace: bool = False, tidies: bool = True) -> Iterator[AtomicFile]:
     """Write `path` atomically; a new file has the permissions `mode`, less the umask.
 
     A local file replaces a previous one, an object only with `replace`; otherwise one with the same bytes is success, another a
     `BertprepError`. With `tidies` leftovers of this name are removed and the folder is synced. An exception leaves nothing.
     """
-    written = disk_folder() / path.name if isinstance(path, ObjectPath) else path
-    file: AtomicFile | None = None
+    file = ObjectFile(path, replace=replace) if isinstance(path, ObjectPath) else _begin(path, mode, tidies)
     try:
-        if isinstance(path, ObjectPath):
-            file = ObjectFile(path, replace=replace)
-        else:
-            if not path.parent.is_dir():
-                path.parent.mkdir(parents=True, exist_ok=True)
-            if path.exists() and not path.is_file():
-                found = "a folder" if path.is_dir() else "a device or a pipe"
-                raise BertprepError(f"{path}: cannot be written: it is {found}, expected a file; name another")
-            if tidies:
-                _remove_leftovers_of(path)
-            file = AtomicFile(path, direct=direct, mode=mode, syncs_folder=tidies)
         yield file
         file.commit()
-    except OSError as error:
-        raise explain_write_error(written, error) from error
     finally:
-        if file is not None:
-            file.discard()
+        file.discard()
+
+
+def _begin(path: Path, mode: int, tidies: bool) -> AtomicFile:
+    with _explaining(path):
+        if not path.parent.is_dir():
+            path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists() and not path.is_file():
+            found = "a folder" if path.is_dir() else "a device or a pipe"
+            raise BertprepError(f"{path}: cannot be written: it is {found}, expected a file; name another")
+        if tidies:
+            _remove_leftovers_of(path)
+        return AtomicFile(path, mode=mode, syncs_folder=tidies)
 
 
 def write_if_different(path: Path, content: bytes) -> None:
@@ -287,6 +281,10 @@ def _make_temporary(path: Path, make: Callable[[Path], int]) -> tuple[Path, int]
             descriptor = make(temporary)
         except FileExistsError:
             continue
+        except FileNotFoundError:
+            if temporary.parent.is_dir():  # a new folder that another run removed as a leftover before it was opened
+                continue
+            raise
         with suppress(OSError):  # a file system without locks, where leftovers of a kill stay
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         if is_still(temporary, descriptor):

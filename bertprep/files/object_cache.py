@@ -21,8 +21,9 @@ from queue import SimpleQueue
 from bertprep.errors import BertprepError
 from bertprep.files import object_store
 from bertprep.files.atomic import atomic_file, remove_leftovers
+from bertprep.files.checksums import BLAKE3, Checksum
 from bertprep.files.lock import locked
-from bertprep.files.paths import ObjectPath, open_download
+from bertprep.files.paths import ObjectPath, open_download, open_plain
 from bertprep.progress import Progress
 
 CACHE = "BERTPREP_OBJECT_CACHE"
@@ -50,8 +51,8 @@ def cache_folder() -> Path:
     return folder
 
 
-def fetch(files: Mapping[Path, str | None]) -> None:
-    """Download the objects among these files that have no copy yet; each must have the given sha256, if any.
+def fetch(files: Mapping[Path, Checksum | None]) -> None:
+    """Download the objects among these files that have no copy yet; each must have the given checksum, if any.
 
     Raises `BertprepError` before anything is downloaded if they do not fit the disk.
     """
@@ -81,9 +82,9 @@ def local_copy(path: Path) -> Path:
 def open_local(path: Path) -> BufferedReader:
     """Open a local file with the bytes of `path`; those of an object without a copy are gone when it is closed."""
     if not isinstance(path, ObjectPath):
-        return path.open("rb")
+        return open_plain(path)
     path = path.with_status()
-    return _copy(path).open("rb") if _is_here(path) else open_download(path)
+    return open_plain(_copy(path)) if _is_here(path) else open_download(path)
 
 
 def kept_about(path: Path) -> Path:
@@ -157,12 +158,10 @@ def _in_threads(work: Callable[[ObjectPath], ObjectPath], paths: Sequence[Object
         waiting.clear()
 
 
-def _download(path: ObjectPath, sha256: str | None) -> ObjectPath:
+def _download(path: ObjectPath, expected: Checksum | None) -> ObjectPath:
+    algorithm = expected.algorithm if expected else BLAKE3
     with atomic_file(_copy(path), mode=0o600, tidies=False) as file:
-        found = object_store.download(path, path.status(), file)
-        if sha256 not in (None, found):
-            raise BertprepError(
-                f"{path}: has sha256 {found[:16]}..., expected {str(sha256)[:16]}... by its manifest; it is corrupt, make it "
-                "again"
-            )
+        found = Checksum(algorithm, object_store.download(path, path.status(), file, algorithm=algorithm))
+        if expected not in (None, found):
+            raise BertprepError(f"{path}: has {found}, expected {expected} by its manifest; it is corrupt, make it again")
     return path

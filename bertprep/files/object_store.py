@@ -1,6 +1,6 @@
 """Objects of S3, Google Cloud Storage, Azure and compatible stores: read, listed, and written once.
 
-An upload is atomic, with its sha256 in the metadata, on the condition that there is no such object; equal checksums are
+An upload is atomic, with its BLAKE3 in the metadata, on the condition that there is no such object; equal checksums are
 success. Some stores ignore the condition; there, and above a gigabyte (multipart), the last of simultaneous writers wins.
 obstore retries requests, and takes addresses and credentials from the environment.
 """
@@ -8,34 +8,32 @@ obstore retries requests, and takes addresses and credentials from the environme
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import re
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import PurePosixPath
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from bertprep.errors import BertprepError, UsageError, quoted
+from bertprep.files.checksums import BLAKE3, digest, new_hash
+from bertprep.files.object_url import ObjectUrl
 from bertprep.patience import MAX_WAIT, TRIES, first_wait_seconds, silence_seconds, wait_seconds
 from bertprep.terminal import print_message
+from bertprep.untrusted import MAX_LISTED, MAX_LISTED_BYTES
 
-if TYPE_CHECKING:
-    from bertprep.files.paths import ObjectPath
-
-SHA256 = "sha256"
-"""The name of the checksum in an object's metadata."""
 BLOCK_BYTES = 16 << 20
 """What one request reads of a large object."""
 ONE_PUT_BYTES = 1 << 30
 """The largest object that is written in one request, whose condition the store checks; larger ones go up in parts."""
 _PART_BYTES, _PARTS_AT_ONCE = 64 << 20, 4
+_LISTED_AT_ONCE = 200  # names
 _SLOWEST_BYTES_PER_SECOND = 1_000_000
 _PROVIDERS = {
     "s3": (
@@ -53,7 +51,6 @@ _WITHOUT_CREDENTIALS = (
     "169.254.169.254", "metadata.google.internal", "/latest/api/token",
 )  # fmt: skip
 """In errors: what is missing, and where machines of a cloud ask for credentials; elsewhere nobody answers there."""
-SCHEMES = tuple(_PROVIDERS)
 
 _TRIES = 3
 """Calls of obstore, each with its retries."""
@@ -66,14 +63,14 @@ Result = TypeVar("Result")
 _stores: dict[tuple[Any, ...], Any] = {}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Status:
     """A store's metadata of an object, or that a name is a folder."""
 
     size_bytes: int = 0
     modified_ns: int = 0
     etag: str | None = None
-    sha256: str | None = None  # as its writer gave it; a listing does not have it
+    blake3: str | None = None  # as its writer gave it; a listing does not have it
     is_folder: bool = False
 
     @property
@@ -91,7 +88,7 @@ def forget() -> None:
     _stores.clear()
 
 
-def look(path: ObjectPath) -> Status:
+def look(path: ObjectUrl) -> Status:
     """Return the status of an object; raises `FileNotFoundError`."""
 
     def head(store: Any, key: str) -> Any:
@@ -103,50 +100,132 @@ def look(path: ObjectPath) -> Status:
             raise
 
     result = _call(path, head)
-    return _status(result.meta, result.attributes.get(SHA256))
+    return _status(result.meta, result.attributes.get(BLAKE3))
 
 
-def is_folder(path: ObjectPath) -> bool:
+def is_folder(path: ObjectUrl) -> bool:
     """Return whether there are objects below this name."""
 
-    def first(store: Any, key: str) -> bool:
-        return not key or any(_below(key, each["path"]) for page in store.list(key) for each in page)
+    async def has_any(store: Any, key: str) -> bool:
+        async for each in _objects(path, store, key):
+            if _below(key, each["path"]):
+                return True
+        return False
 
-    return _call(path, first)
-
-
-def inside(path: ObjectPath) -> dict[str, Status]:
-    """Return the names in a folder: objects, and folders of them."""
-    found = _call(path, lambda store, key: store.list_with_delimiter(key or None))
-    objects = {each["path"].rpartition("/")[2]: _status(each) for each in found["objects"] if _below(path.key, each["path"])}
-    folders = {each.rpartition("/")[2]: Status(is_folder=True) for each in found["common_prefixes"] if _below(path.key, each)}
-    return {**objects, **folders}
+    return not path.key or _call(path, lambda store, key: _run(has_any(store, key)))
 
 
-def tree(path: ObjectPath) -> dict[str, Status]:
+def inside(path: ObjectUrl) -> dict[str, Status]:
+    """Return the names in a folder: objects, and folders of them.
+
+    All objects below are listed, since obstore asks for a single level until the store ends it, and some never do.
+    """
+
+    async def names(store: Any, key: str) -> dict[str, Status]:
+        objects, folders = {}, {}
+        async for each in _objects(path, store, key):
+            if _below(key, each["path"]):
+                name, slash, _ = each["path"][len(key) + 1 if key else 0 :].partition("/")
+                if slash:
+                    folders[name] = Status(is_folder=True)
+                else:
+                    objects[name] = _status(each)
+        for name in [name for name, status in objects.items() if not status.size_bytes and name not in folders]:
+            if not await _exists(store, f"{key}/{name}" if key else name):
+                del objects[name]
+        return {**objects, **folders}
+
+    return _call(path, lambda store, key: _run(names(store, key)))
+
+
+def tree(path: ObjectUrl) -> dict[str, Status]:
     """Return all objects below a folder, by relative name: a request for each thousand. Empty objects that mark folders are
     skipped.
     """
-    objects = _call(path, lambda store, key: [each for page in store.list(key or None) for each in page])
-    start = len(path.key) + 1 if path.key else 0
-    found = {each["path"][start:]: _status(each) for each in objects if _below(path.key, each["path"])}
+
+    async def below(store: Any, key: str) -> dict[str, Status]:
+        start = len(key) + 1 if key else 0
+        objects = _objects(path, store, key)
+        return {each["path"][start:]: _status(each) async for each in objects if _below(key, each["path"])}
+
+    found = _call(path, lambda store, key: _run(below(store, key)))
     folders = {str(above) for name in found for above in PurePosixPath(name).parents}
     return {name: status for name, status in found.items() if status.size_bytes or name not in folders}
 
 
-def read(path: ObjectPath, most_bytes: int | None = None) -> tuple[Status, bytes | None]:
+def _run(listing: Coroutine[Any, Any, Result]) -> Result:
+    """Run a listing to its end; in a thread of its own where this one has an event loop already, as a notebook's has."""
+    import asyncio  # takes 20 ms, which commands for files of a disk need not pay
+    from concurrent.futures import ThreadPoolExecutor
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(listing)
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, listing).result()
+
+
+async def _objects(path: ObjectUrl, store: Any, key: str) -> AsyncIterator[Any]:
+    """Yield the metadata of all objects whose names begin so; raise `BertprepError` where the listing has no end.
+
+    A request that waits is cancelled with its task: obstore goes on asking for pages as long as they are empty.
+    """
+    import asyncio
+
+    listing = store.list(key or None, chunk_size=_LISTED_AT_ONCE)
+    seen: set[int] = set()
+    names = name_bytes = 0
+    while True:
+        try:
+            found = await asyncio.wait_for(anext(listing), _silence_of_listing())
+        except StopAsyncIteration:
+            return
+        except asyncio.TimeoutError:  # another one than the built-in before Python 3.11
+            raise _endless(path, "answers, and lists nothing") from None
+        for each in found:
+            yield each
+        seen.update(hash(each["path"]) for each in found)
+        names += len(found)
+        name_bytes += sum(len(each["path"]) for each in found)
+        if names > 2 * (len(seen) + _LISTED_AT_ONCE):
+            raise _endless(path, "lists the same names again and again")
+        if names > MAX_LISTED or name_bytes > MAX_LISTED_BYTES:
+            raise _endless(path, f"lists more than {MAX_LISTED:,} names, or {MAX_LISTED_BYTES >> 20} MiB of them")
+
+
+def _silence_of_listing() -> float:
+    """Return the seconds until a listing without a name counts as endless: those of all retries of a request."""
+    return TRIES * silence_seconds()
+
+
+def _endless(path: ObjectUrl, why: str) -> BertprepError:
+    """Return the error for a listing that does not end, or is too large."""
+    return BertprepError(f"{path}: the store {why}; name a folder with fewer objects, or check the address of the store")
+
+
+async def _exists(store: Any, key: str) -> bool:
+    """Return whether an object has just this name: obstore lists `folder/`, as consoles mark empty folders, as `folder`."""
+    try:
+        await store.head_async(key)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def read(path: ObjectUrl, most_bytes: int | None = None) -> tuple[Status, bytes | None]:
     """Return the status of an object, and its bytes if there are at most so many, in one request."""
     most = BLOCK_BYTES if most_bytes is None else most_bytes
 
     def get(store: Any, key: str) -> tuple[Status, bytes | None]:
         result = store.get(key)
-        status = _status(result.meta, result.attributes.get(SHA256))
+        status = _status(result.meta, result.attributes.get(BLAKE3))
         return status, bytes(result.bytes()) if status.size_bytes <= most else None
 
     return _call(path, get)
 
 
-def read_head(path: ObjectPath, size_bytes: int) -> bytes:
+def read_head(path: ObjectUrl, size_bytes: int) -> bytes:
     """Return the first bytes of an object, at most so many."""
     try:
         return read_range(path, 0, size_bytes)
@@ -156,7 +235,7 @@ def read_head(path: ObjectPath, size_bytes: int) -> bytes:
         raise
 
 
-def read_range(path: ObjectPath, start: int, size_bytes: int, status: Status | None = None) -> bytes:
+def read_range(path: ObjectUrl, start: int, size_bytes: int, status: Status | None = None) -> bytes:
     """Return so many bytes from byte `start` on, fewer at the end.
 
     With a `status` raises `BertprepError` if the object has changed since.
@@ -184,27 +263,27 @@ def read_range(path: ObjectPath, start: int, size_bytes: int, status: Status | N
     return data
 
 
-def download(path: ObjectPath, status: Status, file: Any = None) -> str:
-    """Read the object with this status block by block, write it to a file if given, and return its sha256."""
+def download(path: ObjectUrl, status: Status, file: Any = None, *, algorithm: str = BLAKE3) -> str:
+    """Read the object with this status block by block, write it to a file if given, and return its checksum."""
     if status.is_folder:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    digest = hashlib.sha256()
+    hashed = new_hash(algorithm)
     for start in range(0, status.size_bytes, BLOCK_BYTES):
         block = read_range(path, start, min(BLOCK_BYTES, status.size_bytes - start), status)
-        digest.update(block)
+        hashed.update(block)
         if file is not None:
             file.write(block)
-    return digest.hexdigest()
+    return str(hashed.hexdigest())
 
 
-def lost(path: ObjectPath) -> BertprepError:
+def lost(path: ObjectUrl) -> BertprepError:
     """Return the error for an object that the store has named and no longer has."""
     return BertprepError(
         f"{path}: the store listed it, and no longer has it; make sure that nothing removes objects there, and run it again"
     )
 
 
-def put(path: ObjectPath, data: Any, sha256: str | None = None, *, replace: bool = False) -> bool:
+def put(path: ObjectUrl, data: Any, blake3: str | None = None, *, replace: bool = False) -> bool:
     """Upload an object from a buffer; return whether it is new.
 
     False: it exists with these bytes. Another one raises `AnotherObjectError`, or is replaced with `replace`.
@@ -212,14 +291,14 @@ def put(path: ObjectPath, data: Any, sha256: str | None = None, *, replace: bool
     from obstore.exceptions import AlreadyExistsError
 
     view = memoryview(data).cast("B")
-    sha256 = sha256 or hashlib.sha256(view).hexdigest()
-    if not replace and (there := _sha256_there(path)):
-        return _compare(path, there, sha256)
+    blake3 = blake3 or digest(view)
+    if not replace and (there := _blake3_there(path)):
+        return _compare(path, there, blake3)
     is_large = len(view) > ONE_PUT_BYTES
 
     def write(mode: str, store: Any, key: str) -> None:
         more = {"use_multipart": is_large, "chunk_size": _PART_BYTES, "max_concurrency": _PARTS_AT_ONCE}
-        store.put(key, view, attributes={SHA256: sha256}, mode=mode, **more)
+        store.put(key, view, attributes={BLAKE3: blake3}, mode=mode, **more)
 
     mode = "overwrite" if replace or is_large else "create"
     for tried in range(1, TRIES + 1):
@@ -227,15 +306,15 @@ def put(path: ObjectPath, data: Any, sha256: str | None = None, *, replace: bool
             _call(path, partial(write, mode), put_bytes=len(view), tries=1)
             return True
         except AlreadyExistsError:
-            if there := _sha256_there(path):
-                return _compare(path, there, sha256)
+            if there := _blake3_there(path):
+                return _compare(path, there, blake3)
             time.sleep(wait_seconds(tried))  # of two writers in the same moment the store may refuse both
         except _NotSupportedError:
             if mode == "overwrite":
                 raise
             mode = "overwrite"
         except _NoAnswerError:
-            if _sha256_there(path) == sha256:  # only the answer was lost
+            if _blake3_there(path) == blake3:  # only the answer was lost
                 return True
             if tried >= _TRIES:
                 raise
@@ -243,36 +322,31 @@ def put(path: ObjectPath, data: Any, sha256: str | None = None, *, replace: bool
     raise BertprepError(f"{path}: is written and removed by others again and again; make sure that nothing else writes there")
 
 
-def _sha256_there(path: ObjectPath) -> str | None:
+def _blake3_there(path: ObjectUrl) -> str | None:
     try:
         status = look(path)
-        if status.sha256 and re.fullmatch("[0-9a-f]{64}", status.sha256):
-            return status.sha256
-        return sha256_of_bytes(path, status)
+        if status.blake3 and re.fullmatch("[0-9a-f]{64}", status.blake3):
+            return status.blake3
+        return download(path, status)
     except FileNotFoundError:
         return None
 
 
-def sha256_of_bytes(path: ObjectPath, status: Status | None = None) -> str:
-    """Return the sha256 of the bytes that the store has now, whatever its metadata says."""
-    return download(path, status or look(path))
-
-
-def _compare(path: ObjectPath, there: str, sha256: str) -> bool:
-    if there == sha256:
+def _compare(path: ObjectUrl, there: str, blake3: str) -> bool:
+    if there == blake3:
         return False
     raise AnotherObjectError(
-        f"{path}: is there already with sha256 {there[:16]}..., this run made it with {sha256[:16]}...; two runs differ in "
+        f"{path}: is there already with blake3 {there[:16]}..., this run made it with {blake3[:16]}...; two runs differ in "
         "their text, settings or versions: choose another name, or remove the object and run the command again"
     )
 
 
-def delete(path: ObjectPath) -> None:
+def delete(path: ObjectUrl) -> None:
     """Remove an object; raises `FileNotFoundError` where the store tells that there was none."""
     _call(path, lambda store, key: store.delete(key))
 
 
-def delete_all(folder: ObjectPath, names: Collection[str]) -> None:
+def delete_all(folder: ObjectUrl, names: Collection[str]) -> None:
     """Remove these objects of a folder, on S3 with a request for each thousand."""
     keys = [(folder / name).key for name in names]
     try:
@@ -280,11 +354,12 @@ def delete_all(folder: ObjectPath, names: Collection[str]) -> None:
             _call(folder, lambda store, _: store.delete(keys))
     except FileNotFoundError:  # of stores that tell it, some are left
         for name in names:
-            (folder / name).unlink(missing_ok=True)
+            with suppress(FileNotFoundError):
+                delete(folder / name)
 
 
 class AnotherObjectError(BertprepError):
-    """An object of that name exists with another sha256."""
+    """An object of that name exists with other bytes."""
 
 
 class _NoAnswerError(BertprepError):
@@ -299,11 +374,11 @@ def _below(key: str, path: str) -> bool:
     return path not in (key, "") and path.startswith(f"{key}/" if key else "")
 
 
-def _status(meta: Any, sha256: str | None = None) -> Status:
-    return Status(meta["size"], int(meta["last_modified"].timestamp() * 1e9), meta["e_tag"], sha256)
+def _status(meta: Any, blake3: str | None = None) -> Status:
+    return Status(meta["size"], int(meta["last_modified"].timestamp() * 1e9), meta["e_tag"], blake3)
 
 
-def _store(path: ObjectPath, put_bytes: int) -> Any:
+def _store(path: ObjectUrl, put_bytes: int) -> Any:
     process, is_large = os.getpid(), put_bytes > BLOCK_BYTES
     name = (process, path.scheme, path.bucket, is_large)
     if name not in _stores:
@@ -334,7 +409,7 @@ def _store(path: ObjectPath, put_bytes: int) -> Any:
     return _stores[name]
 
 
-def _call(path: ObjectPath, action: Callable[[Any, str], Result], *, put_bytes: int = 0, tries: int = _TRIES) -> Result:
+def _call(path: ObjectUrl, action: Callable[[Any, str], Result], *, put_bytes: int = 0, tries: int = _TRIES) -> Result:
     """Return the result of an action on the bucket's client and the object's key, with the retries that obstore does not make.
 
     Raises `FileNotFoundError`, obstore's errors about conditions, else `BertprepError`.
@@ -355,7 +430,7 @@ def take(queue: SimpleQueue[Result]) -> Result:
             return queue.get(timeout=1)
 
 
-def _interruptibly(path: ObjectPath, action: Callable[[], Result]) -> Result:
+def _interruptibly(path: ObjectUrl, action: Callable[[], Result]) -> Result:
     """Return the result of an action; Ctrl-C in the main thread takes effect at once."""
     outcome: SimpleQueue[tuple[Result | None, Exception | None]] = SimpleQueue()
 
@@ -370,12 +445,14 @@ def _interruptibly(path: ObjectPath, action: Callable[[], Result]) -> Result:
     else:
         act()
     result, error = take(outcome)
+    if isinstance(error, BertprepError):
+        raise error
     if error is not None:
         raise _explained(path, error) from error
     return cast(Result, result)
 
 
-def _explained(path: ObjectPath, error: Exception) -> Exception:
+def _explained(path: ObjectUrl, error: Exception) -> Exception:
     text, _, details = str(error).partition("\nDebug source:")
     found = {key: match[1] for key, pattern in _IN_ERRORS.items() if (match := re.search(pattern, text))}
     status, code = found.get("status", ""), found.get("code", "")

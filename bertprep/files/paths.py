@@ -13,20 +13,22 @@ import re
 import stat
 import tempfile
 from collections.abc import Collection, Generator, Iterable, Iterator
-from contextlib import suppress
-from functools import cached_property
+from contextlib import contextmanager, suppress
 from pathlib import Path, PosixPath, PurePath, PurePosixPath
 from typing import IO, Any, BinaryIO, cast
 
-from bertprep.errors import BertprepError, UsageError
+from bertprep.errors import BertprepError, UsageError, reading
 from bertprep.files import object_store
-from bertprep.files.object_store import SCHEMES, Status
+from bertprep.files.checksums import BLAKE3, Checksum, new_hash
+from bertprep.files.object_store import Status
+from bertprep.files.object_url import SCHEMES, ObjectUrl, shown, why_refused
 
 _FIRST_PARTS = tuple((f"{scheme}:",) for scheme in SCHEMES)
 _IN_BUCKET = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
-_MAX_KEY_BYTES = 1024  # of S3 and of Google
+_BLOCK_BYTES = 1 << 20
 _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 HEAD_BYTES = 64 << 10
+_BUFFER_BYTES = 64 << 10  # of a file that is read
 
 
 def as_path(text: str | Path) -> Path:
@@ -53,30 +55,13 @@ def as_path(text: str | Path) -> Path:
         return _local(text)
     if scheme not in SCHEMES:
         names = ", ".join(f"{each}://" for each in (*SCHEMES, "file"))
-        raise UsageError(f"{_shown(text)}: unknown kind of URL; there are {names} and local paths")
+        raise UsageError(f"{shown(text)}: unknown kind of URL; there are {names} and local paths")
     bucket, _, key = rest.partition("/")
     if not bucket.isascii() or not bucket[:1].isalnum() or not _IN_BUCKET.issuperset(bucket):
-        raise UsageError(f"{_shown(text)}: has no name of a bucket, expected {scheme}://BUCKET/NAME")
-    if why := _refused(key):
-        raise UsageError(f"{_shown(text)}: {why}")
+        raise UsageError(f"{shown(text)}: has no name of a bucket, expected {scheme}://BUCKET/NAME")
+    if why := why_refused(key):
+        raise UsageError(f"{shown(text)}: {why}")
     return ObjectPath(f"{scheme}://{rest}")
-
-
-def _refused(key: str) -> str | None:
-    if not key.isprintable():
-        return "has control characters, which no name here has"
-    if "?" in key or "#" in key:
-        return "has a query or a fragment; give the bucket and the name alone"
-    if ".." in key.split("/"):
-        return 'has "..", which is no folder of a store'
-    if len(key.encode()) > _MAX_KEY_BYTES:
-        return f"is longer than the {_MAX_KEY_BYTES} bytes that a name in a store may have"
-    return None
-
-
-def _shown(text: str) -> str:
-    shown = text if text.isprintable() else ascii(text)[1:-1]
-    return shown if len(shown) <= 200 else f"{shown[:200]}..."
 
 
 def _local(text: str) -> Path:
@@ -85,14 +70,14 @@ def _local(text: str) -> Path:
     try:
         url = urlsplit(text)
     except ValueError as error:
-        raise UsageError(f"{_shown(text)}: is not a URL ({error})") from None
+        raise UsageError(f"{shown(text)}: is not a URL ({error})") from None
     path = unquote(url.path)
     if url.netloc not in ("", "localhost") or not path.startswith("/") or url.query or url.fragment or not path.isprintable():
-        raise UsageError(f"{_shown(text)}: is not the URL of a file of this machine, expected file:///FOLDER/NAME")
+        raise UsageError(f"{shown(text)}: is not the URL of a file of this machine, expected file:///FOLDER/NAME")
     return Path(path)
 
 
-_MISTYPED_URL = re.compile(r"(s3|gs|az)(//|:/)(?!/)|file:/(?!/)", re.IGNORECASE)
+_MISTYPED_URL = re.compile(rf"({'|'.join(SCHEMES)})(//|:/)(?!/)|file:/(?!/)", re.IGNORECASE)
 
 
 def path_arg(given: str | Path) -> Path:
@@ -127,56 +112,13 @@ def is_object(path: PurePath | str) -> bool:
     return isinstance(path, ObjectPath)
 
 
-class ObjectPath(PosixPath):
+class ObjectPath(ObjectUrl, PosixPath):
     """The URL of an object, or of a folder of them, with the methods of `Path`; made by `as_path`.
 
     Paths from `iterdir`, `glob` or `rglob` know their status. Errors are `FileNotFoundError` or `BertprepError`.
     """
 
     _status: Status | None = None
-
-    def __str__(self) -> str:
-        if not self.parts or self.parts[0][:-1] not in SCHEMES:  # pathlib makes such of patterns
-            return str(PurePosixPath(*self.parts))
-        return f"{self.parts[0]}//{'/'.join(self.parts[1:])}"
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({str(self)!r})"
-
-    def __fspath__(self) -> str:
-        raise TypeError(f"{self}: is not a file of this machine; read it by open_local(), write it through atomic_file()")
-
-    @property
-    def scheme(self) -> str:
-        return str(self.parts[0]).removesuffix(":")
-
-    @property
-    def bucket(self) -> str:
-        return str(self.parts[1])
-
-    @cached_property
-    def key(self) -> str:
-        """Return the object's name in its bucket; raises `BertprepError` for an impossible one."""
-        if len(self.parts) < 2 or self.scheme not in SCHEMES:
-            raise BertprepError(f"{self}: is not the URL of a store")
-        key = "/".join(self.parts[2:])
-        if why := _refused(key.replace("?", "_").replace("#", "_")):  # a listing may hold such names
-            raise BertprepError(f"{_shown(str(self))}: {why}")
-        return key
-
-    @property
-    def parent(self) -> ObjectPath:
-        return ObjectPath(*self.parts[:-1]) if len(self.parts) > 2 else self
-
-    @property
-    def parents(self) -> tuple[ObjectPath, ...]:
-        return tuple(ObjectPath(*self.parts[:end]) for end in range(len(self.parts) - 1, 1, -1))
-
-    def relative_to(self, other: Any, *more: Any, **options: Any) -> Path:  # type: ignore[override]
-        return Path(PurePosixPath(*self.parts).relative_to(PurePosixPath(*ObjectPath(other, *more).parts)))
-
-    def is_absolute(self) -> bool:
-        return True
 
     def absolute(self) -> ObjectPath:
         return self
@@ -307,6 +249,25 @@ def _matches(names: list[str], patterns: list[str]) -> bool:
     return bool(names) and PurePosixPath(names[0]).match(patterns[0]) and _matches(names[1:], patterns[1:])
 
 
+def checksum_of(path: Path, algorithm: str = BLAKE3) -> str:
+    """Return the checksum of a file's bytes in hexadecimal; of an object as it is in the store now.
+
+    Raises `BertprepError` where it cannot be read.
+    """
+    if isinstance(path, ObjectPath):
+        return object_store.download(path, path.status(), algorithm=algorithm)
+    hashed = new_hash(algorithm)
+    with reading(path), open_plain(path) as file:
+        while block := file.read(_BLOCK_BYTES):
+            hashed.update(block)
+    return str(hashed.hexdigest())
+
+
+def checksum_like(listed: Checksum, path: Path) -> Checksum:
+    """Return the checksum of a file by the algorithm of the one that is listed for it."""
+    return Checksum(listed.algorithm, checksum_of(path, listed.algorithm))
+
+
 def sizes_of(folder: Path, names: Iterable[str]) -> dict[str, int]:
     """Return the sizes in bytes of the existing files among these, by name; of a store by one listing."""
     if isinstance(folder, ObjectPath):
@@ -339,10 +300,45 @@ def real_path(path: Path) -> Path:
     return path if isinstance(path, ObjectPath) else Path(os.path.realpath(path))
 
 
+class _PlainFile(io.FileIO):
+    """A plain file whose errors of reading carry its name, as those of opening do."""
+
+    def readinto(self, buffer: Any) -> int:
+        with self._named():
+            return cast(int, super().readinto(buffer))
+
+    def readall(self) -> bytes:
+        with self._named():
+            return super().readall()
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, self.name) from error
+
+
+def _open_descriptor(name: str, flags: int) -> int:
+    descriptor = os.open(name, flags | os.O_NONBLOCK)  # which does not wait for the writer of a FIFO
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise OSError(errno.EINVAL, "it is not a plain file", name)
+
+
+def open_plain(path: Path) -> io.BufferedReader:
+    """Open a file of this machine for reading: all that users name is opened here.
+
+    A pipe or a device, which may have no end, is an `OSError` like any other. All errors name the file, those of reading too.
+    """
+    return io.BufferedReader(_PlainFile(path, opener=_open_descriptor), _BUFFER_BYTES)
+
+
 def open_head(path: Path) -> BinaryIO:
-    """Open a file for reading its first bytes: of an object 64 KiB. Does not wait for a FIFO."""
+    """Open a file for reading its first bytes: of an object 64 KiB."""
     if not isinstance(path, ObjectPath):
-        return open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
+        return open_plain(path)
     return io.BytesIO(object_store.read_head(path, HEAD_BYTES))
 
 
@@ -378,7 +374,7 @@ def open_at(path: Path, start: int = 0, *, buffer_bytes: int | None = None) -> i
     """Open a file at byte `start`; of an object only the requested parts are downloaded."""
     if isinstance(path, ObjectPath):
         return io.BufferedReader(_RangeReader(path, start), buffer_bytes or object_store.BLOCK_BYTES)
-    file = path.open("rb")
+    file = open_plain(path)
     file.seek(start)
     return file
 

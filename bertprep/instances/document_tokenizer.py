@@ -22,15 +22,23 @@ from numpy.typing import NDArray
 from tokenizers.models import BPE, WordPiece
 from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
+from tokenizers.processors import TemplateProcessing
 
-from bertprep.errors import BertprepError, first_line
+from bertprep.errors import BertprepError, first_line, quoted
 from bertprep.instances.tokenizer import Tokenizer
+from bertprep.instances.tokenizer_files import TOKENIZER, TOKENIZER_CONFIG
+from bertprep.instances.tokenizer_trial import why_unusable
 from bertprep.instances.vocabulary import MAX_TOKENS, SPECIAL_TOKENS, Vocabulary
-from bertprep.untrusted import read_bounded
+from bertprep.untrusted import parse_json, read_bounded
 
 WORDPIECE, TABLE, WORD_IDS = ("wordpiece", "table", "word_ids")
 """The rules by which words are found. A token begins a word if it does not begin with ##; if it begins with the tokenizer's
-marker, such as ▁; if its `word_ids` is another than that of the token before."""
+marker, such as ▁, or it or the token before was added to the vocabulary; if its `word_ids` is another than that of the token
+before."""
+MAX_WORD_TOKENS = 16
+"""A longer word, such as a paragraph of Chinese for a tokenizer that marks spaces, is not masked as a word."""
+MANY_LONG_WORDS = 0.2
+"""The share of tokens in such words above which users are told."""
 _NAMES = {
     "cls": ("[CLS]", "<s>", "<cls>", "<bos>", "[BOS]", "<|begin_of_text|>", "<|startoftext|>"),
     "sep": ("[SEP]", "</s>", "<sep>", "<eos>", "[EOS]", "<|end_of_text|>", "<|endoftext|>"),
@@ -39,7 +47,8 @@ _NAMES = {
     "unk": ("[UNK]", "<unk>", "<|unk|>"),
 }
 """What special tokens are usually called."""
-_MARKERS = ("▁", "Ġ", "Ċ")
+_MARKERS = (("▁",), ("Ġ", "Ċ"))
+"""What a token that begins a word begins with, in vocabularies of SentencePiece and of bytes."""
 _SAMPLE = (
     "In 1905 the physicist's third paper (on “moving bodies”) wasn't finished; 3.14 x 10^8, e.g. A_b-c/d@e.org?\n"
     "def scale(values, by=2):\n    return [by * each for each in values]\n\n"
@@ -108,14 +117,26 @@ class Documents(NamedTuple):
 
 
 class DocumentTokenizer:
-    """A tokenizer.json, called `name`; raises `BertprepError` for a file that `tokenizers` does not read."""
+    """A tokenizer.json, called `name`; raises `BertprepError` for a file that `tokenizers` does not read.
 
-    def __init__(self, path: Path, name: str) -> None:
+    The mask token is the one that `config`, a tokenizer_config.json, names: by default the file next to a tokenizer.json. The
+    attribute is None where it adds nothing to the tokenizer.json.
+    """
+
+    def __init__(self, path: Path, name: str, config: Path | None = None) -> None:
         self.path = path
         data = _read(path)
+        if config is None and path.name == TOKENIZER:
+            config = path.with_name(TOKENIZER_CONFIG)
+        mask = _read_mask_token(config) if config and config.is_file() else None
+        if why := why_unusable(data, _SAMPLE):
+            raise BertprepError(f"{path}: is not a tokenizer.json that tokenizers reads: {quoted(why)}")
         try:
             self._library = _load(data)
             ids = _find_special_ids(self._library)
+            named = None if mask is None else self._library.token_to_id(mask)
+            self.config = None if named in (None, ids["mask"]) else config
+            ids["mask"] = ids["mask"] if named is None else named
             sample = self._library.encode(_SAMPLE, add_special_tokens=False)
         except BaseException as error:
             raise _explained(path, "is not a tokenizer.json that tokenizers reads", error) from error
@@ -126,14 +147,17 @@ class DocumentTokenizer:
             raise BertprepError(f"{path}: has ids below {width:,}, expected some, and all below {MAX_TOKENS:,}")
         self._never = np.zeros(width, np.bool_)  # what no text may become
         self._never[[each for each in special if each != ids["unk"]]] = True
-        self._table, words = _find_words(self._library, sample, vocabulary, width)
+        self._added = np.zeros(width, np.bool_)  # to the vocabulary, as no special tokens; a text is split around these
+        self._added[[each for each in added if each not in special]] = True
+        self._table = _begins_word_by_id(self._library, vocabulary, width)
+        words = _find_rule_of_words(self._library, sample, self._table, self._added)
         self._compiled, self._lock = _compile(path, self._library, vocabulary), threading.Lock()
         model, sha256 = type(self._library.model).__name__, hashlib.sha256(data).hexdigest()
         self.info = TokenizerInfo(name, sha256, model, width, **ids, special=tuple(sorted(special)), words=words)
 
-    def __reduce__(self) -> tuple[type[DocumentTokenizer], tuple[Path, str]]:
+    def __reduce__(self) -> tuple[type[DocumentTokenizer], tuple[Path, str, Path | None]]:
         """A process of another machine reads the file again."""
-        return DocumentTokenizer, (self.path, self.info.name)
+        return DocumentTokenizer, (self.path, self.info.name, self.config)
 
     @property
     def special_tokens(self) -> dict[str, str]:
@@ -163,9 +187,29 @@ class DocumentTokenizer:
                     f"{self.path}: makes special tokens of text that spells them, and has no unknown token to take instead"
                 )
             tokens[spelled] = self.info.unk
-        begins_word = self._table[tokens] if begins_word is None else begins_word
+        if begins_word is None:
+            begins_word = self._table[tokens]
+            if self.info.words == TABLE:
+                begins_word |= _at_or_after(self._added[tokens])
         begins_word[(np.cumsum(lengths) - lengths)[lengths > 0]] = True
         return Documents(tokens, lengths, begins_word)
+
+    def with_template(self) -> bytes:
+        """Return the file; where its template does not put [CLS] and [SEP] of `info` around a text, with one that does."""
+        data = _read(self.path)
+        found = self._library.encode("a").ids
+        begins = self.info.cls is None or found[:1] == [self.info.cls]
+        if begins and (self.info.sep is None or found[-1:] == [self.info.sep]):
+            return data
+        names = self.special_tokens
+        cls, sep = ([names[role]] if role in names else [] for role in ("cls", "sep"))
+        library = tokenizers.Tokenizer.from_str(data.decode())
+        library.post_processor = TemplateProcessing(
+            single=[*cls, "$A", *sep],
+            pair=[*cls, "$A", *sep, "$B:1", *(f"{each}:1" for each in sep)],
+            special_tokens=[(names[role], getattr(self.info, role)) for role in ("cls", "sep") if role in names],
+        )
+        return str(library.to_str(pretty=True)).encode()
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of some ids, special tokens included."""
@@ -221,6 +265,17 @@ def _read(path: Path) -> bytes:
         raise BertprepError(f"{path}: cannot be read: {why}; name a tokenizer.json") from error
 
 
+def _read_mask_token(config: Path) -> str | None:
+    """Return the `mask_token` of a tokenizer_config.json, a name or an object with its `content`."""
+    try:
+        found = parse_json(_read(config))
+        token = found.get("mask_token")
+        token = token.get("content") if isinstance(token, dict) else token
+    except (ValueError, AttributeError) as error:
+        raise BertprepError(f"{config}: is not a {TOKENIZER_CONFIG}: {first_line(error)}; mend or remove it") from error
+    return token if isinstance(token, str) else None
+
+
 def _load(data: bytes) -> tokenizers.Tokenizer:
     """Return the tokenizer of a file, without what makes it cut, pad, draw lots, or take text for special tokens."""
     tokenizer = tokenizers.Tokenizer.from_str(data.decode())
@@ -238,11 +293,15 @@ def _explained(path: Path, what: str, error: BaseException) -> BaseException:
 
 
 def _find_special_ids(tokenizer: tokenizers.Tokenizer) -> dict[str, int | None]:
-    """Return the ids of the special tokens: those that the tokenizer puts around a text, or else those with usual names."""
-    ids = {
-        name: next((found for each in names if (found := tokenizer.token_to_id(each)) is not None), None)
-        for name, names in _NAMES.items()
-    }
+    """Return the ids of the special tokens: those that the tokenizer puts around a text, or else those with usual names.
+
+    Of several names, one that the file marks as special comes before a plain word.
+    """
+    special = {each for each, token in tokenizer.get_added_tokens_decoder().items() if token.special}
+    ids: dict[str, int | None] = {}
+    for role, names in _NAMES.items():
+        known = [each for each in map(tokenizer.token_to_id, names) if each is not None]
+        ids[role] = next((each for each in known if each in special), known[0] if known else None)
     around = tokenizer.encode("a")
     if len(around) and around.special_tokens_mask[0]:
         ids["cls"] = around.ids[0]
@@ -252,23 +311,50 @@ def _find_special_ids(tokenizer: tokenizers.Tokenizer) -> dict[str, int | None]:
     return {**ids, "unk": ids["unk"] if unknown is None else tokenizer.token_to_id(unknown)}
 
 
-def _find_words(
-    tokenizer: tokenizers.Tokenizer, sample: tokenizers.Encoding, vocabulary: Mapping[str, int], width: int
-) -> tuple[NDArray[np.bool_], str]:
-    """Return (whether a token begins a word, as far as its text tells; the rule to be used).
+def share_in_long_words(begins_word: NDArray[np.bool_]) -> float:
+    """Return the share of tokens that are in words of more than `MAX_WORD_TOKENS`, given whether each begins a word.
 
-    Without a pre-tokenizer `word_ids` say nothing, and where no token has a marker either, each is a word.
+    >>> share_in_long_words(np.arange(100) % 20 < 4)  # of 20 tokens, 3 words of one and one of 17
+    0.85
     """
-    table = np.ones(width, np.bool_)
+    starts = np.flatnonzero(begins_word)
+    sizes = np.diff(starts, append=len(begins_word))
+    return float(sizes[sizes > MAX_WORD_TOKENS].sum() / max(len(begins_word), 1))
+
+
+def _at_or_after(marked: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return which tokens are marked, or follow one that is."""
+    both: NDArray[np.bool_] = marked.copy()
+    both[1:] |= marked[:-1]
+    return both
+
+
+def _begins_word_by_id(tokenizer: tokenizers.Tokenizer, vocabulary: Mapping[str, int], width: int) -> NDArray[np.bool_]:
+    """Return whether a token begins a word, as far as its text tells; where none has a marker, each does: (width,)."""
+    begins_word = np.ones(width, np.bool_)
     if isinstance(tokenizer.model, WordPiece) and (prefix := tokenizer.model.continuing_subword_prefix):
-        table[[each for token, each in vocabulary.items() if token.startswith(prefix)]] = False
-        return table, WORDPIECE
-    if marked := [each for token, each in vocabulary.items() if token.startswith(_MARKERS)]:
-        table[:] = False
-        table[marked] = True
+        begins_word[[each for token, each in vocabulary.items() if token.startswith(prefix)]] = False
+        return begins_word
+    for markers in _MARKERS:
+        if marked := [each for token, each in vocabulary.items() if token.startswith(markers)]:
+            begins_word[:] = False
+            begins_word[marked] = True
+            break
+    return begins_word
+
+
+def _find_rule_of_words(
+    tokenizer: tokenizers.Tokenizer, sample: tokenizers.Encoding, table: NDArray[np.bool_], added: NDArray[np.bool_]
+) -> str:
+    """Return the rule by which words are found.
+
+    Without a pre-tokenizer `word_ids` tell nothing: they differ only around tokens that were added to the vocabulary.
+    """
+    if isinstance(tokenizer.model, WordPiece) and tokenizer.model.continuing_subword_prefix:
+        return WORDPIECE
     begins_word = np.diff(np.array(sample.word_ids, np.float64), prepend=-1) != 0
-    is_table = begins_word.sum() < 2 or np.array_equal(table[sample.ids][1:], begins_word[1:])
-    return table, TABLE if is_table else WORD_IDS
+    is_split = (begins_word & ~_at_or_after(added[sample.ids]))[1:].any()
+    return WORD_IDS if is_split and not np.array_equal(table[sample.ids][1:], begins_word[1:]) else TABLE
 
 
 def _compile(path: Path, tokenizer: tokenizers.Tokenizer, vocabulary: Mapping[str, int]) -> _Compiled | None:

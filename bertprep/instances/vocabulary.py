@@ -7,13 +7,21 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from bertprep.errors import BertprepError
+from bertprep.errors import BertprepError, UsageError
+from bertprep.files.object_cache import open_local
+from bertprep.work.data_set import DataSet
+from bertprep.work.layout import MANIFEST, VOCABULARY
+from bertprep.work.manifest import sha256_of_vocabulary
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 MAX_TOKENS = 1 << 21
 """What three bytes of a varint hold."""
+MANY_UNKNOWN = 0.1
+"""Far more than text has with a vocabulary of its language, as a fraction of its tokens."""
 _MAX_BYTES = 64 << 20
 _SHOWN = 40  # characters of a token, in errors
+_MANY_LOWER = 0.5  # of a vocabulary's tokens: of Chinese or Japanese far fewer are of letters that have two cases
+_MANY_CAPITALS = 0.05  # of an English vocabulary that was trained on cased text a fifth, of an uncased one none
 
 
 @dataclass(frozen=True)
@@ -41,6 +49,33 @@ class Vocabulary:
     def continues(self) -> bytes:
         """A byte for each token, 1 where it continues a word."""
         return bytes([token[:2] == "##" for token in self.tokens])
+
+
+def case_conflict(vocabulary: Vocabulary, *, cased: bool) -> str:
+    """Return why a vocabulary cannot be meant for text that is (or is not) lower-cased first; "" where it may be.
+
+    Letters of scripts without case, as Chinese or Georgian, are the same in a title, so their vocabularies fit either.
+    """
+    tokens = [token for token in vocabulary.tokens if not _is_in_brackets(token)]
+    if not cased:
+        capitals = len(capital_tokens(vocabulary))
+        if capitals <= _MANY_CAPITALS * len(tokens):
+            return ""
+        return f"{capitals:,} of its {len(tokens):,} tokens have capital letters, and without --cased text has none"
+    has_capital = any(len(token) == 1 and token != token.lower() for token in tokens)
+    lower = sum(token != token.title() for token in tokens)
+    if has_capital or lower <= _MANY_LOWER * len(tokens):
+        return ""
+    return "none of its tokens is a capital letter, so with --cased each word that begins with one is [UNK]"
+
+
+def capital_tokens(vocabulary: Vocabulary) -> list[str]:
+    """Return the tokens with capital letters, which lower-cased text never uses; [PAD], [unused1] and such are none."""
+    return [token for token in vocabulary.tokens if token != token.lower() and not _is_in_brackets(token)]
+
+
+def _is_in_brackets(token: str) -> bool:
+    return token[0] == "[" and token[-1] == "]"
 
 
 def load_vocabulary(path: Path) -> Vocabulary:
@@ -86,10 +121,24 @@ def load_vocabulary(path: Path) -> Vocabulary:
     return Vocabulary(path, tokens, sha256, *(numbers[token] for token in SPECIAL_TOKENS))
 
 
+def load_vocabulary_of(data_set: DataSet, vocab: Path | None = None) -> Vocabulary:
+    """Return `vocab`, or the vocabulary next to the data set, checked against the manifest."""
+    if data_set.problem:
+        raise data_set.problem
+    if (path := vocab or data_set.vocabulary) is None:
+        raise UsageError(f"{data_set.folder}: has no {VOCABULARY} next to it; name the vocabulary with --vocab FILE")
+    vocabulary = load_vocabulary(path)
+    expected = sha256_of_vocabulary(data_set.manifest)
+    if expected not in (None, vocabulary.sha256):
+        raise BertprepError(
+            f"{path}: is not the vocabulary that {data_set.folder} was made with: sha256 {vocabulary.sha256[:16]}..., expected "
+            f"{expected[:16]}... by {data_set.folder / MANIFEST}; name that with --vocab FILE"
+        )
+    return vocabulary
+
+
 def _read(path: Path) -> bytes:
-    if path.exists() and not path.is_file():
-        raise BertprepError(f"{path}: is not a plain file; name a vocab.txt with --vocab")
-    with path.open("rb") as file:
+    with open_local(path) as file:
         content = file.read(_MAX_BYTES + 1)
     if len(content) > _MAX_BYTES:
         raise BertprepError(

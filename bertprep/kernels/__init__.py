@@ -1,24 +1,25 @@
 """Compiled loops over tokens and bytes, written in Python and compiled once for this processor.
 
 `build` compiles them with numba into one object file, which `trusted_cache` keeps under the hash of source, compiler and
-processor; llvmlite loads it in 10 ms. `Kernel` checks the type and layout of every array, callers their contents and sizes.
+processor; llvmlite loads it in 10 ms. `Kernel` checks the type, layout and extent of every array, callers the ids in them.
 """
 
 import ctypes
 import hashlib
 import json
-import os
+import math
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bertprep.config import RecordFormat
+from bertprep.kernels import numbers
 from bertprep.progress import print_message
 from bertprep.trusted_cache import cached
 
@@ -30,47 +31,70 @@ _SOURCES = (
     "wordpiece",
     "generate",
     "crc32c",
-    "sha256",
     "encode",
     "rows",
     "packing",
     "varints",
     "messages",
     "decode",
-    "record_checks",
-    "text",
+    "record_counts",
 )
+_BLOCK = "block"
+_FIELD_TYPES = np.dtype(np.int32), np.dtype(np.float32)
 _C_TYPES: dict[str, Any] = {"int64": ctypes.c_int64, "uint64": ctypes.c_uint64, "uint32": ctypes.c_uint32}
 
 
 class Kernel:
-    """One compiled function: takes NumPy arrays where the source says pointer, dicts of fields for a struct, and numbers."""
+    """One compiled function: takes NumPy arrays where the source says pointer, dicts of fields for a struct, and numbers.
 
-    def __init__(self, engine: Any, symbol: str, name: str, result: str, parameters: Sequence[tuple[str, Any]]) -> None:
-        """`parameters`: names and types; a type is a NumPy type's name, with `*` after it for a pointer, or those of fields."""
+    Every array must have the declared type and at least the declared extent; `TypeError` and `ValueError` say which has not.
+    """
+
+    def __init__(self, engine: Any, name: str, interface: Mapping[str, Any]) -> None:
+        """`interface` is `build`'s; a type is a NumPy type's name, with `*` for a pointer, "block", or the types of fields."""
         self._engine = engine  # which holds the code: of two that threads load at once, one is dropped by `load`
         self._name = name
+        parameters, self._conditions, extents = interface["parameters"], interface["conditions"], interface["extents"]
         self._parameters = [(parameter, _dtypes(kind)) for parameter, kind in parameters]
+        self._arrays = [*extents]
+        self._extents = compile(f"({''.join(f'{each}, ' for each in extents.values())})", name, "eval")
+        self._rules = compile(f"({''.join(f'{each}, ' for each in self._conditions)})", name, "eval")
         c_types = [_C_TYPES.get(kind) if isinstance(kind, str) else None for _, kind in parameters]
-        self._function = ctypes.CFUNCTYPE(_C_TYPES[result], *(kind or ctypes.c_void_p for kind in c_types))(
-            engine.get_function_address(symbol)
+        self._function = ctypes.CFUNCTYPE(_C_TYPES[interface["result"]], *(kind or ctypes.c_void_p for kind in c_types))(
+            engine.get_function_address(interface["symbol"])
         )
 
     def __call__(self, *arguments: Any) -> int:
         if len(arguments) != len(self._parameters):
             raise TypeError(f"{self._name}: takes {len(self._parameters)} arguments, got {len(arguments)}")
-        result: int = self._function(*map(self._plain, self._parameters, arguments))
+        plain = [*map(self._plain, self._parameters, arguments)]
+        self._check_extents(arguments)
+        result: int = self._function(*plain)
         return result
 
     def bind(self, *arguments: Any) -> Callable[..., int]:
         """Return the function with its first arguments given, checked and held once: for what is called for every block."""
         plain, others = list(map(self._plain, self._parameters, arguments)), self._parameters[len(arguments) :]
 
-        def call(*more: Any, _held: Any = arguments) -> int:
-            result: int = self._function(*plain, *map(self._plain, others, more))
+        def call(*more: Any) -> int:
+            rest = [*map(self._plain, others, more)]
+            self._check_extents((*arguments, *more))
+            result: int = self._function(*plain, *rest)
             return result
 
         return call
+
+    def _check_extents(self, arguments: Sequence[Any]) -> None:
+        """Raise `ValueError` unless the arrays are as large as the numbers next to them say."""
+        names: dict[str, Any] = {}
+        for (name, kind), argument in zip(self._parameters, arguments, strict=True):
+            names |= argument if isinstance(kind, dict) else {name: argument}
+        for name, extent in zip(self._arrays, eval(self._extents, vars(numbers), names), strict=True):
+            if names[name].size < extent:
+                raise ValueError(f"{self._name}: {name} has {names[name].size:,} values, expected at least {extent:,}")
+        for rule, holds in zip(self._conditions, eval(self._rules, vars(numbers), names), strict=True):
+            if not holds:
+                raise ValueError(f"{self._name}: expected {rule}")
 
     def _plain(self, parameter: tuple[str, Any], argument: Any) -> Any:
         """Return a number, or the address of an array, which must be of the declared type and contiguous."""
@@ -80,13 +104,44 @@ class Kernel:
             return (ctypes.c_int64 * len(fields))(*fields)
         if kind is None:
             return argument
-        if not isinstance(argument, np.ndarray) or argument.dtype != kind or not argument.flags.c_contiguous:
+        if kind == _BLOCK:
+            return self._block(name, argument)
+        is_array = isinstance(argument, np.ndarray) and argument.dtype == kind
+        if not (is_array and argument.flags.c_contiguous and argument.flags.aligned):
             raise TypeError(f"{self._name}: {name} must be a contiguous array of {kind}")
+        if argument.size and argument.flags.writeable:  # three times as fast, and a batch has many arrays
+            return ctypes.addressof(ctypes.c_char.from_buffer(argument))
         return argument.ctypes.data
+
+    def _block(self, name: str, block: Any) -> Any:
+        """Return the numbers BLOCK_* of records, then FIELD_* of each field: all from the array itself, so that they fit it."""
+        if not isinstance(block, np.ndarray) or block.ndim != 1 or not block.dtype.names:
+            raise TypeError(f"{self._name}: {name} must be a record array")
+        if not (block.flags.c_contiguous and block.flags.aligned):
+            raise TypeError(f"{self._name}: {name} must be records that follow each other in memory; give a copy of them")
+        table = _fields_of(block.dtype)
+        return (ctypes.c_int64 * (2 + len(table)))(block.ctypes.data, block.itemsize, *table)
+
+
+@lru_cache
+def _fields_of(dtype: np.dtype[Any]) -> tuple[int, ...]:
+    """Return BLOCK_WANTED, BLOCK_FIELDS, and FIELD_* of each field; raises `TypeError` for one that is not a feature."""
+    table: list[int] = []
+    wanted, fields = 0, dict(dtype.fields or {})
+    for name in dtype.names or ():
+        field, offset = fields[name][:2]
+        if field.base not in _FIELD_TYPES or name not in numbers.NUMBER_OF_FEATURE or field.ndim > 1:
+            raise TypeError(f"records have features as int32 or float32; found the field {name}, {field}")
+        feature = numbers.NUMBER_OF_FEATURE[name]
+        wanted |= 1 << feature
+        table += [feature, offset, math.prod(field.shape), int(field.base == np.float32)]
+    return wanted, len(dtype.names or ()), *table
 
 
 def _dtypes(kind: Any) -> Any:
-    """Return the dtype of an array, None for a number, those of its fields for a struct."""
+    """Return the dtype of an array, None for a number, those of its fields for a struct, "block" for records."""
+    if kind == _BLOCK:
+        return kind
     if isinstance(kind, dict):
         return {name: _dtypes(field) for name, field in kind.items()}
     return np.dtype(kind[:-1]) if kind[-1] == "*" else None
@@ -114,9 +169,8 @@ def load() -> Kernels:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     processor = f"{llvm.get_process_triple()} {llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}"
-    portable = os.environ.get("BERTPREP_PORTABLE", "")
     formats = [record_format.number for record_format in RecordFormat]  # which no other source has
-    digest = hashlib.sha256(f"{compiler_version} {processor} {portable} {formats}".encode())
+    digest = hashlib.sha256(f"{compiler_version} {processor} {formats}".encode())
     for source in ("build", *_SOURCES):
         digest.update((Path(__file__).with_name(f"{source}.py")).read_bytes())
     code = cached(f"kernels-{digest.hexdigest()[:24]}.o", _compile)
@@ -125,10 +179,7 @@ def load() -> Kernels:
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target)
     engine.add_object_file(llvm.ObjectFileRef.from_data(machine_code))
     engine.finalize_object()
-    functions = {
-        name: Kernel(engine, entry["symbol"], name, entry["result"], entry["parameters"])
-        for name, entry in json.loads(header).items()
-    }
+    functions = {name: Kernel(engine, name, interface) for name, interface in json.loads(header).items()}
     return Kernels(functions)
 
 

@@ -30,6 +30,8 @@ def compile_kernels(sources: Sequence[str]) -> bytes:
             "symbol": compiled.native_name,
             "result": kernel.result,
             "parameters": kernel.parameters,
+            "conditions": kernel.conditions,
+            "extents": kernel.extents,
         }
     linked.link_in(llvm.parse_assembly(_traps_for(linked)))
     linked.verify()

@@ -9,11 +9,10 @@ message.
 
 from bertprep.kernels import numbers as n
 from bertprep.kernels.crc32c import masked_crc32c
-from bertprep.kernels.language import f32_p, i32_p, i64, i64_p, kernel, subroutine, u8_p
-from bertprep.kernels.memory import copy_memory, load_u32, load_u64, pointer_at, prefetch, shifted
+from bertprep.kernels.language import Block, f32_p, i32_p, i64, i64_p, kernel, subroutine, u8_p
+from bertprep.kernels.memory import copy_memory, field_at, load_u32, load_u64, pointer_at, prefetch, shifted
 from bertprep.kernels.messages import check_list, count_values, find_features, locate_features, take_floats, take_numbers
 
-# The arrays: a row of ARRAY_WIDTH numbers for each feature that is asked for; see `Examples.addresses`.
 # Notes: NOTES_SIZE numbers, PROBLEM_SIZE on a fault and SPAN_SIZE on each feature.
 
 _AHEAD = 8  # records between asking for a record's memory and reading it
@@ -54,12 +53,12 @@ def _open_record(data, size, at, record_format, problem):
 
 
 @subroutine
-def _locate(data, size, at, record_format, arrays, spans, problem):
+def _locate(data, size, at, record_format, block, spans, problem):
     """Check a record and locate its features; returns where its data ends, or a fault."""
     begin, end = _open_record(data, size, at, record_format, problem)
     if begin < 0:
         return begin
-    fault = locate_features(data, begin, end, record_format, arrays[n.ARRAYS_WANTED], spans, problem)
+    fault = locate_features(data, begin, end, record_format, block[n.BLOCK_WANTED], spans, problem)
     return fault if fault < 0 else end
 
 
@@ -72,25 +71,22 @@ def _count(data, spans, feature, is_float):
 
 
 @subroutine
-def _decode_record(data, size, at, record_format, arrays, row, spans, problem):
-    """One record to row `row` of the arrays; returns where the next one begins, or a fault."""
-    end = _locate(data, size, at, record_format, arrays, spans, problem)
+def _decode_record(data, size, at, record_format, block, row, spans, problem):
+    """One record to row `row` of the block; returns where the next one begins, or a fault."""
+    end = _locate(data, size, at, record_format, block, spans, problem)
     if end < 0:
         return end
-    for array in range(0, n.ARRAY_WIDTH * arrays[n.ARRAYS_SIZE], n.ARRAY_WIDTH):
-        feature, count, address = (
-            arrays[array + n.ARRAY_FEATURE],
-            arrays[array + n.ARRAY_VALUES],
-            arrays[array + n.ARRAY_ADDRESS],
-        )
-        is_float = arrays[array + n.ARRAY_KIND] == n.KIND_FLOAT32
+    for number in range(block[n.BLOCK_FIELDS]):
+        field = shifted(block, n.FIELD_WIDTH * number)
+        feature, count, is_float = field[n.FIELD_FEATURE], field[n.FIELD_VALUES], field[n.FIELD_IS_FLOAT]
+        address = field_at(block, number, row)
         fault = check_list(spans, feature, is_float, record_format, problem)
         if fault < 0:
             return fault
         if is_float:
-            fault = take_floats(data, spans, feature, pointer_at(f32_p, address), row * count, count)
+            fault = take_floats(data, spans, feature, pointer_at(f32_p, address), i64(0), count)
         else:
-            fault = take_numbers(data, spans, feature, size, pointer_at(i32_p, address), row * count, count)
+            fault = take_numbers(data, spans, feature, size, pointer_at(i32_p, address), i64(0), count)
         if fault < 0:
             problem[n.FEATURE], problem[n.EXPECTED] = feature, count
             if fault == n.WRONG_COUNT:
@@ -99,7 +95,7 @@ def _decode_record(data, size, at, record_format, arrays, row, spans, problem):
     return end + 4 if record_format == n.TFRECORD else end
 
 
-@kernel
+@kernel(file="FILE_WIDTH", lists="len(KNOWN_FEATURES)", notes="NOTES_SIZE")
 def find_lists(file: i64_p, lists: i64_p, notes: i64_p) -> i64:
     """The field of each known feature's list in the first record, 0 for none, -1 for no such feature; 0 or a fault."""
     data, problem, spans = pointer_at(u8_p, file[n.FILE_DATA]), notes, shifted(notes, n.PROBLEM_SIZE)
@@ -115,28 +111,28 @@ def find_lists(file: i64_p, lists: i64_p, notes: i64_p) -> i64:
     return i64(0)
 
 
-@kernel
-def measure(file: i64_p, arrays: i64_p, counts: i64_p, notes: i64_p) -> i64:
-    """How many values the first record has in each feature that the arrays are of; 0 or a fault."""
+@kernel(file="FILE_WIDTH", counts="len(block.dtype)", notes="NOTES_SIZE")
+def measure(file: i64_p, block: Block, counts: i64_p, notes: i64_p) -> i64:
+    """How many values the first record has in each field of the block; 0 or a fault."""
     data, problem, spans = pointer_at(u8_p, file[n.FILE_DATA]), notes, shifted(notes, n.PROBLEM_SIZE)
     problem[n.ROW] = 0
-    end = _locate(data, file[n.FILE_SIZE], i64(0), file[n.FILE_FORMAT], arrays, spans, problem)
+    end = _locate(data, file[n.FILE_SIZE], i64(0), file[n.FILE_FORMAT], block, spans, problem)
     if end < 0:
         return end
-    for number in range(arrays[n.ARRAYS_SIZE]):
-        array = n.ARRAY_WIDTH * number
-        feature = arrays[array + n.ARRAY_FEATURE]
-        fault = check_list(spans, feature, arrays[array + n.ARRAY_KIND] == n.KIND_FLOAT32, file[n.FILE_FORMAT], problem)
+    for number in range(block[n.BLOCK_FIELDS]):
+        feature = block[n.FIELD_WIDTH * number + n.FIELD_FEATURE]
+        is_float = block[n.FIELD_WIDTH * number + n.FIELD_IS_FLOAT]
+        fault = check_list(spans, feature, is_float, file[n.FILE_FORMAT], problem)
         if fault < 0:
             return fault
-        counts[number] = _count(data, spans, feature, arrays[array + n.ARRAY_KIND] == n.KIND_FLOAT32)
+        counts[number] = _count(data, spans, feature, is_float)
         if counts[number] < 0:
             problem[n.FEATURE] = feature
             return counts[number]
     return i64(0)
 
 
-@kernel
+@kernel("0 <= found <= most <= file[FILE_RECORDS]", problem="PROBLEM_SIZE")
 def find_records(file: i64_p, found: i64, most: i64, problem: i64_p) -> i64:
     """Find the offsets of records, `found` of which are known, up to the end of the file or record `most`; return their
     number.
@@ -155,36 +151,19 @@ def find_records(file: i64_p, found: i64, most: i64, problem: i64_p) -> i64:
     return found
 
 
-@kernel
-def decode(file: i64_p, first: i64, count: i64, arrays: i64_p, row: i64, notes: i64_p) -> i64:
-    """Read records `first` to first + count - 1, or to the end, to the rows from `row` on; return how many.
-
-    The offset of `first` must be known; those after it are noted.
-    """
-    data, size, record_format = pointer_at(u8_p, file[n.FILE_DATA]), file[n.FILE_SIZE], file[n.FILE_FORMAT]
-    offsets = pointer_at(i64_p, file[n.FILE_OFFSETS])
-    problem, spans = notes, shifted(notes, n.PROBLEM_SIZE)
-    at = offsets[first]
-    done = i64(0)
-    while at < size and done < count:
-        at = _decode_record(data, size, at, record_format, arrays, row + done, spans, problem)
-        if at < 0:
-            problem[n.ROW] = done
-            return at
-        done += 1
-        offsets[first + done] = at
-    return done
-
-
-@kernel
-def gather(files: i64_p, numbers: i64_p, records: i64_p, count: i64, arrays: i64_p, row: i64, notes: i64_p) -> i64:
+@kernel(
+    "0 <= row <= len(block) - count",
+    files="FILE_WIDTH * (int(numbers[:count].max(initial=-1)) + 1)", numbers="count", records="count", notes="NOTES_SIZE",
+)  # fmt: skip
+def gather(files: i64_p, numbers: i64_p, records: i64_p, count: i64, block: Block, row: i64, notes: i64_p) -> i64:
     """Read record records[i] of file numbers[i] to row `row` + i, for i below `count`; return count or a fault."""
     problem, spans = notes, shifted(notes, n.PROBLEM_SIZE)
     for i in range(count):
-        if i + 2 * _AHEAD < count:
+        is_run = i + _AHEAD < count and records[i + _AHEAD] == records[i] + _AHEAD  # which the processor sees coming by itself
+        if i + 2 * _AHEAD < count and not is_run:
             coming = n.FILE_WIDTH * numbers[i + 2 * _AHEAD]
             prefetch(pointer_at(i64_p, files[coming + n.FILE_OFFSETS]), records[i + 2 * _AHEAD])
-        if i + _AHEAD < count:
+        if i + _AHEAD < count and not is_run:
             coming = n.FILE_WIDTH * numbers[i + _AHEAD]
             bounds = shifted(pointer_at(i64_p, files[coming + n.FILE_OFFSETS]), records[i + _AHEAD])
             lines = (bounds[1] - bounds[0]) // 64 + 1
@@ -193,14 +172,14 @@ def gather(files: i64_p, numbers: i64_p, records: i64_p, count: i64, arrays: i64
         file = shifted(files, n.FILE_WIDTH * numbers[i])
         data, offsets = pointer_at(u8_p, file[n.FILE_DATA]), pointer_at(i64_p, file[n.FILE_OFFSETS])
         at, size, record_format = offsets[records[i]], file[n.FILE_SIZE], file[n.FILE_FORMAT]
-        at = _decode_record(data, size, at, record_format, arrays, row + i, spans, problem)
+        at = _decode_record(data, size, at, record_format, block, row + i, spans, problem)
         if at < 0:
             problem[n.ROW] = i
             return at
     return count
 
 
-@kernel
+@kernel(addresses="count", out="count * size")
 def copy_rows(addresses: i64_p, count: i64, size: i64, out: u8_p) -> i64:
     """Copy `size` bytes from each address, one row after another; returns count."""
     for i in range(count):

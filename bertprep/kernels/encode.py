@@ -1,4 +1,4 @@
-"""Rows of arrays to the bytes of TFRecord and OFRecord files, both in one pass: the only encoder.
+"""Blocks of records to the bytes of TFRecord and OFRecord files, both in one pass: the only encoder.
 
 A record's body is written once and copied for the second format, in which only the tags of integer lists differ. See
 docs/formats.md. Outputs need SLACK spare bytes.
@@ -6,8 +6,8 @@ docs/formats.md. Outputs need SLACK spare bytes.
 
 from bertprep.kernels import numbers as n
 from bertprep.kernels.crc32c import masked_crc32c
-from bertprep.kernels.language import i32_p, i64, i64_p, kernel, subroutine, u8_p, u32, u32_p, u64
-from bertprep.kernels.memory import copy_16, copy_64, pointer_at, shifted, store_u32, store_u64
+from bertprep.kernels.language import Block, i32_p, i64, i64_p, kernel, subroutine, u8_p, u32, u32_p, u64
+from bertprep.kernels.memory import copy_16, copy_64, copy_memory, field_at, pointer_at, shifted, store_u32, store_u64
 
 
 @subroutine
@@ -37,16 +37,16 @@ def _ready_varint(number):
 
 @subroutine
 def _put_numbers(out, numbers, count, ready):
-    """Write `count` int32 of 0 or more as varints; return their bytes. One pass finds how wide the widest is."""
+    """Write `count` int32 of 0 or more as varints; return their bytes. The first pass finds how wide the widest is."""
     bits = u32(0)
     for i in range(count):
-        number = u32(numbers[i])
-        bits |= number
-        ready[i] = _ready_varint(number)
+        bits |= u32(numbers[i])
     if bits < u32(1 << 7):
         for i in range(count):
             out[i] = numbers[i]
         return count
+    for i in range(count):
+        ready[i] = _ready_varint(u32(numbers[i]))
     at = i64(0)
     if bits < u32(1 << 21):
         for i in range(count):
@@ -109,15 +109,24 @@ def _close_tfrecord(out, start, body, body_size):
     return end + 4
 
 
-@kernel
+@kernel(
+    "count <= len(block)",
+    keys="len(KNOWN_FEATURES) * KEY_WIDTH",
+    headers="HEADERS * HEADER_WIDTH * len(block.dtype)",
+    ready="block.itemsize // 4",
+    packed="WIDEST_NUMBER * block.itemsize // 4 + SLACK",
+    tfrecords="sizes[0] + widest * count if formats & TFRECORD else 0",
+    ofrecords="sizes[1] + widest * count if formats & OFRECORD else 0",
+    sizes="2 + len(block.dtype)",
+)
 def encode(
-    formats: i64, arrays: i64_p, widest: i64, keys: u8_p, headers: u8_p, ready: u32_p, packed: u8_p,
+    formats: i64, block: Block, widest: i64, keys: u8_p, headers: u8_p, ready: u32_p, packed: u8_p,
     tfrecords: u8_p, ofrecords: u8_p, sizes: i64_p, count: i64,
 ) -> i64:  # fmt: skip
-    """Write the first `count` rows of the arrays from sizes[0] and sizes[1] of each format on, which advance; return `count`.
+    """Write the first `count` records of the block from sizes[0] and sizes[1] of each format on, which advance; return `count`.
 
     `formats` is TFRECORD, OFRECORD or both. Integers are at least 0, and a record takes at most `widest` bytes. `headers` has
-    HEADERS of HEADER_WIDTH bytes for each array, zeros at first; `ready` and `packed` hold the longest feature.
+    HEADERS of HEADER_WIDTH bytes for each field, zeros at first; `ready` and `packed` have space for all values of a record.
     """
     around = 1 + varint_size(widest)
     tag = i64(n.INT64_LIST_TAG if formats & n.TFRECORD else n.INT32_LIST_TAG)
@@ -127,18 +136,17 @@ def encode(
         out, body = (tfrecords, tf_at + 12 + around) if formats & n.TFRECORD else (ofrecords, of_at + 8)
         at = body
         kept = headers
-        for number in range(arrays[n.ARRAYS_SIZE]):
-            array = shifted(arrays, n.ARRAY_WIDTH * number)
-            values, kind, feature = array[n.ARRAY_VALUES], array[n.ARRAY_KIND], array[n.ARRAY_FEATURE]
-            if kind == n.KIND_INT32:
-                size = _put_numbers(packed, shifted(pointer_at(i32_p, array[n.ARRAY_ADDRESS]), row * values), values, ready)
+        for number in range(block[n.BLOCK_FIELDS]):
+            field = shifted(block, n.FIELD_WIDTH * number)
+            values, feature, address = field[n.FIELD_VALUES], field[n.FIELD_FEATURE], field_at(block, number, row)
+            if field[n.FIELD_IS_FLOAT]:
+                size = 4 * values
+                header_size, tag_at = _put_header(out, at, kept, keys, feature, i64(n.FLOAT_LIST_TAG), size)
+                copy_memory(shifted(out, at + header_size), pointer_at(u8_p, address), size)
+            else:
+                size = _put_numbers(packed, pointer_at(i32_p, address), values, ready)
                 header_size, tag_at = _put_header(out, at, kept, keys, feature, tag, size)
                 copy_some(out, at + header_size, packed, i64(0), size)
-            else:
-                size = 4 * values if kind == n.KIND_FLOAT32 else values
-                list_tag = i64(n.FLOAT_LIST_TAG) if kind == n.KIND_FLOAT32 else tag
-                header_size, tag_at = _put_header(out, at, kept, keys, feature, list_tag, size)
-                copy_some(out, at + header_size, pointer_at(u8_p, array[n.ARRAY_ADDRESS]), row * size, size)
             tags[number] = at + tag_at - body
             kept = shifted(kept, n.HEADER_WIDTH * n.HEADERS)
             at += header_size + size
@@ -147,8 +155,8 @@ def encode(
             store_u64(ofrecords, of_at, u64(body_size))
             if formats & n.TFRECORD:
                 copy_some(ofrecords, of_at + 8, out, body, body_size)
-                for number in range(arrays[n.ARRAYS_SIZE]):
-                    if arrays[n.ARRAY_WIDTH * number + n.ARRAY_KIND] != n.KIND_FLOAT32:
+                for number in range(block[n.BLOCK_FIELDS]):
+                    if not block[n.FIELD_WIDTH * number + n.FIELD_IS_FLOAT]:
                         ofrecords[of_at + 8 + tags[number]] = n.INT32_LIST_TAG
             of_at += 8 + body_size
         if formats & n.TFRECORD:

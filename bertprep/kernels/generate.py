@@ -14,6 +14,13 @@ _HALF = 4503599627370496
 _RANDOM_DOCUMENT_TRIES = 10
 
 Generator = struct(
+    {
+        "tokens": "sentence_starts[-1]", "sentence_starts": "document_starts[-1] + 1", "document_starts": "documents + 1",
+        "order": "documents", "predictions": "longest + 3", "continues": "vocabulary", "twister": "TWISTER_SIZE",
+        "scratch": "4 * (longest + 4)", "marked": "longest // 64 + 1", "chosen": "longest + 3", "state": "GENERATOR_STATE_SIZE",
+        "slices": "4 * instance_capacity", "is_random_next": "instance_capacity", "mask_ends": "instance_capacity",
+        "mask_positions": "mask_capacity", "mask_replacements": "mask_capacity",
+    },
     tokens=i32_p, sentence_starts=i64_p,  # sentence s is tokens[sentence_starts[s]:sentence_starts[s + 1]]
     document_starts=i64_p,  # document d begins with sentence document_starts[d]
     order=i64_p, documents=i64,  # the documents, as they are shuffled
@@ -161,7 +168,7 @@ def _truncate(g, a_start, a_size, b_start, b_size):
     return a_start, a_size, b_start, b_size
 
 
-@kernel
+@kernel()
 def generate(generator: Generator) -> i64:
     """Make pairs until all rounds are done (returns 1) or the output arrays could overflow (returns 0)."""
     g = Generator(generator)
@@ -234,7 +241,7 @@ def _pack(g, at, instance):
     return at, instance + 1
 
 
-@kernel
+@kernel(packed="rounds * (sentence_starts[-1] + documents)")
 def pack_sentences(generator: Generator) -> i64:
     """Make full sentences of all rounds, each of which shuffles the documents; returns 1."""
     g = Generator(generator)
@@ -252,7 +259,7 @@ def pack_sentences(generator: Generator) -> i64:
     return 1
 
 
-@kernel
+@kernel(generator="TWISTER_SIZE", numbers="count")
 def shuffle_numbers(generator: u32_p, numbers: i64_p, count: i64) -> i64:
     """`random.shuffle` of `count` numbers."""
     shuffle(generator, numbers, count)

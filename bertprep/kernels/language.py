@@ -4,9 +4,8 @@ Parameters are annotated with the types below. Pointers are indexed like arrays 
 uint64 or uint32 on purpose; do not mix them, since numba turns int64 with uint64 into float64.
 """
 
-import os
 from collections import namedtuple
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from llvmlite import binding as llvm
@@ -18,8 +17,13 @@ i64, u64, i32, u32 = types.int64, types.uint64, types.int32, types.uint32
 _pointer: Any = types.CPointer
 u8_p, u16_p, i32_p, u32_p, i64_p, u64_p, f32_p = map(_pointer, (types.uint8, types.uint16, i32, u32, i64, u64, types.float32))
 
-CPU_FEATURES = {} if os.environ.get("BERTPREP_PORTABLE") else dict(llvm.get_host_cpu_features())
-"""What the processor can do beyond the common; nothing where BERTPREP_PORTABLE asks for what runs anywhere, as tests do."""
+
+class Block:
+    """The type of a parameter for which callers give records, a record array; the kernel has the table of `Kernel`, BLOCK_*."""
+
+
+CPU_FEATURES = dict(llvm.get_host_cpu_features())
+"""Which instructions the processor has."""
 
 subroutine = njit(error_model="numpy")
 """A function that kernels call; LLVM inlines it where that pays."""
@@ -30,30 +34,45 @@ inlined = njit(error_model="numpy", forceinline=True)
 class KernelSource:
     """A function to be compiled for callers outside; its annotations are its interface."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], conditions: Sequence[str], extents: Mapping[str, str]) -> None:
         self._function = function
         self._types = dict(function.__annotations__)
         self.name = function.__name__
         self.result = _described(self._types.pop("return"))
         self.parameters = [[name, _described(kind)] for name, kind in self._types.items()]
+        self.conditions = list(conditions)
+        self.extents = dict(extents)
+        for kind in self._types.values():
+            self.extents |= getattr(kind, "extents", {})
 
     def compile(self) -> Any:
-        arguments = [i64_p if hasattr(kind, "fields") else kind for kind in self._types.values()]
+        arguments = [i64_p if kind is Block or hasattr(kind, "fields") else kind for kind in self._types.values()]
         return cfunc(i64(*arguments), error_model="numpy")(self._function)
 
 
 def _described(kind: Any) -> Any:
-    """The name of a NumPy type, with `*` after it for a pointer; the names of the fields of a struct."""
+    """The name of a NumPy type, with `*` after it for a pointer; "block" for records; the names of the fields of a struct."""
+    if kind is Block:
+        return "block"
     if hasattr(kind, "fields"):
         return {name: _described(field) for name, field in kind.fields.items()}
     return f"{kind.dtype.name}*" if isinstance(kind, types.CPointer) else str(kind.name)
 
 
-kernel = KernelSource
+def kernel(*conditions: str, **extents: str) -> Callable[[Callable[..., Any]], KernelSource]:
+    """Return the decorator of a kernel with what must hold of its arguments, which `Kernel` checks before each call.
+
+    `extents` are the least sizes of arrays, conditions anything else: expressions over parameters, the fields of structs, and
+    the names of `numbers`.
+    """
+    return lambda function: KernelSource(function, conditions, extents)
 
 
-def struct(**fields: Any) -> Any:
-    """Return the type of a parameter for which callers give a dict; the kernel calls it to get a named tuple."""
+def struct(extents: Mapping[str, str], **fields: Any) -> Any:
+    """Return the type of a parameter for which callers give a dict; the kernel calls it to get a named tuple.
+
+    `extents` are as those of `kernel`.
+    """
     kind = types.NamedTuple(tuple(fields.values()), namedtuple("Fields", list(fields)))  # type: ignore[no-untyped-call]
 
     @intrinsic
@@ -68,5 +87,5 @@ def struct(**fields: Any) -> Any:
 
         return kind(i64_p), generate
 
-    read.fields = fields  # type: ignore[attr-defined]
+    read.fields, read.extents = fields, extents  # type: ignore[attr-defined]
     return read

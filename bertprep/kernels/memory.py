@@ -7,6 +7,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from bertprep.kernels import numbers as n
 from bertprep.kernels.language import i64, subroutine, u8_p, u32, u64
 
 
@@ -179,3 +180,15 @@ def find_bytes(*ranges: tuple[int, int]) -> Any:
         return u64(u8_p, i64), generate
 
     return find
+
+
+@subroutine
+def field_at(block: Any, number: Any, row: Any) -> Any:
+    """Return the address of the values that record `row` of a block has in a field."""
+    return block[n.BLOCK_ADDRESS] + row * block[n.BLOCK_ROW_BYTES] + block[n.FIELD_WIDTH * number + n.FIELD_OFFSET]
+
+
+@subroutine
+def field_values(block: Any, number: Any) -> Any:
+    """Return how many values a record has in a field."""
+    return block[n.FIELD_WIDTH * number + n.FIELD_VALUES]

@@ -52,21 +52,21 @@ NOT_PREDICTED = -100
 FLOAT_ONE = 0x3F800000
 """The bits of 1.0: the weight of a prediction."""
 
-# --- arrays of examples as kernels see them
+# --- a block of examples as kernels see it
 
-ARRAYS_SIZE, ARRAYS_WANTED = range(2)
-"""How many arrays there are; the bit of each one's feature. After these two numbers, a row for each array:"""
-ARRAY_WIDTH = 4
-ARRAY_FEATURE, ARRAY_ADDRESS, ARRAY_VALUES, ARRAY_KIND = range(2, 2 + ARRAY_WIDTH)
-"""The number of its feature, its address, how many values a record has in it, and of which of these types they are:"""
-KIND_INT32, KIND_FLOAT32, KIND_UINT8 = range(3)
-"""The last is for rows that are written, whose masks, segments and labels are 0 or 1; records are read into the others."""
+BLOCK_WIDTH = 4
+BLOCK_ADDRESS, BLOCK_ROW_BYTES, BLOCK_WANTED, BLOCK_FIELDS = range(BLOCK_WIDTH)
+"""The address of the records, the bytes of each; the bits of the fields' features; how many fields. Then a row for each:"""
+FIELD_WIDTH = 4
+FIELD_FEATURE, FIELD_OFFSET, FIELD_VALUES, FIELD_IS_FLOAT = range(BLOCK_WIDTH, BLOCK_WIDTH + FIELD_WIDTH)
+"""The number of its feature, its offset in a record in bytes, its values, of four bytes each, and whether they are floats."""
 
 # --- decoding: a file as kernels see it, and what they note
 
-FILE_WIDTH = 4
-FILE_SIZE, FILE_FORMAT, FILE_DATA, FILE_OFFSETS = range(FILE_WIDTH)
-"""A row for each file: its bytes and their address, its format, the address of its records' offsets, all within the file."""
+FILE_WIDTH = 5
+FILE_SIZE, FILE_FORMAT, FILE_DATA, FILE_OFFSETS, FILE_RECORDS = range(FILE_WIDTH)
+"""A row for each file: its bytes and their address, its format, the address of its records' offsets, all within the file, and
+the records that it has, or has space for the offsets of."""
 
 TRUNCATED, LEFT_OVER, LENGTH_CHECKSUM, DATA_CHECKSUM = -1, -2, -3, -4
 """Of a frame: the file ends inside it; too few bytes for one are left; one of its two checksums is wrong."""
@@ -77,6 +77,7 @@ WRONG_TYPE, WRONG_COUNT, OUT_OF_RANGE, BEYOND_MODEL = -8, -9, -10, -11
 one that a model cannot take."""
 
 MAX_INT32 = 2**31 - 1
+"""The largest number that records hold."""
 
 PROBLEM_SIZE = 4
 ROW, FEATURE, FOUND, EXPECTED = range(PROBLEM_SIZE)
@@ -107,20 +108,6 @@ TRIE_STEP, TRIE_FREE = 4, -1
 TOKENIZER_STATE_SIZE = 3
 TOKENS, SENTENCES, DOCUMENTS = range(TOKENIZER_STATE_SIZE)
 """What the tokenizer counts."""
-
-# --- splitting text into sentences
-
-SENTENCE_ENDS = tuple(".!?…‽。．！？｡।॥؟۔։።")
-CLOSING_MARKS = "\"'”’»)]」』）"
-"""What a line that is a paragraph or a sentence ends with, and what may follow."""
-LINES_ONLY, PARAGRAPHS, CUT_PLAIN = range(3)
-"""Whether lines stay what they are, are joined if they are no paragraphs, or are also split into sentences."""
-ASK_LINE = 0xFF
-"""Ends a line that is to be cut by sentencex; no byte of UTF-8."""
-ENDER_BITS, ENDER_ENTRY, ENDER_WIDTH = 15, 4, 24
-"""The table of words before sentence ends: 2**ENDER_BITS entries of 4 uint64, a word of up to 24 bytes and what it says."""
-ENDER_CUTS, ENDER_ASK = 1, 2
-"""A full stop after this word always ends a sentence; or not always."""
 
 # --- generating instances
 
@@ -154,25 +141,12 @@ WINDOW_WIDTH = 6
 """A row for each window of sequences: the address of its shard's tokens, which have 2 or 4 bytes; of the bits of tokens that
 begin a word, or 0; where its sequences begin in the tokens, and their sizes; the first sequence of each row."""
 
-# --- checking the values of records
+# --- counting records
 
-UNEVEN_MASK, PADDING_IDS, PADDING_SEGMENTS, PAD_IN_TEXT = range(4)
-"""input_mask is not ones, then zeros; what follows the text is not padding; [PAD] is in the text."""
-NO_CLS, CLS_IN_TEXT, SEP_COUNT, SEP_LAST, EMPTY_SEGMENT, WRONG_SEGMENTS = range(4, 10)
-"""Of the text with its labels put back: it is not [CLS] A [SEP] B [SEP], or segment_ids disagree."""
-ID_RANGE, MASK_ORDER, MASK_OUTSIDE, MASK_ON_SPECIAL = range(10, 14)
-"""A token that the vocabulary lacks; predictions that do not ascend, are after the text, or on [CLS] or [SEP]."""
-UNEVEN_WEIGHTS, AFTER_PREDICTIONS, PREDICTION_COUNT, WRONG_NEXT_SENTENCE, MASK_WITHOUT_LABEL = range(14, 19)
-"""Weights are not ones, then zeros; what follows the predictions is not 0; their number; the label; [MASK] without a label."""
-WORD_LEFT_OUT, WORD_IN_PART = range(19, 21)
-"""Of whole words: one that would still have fitted was not masked; one was masked in part."""
-PIECE_OF_NONE = 21
-"""A token that continues a word comes after one that nothing continues."""
-VALUE_FAULTS = 22
-
-VALUE_FAULT_WIDTH = 5
-FAULT_COUNT, FAULT_RECORD, FAULT_POSITION, FAULT_EXPECTED, FAULT_FOUND = range(VALUE_FAULT_WIDTH)
-"""A row for each: how many records have it; of the first, its number, the position in it, the value expected and found."""
+ABOUT_WIDTH = 5
+IS_VALID, LENGTH, DRAWN, FIRST_SEP, INNER_SEPS = range(ABOUT_WIDTH)
+"""Of a record: whether it breaks no rule; the tokens of its text; its predictions; the position of its first [SEP]; the number
+of [SEP] before the last token."""
 
 FULL_SENTENCES, TWO_SEGMENTS, ONE_OR_TWO_SEGMENTS = range(3)
 """One segment, which may have [SEP] between documents; A and B; A, or A and B."""

@@ -28,7 +28,10 @@ def _smallest_space(spaces, size, capacity):
     return (word << 6) + trailing_zeros(bits)
 
 
-@kernel
+@kernel(
+    "1 <= sizes.min(initial=capacity) and sizes.max(initial=1) <= capacity",
+    sizes="count", order="count", spaces="(capacity >> 6) + 1", newest="capacity + 1", older="count", rows="count",
+)  # fmt: skip
 def pack(sizes: i32_p, order: i64_p, count: i64, capacity: i64, spaces: u64_p, newest: i32_p, older: i32_p, rows: i32_p) -> i64:
     """Put sequence order[i], for each i < count, into the row with the least space that holds it; return the number of rows.
 
@@ -59,10 +62,15 @@ def pack(sizes: i32_p, order: i64_p, count: i64, capacity: i64, spaces: u64_p, n
 
 
 RowSettings = struct(
+    {
+        "is_special": "width", "begins_word": "width", "predictions": "seq + 1", "span_below": "longest_span",
+        "words": "3 * (seq + 1)", "state": "1",
+    },
     seq=i64, cls=i64, sep=i64, pad=i64, mask=i64,  # cls and sep are NO_TOKEN where there is none
     first_position=i64, is_causal=i64,
     width=i64, is_special=u8_p,  # by id, of which there are `width`
     whole_words=i64, begins_word=u8_p,  # by id, for windows without word bits
+    longest_word=i64,  # in tokens; those of longer words are masked one by one
     predictions=i32_p,  # by the number of tokens that can be masked
     mask_below=i64, random_below=i64,  # of 2**32: what a predicted token is replaced by
     span_below=i64_p, longest_span=i64,  # of 2**32: the probability of spans of up to 1, 2, ... words
@@ -95,11 +103,25 @@ def _copy_tokens(s, window, begin, size, ids):
 
 
 @subroutine
+def _split_last_word(s, words):
+    """Make each token of the last word, which has `longest_word` tokens, a word of its own; return the number of words."""
+    starts, ends = s.words, shifted(s.words, s.seq + 1)
+    first = starts[words - 1]
+    for i in range(s.longest_word):
+        starts[words - 1 + i] = first + i
+        ends[words - 1 + i] = first + i + 1
+    return words + s.longest_word - 1
+
+
+@subroutine
 def _list_words(s, window, begin, size, ids, at, word):
-    """Write where the words of a sequence start and end, special tokens excluded; return the number of words so far."""
+    """Write where the words of a sequence start and end, special tokens excluded; return the number of words so far.
+
+    Each token of a word of more than `longest_word` tokens is a word of its own.
+    """
     starts, ends = s.words, shifted(s.words, s.seq + 1)
     bits, has_bits = pointer_at(u8_p, window[n.WINDOW_WORD_BITS]), window[n.WINDOW_WORD_BITS] != 0
-    is_open = False
+    is_open, is_long = False, False
     for i in range(size):
         token = ids[at + i]
         if s.is_special[token]:
@@ -111,6 +133,15 @@ def _list_words(s, window, begin, size, ids, at, word):
                 begins = (bits[(begin + i) >> 3] >> ((begin + i) & 7)) & 1 != 0
             else:
                 begins = s.begins_word[token] != 0
+            if begins:
+                is_long = False
+            elif is_long:
+                begins = True
+            elif at + i - starts[word - 1] == s.longest_word:
+                word = _split_last_word(s, word)
+                is_long, begins = True, True
+        else:
+            is_long = False
         if begins:
             starts[word] = at + i
             word += 1
@@ -136,8 +167,28 @@ def _mask_token(s, ids, labels, position):
 
 
 @subroutine
+def _mask_tokens_of_words(s, words, wanted, ids, labels):
+    """Mask `wanted` random tokens of the words that are not masked, which have at least as many."""
+    starts, ends, left = s.words, shifted(s.words, s.seq + 1), shifted(s.words, 2 * (s.seq + 1))
+    count = 0
+    for word in range(words):
+        if labels[starts[word]] == n.NOT_PREDICTED:
+            for position in range(starts[word], ends[word]):
+                left[count] = position
+                count += 1
+    for i in range(wanted):
+        other = i + i64(((_draw(s.state) >> _HALF) * u64(count - i)) >> _HALF)
+        position = i64(left[other])
+        left[other] = left[i]
+        _mask_token(s, ids, labels, position)
+
+
+@subroutine
 def _mask_words(s, words, ids, labels, sequence_ids):
-    """Mask spans of words, which begin at words in random order, until enough tokens are masked or no word fits."""
+    """Mask spans of words, which begin at words in random order, until enough tokens are masked.
+
+    Where no other word fits, tokens of the words that are left are masked one by one, so every row has as many as it wants.
+    """
     starts, ends, order = s.words, shifted(s.words, s.seq + 1), shifted(s.words, 2 * (s.seq + 1))
     candidates = i64(0)
     for word in range(words):
@@ -167,6 +218,8 @@ def _mask_words(s, words, ids, labels, sequence_ids):
             word += 1
             if word == words or starts[word] != start + size or sequence_ids[start + size] != sequence_ids[start]:
                 break
+    if masked < wanted:
+        _mask_tokens_of_words(s, words, wanted - masked, ids, labels)
 
 
 @subroutine
@@ -176,17 +229,23 @@ def _number(s, positions, sequences, start, end, number):
         sequences[i] = number
 
 
-@kernel
+@kernel(
+    windows="WINDOW_WIDTH * (int(indices[:count].max(initial=-1)) + 1)", indices="count", rows="count", keys="count",
+    input_ids="count * seq", labels="count * seq", position_ids="count * seq", sequence_ids="count * seq",
+)  # fmt: skip
 def fill_rows(
     settings: RowSettings, windows: i64_p, indices: i64_p, rows: i64_p, keys: u64_p, count: i64,
     input_ids: i64_p, labels: i64_p, position_ids: i64_p, sequence_ids: i64_p,
 ) -> i64:  # fmt: skip
-    """Write row rows[i] of window indices[i] to row i of the arrays; return `count`, or the first row with an id out of range.
+    """Write row rows[i] of window indices[i] to row i of the arrays; return `count`, or the first row with a fault.
+
+    Faults are an id out of range and more than `seq` tokens.
 
     A row of `windows` has what is known of one (WINDOW_WIDTH). Padding is a sequence of its own, and -100 the label of what is
     not predicted; of causal labels, which models shift, that is the first token of each sequence.
     """
     s = RowSettings(settings)
+    specials = i64(s.cls != n.NO_TOKEN) + i64(s.sep != n.NO_TOKEN)
     for i in range(count):
         window = shifted(windows, n.WINDOW_WIDTH * indices[i])
         begins, sizes = pointer_at(i64_p, window[n.WINDOW_BEGINS]), pointer_at(i32_p, window[n.WINDOW_SIZES])
@@ -197,6 +256,8 @@ def fill_rows(
         at, words = i64(0), i64(0)
         for sequence in range(row_starts[0], row_starts[1]):
             first, begin, size = at, begins[sequence], i64(sizes[sequence])
+            if at + size + specials > s.seq:
+                return i
             if s.cls != n.NO_TOKEN:
                 ids[at] = s.cls
                 at += 1

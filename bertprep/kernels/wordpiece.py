@@ -23,6 +23,7 @@ _NEWLINE, _BLANK_SPACE, _HASH = 10, 32, 35
 _letters_and_digits = find_bytes((0x30, 0x39), (0x41, 0x5A), (0x61, 0x7A))
 
 Tables = struct(
+    {"trie": "TRIE_STEP * (mask + 1)", "cache": "CACHE_ENTRY << CACHE_BITS", "word": "WORD_BUFFER_SIZE"},
     entries=u32_p, replacements=u8_p,  # see `instances.unicode_table`
     lower=i64, unknown=i64, longest=i64,  # longest: code points of a word that is not [UNK]
     trie=i32_p, mask=i64,  # see `build_trie`
@@ -42,7 +43,7 @@ def _slot(trie, mask, node, byte):
     return n.TRIE_STEP * slot
 
 
-@kernel
+@kernel(text="ends[count - 1] if count else 0", ends="count", trie="TRIE_STEP * (mask + 1)")
 def build_trie(text: u8_p, ends: i64_p, count: i64, trie: i32_p, mask: i64) -> i64:
     """Enter the tokens text[ends[i-1]:ends[i]] under their ids; `##x` as x below the continuation root.
 
@@ -228,7 +229,7 @@ def _ascii_word(t, text, at, tokens, count):
     return at, count
 
 
-@kernel
+@kernel(text="size + TEXT_SLACK", state="TOKENIZER_STATE_SIZE", tokens="state[TOKENS] + size + TOKEN_SLACK")
 def tokenize(
     tables: Tables,
     text: u8_p,

@@ -3,8 +3,11 @@
 `open` finds the format and the kind of the records itself:
 
     with records.open("part-0") as file:
+        record, some = file[0], file[[3, 1]]
         for examples in file.blocks(256):
             ...
+
+`Records(["data/...", "more"])` has the records of folders as one sequence, which is read in the same ways.
 
 `RecordDataset` has the records of whole folders for PyTorch; it is imported on first use.
 """
@@ -22,23 +25,24 @@ from bertprep.records.examples import (
     SquadEvalExamples,
     SquadExamples,
 )
-from bertprep.records.reader import RecordFile
+from bertprep.records.records import BadRecordError, Records
 from bertprep.records.write import WrittenFile, write_examples
 
 if TYPE_CHECKING:
     from bertprep.records.record_dataset import RecordDataset as RecordDataset
 
-open = RecordFile  # noqa: A001 - for `records.open(path)`
+open = Records.open  # noqa: A001 - for `records.open(path)`
 
 __all__ = [
     "FEATURES",
     "KINDS",
+    "BadRecordError",
     "ClassificationExamples",
     "Examples",
     "MaskedExamples",
     "PretrainingExamples",
     "RecordDataset",
-    "RecordFile",
+    "Records",
     "RegressionExamples",
     "SquadEvalExamples",
     "SquadExamples",

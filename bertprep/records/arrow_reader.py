@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from bertprep import kernels
 from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError, first_line
-from bertprep.files.object_cache import open_local
 from bertprep.kernels import numbers as n
 from bertprep.records.columns import COLUMNS, LABELS, METADATA, Column, schema_of, values_in
 from bertprep.records.examples import (
@@ -37,10 +36,9 @@ from bertprep.records.examples import (
 )
 from bertprep.untrusted import parse_json, read_bounded
 from bertprep.work.layout import DATASET_INFO
+from bertprep.work.recognize import TOKENS_COLUMN, is_integer, is_list, open_arrow, read_schema
 
-FILE_MAGIC, PARQUET_MAGIC = b"ARROW1", b"PAR1"
 _END_OF_STREAM = b"\xff\xff\xff\xff" + bytes(4)
-_TOKENS_COLUMN = "input_ids"
 _PREDICTIONS = re.compile(r"\bmax_predictions_per_seq=(\d{1,5})\b")
 _PARQUET_ROWS = 256  # read at a time
 _FAILURES = pa.ArrowException, OSError, ValueError, LookupError, TypeError, OverflowError, MemoryError
@@ -70,7 +68,7 @@ class Rows(NamedTuple):
         addresses = self.bases[batches] + indices[:, None] * self.widths
         is_run = batches[0] == batches[-1] and bool((np.diff(indices) == 1).all())  # of rows next to each other, read in place
         for index, column in enumerate(COLUMNS[type(examples)]):
-            shape, size = (count, values_in(column, examples.shape)), int(self.widths[index])
+            shape, size = (count, values_in(column, examples.sizes)), int(self.widths[index])
             if is_run:
                 memory = (ctypes.c_ubyte * (count * size)).from_address(int(addresses[0, index]))
                 values: NDArray[Any] = np.frombuffer(memoryview(memory), column.dtype).reshape(shape)
@@ -101,10 +99,8 @@ def _find_unfit(column: Column, values: NDArray[Any]) -> tuple[int, ...] | None:
 
 def _take_predictions(labels: NDArray[np.int32], examples: MaskedExamples, row: int) -> tuple[int, ...] | None:
     """Write labels (records, seq) as ascending positions, ids and weights; return the first fault."""
-    count, seq = labels.shape
-    arrays = examples.masked_lm_positions, examples.masked_lm_ids, examples.masked_lm_weights
-    first = kernels.load().take_labels(count, seq, examples.pred, labels, *(array[row : row + count] for array in arrays))
-    if first == count:
+    first = kernels.load().take_labels(np.ascontiguousarray(labels), len(labels), examples, row)
+    if first == len(labels):
         return None
     predicted = labels[first][labels[first] != n.NOT_PREDICTED]
     if (predicted < 0).any():
@@ -139,7 +135,7 @@ def find_table(path: Path, data: NDArray[np.uint8], pred: int | None = None) -> 
     with _explained(path, RecordFormat.ARROW):
         reader = pa.ipc.open_stream(source, options=pa.ipc.IpcReadOptions(use_threads=False))
         schema, kind = reader.schema, _kind_of(path, reader.schema)
-    tokens = schema.field(_TOKENS_COLUMN).type
+    tokens = schema.field(TOKENS_COLUMN).type
     shape = Shape(kind, tokens.list_size if pa.types.is_fixed_size_list(tokens) else 1, 0)
     if any(schema.field(field.name).type != field.type for field in schema_of(shape)):
         return None
@@ -166,6 +162,8 @@ def find_table(path: Path, data: NDArray[np.uint8], pred: int | None = None) -> 
         found = [int(each.buffers()[1].address) for each in values]
         ends = [at + len(each) * each.type.bit_width // 8 for at, each in zip(found, values, strict=True)]
         if min(found) < data.ctypes.data or max(ends) > data.ctypes.data + data.size:  # decompressed elsewhere
+            return None
+        if any(at % (each.type.bit_width // 8) for at, each in zip(found, values, strict=True)):  # not aligned
             return None
         if known is None:
             labels = values[COLUMNS[kind].index(LABELS)].to_numpy().reshape(-1, shape.seq)
@@ -213,10 +211,10 @@ def cast_file(path: Path, data: NDArray[np.uint8], record_format: RecordFormat, 
             if not batch.num_rows:
                 continue
             if writer is None:
-                seq = len(batch.column(_TOKENS_COLUMN)[0].as_py() or ())
+                seq = len(batch.column(TOKENS_COLUMN)[0].as_py() or ())
                 if not 0 < seq <= MAX_VALUES:
                     expected = f"expected 1 to {MAX_VALUES:,}"
-                    raise BertprepError(f"{path}: record 0: column {_TOKENS_COLUMN} has {seq:,} values, {expected}")
+                    raise BertprepError(f"{path}: record 0: column {TOKENS_COLUMN} has {seq:,} values, {expected}")
                 kept = {key: value for key, value in (batch.schema.metadata or {}).items() if key == METADATA}
                 schema = schema_of(Shape(kind, seq, 0)).with_metadata(kept)
                 writer = pa.ipc.new_stream(to, schema)
@@ -260,7 +258,7 @@ def _open_foreign(
         kind = _kind_of(path, parquet.schema_arrow)
         names = [column.name for column in COLUMNS[kind]]
         return kind, parquet.iter_batches(_PARQUET_ROWS, columns=names, use_threads=False)
-    reader = _open_arrow(source)
+    reader = open_arrow(source)
     kind = _kind_of(path, reader.schema)
     names = [column.name for column in COLUMNS[kind]]
     is_file = hasattr(reader, "num_record_batches")
@@ -268,44 +266,20 @@ def _open_foreign(
     return kind, (batch.select(names) for batch in batches)
 
 
-def _open_arrow(source: pa.NativeFile) -> Any:
-    is_file = source.read(len(FILE_MAGIC)) == FILE_MAGIC
-    source.seek(0)
-    return (pa.ipc.open_file if is_file else pa.ipc.open_stream)(source, options=pa.ipc.IpcReadOptions(use_threads=False))
-
-
-def has_records(path: Path) -> bool:
-    """Return whether an Arrow or Parquet file has a column of tokens; False for one whose schema cannot be read."""
-    try:
-        field = _read_schema(path).field(_TOKENS_COLUMN)
-        return _is_list(field.type) and _is_integer(field.type.value_type)
-    except _FAILURES:
-        return False
-
-
 def class_names(path: Path) -> tuple[str, ...]:
     """Return the names of the classes, as `datasets` keeps them in a file of a classification; () where none are."""
     try:
-        metadata = _read_schema(path).metadata or {}
+        metadata = read_schema(path).metadata or {}
         names = parse_json(metadata[b"huggingface"])["info"]["features"][LABELS.name]["names"]
     except (LookupError, TypeError, ValueError):
         return ()
     return tuple(names) if isinstance(names, list) and all(isinstance(name, str) for name in names) else ()
 
 
-def _read_schema(path: Path) -> pa.Schema:
-    import pyarrow.parquet as pq
-
-    with open_local(path) as raw, pa.PythonFile(raw) as file:
-        is_parquet = file.read(len(PARQUET_MAGIC)) == PARQUET_MAGIC
-        file.seek(0)
-        return pq.read_schema(file) if is_parquet else _open_arrow(file).schema
-
-
 def _kind_of(path: Path, schema: pa.Schema) -> type[Examples]:
-    if _TOKENS_COLUMN not in schema.names:
+    if TOKENS_COLUMN not in schema.names:
         raise BertprepError(
-            f"{path}: has no column {_TOKENS_COLUMN}, so it holds no records; give a file that bertprep create or a tool like "
+            f"{path}: has no column {TOKENS_COLUMN}, so it holds no records; give a file that bertprep create or a tool like "
             "it has made; bertprep shard --input reads text"
         )
     kind = _intended_kind(schema)
@@ -326,15 +300,15 @@ def _intended_kind(schema: pa.Schema) -> type[Examples]:
     of_labels = schema.field(labels[0]).type if labels else None
     if "next_sentence_label" in names or of_labels is None:
         return PretrainingExamples
-    if _is_list(of_labels):
+    if is_list(of_labels):
         return MaskedExamples
     return RegressionExamples if pa.types.is_floating(of_labels) else ClassificationExamples
 
 
 def _check_type(path: Path, column: Column, found: pa.DataType) -> None:
-    has_lists, is_float = _is_list(found), column.dtype == np.float32
+    has_lists, is_float = is_list(found), column.dtype == np.float32
     values = found.value_type if has_lists else found
-    fits = pa.types.is_floating(values) if is_float else _is_integer(values)
+    fits = pa.types.is_floating(values) if is_float else is_integer(values)
     lengths = 1 <= found.list_size <= MAX_VALUES if pa.types.is_fixed_size_list(found) else True
     if not fits or not lengths or has_lists != (column.width == "seq"):
         what = "floats" if is_float else "integers"
@@ -343,14 +317,6 @@ def _check_type(path: Path, column: Column, found: pa.DataType) -> None:
             f"{path}: column {column.name} has the type {str(found)[:200]}, expected {expected}; "
             "give a file that bertprep create or a tool like it has made"
         )
-
-
-def _is_integer(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_boolean(kind))
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
 @contextmanager

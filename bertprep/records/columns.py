@@ -86,13 +86,12 @@ def to_columns(examples: Examples) -> Columns:
 
     >>> from bertprep.records.examples import PretrainingExamples
     >>> examples = PretrainingExamples.empty(2, seq=4, pred=2)
-    >>> values = [[2, 9, 4, 3]], 1, 0, [[1, 2], [1, 0]], [[7, 4], [5, 0]], [[1, 1], [1, 0]], 0
-    >>> for array, value in zip(examples.arrays, values):
-    ...     array[...] = value
+    >>> examples[0] = [2, 9, 4, 3], 1, 0, [1, 2], [7, 4], [1, 1], 0
+    >>> examples[1] = [2, 9, 4, 3], 1, 0, [1, 0], [5, 0], [1, 0], 0
     >>> to_columns(examples)["labels"].tolist()
     [[-100, 7, 4, -100], [-100, 5, -100, -100]]
     """
-    count, shape = len(examples), examples.shape
+    count, shape = len(examples), examples.sizes
     sizes = [count * values_in(column, shape) for column in COLUMNS[shape.kind]]
     parts = np.split(np.empty(sum(sizes), np.int64), np.cumsum(sizes)[:-1])
     columns: Columns = {}
@@ -109,23 +108,19 @@ def to_columns(examples: Examples) -> Columns:
 
 
 def put_labels(examples: MaskedExamples, labels: NDArray[np.int32]) -> None:
-    """Write predictions as labels (n, seq); raises `NoColumnsError` where a label a token cannot say them."""
-    weights = examples.masked_lm_weights.view(np.uint32)
-    made = kernels.load().make_labels(
-        len(examples), examples.seq, examples.pred, examples.masked_lm_positions, examples.masked_lm_ids, weights, labels
-    )
+    """Write predictions as labels (n, seq); raises `NoColumnsError` for predictions that cannot be one label per token."""
+    made = kernels.load().make_labels(examples, len(examples), labels)
     if made < len(examples):
         raise _explain_predictions(examples, made)
 
 
-def record_batch(examples: Examples, schema: pa.Schema, *, copy: bool = False) -> pa.RecordBatch:
-    """Return records as an Arrow batch, zero-copy where a column has their type, unless `copy`."""
+def record_batch(examples: Examples, schema: pa.Schema) -> pa.RecordBatch:
+    """Return copies of records as an Arrow batch."""
     import pyarrow as pa
 
     arrays = []
     for column, field in zip(COLUMNS[type(examples)], schema, strict=True):
         values = _values_of(examples, column)
-        values = values.copy() if copy else values
         is_list = pa.types.is_fixed_size_list(field.type)
         kind = field.type.value_type if is_list else field.type
         flat = pa.Array.from_buffers(kind, values.size, [None, pa.py_buffer(values)])  # `pa.array` would import pandas
@@ -139,9 +134,9 @@ def _values_of(examples: Examples, column: Column) -> NDArray[Any]:
         put_labels(examples, labels)
         return labels
     values: NDArray[Any] = getattr(examples, column.feature)
-    if column.dtype == np.int8 and values.dtype != np.uint8:
+    if column.dtype == np.int8:
         check_fits(column, values.reshape(len(examples), -1))
-    return values.view(column.dtype) if values.itemsize == np.dtype(column.dtype).itemsize else values.astype(column.dtype)
+    return values.astype(column.dtype, "C")
 
 
 def check_fits(column: Column, found: NDArray[Any]) -> None:

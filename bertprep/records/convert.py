@@ -1,6 +1,6 @@
 """Records of some files to other files: one for one, distributed over another number of files, or a selection.
 
-Each source is read once beforehand, for its sha256, shape and number of records. The order of records is kept, every checksum
+Each source is read once beforehand, for its checksum, shape and number of records. The order of records is kept, every checksum
 verified. The bytes are those that `create` writes for the same values.
 """
 
@@ -17,15 +17,17 @@ from numpy.typing import NDArray
 from bertprep import kernels
 from bertprep.config import DEFAULT_DIALECT, RecordFormat, Variant
 from bertprep.errors import BertprepError, UsageError
+from bertprep.files.checksums import BLAKE3, SHA256, Checksum, listed_checksum
+from bertprep.files.paths import checksum_of
 from bertprep.records.columns import NoColumnsError
-from bertprep.records.data_sets import DataSet
 from bertprep.records.examples import Examples, Shape, rows_in_block
-from bertprep.records.reader import RecordFile
+from bertprep.records.records import Records
 from bertprep.records.write import WrittenFile, entry_of, write_examples
 from bertprep.terminal import counted
+from bertprep.work.data_set import DataSet
 from bertprep.work.layout import DEV, MANIFEST, SPLITS, TASK_SPLITS, TEST, TRAINING, record_file_name, split_folder
 from bertprep.work.ledger import Entry
-from bertprep.work.manifest import TASK_RECORDS, sha256_of, sha256_of_vocabulary
+from bertprep.work.manifest import TASK_RECORDS, sha256_of_vocabulary
 from bertprep.work.run import Maker
 
 _SAME_SETTINGS = "give files that were made with the same settings"
@@ -34,7 +36,7 @@ _BLOCK_TOKENS = 1 << 15  # of a block of records: what the arrays of it take fit
 
 @dataclass(frozen=True)
 class IdentifiedFile:
-    """A record file that was read: its contents and sha256. `name` and `split` are the data set's."""
+    """A record file that was read: its contents and checksum. `name` and `split` are the data set's."""
 
     path: Path
     name: str
@@ -43,15 +45,16 @@ class IdentifiedFile:
     shape: Shape
     records: int
     size_bytes: int
-    sha256: str
+    checksum: Checksum
     knows_pred: bool = True
 
 
-def identify(path: Path, name: str = "", split: str = "") -> IdentifiedFile:
-    """Read a record file's sha256 and count its records; raises `BertprepError` where it is none."""
-    with RecordFile(path) as file:
+def identify(path: Path, name: str = "", split: str = "", algorithm: str = BLAKE3) -> IdentifiedFile:
+    """Read a record file's checksum and count its records; raises `BertprepError` where it is none."""
+    with Records.open(path) as file:
         records, size_bytes = len(file), path.stat().st_size
-        of_file = file.format, file.shape, records, size_bytes, sha256_of(path), file.knows_pred
+        checksum = Checksum(algorithm, checksum_of(path, algorithm))
+        of_file = file.format, file.shape, records, size_bytes, checksum, file.knows_pred
         return IdentifiedFile(path, name, split, *of_file)
 
 
@@ -65,7 +68,7 @@ def check_identified(data_set: DataSet, files: Sequence[IdentifiedFile]) -> None
     """Raise if a file differs from the manifest, or in shape from the first of its split."""
     manifest, manifest_path = data_set.manifest, data_set.folder / MANIFEST
     expected = sha256_of_vocabulary(manifest)
-    if data_set.vocabulary and expected and (found_sum := sha256_of(data_set.vocabulary)) != expected:
+    if data_set.vocabulary and expected and (found_sum := checksum_of(data_set.vocabulary, SHA256)) != expected:
         raise BertprepError(
             f"{data_set.vocabulary}: is not the vocabulary that the records were made with: sha256 {found_sum[:16]}..., "
             f"expected {expected[:16]}... by {manifest_path}; put the right one there"
@@ -74,10 +77,10 @@ def check_identified(data_set: DataSet, files: Sequence[IdentifiedFile]) -> None
     for found in files:
         first = first_of.setdefault(found.split, found)
         found.shape.check_same(found.path, first.shape, first.path, _SAME_SETTINGS)
-        if manifest and (listed := str(manifest.files[found.name].get("sha256"))) != found.sha256:
+        if manifest and (listed := listed_checksum(manifest.files[found.name])) != found.checksum:
             raise BertprepError(
-                f"{found.path}: has sha256 {found.sha256[:16]}..., expected {listed[:16]}... by {manifest_path}; "
-                "it is corrupt or was changed, make it again"
+                f"{found.path}: has {found.checksum}, expected {listed} by {manifest_path}; it is corrupt or was changed, make "
+                "it again"
             )
 
 
@@ -169,7 +172,7 @@ class RecordConverter(Maker):
     ) -> None:
         self._tidies = tidies
         self._format, self._variant, self._labels, self._pred = record_format, variant, labels, pred
-        self._source: RecordFile | None = None
+        self._source: Records | None = None
         self._indices: range | NDArray[np.int64] = range(0)  # of the records read last, in that file
 
     def __getstate__(self) -> dict[str, Any]:
@@ -214,15 +217,15 @@ class RecordConverter(Maker):
                 rows = rows_in_block(max(1, _BLOCK_TOKENS // source.seq), seq=source.seq, pred=source.pred, kind=source.kind)
                 buffer = source.kind.empty(rows, seq=source.seq, pred=source.pred)
             else:
-                source.shape.check_same(source.path, buffer.shape, spans[0].path, _SAME_SETTINGS)
+                source.shape.check_same(source.path, buffer.sizes, spans[0].path, _SAME_SETTINGS)
             records = range(len(source)) if span.records is None else span.records
             for start in range(0, len(records), len(buffer)):
                 self._indices = records[start : start + len(buffer)]
                 source.gather_into(buffer, self._indices)
                 yield buffer if len(self._indices) == len(buffer) else buffer[: len(self._indices)]
 
-    def _open(self, path: Path) -> RecordFile:
+    def _open(self, path: Path) -> Records:
         if self._source is None or self._source.path != path:
             self.close()
-            self._source = RecordFile(path, pred=self._pred or None)
+            self._source = Records.open(path, pred=self._pred or None)
         return self._source

@@ -12,16 +12,21 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from bertprep.config import RecordFormat
 from bertprep.errors import UsageError
 from bertprep.files.atomic import write_if_different
+from bertprep.files.checksums import BLAKE3, digest
 from bertprep.records.columns import features_of
 from bertprep.records.examples import Shape
-from bertprep.work.layout import DATASET_DICT, DATASET_INFO, STATE, TRAIN, by_number
+from bertprep.work.layout import DATASET_DICT, DATASET_INFO, STATE, TRAIN, TRAINING, by_number, split_order
+from bertprep.work.ledger import Ledger
+from bertprep.work.manifest import packages_of, versions_of
+from bertprep.work.run import Task
 
 _FINGERPRINT_DIGITS = 16
 _FILES_VERSION = 1  # raised when the same records would give other columns
@@ -52,7 +57,7 @@ class DatasetFolder:
 
 
 def _state(split: str, names: Sequence[str], entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    fingerprint = hashlib.sha256("".join(each["sha256"] for each in entries).encode()).hexdigest()
+    fingerprint = digest("".join(each[BLAKE3] for each in entries).encode())
     return {
         "_data_files": [{"filename": Path(name).name} for name in names],
         "_fingerprint": fingerprint[:_FINGERPRINT_DIGITS],
@@ -91,6 +96,25 @@ def describe(shape: Shape) -> str:
 
 def _write(path: Path, content: dict[str, Any]) -> None:
     write_if_different(path, (json.dumps(content, indent=1) + "\n").encode())
+
+
+def ledgers_by_format(
+    template: Ledger,
+    folders: Mapping[RecordFormat, Path],
+    tasks: Sequence[Task],
+    shapes: Mapping[str, Shape],
+    labels: Sequence[str] = (),
+) -> dict[str, Ledger]:
+    """Return the ledger of each format's folder, like `template`; `shapes` are those of each split's records."""
+    ledgers: dict[str, Ledger] = {}
+    for which, folder in folders.items():
+        names = [task.files[which] for task in tasks]
+        index = None
+        if which == RecordFormat.ARROW:
+            splits = sorted({name.rpartition("/")[0] for name in names}, key=split_order)
+            index = DatasetFolder(folder, {each: shapes[TRAINING if each == TRAIN else each] for each in splits}, labels)
+        ledgers[which] = replace(template, folder=folder, versions=versions_of(*packages_of(names)), index=index)
+    return ledgers
 
 
 def import_datasets() -> ModuleType:

@@ -1,23 +1,21 @@
-"""`Examples`: the features of many records as arrays, as found in a file, right or wrong; a class for each kind of record.
+"""`Examples`: many records as a NumPy record array, as found in a file, right or wrong; a class for each kind of record.
 
 A kind is a set of feature names, those of Google's `create_pretraining_data.py`, `run_squad.py` and `run_classifier.py`.
-Reusing arrays is a third faster than new ones.
+Reading into the same block again is a third faster than into new ones.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from functools import cached_property
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bertprep.config import InstanceSettings
 from bertprep.errors import BertprepError
-from bertprep.kernels.numbers import KIND_FLOAT32, KIND_INT32, KIND_UINT8, NUMBER_OF_FEATURE
+from bertprep.kernels.numbers import MAX_INT32
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -26,8 +24,6 @@ MAX_VALUES = 65_535
 """Of a feature in one record: the longest sequence that `create` makes. Anything longer is not a BERT record."""
 BLOCK_BYTES = 4 << 20
 """Of records that are read, checked and overwritten by the next; at 128 tokens the processor's cache limits them."""
-
-_KINDS = {np.dtype(np.int32): KIND_INT32, np.dtype(np.float32): KIND_FLOAT32, np.dtype(np.uint8): KIND_UINT8}
 
 Width: TypeAlias = Literal["seq", "pred", "one"]
 """How many values a record has in a feature: its tokens, its predictions, or a single one."""
@@ -57,8 +53,11 @@ _TOKENS = (
 _IS_REAL = Feature("is_real_example", "one", "flag", "is_real_example", np.int8)
 
 
-class Examples:
-    """n records of one kind; a subclass names the features in the order of writing.
+class Examples(np.recarray[Any, Any]):
+    """n records of one kind, as a NumPy record array: a field for each feature, in the order of writing.
+
+    Values are int32, those of weights and scores float32. `examples.input_ids` is a view, to which assignment copies;
+    `examples[3]` is a record, `examples[3:7]` a view of some, and a list or mask of indices gives a copy.
 
     >>> examples = PretrainingExamples.empty(1000, seq=128, pred=20)
     >>> len(examples), examples[:10].input_ids.shape
@@ -73,74 +72,102 @@ class Examples:
     input_mask: NDArray[np.int32]  # (n, seq)
     segment_ids: NDArray[np.int32]  # (n, seq)
 
-    def __init__(self, *arrays: NDArray[Any], **named: NDArray[Any]) -> None:
-        names = [feature.name for feature in self.features]
-        found = dict(zip(names, arrays, strict=False)) | named
-        if found.keys() != {*names} or len(arrays) + len(named) != len(names):
-            raise TypeError(f"{type(self).__name__} has {', '.join(names)}; got {', '.join(found)}")
-        vars(self).update(found)
+    def __new__(cls, *arrays: NDArray[Any], **named: NDArray[Any]) -> Self:
+        """Return records with the values of arrays, one for each feature, by position or name.
+
+        Raises `TypeError` or `ValueError` for arrays that do not fit.
+        """
+        names = [feature.name for feature in cls.features]
+        if len(arrays) > len(names):
+            raise TypeError(f"{cls.__name__} has {len(names)} arrays, {', '.join(names)}; got {len(arrays)}")
+        given = dict(zip(names, arrays, strict=False))
+        if sorted([*given, *named]) != sorted(names):
+            raise TypeError(f"{cls.__name__} has {', '.join(names)}; got {', '.join([*given, *named])}")
+        given |= named
+        for feature in cls.features:
+            _check_array(f"{cls.__name__}: {feature.name}", given[feature.name], feature)
+        seq = given["input_ids"].shape[1]
+        pred = next((given[each.name].shape[1] for each in cls.features if each.width == "pred"), 0)
+        examples = cls.empty(len(given["input_ids"]), seq=seq, pred=pred)
+        for name in names:
+            array, field = given[name], getattr(examples, name)
+            if array.shape != field.shape:
+                raise ValueError(f"{cls.__name__}: {name} has shape {array.shape}, expected {field.shape} as the others")
+            field[...] = array
+        return examples
+
+    @classmethod
+    def dtype_for(cls, *, seq: int, pred: int = 0) -> np.dtype[Any]:
+        """Return the type of a record of these sizes."""
+        shapes: dict[Width, tuple[int, ...]] = {"seq": (seq,), "pred": (pred,), "one": ()}
+        return np.dtype([(each.name, each.dtype, shapes[each.width]) for each in cls.features], align=True)
 
     @classmethod
     def empty(cls, count: int, *, seq: int, pred: int = 0) -> Self:
-        """Return arrays for `count` records, to be read into."""
-        return cls.empty_as(count, [feature.dtype for feature in cls.features], seq=seq, pred=pred)
+        """Return `count` records, to be read into."""
+        return np.empty(count, cls.dtype_for(seq=seq, pred=pred)).view(cls)
 
-    @classmethod
-    def empty_as(cls, count: int, dtypes: Sequence[type[np.generic]], *, seq: int, pred: int) -> Self:
-        shapes: dict[Width, tuple[int, ...]] = {"seq": (count, seq), "pred": (count, pred), "one": (count,)}
-        return cls(*(np.empty(shapes[each.width], dtype) for each, dtype in zip(cls.features, dtypes, strict=True)))
+    if TYPE_CHECKING:
+
+        @overload  # type: ignore[override]
+        def __getitem__(self, rows: slice | NDArray[Any] | list[int]) -> Self: ...
+        @overload
+        def __getitem__(self, rows: Any) -> Any: ...
+        def __getitem__(self, rows: Any) -> Any: ...
+
+    __getattribute__ = np.ndarray.__getattribute__  # that of a record array costs a microsecond for any attribute
+
+    def __getattr__(self, name: str) -> Any:
+        return np.recarray.__getattribute__(self, name)  # which finds a field
+
+    def __setattr__(self, name: str, values: Any) -> None:
+        """Copy values into the field of a feature; raises `AttributeError` where there is none of this name."""
+        if name not in (*(self.dtype.names or ()), "dtype"):
+            raise AttributeError(f"{type(self).__name__}: {name} is not a feature of its records")
+        super().__setattr__(name, values)
 
     @classmethod
     def feature(cls, name: str) -> Feature:
         return next(feature for feature in cls.features if feature.name == name)
 
     @property
-    def shape(self) -> Shape:
-        return Shape(type(self), self.seq, self.pred)
+    def sizes(self) -> Shape:
+        """The kind of the records, and how many tokens and predictions each has."""
+        pred = next((self.dtype[each.name].shape[0] for each in self.features if each.width == "pred"), 0)
+        return Shape(type(self), self.dtype["input_ids"].shape[0], pred)
 
     @property
     def seq(self) -> int:
-        return int(self.input_ids.shape[1])
+        return self.sizes.seq
 
     @property
     def pred(self) -> int:
-        return 0
+        return self.sizes.pred
 
     @property
     def arrays(self) -> tuple[NDArray[Any], ...]:
+        """The fields in the order of the features, (n, values) or (n,): views."""
         return tuple(getattr(self, feature.name) for feature in self.features)
 
-    @cached_property
-    def addresses(self) -> NDArray[np.int64]:
-        """Where kernels read records into: how many arrays there are, and of each the columns of ARRAY_WIDTH."""
-        for array, feature in zip(self.arrays, self.features, strict=True):
-            if array.dtype != feature.dtype:
-                raise TypeError(f"records are read into arrays of {feature.dtype.__name__}, {feature.name} is {array.dtype}")
-        return self.table()
+    def check_values(self) -> None:
+        """Raise `BertprepError` for an integer that no record can hold: one below 0."""
+        for feature, array in zip(self.features, self.arrays, strict=True):
+            if array.dtype == np.float32 or array.min(initial=0) >= 0:
+                continue
+            values = array.reshape(len(array), -1)
+            row, position = np.argwhere(values < 0)[0].tolist()
+            what = f"{feature.name}[{position}]" if array.ndim > 1 else feature.name
+            raise BertprepError(f"record {row}: {what} is {values[row, position]:,}, expected 0 to {MAX_INT32:,}")
 
-    def table(self) -> NDArray[np.int64]:
-        """Return the addresses of rows to be written, whose masks, segments and labels may be bytes."""
-        rows: list[int] = []
-        for array, feature in zip(self.arrays, self.features, strict=True):
-            if (
-                array.dtype not in _KINDS
-                or not array.flags.c_contiguous
-                or not array.flags.writeable
-                or len(array) != len(self)
-            ):
-                raise TypeError("records are in contiguous arrays of int32, float32 or uint8, all as long as the first")
-            rows += [NUMBER_OF_FEATURE[feature.name], array.ctypes.data, math.prod(array.shape[1:]), _KINDS[array.dtype]]
-        wanted = sum(1 << NUMBER_OF_FEATURE[feature.name] for feature in self.features)
-        return np.array([len(self.features), wanted, *rows], np.int64)
 
-    def __reduce__(self) -> tuple[type[Self], tuple[NDArray[Any], ...]]:
-        return type(self), self.arrays  # the addresses hold in this process only
-
-    def __len__(self) -> int:
-        return len(self.input_ids)
-
-    def __getitem__(self, rows: slice) -> Self:
-        return type(self)(*(array[rows] for array in self.arrays))
+def _check_array(what: str, array: Any, feature: Feature) -> None:
+    """Raise `TypeError` for anything but an array of the feature's rank, of values that fit its type."""
+    if not isinstance(array, np.ndarray) or array.ndim != (1 if feature.width == "one" else 2):
+        found = f"an array of shape {array.shape}" if isinstance(array, np.ndarray) else type(array).__name__
+        expected = "(n,)" if feature.width == "one" else f"(n, {feature.width})"
+        raise TypeError(f"{what} is {found}, expected an array of shape {expected}")
+    if not np.can_cast(array.dtype, feature.dtype):
+        raise TypeError(f"{what} is an array of {array.dtype}, expected {np.dtype(feature.dtype)}; convert it with astype")
 
 
 class MaskedExamples(Examples):
@@ -157,10 +184,6 @@ class MaskedExamples(Examples):
     masked_lm_positions: NDArray[np.int32]  # (n, pred)
     masked_lm_ids: NDArray[np.int32]  # (n, pred)
     masked_lm_weights: NDArray[np.float32]  # (n, pred)
-
-    @property
-    def pred(self) -> int:
-        return int(self.masked_lm_positions.shape[1])
 
 
 class PretrainingExamples(MaskedExamples):
@@ -223,6 +246,10 @@ class Shape(NamedTuple):
     kind: type[Examples]
     seq: int
     pred: int
+
+    def __str__(self) -> str:
+        predictions = f" and {self.pred} predictions" if self.pred else ""
+        return f"{self.kind.title} records of {self.seq} tokens{predictions}"
 
     @property
     def counts(self) -> list[int]:

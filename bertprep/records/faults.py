@@ -65,7 +65,8 @@ def _words(record_format: RecordFormat, fault: int, kind: type[Examples], number
             return f"{what} predicts {found:,} tokens, expected {expected:,} at most; make the file again"
     else:
         what = f"feature {name}"
-    advice = f"give a file of {'BERT ' * (kind is PretrainingExamples)}{kind.title} records"
+    title = f"BERT {kind.title}" if kind is PretrainingExamples else kind.title
+    advice = f"give a file of {title} records"
     if fault == n.MISSING:
         return f"feature {name} is missing; {advice}"
     if fault == n.TWICE:
@@ -86,8 +87,8 @@ def _words(record_format: RecordFormat, fault: int, kind: type[Examples], number
 
 def _beyond_model(what: str, feature: Feature, found: int, expected: int) -> str:
     if feature.dtype == np.float32:
-        value, highest = np.array([found, expected], np.uint32).view(np.float32)
-        allowed = "0 to 1" if highest == 1 else "a finite one of 0 or more"
+        value = np.array(found, np.uint32).view(np.float32)
+        allowed = "0 to 1" if feature.values == "weight" else "a finite one"
         return f"{what} has the value {value!s}, expected {allowed}; make the file again"
     advice = _ADVICE.get(feature.values, "make the file again")
     return f"{what} has the value {found:,}, expected 0 to {expected:,}; {advice}"

@@ -21,8 +21,8 @@ from bertprep.errors import BertprepError
 from bertprep.files.paths import as_path
 from bertprep.records.columns import COLUMNS, Columns, NoColumnsError, to_columns
 from bertprep.records.examples import Examples
-from bertprep.records.reader import Closing, select_records
-from bertprep.records.record_set import RecordSet
+from bertprep.records.open_file import Closing
+from bertprep.records.records import Records, select_records
 
 if TYPE_CHECKING:
     import torch
@@ -92,13 +92,16 @@ class ColumnDataset(Closing):
         if hasattr(rows, "__index__") and not getattr(rows, "shape", ()):
             if not -len(self) <= (index := operator.index(rows)) < len(self):
                 raise IndexError(f"{self._where}: record {index:,} of {len(self):,}")
-            return self.__getitems__([index])[0]
-        return self.__getitems__(rows).columns  # type: ignore[arg-type]
+            return RecordBatch(self._read(np.array([index % len(self)])))[0]
+        return self._read(self._select(rows))  # type: ignore[arg-type]
 
     def __getitems__(self, rows: Sequence[int] | NDArray[Any]) -> RecordBatch:
         """Return the records with these indices: what `DataLoader` gives to its `collate_fn`."""
+        return RecordBatch(self._read(self._select(rows)))
+
+    def _select(self, rows: Sequence[int] | NDArray[Any]) -> NDArray[np.int64]:
         rows = list(rows) if isinstance(rows, tuple) else rows  # as some samplers give
-        return RecordBatch(self._read(select_records(rows, len(self), self._where)))
+        return select_records(rows, len(self), self._where)
 
 
 class RecordDataset(ColumnDataset):
@@ -116,9 +119,9 @@ class RecordDataset(ColumnDataset):
         elif not isinstance(data, Iterable):
             raise TypeError(f"data is {data!r:.40}, expected the path of a folder or file of records, or a list of them")
         self._paths, self._split = [as_path(path) for path in data], split
-        records = RecordSet(self._paths, split, is_own_name=True)
+        records = Records(self._paths, split, is_own_name=True)
         self._shape, self._count = records.shape, len(records)
-        self._records: RecordSet | None = records
+        self._records: Records | None = records
         self._process = os.getpid()
 
     def close(self) -> None:
@@ -175,10 +178,10 @@ class RecordDataset(ColumnDataset):
             path, record = records.origin_of(int(numbers[error.row]))
             raise BertprepError(f"{path}: record {record}: {error}; bertprep.records.open reads it as it is") from error
 
-    def _open(self) -> RecordSet:
+    def _open(self) -> Records:
         """Return the files as opened by this process: a forked worker must not share its parent's lock."""
         if self._records is None or self._process != os.getpid():
-            records = RecordSet(self._paths, self._split, is_own_name=True)
+            records = Records(self._paths, self._split, is_own_name=True)
             if (records.shape, len(records)) != (self._shape, self._count):
                 raise BertprepError(
                     f"{self._paths[0]}: has {len(records):,} records, expected {self._count:,} as when the data set was made; "

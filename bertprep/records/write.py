@@ -1,15 +1,11 @@
 """Blocks of examples to files, in any formats at once: the only way in which records are written.
 
-TFRecord and OFRecord are encoded in one pass (`kernels.encode`), Arrow and Parquet by pyarrow, gzip by isal. The sha256 is of
-the bytes as they are written.
+TFRecord and OFRecord are encoded in one pass (`kernels.encode`), Arrow and Parquet by pyarrow, gzip by isal.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import io
-import mmap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,16 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertprep import kernels
-from bertprep.config import DEFAULT_DIALECT, DEFAULT_FORMATS, GZIP, TF2, RecordFormat, Variant
+from bertprep.config import DEFAULT_DIALECT, DEFAULT_FORMATS, TF2, RecordFormat, Variant
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import AtomicFile, atomic_file
+from bertprep.files.checksums import BLAKE3
+from bertprep.files.hashed import FLUSHED_BYTES, HashedFile
+from bertprep.files.paths import as_path
 from bertprep.kernels import numbers as n
 from bertprep.records.columns import COLUMNS, record_batch, rows_in_batch, schema_of
-from bertprep.records.digest import Sha256Pair, can_pair
-from bertprep.records.examples import Examples, Shape
+from bertprep.records.examples import MAX_VALUES, Examples, Shape
 
-_FLUSHED_BYTES = 1 << 20
-_PAGE_BYTES = 4096  # what direct writing asks for, as far as is known
 ROW_GROUP = 8
 """Record batches that a row group of a Parquet file has."""
 
@@ -39,16 +35,16 @@ class WrittenFile:
 
     records: int
     bytes: int
-    sha256: str
+    blake3: str
 
 
 def entry_of(written: WrittenFile) -> dict[str, Any]:
-    return {"examples": written.records, "bytes": written.bytes, "sha256": written.sha256}
+    return {"examples": written.records, "bytes": written.bytes, BLAKE3: written.blake3}
 
 
 def write_examples(
     blocks: Iterable[Examples],
-    paths: Mapping[RecordFormat, Path],
+    paths: Mapping[RecordFormat, Path | str],
     variant: Variant = DEFAULT_DIALECT,
     labels: Sequence[str] = (),
     *,
@@ -57,24 +53,44 @@ def write_examples(
     """Write blocks of one shape to one file for each format: all of them complete, or none.
 
     Blocks may be reused after the next is requested. `labels` are class names for Arrow and Parquet. Raises `BertprepError` for
-    no example or a failed write, `NoColumnsError` for a record that Arrow and Parquet cannot hold.
+    no example, blocks of different shapes, a value that no record can hold, or a failed write, `NoColumnsError` for a record
+    that Arrow and Parquet cannot hold.
     """
     writers: list[ProtobufWriter | ColumnWriter] = []
-    records = 0
+    records, shape = 0, None
+    where = ", ".join(map(str, paths.values()))
+    if isinstance(blocks, Examples):
+        raise TypeError(f"{where}: expected blocks of examples, found one block; give it in a list")
     with contextlib.ExitStack() as stack:
         files = {
-            RecordFormat(name): stack.enter_context(atomic_file(path, direct=variant.compress != GZIP, tidies=tidies))
-            for name, path in paths.items()
+            RecordFormat(name): stack.enter_context(atomic_file(as_path(path), tidies=tidies)) for name, path in paths.items()
         }
-        for block in blocks:
-            writers = writers or _make_writers(files, block.shape, variant, labels)
+        for index, block in enumerate(blocks):
+            shape = _check_block(block, index, shape, where)
+            writers = writers or _make_writers(files, shape, variant, labels)
             for writer in writers:
                 writer.put(block)
             records += len(block)
         if not records:
-            raise BertprepError(f"{', '.join(map(str, paths.values()))}: there is no example to write; expected at least one")
-        sha256 = {which: found for writer in writers for which, found in writer.finish().items()}
-    return {which: WrittenFile(records, files[which].size_bytes, sha256[which]) for which in files}
+            raise BertprepError(f"{where}: there is no example to write; expected at least one")
+        checksums = {which: found for writer in writers for which, found in writer.finish().items()}
+    return {which: WrittenFile(records, files[which].size_bytes, checksums[which]) for which in files}
+
+
+def _check_block(block: Examples, index: int, expected: Shape | None, where: str) -> Shape:
+    """Return the shape of a block, which must be `expected` after the first, with values that a record can hold."""
+    if not isinstance(block, Examples):
+        raise TypeError(f"{where}: block {index} is {type(block).__name__}, expected Examples")
+    shape = block.sizes
+    if expected is None and (min(shape.counts) < 1 or max(shape.counts) > MAX_VALUES):
+        raise BertprepError(f"{where}: block {index} has {shape}, expected 1 to {MAX_VALUES:,} values of each feature")
+    if shape != (expected or shape):
+        raise BertprepError(f"{where}: block {index} has {shape}, expected {expected} as the blocks before; give each its file")
+    try:
+        block.check_values()
+    except BertprepError as error:
+        raise BertprepError(f"{where}: block {index}: {error}") from None
+    return shape
 
 
 def _make_writers(
@@ -85,92 +101,17 @@ def _make_writers(
     return [*([ProtobufWriter(protobufs, shape, variant)] if protobufs else []), *columns]
 
 
-class HashedFile(io.RawIOBase):
-    """A file in the making: page-aligned memory to fill, hashed and written past the page cache in whole pages."""
-
-    def __init__(self, file: AtomicFile, compress: str = "", *, is_hashed: bool = True) -> None:
-        self._file, self._sha256 = file, hashlib.sha256() if is_hashed else None
-        self._gzip = None
-        self._unit = _PAGE_BYTES
-        if compress == GZIP:
-            from isal import isal_zlib  # takes 10 ms, which other files need not pay
-
-            self._gzip = isal_zlib.compressobj(1, wbits=31)
-            self._unit = _FLUSHED_BYTES  # fixed chunks, since their bounds change the compressed bytes
-        self.memory = np.empty(0, np.uint8)
-        self.filled = 0
-
-    def make_room(self, capacity: int) -> bool:
-        """Have room for `capacity` bytes after those that wait to be written; return whether that is new memory."""
-        size = 2 * _FLUSHED_BYTES + capacity
-        if size <= len(self.memory):
-            return False
-        memory = np.frombuffer(mmap.mmap(-1, size), np.uint8)
-        memory[: self.filled] = self.memory[: self.filled]
-        self.memory = memory
-        return True
-
-    @property
-    def whole_pages(self) -> NDArray[np.uint8]:
-        return self.memory[: self.filled // self._unit * self._unit]
-
-    def flush(self) -> None:
-        """Write whole pages, and move what follows them to the front."""
-        written = len(self.whole_pages)
-        self._put(self.whole_pages)
-        self.filled -= written
-        self.memory[: self.filled] = self.memory[written : written + self.filled]
-
-    def write(self, data: Any) -> int:
-        self.make_room(_FLUSHED_BYTES)
-        view = memoryview(data).cast("B")
-        for start in range(0, len(view), _FLUSHED_BYTES):
-            chunk = view[start : start + _FLUSHED_BYTES]
-            self.memory[self.filled : self.filled + len(chunk)] = chunk
-            self.filled += len(chunk)
-            if self.filled >= _FLUSHED_BYTES:
-                self.flush()
-        return len(view)
-
-    def finish(self) -> str:
-        """Write what is left; return the sha256 of the file, if it was taken."""
-        self._put(self.memory[: self.filled])
-        self.filled = 0  # since io flushes it once more when it goes
-        if self._gzip:
-            self._write(self._gzip.flush())
-        return self._sha256.hexdigest() if self._sha256 else ""
-
-    def writable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._file.size_bytes + self.filled
-
-    def _put(self, data: NDArray[np.uint8]) -> None:
-        if not self._gzip:
-            self._write(data.data)
-            return
-        for start in range(0, len(data), self._unit):
-            self._write(self._gzip.compress(data[start : start + self._unit]))
-
-    def _write(self, data: bytes | memoryview) -> None:
-        if self._sha256:
-            self._sha256.update(data)
-        self._file.write(data)
-
-
 class ProtobufWriter:
     """Writes blocks as TFRecord, OFRecord or both."""
 
     def __init__(self, files: Mapping[RecordFormat, AtomicFile], shape: Shape, variant: Variant) -> None:
         self._formats = [which for which in DEFAULT_FORMATS if which in files]
-        self._pair = Sha256Pair() if len(files) == 2 and can_pair() else None
-        self._files = [HashedFile(files[which], variant.compress, is_hashed=not self._pair) for which in self._formats]
+        self._files = [HashedFile(files[which], variant.compress) for which in self._formats]
         counts = shape.counts
         self._max_record_bytes = n.WIDEST_AROUND + sum(n.WIDEST_HEADER + n.WIDEST_NUMBER * count for count in counts)
         headers = np.zeros(len(counts) * n.HEADERS * n.HEADER_WIDTH, np.uint8)
-        ready = np.zeros(max(counts), np.uint32)
-        packed = np.zeros(n.WIDEST_NUMBER * max(counts) + n.SLACK, np.uint8)
+        ready = np.zeros(sum(counts), np.uint32)
+        packed = np.zeros(n.WIDEST_NUMBER * sum(counts) + n.SLACK, np.uint8)
         self._tables = self._max_record_bytes, feature_keys(variant.feature_names), headers, ready, packed
         self._sizes = np.zeros(2 + len(counts), np.int64)
         self._bound: tuple[Examples, Callable[[int], int]] | None = None
@@ -184,23 +125,19 @@ class ProtobufWriter:
         self._bound[1](len(block))
         for which, file in zip(self._formats, self._files, strict=True):
             file.filled = int(self._sizes[DEFAULT_FORMATS.index(which)])
-        if max(file.filled for file in self._files) >= _FLUSHED_BYTES:
-            if self._pair:
-                self._pair.update([file.whole_pages for file in self._files])
+        if max(file.filled for file in self._files) >= FLUSHED_BYTES:
             for file in self._files:
                 file.flush()
 
     def finish(self) -> dict[RecordFormat, str]:
-        of_pair = self._pair.hexdigests([file.memory[: file.filled] for file in self._files]) if self._pair else None
-        of_files = [file.finish() for file in self._files]
-        return dict(zip(self._formats, of_pair or of_files, strict=True))
+        return {which: file.finish() for which, file in zip(self._formats, self._files, strict=True)}
 
     def _bind(self, block: Examples) -> Callable[[int], int]:
         none = np.zeros(0, np.uint8)
         memories = dict(zip(self._formats, (file.memory for file in self._files), strict=True))
         both = (memories.get(which, none) for which in DEFAULT_FORMATS)
         formats = sum(which.number for which in self._formats)
-        return kernels.load().encode.bind(formats, block.table(), *self._tables, *both, self._sizes)
+        return kernels.load().encode.bind(formats, block, *self._tables, *both, self._sizes)
 
 
 class ColumnWriter:
@@ -227,7 +164,7 @@ class ColumnWriter:
         if len(block) == self._rows and not self._waiting:
             self._writer.write_batch(record_batch(block, self._schema))
             return
-        self._waiting.append(record_batch(block, self._schema, copy=True))
+        self._waiting.append(record_batch(block, self._schema))
         while sum(map(len, self._waiting)) >= self._rows:
             self._write(self._rows)
 

@@ -4,7 +4,6 @@ Workers read plain text in chunks and other files one each. A dump or text in me
 to an Arrow file first.
 """
 
-import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -15,8 +14,9 @@ from typing import Any
 
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import atomic_file
+from bertprep.files.checksums import BLAKE3, has_checksum, new_hash
+from bertprep.files.hashed import HashedFile
 from bertprep.files.paths import as_path
-from bertprep.records.write import HashedFile
 from bertprep.sources import readers
 from bertprep.sources.dump import SiteInfo, read_dump
 from bertprep.sources.plain_text import MAX_DOCUMENT_BYTES
@@ -62,11 +62,11 @@ class Source:
 
     @property
     def is_known(self) -> bool:
-        return self.reader != MEMORY or "sha256" in self.identity
+        return self.reader != MEMORY or has_checksum(self.identity)
 
     def metadata(self) -> dict[str, Any]:
         """Return what determines its documents: no name, where a checksum identifies the content."""
-        known = {key: value for key, value in self.identity.items() if key != "name" or "sha256" not in self.identity}
+        known = {key: value for key, value in self.identity.items() if key != "name" or not has_checksum(self.identity)}
         if self.is_plain:
             return known | ({"one_document": True} if self.reader == WHOLE else {})
         rules = {"rules": RULES[self.reader]} if self.reader in RULES else {}
@@ -99,7 +99,7 @@ def copy_stream(source: Source, path: Path) -> dict[str, Any]:
     import pyarrow as pa
 
     documents = batches = 0
-    content = hashlib.sha256()
+    content = new_hash()
     with ExitStack() as stack:
         metadata, texts = _open_stream(source, stack)
         file = stack.enter_context(atomic_file(path))
@@ -111,9 +111,9 @@ def copy_stream(source: Source, path: Path) -> dict[str, Any]:
                 batches += 1
                 documents += len(batch)
                 content.update(b"".join(b"%d:%b" % (len(text), text) for text in batch))
-        sha256 = copy.finish()
+        blake3 = copy.finish()
     sizes = {"documents": documents, "batches": batches, "bytes": file.size_bytes}
-    return {**sizes, "sha256": sha256, "content": content.hexdigest()}
+    return {**sizes, BLAKE3: blake3, "content": content.hexdigest()}
 
 
 def _open_stream(source: Source, stack: ExitStack) -> tuple[dict[str, str] | None, Iterator[str]]:

@@ -9,7 +9,8 @@ from typing import Any
 
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import write_if_different
-from bertprep.files.paths import as_local_path
+from bertprep.files.checksums import listed_checksum
+from bertprep.files.paths import as_local_path, checksum_like
 from bertprep.instances.tokenizer_files import TOKENIZER_FILES
 from bertprep.options import near
 from bertprep.sources import catalogue
@@ -243,8 +244,8 @@ def _list_pushed(wanted: HubFiles, hub: Hub) -> Listing:
         manifest = manifest_in(hub.read(wanted, MANIFEST, MAX_JSON_BYTES))
         for name, listed in manifest.files.items():
             entry = tree.get(name)
-            if entry is None or entry.size != listed["bytes"] or (entry.lfs and entry.lfs.sha256 != listed["sha256"]):
-                found = "is missing" if entry is None else "has another size or sha256"
+            if entry is None or entry.size != listed["bytes"]:
+                found = "is missing" if entry is None else "has another size"
                 raise BertprepError(f"{page_of(wanted)}: {name} {found}, by its {MANIFEST}; ask its owner to push it again")
         names = [*manifest.files, *(name for name in NEXT_TO_MANIFEST if name in tree)]
         listing = list_paths(wanted, commit, [tree[name] for name in names], source_of(wanted))
@@ -268,4 +269,12 @@ def manifest_bytes(manifest: Manifest) -> bytes:
 
 
 def _finish_pushed(folder: Path) -> None:
-    write_if_different(folder / MANIFEST, read_bounded(folder / PUSHED))
+    """Compare the files with the manifest that was pushed with them, which makes the folder a data set."""
+    content = read_bounded(folder / PUSHED)
+    for name, entry in manifest_in(content).files.items() if not (folder / MANIFEST).exists() else ():
+        listed = listed_checksum(entry)
+        if (found := checksum_like(listed, folder / name)) != listed:
+            raise BertprepError(
+                f"{folder / name}: has {found}, expected {listed} by its {MANIFEST}; ask its owner to push it again"
+            )
+    write_if_different(folder / MANIFEST, content)

@@ -20,6 +20,7 @@ _WITH_TOKENS = ("attention_mask", "labels")
 _SHOWN = 40  # characters of a name or value, and names
 _MAX_DEPTH = 8  # of nested fields that a message lists, and of lists in lists
 _ABSENT = object()
+_NONE = "none"  # where there is no name to show
 
 
 def find_column(schema: pa.Schema, field: str, location: str) -> str:
@@ -37,7 +38,7 @@ def find_column(schema: pa.Schema, field: str, location: str) -> str:
     if name not in texts:
         raise UsageError(
             f"{location}: column {name!r} is of type {str(schema.field(name).type)[:_SHOWN]}, expected text or lists of it; "
-            f"columns of text are {show_names(texts)}; name one by --field"
+            f"write it as text{_or_another('the file', texts)}"
         )
     return name
 
@@ -71,12 +72,19 @@ def row_text(row: dict[str, Any], field: str, where: str) -> str:
         if not isinstance(wrong, str):
             raise BertprepError(
                 f"{where}: field {field!r}: expected text, found {type(wrong).__name__} {repr(wrong)[:_SHOWN]}; "
-                f"fields of text are {show_names(_keys(row, str))}; name one by --field"
+                f"write text or null there{_or_another('the row', _keys(row, str))}"
             )
     text = value if isinstance(value, str) else "\n".join(each.replace("\n", " ") for each in texts)
     if len(text) > MAX_DOCUMENT_BYTES:
         raise too_long(f"{where}: field {field!r}", "it")
     return text
+
+
+def _or_another(what: str, names: Iterable[str]) -> str:
+    others = show_names(names)
+    return (
+        f"; {what} has no other text" if others == _NONE else f", or name another field by --field; {what} has text in {others}"
+    )
 
 
 def _pick(value: Any, field: str) -> Any:
@@ -132,4 +140,4 @@ def show_names(names: Iterable[str]) -> str:
     ("'id', 'te\\nxt'", 'none')
     """
     shown = [repr(name if len(name) <= _SHOWN else name[:_SHOWN] + "...") for name in names]
-    return listed(shown, _SHOWN) or "none"
+    return listed(shown, _SHOWN) or _NONE

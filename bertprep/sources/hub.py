@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import difflib
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -29,7 +31,9 @@ from huggingface_hub import (
     get_token,
     hf_hub_download,
     set_client_factory,
+    utils,
 )
+from huggingface_hub.utils import build_hf_headers, hf_raise_for_status  # type: ignore[attr-defined]  # in its __all__
 from huggingface_hub.utils.tqdm import tqdm
 
 from bertprep.errors import BertprepError, quoted
@@ -40,12 +44,13 @@ from bertprep.progress import SILENT, Reporter, print_message
 from bertprep.sources.catalogue import KNOWN_SHA256, HubFiles
 from bertprep.sources.listing import Listing, RemoteFile, check_on_disk, git_sha1
 from bertprep.sources.web import TRIES_TO_LIST, RequestError, retry
-from bertprep.untrusted import check_path
+from bertprep.untrusted import MAX_LISTED_BYTES, MAX_PAGES, check_path, parse_json
 from bertprep.version import __version__
 
 MAX_FILES = 100_000
 """Of one repository; the largest one used has some 1,000."""
 _SHOWN_NAMES = 12
+_OF_TRANSFER = ("content-encoding", "content-length", "transfer-encoding")  # headers of a body that is no longer so encoded
 _SECONDS_TO_STOP = 2.0
 _TIMEOUT_FACTOR = 10  # the Hub thinks for longer about a commit of a thousand files than about a download
 
@@ -58,7 +63,6 @@ class Hub:
     """Lists each repository once, so that all downloads of a run are of the same commit."""
 
     def __init__(self, *, reporter: Reporter = SILENT) -> None:
-        _configure_client()
         self.reporter = reporter
         self.api = HfApi(library_name="bertprep", library_version=__version__)
         self._trees: dict[tuple[str, str, str], tuple[str, dict[str, RepoFile]]] = {}
@@ -70,7 +74,7 @@ class Hub:
 
             def ask() -> tuple[str, dict[str, RepoFile]]:
                 info = self.api.repo_info(wanted.repo, repo_type=wanted.kind, revision=wanted.revision)
-                return str(info.sha), _by_path(self.api, wanted, str(info.sha))
+                return str(info.sha), _by_path(wanted, str(info.sha))
 
             self._trees[key] = retry(page_of(wanted), ask, tries=TRIES_TO_LIST, reporter=self.reporter)
         return self._trees[key]
@@ -159,18 +163,63 @@ def _is_right(file: RemoteFile, path: Path) -> bool:
     return False
 
 
-def _configure_client() -> None:
+_users_lock = threading.Lock()
+_users: list[Hub] = []
+"""The open Hubs of the process, whose threads share the one client of huggingface_hub."""
+_before: list[Callable[[], httpx2.Client]] = []
+"""What made that client before the first Hub was opened; empty while none is open."""
+
+
+@contextmanager
+def open_hub(*, reporter: Reporter = SILENT) -> Iterator[Hub]:
+    """Yield the Hub, which huggingface_hub asks with a client that gives the token to the endpoint alone.
+
+    The client that the process had is restored when the last open Hub is closed.
+    """
+    with _users_lock:
+        if not _users:
+            _before.append(_configure_client())
+        _users.append(hub := Hub(reporter=reporter))
     try:
-        hooks = get_session().event_hooks["request"]
+        yield hub
+    finally:
+        with _users_lock:
+            _users.remove(hub)
+            if not _users:
+                set_client_factory(_before.pop())
+
+
+def _configure_client() -> Callable[[], httpx2.Client]:
+    """Set the client that withholds the token, and return what made the one before."""
+    try:
+        client = get_session()
     except (httpx2.InvalidURL, ValueError, OSError) as error:
         raise BertprepError(
             f"the environment's proxy or certificates cannot be used ({quoted(str(error))}); check HTTP_PROXY, HTTPS_PROXY, "
             "ALL_PROXY, SSL_CERT_FILE and SSL_CERT_DIR"
         ) from error
-    if _withhold_token not in hooks:
-        hooks = [*hooks, _withhold_token]
-        timeout = silence_seconds(_TIMEOUT_FACTOR)
-        set_client_factory(lambda: httpx2.Client(event_hooks={"request": hooks}, follow_redirects=True, timeout=timeout))
+    before = _factory_of(client)
+    hooks, timeout = [*client.event_hooks["request"], _withhold_token], silence_seconds(_TIMEOUT_FACTOR)
+    set_client_factory(lambda: httpx2.Client(event_hooks={"request": hooks}, follow_redirects=True, timeout=timeout))
+    return before
+
+
+def _factory_of(client: httpx2.Client) -> Callable[[], httpx2.Client]:
+    """Return what made the client of the process.
+
+    huggingface_hub has a function to set it and none to return it, so it is read from a private name. A version without that
+    name gets a factory of clients like this one: its hooks, headers, timeout and redirects are kept, while a transport of its
+    own (proxies, certificates that are not in the environment) is lost until the caller sets the factory again.
+    """
+    factory: Callable[[], httpx2.Client] | None = getattr(getattr(utils, "_http", None), "_GLOBAL_CLIENT_FACTORY", None)
+    return factory or partial(
+        httpx2.Client,
+        headers=client.headers,
+        event_hooks=client.event_hooks,
+        timeout=client.timeout,
+        follow_redirects=client.follow_redirects,
+        trust_env=client.trust_env,
+    )
 
 
 def _withhold_token(request: httpx2.Request) -> None:
@@ -180,15 +229,55 @@ def _withhold_token(request: httpx2.Request) -> None:
         del request.headers["Authorization"]
 
 
-def _by_path(api: HfApi, wanted: HubFiles, commit: str) -> dict[str, RepoFile]:
+def _by_path(wanted: HubFiles, commit: str) -> dict[str, RepoFile]:
     files: dict[str, RepoFile] = {}
-    for entry in api.list_repo_tree(wanted.repo, repo_type=wanted.kind, revision=commit, recursive=True):
-        if not isinstance(entry, RepoFile):
+    for entry in chain.from_iterable(_pages(wanted, commit)):
+        if entry.get("type") != "file":
             continue
-        if entry.path in files or len(files) == MAX_FILES:
-            raise ValueError(f"its listing has {entry.path!r} twice, or more than {MAX_FILES:,} files")
-        files[entry.path] = entry
+        try:
+            file = RepoFile(**entry)  # type: ignore[no-untyped-call]
+        except (AttributeError, LookupError, TypeError) as error:
+            raise ValueError(f"its listing has a file without {quoted(str(error))}") from error
+        if file.path in files or len(files) == MAX_FILES:
+            raise ValueError(f"its listing has {file.path!r} twice, or more than {MAX_FILES:,} files")
+        files[file.path] = file
     return files
+
+
+def _pages(wanted: HubFiles, commit: str) -> Iterator[list[dict[str, Any]]]:
+    """Yield the pages of a commit's tree; raise `ValueError` for pages, or a page, without end.
+
+    `HfApi.list_repo_tree` reads each to its end, however long it is, and shows nothing of empty pages.
+    """
+    url = f"{constants.ENDPOINT}/api/{wanted.kind}s/{wanted.repo}/tree/{quote(commit, safe='')}?recursive=true"
+    size_bytes = 0
+    for _ in range(MAX_PAGES):
+        response = _get_bounded(url, MAX_LISTED_BYTES - size_bytes)
+        size_bytes += len(response.content)
+        entries = parse_json(response.content)
+        if not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):
+            raise ValueError("its listing is no list of files")
+        yield entries
+        url = response.links.get("next", {}).get("url", "")
+        if not url:
+            return
+    raise ValueError(f"its listing has more than {MAX_PAGES:,} pages")
+
+
+def _get_bounded(url: str, most_bytes: int) -> httpx2.Response:
+    """Return an answer of the Hub, read completely; raise `ValueError` if it has more than so many bytes."""
+    headers = build_hf_headers(library_name="bertprep", library_version=__version__)
+    body = bytearray()
+    with get_session().stream("GET", url, headers=headers) as response:
+        for block in response.iter_bytes():
+            body += block
+            if len(body) > most_bytes:
+                raise ValueError(f"its listing has more than {MAX_LISTED_BYTES >> 20} MiB")
+    kept = {name: value for name, value in response.headers.items() if name not in _OF_TRANSFER}
+    answer = httpx2.Response(response.status_code, headers=kept, content=bytes(body), request=response.request)
+    answer.history = response.history
+    hf_raise_for_status(answer)
+    return answer
 
 
 def source_of(files: HubFiles) -> dict[str, Any]:

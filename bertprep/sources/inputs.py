@@ -12,7 +12,8 @@ All but Parquet and Arrow may also end in .gz, .bz2 or .zst. Folders and pattern
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from glob import glob
@@ -21,20 +22,20 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from bertprep.errors import BertprepError, UsageError, quoted
-from bertprep.files.paths import as_path
+from bertprep.files.checksums import BLAKE3
+from bertprep.files.paths import as_path, checksum_of
 from bertprep.sources.documents import DUMP, MEMORY, TEXT, WHOLE, Source
 from bertprep.sources.fields import column_texts, find_column, row_text, show_names
 from bertprep.sources.readers import file_system, is_local, is_url, is_web, split_hops, suffixes
 from bertprep.untrusted import check_name, parse_json, read_bounded
-from bertprep.work.layout import DATASET_DICT, MANIFEST, STATE, TRAIN, is_saved
-from bertprep.work.manifest import sha256_of
+from bertprep.work.layout import DATASET_DICT, MANIFEST, STATE, TRAIN, VOCABULARY, is_saved
 
 READER_OF = {
     ".jsonl": "json lines", ".ndjson": "json lines", ".json": "json lines", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet",
     ".arrow": "arrow", ".xml": DUMP,
 }  # fmt: skip
 IN_FOLDERS = (".txt", *READER_OF)
-"""Suffixes of the files of a folder that are read; a file given by name is read unless its suffix is in NO_TEXT."""
+"""Suffixes of the files of a folder that are read; a file given by name is text unless `reader_of` knows better."""
 NO_TEXT = (".html", ".htm", ".pdf", ".doc", ".docx", ".epub", ".tar", ".tgz", ".zip", ".7z", ".xz", ".rar", ".npz")
 Fetched = Sequence[tuple[Path, dict[str, Any] | None]]
 """Files that were fetched, each with its identity if that is known without reading it."""
@@ -63,6 +64,7 @@ def find_sources(
             sources += find_saved(as_path(location), None, field)
         else:
             sources += [source_at(each, field, one_document) for each in _find(location)]
+    check_given_once(source.location for source in sources)
     return sources
 
 
@@ -83,8 +85,7 @@ def _find(location: str) -> list[str]:
         found = sorted(file for file in matching if Path(file).is_file())
     if found is None:
         return [location]
-    # a manifest is next to records, which the reader of these reports
-    if not (read := [file for file in found if suffixes(file)[0] in IN_FOLDERS and not file.endswith(f"/{MANIFEST}")]):
+    if not (read := [file for file in _without_data_sets(found) if suffixes(file)[0] in IN_FOLDERS]):
         none = f"{'matches' if is_glob(location) else 'the folder has'} no file"
         kinds = "" if is_glob(location) and not found else f" that ends in {', '.join(IN_FOLDERS)} (or .gz, .bz2, .zst)"
         parent = Path(location).parent
@@ -92,6 +93,16 @@ def _find(location: str) -> list[str]:
             kinds = f"; there is no folder {parent}"
         raise UsageError(f"--input {location}: {none}{kinds}")
     return read
+
+
+def _without_data_sets(files: Sequence[str]) -> list[str]:
+    """Return the files but manifests and the vocabularies next to them: what is made of a text may be below its folder.
+
+    The reader of records reports those that are there.
+    """
+    manifests = {file for file in files if f"/{file}".endswith(f"/{MANIFEST}")}
+    vocabularies = {f"{manifest.removesuffix(MANIFEST)}{VOCABULARY}" for manifest in manifests}
+    return [file for file in files if file not in manifests | vocabularies]
 
 
 def _find_urls(location: str) -> list[str] | None:
@@ -127,12 +138,34 @@ def _explained(location: str) -> Iterator[None]:
         raise BertprepError(f"{location}: cannot be reached: {quoted(str(error))}") from error
 
 
-def source_at(location: str, field: str, one_document: bool, identity: dict[str, Any] | None = None) -> Source:
-    """Return one file, read according to its suffix; `identity` is what is known to change with its content."""
-    kind, compression = suffixes(location)
+def reader_of(location: str) -> str:
+    """Return the reader for a file's name: TEXT for any name that is not of another kind.
+
+    All commands judge by it. Raises `UsageError` for a kind that none reads, and for a manifest, which has no text.
+    """
+    kind, _ = suffixes(location)
     if kind in NO_TEXT:
         raise UsageError(f"--input {location}: a {kind} file is not read; give text, JSON Lines, Parquet or a Wikimedia dump")
-    reader = READER_OF.get(kind, WHOLE if one_document else TEXT)
+    if Path(location).name == MANIFEST:
+        raise UsageError(
+            f"--input {location}: is a manifest, which lists files and has no text; name the files that it lists, or, if these "
+            "are documents of yours, give the file another name"
+        )
+    return READER_OF.get(kind, TEXT)
+
+
+def check_given_once(locations: Iterable[str]) -> None:
+    """Raise `UsageError` for a file that is given twice, whatever its kind, and under whichever names."""
+    files_of = Counter(str(as_path(each).resolve()) if is_local(each) else each for each in locations)
+    if repeated := [file for file, count in files_of.items() if count > 1]:
+        raise UsageError(f"--input {repeated[0]}: is given twice; give each text once")
+
+
+def source_at(location: str, field: str, one_document: bool, identity: dict[str, Any] | None = None) -> Source:
+    """Return one file, read according to its suffix; `identity` is what is known to change with its content."""
+    reader = reader_of(location)
+    if reader == TEXT and one_document:
+        reader = WHOLE
     if not is_local(location):
         system, name = file_system(location)
         with _explained(location):
@@ -143,9 +176,9 @@ def source_at(location: str, field: str, one_document: bool, identity: dict[str,
         raise UsageError(
             f"--input {location}: {'is not a file' if path.exists() else 'does not exist'}; name files, folders or URLs"
         )
-    if reader in (TEXT, WHOLE) and not compression:
+    if reader in (TEXT, WHOLE) and not suffixes(location)[1]:
         return Source(location, reader, {})  # which is hashed by workers
-    known = identity or {"name": path.name, "bytes": path.stat().st_size, "sha256": sha256_of(path)}
+    known = identity or {"name": path.name, "bytes": path.stat().st_size, BLAKE3: checksum_of(path)}
     return Source(location, reader, known, field)
 
 

@@ -19,14 +19,15 @@ from typing import Any
 
 from bertprep.errors import BertprepError, UsageError, quoted
 from bertprep.files.atomic import atomic_file, explain_write_error, temporary_name
-from bertprep.files.paths import is_object
+from bertprep.files.checksums import SHA256
+from bertprep.files.paths import checksum_of, is_object
 from bertprep.untrusted import (
     COUNT,
     LIST,
     OBJECT,
     PATH,
     SHA1,
-    SHA256,
+    SHA256_DIGITS,
     TEXT,
     TEXTS,
     check_values,
@@ -35,14 +36,13 @@ from bertprep.untrusted import (
     read_bounded,
 )
 from bertprep.work.layout import LISTING
-from bertprep.work.manifest import sha256_of
 
 SCHEMA = 1
 OWN_FILES = "files"
 """The name of the link to a folder of the user's own."""
 _LISTING = {"schema": COUNT, "source": OBJECT, "revision": TEXT, "files": LIST}
 _FILE = {
-    "name": PATH, "url": TEXT, "size_bytes": optional(COUNT), "sha256": optional(SHA256), "git_sha1": optional(SHA1),
+    "name": PATH, "url": TEXT, "size_bytes": optional(COUNT), "sha256": optional(SHA256_DIGITS), "git_sha1": optional(SHA1),
     "etag": optional(TEXT),
 }  # fmt: skip
 _SOURCE = {
@@ -73,7 +73,7 @@ class RemoteFile:
         size_bytes = path.stat().st_size
         if self.size_bytes not in (None, size_bytes):
             return f"has {size_bytes:,} bytes, expected {self.size_bytes:,}"
-        if self.sha256 and (found := sha256_of(path)) != self.sha256:
+        if self.sha256 and (found := checksum_of(path, SHA256)) != self.sha256:
             return f"has sha256 {found}, expected {self.sha256}"
         if self.git_sha1 and (found := git_sha1(path)) != self.git_sha1:
             return f"has git's sha1 {found}, expected {self.git_sha1}"

@@ -7,26 +7,24 @@ import codecs
 import hashlib
 import os
 import re
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-import numpy as np
-import numpy.typing as npt
-
-from bertprep import kernels
 from bertprep.errors import BertprepError, not_utf8, reading
-from bertprep.files.paths import ObjectPath, open_at
-from bertprep.kernels.numbers import CLOSING_MARKS, SENTENCE_ENDS, TEXT_SLACK
-from bertprep.work.manifest import sha256_of
+from bertprep.files.paths import ObjectPath, checksum_of, open_at
 
 BLOCK_BYTES = 1_000_000
-BATCH_BYTES = 500_000
+SENTENCE_ENDS = tuple(".!?…‽。．！？｡।॥؟۔։።")
+CLOSING_MARKS = "\"'”’»)]」』）"
+"""What ends a sentence, and what may follow that mark on a line."""
 MAX_DOCUMENT_BYTES = 64 << 20
 """The longest document or line; no book is longer. Longer input lacks blank lines, or is not text."""
 
-_LETTER_OR_DIGIT = re.compile(rb"[0-9A-Za-z]")
+GAP = re.compile(r"\n\s*\n")
+"""The blank lines between two documents, with the end of the line before them."""
+_LETTER_OR_DIGIT = re.compile(r"[^\W_]")
 
 
 @dataclass(frozen=True)
@@ -35,7 +33,7 @@ class TextFile:
 
     path: Path
     size_bytes: int
-    sha256: str
+    blake3: str
     version: tuple[int, ...]  # of the file on the disk, see `version_of`
 
 
@@ -56,7 +54,7 @@ class Piece:
 def hash_file(path: Path) -> TextFile:
     """Return the state of a text file; reads all of it."""
     with reading(path):
-        return TextFile(path, path.stat().st_size, sha256_of(path), version_of(path))
+        return TextFile(path, path.stat().st_size, checksum_of(path), version_of(path))
 
 
 def cut_file(file: TextFile, piece_bytes: int) -> Iterator[Piece]:
@@ -80,90 +78,56 @@ def _after_blank_line(path: Path, position: int) -> int:
     return position
 
 
-def read_piece(piece: Piece) -> Iterator[tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], int]]:
-    """Yield the documents of a chunk, in the form of `Splitter.split`, with the number of empty ones; valid until the next.
-
-    Raises `BertprepError` if the file has changed or is not text.
+def read_piece(piece: Piece) -> Iterator[str]:
+    """Yield the documents of a piece, with the white space inside them; raise `BertprepError` if the file has changed or is not
+    text.
     """
-    path, start, end = piece.file.path, piece.start, piece.end
-    with reading(path), open_at(path, start) as file:
+    path, left = piece.file.path, piece.size_bytes
+    data, position = b"", piece.start  # bytes to be decoded, and their offset
+    rest = ""  # the unfinished document before them
+    with reading(path), open_at(path, piece.start) as file:
         if version_of(path, file) != piece.file.version:
             raise BertprepError(f"{path}: can no longer be read as it was at the start of the run: it was changed")
-        rest, position = b"", start  # what is read, but not finished, and where it begins
-        while True:
-            wanted = min(max(BLOCK_BYTES, len(rest)), end - position - len(rest))
-            data = file.read(wanted)
-            if len(data) < wanted:
+        while left:
+            wanted = min(max(BLOCK_BYTES, len(rest)), left)
+            block = file.read(wanted)
+            if len(block) < wanted:
                 raise BertprepError(f"{path}: can no longer be read as it was at the start of the run: it became shorter")
-            if position == 0 and not rest:
-                check_encoding(path, data)
-                skipped = len(codecs.BOM_UTF8) if data.startswith(codecs.BOM_UTF8) else 0
-                data, position = data[skipped:], skipped
-            rest += data
-            is_last = position + len(rest) == end
-            done = yield from _documents_in(path, rest, position, is_last, piece.one_document)
-            position += done
-            rest = rest[done:]
-            if is_last:
-                return
-            if len(rest) > MAX_DOCUMENT_BYTES:
-                raise too_long(f"{path}: byte {position:,} and after", "a document")
+            if left == piece.size_bytes and piece.start == 0:
+                check_encoding(path, block)
+                skipped = len(codecs.BOM_UTF8) if block.startswith(codecs.BOM_UTF8) else 0
+                block, position = block[skipped:], skipped
+            left -= wanted
+            data += block
+            decoded = data.rfind(b"\n") + 1 if left else len(data)
+            text = rest + _decode(path, data[:decoded], position)
+            data, position = data[decoded:], position + decoded
+            documents = [text] if piece.one_document else _split_documents(text)
+            rest = documents.pop() if left else ""
+            yield from (document for document in documents if not _is_blank(document))
+            if len(rest) + len(data) > MAX_DOCUMENT_BYTES:
+                raise too_long(f"{path}: byte {position - len(rest.encode()):,} and after", "a document")
 
 
-def _documents_in(
-    path: Path, block: bytes, position: int, is_last: bool, one_document: bool
-) -> Generator[tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], int], None, int]:
-    if not block or (one_document and not is_last):
-        return 0
-    buffer = bytearray(b"\n" + block + b"\n") + bytes(TEXT_SLACK)
-    text = np.frombuffer(buffer, np.uint8)
-    end = 1 + len(block)
-    gaps = np.empty(end + 3, np.int64)
-    count = 0 if one_document else kernels.load().find_gaps(text, end + is_last, gaps)
-    stops, nexts = gaps[0 : 2 * count : 2].tolist(), gaps[1 : 2 * count : 2].tolist()
-    if is_last:
-        stops.append(end)
-        nexts.append(end)
-    if not stops:
-        return 0
-    done: int = min(nexts[-1], end)
+def _decode(path: Path, data: bytes, position: int) -> str:
     try:
-        str(memoryview(buffer)[1:done], "utf-8")
+        return data.decode()
     except UnicodeDecodeError as error:
         raise not_utf8(f"{path}: byte {position + error.start:,}", error) from error
-    start = first = 1
-    ends: list[int] = []
-    empty = 0
-    for stop, after in zip(stops, nexts, strict=True):
-        if stop > start:  # else a gap that opens a file or continues
-            if stop - start > MAX_DOCUMENT_BYTES:
-                raise too_long(f"{path}: byte {position + start - 1:,} and after", "a document")
-            if _span_has_word(buffer, start, stop):
-                if not ends:
-                    first = start
-                ends.append(min(after, end))
-                if ends[-1] - first < BATCH_BYTES:
-                    start = after
-                    continue
-            else:
-                empty += 1
-            if ends:
-                yield text[first : ends[-1] + TEXT_SLACK], np.array(ends, np.int64) - first, 0
-                ends = []
-        elif ends:
-            ends[-1] = min(after, end)
-        start = after
-    yield text[first : end + TEXT_SLACK], np.array(ends, np.int64) - first, empty
-    return done - 1
 
 
-def _span_has_word(text: bytearray, start: int, end: int) -> bool:
-    return _LETTER_OR_DIGIT.search(text, start, end) is not None or has_word(bytes(text[start:end]))
+def _split_documents(text: str) -> list[str]:
+    first, *others = GAP.split("\n" + text)  # with that line end, blank lines at the beginning are a gap too
+    return [first[1:], *others]
 
 
-def has_word(text: bytes) -> bool:
-    """Whether UTF-8 text has a letter or a digit."""
-    return _LETTER_OR_DIGIT.search(text) is not None or (not text.isascii() and any(map(str.isalnum, text.decode())))
+def _is_blank(text: str) -> bool:
+    return not text or text.isspace()
+
+
+def has_word(text: str) -> bool:
+    """Return whether text has a letter or a digit."""
+    return _LETTER_OR_DIGIT.search(text) is not None
 
 
 def too_long(where: str, what: str) -> BertprepError:

@@ -9,6 +9,7 @@ import codecs
 import csv
 import io
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -32,6 +33,7 @@ _STORES = ("s3://", "gs://", "az://")
 _END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 _FILE_MAGIC = b"ARROW1"
 _SHOWN = 40  # characters of a line
+_PART_OF_A_DUMP = re.compile(r"\.xml-p\d+p\d+")  # as in enwiki-latest-pages-articles1.xml-p1p41242.bz2
 
 
 def is_url(location: str) -> bool:
@@ -61,11 +63,15 @@ def split_hops(location: str) -> tuple[str, str, str]:
 
 
 def suffixes(location: str) -> tuple[str, str]:
-    """Return the suffixes of the name and its compression: ('.jsonl', '.gz'); '' for a missing one."""
+    """Return the suffixes of the name and its compression, '' for a missing one; a part of a dump is ".xml".
+
+    >>> suffixes("a.jsonl.gz"), suffixes("wiki.xml-p1p41242.bz2"), suffixes("notes.json-old")
+    (('.jsonl', '.gz'), ('.xml', '.bz2'), ('.json-old', ''))
+    """
     name = PurePosixPath(split_hops(location)[1].partition("?")[0] if is_url(location) else location)
     compression = name.suffix.lower() if name.suffix.lower() in COMPRESSIONS else ""
     kind = (PurePosixPath(name.stem) if compression else name).suffix.lower()
-    return kind.partition("-")[0], compression  # parts of a dump are named ....xml-p1p41242.bz2
+    return ".xml" if _PART_OF_A_DUMP.fullmatch(kind) else kind, compression
 
 
 def file_system(location: str) -> tuple[Any, str]:
@@ -85,10 +91,7 @@ def open_raw(location: str) -> Iterator[BinaryIO]:
         with system.open(name, "rb") as file:
             yield file
         return
-    path = as_path(location)
-    if path.exists() and not path.is_file():  # a pipe or a device may have no end
-        raise BertprepError(f"{location}: is not a plain file; name a file of text")
-    with open_local(path) as file:
+    with open_local(as_path(location)) as file:
         yield file
 
 

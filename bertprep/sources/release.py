@@ -22,6 +22,7 @@ from bertprep.files.atomic import explain_write_error, write_if_different
 from bertprep.files.lock import locked
 from bertprep.progress import print_message
 from bertprep.sources.listing import make_link
+from bertprep.terminal import warn
 from bertprep.untrusted import TEXT, check_values, parse_json, read_bounded
 from bertprep.weights.google_names import variable_shapes
 from bertprep.weights.hugging_face import Weights, read_weights
@@ -55,7 +56,7 @@ def write_bert_config(folder: Path) -> None:
         raise BertprepError(f"{path}: is not the configuration of a model ({error}); download another --model") from error
     if kind != "bert" or missing:
         why = f"its model_type is {kind}" if kind != "bert" else f"it lacks {', '.join(missing)}"
-        print_message(f"{path}: is not a BERT model's ({why}); no {BERT_CONFIG} is made of it")
+        warn(f"{path}: is not a BERT model's ({why}); no {BERT_CONFIG} is made of it")
         return
     content = json.dumps({field: config[field] for field in BERT_FIELDS}, indent=2) + "\n"
     write_if_different(folder / BERT_CONFIG, content.encode())
@@ -82,11 +83,9 @@ def _write_checkpoint(prefix: Path, weights: Weights, lacking: int) -> None:
             )
             write_bundle(prefix, weights)
             if lacking:
-                print_message(f"  the download lacks {lacking} variables of the heads of pretraining; so does {prefix.name}")
+                warn(f"{prefix}: lacks {lacking} variables of the heads of pretraining, as the download does")
     except MissingTensorFlowError:
-        print_message(
-            f"{prefix}: not written, it needs TensorFlow; pip install '.[tensorflow]' in a clone and the same command add it"
-        )
+        warn(f"{prefix}: not written, it needs TensorFlow; pip install '.[tensorflow]' in a clone and the same command add it")
         return
     for file, name in zip(bundle_files(prefix), bundle_files(Path(_NVIDIAS_PREFIX)), strict=True):
         _link(prefix.with_name(name.name), file)

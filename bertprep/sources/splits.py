@@ -9,7 +9,8 @@ they are in
 
 import hashlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,14 +21,15 @@ from huggingface_hub import RepoFile, constants
 
 from bertprep.errors import BertprepError, UsageError, quoted
 from bertprep.files.lock import locked
-from bertprep.progress import Reporter, print_message
+from bertprep.progress import Reporter
 from bertprep.sources import import_extra
 from bertprep.sources.catalogue import HubFiles, is_repository
-from bertprep.sources.hub import Hub, list_paths, page_of, source_of
+from bertprep.sources.hub import Hub, list_paths, open_hub, page_of, source_of
 from bertprep.sources.inputs import IN_FOLDERS, Fetched, is_glob
 from bertprep.sources.listing import Listing, load_listing, save_listing
 from bertprep.sources.readers import suffixes
 from bertprep.sources.web import RequestError, retry
+from bertprep.terminal import warn
 from bertprep.untrusted import check_name
 from bertprep.work.layout import TRAIN, Workspace
 
@@ -88,17 +90,13 @@ def _list_split(hub: Hub, wanted: HubFiles, config: str | None, split: str) -> L
         raise UsageError(f"--dataset {wanted.repo}: NAME:CONFIG must name a configuration; there are {', '.join(configs)}")
     listing = _find_split(hub, wanted, config, split)
     if any("/partial-" in file.name for file in listing.files):
-        print_message(
-            f"{page_of(wanted)}: only the first few GB of its split {split} are converted to Parquet; the rest is not read"
-        )
+        warn(f"{page_of(wanted)}: only the first few GB of its split {split} are converted to Parquet; the rest is not read")
     return listing
 
 
 def _find_split(hub: Hub, wanted: HubFiles, config: str | None, split: str) -> Listing:
     datasets = import_extra("datasets", "datasets", f"--dataset {wanted.repo}")
 
-    datasets.config.USE_PARQUET_EXPORT = False  # or else another server is asked for sizes, which are not needed
-    datasets.config.HF_ENDPOINT = constants.ENDPOINT
     commit, tree = hub.tree(wanted)
     is_folder = any(path.startswith(f"{config}/") for path in tree)
 
@@ -113,7 +111,9 @@ def _find_split(hub: Hub, wanted: HubFiles, config: str | None, split: str) -> L
         except (ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
             raise UsageError(f"--dataset {wanted.repo}: {quoted(str(error))}") from error
 
-    builder = retry(page_of(wanted), load, reporter=hub.reporter)
+    # without the export, or else another server is asked for sizes, which are not needed
+    with _set_for_now(datasets.config, USE_PARQUET_EXPORT=False, HF_ENDPOINT=constants.ENDPOINT):
+        builder = retry(page_of(wanted), load, reporter=hub.reporter)
     found = builder.config.data_files or {}
     if split not in found:
         raise UsageError(f"--dataset {wanted.repo}: has no split {split}; there is {', '.join(map(str, found)) or 'none'}")
@@ -130,6 +130,19 @@ def _find_split(hub: Hub, wanted: HubFiles, config: str | None, split: str) -> L
         "split": split,
     }
     return list_paths(wanted, commit, [tree[path] for path in paths], source)
+
+
+@contextmanager
+def _set_for_now(config: Any, **settings: Any) -> Iterator[None]:
+    """Change the settings of a library that the user's process may use too, until the block ends."""
+    before = {name: getattr(config, name) for name in settings}
+    try:
+        for name, value in settings.items():
+            setattr(config, name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(config, name, value)
 
 
 def is_hub_address(location: str) -> bool:
@@ -173,14 +186,14 @@ def _at_path(address: str, path: str, tree: dict[str, RepoFile]) -> list[RepoFil
 
 
 def _provide(folder: Path, list_files: Callable[[Hub], Listing], *, reporter: Reporter) -> Fetched:
-    hub = Hub(reporter=reporter)
-    listing = load_listing(folder) or list_files(hub)
-    with locked(folder):
-        if (kept := load_listing(folder)) is None:
-            save_listing(listing, folder)
-        listing = kept or listing
-        if listing.missing(folder):
-            hub.fetch(listing, folder)
+    with open_hub(reporter=reporter) as hub:
+        listing = load_listing(folder) or list_files(hub)
+        with locked(folder):
+            if (kept := load_listing(folder)) is None:
+                save_listing(listing, folder)
+            listing = kept or listing
+            if listing.missing(folder):
+                hub.fetch(listing, folder)
     checksums = ({"sha256": file.sha256} if file.sha256 else {"git_sha1": file.git_sha1} for file in listing.files)
     return [
         (folder / file.name, {"name": file.name, "bytes": file.size_bytes, **checksum})

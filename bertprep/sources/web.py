@@ -4,12 +4,14 @@ A file is received to `NAME.VERSION.part`, named for the server's ETag or date, 
 Without a checksum only the size is checked. Proxies and certificates are those of the environment.
 """
 
+import errno
 import hashlib
 import os
 import re
 import socket
 import ssl
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,9 +26,9 @@ from bertprep.errors import BertprepError, UsageError, quoted
 from bertprep.files.atomic import explain_write_error, sync_folder
 from bertprep.files.lock import locked
 from bertprep.patience import PASSING, TRIES, silence_seconds, wait_seconds
-from bertprep.progress import SILENT, Progress, Reporter, print_message
+from bertprep.progress import SILENT, Progress, Reporter
 from bertprep.sources.listing import Listing, RemoteFile, check_on_disk, load_listing, save_listing
-from bertprep.terminal import printable
+from bertprep.terminal import printable, warn
 from bertprep.untrusted import check_name
 from bertprep.version import __version__
 from bertprep.work.layout import Workspace
@@ -35,6 +37,10 @@ TRIES_TO_LIST = 6
 """Fewer for a listing, so that a server that cannot be reached is reported after 31 s."""
 PART = ".part"
 _MAX_RETRY_AFTER_SECONDS = 300
+_OURS = __name__.partition(".")[0]
+_NETWORK_PACKAGES = ("httpx2", "httpcore2", "huggingface_hub", "hf_xet", "datasets", "fsspec")
+_NETWORK_ERRORS = (ConnectionError, TimeoutError, socket.gaierror, ssl.SSLError)
+_NETWORK_ERRNOS = (errno.ENETDOWN, errno.ENETUNREACH, errno.ENETRESET, errno.EHOSTDOWN, errno.EHOSTUNREACH)
 Result = TypeVar("Result")
 
 
@@ -63,7 +69,7 @@ def retry(
         try:
             return action()
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError, LookupError, TypeError, RuntimeError) as error:
-            if isinstance(error, OSError) and error.errno:  # of the disk: its caller knows the file
+            if not _is_of_network(error):  # but of the disk, whose file the caller knows, or a bug
                 raise
             failure = explain(what, error)
             tried = 1 if reached() > best else tried + 1
@@ -75,6 +81,23 @@ def retry(
         seconds = max(wait_seconds(tried), failure.retry_after_seconds)
         reporter.message(f"{failure}; trying again in {seconds:.0f} s (try {tried + 1} of {tries})")
         time.sleep(seconds)
+
+
+def _is_of_network(error: Exception) -> bool:
+    """Return whether the network is to blame: a library that asks it raised the error, or could not read its answer."""
+    if isinstance(error, httpx2.HTTPError | httpx2.InvalidURL):
+        return True
+    if isinstance(error, ValueError):  # an answer that cannot be read, by a library's check or ours
+        return True
+    if isinstance(error, OSError) and error.errno:
+        is_of_file = error.filename is not None or isinstance(error, BrokenPipeError)
+        return not is_of_file and (isinstance(error, _NETWORK_ERRORS) or error.errno in _NETWORK_ERRNOS)
+    raised_in = ""  # the last of these packages in the trace: they call each other
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        package = str(frame.f_globals.get("__name__")).partition(".")[0]
+        if package in (_OURS, *_NETWORK_PACKAGES):
+            raised_in = package
+    return raised_in in _NETWORK_PACKAGES
 
 
 def explain(what: str, error: BaseException) -> RequestError:
@@ -178,7 +201,7 @@ def fetch_web_file(url: str, workspace: Workspace, *, reporter: Reporter) -> Pat
         except BertprepError as error:
             if kept is None or not is_there:
                 raise
-            print_message(f"{error}; using the file that was fetched before")
+            warn(f"{error}; using the file that was fetched before")
             return folder / kept.files[0].name
         path = folder / listing.files[0].name
         if listing != kept:

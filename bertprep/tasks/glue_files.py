@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertprep.errors import BertprepError, reading
+from bertprep.files.object_cache import open_local
 from bertprep.tasks.glue import MAX_SCORE, UNLABELLED, GlueTask
 from bertprep.untrusted import parse_json
 from bertprep.work.layout import by_number
@@ -60,8 +61,8 @@ def _fault(path: Path, line: int, why: str) -> BertprepError:
 
 def read_file(path: Path, split: str, task: GlueTask) -> TextFile:
     """Read the examples of a file; raises `BertprepError` for the first line that is wrong."""
-    with reading(path, "; expected a file of examples"):
-        data = path.read_bytes()
+    with reading(path, "; expected a file of examples"), open_local(path) as file:
+        data = file.read()
     lines = _split_lines(path, data)
     if not lines:
         raise BertprepError(f"{path}: is empty; expected one example a line")

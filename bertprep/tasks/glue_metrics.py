@@ -68,8 +68,13 @@ def write_predictions(task: GlueTask, logits: NDArray[np.float32], path: Path) -
 
 def write_submission(task: GlueTask, split: str, logits: NDArray[np.float32], folder: Path) -> Path:
     """Write the predictions of an unlabelled split for GLUE's site, to MRPC.tsv, MNLI-mm.tsv, ...; return the path."""
+    allowed = np.clip(logits, 0, MAX_SCORE) if task.is_regression else logits
+    return write_predictions(task, allowed, submission_path(task, split, folder))
+
+
+def submission_path(task: GlueTask, split: str, folder: Path) -> Path:
+    """Return the file of an unlabelled split, as GLUE's site names it; raise `UsageError` for another split."""
     if split not in UNLABELLED[: len(task.submissions)]:
         names = " and ".join(UNLABELLED[: len(task.submissions)]) or "none"
         raise UsageError(f"{task.name}: {split} is no split for a submission; the task has {names}")
-    allowed = np.clip(logits, 0, MAX_SCORE) if task.is_regression else logits
-    return write_predictions(task, allowed, folder / f"{task.submissions[UNLABELLED.index(split)]}.tsv")
+    return folder / f"{task.submissions[UNLABELLED.index(split)]}.tsv"

@@ -22,6 +22,8 @@ from bertprep.tasks.squad_features import FIRST_UNIQUE_ID, SquadFeatures
 
 NO_ANSWER_SCORE = 1_000_000.0
 """Google's score of no answer before any window is seen; here also where a question has no possible answer at all."""
+PREDICTION_FILES = ("predictions", "nbest_predictions", "null_odds")
+"""Names of the JSON files that `SquadPredictions.write` writes, those of Google's script; the last one for v2.0 alone."""
 _DISTINCT_WORDS = 1 << 17
 
 
@@ -43,10 +45,10 @@ class SquadPredictions:
         return {name: "" if self.null_odds[name] > threshold else text for name, text in self.best.items()}
 
     def write(self, folder: Path, threshold: float = 0.0) -> None:
-        contents: dict[str, Any] = {"predictions": self.answers(threshold), "nbest_predictions": self.nbest}
-        if self.null_odds is not None:
-            contents["null_odds"] = self.null_odds
-        for name, content in contents.items():
+        contents = (self.answers(threshold), self.nbest, self.null_odds)
+        for name, content in zip(PREDICTION_FILES, contents, strict=True):
+            if content is None:
+                continue
             with atomic_file(folder / f"{name}.json") as file:
                 file.write((json.dumps(content, indent=4) + "\n").encode())
 

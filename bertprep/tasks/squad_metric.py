@@ -20,6 +20,7 @@ from typing import Any, List, Tuple
 PUNCTUATION = str.maketrans("", "", string.punctuation)
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 
+_SCORES = b'{"exact": '  # with which a file of scores begins
 Questions = List[Tuple[str, List[str]]]
 """The id and the gold answers of each question, in order; an unanswerable one has none."""
 
@@ -228,9 +229,18 @@ def run_v2(arguments: "list[str]") -> None:
     if probabilities is not None:
         found.update(evaluation.best())
     if options.out_file:
-        Path(options.out_file).write_text(json.dumps(found), encoding="utf-8")
+        _write_scores(Path(options.out_file), json.dumps(found))
     else:
         print(json.dumps(found, indent=2))
+
+
+def _write_scores(path: Path, scores: str) -> None:
+    """Write the scores, over nothing but other scores."""
+    if path.is_file():
+        with path.open("rb") as file:
+            if file.read(len(_SCORES)) not in (b"", _SCORES):
+                raise EvaluationError(f"{path}: exists, and is not a file of scores; name another")
+    path.write_text(scores, encoding="utf-8")
 
 
 def main(version: str) -> None:

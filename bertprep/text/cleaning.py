@@ -5,20 +5,30 @@ Characters are unchanged: BERT's tokenizer drops control characters and normaliz
 
 from collections.abc import Callable, Iterable
 
-import numpy as np
+from bertprep.sources.plain_text import has_word
+from bertprep.text.sentences import split_document
 
-from bertprep.kernels.numbers import TEXT_SLACK
-from bertprep.sources.documents import in_batches
-from bertprep.sources.plain_text import BATCH_BYTES, has_word
-from bertprep.text.sentences import Splitter
+BATCH_CHARACTERS = 500_000
 
 
-def write_lines(documents: Iterable[str], splitter: Splitter, write: Callable[[bytes | memoryview], object]) -> int:
-    """Write the lines of documents, which `write` copies; return how many have no letter or digit, and are dropped."""
-    empty = 0
-    for batch in in_batches(documents, BATCH_BYTES):
-        kept = [text for text in batch if has_word(text)]
-        empty += len(batch) - len(kept)
-        text = np.frombuffer(b"".join((*kept, bytes(TEXT_SLACK))), np.uint8)
-        write(splitter.split(text, np.cumsum([len(each) for each in kept], dtype=np.int64)))
+def write_lines(documents: Iterable[str], splitter: str, language: str, write: Callable[[bytes], object]) -> int:
+    """Write the lines of documents, many documents at once; return how many have no letter or digit, and are dropped.
+
+    Half a surrogate pair, possible in JSON, becomes a question mark.
+    """
+    empty = waiting = 0
+    batch: list[str] = []
+    for document in documents:
+        text = document.encode(errors="replace").decode()
+        if not has_word(text):
+            empty += 1
+            continue
+        batch += split_document(text, splitter, language)
+        batch.append("")
+        waiting += len(text)
+        if waiting >= BATCH_CHARACTERS:
+            write("\n".join((*batch, "")).encode())
+            batch, waiting = [], 0
+    if batch:
+        write("\n".join((*batch, "")).encode())
     return empty

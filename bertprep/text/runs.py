@@ -5,10 +5,11 @@ run. Next to it are its rows, (n, 3): the first 64 bits of the hash, bytes and c
 """
 
 import hashlib
+import os
 from array import array
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -20,9 +21,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bertprep.errors import BertprepError, first_line
-from bertprep.files.atomic import atomic_file
+from bertprep.files.atomic import AtomicFile, atomic_file
+from bertprep.files.checksums import BLAKE3
+from bertprep.files.hashed import HashedFile
 from bertprep.files.paths import is_object, open_at
-from bertprep.records.write import HashedFile
 
 HASHES = 1 << 64
 """The range of the first 64 bits of a hash, by which documents are sorted and spread over shards."""
@@ -77,21 +79,26 @@ def sort_documents(hashes: npt.NDArray[np.uint64], copies: npt.NDArray[np.int64]
     return Documents(ordered[first], copies, texts, order[first])
 
 
+@contextmanager
+def run_file(path: Path, bits: int | None = None) -> "Iterator[RunFile]":
+    """Yield a file of runs, which gets its name when the block ends.
+
+    There are 2**`bits` batches to a run, by default as suits the first one.
+    """
+    with atomic_file(path) as file:
+        runs = RunFile(file, bits)
+        yield runs
+        runs.finish()
+
+
 class RunFile:
-    """A file of runs in the making; it gets its name when the block ends."""
+    """A file of runs being written: sorted documents in batches, hashed on the way."""
 
-    def __init__(self, path: Path, bits: int | None = None) -> None:
-        """There are 2**`bits` batches to a run, by default as suits the first one."""
-        self._path, self._bits = path, bits
+    def __init__(self, file: AtomicFile, bits: int | None) -> None:
+        self._file, self._hashed, self._bits = file, HashedFile(file), bits
         self._writer: Any = None
-        self._sha256 = ""
+        self._blake3 = ""
         self.runs = self.documents = self.text_bytes = 0
-
-    def __enter__(self) -> "RunFile":
-        self._stack = ExitStack()
-        self._file = self._stack.enter_context(atomic_file(self._path))
-        self._hashed = HashedFile(self._file)
-        return self
 
     def write(self, documents: Documents, low: int = 0, high: int = HASHES) -> None:
         """Write the documents of a range of hashes, in one or several consecutive ranges of complete batches."""
@@ -99,7 +106,7 @@ class RunFile:
             self._bits = _bits_for(int(documents.sizes().sum()))
         if self._writer is None:
             schema = _SCHEMA.with_metadata({"bits": str(self._bits)})
-            self._writer = self._stack.enter_context(pa.ipc.new_file(self._hashed, schema))
+            self._writer = pa.ipc.new_file(self._hashed, schema)
         self.runs += low == 0
         step = HASHES >> self._bits
         bounds = np.array(range(low + step, high, step), np.uint64)
@@ -111,17 +118,17 @@ class RunFile:
         self.documents += len(documents.hashes)
         self.text_bytes += int(documents.sizes().sum())
 
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if kind is None:
-            if self._writer is None:
-                self.write(sort_documents(np.empty((0, 2), np.uint64), np.empty(0, np.int64), pa.array([], pa.large_binary())))
-            self._writer.close()
-            self._sha256 = self._hashed.finish()
-        self._stack.__exit__(kind, error, trace)
+    def finish(self) -> None:
+        """Write the footer, and what is buffered."""
+        if self._writer is None:
+            no_hashes, no_copies = np.empty((0, 2), np.uint64), np.empty(0, np.int64)
+            self.write(sort_documents(no_hashes, no_copies, pa.array([], pa.large_binary())))
+        self._writer.close()
+        self._blake3 = self._hashed.finish()
 
     def entry(self) -> dict[str, Any]:
         sizes = {"runs": self.runs, "documents": self.documents, "text_bytes": self.text_bytes}
-        return {**sizes, "bytes": self._file.size_bytes, "sha256": self._sha256}
+        return {**sizes, "bytes": self._file.size_bytes, BLAKE3: self._blake3}
 
 
 class Sorter:
@@ -216,7 +223,9 @@ def _check_hashes(paths: Sequence[Path], documents: Documents) -> None:
 def _read_batches(path: Path, low: int, high: int) -> list[pa.RecordBatch]:
     try:
         with ExitStack() as stack:
-            opened = open_at(path, buffer_bytes=_BLOCK_BYTES) if is_object(path) else pa.OSFile(str(path), memory_pool=_POOL)
+            opened = (
+                open_at(path, buffer_bytes=_BLOCK_BYTES) if is_object(path) else pa.OSFile(os.fsencode(path), memory_pool=_POOL)
+            )
             source = stack.enter_context(opened)
             reader = stack.enter_context(pa.ipc.open_file(source, memory_pool=_POOL))
             if not reader.schema.equals(_SCHEMA):
@@ -238,7 +247,7 @@ def corrupt_run(path: Path, error: Exception) -> BertprepError:
 def merge_runs(paths: Sequence[Path], text_bytes: int, path: Path) -> dict[str, Any]:
     """Write one run with the documents of several; return its entry."""
     bits = max(min(_bits_for(text_bytes), _MAX_BITS), _windows_of(text_bytes).bit_length() - 1)
-    with RunFile(path, bits) as merged:
+    with run_file(path, bits) as merged:
         for low, high, documents in read_windows(paths, text_bytes, 0, HASHES):
             merged.write(documents, low, high)
     return merged.entry()

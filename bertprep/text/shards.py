@@ -29,14 +29,14 @@ from bertprep import kernels, pool
 from bertprep.config import ShardSettings
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import atomic_file, remove_folder
+from bertprep.files.checksums import BLAKE3, digest, new_hash
 from bertprep.files.paths import as_path
 from bertprep.progress import Reporter
 from bertprep.sources.documents import BATCH_TEXT_BYTES, MEMORY, SPLITTERS, WHOLE, Batch, Source, copy_stream
 from bertprep.sources.plain_text import Piece, TextFile, cut_file, hash_file, read_piece
 from bertprep.terminal import counted
 from bertprep.text.cleaning import write_lines
-from bertprep.text.runs import HASHES, Documents, RunFile, Sorter, merge_runs, read_rows, read_windows
-from bertprep.text.sentences import load_splitter
+from bertprep.text.runs import HASHES, Documents, Sorter, merge_runs, read_rows, read_windows, run_file
 from bertprep.work.difference import check_same, make_header
 from bertprep.work.layout import MAPPED, TEST, TRAINING, Workspace, text_shard
 from bertprep.work.ledger import Entry, Ledger
@@ -73,13 +73,13 @@ def shard_corpus(
     """Write the missing shards of `corpus`, or of a part of them; return the manifest.
 
     Its `made_with` has the numbers of shards, the identity of the text and `about`; its `files` the documents, sentences,
-    words, bytes and sha256 of each shard. Raises `UsageError` for an impossible request, `BertprepError` for unusable text, or
+    words, bytes and BLAKE3 of each shard. Raises `UsageError` for an impossible request, `BertprepError` for unusable text, or
     a folder of other text or settings.
     """
     job = _Job(workspace.sharded(corpus), corpus, settings, workers, part, reporter)
     copies = {} if all(source.is_known for source in sources) else _copy_streams(job, sources)
     sources = [
-        source if source.is_known else replace(source, identity={"sha256": copies[index].content})
+        source if source.is_known else replace(source, identity={BLAKE3: copies[index].content})
         for index, source in enumerate(sources)
     ]
     files = hash_files(sources, corpus, workers, reporter)
@@ -202,11 +202,8 @@ class ShardLedger(Ledger):
 
 
 def hash_files(sources: Sequence[Source], corpus: str, workers: int, reporter: Reporter) -> dict[str, TextFile]:
-    """Return the size and sha256 of each plain text file, by its location; those of other sources are known."""
+    """Return the size and BLAKE3 of each plain text file, by its location; those of other sources are known."""
     plain = [source.location for source in sources if source.is_plain]
-    files_of = Counter(as_path(location).resolve() for location in plain)
-    if repeated := [path for path, count in files_of.items() if count > 1]:
-        raise UsageError(f"{repeated[0]}: is given twice; give each text once")
     with (
         reporter.progress(f"read {corpus}", len(plain), "files", enabled=bool(plain)) as shown,
         closing(pool.run(hash_file, [(location, as_path(location)) for location in plain], workers=workers)) as results,
@@ -222,7 +219,7 @@ def identify(source: Source, files: Mapping[str, TextFile]) -> dict[str, Any]:
     """Return what a manifest has of a source: what determines its documents."""
     if (file := files.get(source.location)) is None:
         return source.metadata()
-    return {"bytes": file.size_bytes, "sha256": file.sha256, **source.metadata()}
+    return {"bytes": file.size_bytes, BLAKE3: file.blake3, **source.metadata()}
 
 
 def _digest(*values: Any) -> str:
@@ -315,12 +312,9 @@ def _pieces(
 class _Sort(_Named):
     things = "runs"
 
-    def prepare(self) -> None:
-        kernels.load()
-
     def make(self, argument: Sequence[_Unsorted], paths: Mapping[str, Path]) -> dict[str, Entry]:
         path = next(iter(paths.values()))
-        with RunFile(path.with_suffix(RUNS)) as file:
+        with run_file(path.with_suffix(RUNS)) as file:
             sorter = Sorter(file)
             empty = sum(_sort_documents(each, sorter) for each in argument)
             sorter.flush()
@@ -329,21 +323,15 @@ class _Sort(_Named):
             rows_file.write(rows)
         entries = {
             "runs": {**file.entry(), "copies": sorter.copies, "empty": empty},
-            "rows": {"documents": file.documents, "bytes": len(rows), "sha256": hashlib.sha256(rows).hexdigest()},
+            "rows": {"documents": file.documents, "bytes": len(rows), BLAKE3: digest(rows)},
         }
         return {key: entries[key] for key in paths}
 
 
 def _sort_documents(unsorted: _Unsorted, sorter: Sorter) -> int:
-    splitter = load_splitter(unsorted.splitter, unsorted.language)
-    if not isinstance(unsorted.text, Piece):
-        return write_lines(unsorted.text.documents(), splitter, sorter.add)
-    empty = 0
-    for text, ends, dropped in read_piece(unsorted.text):
-        empty += dropped
-        if len(ends):
-            sorter.add(splitter.split(text, ends))
-    return empty
+    text = unsorted.text
+    documents = read_piece(text) if isinstance(text, Piece) else text.documents()
+    return write_lines(documents, unsorted.splitter, unsorted.language, sorter.add)
 
 
 def _merge(job: _Job, files: dict[Path, Entry]) -> dict[Path, Entry]:
@@ -409,7 +397,8 @@ def count_shards(documents: int, text_bytes: int, settings: ShardSettings) -> tu
     if most < 1:
         raise UsageError(
             f"--test-fraction {fraction}: the text is a single document, which cannot be both training and test data; "
-            "give more documents, with a blank line after each, or --test-fraction 0"
+            "give more documents, each a file or with a blank line after it (unless --one-document-per-file is given), or "
+            "--test-fraction 0"
         )
     if settings.shards is None:
         by_size = -(-text_bytes // BYTES_PER_SHARD)
@@ -449,7 +438,7 @@ class _Reduce(Maker):
         kernels.load()
 
     def make(self, argument: tuple[int, int], paths: Mapping[str, Path]) -> dict[str, Entry]:
-        digest, crc32c, documents, spaces, newlines = hashlib.sha256(), 0, 0, 0, 0
+        hashed, crc32c, documents, spaces, newlines = new_hash(), 0, 0, 0, 0
         with atomic_file(paths["text"], tidies=False) as file:
             for _, _, window in read_windows(self._runs, self._text_bytes, *argument):
                 copies = window.copies if self._keep_duplicates else np.ones_like(window.copies)
@@ -459,12 +448,12 @@ class _Reduce(Maker):
                     spaces += int(np.count_nonzero(array == ord(" ")))
                     newlines += int(np.count_nonzero(array == ord("\n")))
                     crc32c = kernels.load().checksum(crc32c, array, len(array))
-                    digest.update(array.data)
+                    hashed.update(array.data)
                     file.write(array.data)
         sentences = newlines - documents  # a document ends with a blank line
         words = spaces + sentences  # a sentence has single spaces only
         sizes = {"documents": documents, "sentences": sentences, "words": words, "bytes": file.size_bytes}
-        return {"text": {**sizes, "sha256": digest.hexdigest(), "crc32c": f"{crc32c:08x}"}}
+        return {"text": {**sizes, BLAKE3: hashed.hexdigest(), "crc32c": f"{crc32c:08x}"}}
 
     def amounts(self, entries: Sequence[Entry]) -> dict[str, float]:
         return {

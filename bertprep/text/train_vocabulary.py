@@ -4,18 +4,20 @@
 About 3 s for 12 MB of text; time and memory grow with the number of distinct words.
 """
 
+import io
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from heapq import heapify, heappop, heappush
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import Path
 
 from bertprep import pool
 from bertprep.errors import BertprepError, UsageError, not_utf8, reading
-from bertprep.files.atomic import atomic_file
+from bertprep.files.object_cache import open_local
+from bertprep.files.outputs import write_output
 from bertprep.files.paths import as_path
-from bertprep.instances.vocabulary import SPECIAL_TOKENS
+from bertprep.instances.vocabulary import SPECIAL_TOKENS, load_vocabulary
 from bertprep.progress import SILENT, Reporter
 from bertprep.sources.plain_text import MAX_DOCUMENT_BYTES, too_long
 
@@ -49,8 +51,20 @@ def train_vocabulary(
         if len(tokens) == size:
             break
         tokens[token] = None
-    with atomic_file(path, replace=True) as file:
-        file.write("".join(f"{token}\n" for token in tokens).encode())
+    write_output(path, "".join(f"{token}\n" for token in tokens).encode(), is_trained_here, "--output")
+
+
+def is_trained_here(path: Path) -> bool:
+    """Return whether a file is a vocabulary as `train_vocabulary` writes it: special tokens, sorted characters, merges."""
+    try:
+        tokens = load_vocabulary(path).tokens
+    except BertprepError:
+        return False
+    specials = len(SPECIAL_TOKENS)
+    characters = list(takewhile(lambda token: len(token.removeprefix(CONTINUES)) == 1, tokens[specials:]))
+    merges = tokens[specials + len(characters) :]
+    is_in_order = tokens[:specials] == SPECIAL_TOKENS and characters == sorted(characters)
+    return is_in_order and set(characters).issuperset("".join(token.removeprefix(CONTINUES) for token in merges))
 
 
 def count_words(files: Sequence[Path], *, cased: bool, workers: int = 1, reporter: Reporter = SILENT) -> Counter[str]:
@@ -75,10 +89,8 @@ def _count_words_of_file(task: tuple[Path, bool]) -> dict[str, int]:
     normalizer, pre_tokenizer = BertNormalizer(lowercase=not cased), BertPreTokenizer()
     words: Counter[str] = Counter()
     spelled: Counter[str] = Counter()  # far fewer than the words of the text; the tokenizer is slow
-    if path.exists() and not path.is_file():
-        raise BertprepError(f"{path}: is not a plain file; give text files")
     try:
-        with reading(path), path.open(encoding="utf-8", newline="\n") as lines:
+        with reading(path, "; give text files"), io.TextIOWrapper(open_local(path), "utf-8", newline="\n") as lines:
             while line := lines.readline(MAX_DOCUMENT_BYTES):
                 if len(line) == MAX_DOCUMENT_BYTES:
                     raise too_long(str(path), "a line")

@@ -16,6 +16,9 @@ _OPTIONS = {
 }  # fmt: skip
 _OF_SHARD = {**{each.name: each.name for each in fields(ShardSettings)}, "inputs": "input"}
 """The option for each field of `made_with`: the number of text shards is one of `shard` alone."""
+_OF_INPUT = {"field": "field", "one_document": "one_document_per_file"}
+
+_MISSING = object()  # null is another setting than none
 
 
 def describe_difference(found: dict[str, Any], asked: dict[str, Any]) -> str:
@@ -26,9 +29,13 @@ def describe_difference(found: dict[str, Any], asked: dict[str, Any]) -> str:
     'was made with --seq 128, this run has --seq 512'
     """
     name, before, now = _first_difference("", found, asked)
+    if before is None and now is None:
+        return f"differs from this run in {name}: one has null, the other nothing"
     if name == "converted_to":
         return f"was {'not ' if before is None else ''}made by bertprep convert"
     options = _OF_SHARD if asked["kind"] == TEXT_SHARDS else _OPTIONS
+    if name.startswith("inputs["):
+        options, name, before, now = _OF_INPUT, *_setting_of_input(name, before, now)
     if name in options:
         option = "--" + options[name].replace("_", "-")
         made, wanted = (
@@ -47,7 +54,8 @@ def _first_difference(name: str, found: Any, wanted: Any) -> tuple[str, Any, Any
     ('inputs[0].bytes', 5, 6)
     """
     if isinstance(found, dict) and isinstance(wanted, dict):
-        differing = [key for key in {**wanted, **found} if found.get(key) != wanted.get(key)]
+        keys = {**wanted, **found}
+        differing = [key for key in keys if found.get(key, _MISSING) != wanted.get(key, _MISSING)]
         key = "pairs" if "pairs" in differing else differing[0]  # without them there is no --short-seq-prob either
         prefix = "" if name in ("", "made_with") else f"{name}."
         return _first_difference(prefix + key, found.get(key), wanted.get(key))
@@ -57,6 +65,18 @@ def _first_difference(name: str, found: Any, wanted: Any) -> tuple[str, Any, Any
         index = next(index for index, item in enumerate(found) if item != wanted[index])
         return _first_difference(f"{name}[{index}]", found[index], wanted[index])
     return name, found, wanted
+
+
+def _setting_of_input(name: str, before: Any, now: Any) -> tuple[str, Any, Any]:
+    """Return a difference of two inputs under the name that `_OF_INPUT` has, if an option made it; else unchanged.
+
+    >>> _setting_of_input("inputs[3].reader", "whole", "text")
+    ('one_document', True, False)
+    """
+    setting = name.rpartition("].")[2]
+    if setting == "reader" and {before, now} == {"text", "whole"}:  # of compressed text, which says its reader
+        return "one_document", before == "whole", now == "whole"
+    return (setting if setting in _OF_INPUT else name), before, now
 
 
 def show_setting(value: Any) -> str:

@@ -19,6 +19,7 @@ since trainers read everything in it.
 
 import re
 from dataclasses import dataclass, fields
+from enum import Enum
 from pathlib import Path
 
 from bertprep.config import (
@@ -58,7 +59,7 @@ TOKENIZER = "tokenizer.json"
 TOKENS = "tokens"
 """The folder of token shards."""
 MDS_FORMAT = "mds"
-"""The format, and the folder, of rows for mosaicml-streaming (`records.mds`)."""
+"""The format, and the folder, of rows for mosaicml-streaming (`tokens.mds`)."""
 MODELS = "models"
 """The folder of the trainer's runs."""
 GOOGLE_PREFIX = "bert_model.ckpt"
@@ -166,6 +167,28 @@ def by_number(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
+class TokenFile(str, Enum):
+    """The two files of a token shard, by the ends of their names."""
+
+    BIN = "bin"
+    IDX = "idx"
+
+    __str__ = str.__str__
+
+
+WORDS = "words"
+"""The end of the name of the third, which token shards of whole documents have."""
+
+
+def token_files(path: Path) -> dict[TokenFile, Path]:
+    """Return both files of a token shard, of which `path` names either.
+
+    >>> [file.name for file in token_files(Path("x_00000.idx")).values()]
+    ['x_00000.bin', 'x_00000.idx']
+    """
+    return {each: path.with_name(f"{path.name.rpartition('.')[0]}.{each}") for each in TokenFile}
+
+
 @dataclass(frozen=True)
 class Workspace:
     """The folder with downloads, text, vocabularies and records."""
@@ -188,6 +211,14 @@ class Workspace:
     def vocabulary(self, corpus: str, *, size: int, cased: bool, text: str) -> Path:
         """Return the vocabulary of the text with the digest `text`; another text under the same name has another vocabulary."""
         return self.root / "vocab" / f"{corpus}_{size}{'_cased' if cased else ''}_{text[:8]}.txt"
+
+    def vocabularies(self, name: str | None = None) -> list[Path]:
+        """Return the trained vocabularies, or those that have this name, with or without the digest of their text.
+
+        Both `books_8000` and `books_8000_1f2e3d4c` name WORKDIR/vocab/books_8000_1f2e3d4c.txt.
+        """
+        known = {path.stem: path for path in sorted((self.root / "vocab").glob("*.txt"))}
+        return [path for stem, path in known.items() if name in (None, stem, re.sub("_[0-9a-f]{8}$", "", stem))]
 
     def tokens(self, settings_folder: str, corpus: str) -> Path:
         return self.root / TOKENS / settings_folder / corpus

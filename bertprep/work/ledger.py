@@ -23,8 +23,9 @@ from typing import Any, Protocol
 
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import atomic_file, create_file, remove_leftovers, sync_folder, write_if_different
-from bertprep.files.paths import is_object, remove_all, sizes_of
-from bertprep.untrusted import OBJECT, SHA256, TEXT, check_values, parse_json, read_bounded
+from bertprep.files.checksums import listed_checksum
+from bertprep.files.paths import checksum_like, checksum_of, is_object, remove_all, sizes_of
+from bertprep.untrusted import OBJECT, SHA256_DIGITS, TEXT, check_values, parse_json, read_bounded
 from bertprep.work.difference import check_same, make_header
 from bertprep.work.layout import LEDGER, LISTING, MANIFEST
 from bertprep.work.manifest import (
@@ -41,11 +42,10 @@ from bertprep.work.manifest import (
     check_header,
     is_in_place,
     read_manifest,
-    sha256_of,
 )
 
 Entry = dict[str, Any]
-"""What a manifest has of a file: `bytes`, `sha256`, and counts by kind."""
+"""What a manifest has of a file: `bytes`, `blake3`, and counts by kind."""
 _SETTINGS, _SUFFIX = "settings.json", ".json"
 _COMMANDS = {
     MAPPED_TEXT: "shard", TEXT_SHARDS: "shard", TOKEN_SHARDS: "tokenize", MDS: "convert", RECORDS: "create",
@@ -53,7 +53,7 @@ _COMMANDS = {
 }  # fmt: skip
 _AT_ONCE = 32  # markers of a store
 _MAX_BYTES = 1 << 20  # of a marker
-_RULES = {"settings": SHA256, "name": TEXT, "entry": OBJECT}
+_RULES = {"settings": SHA256_DIGITS, "name": TEXT, "entry": OBJECT}
 
 
 class Index(Protocol):
@@ -139,12 +139,14 @@ class Ledger:
         """Create the marker of a file that has its name; raise `BertprepError` where another run made other bytes."""
         if not create_file(self._path(name + _SUFFIX), self._marker(name, entry), syncs=False):
             theirs = self._read_marker(name) or entry
-            if theirs["sha256"] != entry["sha256"]:
+            expected, found = listed_checksum(theirs), listed_checksum(entry)
+            if expected.algorithm != found.algorithm:  # a file that a manifest of 0.2 lists was made again
+                found = checksum_like(expected, self.folder / name)
+            if found != expected:
                 (self.folder / name).unlink(missing_ok=True)
                 raise BertprepError(
-                    f"{self.folder / name}: was made with sha256 {theirs['sha256'][:16]}..., and now with "
-                    f"{entry['sha256'][:16]}...: the text or a library differs; make all files with the same, or remove "
-                    f"{self.folder}"
+                    f"{self.folder / name}: was made with {expected}, and now with {found}: the text or a library differs; "
+                    f"make all files with the same, or remove {self.folder}"
                 )
 
     def add(self, name: str, entry: Entry) -> None:
@@ -189,7 +191,7 @@ class Ledger:
         entries = self._read_markers([name for name in names if name in marked])
         if manifest := self._read_manifest():
             for name, entry in entries.items():
-                if name in manifest.files and entry["sha256"] != manifest.files[name]["sha256"]:
+                if name in manifest.files and listed_checksum(entry) != listed_checksum(manifest.files[name]):
                     remove_all(self.folder, [name, f"{LEDGER}/{name}{_SUFFIX}"])
                     raise BertprepError(
                         f"{self.folder / name}: differs from {MANIFEST}, and was removed; run the command again to remake it"
@@ -207,7 +209,7 @@ class Ledger:
             path, source = self.folder / name, self.copies.get(name)
             if source is None:
                 raise BertprepError(f"{path}: exists and is in no manifest; choose another folder, or remove this one")
-            if sha256_of(path) != sha256_of(source):
+            if checksum_of(path) != checksum_of(source):
                 raise BertprepError(f"{path}: exists and is not a copy of {source}; choose another folder, or move it away")
 
     def _check_links(self, names: Collection[str]) -> None:

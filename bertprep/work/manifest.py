@@ -25,10 +25,12 @@ from bertprep.config import (
     Variant,
 )
 from bertprep.errors import BertprepError
-from bertprep.files.paths import ObjectPath, sizes_of
+from bertprep.files.checksums import BLAKE3, has_checksum, listed_checksum
+from bertprep.files.paths import sizes_of
 from bertprep.options import rules_of
 from bertprep.rules import Rule
 from bertprep.untrusted import (
+    BLAKE3_DIGITS,
     CORPUS,
     COUNT,
     FLAG,
@@ -38,7 +40,7 @@ from bertprep.untrusted import (
     PLAIN_PATH,
     POSITIVE,
     SEED,
-    SHA256,
+    SHA256_DIGITS,
     TEXT,
     TEXTS,
     check_path,
@@ -51,7 +53,6 @@ from bertprep.untrusted import (
 from bertprep.version import __version__
 from bertprep.work.layout import DEV, MANIFEST, by_number
 
-_BLOCK_BYTES = 1 << 20
 SCHEMA = 1
 MAPPED_TEXT, TEXT_SHARDS, TOKEN_SHARDS, RECORDS, TASK_RECORDS, MDS = (
     "sorted text", "text shards", "token shards", "masked-LM records", "task records", "MDS",
@@ -69,43 +70,45 @@ class Kind:
     needed_in_entry: tuple[str, ...]
 
 
-_FILE = {"bytes": COUNT, "sha256": SHA256, "documents": COUNT}
+_FILE = {"bytes": COUNT, "blake3": BLAKE3_DIGITS, "sha256": SHA256_DIGITS, "documents": COUNT}
+"""What a file's entry may have; of the checksums one is needed, sha256 in manifests of 0.2 and earlier."""
 _CUT = {"shards": POSITIVE, "test_shards": COUNT, "test_fraction": FRACTION}
 KINDS = {
     MAPPED_TEXT: Kind(
         made_with={"rules": COUNT},
         needed=("rules",),
         entry={
-            **_FILE, "empty": COUNT, "copies": COUNT, "text_bytes": COUNT, "runs": COUNT, "batches": COUNT, "content": SHA256,
+            **_FILE, "empty": COUNT, "copies": COUNT, "text_bytes": COUNT, "runs": COUNT, "batches": COUNT,
+            "content": BLAKE3_DIGITS,
         },
-        needed_in_entry=("bytes", "sha256", "documents"),
+        needed_in_entry=("bytes", "documents"),
     ),
     TEXT_SHARDS: Kind(
         made_with={**rules_of(ShardSettings), **_CUT, "inputs": LIST},
         needed=("shards", "test_shards", "test_fraction"),
         entry={**_FILE, "crc32c": TEXT, "sentences": COUNT, "words": COUNT},  # 0.2.0 wrote no crc32c
-        needed_in_entry=("bytes", "sha256", "documents", "sentences", "words"),
+        needed_in_entry=("bytes", "documents", "sentences", "words"),
     ),
     TOKEN_SHARDS: Kind(
-        made_with={**_CUT, "cased": FLAG, "corpus": CORPUS, "text_sha256": SHA256, "vocabulary": OBJECT},
+        made_with={**_CUT, "cased": FLAG, "corpus": CORPUS, "text_sha256": SHA256_DIGITS, "vocabulary": OBJECT},
         needed=(),  # `_OF_TOKENS`
         entry={**_FILE, "sentences": COUNT, "tokens": COUNT, "text": OBJECT},
-        needed_in_entry=("bytes", "sha256"),
+        needed_in_entry=("bytes",),
     ),
     MDS: Kind(
         made_with={"seq": POSITIVE, "column": TEXT, "tokenizer": OBJECT, "converted_from": OBJECT},
         needed=("seq", "column", "tokenizer"),
         entry={**_FILE, "samples": COUNT, "sha1": TEXT},
-        needed_in_entry=("bytes", "sha256", "samples", "sha1"),
+        needed_in_entry=("bytes", "samples", "sha1"),
     ),
     RECORDS: Kind(
         made_with={
-            **_CUT, **rules_of(InstanceSettings), **rules_of(Variant), "corpus": CORPUS, "text_sha256": SHA256,
+            **_CUT, **rules_of(InstanceSettings), **rules_of(Variant), "corpus": CORPUS, "text_sha256": SHA256_DIGITS,
             "vocabulary": OBJECT, "converted_to": OBJECT, "converted_from": OBJECT,
         },
         needed=("seq",),  # records of a task that another tool wrote have no pred
         entry={**_FILE, "examples": COUNT, "seed": SEED, "text": OBJECT},
-        needed_in_entry=("bytes", "sha256", "examples"),
+        needed_in_entry=("bytes", "examples"),
     ),
     TASK_RECORDS: Kind(
         made_with={
@@ -115,17 +118,17 @@ KINDS = {
         },
         needed=("task", "seq", "inputs"),
         entry={**_FILE, "examples": COUNT},
-        needed_in_entry=("bytes", "sha256", "examples"),
+        needed_in_entry=("bytes", "examples"),
     ),
 }  # fmt: skip
 DECIDING = ("bertprep", "sentencex", "pyarrow", "tokenizers")
 """Packages of which another version may write other files."""
 _TOKEN = Rule(kinds=(int,), least=0, below=1 << 21)
-_VOCABULARY = {"tokens": POSITIVE, "sha256": SHA256, "pad": _TOKEN}
+_VOCABULARY = {"tokens": POSITIVE, "sha256": SHA256_DIGITS, "pad": _TOKEN}
 _TEXT = {"bytes": COUNT, "crc32c": TEXT}
 _ID = replace(_TOKEN, optional=True)
 _TOKENIZER = {
-    "name": TEXT, "sha256": SHA256, "model": TEXT, "width": Rule(kinds=(int,), least=1, most=1 << 21),
+    "name": TEXT, "sha256": SHA256_DIGITS, "model": TEXT, "width": Rule(kinds=(int,), least=1, most=1 << 21),
     "cls": _ID, "sep": _ID, "pad": _ID, "mask": _ID, "unk": _ID, "special": replace(_TOKEN, many=True), "words": TEXT,
 }  # fmt: skip
 _OF_TOKENS = ("cased", "vocabulary")
@@ -221,6 +224,12 @@ def sha256_of_vocabulary(manifest: Manifest | None) -> str | None:
     return sha256
 
 
+def sha256_of_text(sharded: Manifest) -> str:
+    """Return one sha256 for the text of all shards, of their checksums."""
+    checksums = [listed_checksum(entry) for _, entry in sorted(sharded.files.items())]
+    return hashlib.sha256("".join(checksum.digits for checksum in checksums).encode()).hexdigest()
+
+
 def packages_of(files: Collection[str]) -> list[str]:
     columnar = tuple(f".{each}" for each in RecordFormat if each.is_columnar)
     endings = {"pyarrow": columnar, "isal": (".gz",)}
@@ -237,19 +246,6 @@ def versions_of(*packages: str) -> dict[str, str]:
             version = importlib.metadata.version(package)
         versions[package] = version
     return versions
-
-
-def sha256_of(path: Path) -> str:
-    """Return the sha256 of a file's bytes, in hexadecimal; of an object as it is in the store now."""
-    if isinstance(path, ObjectPath):
-        from bertprep.files import object_store
-
-        return object_store.sha256_of_bytes(path)
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK_BYTES):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def check_header(content: object) -> Kind:
@@ -286,6 +282,8 @@ def check_entry(name: object, entry: object, kind: Kind) -> None:
     """Check a file's name, relative to the folder, and its entry; raises `ValueError`."""
     prefix = f"files.{check_path(name)}."
     checked = check_values(entry, kind.entry, needed=kind.needed_in_entry, prefix=prefix)
+    if not has_checksum(checked):
+        raise ValueError(f"{prefix}{BLAKE3} is missing")
     if "text" in checked:
         check_values(checked["text"], _TEXT, needed=tuple(_TEXT), prefix=f"{prefix}text.")
 
@@ -300,6 +298,7 @@ def check_manifest(content: object) -> dict[str, Any]:
     if not (
         all(map(PLAIN_PATH.fullmatch, files))
         and hold_all(files.values(), kind.entry, kind.needed_in_entry)
+        and all(map(has_checksum, files.values()))
         and hold_all(texts, _TEXT, tuple(_TEXT))
     ):
         for name, entry in files.items():  # which names the one that is wrong

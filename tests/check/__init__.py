@@ -1,6 +1,6 @@
 """Tests of `validate`: what it finds, and what it must not."""
 
-from bertprep.check.records import RecordRules
+from bertprep.check.rules import RecordRules
 from bertprep.instances import load_vocabulary
 from tests.golden import GOLDEN
 

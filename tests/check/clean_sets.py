@@ -17,7 +17,7 @@ import numpy as np
 import bertprep
 from bertprep.check.outcome import Outcome
 from bertprep.commands.validate import validate
-from bertprep.config import InstanceSettings
+from bertprep.config import InstanceSettings, masks_cut_off
 from bertprep.instances import generator
 from bertprep.work.layout import MANIFEST
 from tests.check.faulty import split_frames
@@ -34,6 +34,15 @@ class CleanSet:
     text: str
     settings: InstanceSettings
     layout: str = "as made"
+
+    @property
+    def warnings(self) -> list[str]:
+        """What is said of limits of predictions, and of texts whose documents are too short for the settings."""
+        few = ["few-predictions"] * bool(masks_cut_off(self.settings.seq, self.settings.pred, self.settings.masked_lm_prob))
+        if self.text in ("documents of one sentence", "documents of one word") and self.settings.has_pairs:
+            is_padded = self.settings.seq == 128 or self.text == "documents of one word"
+            return few + (["next-sentence-share", "padding-share"] if is_padded else ["next-sentence-share"])
+        return [*few, "padding-share"] if self.text == "sentences of one word" and self.settings == _settings() else few
 
     def __str__(self) -> str:
         changed = {name: value for name, value in vars(self.settings).items() if value != getattr(InstanceSettings, name)}
@@ -54,7 +63,6 @@ SETTINGS = (
     _settings(pred=13, masked_lm_prob=0.1),
     _settings(pred=120, masked_lm_prob=0.9),
     _settings(pred=125, masked_lm_prob=1.0),
-    _settings(512, 80, dupe=10),
     _settings(30, 5),
     _settings(8, 1),
     _settings(8, 5, masked_lm_prob=0.9),
@@ -93,6 +101,7 @@ SETS = (
         CleanSet("golden", _settings(dupe=2 + number, one_seed=number == 1, seq=30 if number == 8 else 128), layout)
         for number, layout in enumerate(LAYOUTS)
     ),
+    CleanSet("long documents", _settings(512, 80, dupe=10)),
     # few documents, so that one round with a short target length gives a large fraction of the records
     CleanSet("three long documents", _settings(short_seq_prob=0.4, dupe=8)),
 )
@@ -118,6 +127,7 @@ def write_texts(corpus: Path, folder: Path) -> dict[str, list[Path]]:
         "documents of one word": "\n\n".join(rng.choices(words, k=400)),
         "sentences of one word": "\n\n".join("\n".join(rng.choices(words, k=rng.randint(1, 60))) for _ in range(60)),
         "few documents": "\n\n".join(documents[:3]),
+        "long documents": "\n\n".join("\n".join(documents[at : at + 10]) for at in range(0, len(documents), 10)),
         "tiny vocabulary": "\n\n".join("\n".join(letters() for _ in range(rng.randint(1, 20))) for _ in range(60)),
         "three long documents": "\n\n".join("\n".join(sentence(words=words[:200]) for _ in range(2000)) for _ in range(3)),
     }
@@ -126,6 +136,9 @@ def write_texts(corpus: Path, folder: Path) -> dict[str, list[Path]]:
         files[name] = [folder / f"{name.replace(' ', '_')}.txt"]
         files[name][0].write_text(text + "\n\n", encoding="utf-8")
     (folder / "tiny.vocab").write_text("\n".join(_TINY) + "\n", encoding="utf-8")
+    tokens = (GOLDEN / "vocab.txt").read_text(encoding="utf-8").split()
+    capitals = [token.title() for token in tokens if token.isalpha() and token.isascii()]
+    (folder / "cased.vocab").write_text("\n".join(dict.fromkeys([*tokens, *capitals])) + "\n", encoding="utf-8")
     return {**files, "four shards": deal(corpus, folder, 4)}
 
 
@@ -133,12 +146,13 @@ def write_set(clean: CleanSet, seed: int, texts: dict[str, list[Path]], folder: 
     """Make the records of a set with a seed, TFRecord or OFRecord in turn; returns their folder."""
     settings = replace(clean.settings, seed=1000 * seed)
     name = ("tfrecord", "ofrecord")[seed % 2]
-    vocab = texts["golden"][0].with_name("tiny.vocab") if clean.text == "tiny vocabulary" else GOLDEN / "vocab.txt"
+    vocab = GOLDEN / "vocab.txt"
+    if clean.settings.cased or clean.text == "tiny vocabulary":
+        vocab = texts["golden"][0].with_name("cased.vocab" if clean.settings.cased else "tiny.vocab")
     inputs = texts["four shards" if "shards" in clean.layout else clean.text]
     with mock.patch.object(generator, "predictions_by_length", _rounded_up if "rounded up" in clean.layout else _as_made):
-        bertprep.create(
-            inputs=inputs, lines_are_sentences=True, **vars(settings), output=folder, vocab=vocab, formats=name, workers=1
-        )
+        how = {"lines_are_sentences": True, "vocab": vocab, "formats": name}
+        bertprep.create(inputs=inputs, **vars(settings), output=folder, **how, workers=1)
     made = folder / name
     if clean.layout.startswith(("dealt over", "converted")):
         shards = int(clean.layout.split()[2]) if "dealt" in clean.layout else None

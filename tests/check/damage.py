@@ -22,8 +22,8 @@ from bertprep.config import InstanceSettings
 from bertprep.errors import BertprepError
 from bertprep.instances import Vocabulary, load_vocabulary
 from bertprep.progress import SILENT
-from bertprep.records.data_sets import find_data_sets
 from bertprep.records.examples import PretrainingExamples
+from bertprep.work.find import find_data_sets
 from tests.check.faulty import Spoiled, Values, frame, split_frames
 from tests.golden import GOLDEN
 from tests.records.columns import with_types, write_arrow_file

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from bertprep import records
+from bertprep.files.crc32c import masked_checksum
+from bertprep.files.paths import checksum_of
 from bertprep.records import MaskedExamples, PretrainingExamples
-from bertprep.records.file_bytes import masked_checksum
 from bertprep.records.write import write_examples
 from bertprep.work.layout import MANIFEST
-from bertprep.work.manifest import sha256_of
 from tests.records.handmade import Number, Variant, message
 
 Values = dict[str, list[Number]]
@@ -150,6 +150,6 @@ class Spoiled:
             for name, entry in content["files"].items():
                 path = self.folder / name
                 if path.exists():
-                    entry.update(bytes=path.stat().st_size, sha256=sha256_of(path), examples=len(self.frames(name)))
+                    entry.update(bytes=path.stat().st_size, blake3=checksum_of(path), examples=len(self.frames(name)))
 
         self.change_manifest(enter)

@@ -9,7 +9,7 @@ from typing import Any
 
 from bertprep.work.layout import MANIFEST, VOCABULARY
 from tests.check.edits import TOKENS, draw_shown, drop_prediction, last, length, mask_again
-from tests.check.faulty import Change, Spoiled
+from tests.check.faulty import Change, Spoiled, Values
 from tests.records.handmade import Variant, field, float_list, message
 
 RECORD = 3
@@ -65,6 +65,17 @@ def redraw(masked: float, kept: float) -> Plant:
     """[MASK] and the token itself in these fractions of all training predictions."""
     rng = random.Random(1)
     return in_all(lambda values: draw_shown(values, rng, masked, kept))
+
+
+def swap_labels(share: float) -> Plant:
+    """Other next-sentence labels for this fraction of all training records, drawn at random."""
+    rng = random.Random(1)
+
+    def change(values: Values) -> None:
+        if rng.random() < share:
+            values["next_sentence_labels"] = [1 - values["next_sentence_labels"][0]]
+
+    return in_all(change)
 
 
 def flip(offset: int) -> Plant:

@@ -73,7 +73,8 @@ def test_the_page_shows_all_counts(outcome: Outcome, examples: list[Example]) ->
     text = text_of(html)
     records = outcome.counts["training"].records
     for shown in (
-        "books: BERT training data", "seed12345", f"training2{records:,}", "Nothing was found wrong.", "B is random",
+        "books: BERT training data, tfrecord 32/5", "seed12345", f"training2{records:,}", "no errors, no warnings: ", "[UNK]",
+        "B is random",
     ):  # fmt: skip
         assert shown in text
     assert text.count("and is the next sentence") + text.count("and is a random text") == 3
@@ -81,12 +82,20 @@ def test_the_page_shows_all_counts(outcome: Outcome, examples: list[Example]) ->
     assert charts == ["Length", "Segment", "Predictions", "Position"]
 
 
+def test_the_page_of_text_shows_the_lengths_of_documents(made: Path) -> None:
+    (text,) = bertprep.validate([made.parents[2] / "sharded"], workers=1)
+    html = page(text)
+    assert "books: text shards" in text_of(html)
+    assert re.findall(r'<div class="chart" role="img" aria-label="(\w+)', html) == ["Documents"]
+    assert re.search(r"A document has \d+\.\d sentences on average", html)
+
+
 def test_errors_come_first_and_findings_are_grouped(outcome: Outcome) -> None:
     findings = [Finding("file-sizes", "", "as many in each", "other numbers", level="warning")]
     findings += [Finding("weights", f"training/{n:05d}", "1 and then 0", "0.5", 3, 12) for n in range(5000)]
     text = text_of(page(replace(outcome, findings=findings, sampled=True)))
     assert text.index("Errors") < text.index("How it was made") < text.index("All findings")
-    assert "5,000 errors and 1 warning were found." in text
+    assert "5,000 errors, 1 warning: " in text
     assert "training/00000, record 3: expected 1 and then 0, found 0.5 (12 records)" in text
     assert "… and 4,980 more" in text
     assert "the whole data set: expected as many in each, found other numbers" in text
@@ -137,7 +146,7 @@ def test_without_manifest_vocabulary_and_readable_records(outcome: Outcome, exam
     finding = Finding("truncated", "a.tfrecord", "a whole record", "its beginning", 0)
     files = [CheckedFile("a.tfrecord", "", 0, 3)]
     text = text_of(page(Outcome(Path("x"), "tfrecord", None, None, files=files, findings=[finding])))
-    assert "1 error and 0 warnings were found." in text
+    assert "1 error, no warnings: nothing in 1 file" in text
     assert "Masking and next sentences" not in text
 
 
@@ -146,7 +155,14 @@ def test_the_command_writes_a_page_of_all_that_it_checked(made: Path, tmp_path: 
     corrupt = sorted((sets[1] / "training").iterdir())[1]
     corrupt.write_bytes(corrupt.read_bytes()[:-5])
     assert main(["validate", str(tmp_path), "--workers", "1", "--html", str(tmp_path / "page.html")]) == 1
-    text = text_of((tmp_path / "page.html").read_text(encoding="utf-8"))
+    html = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert_loads_nothing(html)
+    index = re.findall(r'<li><a href="#set-(\d)">([^<]+)</a>, <span class="(\w+)">(\d error|no error)', html)
+    assert index == [
+        ("1", "books: BERT training data, ofrecord 32/5", "good", "no error"),
+        ("2", "books: BERT training data, tfrecord 32/5", "error", "3 error"),
+    ]
+    text = text_of(html)
     assert corrupt.name in text.partition("Errors")[2]
     assert text.count("Masking and next sentences") == 2
     assert " the " in text.partition("Examples")[2]  # the vocabulary beside the records names the tokens

@@ -100,6 +100,7 @@ TOO_FEW = ("prediction-count", "label-frequencies")  # half of a short text has 
 OTHER_TOKENS = ("replacement-shares", "label-beside-mask")  # what was kept no longer is; "the" is beside "the"
 OTHER_TEXT = ("replacement-shares", "label-frequencies", "position-shares", "word-pieces")
 TWICE = ("duplicate-records", "random-tokens")  # draws that are there twice are too much alike
+NOT_NEXT = ("next-sentence-text",)  # a random B that continues its A
 WARNING: dict[str, Any] = {"level": "warning"}
 THE_WHOLE = [
     whole("all [MASK]", plants.redraw(1.0, 0.0), "replacement-shares"),
@@ -108,10 +109,11 @@ THE_WHOLE = [
     whole("labels of a file one off", in_second_file(edits.shift_labels), "label-beside-mask", SECOND, also=OTHER_TEXT),
     whole("random tokens of one half", in_all(edits.halve_random), "random-tokens"),
     whole("random tokens of a file of one half", in_second_file(edits.halve_random), "random-tokens", SECOND),
-    whole("no B follows its A", in_all(edits.no_next_sentence), "next-sentence-share", also=("next-sentence-text",)),
-    whole("labels inverted", in_all(edits.invert_next), "next-sentence-share", seq=32),
+    whole("no B follows its A", in_all(edits.no_next_sentence), "next-sentence-share", also=NOT_NEXT),
+    whole("labels inverted", in_all(edits.invert_next), "next-sentence-share", also=NOT_NEXT, seq=32),
+    whole("labels of 5 % swapped", plants.swap_labels(0.05), "next-sentence-text"),
     whole("labels of a file all 0", in_second_file(edits.label_next(0)), "next-sentence-share", SECOND),
-    whole("labels of a file all 1", in_second_file(edits.label_next(1)), "next-sentence-share", SECOND, seq=32),
+    whole("labels of a file all 1", in_second_file(edits.label_next(1)), "next-sentence-share", SECOND, also=NOT_NEXT, seq=32),
     whole("a file twice", plants.repeat_file, "identical-files", SECOND, also=TWICE),
     whole("records by length", plants.sort_by_length, "record-order", **WARNING),
     whole("records by text", plants.sort_by_text, "record-order", **WARNING),

@@ -15,6 +15,7 @@ from bertprep import create_squad
 from bertprep.check.outcome import Finding
 from bertprep.cli import main
 from bertprep.commands.validate import validate
+from bertprep.files.paths import checksum_of
 from bertprep.records import (
     ClassificationExamples,
     Examples,
@@ -24,7 +25,7 @@ from bertprep.records import (
 )
 from bertprep.records.write import write_examples
 from bertprep.work.layout import MANIFEST
-from bertprep.work.manifest import RECORDS, Manifest, read_manifest, sha256_of
+from bertprep.work.manifest import RECORDS, Manifest, read_manifest
 from tests.golden import GOLDEN
 from tests.records.task_records import CLS, FIRST_WORD, LABELS, TASK_KINDS, TOKENS, task_examples
 
@@ -41,9 +42,13 @@ def write_set(folder: Path, *files: Examples, made_with: dict[str, Any] | None =
     for number, examples in enumerate(files):
         path = folder / "training" / f"part-{number}"
         write_examples([examples], {"ofrecord": path})
-        entries[f"training/{path.name}"] = {"examples": len(examples), "bytes": path.stat().st_size, "sha256": sha256_of(path)}
+        entries[f"training/{path.name}"] = {
+            "examples": len(examples),
+            "bytes": path.stat().st_size,
+            "blake3": checksum_of(path),
+        }
     if made_with is not None:
-        vocabulary = {"tokens": TOKENS, "sha256": sha256_of(folder / "vocab.txt")}
+        vocabulary = {"tokens": TOKENS, "sha256": checksum_of(folder / "vocab.txt", "sha256")}
         manifest = Manifest(RECORDS, {"seq": 16, "pred": 1, "vocabulary": vocabulary, **made_with}, entries)
         (folder / MANIFEST).write_text(json.dumps(manifest.as_json()))
         assert read_manifest(folder)

@@ -10,7 +10,7 @@ from bertprep.check.outcome import Finding
 from bertprep.commands.validate import validate
 from bertprep.config import ShardSettings
 from bertprep.progress import SILENT
-from bertprep.records.data_sets import DataSet
+from bertprep.work.data_set import DataSet
 from bertprep.work.manifest import TEXT_SHARDS
 
 A, B = "training/tiny_training_00000.txt", "training/tiny_training_00001.txt"

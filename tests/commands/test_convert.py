@@ -14,12 +14,16 @@ import bertprep
 from bertprep import records
 from bertprep.cli import main
 from bertprep.config import RECORD_FORMATS, ShardSettings, Variant
-from bertprep.errors import BertprepError
+from bertprep.errors import BertprepError, UsageError
+from bertprep.records.convert import RecordConverter, Span
+from bertprep.records.examples import Examples, SquadEvalExamples, SquadExamples
+from bertprep.records.write import write_examples
 from bertprep.work.layout import by_number
 from bertprep.work.manifest import read_manifest
 from tests.golden import GOLDEN
 from tests.records.handmade import FIRST, SECOND, SEQ, file_of, random_record
 from tests.records.handmade import Variant as Form
+from tests.records.task_records import task_examples
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +83,7 @@ def test_a_converted_data_set_equals_that_of_create(
     assert mine.made_with == {
         **theirs.made_with,
         "converted_to": {"format": to, "shards": None},
-        "converted_from": {name: entry["sha256"] for name, entry in origin.files.items()},
+        "converted_from": {name: entry["blake3"] for name, entry in origin.files.items()},
     }
 
 
@@ -96,8 +100,9 @@ def test_arrow_without_splits_is_one_dataset(created: dict[str, Path], tmp_path:
 def test_a_converted_file_equals_that_of_create(created: dict[str, Path], tmp_path: Path) -> None:
     tfrecord, ofrecord = created["tfrecord"] / "training/gold_training_00001.tfrecord", created["ofrecord"] / "training/part-1"
     for source, to, result in ((tfrecord, None, ofrecord), (ofrecord, None, tfrecord), (tfrecord, "tfrecord", tfrecord)):
-        bertprep.convert(source, tmp_path / "one", to=to)
-        assert (tmp_path / "one").read_bytes() == result.read_bytes()
+        target = tmp_path / f"{source.name} to {to}"
+        bertprep.convert(source, target, to=to)
+        assert target.read_bytes() == result.read_bytes()
 
 
 def test_the_name_of_a_file_tells_its_format(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -155,6 +160,18 @@ def test_records_are_picked_evenly_from_each_split(
     assert manifest.files == converted.files
 
 
+@pytest.mark.parametrize("kind", [SquadExamples, SquadEvalExamples])
+def test_windows_of_squad_are_not_picked(kind: type[Examples], tmp_path: Path) -> None:
+    """Neither of a file nor of a folder: they are scored together, by their consecutive numbers."""
+    source = tmp_path / "source" / "a.tfrecord"
+    source.parent.mkdir()
+    write_examples([task_examples(kind, 4)], {"tfrecord": source})
+    for of in (source, source.parent):
+        with pytest.raises(UsageError, match=r"^--pick 2: .* has windows of SQuAD's questions, which are numbered"):
+            bertprep.convert(of, tmp_path / "picked", to="tfrecord", pick=2)
+    assert not (tmp_path / "picked").exists()
+
+
 def test_picked_numbers_are_rounded_as_mlperfs_are(tmp_path: Path) -> None:
     """25 * (116 / 100) is just below 29 in floating point, so that MLPerf's record 25 is that of number 28."""
     source = write(tmp_path / "source", file_of(*({**FIRST, "input_ids": [number] * SEQ} for number in range(116))))
@@ -189,7 +206,7 @@ def flip_a_byte(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (flip_a_byte, "part-0: has sha256 "),
+        (flip_a_byte, "part-0: has blake3 "),
         (lambda folder: (folder / "test" / "part-0").unlink(), "part-0: is missing, "),
         (
             lambda folder: [(folder / "manifest.json").unlink(), (folder / ".ledger").mkdir()],
@@ -208,6 +225,19 @@ def test_a_source_that_differs_from_its_manifest(
     with pytest.raises(BertprepError, match=message):
         bertprep.convert(source, target, workers=1)
     assert not target.exists()
+
+
+def test_a_source_that_has_another_shape_when_it_is_read_is_named(tmp_path: Path) -> None:
+    """As when another run replaces it after the shapes of all were compared."""
+    first = write(tmp_path / "a", file_of(FIRST))
+    other = write(tmp_path / "b", file_of(random_record(random.Random(0), 16, 4)))
+    with pytest.raises(BertprepError) as refused:
+        RecordConverter(RECORD_FORMATS[0]).convert([Span(first), Span(other)], tmp_path / "c")
+    assert str(refused.value) == (
+        f"{other}: has records of 16 tokens and 4 predictions, expected 8 and 2 as {first} has; "
+        "give files that were made with the same settings"
+    )
+    assert not (tmp_path / "c").exists()
 
 
 def test_a_target_made_from_another_source_or_otherwise_is_refused(created: dict[str, Path], tmp_path: Path) -> None:

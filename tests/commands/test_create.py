@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import shutil
+import warnings
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
@@ -15,11 +17,11 @@ from bertprep.commands.create import create
 from bertprep.commands.record_job import mask_remark
 from bertprep.commands.shard import shard
 from bertprep.config import RECORD_FORMATS
-from bertprep.errors import BertprepError
+from bertprep.errors import BertprepError, BertprepWarning
+from bertprep.files.paths import checksum_of
 from bertprep.instances import load_vocabulary
-from bertprep.records.data_sets import find_records
+from bertprep.work.choose import find_records
 from bertprep.work.layout import MANIFEST
-from bertprep.work.manifest import sha256_of
 from tests.corpora import deal, pad_at, sums
 from tests.golden import GOLDEN
 from tests.instances.examples import reference_examples
@@ -44,7 +46,7 @@ def test_input_files_become_record_files_in_the_order_of_numbers(golden_corpus: 
         assert list(manifest.files) == list(find_records(folder).files) == names[record_format]
         assert list(json.loads((folder / MANIFEST).read_text())["files"]) == names[record_format]
         for number, (name, entry) in enumerate(manifest.files.items()):
-            assert entry["sha256"] == sha256_of(folder / name)
+            assert entry["blake3"] == checksum_of(folder / name)
             assert entry["bytes"] == (folder / name).stat().st_size
             assert entry["seed"] == 12345 + number
             assert entry["text"]["bytes"] == inputs[number].stat().st_size
@@ -87,7 +89,8 @@ def test_the_bytes_are_the_same_on_every_python_and_machine(
     """And whether the formats are made at once or one after the other."""
     asked, formats = bertprep.InstanceSettings(**settings), ("tfrecord", "ofrecord", "arrow")
     for some in (formats[:2], formats[2:]):
-        create(inputs=[golden_corpus], output=tmp_path, vocab=VOCABULARY, **vars(asked), formats=some, workers=1)
+        how = {"vocab": VOCABULARY, "any_case": asked.cased, "formats": some}
+        create(inputs=[golden_corpus], output=tmp_path, **vars(asked), **how, workers=1)
     names = ("training/corpus_training_00000.tfrecord", "training/part-0", "train/corpus_training_00000.arrow")
     found = sums(tmp_path)
     made = [found[f"{folder}/{name}"] for folder, name in zip(formats, names, strict=True)]
@@ -104,14 +107,13 @@ def test_the_bytes_are_the_same_on_every_python_and_machine(
     ids=["one byte", "two bytes, without pairs", "three bytes"],
 )
 def test_padding_is_the_number_of_pad(
-    pad: int, settings: bertprep.InstanceSettings, golden_corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    pad: int, settings: bertprep.InstanceSettings, golden_corpus: Path, tmp_path: Path
 ) -> None:
     text, vocab = tmp_path / "text.txt", pad_at(pad, tmp_path)
     text.write_bytes(b"\n\n".join(golden_corpus.read_bytes().split(b"\n\n")[:20]))
     asked = {"vocab": vocab, **vars(settings), "formats": RECORD_FORMATS}
-    made = create(inputs=[text], output=tmp_path / "made", **asked, workers=1, progress=True)
-    said = f"create: [PAD] is token {pad} of {vocab}, so input_ids are padded with it, not 0\n"
-    assert capsys.readouterr().err.count(said) == 1
+    with pytest.warns(BertprepWarning, match=f"^\\[PAD\\] is token {pad} of .*, so input_ids are padded with it, not 0$"):
+        made = create(inputs=[text], output=tmp_path / "made", **asked, workers=1)
     expected = reference_examples(text, load_vocabulary(vocab), settings, seed=12345)
     for record_format, manifest in made.manifests.items():
         assert manifest.made_with["vocabulary"]["pad"] == pad
@@ -137,7 +139,7 @@ def test_padding_is_the_number_of_pad(
     [
         (
             {"masked_lm_prob": 0.3},
-            "create: --pred 20 limits the masks: --masked-lm-prob 0.3 of 128 tokens would be 38, --pred 38 ",
+            "--pred 20 limits the masks: --masked-lm-prob 0.3 of 128 tokens would be 38, --pred 38 ",
         ),
         ({"masked_lm_prob": 1.0, "pairs": "none"}, "--masked-lm-prob 1 of 128 tokens would be 128, --pred 126 allows them"),
         ({"masked_lm_prob": 0.3, "pred": 38}, ""),
@@ -150,10 +152,77 @@ def test_a_limit_of_masks_is_remarked_on(settings: dict[str, Any], said: str) ->
     assert said in "".join(lines)
 
 
-def test_a_vocabulary_that_does_not_fit_the_text_is_remarked_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "text.txt").write_text("один два три\nчетыре пять\n\n")
-    create(inputs=[tmp_path / "text.txt"], output=tmp_path / "out", vocab=VOCABULARY, workers=1, progress=True)
-    assert "create: 100% of the first tokens of" in capsys.readouterr().err
+def test_a_vocabulary_that_does_not_fit_the_text_is_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In a shell by a line, whose advice mends the records, and in Python by a warning where `create` is called."""
+    text, out = tmp_path / "text.txt", tmp_path / "out"
+    text.write_text("один два три\nчетыре пять\n\n")
+    assert main(["create", "--input", str(text), "--output", str(out), "--vocab", str(VOCABULARY)]) == 0
+    (line,) = (line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: "))
+    assert line == (
+        f"warning: 100% of the first tokens of {text} are [UNK]: {VOCABULARY} does not fit this text; remove what is made with "
+        "it, and name another with --vocab, or leave --vocab out to train one on this text"
+    )
+    with pytest.warns(BertprepWarning, match="^100% of the first tokens of .* are ") as found:
+        create(inputs=[text], output=tmp_path / "again", vocab=VOCABULARY, workers=1)
+    assert [each.filename for each in found] == [__file__]
+    shutil.rmtree(out)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "100%", BertprepWarning)
+        create(inputs=[text], output=out, workdir=tmp_path, workers=1)
+
+
+def test_token_shards_that_are_mostly_unknown_are_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Given ones by what is in them, kept ones of the workspace by their text."""
+    text, tokens, workdir = tmp_path / "text.txt", tmp_path / "tokens", str(tmp_path / "work")
+    text.write_text("один два три\nчетыре пять\n\n" * 20)
+    bertprep.shard([text], corpus="c", splitter="lines", shards=1, test_fraction=0, workdir=workdir, workers=1)
+    in_workspace = ["--corpus", "c", "--workdir", workdir]
+    for output, given in ((["--output", str(tokens)], ["--input", str(text)]), ([], in_workspace)):
+        assert main(["tokenize", *given, *output, "--vocab", str(VOCABULARY)]) == 0
+    for given, advice in (
+        (["--input", str(tokens), "--output", str(tmp_path / "out")], "and run bertprep tokenize with another --vocab\n"),
+        (in_workspace, "or leave --vocab out to train one on this text\n"),
+    ):
+        capsys.readouterr()
+        assert main(["create", *given, "--vocab", str(VOCABULARY)]) == 0
+        error = capsys.readouterr().err
+        assert error.count("warning: 100% of the first tokens of ") == 1
+        assert advice in error
+        assert ("create: takes the token shards in" in error) == (given is in_workspace)
+
+
+def test_case_and_vocabulary_must_fit(tmp_path: Path) -> None:
+    """What was named may be taken all the same; what is trained here fits, even on text that has no capitals."""
+    (tmp_path / "text.txt").write_text("all of it is small\nno word has a capital\n\n")
+    asked: dict[str, Any] = {"inputs": [tmp_path / "text.txt"], "workdir": tmp_path, "cased": True, "workers": 1}
+    with pytest.raises(
+        bertprep.UsageError, match=r"so with --cased each word that begins with one is \[UNK\]; leave --cased out"
+    ):
+        create(**asked, output=tmp_path / "named", vocab=VOCABULARY)
+    assert not (tmp_path / "named").exists()
+    assert create(**asked, output=tmp_path / "named", vocab=VOCABULARY, any_case=True).made
+    assert create(**asked, output=tmp_path / "trained").made
+
+
+def test_a_vocabulary_of_the_workspace_is_named_without_its_digest(tmp_path: Path) -> None:
+    trained = []
+    for text in ("first", "second"):
+        (tmp_path / text).write_text(f"the {text} text\nhas two sentences\n\n")
+        vocab = bertprep.train_vocabulary([tmp_path / text], corpus="zh", size=30, workdir=tmp_path)
+        trained.append(vocab)
+        asked: dict[str, Any] = {"inputs": [tmp_path / text], "output": tmp_path / f"{text} records", "workdir": tmp_path}
+        if text == "first":
+            made = create(**asked, vocab="zh_30").manifests["tfrecord"]
+            assert made.made_with["vocabulary"]["sha256"] == checksum_of(vocab, "sha256")
+    with pytest.raises(
+        bertprep.UsageError, match=r"--vocab zh_30: names 2 vocabularies; choose one of .*zh_30_\w{8}\.txt, .*zh_30_"
+    ):
+        create(**asked, vocab="zh_30")
+    assert create(**asked, vocab=trained[1].stem).made
+    with pytest.raises(
+        bertprep.UsageError, match=r"--vocab zh: is neither .* \(it has zh_30_\w{8}, zh_30_\w{8}\); for that of"
+    ):
+        create(**asked, vocab="zh")
 
 
 def test_one_seed_gives_every_shard_the_same(golden_corpus: Path, tmp_path: Path) -> None:
@@ -164,7 +233,7 @@ def test_one_seed_gives_every_shard_the_same(golden_corpus: Path, tmp_path: Path
         settings = bertprep.InstanceSettings(dupe=1, one_seed=one_seed)
         out = tmp_path / str(one_seed)
         create(inputs=[text, twin], output=out, vocab=VOCABULARY, **vars(settings), formats="ofrecord", workers=1)
-        same = sha256_of(out / "ofrecord/training/part-0") == sha256_of(out / "ofrecord/training/part-1")
+        same = checksum_of(out / "ofrecord/training/part-0") == checksum_of(out / "ofrecord/training/part-1")
         assert same == one_seed
 
 

@@ -14,11 +14,12 @@ import pytest
 
 import bertprep
 from bertprep.cli import main
-from bertprep.records.data_sets import find_records
+from bertprep.files.paths import checksum_of
 from bertprep.records.examples import ClassificationExamples, SquadEvalExamples, SquadExamples
 from bertprep.tasks import records as task_records
+from bertprep.work.choose import find_records
 from bertprep.work.layout import TEST, TRAINING
-from bertprep.work.manifest import read_manifest, sha256_of
+from bertprep.work.manifest import read_manifest
 from tests.corpora import sums
 from tests.golden import GOLDEN
 
@@ -115,10 +116,10 @@ def test_squad_becomes_google_s_records(workspace: Path) -> None:
         }
         columns = (training.input_ids, training.start_positions[:, None], training.end_positions[:, None])
         assert wanted <= set(map(tuple, np.hstack(columns).tolist()))  # Google drops some, for white space in their answers
-        assert sha256_of(folder / "dev.json") == sha256_of(FINETUNE / "squad_v1.json")
+        assert checksum_of(folder / "dev.json") == checksum_of(FINETUNE / "squad_v1.json")
         manifest = read_manifest(folder)
         assert manifest is not None
-        assert manifest.made_with["inputs"][1]["sha256"] == sha256_of(folder / "dev.json")
+        assert manifest.made_with["inputs"][1]["sha256"] == checksum_of(folder / "dev.json", "sha256")
         assert manifest.counts["training_questions"] == 44
         assert manifest.counts["dev_questions"] == 44
 

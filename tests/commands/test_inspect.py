@@ -134,6 +134,10 @@ def test_a_file_is_shown(path: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_records_that_have_a_word(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for first in ([], ["--record", "0"]):
+        assert main(["inspect", str(path), "--search", "The", *first]) == 0
+        shown = [line for line in capsys.readouterr().out.splitlines() if line.startswith("record ")]
+        assert [line.partition(":")[0] for line in shown] == ["record 0", "record 2"]
     assert main(["inspect", str(path), "--search", "The", "--records", "1", "--record", "1"]) == 0
     out = capsys.readouterr().out.splitlines()
     assert out[1] == '2 of 3 records have "the"'

@@ -10,7 +10,7 @@ from bertprep.commands.shard import shard
 from bertprep.errors import BertprepError
 from bertprep.files import object_store
 from bertprep.files.atomic import atomic_file
-from bertprep.files.paths import as_path
+from bertprep.files.paths import as_path, checksum_of
 from bertprep.work.layout import LEDGER, Workspace
 from tests.corpora import deal, sums
 from tests.golden import GOLDEN
@@ -116,8 +116,8 @@ def test_a_damaged_object_is_found_although_its_metadata_says_otherwise(made: Pa
     name = "sharded/mine/training/mine_training_00001.txt"
     content = bytearray((made / "data" / name).read_bytes())
     content[10] ^= 1
-    sha256 = sums(made / "data")[name]
-    assert store.request("PUT", name, bytes(content), {"x-amz-meta-sha256": sha256}) == 200
+    blake3 = checksum_of(made / "data" / name)
+    assert store.request("PUT", name, bytes(content), {"x-amz-meta-blake3": blake3}) == 200
     findings = [finding.code for outcome in bertprep.validate([store.url], workers=1) for finding in outcome.findings]
     assert "file-changed" in findings
 

@@ -1,6 +1,5 @@
 """`bertprep push` to a Hub that is real HTTP, and back: nothing is sent twice, nobody sees half, all records are the same."""
 
-import hashlib
 import json
 import shutil
 import subprocess
@@ -23,13 +22,15 @@ from bertprep import BertprepError, InstanceSettings, UsageError
 from bertprep.cli import main
 from bertprep.commands.push import Pushed
 from bertprep.config import SquadSettings
+from bertprep.files.checksums import digest
+from bertprep.files.paths import checksum_of
 from bertprep.instances.tokenizer import Tokenizer
 from bertprep.records import FEATURES
 from bertprep.records.columns import features_of
-from bertprep.records.data_sets import find_records
 from bertprep.records.examples import PretrainingExamples, Shape
+from bertprep.work.choose import find_records
 from bertprep.work.layout import MANIFEST
-from bertprep.work.manifest import read_manifest, sha256_of
+from bertprep.work.manifest import read_manifest
 from tests.corpora import sums
 from tests.golden import GOLDEN
 from tests.hub_server import Account, Answer, HubServer, use_hub
@@ -174,7 +175,7 @@ def test_only_what_differs_is_sent(hub: HubServer, records: Path, tmp_path: Path
 def test_a_killed_push_sends_only_the_rest(hub: HubServer, records: Path, capsys: pytest.CaptureFixture[str]) -> None:
     manifest = read_manifest(records)
     assert manifest
-    [last, *others] = [entry["sha256"] for entry in manifest.files.values()]
+    [last, *others] = [checksum_of(records / name, "sha256") for name in manifest.files]
     hub.fail(f"/lfs/{last}", stall_after=20_000)
     command = [sys.executable, "-m", "bertprep", "push", str(records), NAME]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -278,7 +279,7 @@ def change_a_record(records: Path) -> None:
     values[3] = 1_000_000
     changed = pa.FixedSizeListArray.from_arrays(pa.array(values), 32)
     pq.write_table(table.set_column(0, table.schema.field(0), changed), path)
-    manifest.files[TEST_FILE].update(bytes=path.stat().st_size, sha256=sha256_of(path))
+    manifest.files[TEST_FILE].update(bytes=path.stat().st_size, blake3=checksum_of(path))
     (records / MANIFEST).write_text(json.dumps(manifest.as_json()))
 
 
@@ -347,7 +348,7 @@ def with_manifest(change: Callable[[dict[str, Any]], Any]) -> Change:
 
 def claiming(files: dict[str, bytes], name: str) -> dict[str, bytes]:
     """A file of that name, which the manifest calls one of records."""
-    entry = {"bytes": 5, "sha256": hashlib.sha256(b"bytes").hexdigest(), "examples": 1}
+    entry = {"bytes": 5, "blake3": digest(b"bytes"), "examples": 1}
     return {**with_manifest(lambda m: m["files"].update({name: entry}))(files), name: b"bytes"}
 
 
@@ -359,7 +360,7 @@ def claiming(files: dict[str, bytes], name: str) -> dict[str, bytes]:
             f"has no manifest.json, so bertprep push did not write it; bertprep shard --dataset {NAME} takes text",
         ),
         (without(TEST_FILE), "test/mine_test_00000.parquet is missing, by its manifest.json; ask its owner to push it again"),
-        (lambda files: {**files, TEST_FILE: b"another"}, "has another size or sha256, by its manifest"),
+        (lambda files: {**files, TEST_FILE: b"another"}, "has another size, by its manifest"),
         (lambda files: {**files, MANIFEST: b"[]"}, "its manifest.json is not one of a push"),
         (lambda files: claiming(files, "pushed.json"), "two files have the same name"),
         (with_manifest(lambda m: m.update(kind="text shards")), "its manifest.json is not one of a push"),
@@ -374,3 +375,14 @@ def test_a_download_of_what_is_no_push_writes_nothing(
         bertprep.download(["dataset", NAME], workdir=tmp_path)
     assert "\n" not in str(raised.value)
     assert not (tmp_path / "download").exists()
+
+
+def test_a_download_of_other_bytes_than_were_pushed_is_no_data_set(
+    hub: HubServer, pushed_files: dict[str, bytes], tmp_path: Path
+) -> None:
+    hub.put(REPOSITORY, {**pushed_files, TEST_FILE: pushed_files[TEST_FILE][::-1]})
+    with pytest.raises(
+        BertprepError, match=f"{TEST_FILE}: has blake3 .*, expected blake3 .* by its manifest.json; ask its owner"
+    ):
+        bertprep.download(["dataset", NAME], workdir=tmp_path)
+    assert not [*tmp_path.rglob(MANIFEST)]

@@ -19,10 +19,11 @@ from bertprep.commands.shard import shard
 from bertprep.commands.tokenize import tokenize
 from bertprep.commands.validate import validate
 from bertprep.errors import BertprepError, UsageError
+from bertprep.files.paths import checksum_of
 from bertprep.instances import Tokenizer, load_vocabulary
 from bertprep.instances.tokenizer_files import tokenizer_files
-from bertprep.records.data_sets import find_records, find_token_shards
-from bertprep.records.token_shards import read_token_shard
+from bertprep.tokens.shard import TokenShard
+from bertprep.work.choose import find_records, find_token_shards
 from tests.corpora import deal, sums
 from tests.golden import GOLDEN
 from tests.object_store import store
@@ -77,7 +78,7 @@ def test_each_text_shard_becomes_two_files(made: Path) -> None:
     tokenizer = Tokenizer(load_vocabulary(VOCABULARY), lower=True)
     for name in names:
         expected = tokenizer.tokenize_file(made / "sharded/mine" / f"{name}.txt")
-        read = read_token_shard(folder / f"{name}.bin", load_vocabulary(VOCABULARY))
+        read = TokenShard(folder / f"{name}.bin").read(load_vocabulary(VOCABULARY))
         for array in ("tokens", "sentence_starts", "document_starts"):
             assert np.array_equal(getattr(read, array), getattr(expected, array))
         entry = manifest["files"][f"{name}.bin"]
@@ -105,7 +106,7 @@ def test_megatron_reads_the_same_values(dtype: str, is_whole: bool, golden_corpu
     expected = read_by_megatron[dtype] | (read_by_megatron["whole_documents"] if is_whole else {})
     path = made / "corpus_training_00000.bin"
     tokens = np.fromfile(path, f"<{np.dtype(expected['dtype']).str[1:]}")
-    read = read_token_shard(path)
+    read = TokenShard(path).read()
     assert hashlib.sha256(tokens.astype("<i8").tobytes()).hexdigest() == expected["tokens_sha256"]
     assert np.diff(read.sentence_starts).tolist() == expected["lengths"]
     assert read.document_starts.tolist() == expected["document_indices"]
@@ -117,7 +118,7 @@ def test_what_megatron_wrote_is_read(name: str) -> None:
     documents = [each for each in json.loads((MEGATRON / "made_by_megatron.json").read_text())["documents"] if each]
     if name == "whole_documents":
         documents = [[list(chain(*document))] for document in documents]
-    read = read_token_shard(MEGATRON / f"{name}.bin", load_vocabulary(VOCABULARY))
+    read = TokenShard(MEGATRON / f"{name}.bin").read(load_vocabulary(VOCABULARY))
     sentences = [sentence for document in documents for sentence in document]
     assert read.tokens.tolist() == list(chain(*sentences))
     assert read.sentence_starts.tolist() == [0, *accumulate(map(len, sentences))]
@@ -136,7 +137,12 @@ def test_create_takes_the_tokens_and_makes_the_same_bytes(copy: Path, capsys: py
 @pytest.mark.parametrize("checksum", ["crc32c", "sha256"])
 def test_text_that_is_not_that_of_its_manifest_is_refused(checksum: str, copy: Path) -> None:
     if checksum == "sha256":  # all that 0.2.0 wrote
-        edit_files(copy / "sharded/mine", lambda entry: entry.pop("crc32c"))
+        path = copy / "sharded/mine/manifest.json"
+        content = json.loads(path.read_text())
+        for name, entry in content["files"].items():
+            del entry["crc32c"], entry["blake3"]
+            entry["sha256"] = checksum_of(path.parent / name, "sha256")
+        path.write_text(json.dumps(content))
     text = copy / "sharded/mine/training/mine_training_00000.txt"
     text.write_bytes(text.read_bytes().replace(b"e", b"a", 1))  # of the same size
     said = rf"^{text}: [\d,]+ bytes with {checksum} \w+ were read, expected [\d,]+ with \w+, as the manifest.json of the text "
@@ -180,8 +186,22 @@ def test_records_and_tokens_of_another_text_than_the_shards_are_found(copy: Path
 
 def test_tokens_of_other_casing_are_not_taken(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = bertprep.InstanceSettings(seq=64, pred=10, dupe=1, cased=True)
-    create(workdir=copy, corpus="mine", **vars(settings), vocab=VOCABULARY, formats="tfrecord", progress=True, workers=1)
+    how = {"vocab": VOCABULARY, "any_case": True, "formats": "tfrecord"}
+    create(workdir=copy, corpus="mine", **vars(settings), **how, progress=True, workers=1)
     assert "takes the token shards" not in capsys.readouterr().err
+
+
+def test_a_corrupt_manifest_of_tokens_means_tokenizing_again(
+    tokens: Path, copy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nobody named these tokens, so they are not what the run is about."""
+    shutil.copytree(copy, tmp_path / "whole")
+    expected = make(tmp_path / "whole")
+    for content in ("{", "[]", '{"bertprep": 5}'):
+        shutil.rmtree(copy / "tfrecord", ignore_errors=True)
+        (tokens / "manifest.json").write_text(content)
+        assert make(copy, progress=True) == expected
+        assert "takes the token shards" not in capsys.readouterr().err
 
 
 def test_damaged_tokens_are_one_line_and_made_again(tokens: Path, copy: Path) -> None:
@@ -189,7 +209,7 @@ def test_damaged_tokens_are_one_line_and_made_again(tokens: Path, copy: Path) ->
     content = bytearray(path.read_bytes())
     content[10] ^= 1
     path.write_bytes(content)
-    with pytest.raises(BertprepError, match=r"has sha256 .* by its manifest; remove it with bertprep validate"):
+    with pytest.raises(BertprepError, match=r"has blake3 .* by its manifest; remove it with bertprep validate"):
         make(copy)
     expected = sums(tokens)
     path.unlink()
@@ -247,7 +267,7 @@ def test_what_create_refuses(tokens: Path, tmp_path: Path) -> None:
     (tokens / "manifest.json").unlink()
     with pytest.raises(UsageError, match="has no training split; name the folder of the split to use"):
         create(inputs=[tokens], output=tmp_path / "a", **vars(SETTINGS))
-    with pytest.raises(UsageError, match="is a folder, expected text shards: bertprep shard --input"):
+    with pytest.raises(UsageError, match="holds token shards; a forecast is of text, so name theirs"):
         bertprep.forecast(inputs=[tokens], output=tmp_path / "a", vocab=VOCABULARY)
     with pytest.raises(UsageError, match="holds token shards, expected records; bertprep create makes records of token shards"):
         find_records(tokens)
@@ -329,11 +349,11 @@ def test_documents_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 
 def lines_of_second(folder: Path) -> str:
-    shard = read_token_shard(folder / "corpus_training_00000.bin")
+    shard = TokenShard(folder / "corpus_training_00000.bin").read()
     return f"document 1: 2 sentences, {shard.sentence_starts[4] - shard.sentence_starts[2]:,} tokens"
 
 
 def test_the_page_of_tokens(tokens: Path, tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     assert main(["validate", str(tokens), "--workers", "1", "--html", str(path)]) == 0
-    assert "Nothing was found wrong." in path.read_text()
+    assert "None: every check of bertprep validate passed." in path.read_text()

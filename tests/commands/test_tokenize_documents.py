@@ -1,6 +1,7 @@
 """Documents of any source to token shards by any tokenizer: the library's ids, Megatron's layout, a line for a mistake."""
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,15 +16,15 @@ import bertprep
 from bertprep.cli import main
 from bertprep.commands import document_job
 from bertprep.errors import BertprepError, UsageError
-from bertprep.records.mds import MdsFile
-from bertprep.records.token_documents import TokenDocuments, open_token_documents
-from bertprep.records.token_shards import read_token_shard
 from bertprep.sources.documents import Source
 from bertprep.sources.plain_text import hash_file
+from bertprep.tokens.documents import TokenDocuments, open_token_documents
+from bertprep.tokens.shard import TokenShard
 from tests.corpora import deal, sums
 from tests.hub_server import HubServer, use_hub
 from tests.instances.small_tokenizers import KINDS, content_of, write_tokenizer
 from tests.object_store import Store, store
+from tests.tokens.mds_rows import read_rows
 
 __all__ = ["store"]  # a fixture
 
@@ -87,7 +88,7 @@ def test_documents_of_any_source_are_the_librarys(name: str, kind: str, tmp_path
     assert found.tokenizer.name == kind
     entry = made.manifests["tokens"].files[shard.path.name]
     assert (entry["documents"], entry["tokens"]) == (found.documents, found.tokens)
-    as_megatron = read_token_shard(shard.path)
+    as_megatron = TokenShard(shard.path).read()
     assert as_megatron.sentence_starts.tolist() == shard.starts.tolist()
     assert as_megatron.document_starts.tolist() == list(range(found.documents + 1))
 
@@ -100,6 +101,18 @@ def test_bytes_depend_neither_on_batches_nor_threads(kind: str, tmp_path: Path, 
     monkeypatch.setattr(document_job, "_BATCH_CHARACTERS", 5)
     bertprep.tokenize(**options, output=tmp_path / "other")
     assert sums(tmp_path / "one") == sums(tmp_path / "other")
+
+
+@pytest.mark.parametrize("own", [None, "7"])
+def test_the_callers_number_of_threads_is_kept(
+    own: str | None, tmp_path: Path, tokenizer: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RAYON_NUM_THREADS", raising=False)
+    if own:
+        monkeypatch.setenv("RAYON_NUM_THREADS", own)
+    write_lines(tmp_path / "a.jsonl")
+    bertprep.tokenize(tokenizer=tokenizer, inputs=[tmp_path / "a.jsonl"], output=tmp_path / "out", workers=2)
+    assert os.environ.get("RAYON_NUM_THREADS") == own
 
 
 def test_a_corpus_of_the_workspace_has_both_splits_its_sentences_joined(
@@ -132,6 +145,43 @@ def test_a_model_of_the_hub_is_fetched_once(hub: HubServer, tmp_path: Path, monk
         bertprep.tokenize(tokenizer="somebody/none", inputs=["a.txt"], output="other")
 
 
+@pytest.mark.parametrize("is_of_hub", [True, False])
+def test_a_config_names_the_mask_token(
+    is_of_hub: bool, hub: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is kept next to the tokens, so that what reads them knows it too."""
+    monkeypatch.chdir(tmp_path)
+    content, config = content_of("unigram").replace("<mask>", "<blank>").encode(), b'{"mask_token": "<blank>"}'
+    hub.put("models/somebody/blank", {"tokenizer.json": content, "tokenizer_config.json": config})
+    hub.put("models/somebody/none", {"tokenizer.json": content})
+    write_text(Path("a.txt"))
+    (folder := Path("blank")).mkdir()
+    (folder / "tokenizer.json").write_bytes(content)
+    bertprep.tokenize(tokenizer="somebody/none" if is_of_hub else "blank", inputs=["a.txt"], output="none")
+    assert open_token_documents("none").tokenizer.mask is None
+    assert not Path("none/tokenizer_config.json").exists()
+    (folder / "tokenizer_config.json").write_bytes(config)
+    bertprep.tokenize(tokenizer="somebody/blank" if is_of_hub else "blank", inputs=["a.txt"], output="out")
+    assert open_token_documents("out").tokenizer.mask == tokenizers.Tokenizer.from_str(content.decode()).token_to_id("<blank>")
+    assert Path("out/tokenizer_config.json").read_bytes() == config
+    assert main(["validate", "out"]) == 0
+    bertprep.convert("out", "rows", to="mds", seq=16)
+    assert Path("rows/tokenizer_config.json").read_bytes() == config
+
+
+def test_text_without_words_gets_a_remark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Text without spaces, as Chinese is, is one word to a tokenizer that marks spaces, where a pattern finds words in it."""
+    (tmp_path / "a.txt").write_text("the,fox,dog,form," * 10)
+    for kind in ("unigram", "byte_bpe"):
+        file, output = write_tokenizer(tmp_path, kind), str(tmp_path / kind / "out")
+        assert main(["tokenize", "--tokenizer", str(file), "--input", str(tmp_path / "a.txt"), "--output", output]) == 0
+        shown = capsys.readouterr().err
+        assert (
+            "a.txt are in words of more than 16 tokens by the rule table: whole words and spans mask these token by token"
+            in shown
+        ) == (kind == "unigram")
+
+
 def test_changed_text_and_another_tokenizer_are_refused(tmp_path: Path, tokenizer: Path) -> None:
     text = tmp_path / "a.txt"
     write_text(text)
@@ -155,13 +205,13 @@ def test_small_files_are_one_shard_and_blank_ones_left_out(
     (tmp_path / "empty.jsonl").write_text('{"text": ""}\n')
     out = tmp_path / "out"
     assert main(["tokenize", "--tokenizer", str(tokenizer), "--input", str(tmp_path / "*"), "--output", str(out)]) == 0
-    assert f"tokenize: leaving out 1 blank file, such as {tmp_path / 'blank.txt'}" in capsys.readouterr().err
+    assert f"warning: 1 blank file left out, such as {tmp_path / 'blank.txt'}\n" in capsys.readouterr().err
     found = open_token_documents(out)
     assert [shard.sizes[0] for shard in found.shards] == [2, 1, 1, 1]
     assert documents_of(found) == expected("byte_bpe", ["é" * (size // 2) for size in sizes.values() if size])
     made_with = json.loads((out / "manifest.json").read_text())["made_with"]
     assert [each["bytes"] for each in made_with["inputs"]] == [40, 60, 3, 30, 13, 300, 100]
-    assert all(len(each["sha256"]) == 64 for each in made_with["inputs"])
+    assert all(len(each["blake3"]) == 64 for each in made_with["inputs"])
     with pytest.raises(BertprepError, match=r"blank\.txt: is blank, as is all of the input"):
         bertprep.tokenize(tokenizer=tokenizer, inputs=[tmp_path / "blank.txt"], output=tmp_path / "none")
 
@@ -196,7 +246,8 @@ def test_many_lines_that_are_one_document_get_a_remark(
     options = ["--tokenizer", str(tokenizer), "--output"]
     for name, line, documents in (("lines", "one\n", 1), ("documents", "one\n\n", 60)):
         (tmp_path / f"{name}.txt").write_text(60 * line)
-        assert main(["tokenize", *options, str(tmp_path / name), "--input", str(tmp_path / f"{name}.txt")]) == 0
+        command = ["tokenize", *options, str(tmp_path / name), "--input", str(tmp_path / f"{name}.txt")]
+        assert main([*command, "--one-document-per-block"]) == 0
         has_remark = f"first 50 lines of {tmp_path / name}.txt are one document" in capsys.readouterr().err
         assert has_remark == (documents == 1)
         assert open_token_documents(tmp_path / name).documents == documents
@@ -256,10 +307,10 @@ def test_rows_of_mds_are_made_of_the_tokens(tmp_path: Path, tokenizer: Path, cap
     arguments = ["--tokenizer", str(tokenizer), "--input", str(tmp_path / "a.jsonl"), "--output", str(tmp_path / "out")]
     assert main(["tokenize", *arguments, "--format", "mds", "--seq", "8", "--column", "tokens"]) == 0
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["mds", "tokens"]
-    file = MdsFile(tmp_path / "out/mds/train/shard.00000.mds")
+    found = read_rows(tmp_path / "out/mds/train/shard.00000.mds")
     ids = expected("byte_bpe", DOCUMENTS)
     rows = [[1, *each[at : at + 6], 2] for each in ids for at in range(0, len(each), 6)]
-    assert [file.tokens(number, "tokens").tolist() for number in range(len(file))] == rows
+    assert [row["tokens"] for row in found] == rows
     assert f"train      1  {len(rows):>4}" in capsys.readouterr().out
     assert main(["tokenize", *arguments, "--format", "mds"]) == 2
     assert "--format mds: needs --seq" in capsys.readouterr().err

@@ -21,8 +21,8 @@ from bertprep.commands.create import create
 from bertprep.config import InstanceSettings, Variant
 from bertprep.errors import UsageError
 from bertprep.records import PretrainingExamples
-from bertprep.records.data_sets import find_data_sets
 from bertprep.records.write import write_examples
+from bertprep.work.find import find_data_sets
 from bertprep.work.run import FAIL_AFTER
 from tests.check.clean_sets import CleanSet, write_set, write_texts
 from tests.corpora import deal, pad_at, sums
@@ -151,9 +151,8 @@ def test_the_masking_fraction_that_fits_is_named(
     (outcome,) = bertprep.validate([tmp_path], workers=1)
     (said,) = (str(finding) for finding in outcome.findings if finding.code == "prediction-count")
     assert (f"; --masked-lm-prob {fitting} would fit all records" in said) == (fitting is not None)
-    assert ("--masked-lm-prob" in said) == (fitting is not None)
-    if fitting:
-        assert codes(tmp_path, masked_lm_prob=float(fitting)) == []
+    assert ("--whole-word" in said) == (fitting is None)
+    assert codes(tmp_path, **({"masked_lm_prob": float(fitting)} if fitting else {"whole_word": True})) == []
     assert "prediction-count" in codes(tmp_path, masked_lm_prob=0.05)
 
 
@@ -246,6 +245,13 @@ def test_the_command(copy: Path, capsys: pytest.CaptureFixture[str], tmp_path: P
     assert shown.err.splitlines()[-1].startswith("bertprep: error: ")
 
 
+def test_the_result_goes_to_both_files(copy: Path, tmp_path: Path) -> None:
+    page, result = tmp_path / "page.html", tmp_path / "result.json"
+    assert main(["validate", str(copy), "--json", str(result), "--html", str(page)]) == 0
+    assert json.loads(result.read_text())["data_sets"]
+    assert page.read_text().startswith("<!DOCTYPE html>")
+
+
 def test_damaged_files_are_removed_and_made_again(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Those that the manifest lists, whatever else lies there."""
     before = sums(copy)
@@ -257,7 +263,7 @@ def test_damaged_files_are_removed_and_made_again(copy: Path, capsys: pytest.Cap
     (copy / "ofrecord/training/part-9").write_bytes(b"mine")
     assert main(["validate", str(copy), "--remove-damaged", "--workers", "1"]) == 1
     said = capsys.readouterr().err
-    assert re.search(rf"{flipped}: has [0-9a-f]{{16}}\.\.\., expected sha256 [0-9a-f]{{16}}\.\.\., as manifest", said)
+    assert re.search(rf"{flipped}: has blake3 [0-9a-f]{{16}}\.\.\., expected blake3 [0-9a-f]{{16}}\.\.\., as manifest", said)
     assert re.search(rf"{short}: has 5, expected [\d,]+ bytes, as manifest\.json says", said)
     assert said.count("; removed; run the command that made it again") == 2
     assert "\n2 files were removed\n" in said
@@ -283,7 +289,7 @@ def test_a_file_removed_after_a_sample_is_an_error(copy: Path, capsys: pytest.Ca
     capsys.readouterr()
     assert main(["validate", str(copy / "ofrecord"), "--sample", "1", "--remove-damaged", "--workers", "1"]) == 1
     shown = capsys.readouterr().out
-    assert f"error: file-changed: {flipped}: expected sha256 " in shown
+    assert f"error: file-changed: {flipped}: expected blake3 " in shown
     assert "checked: 1 record of each file, all checksums and text shards; not checked: duplicates of records" in shown
     assert not flipped.exists()
 

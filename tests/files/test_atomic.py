@@ -1,6 +1,5 @@
 """A file exists complete or not at all, also if the disk is full."""
 
-import mmap
 import os
 import signal
 import subprocess
@@ -25,14 +24,15 @@ def test_the_file_appears_when_it_is_whole(tmp_path: Path) -> None:
     assert list(path.parent.iterdir()) == [path]
 
 
-@pytest.mark.parametrize("sizes", [[8192, 4096], [4096, 100], [100], [8192, 100, 8192, 1]])
-def test_a_direct_file_takes_whole_pages_and_anything_else(sizes: list[int], tmp_path: Path) -> None:
-    pages = mmap.mmap(-1, 1 << 14)
-    pages[:] = bytes(range(256)) * 64
-    with atomic_file(tmp_path / "file", direct=True) as file:
-        for size in sizes:
-            file.write(memoryview(pages)[:size])
-    assert (tmp_path / "file").read_bytes() == b"".join(pages[:size] for size in sizes)
+@pytest.mark.parametrize(("mode", "expected"), [({}, 0o640), ({"mode": 0o600}, 0o600)])
+def test_who_may_read_a_file(mode: dict[str, int], expected: int, tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        with atomic_file(tmp_path / "file", **mode) as file:
+            file.write(b"mine")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "file").stat().st_mode & 0o777 == expected
 
 
 def test_an_exception_leaves_what_was_there(tmp_path: Path) -> None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
+from io import BufferedReader
+from itertools import count
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -19,12 +24,12 @@ from bertprep import patience
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files import object_store
 from bertprep.files.atomic import atomic_file, atomic_folder, temporary_folder
+from bertprep.files.checksums import digest
 from bertprep.files.lock import locked
-from bertprep.files.object_cache import local_copy
+from bertprep.files.object_cache import local_copy, open_local
 from bertprep.files.object_store import put
-from bertprep.files.paths import ObjectPath, as_path, open_at, remove_all, sizes_of
+from bertprep.files.paths import ObjectPath, as_path, checksum_of, open_at, open_head, open_plain, remove_all, sizes_of
 from bertprep.untrusted import read_bounded
-from bertprep.work.manifest import sha256_of
 from tests.object_store import Fault, Store, store
 
 __all__ = ["store"]  # a fixture
@@ -88,6 +93,25 @@ def test_a_url_is_checked_at_the_door(url: str, line: str) -> None:
     assert str(error.value).isprintable()
 
 
+def test_all_that_is_opened_is_a_plain_file_and_errors_of_reading_name_it(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    for path in (tmp_path, tmp_path / "fifo", Path("/dev/zero")):
+        for open_it in (open_plain, open_local, open_at, open_head):
+            with pytest.raises(OSError, match="it is not a plain file") as raised:
+                open_it(path)
+            assert raised.value.filename == path
+    uses: list[Callable[[BufferedReader], object]] = [
+        BufferedReader.read,
+        BufferedReader.readline,
+        lambda file: file.read(1),
+        lambda file: file.readinto(bytearray(1 << 20)),
+    ]
+    for use in uses:
+        with open_plain(Path("/proc/self/mem")) as file, pytest.raises(OSError, match="Input/output error") as raised:
+            use(file)
+        assert str(raised.value.filename) == "/proc/self/mem"
+
+
 def test_an_object_is_never_taken_for_a_local_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     path = as_path("s3://bucket/x")
@@ -107,12 +131,12 @@ def test_an_object_is_never_taken_for_a_local_file(tmp_path: Path, monkeypatch: 
 def test_names_that_no_path_has(store: Store) -> None:
     for name in ("f/a.txt", "f/marked/b.txt"):
         store.request("PUT", name, b"data")
-    for marker in ("f/", "f/marked/", "%2Flead"):
+    for marker in ("f/", "f/marked/", "%2Flead", "empty%2F", "_SUCCESS"):
         store.request("PUT", marker)
     folder = store.path("f")
     assert sorted(path.name for path in folder.rglob("*") if path.is_file()) == ["a.txt", "b.txt"]
     assert sorted((path.name, path.is_dir()) for path in folder.iterdir()) == [("a.txt", False), ("marked", True)]
-    assert [path.name for path in store.path().iterdir()] == ["f"]
+    assert sorted(path.name for path in store.path().iterdir()) == ["_SUCCESS", "f"]
     for number, name in enumerate(("a//b", "%2E%2E/b", "a%1B%5B31m", "./b")):
         store.request("PUT", f"odd{number}/{name}", b"data")
         with pytest.raises(BertprepError, match=r"object below it whose name no path can be") as error:
@@ -164,11 +188,11 @@ def test_an_object_is_written_once(conditions: str, store: Store, capsys: pytest
         store.faults.append(Fault("PUT", times=3, status=501, code="NotImplemented"))
     elif conditions == "ignored":
         store.withheld.add("if-none-match")
-    first, other = (hashlib.sha256(data).hexdigest()[:16] for data in (b"first", b"other"))
+    first, other = (digest(data)[:16] for data in (b"first", b"other"))
     for path in (store.path("x"), store.path("y")):
         assert put(path, b"first")
         assert not put(path, b"first")
-        with pytest.raises(BertprepError, match=f"is there already with sha256 {first}.* made it with {other}"):
+        with pytest.raises(BertprepError, match=f"is there already with blake3 {first}.* made it with {other}"):
             write(path, b"other")
         assert path.read_bytes() == b"first"
     assert store.count("PUT", "y") == 1
@@ -198,7 +222,7 @@ def test_a_large_object_goes_up_in_parts(store: Store, monkeypatch: pytest.Monke
     data = os.urandom(1 << 20) * 11
     write(store.path("x"), data)
     assert store.count("POST", "x") == 2  # begun and completed
-    assert sha256_of(store.path("x")) == hashlib.sha256(data).hexdigest()
+    assert checksum_of(store.path("x"), "sha256") == hashlib.sha256(data).hexdigest()
     write(store.path("x"), data)
     with pytest.raises(BertprepError, match="is there already"):
         write(store.path("x"), data + b"1")
@@ -224,6 +248,17 @@ def test_a_copy_is_downloaded_once_and_again_when_the_object_changes(store: Stor
     assert local_copy(tmp_path) is tmp_path
 
 
+def test_a_copy_that_is_used_stays_however_old_it_is(store: Store) -> None:
+    for name in ("used", "unused", "new"):
+        put(store.path(name), name.encode())
+    copies = {name: local_copy(store.path(name)) for name in ("used", "unused")}
+    for copy in copies.values():
+        os.utime(copy, (copy.stat().st_mtime - 8 * 86400,) * 2)
+    assert local_copy(store.path("used")) == copies["used"]
+    local_copy(store.path("new"))  # which removes what was unused for a week
+    assert [copy.exists() for copy in copies.values()] == [True, False]
+
+
 def test_an_object_that_changes_or_vanishes_while_it_is_read_is_one_line(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     put(store.path("folder/x"), b"data")
     (listed,) = store.path("folder").iterdir()
@@ -243,9 +278,9 @@ def test_an_object_that_changes_or_vanishes_while_it_is_read_is_one_line(store: 
 
 
 def test_a_checksum_is_of_the_bytes_and_not_of_what_their_writer_says(store: Store) -> None:
-    lie = hashlib.sha256(b"other").hexdigest()
-    assert store.request("PUT", "x", b"corrupt", {"x-amz-meta-sha256": lie}) == 200
-    assert sha256_of(store.path("x")) == hashlib.sha256(b"corrupt").hexdigest()
+    lie = digest(b"other")
+    assert store.request("PUT", "x", b"corrupt", {"x-amz-meta-blake3": lie}) == 200
+    assert checksum_of(store.path("x"), "sha256") == hashlib.sha256(b"corrupt").hexdigest()
     assert read_bounded(store.path("x")) == b"corrupt"
     with pytest.raises(ValueError, match="expected at most 3"):
         read_bounded(store.path("x"), 3)
@@ -372,6 +407,63 @@ def test_a_refusal_is_one_line_and_is_not_retried(status: int, code: str, line: 
             use(store.path("x"))
         assert "\n" not in str(error.value)
         assert store.count(method) == 1
+
+
+def listing(keys: Iterable[str]) -> bytes:
+    """A page of a listing that another one follows."""
+    rest = "<LastModified>2026-01-01T00:00:00.000Z</LastModified><ETag>a</ETag><Size>1</Size>"
+    contents = "".join(f"<Contents><Key>{key}</Key>{rest}</Contents>" for key in keys)
+    more = "<IsTruncated>true</IsTruncated><NextContinuationToken>next</NextContinuationToken>"
+    return f"<ListBucketResult>{more}{contents}</ListBucketResult>".encode()
+
+
+@pytest.mark.parametrize(
+    ("page", "why"),
+    [
+        (lambda number: [f"d/{number}/{index}" for index in range(1000)], "lists more than 10,000 names, or 1 MiB of them"),
+        (lambda number: [f"d/{number}{'x' * 900}/{index}" for index in range(100)], "lists more than .* 1 MiB of them"),
+        (lambda _: [f"d/{index}" for index in range(1000)], "lists the same names again and again"),
+        (lambda _: [], "answers, and lists nothing"),
+    ],
+    ids=["new names", "long names", "the same names", "nothing"],
+)
+def test_a_listing_without_end_is_one_line(
+    page: Callable[[int], list[str]], why: str, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(object_store, "MAX_LISTED", 10_000)
+    monkeypatch.setattr(object_store, "MAX_LISTED_BYTES", 1 << 20)
+    monkeypatch.setattr(object_store, "_silence_of_listing", lambda: 1.0)
+    pages = count()
+    store.faults.append(Fault("GET", times=None, body=lambda _: listing(page(next(pages)))))
+    folder = store.path("d")
+    for use in (lambda: list(folder.iterdir()), lambda: list(folder.rglob("*")), lambda: store.path("other").is_dir()):
+        with pytest.raises(BertprepError, match=f"^{store.url}/(d|other): the store {why}; name a folder with fewer"):
+            use()
+
+
+def test_a_store_is_listed_where_an_event_loop_runs(store: Store) -> None:
+    put(store.path("d/x"), b"data")
+
+    async def of_a_notebook() -> list[str]:
+        return [path.name for path in store.path("d").iterdir()]
+
+    assert asyncio.run(of_a_notebook()) == ["x"]
+
+
+def test_no_credential_that_a_store_echoes_is_printed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    token = f"FwoGZXIvYXdzEB+/{'x' * 400}=="
+    monkeypatch.setenv("AWS_SESSION_TOKEN", token)
+    object_store.forget()
+
+    def echo(headers: Mapping[str, str]) -> bytes:
+        assert token in headers.values()
+        said = " ".join([*headers.values(), quote(token, safe=""), "Bearer ya29.abcdefgh", "the end"])
+        return f"<Error><Code>Wrong</Code><Message>{said}</Message></Error>".encode()
+
+    store.faults.append(Fault("GET", times=None, status=400, body=echo))
+    with pytest.raises(BertprepError, match=r"answers 400 Wrong .*\*\*\*") as error:
+        store.path("x").read_bytes()
+    assert not re.search("FwoGZ|xxxx|ya29", str(error.value))
 
 
 def test_missing_credentials_and_addresses_are_one_line(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,10 +1,12 @@
 """Any tokenizer.json: ids are those of `tokenizers`, words are the pre-tokenizer's, and what a file carries is left out."""
 
 import json
+import pickle
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 
 from bertprep.errors import BertprepError
+from bertprep.instances import tokenizer_trial
 from bertprep.instances.document_tokenizer import _SAME, Documents, DocumentTokenizer
 from bertprep.instances.unicode_table import load_unicode_table
 from bertprep.kernels import numbers as n
@@ -132,6 +135,75 @@ def test_what_is_known_of_a_tokenizer() -> None:
     assert known["byte_bpe"].special == (0, 1, 2, 3, 4)
 
 
+def test_words_are_found_where_the_sample_meets_added_tokens(tmp_path: Path) -> None:
+    """As in Gemma's file: nothing splits a text but its added tokens, so `word_ids` tell of these alone."""
+    content = json.loads(content_of("unigram"))
+    content["pre_tokenizer"] = {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False}
+    content["normalizer"] = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
+    by_library = tokenizers.Tokenizer.from_str(json.dumps(content))
+    by_library.add_tokens(["\n\n", "▁▁▁▁"])
+    (path := tmp_path / "tokenizer.json").write_text(by_library.to_str())
+    tokenizer = DocumentTokenizer(path, "x")
+    assert tokenizer.info.words == "table"
+    [(ids, begins)] = split(tokenizer.encode(["the dog the\n\nfox over the dog"]))
+    words = "".join("|" * begin + str(by_library.id_to_token(each)) for each, begin in zip(ids, begins, strict=True))
+    assert words == "|the|▁dog|▁the|\n\n|fox|▁over|▁the|▁dog"
+
+
+def with_two_masks() -> tokenizers.Tokenizer:
+    """A plain word [MASK] in the vocabulary, a special token <mask>, and a token with a name of its own."""
+    content = json.loads(content_of("unigram"))
+    content["model"]["vocab"].append(["[MASK]", -9.0])
+    by_library = tokenizers.Tokenizer.from_str(json.dumps(content))
+    by_library.add_special_tokens(["<blank>"])
+    return by_library
+
+
+@pytest.mark.parametrize(
+    ("config", "mask"),
+    [
+        (None, "<mask>"),
+        ({}, "<mask>"),
+        ({"mask_token": "<blank>"}, "<blank>"),
+        ({"mask_token": {"content": "<blank>", "special": True}}, "<blank>"),
+        ({"mask_token": "none such"}, "<mask>"),
+        ({"mask_token": None}, "<mask>"),
+    ],
+)
+def test_the_mask_token_is_the_one_that_is_named_or_marked_as_special(tmp_path: Path, config: object, mask: str) -> None:
+    (path := tmp_path / "tokenizer.json").write_text(with_two_masks().to_str())
+    if config is not None:
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    tokenizer = DocumentTokenizer(path, "x")
+    assert tokenizer.special_tokens["mask"] == mask
+    assert tokenizer.info.mask == with_two_masks().token_to_id(mask)
+    assert (tokenizer.config is None) == (mask == "<mask>")
+    assert pickle.loads(pickle.dumps(tokenizer)).info == tokenizer.info
+
+
+@pytest.mark.parametrize("content", ["[]", "{", '"x"'])
+def test_a_config_that_is_none_is_refused_in_one_line(tmp_path: Path, content: str) -> None:
+    path = write_tokenizer(tmp_path, "byte_bpe")
+    path.with_name("tokenizer_config.json").write_text(content)
+    with pytest.raises(BertprepError, match=r"tokenizer_config\.json: is not a tokenizer_config\.json: .*; mend or remove it$"):
+        DocumentTokenizer(path, "x")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_template_adds_the_special_tokens_of_rows(kind: str, tmp_path: Path) -> None:
+    """Files that have such a template are as they were; that of Llama adds no end, and that of the Unigram nothing."""
+    tokenizer = DocumentTokenizer(write_tokenizer(tmp_path, kind), kind)
+    content, info = tokenizer.with_template(), tokenizer.info
+    assert (content == content_of(kind).encode()) == (kind not in ("llama", "unigram"))
+    made = tokenizers.Tokenizer.from_str(content.decode())
+    made.no_truncation()
+    made.no_padding()
+    text = library(kind).encode("the dog", add_special_tokens=False).ids
+    assert made.encode("the dog").ids == [info.cls, *text, info.sep]
+    if content != content_of(kind).encode():
+        assert made.encode("the dog", "the dog").ids == [info.cls, *text, info.sep, *text, info.sep]
+
+
 def test_half_a_surrogate_pair_is_a_question_mark() -> None:
     tokenizer = opened("byte_bpe")
     assert split(tokenizer.encode(["a\ud800b"])) == split(tokenizer.encode(["a?b"]))
@@ -156,6 +228,38 @@ def test_what_is_no_tokenizer_is_refused_in_one_line(tmp_path: Path, content: st
         DocumentTokenizer(path, "x")
     assert str(refused.value).startswith(f"{path}: {words}")
     assert "\n" not in str(refused.value)
+
+
+def endings() -> dict[str, tuple[dict[str, Any], str]]:
+    """Files with which the library panics, aborts, or takes all memory."""
+    unknown = [{"SpecialToken": {"id": "[NONE]", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]
+    template = {"type": "TemplateProcessing", "single": unknown, "pair": [], "special_tokens": {}}
+    doubled = {"type": "Replace", "pattern": {"String": "e"}, "content": "ee"}
+    model = json.loads(content_of("byte_bpe"))["model"]
+    return {
+        "map": ({"normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAAA"}}, "Precompiled: "),
+        "template": ({"post_processor": template}, "no entry found for key"),
+        "prefix": ({"model": {**model, "continuing_subword_prefix": "x" * 50}}, "range end index [0-9]+ out of range"),
+        "large map": (
+            {"normalizer": {"type": "Precompiled", "precompiled_charsmap": "//////////8="}},
+            "it takes more than 4 GiB of memory",
+        ),
+        "doubling": ({"normalizer": {"type": "Sequence", "normalizers": [doubled] * 40}}, "it takes more than 2 s"),
+    }
+
+
+@pytest.mark.parametrize("name", endings())
+def test_a_file_that_ends_the_library_is_one_line_without_those_of_rust(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RUST_BACKTRACE", "1")
+    monkeypatch.setattr(tokenizer_trial, "MAX_SECONDS", 2)
+    change, why = endings()[name]
+    (path := tmp_path / "tokenizer.json").write_text(json.dumps({**json.loads(content_of("byte_bpe")), **change}))
+    with pytest.raises(BertprepError, match=f"^{path}: is not a tokenizer.json that tokenizers reads: {why}") as refused:
+        DocumentTokenizer(path, "x")
+    assert "\n" not in str(refused.value)
+    assert capfd.readouterr() == ("", "")
 
 
 def test_special_tokens_in_a_text_are_refused_where_none_stands_for_them(tmp_path: Path) -> None:

@@ -64,8 +64,10 @@ def test_a_carriage_return_vanishes_and_joins_its_neighbours(tmp_path: Path) -> 
 @pytest.mark.parametrize(("size", "expected"), [(200, "word"), (201, "[UNK]")])
 @pytest.mark.parametrize("letter", ["x", "é", "Å"])
 def test_a_word_of_more_than_200_characters_is_unknown(tmp_path: Path, letter: str, size: int, expected: str) -> None:
-    _, [sentence] = tokenize(tmp_path, letter * size, "x", "##x", "e", "##e", "a", "##a")
+    pieces = "x", "##x", "e", "##e", "a", "##a"
+    _, [sentence] = tokenize(tmp_path, letter * size, *pieces)
     assert (sentence == ["[UNK]"]) == (expected == "[UNK]")
+    assert sentence == reference.tokenize(letter * size, set(pieces), lower=True)
 
 
 @pytest.mark.parametrize(

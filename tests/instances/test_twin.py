@@ -3,8 +3,9 @@
 That full sentences (--pairs none) are what docs/formats.md says, a person can follow here; test_golden.py has sentence pairs.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from bertprep.config import NEXT_SENTENCE, PAIRS, InstanceSettings
 from bertprep.errors import BertprepError, UsageError
 from bertprep.instances import Vocabulary, generator, load_vocabulary
-from tests.instances.examples import compiled_examples, reference_examples
+from tests.instances.examples import PlainExample, compiled_examples, reference_examples
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -100,20 +101,34 @@ def check(text: str, vocabulary: Vocabulary, asked: InstanceSettings, seed: int,
 # --- full sentences
 
 
+NAMES = [*SPECIAL, *(f"w{number}" for number in range(5, 20))]
+SIX_TOKENS = InstanceSettings(seq=8, pred=6, dupe=1, masked_lm_prob=0.01, pairs="none")
+
+
+def full_sentences(folder: Path, text: str, seed: int, examples_of: Callable[..., list[PlainExample]]) -> tuple[Any, ...]:
+    """Return the text of the sequences, of up to six tokens each, in ascending order."""
+    (folder / "vocab.txt").write_text("".join(f"{name}\n" for name in NAMES))
+    (folder / "text").write_text(text)
+    texts = []
+    for example in examples_of(folder / "text", load_vocabulary(folder / "vocab.txt"), SIX_TOKENS, seed=seed):
+        for position, label in zip(example.masked_lm_positions, example.masked_lm_ids, strict=True):
+            example.input_ids[position] = label
+        texts.append(tuple(example.input_ids[1:-1]))
+    return tuple(sorted(texts))
+
+
+@pytest.mark.parametrize("examples_of", [compiled_examples, reference_examples])
+def test_a_sentence_of_just_the_most_tokens_is_a_sequence(
+    examples_of: Callable[..., list[PlainExample]], tmp_path: Path
+) -> None:
+    text = "w5 w6 w7\nw8 w9 w10 w11 w12 w13\n"  # after which nothing is left, not even an empty sequence
+    assert full_sentences(tmp_path, text, 1, examples_of) == ((5, 6, 7), (8, 9, 10, 11, 12, 13))
+
+
 def test_a_person_can_follow_full_sentences(tmp_path: Path) -> None:
     """Sequences of up to six tokens of text: sentences join, [SEP] divides documents, a long sentence goes on in the next."""
-    names = [*SPECIAL, *(f"w{number}" for number in range(5, 20))]
-    (tmp_path / "vocab.txt").write_text("".join(f"{name}\n" for name in names))
-    (tmp_path / "text").write_text(f"w5 w6\nw7 w8 w9 w10\n\nw11\n\n{' '.join(names[12:])}\n")
-    asked = InstanceSettings(seq=8, pred=6, dupe=1, masked_lm_prob=0.01, pairs="none")
-    orders = set()
-    for seed in range(20):
-        texts = []
-        for example in compiled_examples(tmp_path / "text", load_vocabulary(tmp_path / "vocab.txt"), asked, seed=seed):
-            for position, label in zip(example.masked_lm_positions, example.masked_lm_ids, strict=True):
-                example.input_ids[position] = label
-            texts.append(tuple(example.input_ids[1:-1]))
-        orders.add(tuple(sorted(texts)))
+    text = f"w5 w6\nw7 w8 w9 w10\n\nw11\n\n{' '.join(NAMES[12:])}\n"
+    orders = {full_sentences(tmp_path, text, seed, compiled_examples) for seed in range(20)}
     sep = 3
     assert orders == {
         tuple(sorted(texts))

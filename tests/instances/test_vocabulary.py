@@ -7,6 +7,7 @@ import pytest
 
 from bertprep.errors import BertprepError
 from bertprep.instances import load_vocabulary
+from bertprep.instances.vocabulary import case_conflict
 
 GOOD = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nword\n"
 
@@ -41,10 +42,46 @@ def test_refuses_what_is_no_vocabulary(tmp_path: Path, content: bytes, message: 
     assert "\n" not in str(raised.value)
 
 
+ENGLISH = ("a", "b", "##a", "##b", "the", "##ing", ".")
+CHINESE = ("的", "一", "##是", "。", "a", "usb")
+GEORGIAN = ("ა", "ბ", "##ა", "და")  # has capitals in Unicode, though not in words
+
+
+@pytest.mark.parametrize(
+    ("tokens", "cased", "conflict"),
+    [
+        (ENGLISH, False, ""),
+        (ENGLISH, True, "none of its tokens is a capital letter"),
+        ((*ENGLISH, "NASA"), True, "none of its tokens is a capital letter"),
+        ((*ENGLISH, "A"), True, ""),
+        ((*ENGLISH, "A", "##A", "The"), False, "3 of its 10 tokens have capital letters"),
+        ((*ENGLISH, "[unused1]", "[NEWS]"), False, ""),
+        ((*(each + other for each in "abcdefgh" for other in "abcdefgh"), "USB", "K"), False, ""),
+        ((), True, ""),
+        (CHINESE, False, ""),
+        (CHINESE, True, ""),
+        (GEORGIAN, False, ""),
+        (GEORGIAN, True, ""),
+        (("ア", "##ア", "の", "NHK"), True, ""),
+    ],
+)
+def test_a_vocabulary_that_cannot_be_meant_for_text_of_a_case(
+    tokens: tuple[str, ...], cased: bool, conflict: str, tmp_path: Path
+) -> None:
+    """Scripts without case fit either, with a few Latin words among them too; so does what is not certain."""
+    (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *tokens]), encoding="utf-8")
+    found = case_conflict(load_vocabulary(tmp_path / "vocab.txt"), cased=cased)
+    assert bool(found) == bool(conflict)
+    assert found.startswith(conflict)
+
+
 def test_what_has_no_end_is_not_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path, tmp_path / "pipe", Path("/dev/zero")):
-        with pytest.raises(BertprepError, match=f"^{path}: is not a plain file; name a vocab.txt with --vocab$"):
+        with pytest.raises(
+            BertprepError,
+            match=f"^{path}: cannot be read as a vocabulary: it is not a plain file; name a vocab.txt with --vocab$",
+        ):
             load_vocabulary(path)
     with (tmp_path / "large").open("wb") as file:
         file.truncate(10 << 30)

@@ -1,7 +1,13 @@
-"""Threads that are the first to need compiled code, all at once, as those that count the rows of a set."""
+"""Compiled code is loaded once, whichever thread is the first to need it, and compiled again where its source changed."""
 
+import shutil
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
+
+from bertprep import kernels
 
 LOAD_AT_ONCE = """
 import threading
@@ -23,3 +29,22 @@ for thread in threads: thread.join()
 
 def test_code_that_a_thread_runs_stays_in_memory() -> None:
     subprocess.run([sys.executable, "-c", LOAD_AT_ONCE], check=True)
+
+
+def test_code_is_compiled_again_where_any_source_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sources = Path(shutil.copytree(Path(kernels.__file__).parent, tmp_path / "kernels"))
+    names = []
+
+    def name_code(name: str, _: object) -> bytes:
+        names.append(name)
+        raise InterruptedError
+
+    monkeypatch.setattr(kernels, "__file__", str(sources / "__init__.py"))
+    monkeypatch.setattr(kernels, "cached", name_code)
+    others = sorted(path for path in sources.glob("*.py") if path.name != "__init__.py")
+    for changed in (None, *others):
+        if changed:
+            changed.write_bytes(changed.read_bytes() + b"# another\n")
+        with pytest.raises(InterruptedError):
+            kernels.load.__wrapped__()
+    assert len(set(names)) == len(others) + 1

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from bertprep import kernels
 from bertprep.kernels import numbers as n
-from bertprep.records.packing import Window, pack_sequences, split_documents
+from bertprep.tokens.packing import Window, pack_sequences, split_documents
 
 CLS, SEP, PAD, MASK, UNK = range(5)
 WIDTH = 40
@@ -93,13 +93,17 @@ class Settings:
     mask_as: tuple[float, float] = (0.8, 0.9)
     """The share that becomes [MASK], and that with those that become random tokens."""
     span_below: tuple[float, ...] = (1.0,)
+    longest_word: int = 16
 
     @property
     def special_tokens(self) -> int:
         return (self.cls >= 0) + (self.sep >= 0)
 
     def for_kernel(self, begins_word: np.ndarray[Any, Any]) -> dict[str, Any]:
-        chosen = {name: getattr(self, name) for name in ("seq", "cls", "sep", "first_position", "is_causal", "whole_words")}
+        chosen = {
+            name: getattr(self, name)
+            for name in ("seq", "cls", "sep", "first_position", "is_causal", "whole_words", "longest_word")
+        }
         is_special = np.zeros(WIDTH, np.uint8)
         is_special[:5] = 1
         return {
@@ -121,25 +125,41 @@ def row_of(sequences: list[list[int]], begins: list[list[bool]], s: Settings, ke
     for number, (tokens, first_of_word) in enumerate(zip(sequences, begins, strict=True)):
         text = [s.cls] * (s.cls >= 0) + tokens + [s.sep] * (s.sep >= 0)
         start = len(ids) + (s.cls >= 0)
+        before = len(words)
         for i, token in enumerate(tokens):
             if token < 5:
                 continue  # special tokens are of no word
             if not s.whole_words or first_of_word[i] or i == 0 or tokens[i - 1] < 5:
                 words.append([])
             words[-1].append(start + i)
+        of_sequence = words[before:]
+        del words[before:]
+        for word in of_sequence:
+            words += [word] if len(word) <= s.longest_word else [[position] for position in word]
         ids += text
         labels += [-100, *text[1:]] if s.is_causal else [-100] * len(text)
         positions += [s.first_position + i for i in range(len(text))]
         numbers += [number] * len(text)
-    left = s.seq - len(ids)
-    ids += [PAD] * left
-    labels += [-100] * left
-    positions += [s.first_position + i for i in range(left)]
-    numbers += [len(sequences)] * left
+    padding = s.seq - len(ids)
+    ids += [PAD] * padding
+    labels += [-100] * padding
+    positions += [s.first_position + i for i in range(padding)]
+    numbers += [len(sequences)] * padding
     if s.is_causal:
         return ids, labels, positions, numbers
 
     draws = Draws(key)
+
+    def mask(position: int) -> None:
+        labels[position] = ids[position]
+        bits = draws()
+        if bits >> 32 < round(s.mask_as[0] * 2**32):
+            ids[position] = MASK
+        elif bits >> 32 < round(s.mask_as[1] * 2**32):
+            while (token := (bits % 2**32) * WIDTH >> 32) < 5:
+                bits = draws()
+            ids[position] = token
+
     wanted = int(np.rint(s.share * sum(map(len, words))))
     order, masked = list(range(len(words))), 0
     for i in range(len(words)):
@@ -158,15 +178,13 @@ def row_of(sequences: list[list[int]], begins: list[list[bool]], s: Settings, ke
             if not follows or labels[place[0]] != -100 or masked + len(place) > wanted:
                 break
             for position in place:
-                labels[position] = ids[position]
-                bits = draws()
-                if bits >> 32 < round(s.mask_as[0] * 2**32):
-                    ids[position] = MASK
-                elif bits >> 32 < round(s.mask_as[1] * 2**32):
-                    while (token := (bits % 2**32) * WIDTH >> 32) < 5:
-                        bits = draws()
-                    ids[position] = token
+                mask(position)
             masked += len(place)
+    left = [position for word in words if labels[word[0]] == -100 for position in word]
+    for i in range(wanted - masked):  # no other word fits
+        other = i + draws.below(len(left) - i)
+        left[i], left[other] = left[other], left[i]
+        mask(left[i])
     return ids, labels, positions, numbers
 
 
@@ -190,7 +208,7 @@ def row_settings(draw: st.DrawFn) -> Settings:
         first_position=draw(st.sampled_from([0, 2])), is_causal=draw(st.integers(0, 4)) == 0,
         whole_words=longest_span > 1 or draw(st.booleans()), share=draw(st.sampled_from([0.05, 0.15, 0.3, 0.9])),
         mask_as=draw(st.sampled_from([(0.8, 0.9), (1.0, 1.0), (0.0, 1.0), (0.2, 0.5)])),
-        span_below=tuple((i + 1) / longest_span for i in range(longest_span)),
+        span_below=tuple((i + 1) / longest_span for i in range(longest_span)), longest_word=draw(st.sampled_from([1, 3, 16])),
     )  # fmt: skip
 
 

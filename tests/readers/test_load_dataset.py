@@ -162,9 +162,9 @@ def test_what_is_wrong_is_said_in_one_line(folder: Path, tmp_path: Path) -> None
     with pytest.raises(UsageError, match=f"^{folder}: has no split validation, it has training, test$"):
         bertprep.load_dataset(folder, "validation", cache_dir=tmp_path)
     bad = tmp_path / "part-0"
-    bad.write_bytes(file_of(*[FIRST] * 300, {**FIRST, "masked_lm_weights": [1.0, 1.0]}))
+    bad.write_bytes(file_of(*[FIRST] * COUNT, {**FIRST, "masked_lm_weights": [1.0, 1.0]}))
     for load in (lambda: bertprep.load_dataset(bad, cache_dir=tmp_path / "cache"), lambda: records.open(bad).to_dataset()):
-        with pytest.raises(BertprepError, match=f"^{bad}: record 300: predictions cannot be the column labels"):
+        with pytest.raises(BertprepError, match=f"^{bad}: record {COUNT}: predictions cannot be the column labels"):
             load()
     assert list((tmp_path / "cache" / "bertprep").iterdir()) == []
 

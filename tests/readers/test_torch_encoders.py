@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from copy import copy
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -20,21 +21,25 @@ import pytest
 import bertprep
 from bertprep import TokenDataset
 from bertprep.errors import UsageError
+from bertprep.tokens.packed_models import CAUSAL_MODELS, ENCODERS
 from tests.instances.small_tokenizers import TEXT, write_tokenizer
 
 pytestmark = pytest.mark.torch
 SEQ, BATCH = 64, 4
-ENCODERS = Path(__file__).parents[2] / "docs" / "encoders.md"
+PAGE = Path(__file__).parents[2] / "docs" / "encoders.md"
 FIRST_POSITION = {"modernbert": 0, "bert": 0, "roberta": 2, "llama": 0}
 TINY = {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64}
 
 
 @pytest.fixture(scope="module", autouse=True)
-def one_thread() -> None:
-    """Threads cost such small models more than they give."""
+def one_thread() -> Iterator[None]:
+    """Threads cost such small models more than they give; other tests have theirs, which the bytes of a run depend on."""
     import torch
 
+    before = torch.get_num_threads()
     torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")
@@ -72,37 +77,147 @@ def make_model(name: str, dataset: TokenDataset, attention: str = "sdpa") -> Any
     return transformers.BertForMaskedLM(transformers.BertConfig(**sizes, **positions)).eval()
 
 
-def logits_alone(batch: dict[str, Any], model: Any, first_position: int) -> Any:
-    """The logits of each sequence of a batch in a row of its own, at its place in the batch."""
+def logits_alone(batch: dict[str, Any], model: Any, first_position: int | None) -> Any:
+    """The logits of each sequence of a batch in a row of its own, at its position in the batch; None is as the model counts."""
     import torch
 
     alone = torch.zeros((*batch["input_ids"].shape, model.config.vocab_size))
     for row in range(len(alone)):
         for sequence in batch["sequence_ids"][row].unique():
             is_own = batch["sequence_ids"][row] == sequence
-            positions = torch.arange(int(is_own.sum())) + first_position
-            alone[row, is_own] = model(input_ids=batch["input_ids"][row, is_own][None], position_ids=positions[None]).logits[0]
+            ids = batch["input_ids"][row, is_own][None]
+            if first_position is None:
+                alone[row, is_own] = model(input_ids=ids).logits[0]
+            else:
+                positions = torch.arange(int(is_own.sum())) + first_position
+                alone[row, is_own] = model(input_ids=ids, position_ids=positions[None]).logits[0]
     return alone
 
 
 def attend_by_boundaries(
-    _: Any, query: Any, key: Any, value: Any, attention_mask: Any, scaling: float | None = None, **given: Any
+    module: Any, query: Any, key: Any, value: Any, attention_mask: Any, scaling: float | None = None, **given: Any
 ) -> tuple[Any, None]:
     """What FlashAttention computes from the arguments that it gets, as far as this is about boundaries and windows."""
     import torch
 
     assert attention_mask is None
     heads, _, size = query.shape[1:]
+    key, value = (each.repeat_interleave(heads // each.shape[1], 1) for each in (key, value))
     query, key, value = (each.transpose(1, 2).reshape(-1, heads, size) for each in (query, key, value))
     context, boundaries = torch.empty_like(query), given["cu_seq_lens_q"].tolist()
-    window = given.get("sliding_window")
+    window, is_causal = given.get("sliding_window"), given.get("is_causal", getattr(module, "is_causal", False))
     for begin, end in pairwise(boundaries):
         scores = torch.einsum("qhd,khd->hqk", query[begin:end], key[begin:end]) * (scaling or size**-0.5)
+        if cap := given.get("softcap"):
+            scores = torch.tanh(scores / cap) * cap
+        distances = torch.arange(end - begin)[:, None] - torch.arange(end - begin)
         if window is not None:
-            positions = torch.arange(end - begin)
-            scores = scores.masked_fill((positions[:, None] - positions).abs() > window - 1, float("-inf"))
+            scores = scores.masked_fill(distances.abs() > window - 1, float("-inf"))
+        if is_causal:
+            scores = scores.masked_fill(distances < 0, float("-inf"))
         context[begin:end] = torch.einsum("hqk,khd->qhd", scores.softmax(-1), value[begin:end])
     return context.reshape(-1, SEQ, heads, size), None
+
+
+NAMES_OF_SIZES: dict[str, dict[str, Any]] = {
+    "distilbert": {"n_layers": 2, "dim": 32, "n_heads": 2, "hidden_dim": 64},
+    "gpt2": {"n_layer": 2, "n_embd": 32, "n_head": 2, "n_positions": SEQ + 8},
+    "albert": {"embedding_size": 16},
+    "squeezebert": {"embedding_size": 32},
+    "rembert": {"input_embedding_size": 16, "output_embedding_size": 16},
+    "luke": {"entity_vocab_size": 10, "entity_emb_size": 8},
+    "xmod": {"default_language": "en_XX"},
+    "modernbert": {"local_attention": 16, "global_attn_every_n_layers": 2},
+    "modernbert-decoder": {"local_attention": 16, "global_attn_every_n_layers": 2},
+    "gemma3_text": {"layer_types": ["sliding_attention", "full_attention"]},
+    "qwen2": {"use_sliding_window": True, "max_window_layers": 1},
+    "qwen3": {"use_sliding_window": True, "max_window_layers": 1},
+}
+WINDOWS = {
+    "cohere2", "gemma2", "gemma3_text", "ministral", "mistral", "mixtral", "modernbert", "modernbert-decoder", "phi3", "qwen2",
+    "qwen3", "starcoder2",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("first_position", [0, 2])
+@pytest.mark.parametrize("kind", [*ENCODERS, *CAUSAL_MODELS])
+def test_every_type_of_model_that_is_taken_keeps_sequences_apart(kind: str, first_position: int, tokens: Path) -> None:
+    """With large random weights, windows shorter than sequences, and positions as the model counts them by itself.
+
+    FlashAttention is not installed here: the arguments that it gets go to `attend_by_boundaries`.
+    """
+    import torch
+    from transformers import AttentionInterface, AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM
+
+    AttentionInterface.register("by_boundaries", attend_by_boundaries)
+
+    is_causal = kind in CAUSAL_MODELS
+    dataset = TokenDataset(tokens, seq=SEQ, objective="clm" if is_causal else "mlm", first_position=first_position)
+    rows = dataset.__getitems__(range(BATCH))
+    batch, info = dataset.collate(rows), dataset.documents.tokenizer
+    assert batch["sequence_ids"].max() > 1
+    sizes = {**TINY, "vocab_size": info.width, "pad_token_id": info.pad, "max_position_embeddings": SEQ + 8}
+    if kind in CAUSAL_MODELS and kind != "gpt2":
+        sizes |= {"num_key_value_heads": 1, "head_dim": 16}
+    if kind in WINDOWS - {"modernbert", "modernbert-decoder"}:
+        sizes["sliding_window"] = 8
+    config = AutoConfig.for_model(kind, **sizes, **NAMES_OF_SIZES.get(kind, {}))
+    model_class = AutoModelForCausalLM if is_causal else AutoModelForMaskedLM
+    if kind in WINDOWS:
+        assert int(torch.bincount(batch["sequence_ids"][0]).max()) > 2 * (config.sliding_window + 1)
+    model = model_class.from_config(config, attn_implementation="eager").eval()
+    for name, weights in model.named_parameters():
+        if weights.dim() > 1 and "embed_positions" not in name:
+            torch.nn.init.normal_(weights, std=0.15)
+    supported = {"eager": True, "sdpa": model._supports_sdpa, "by_boundaries": model._supports_flash_attn}
+    with torch.no_grad():
+        counted = 2 if kind == "mpnet" else None  # which takes token 1 for padding, here [CLS]
+        expected = logits_alone(batch, model, counted)
+        for attention in [name for name, is_supported in supported.items() if is_supported]:
+            again = model_class.from_config(config, attn_implementation=attention).eval()
+            again.load_state_dict(model.state_dict())
+            told = copy(again.config)
+            told._attn_implementation = attention.replace("by_boundaries", "flash_attention_2")
+            inputs = dataset.collate_for(told)(rows)
+            assert ("max_length_q" in inputs) == (attention == "by_boundaries")
+            difference = (again(**inputs).logits - expected)[batch["input_ids"] != info.pad]
+            assert difference.abs().max() < 1e-5, attention
+
+
+REFUSED = [
+    *("convbert", "deberta-v2", "esm", "fnet", "mobilebert", "mra", "nystromformer", "yoso", "longformer", "big_bird", "opt"),
+    *("falcon", "none_such"),
+]
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_types_of_models_that_mix_sequences_or_were_not_tested_are_refused(kind: str, tokens: Path) -> None:
+    config = SimpleNamespace(_attn_implementation="eager", model_type=kind)
+    with pytest.raises(
+        UsageError, match=f"model type {kind}: was not tested with packed rows, .*; take packed=False, or a model"
+    ):
+        TokenDataset(tokens, seq=SEQ).collate_for(config)
+    assert TokenDataset(tokens, seq=SEQ, packed=False).collate_for(config)
+
+
+@pytest.mark.parametrize(
+    ("config", "settings", "message"),
+    [
+        (
+            {"model_type": "roberta", "pad_token_id": 3, "max_position_embeddings": SEQ + 3},
+            {},
+            "rows of 64 tokens need 68 in a",
+        ),
+        ({"model_type": "roberta", "pad_token_id": None}, {}, "model type roberta: needs a pad_token_id"),
+        ({"model_type": "mistral"}, {}, "objective 'mlm': a model of type mistral learns by objective='clm'"),
+        ({"model_type": "modernbert"}, {"objective": "clm"}, "objective 'clm': a model of type modernbert learns by"),
+    ],
+)
+def test_a_config_that_does_not_go_with_the_rows_is_refused(
+    config: dict[str, Any], settings: dict[str, Any], message: str, tokens: Path
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        TokenDataset(tokens, seq=SEQ, **settings).collate_for(SimpleNamespace(_attn_implementation="sdpa", **config))
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
@@ -136,25 +251,6 @@ def test_packed_logits_are_those_of_each_sequence_alone(name: str, attention: st
             assert error(attention_mask=None) > 1e-4
 
 
-@pytest.mark.parametrize("name", ["modernbert", "bert", "roberta"])
-def test_boundaries_reach_the_attention(name: str, tokens: Path) -> None:
-    """All four arguments of FlashAttention, which is not installed here."""
-    import torch
-    from transformers import AttentionInterface
-
-    AttentionInterface.register("by_boundaries", attend_by_boundaries)
-    dataset = open_rows(tokens, name)
-    with_masks, by_boundaries = (make_model(name, dataset, attention) for attention in ("sdpa", "by_boundaries"))
-    rows = dataset.__getitems__(range(BATCH))
-    config = copy(with_masks.config)
-    config._attn_implementation = "flash_attention_2"
-    inputs = dataset.collate_for(config)(rows)
-    assert inputs["max_length_q"] <= SEQ
-    with torch.no_grad():
-        expected = with_masks(**dataset.collate_for(with_masks.config)(rows)).logits
-        torch.testing.assert_close(by_boundaries(**inputs).logits, expected, atol=1e-5, rtol=0)
-
-
 @pytest.mark.parametrize("name", ["modernbert", "roberta"])
 def test_the_trainer_of_transformers_trains_on_packed_rows(name: str, tokens: Path, tmp_path: Path) -> None:
     """And resumes: it reads the rows before again, by its own order of the data set's positions."""
@@ -177,9 +273,43 @@ def test_the_trainer_of_transformers_trains_on_packed_rows(name: str, tokens: Pa
     assert train(tmp_path / "again", 6, tmp_path / "once" / "checkpoint-3") == pytest.approx(losses, abs=1e-4)
 
 
+@pytest.mark.parametrize("strategy", ["sequential", "random"])
+@pytest.mark.parametrize("kind", ["epochs", "mixture"])
+def test_the_trainer_reads_rows_in_their_order_or_is_told_of_it(kind: str, strategy: str, tokens: Path, tmp_path: Path) -> None:
+    """Its default sampler would mix the epochs of a data set, and undo the order of a mixture."""
+    from transformers import Trainer, TrainingArguments
+
+    dataset: Any = open_rows(tokens, "bert", epochs=3)
+    if kind == "mixture":
+        dataset = bertprep.Mixture([(open_rows(tokens, "bert"), 0.7), (open_rows(tokens, "bert", seed=1), 0.3)])
+    read: list[Any] = []
+
+    def collate(rows: Any) -> Any:
+        read.append(dataset.collate(rows)["input_ids"].tolist())
+        return dataset.collate_for(model)(rows)
+
+    model = make_model("bert", dataset if kind == "epochs" else dataset.sets[0])
+    arguments = TrainingArguments(
+        str(tmp_path), max_steps=4, per_device_train_batch_size=BATCH, train_sampling_strategy=strategy, report_to="none",
+        disable_tqdm=True, use_cpu=True,
+    )  # fmt: skip
+    trainer = Trainer(model, arguments, train_dataset=dataset, data_collator=collate)
+    in_order = r"rows come shuffled already: take TrainingArguments\(train_sampling_strategy='sequential'\), or DataLoader"
+    if strategy == "sequential":
+        trainer.train()
+        assert read[:4] == [batch["input_ids"].tolist() for batch in dataset.batches(BATCH, stop=4)]
+    elif kind == "epochs":
+        with pytest.raises(UsageError, match=rf"a batch has rows of the epochs [012], [12](, 2)?, mixed; {in_order}"):
+            trainer.train()
+    else:
+        with pytest.warns(bertprep.BertprepWarning, match=rf"the sets are mixed in its own order, .*; {in_order}") as warned:
+            trainer.train()
+        assert len([each for each in warned if issubclass(each.category, bertprep.BertprepWarning)]) == 1
+
+
 def test_the_lines_of_the_docs_train_a_modernbert(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a small tokenizer and model."""
-    [lines, *_] = re.findall(r"^```python\n(.*?)^```$", ENCODERS.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    [lines, *_] = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     small = {
         '"answerdotai/ModernBERT-base"': repr(str(write_tokenizer(tmp_path, "byte_bpe"))),
         "(ModernBertConfig(": f"(ModernBertConfig(**{TINY}, ", "max_steps=1000": "max_steps=2", "batch_size=8": "batch_size=2",
@@ -216,10 +346,42 @@ def test_a_stateful_data_loader_resumes_at_any_batch(workers: int, tokens: Path)
         assert read(resumed, stop - stopped) == expected[stopped:]
 
 
-@pytest.mark.parametrize("state", [{}, {"step": 5}, {"batch": -5}, {"batch": "5"}])
-def test_a_state_without_a_batch_is_refused(state: dict[str, Any], tokens: Path) -> None:
-    with pytest.raises(UsageError, match="expected how many batches of all ranks were taken"):
+@pytest.mark.parametrize(
+    "state", [{}, {"step": 5}, {"batch": -5}, {"batch": "5"}, {"batch": 2**62}, {"batch": 2**70}, {"batch": 1.5}, [], None, "x"]
+)
+def test_a_state_without_a_batch_is_refused(state: Any, tokens: Path) -> None:
+    with pytest.raises(UsageError, match=r"^state .*: expected how many batches of all ranks were taken, such as"):
         open_rows(tokens, "modernbert").stream(BATCH).load_state_dict(state)
+
+
+@pytest.mark.parametrize("size", ["x", None, 5])
+def test_a_state_of_batches_of_another_size_is_refused(size: Any, tokens: Path) -> None:
+    with pytest.raises(UsageError, match=f"^the state is of batches of {size} rows, these have 4; take that size$"):
+        open_rows(tokens, "modernbert").stream(BATCH).load_state_dict({"batch": 5, "global_batch_size": size})
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"seed": 7}, "seed 12345, here 7"),
+        (
+            {"mask_as": (1, 0, 0), "masked_lm_prob": 0.2},
+            r"mask_as \[0.8, 0.1, 0.1\], here \[1.0, 0.0, 0.0\], masked_lm_prob 0.3, here 0.2",
+        ),
+        ({"split": "test"}, "documents [0-9a-f]{64}, here [0-9a-f]{64}"),
+    ],
+)
+def test_a_state_of_other_rows_is_refused(settings: dict[str, Any], message: str, tokens: Path, tmp_path: Path) -> None:
+    state = json.loads(json.dumps(open_rows(tokens, "modernbert").stream(BATCH).state_dict()))
+    open_rows(tokens, "modernbert").stream(BATCH).load_state_dict(state)
+    if settings.pop("split", None):
+        bertprep.tokenize(inputs=[__file__], tokenizer=tokens, output=tmp_path / "other", one_document_per_file=True, workers=1)
+        tokens = tmp_path / "other"
+    with pytest.raises(UsageError, match=f"^the state is of other rows: {message}; take what it was saved with$"):
+        open_rows(tokens, "modernbert", **settings).stream(BATCH).load_state_dict(state)
+    mixture = bertprep.Mixture([(open_rows(tokens, "modernbert", **settings), 1)])
+    with pytest.raises(UsageError, match=r"^the state is of other rows: .*; take what it was saved with$"):
+        mixture.stream(BATCH).load_state_dict(state)
 
 
 @pytest.mark.parametrize(("world", "workers"), [(1, 4), (2, 0), (4, 1)])

@@ -20,8 +20,8 @@ import pytest
 import bertprep
 from bertprep.config import ShardSettings
 from bertprep.records import PretrainingExamples
-from bertprep.records.data_sets import find_records
-from bertprep.records.record_set import RecordSet
+from bertprep.records.records import Records
+from bertprep.work.choose import find_records
 from tests.corpora import deal
 from tests.golden import GOLDEN
 
@@ -74,7 +74,7 @@ def folders(request: pytest.FixtureRequest, golden_corpus: Path, tmp_path_factor
     paths = {name: path / "training" for name, path in made.folders.items()}
     found = {}
     for name, path in paths.items():
-        with RecordSet([made.folders[name]]):
+        with Records([made.folders[name]]):
             pass  # what it keeps of the folder must not lie where others take it for records
         files = [file for file in find_records(made.folders[name]).paths("training") if file.parent == path]
         read = [bertprep.records.open(file)[:] for file in files]
@@ -212,7 +212,7 @@ def test_oneflows_trainers_evaluate_in_the_order_of_the_files(flow: Any, folders
 def test_oneflows_trainers_may_take_some_of_the_files(flow: Any, folders: dict[str, Folder]) -> None:
     """Such as four, for their evaluation: the first ones."""
     folder = folders["ofrecord"]
-    with RecordSet([folder.path.parent if folder.path.name == "training" else folder.path]) as records:
+    with Records([folder.path.parent if folder.path.name == "training" else folder.path]) as records:
         first = [records.origin_of(number)[0].name for number in range(len(records))].index("part-4")
     read = folder.assert_holds(islice(ofrecord_data_loader(flow, folder.path, "test", 4), -(-first // BATCH)))
     assert read[:first] == folder.records[:first]

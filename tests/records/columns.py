@@ -39,7 +39,7 @@ def column_examples(kind: type[Examples], count: int, *, seq: int = 16, pred: in
 def table_of(examples: Examples) -> pa.Table:
     """Return examples as the table that an Arrow file of them must hold."""
     arrays = []
-    schema = schema_of(examples.shape)
+    schema = schema_of(examples.sizes)
     for column, field in zip(COLUMNS[type(examples)], schema, strict=True):
         values = getattr(examples, column.feature)
         if column is LABELS and isinstance(examples, MaskedExamples):

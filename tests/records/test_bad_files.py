@@ -23,7 +23,7 @@ from bertprep import records
 from bertprep.check.record_scan import RecordScan
 from bertprep.errors import BertprepError
 from bertprep.records import ClassificationExamples, PretrainingExamples, RegressionExamples, SquadEvalExamples, SquadExamples
-from bertprep.records.record_set import RecordSet
+from bertprep.records.records import Records
 from bertprep.records.write import write_examples
 from tests.records.columns import assert_same, column_examples, rows_of, table_of, write_any, write_parquet, write_stream
 from tests.records.handmade import FIRST, SECOND, Record, Variant, field, file_of, frame, masked, message, serialize, varint
@@ -100,6 +100,10 @@ def faults() -> Iterator[tuple[str, bytes, str]]:
         line = f"record 1: it is no valid {title} message; corrupt or something else, make the file again"
         for content in (b"\x0a", b"\x0a\x05", b"\x07", b"\x00\x00", b"\x0a\x01\x0a", b"\x08" + b"\xff" * 12):
             yield f"message {content.hex()}, {name}", first + frame(content, name), line
+        number = 3 if name == "tfrecord" else 5
+        cut_list = with_feature(variant, "input_mask", field(number, b"\x0a\x05"))  # of five bytes, none of which is there
+        yield f"a list cut off, {name}", cut_list, line
+        yield f"a list cut off in the first, {name}", cut_list[len(first) :], line.replace("record 1", "record 0")
         for feature, values in FIRST.items():
             line = f"feature {feature} is missing; give a file of BERT pretraining records"
             yield f"no {feature}, {name}", first + file_of(without(feature), variant=variant), f"record 1: {line}"
@@ -161,12 +165,12 @@ def test_each_fault_has_its_line_whatever_the_way_of_reading(fault: str, tmp_pat
 
 def test_what_is_no_file_is_named(tmp_path: Path) -> None:
     for path, line in (
-        (tmp_path / "none", "cannot be read: No such file or directory"),
-        (tmp_path, "is not a plain file; name a record file"),
+        (tmp_path / "none", "No such file or directory"),
+        (tmp_path, "it is not a plain file"),
     ):
         with pytest.raises(BertprepError) as caught:
             records.open(path)
-        assert str(caught.value) == f"{path}: {line}"
+        assert str(caught.value) == f"{path}: cannot be read: {line}; name a record file"
 
 
 numbers = st.integers(0, 127) | st.integers(0, 2**21) | st.integers(0, 2**31 - 1)
@@ -259,7 +263,7 @@ def test_a_bad_record_is_named_and_the_others_are_read(fault: str, tmp_path: Pat
             with pytest.raises(BertprepError) as caught:
                 read()
             assert str(caught.value) == f"{path}: record 7: {words}"
-    with RecordSet([path], vocab_size=30_522) as opened:
+    with Records([path], vocab_size=30_522) as opened:
         room = PretrainingExamples.empty(23, seq=16, pred=3)
         assert [bad.number for bad in opened.gather_good(room, np.arange(23))] == [7]
     scan = RecordScan(path, "a")

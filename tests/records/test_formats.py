@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 import io
 import pickle
 from pathlib import Path
@@ -20,11 +19,12 @@ from bertprep import records
 from bertprep.cli import main
 from bertprep.config import RECORD_FORMATS, RecordFormat, Variant
 from bertprep.errors import BertprepError
+from bertprep.files.checksums import digest
 from bertprep.records import KINDS, Examples, MaskedExamples, PretrainingExamples
 from bertprep.records.columns import schema_of
 from bertprep.records.dataset_info import DatasetFolder
 from bertprep.records.examples import Shape
-from bertprep.records.reader import MIN_RECORD_BYTES
+from bertprep.records.open_file import MIN_RECORD_BYTES
 from bertprep.records.write import write_examples
 from bertprep.work.layout import is_saved
 from tests.records.columns import assert_same, column_examples, rows_of, table_of
@@ -43,7 +43,7 @@ def test_protobuf_is_written_as_it_is_by_hand(formats: list[str], kind: type[Exa
     for name in formats:
         expected = b"".join(frame(serialize(examples, row, name), name) for row in range(30))
         assert (tmp_path / name).read_bytes() == expected
-        assert vars(written[name]) == {"records": 30, "bytes": len(expected), "sha256": hashlib.sha256(expected).hexdigest()}
+        assert vars(written[name]) == {"records": 30, "bytes": len(expected), "blake3": digest(expected)}
 
 
 @by_kind
@@ -64,9 +64,9 @@ def test_parquet_has_the_same_columns(kind: type[Examples], tmp_path: Path) -> N
     write_examples([examples[:7], examples[7:]], {"parquet": tmp_path / "file.parquet"})
     with pq.ParquetFile(tmp_path / "file.parquet") as file:
         assert [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)] == [8192, 8]
-        assert file.schema_arrow.metadata == schema_of(examples.shape).metadata
+        assert file.schema_arrow.metadata == schema_of(examples.sizes).metadata
         found = file.read(use_threads=False)
-    assert found.cast(schema_of(examples.shape)).equals(table_of(examples))
+    assert found.cast(schema_of(examples.sizes)).equals(table_of(examples))
     lists = [field.type.list_size for field in found.schema if pa.types.is_fixed_size_list(field.type)]
     assert lists == [9] * (3 + issubclass(kind, MaskedExamples))
 
@@ -78,7 +78,7 @@ def test_records_come_back_by_every_way_of_reading(record_format: str, kind: typ
     write_examples([examples[:7], examples[7:]], {record_format: path})
     order = np.random.default_rng(1).permutation(2500)
     with records.open(path) as file:
-        assert (file.format, file.shape, len(file)) == (record_format, examples.shape, 2500)
+        assert (file.format, file.shape, len(file)) == (record_format, examples.sizes, 2500)
         assert_same(file[:], examples)
         assert_same(file[order], rows_of(examples, order))
         for number, block in enumerate(file.blocks(300)):
@@ -112,12 +112,12 @@ def test_protobuf_holds_any_values(
     folder = tmp_path_factory.mktemp("records")
     written = write_examples([examples[:4], examples[4:]], {name: folder / name for name in OTHER})
     for name, other in OTHER.items():
-        assert written[name].sha256 == hashlib.sha256((folder / name).read_bytes()).hexdigest()
+        assert written[name].blake3 == digest((folder / name).read_bytes())
         with records.open(folder / name) as file:
             assert_same(file[:], examples)
             assert_same(file[[4, 0]], rows_of(examples, [4, 0]))
-        bertprep.convert(folder / name, folder / "converted", to=other)
-        assert (folder / "converted").read_bytes() == (folder / other).read_bytes()
+        bertprep.convert(folder / name, folder / f"{name}_as_{other}", to=other)
+        assert (folder / f"{name}_as_{other}").read_bytes() == (folder / other).read_bytes()
 
 
 @pytest.mark.parametrize("to", RECORD_FORMATS)
@@ -143,7 +143,7 @@ def test_bytes_do_not_depend_on_the_blocks(compress: str, formats: list[str], tm
         written = write_examples(blocks, {name: tmp_path / name for name in formats}, Variant(compress=compress))
         for name in formats:
             made[name].add(content := (tmp_path / name).read_bytes())
-            assert (written[name].bytes, written[name].sha256) == (len(content), hashlib.sha256(content).hexdigest())
+            assert (written[name].bytes, written[name].blake3) == (len(content), digest(content))
             assert_same(records.open(tmp_path / name)[:], examples)
     assert [len(contents) for contents in made.values()] == [1] * len(formats)
     if compress == "gzip":
@@ -199,7 +199,7 @@ def test_a_folder_is_known_to_be_saved_once_all_of_it_is(tmp_path: Path) -> None
     folder = DatasetFolder(tmp_path, {"": Shape(PretrainingExamples, 16, 3)})
     for _ in range(2):
         with pytest.raises(BertprepError):
-            folder.write({"a.arrow": {"bytes": 1, "examples": 1, "sha256": "0" * 64}})
+            folder.write({"a.arrow": {"bytes": 1, "examples": 1, "blake3": "0" * 64}})
         assert not is_saved(tmp_path)
 
 

@@ -18,9 +18,9 @@ import pytest
 import bertprep
 from bertprep import records
 from bertprep.records import Examples, PretrainingExamples, RegressionExamples
-from bertprep.records.data_sets import find_records
-from bertprep.records.record_set import RecordSet
+from bertprep.records.records import Records
 from bertprep.records.write import write_examples
+from bertprep.work.choose import find_records
 from tests.records.columns import (
     assert_same,
     column_examples,
@@ -98,7 +98,7 @@ def masks_as(mask: pa.DataType) -> Callable[[pa.DataType], pa.DataType]:
     return lambda kind: mask if kind == pa.int8() else kind
 
 
-FORMS: dict[str, tuple[bool, Write]] = {  # whether it must be rewritten to be read
+FORMS: dict[str, tuple[bool, Write]] = {  # whether it is held in memory to be read
     "features in any order": (False, by_hand(Variant(any_order=True))),
     "numbers one by one": (False, by_hand(Variant(packed=False))),
     "numbers packed or not": (False, by_hand(Variant(packed=None))),
@@ -136,22 +136,24 @@ FORMS: dict[str, tuple[bool, Write]] = {  # whether it must be rewritten to be r
 
 @pytest.mark.parametrize("form", FORMS)
 def test_any_form_is_read_and_converted_to_ours(form: str, tmp_path: Path) -> None:
-    is_rewritten, write = FORMS[form]
+    is_held, write = FORMS[form]
     write(tmp_path / "a")
     with records.open(tmp_path / "a") as file:
-        assert (file.is_rewritten, file.shape) == (is_rewritten, EXAMPLES.shape)
+        assert (file.held_bytes > 0, file.shape) == (is_held, EXAMPLES.sizes)
         assert file.knows_pred == (file.format in ("tfrecord", "ofrecord"))
         assert_same(file[:], EXAMPLES)
         assert_same(file[[22, 0, 9]], rows_of(EXAMPLES, [22, 0, 9]))
-    for _ in ("found", "from the index"):
-        with RecordSet([tmp_path / "a"]) as opened:
-            room = PretrainingExamples.empty(23, seq=16, pred=3)
-            opened.gather_into(room, np.arange(22, -1, -1))
-            assert_same(room, rows_of(EXAMPLES, slice(None, None, -1)))
+        knows_pred = file.knows_pred
+    with records.open(tmp_path / "a", pred=5) as file:  # for a file that does not give it
+        assert file.pred == (3 if knows_pred else 5)
+    with Records([tmp_path / "a"]) as opened:
+        room = PretrainingExamples.empty(23, seq=16, pred=3)
+        opened.gather_into(room, np.arange(22, -1, -1))
+        assert_same(room, rows_of(EXAMPLES, slice(None, None, -1)))
     for to, names in (("tfrecord", "google"), ("tfrecord", "tf2"), ("ofrecord", "google")):
-        bertprep.convert(tmp_path / "a", tmp_path / "b", to=to, feature_names=names)
+        bertprep.convert(tmp_path / "a", tmp_path / f"{names}.{to}", to=to, feature_names=names)
         expected = file_of(*as_records(EXAMPLES), variant=Variant(to, new_names=names == "tf2"))
-        assert (tmp_path / "b").read_bytes() == expected
+        assert (tmp_path / f"{names}.{to}").read_bytes() == expected
 
 
 @pytest.mark.parametrize("variant", [Variant(packed=False), Variant("ofrecord", packed=False, int64=True)], ids=str)
@@ -186,20 +188,21 @@ def test_files_that_do_not_say_their_predictions_have_room_for_the_most(tmp_path
     write_stream(BARE, tmp_path / "a/train/data-00001-of-00002.arrow")
     write_stream(few, tmp_path / "a/test/data-00000-of-00001.arrow")
     write_stream(few, tmp_path / "b/data-00000-of-00001.arrow")
-    for _ in ("found", "from the index"):  # of one folder, of another split, and of another folder
-        with RecordSet([tmp_path / "a", tmp_path / "b"]) as both, RecordSet([tmp_path / "a"], "test") as test:
-            assert (both.pred, len(both), test.pred, len(test)) == (3, 39, 3, 8)
-            room = PretrainingExamples.empty(39, seq=16, pred=3)
-            both.gather_into(room, np.arange(39))
-            assert_same(room[8:31], EXAMPLES)
-            assert not room.masked_lm_positions[[*range(8), *range(31, 39)], 2].any()
+    with Records([tmp_path / "a", tmp_path / "b"]) as both, Records([tmp_path / "a"], "test") as test:
+        assert (both.pred, len(both), test.pred, len(test)) == (3, 39, 2, 8)
+        room = PretrainingExamples.empty(39, seq=16, pred=3)
+        both.gather_into(room, np.arange(39))
+        assert_same(room[8:31], EXAMPLES)
+        assert not room.masked_lm_positions[[*range(8), *range(31, 39)], 2].any()
+    with Records([tmp_path / "a"], "test", pred=3) as test:
+        assert (test.pred, test[:].pred) == (3, 3)
     (outcome,) = bertprep.validate([tmp_path / "a"], workers=1)
     assert (outcome.pred, "mixed-shape" in {finding.code for finding in outcome.findings}) == (3, False)
     bertprep.convert(tmp_path / "a", tmp_path / "c", to="tfrecord", workers=1)
-    with RecordSet([tmp_path / "c"]) as opened:
+    with Records([tmp_path / "c"]) as opened:
         assert (opened.pred, len(opened)) == (3, 31)
     write_examples([column_examples(PretrainingExamples, 4, pred=5)], {"arrow": tmp_path / "b" / "x.arrow"})
-    with RecordSet([tmp_path / "a", tmp_path / "b"]) as opened:
+    with Records([tmp_path / "a", tmp_path / "b"]) as opened:
         assert opened.pred == 5
 
 
@@ -226,11 +229,11 @@ def test_what_datasets_writes_is_read(tmp_path: Path) -> None:
     changed.to_parquet(str(tmp_path / "hub" / "data" / "train-00000-of-00001.parquet"))
     loaded.select(range(5)).to_parquet(str(tmp_path / "hub" / "data" / "test-00000-of-00001.parquet"))
     for folder in ("saved", "hub"):
-        with RecordSet([tmp_path / folder]) as opened:
-            assert (opened.shape, len(opened)) == (EXAMPLES.shape, len(expected))
+        with Records([tmp_path / folder]) as opened:
+            assert (opened.shape, len(opened)) == (EXAMPLES.sizes, len(expected))
             room = PretrainingExamples.empty(len(expected), seq=16, pred=3)
             opened.gather_into(room, np.arange(len(expected)))
             assert_same(room, expected)
     assert find_records(tmp_path / "hub").splits == ["training", "test"]
-    with RecordSet([tmp_path / "hub"], "test") as opened:
+    with Records([tmp_path / "hub"], "test") as opened:
         assert len(opened) == 5

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from bertprep import records
-from bertprep.records import PretrainingExamples, RecordFile
+from bertprep.errors import BertprepError
+from bertprep.records import PretrainingExamples, Records
 from tests.records.handmade import FIRST, PRED, SECOND, SEQ, Record, file_of, random_record
 
 
@@ -43,13 +44,13 @@ def expected() -> list[Record]:
 
 
 @pytest.fixture
-def file(expected: list[Record], tmp_path: Path) -> RecordFile:
+def file(expected: list[Record], tmp_path: Path) -> Records:
     path = tmp_path / "records"
     path.write_bytes(file_of(*expected))
     return records.open(path)
 
 
-def test_records_are_named_by_a_slice_whole_numbers_or_a_mask(file: RecordFile, expected: list[Record]) -> None:
+def test_records_are_named_by_a_slice_whole_numbers_or_a_mask(file: Records, expected: list[Record]) -> None:
     for some in (slice(100, 200), slice(-3, None), slice(None, None, -7)):
         assert_holds(file[some], expected[some])
     for kind in (np.int8, np.uint8, np.int32, np.uint64):
@@ -60,10 +61,10 @@ def test_records_are_named_by_a_slice_whole_numbers_or_a_mask(file: RecordFile, 
     assert len(file[400:500]) == len(file[5:5]) == len(file[[]]) == len(file[np.zeros(300, bool)]) == len(file[range(0)]) == 0
 
 
-def test_anything_else_names_no_records(file: RecordFile) -> None:
+def test_anything_else_names_no_records(file: Records) -> None:
     room = PretrainingExamples.empty(10, seq=SEQ, pred=PRED)
     wrong: list[Any] = [
-        5, 1.0, None, "1", (1, 2), [1.0, 2.0], [1.5], [[1], [2]], [[1], [2, 3]], np.array([[1, 2]]), np.array(1),
+        1.0, None, "1", (1, 2), [1.0, 2.0], [1.5], [[1], [2]], [[1], [2, 3]], np.array([[1, 2]]), np.array(1),
         np.array([1.0]), np.array(["1"]), np.array([None]), [10**30], {1: 2}, {1, 2},
     ]  # fmt: skip
     beyond: list[Any] = [[300], [-301], np.array([2**63], np.uint64), [True], np.ones(299, bool), range(301), range(-301, -299)]
@@ -75,7 +76,18 @@ def test_anything_else_names_no_records(file: RecordFile) -> None:
                 assert "\n" not in str(raised.value)
 
 
-def test_records_must_fit_into_the_room(file: RecordFile) -> None:
+def test_one_record_is_named_by_its_id(file: Records, expected: list[Record]) -> None:
+    for index in (0, -1, np.int64(7)):
+        record = file[index]
+        assert {name: np.atleast_1d(record[name]).tolist() for name in records.FEATURES} == expected[index]
+    for beyond in (300, -301):
+        with pytest.raises(IndexError, match=f"^{file.path}: record {beyond} of 300$"):
+            file[beyond]
+    with pytest.raises(TypeError, match=r"found int; \[\[5\]\] is one record$"):
+        file.gather_into(PretrainingExamples.empty(1, seq=SEQ, pred=PRED), 5)  # type: ignore[arg-type]
+
+
+def test_records_must_fit_into_the_room(file: Records) -> None:
     room = PretrainingExamples.empty(10, seq=SEQ, pred=PRED)
     with pytest.raises(IndexError, match="record 301 of 300"):
         file.gather_into(room, range(300, 302))
@@ -86,7 +98,16 @@ def test_records_must_fit_into_the_room(file: RecordFile) -> None:
         file.gather_into(PretrainingExamples.empty(10, seq=9, pred=PRED), range(4))
 
 
-def test_after_close_examples_stay_and_the_file_is_shut(file: RecordFile, expected: list[Record]) -> None:
+def test_records_are_found_however_many_there_are(
+    file: Records, expected: list[Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bertprep.records.open_file._FIRST_OFFSETS", 5)  # which doubles until all have a place
+    again = records.open(file.path)
+    assert again.offsets.tolist() == file.offsets.tolist()
+    assert_holds(again[:], expected)
+
+
+def test_after_close_examples_stay_and_the_file_is_shut(file: Records, expected: list[Record]) -> None:
     examples = file[:5]
     before = len(os.listdir("/dev/fd"))  # noqa: PTH208
     again = records.open(file.path)
@@ -96,3 +117,15 @@ def test_after_close_examples_stay_and_the_file_is_shut(file: RecordFile, expect
     with pytest.raises(ValueError, match="is closed"):
         file[:5]
     assert len(os.listdir("/dev/fd")) <= before  # noqa: PTH208
+
+
+def test_a_corrupt_record_is_named_wherever_it_is_read_to(file: Records) -> None:
+    data = bytearray(file.path.read_bytes())
+    data[int(file.offsets[7]) + 20] ^= 1
+    damaged = file.path.with_name("damaged")
+    damaged.write_bytes(data)
+    room = PretrainingExamples.empty(20, seq=SEQ, pred=PRED)
+    for some in (range(3, 10), np.arange(3, 10)):  # read in one run, and gathered
+        for row in (0, 5, 13):
+            with records.open(damaged) as opened, pytest.raises(BertprepError, match=f"^{damaged}: record 7: the checksum"):
+                opened.gather_into(room, some, row=row)

@@ -1,6 +1,5 @@
 """Records at a URL: fetched before they are read, whole and checked, once for all processes of a machine."""
 
-import hashlib
 import json
 import os
 import shutil
@@ -16,12 +15,13 @@ import pytest
 import bertprep
 from bertprep.cli import main
 from bertprep.errors import BertprepError
+from bertprep.files.checksums import digest
 from bertprep.files.object_cache import cache_folder
-from bertprep.records.record_set import RecordSet
+from bertprep.records.records import Records
 from tests.object_store import Fault, Store, store
 from tests.records.handmade import Record
 from tests.records.test_reader import assert_holds
-from tests.records.test_record_set import gather, write_folder
+from tests.records.test_records import gather, write_folder
 
 __all__ = ["store"]  # a fixture
 SIZES = (3, 4, 2, 5, 1, 3)
@@ -33,7 +33,7 @@ def write_manifest(folder: Path, examples: dict[str, int]) -> None:
     files = {}
     for name, count in examples.items():
         data = (folder / name).read_bytes()
-        files[name] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest(), "examples": count}
+        files[name] = {"bytes": len(data), "blake3": digest(data), "examples": count}
     manifest = {"schema": 1, "kind": "masked-LM records", "made_with": {"seq": 8}, "versions": {}, "files": files}
     (folder / "manifest.json").write_text(json.dumps(manifest))
 
@@ -68,8 +68,8 @@ def test_a_set_is_fetched_once_and_read_as_local(store: Store, tmp_path: Path, c
     there = put_records(tmp_path / "a", store)
     here = write_folder(tmp_path / "b", (4, 5), "ofrecord", seed=1)
     numbers = np.random.default_rng(0).permutation(TOTAL + 9)
-    for max_open in (None, 1):  # the second from the copies
-        with RecordSet([tmp_path / "b", store.path("a")], max_open=max_open) as records:
+    for _ in ("from the store", "from the copies"):
+        with Records([tmp_path / "b", store.path("a")]) as records:
             assert_holds(gather(records, numbers), [[*here, *there][number] for number in numbers])
             assert records.origin_of(9 + 14) == (store.path("a/training/part-4"), 0)
         assert sorted(fetched(store)) == [*range(6)]
@@ -77,18 +77,27 @@ def test_a_set_is_fetched_once_and_read_as_local(store: Store, tmp_path: Path, c
     shutil.copy(tmp_path / "a/training/part-0", tmp_path / "a/training/part-4")
     write_manifest(tmp_path / "a", {f"training/part-{number}": size for number, size in enumerate((3, 4, 2, 5, 3, 3))})
     upload(tmp_path / "a", store)
-    with RecordSet([store.path("a")]) as records:  # which has changed
+    with Records([store.path("a")]) as records:  # which has changed
         assert_holds(gather(records, [14]), [there[0]])
 
 
 def test_a_file_that_is_not_that_of_the_manifest_is_refused(store: Store, tmp_path: Path) -> None:
     put_records(tmp_path / "a", store)
     store.faults.append(Fault("GET", ".*part-2", times=None, flip=10))
-    with pytest.raises(BertprepError, match=r"part-2: has sha256 .* expected .* by its manifest; it is corrupt"):
-        RecordSet([store.path("a")])
+    with pytest.raises(BertprepError, match=r"part-2: has blake3 .* expected .* by its manifest; it is corrupt"):
+        Records([store.path("a")])
     store.faults.clear()
-    with RecordSet([store.path("a")]) as records:
+    with Records([store.path("a")]) as records:
         assert len(records) == TOTAL
+
+
+def test_a_file_that_is_removed_while_the_set_is_opened_is_named(store: Store, tmp_path: Path) -> None:
+    put_records(tmp_path / "a", store)
+    Records([store.path("a")]).close()
+    before = store.asked.count("GET ") - 2  # pages of listings: the last listing has two
+    store.faults.append(Fault("GET", "", skip=before, act=lambda: store.request("DELETE", "a/training/part-2")))
+    with pytest.raises(BertprepError, match=r"part-2: was removed while the records were found; leave the data alone"):
+        Records([store.path("a")])
 
 
 def test_a_set_that_does_not_fit_on_the_disk_is_refused_before_its_first_byte(
@@ -98,26 +107,34 @@ def test_a_set_that_does_not_fit_on_the_disk_is_refused_before_its_first_byte(
     usage = shutil.disk_usage(tmp_path)._replace(free=1000)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     with pytest.raises(BertprepError, match=r"a/training: 0 MB are to be downloaded to .* where 0 MB are free; delete copies"):
-        RecordSet([store.path("a")])
+        Records([store.path("a")])
     assert not fetched(store)
 
 
 def test_copies_that_nobody_used_for_a_week_go_with_the_next_download(store: Store, tmp_path: Path) -> None:
     put_records(tmp_path / "a", store)
     put_records(tmp_path / "b", store)
-    RecordSet([store.path("a")]).close()
+    Records([store.path("a")]).close()
     copies = sorted(cache_folder().iterdir())
     for copy in copies[1:]:
         os.utime(copy, (copy.stat().st_atime - 8 * 86400,) * 2)
     store.asked.clear()
-    RecordSet([store.path("b")]).close()
+    Records([store.path("b")]).close()
     assert [copy.exists() for copy in copies] == [True] + [False] * (len(copies) - 1)
 
 
 def test_two_processes_fetch_each_file_once(store: Store, tmp_path: Path) -> None:
     put_records(tmp_path / "a", store)
-    both = [start_reading(store.path("a")) for _ in range(2)]
-    printed = [process.communicate()[0] for process in both]
+    others = []
+
+    def start_another() -> None:
+        others.append(another := start_reading(store.path("a")))
+        assert another.stderr
+        assert any("another run is writing here; waiting for it" in line for line in another.stderr)
+
+    store.faults.append(Fault("GET", ".*part-5", act=start_another))
+    printed = [start_reading(store.path("a")).communicate()[0]]
+    printed += [another.communicate()[0] for another in others]
     assert printed == [f"{TOTAL}\n"] * 2
     assert sorted(fetched(store)) == [*range(6)]
 
@@ -129,7 +146,7 @@ def test_a_killed_process_leaves_nothing_half_there(store: Store, tmp_path: Path
     started.put(process := start_reading(store.path("a")))
     process.communicate()
     assert process.returncode == -signal.SIGKILL
-    with RecordSet([store.path("a")]) as records:
+    with Records([store.path("a")]) as records:
         assert_holds(gather(records, [*range(TOTAL)]), expected)
     assert not [path for path in cache_folder().iterdir() if path.suffix == ".tmp"]
 

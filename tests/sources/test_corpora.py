@@ -10,10 +10,10 @@ import pytest
 from bertprep.commands.create import create
 from bertprep.commands.shard import ensure_shards, shard
 from bertprep.errors import BertprepError, UsageError
+from bertprep.files.paths import checksum_of
 from bertprep.sources.corpora import name_corpus, name_made_corpus, parts_of
 from bertprep.sources.listing import Listing, RemoteFile, save_listing
 from bertprep.work.layout import Workspace
-from bertprep.work.manifest import sha256_of
 from tests.corpora import sums
 from tests.golden import GOLDEN
 
@@ -34,7 +34,7 @@ def download(workspace: Workspace, name: str, *texts: list[str]) -> Path:
     for index, of_file in enumerate(texts):
         path = folder / f"train-{index:05d}.parquet"
         pq.write_table(pa.table({"text": of_file}), path)
-        files.append(RemoteFile(path.name, "http://x", path.stat().st_size, sha256_of(path)))
+        files.append(RemoteFile(path.name, "http://x", path.stat().st_size, checksum_of(path, "sha256")))
     save_listing(Listing({"hub": "datasets/x", "patterns": [], "revision": "main"}, "abc", tuple(files)), folder)
     return folder
 

@@ -116,7 +116,8 @@ def test_the_shards_of_a_stream_are_those_of_a_file_and_it_is_read_once(
 
     def shards(name: str, generate: Any = None, *inputs: Path) -> dict[str, str]:
         stream = generate and datasets.IterableDataset.from_generator(generate)
-        bertprep.shard(inputs, dataset=stream, corpus="mine", shards=3, workers=workers, workdir=tmp_path / name)
+        where = {"corpus": "mine", "workdir": tmp_path / name}
+        bertprep.shard(inputs, dataset=stream, one_document_per_block=True, shards=3, workers=workers, **where)
         return {path: total for path, total in sums(tmp_path / name / "sharded").items() if path.endswith(".txt")}
 
     def rows() -> Any:

@@ -64,6 +64,15 @@ def test_the_last_revision_counts_and_its_other_parts_are_not_its_text() -> None
     assert read(f"{HEAD}<page><title>A</title><ns>0</ns>{parts}</page></mediawiki>") == [Page("A", "new")]
 
 
+def test_a_wikis_own_names_of_namespaces_are_kept_with_the_copy_of_its_articles(tmp_path: Path) -> None:
+    """The articles are copied as they are and cleaned later, by names that only the head of the dump has."""
+    article = "Ein Hund bellt in [[Star Trek: Voyager|Voyager]]. [[Datei:Hund.jpg|mini|Ein Bild.]]\n\n[[Kategorie:Haustier]]"
+    (tmp_path / "dump.xml").write_text(f"{HEAD}{page('Hund', article)}</mediawiki>")
+    copied = documents.copy_stream(documents.Source(str(tmp_path / "dump.xml"), documents.DUMP, {}), tmp_path / "copy.arrow")
+    assert copied["batches"] == 1
+    assert [*documents.Batch(tmp_path / "copy.arrow", 0).documents()] == ["Ein Hund bellt in Voyager."]
+
+
 @pytest.mark.parametrize(
     ("xml", "message"),
     [

@@ -1,21 +1,27 @@
 """The Hub: right files or one clear line, whatever the network or a hostile listing does; the token for one host."""
 
+import hashlib
 import json
 import resource
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from types import ModuleType
 
+import httpx2
+import huggingface_hub
 import pytest
+from huggingface_hub.utils import _http
 
 from bertprep import download
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.lock import locked
 from bertprep.sources import catalogue, hub
+from bertprep.sources import hub as hub_module
 from bertprep.sources.catalogue import DEFAULT_MODEL, HubFiles
-from bertprep.sources.hub import Hub
-from bertprep.sources.listing import Listing, RemoteFile, load_listing
+from bertprep.sources.hub import open_hub
+from bertprep.sources.listing import Listing, RemoteFile, git_sha1, load_listing
 from tests.hostile import BAD_NAMES, HALF_A_PAIR
 from tests.hub_server import Answer, HubServer, use_hub
 from tests.small_hub import MODEL, fill, noise
@@ -35,9 +41,8 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HubServe
 
 
 def fetch(folder: Path, files: HubFiles = FILES) -> Listing:
-    hub = Hub()
-    listing = hub.list_files(files)
-    with locked(folder):
+    with open_hub() as hub, locked(folder):
+        listing = hub.list_files(files)
         hub.fetch(listing, folder)
     assert not listing.missing(folder)
     assert {path.name for path in folder.iterdir()} <= {*(file.name.partition("/")[0] for file in listing.files), ".lock"}
@@ -84,10 +89,50 @@ def test_one_failed_file_ends_the_run_and_keeps_finished_ones(server: HubServer,
     assert {path.name for path in folder.iterdir()} <= {f"{number}.parquet" for number in range(4)}
 
 
+@pytest.mark.usefixtures("server")
+def test_the_client_of_the_process_is_back_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where two have the Hub open at once, whichever is done first."""
+
+    def own() -> httpx2.Client:
+        return httpx2.Client(headers={"User-Agent": "mine"})
+
+    monkeypatch.setattr(_http, "_GLOBAL_CLIENT_FACTORY", own)
+    first, second = open_hub(), open_hub()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert _http._GLOBAL_CLIENT_FACTORY is not own
+    assert len(huggingface_hub.get_session().event_hooks["request"]) == 1
+    second.__exit__(None, None, None)
+    assert _http._GLOBAL_CLIENT_FACTORY is own
+    assert huggingface_hub.get_session().headers["User-Agent"] == "mine"
+    huggingface_hub.close_session()
+
+
+@pytest.mark.usefixtures("server")
+def test_a_client_like_that_of_the_process_is_back_where_its_factory_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a version of huggingface_hub that has no such private name."""
+
+    def own() -> httpx2.Client:
+        return httpx2.Client(headers={"User-Agent": "mine"}, timeout=7, follow_redirects=True)
+
+    monkeypatch.setattr(_http, "_GLOBAL_CLIENT_FACTORY", own)
+    huggingface_hub.close_session()
+    monkeypatch.setattr(hub_module, "utils", ModuleType("utils"))
+    for _ in range(2):
+        with open_hub():
+            assert len(huggingface_hub.get_session().event_hooks["request"]) == 1
+        client = huggingface_hub.get_session()
+        assert (client.headers["User-Agent"], client.timeout.read, client.follow_redirects) == ("mine", 7, True)
+        assert client.event_hooks["request"] == []
+        assert _http._GLOBAL_CLIENT_FACTORY is not own
+    huggingface_hub.close_session()
+
+
 def test_too_small_a_disk_is_reported_before_the_start(server: HubServer, tmp_path: Path) -> None:
     file = RemoteFile("a", "datasets/some/set/resolve/x/a", 1 << 60, "0" * 64)
-    with pytest.raises(BertprepError, match="MB still to write, and"):
-        Hub().fetch(Listing({"hub": "datasets/some/set"}, "x", (file,)), tmp_path)
+    with open_hub() as hub, pytest.raises(BertprepError, match="MB still to write, and"):
+        hub.fetch(Listing({"hub": "datasets/some/set"}, "x", (file,)), tmp_path)
     assert not server.asked
 
 
@@ -111,6 +156,14 @@ def test_what_does_not_exist_is_named_with_what_does(server: HubServer, tmp_path
     text = complaint(tmp_path / "x", HubFiles("some/none"))
     assert text.startswith(f"{server.url}/datasets/some/none: the server answers 401 Unauthorized")
     assert "the server answers 404" in complaint(tmp_path / "x", HubFiles("some/set", revision="other"))
+
+
+@pytest.mark.parametrize("size_bytes", [0, 1, 1 << 20, (1 << 20) + 1, 3_000_000])
+def test_a_checksum_of_git_is_of_all_bytes(size_bytes: int, tmp_path: Path) -> None:
+    content = noise(size_bytes, "blob")
+    (path := tmp_path / "blob").write_bytes(content)
+    expected = hashlib.sha1(b"blob %d\0" % size_bytes + content).hexdigest()
+    assert git_sha1(path) == git_sha1(content) == expected
 
 
 @pytest.mark.usefixtures("server")
@@ -168,6 +221,12 @@ def test_a_listing_without_end_is_refused(server: HubServer, tmp_path: Path, mon
 
     server.answers[tree] = another
     assert "more than 50 files" in complaint(tmp_path / "x")
+    monkeypatch.setattr(hub, "MAX_PAGES", 20)
+    answer_tree(server, following=server.url + tree)
+    assert "its listing has more than 20 pages" in complaint(tmp_path / "x")
+    monkeypatch.setattr(hub, "MAX_LISTED_BYTES", 1 << 20)
+    answer_tree(server, *([{"type": "directory", "path": "x" * 100}] * 1000), following=server.url + tree)
+    assert "its listing has more than 1 MiB" in complaint(tmp_path / "x")
 
 
 def test_the_token_goes_to_the_hub_alone(server: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

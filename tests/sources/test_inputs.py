@@ -20,6 +20,7 @@ from bertprep.sources import documents, plain_text, readers
 from bertprep.sources.inputs import IN_FOLDERS, find_sources
 from bertprep.text.train_vocabulary import train_vocabulary
 from tests import corpora
+from tests.instances.small_tokenizers import write_tokenizer
 
 DOCUMENTS = ["Ein Satz.\nNoch einer.", "Zweites Dokument: \u4e00\u4e8c\u3002", "A third."]
 JSON_LINES = "".join(json.dumps({"id": index, "text": text}) + "\n" for index, text in enumerate(DOCUMENTS)).encode()
@@ -101,6 +102,16 @@ BROKEN: list[tuple[str, bytes, str]] = [
     ("a.txt", b"word\n" * LONG, "a document is longer than 300,000 bytes, which no book is"),
     ("a.txt.zst", b"word " * LONG, "line 1: it is longer than 300,000 bytes, which no book is"),
     ("a.txt.zst", b"word\n" * LONG, "a document is longer than 300,000 bytes, which no book is; a document must be one text"),
+    (
+        "a.jsonl",
+        b'{"text": "One."}\n{"text": 5}\n',
+        "line 2: field 'text': expected text, found int 5; write text or null there; the row has no other text",
+    ),
+    (
+        "a.jsonl",
+        b'{"text": [5], "body": "One."}\n',
+        "found int 5; write text or null there, or name another field by --field; the row has text in 'body'",
+    ),
     ("a.parquet", b"PAR1", "cannot be read as Parquet: "),
     ("a.csv", b"id,text\n1,One.\n2,Two,and more.\n", "line 3: expected 2 cells as in the first line, found 3; put text with"),
     ("a.csv", b'id,text\n1,"One.\nStill."\n2\n', "line 4: expected 2 cells as in the first line, found 1; put text with"),
@@ -151,13 +162,38 @@ def test_a_file_that_expands_beyond_its_limit_is_refused(tmp_path: Path, monkeyp
         assert not [each for each in (tmp_path / "data").rglob("*") if each.is_file() and each.stat().st_size > 1 << 20]
 
 
+def test_a_kind_is_the_whole_suffix(tmp_path: Path) -> None:
+    """Parts of a dump alone have more after their suffix: `notes.json-old` is text, not JSON Lines."""
+    content = b"A note.\n\nAnother.\n"
+    assert documents_of(write(tmp_path / "notes.json-old", content)) == ["A note.", "Another."]
+    assert documents_of(write(tmp_path / "notes.xml-draft", content)) == ["A note.", "Another."]
+    [source] = find_sources([write(tmp_path / "wiki.xml-p1p41242.bz2", b"<mediawiki/>")], field="text", one_document=False)
+    assert source.reader == documents.DUMP
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz", "a.jsonl", "a.csv", "a.parquet", "a.arrow", "a.xml.bz2"])
+@pytest.mark.parametrize("command", ["shard", "tokenize"])
+def test_a_disk_that_fails_is_one_line(command: str, name: str, tmp_path: Path) -> None:
+    """The kernel answers EIO to whoever reads the memory of a process where there is none."""
+    path, out = tmp_path / name, tmp_path / "out"
+    path.symlink_to("/proc/self/mem")
+    run, options = {
+        "shard": (bertprep.shard, {"corpus": "c", "workdir": out}),
+        "tokenize": (bertprep.tokenize, {"tokenizer": write_tokenizer(tmp_path, "byte_bpe"), "output": out}),
+    }[command]
+    advice = "check the disk or the network that it is on, and copy it elsewhere"
+    with pytest.raises(BertprepError, match=f"^{path}: cannot be read: Input/output error; {advice}$"):
+        run(inputs=[path], **options)
+    assert not [each for each in out.rglob("*") if each.is_file()]
+
+
 def test_what_is_not_a_plain_file_is_not_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.txt")
     for path in (tmp_path / "pipe.txt", Path("/dev/zero")):
         assert complaint(path).startswith(f"--input {path}: is not a file; name files")
-        with pytest.raises(BertprepError, match=f"^{path}: is not a plain file"):
+        with pytest.raises(BertprepError, match=f"^{path}: cannot be read: it is not a plain file"):
             train_vocabulary([path], tmp_path / "vocab.txt")
-        with pytest.raises(BertprepError, match=f"^{path}: is not a plain file"):
+        with pytest.raises(BertprepError, match=f"^{path}: cannot be read: it is not a plain file"):
             list(readers.read_text(str(path)))
 
 
@@ -183,6 +219,8 @@ CONTENTS = {
     "deep/er/c.jsonl": b'{"text": "c"}\n',
     "deep/[1].jsonl": b'{"text": "1"}\n',
     "README.md": b"not text to train on",
+    "made/of/it/manifest.json": b"{}",
+    "made/of/it/vocab.txt": b"[PAD]\n[UNK]\n",
     "empty/model.bin": b"\0",
 }
 

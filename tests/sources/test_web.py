@@ -1,5 +1,6 @@
 """A file at an address: resumed at its byte, retried, never mixed with another version; one clear line for a failure."""
 
+import errno
 import gzip
 import hashlib
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from bertprep.commands.shard import shard
 from bertprep.errors import BertprepError
 from bertprep.patience import TRIES
 from bertprep.sources.listing import RemoteFile
-from bertprep.sources.web import fetch_url, list_url
+from bertprep.sources.web import RequestError, fetch_url, list_url, retry
 from tests.hub_server import HubServer
 from tests.small_hub import noise
 
@@ -71,6 +72,43 @@ def test_a_cut_connection_and_a_stopped_run_resume_at_their_byte(server: HubServ
     assert fetch(listed(server), tmp_path) == CONTENT
     ranges = [asked.headers["Range"] for asked in server.asked]
     assert ranges == [None, "bytes=100000-", None, *["bytes=50000-"] * TRIES]
+
+
+def _add(left: Any, right: Any) -> Any:
+    return left + right
+
+
+@pytest.mark.parametrize(
+    ("action", "error"),
+    [
+        (lambda: _add(1, "a"), TypeError),
+        (lambda: {}["key"], KeyError),
+        (lambda: next(_raise(RuntimeError("a bug"))), RuntimeError),
+        (lambda: Path("/nowhere").read_bytes(), FileNotFoundError),
+        (lambda: next(_raise(OSError(errno.ENOSPC, "no space left"))), OSError),
+    ],
+)
+def test_a_bug_and_the_disk_are_not_taken_for_the_network(action: Any, error: type[Exception]) -> None:
+    tried = []
+    with pytest.raises(error) as raised:
+        retry("https://host/x", lambda: [tried.append(1), action()], tries=3)
+    assert type(raised.value) is not RequestError
+    assert len(tried) == 1
+
+
+@pytest.mark.parametrize(
+    "error", [ConnectionResetError(errno.ECONNRESET, "reset by peer"), OSError(errno.ENETUNREACH, "unreachable")]
+)
+def test_what_the_system_says_of_a_connection_is_the_networks(error: OSError, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not that a file cannot be written, though its number is in errno as well."""
+    monkeypatch.setenv("BERTPREP_RETRY_SECONDS", "0.002")
+    with pytest.raises(RequestError, match=r"^https://host/x: the transfer failed \(.*\); retries exhausted after 2 tries"):
+        retry("https://host/x", lambda: next(_raise(error)), tries=2)
+
+
+def _raise(error: Exception) -> Iterator[None]:
+    yield from ()
+    raise error
 
 
 def test_versions_are_not_mixed(server: HubServer, tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from bertprep.text import cleaning
 from bertprep.text.cleaning import write_lines
-from bertprep.text.sentences import Splitter
 from tests.corpora import clean_document
 
 TEXTS = st.lists(
@@ -15,11 +14,11 @@ TEXTS = st.lists(
 
 
 @given(TEXTS, st.sampled_from([1, 20, 500]))
-def test_a_batch_is_cleaned_as_one_by_one(texts: list[str], batch_bytes: int) -> None:
+def test_a_batch_is_cleaned_as_one_by_one(texts: list[str], batch_characters: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cleaning, "BATCH_BYTES", batch_bytes)
+        patch.setattr(cleaning, "BATCH_CHARACTERS", batch_characters)
         lines = bytearray()
-        empty = write_lines(texts, Splitter("lines", ""), lines.extend)
-    cleaned = [document for text in texts if (document := clean_document(text))]
-    assert bytes(lines) == "".join(f"{document}\n\n" for document in cleaned).encode(errors="replace")
+        empty = write_lines(texts, "lines", "", lines.extend)
+    cleaned = [document for text in texts if (document := clean_document(text.encode(errors="replace").decode()))]
+    assert lines.decode() == "".join(f"{document}\n\n" for document in cleaned)
     assert empty == len(texts) - len(cleaned)

@@ -1,16 +1,13 @@
 """Where sentences end, and that splitting loses nothing."""
 
 import textwrap
-from functools import partial
 
-import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from sentencex import segment
 
-from bertprep.kernels.numbers import TEXT_SLACK
-from bertprep.text import sentences
-from bertprep.text.sentences import Splitter, are_paragraphs, split_lines, split_sentences
+from bertprep.text.sentences import are_paragraphs, split_lines, split_sentences
 
 LINE_BREAKS = "\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"  # where str.splitlines breaks a line
 
@@ -88,69 +85,19 @@ def test_no_text_is_lost(text: str) -> None:
         assert all(sentence.splitlines() == [sentence] for sentence in found)
 
 
-def at_once(splitter: Splitter, texts: list[str]) -> str:
-    """Return the lines that a splitter makes of documents in one batch."""
-    encoded = [text.encode() for text in texts]
-    ends = np.cumsum([len(text) for text in encoded], dtype=np.int64)
-    return bytes(splitter.split(np.frombuffer(b"".join(encoded) + b"\xaa" * TEXT_SLACK, np.uint8), ends)).decode()
-
-
-def one_by_one(name: str, language: str, texts: list[str]) -> str:
-    split = split_lines if name == "lines" else partial(split_sentences, language=language)
-    return "".join("\n".join(split(text)) + "\n\n" for text in texts)
-
-
-SPLITTERS = {(name, code): Splitter(name, code) for name, code in (("sentencex", "en"), ("sentencex", "de"), ("lines", "en"))}
-"""Used by all tests, so that they know many words."""
-
 PIECES = (
-    "The law is old. |They came! |Did he go? |It cost $3.5 million, in 1894. |We saw it. |So (of us) it is. |Mr. |etc. |U.S. |"
-    "p.m. |5 ft. |J. |I. |Inc. |Yahoo! |e.g. |A.D. |No. |St. |Ph.D. |. |.|! |?|...|. . . | .|!?|,|.,|.\"|\" |'|' |"
-    "don't |States' |'tis |``|''|(|)|(1) |(a) |a) |2)|ii. |iv) |[1]|[|]|<|>|{|}|\\|@|a@b.co |1. |- |\u201c|\u201d|\u2019|"
-    "\u2018|\u2013|\u2014 |\u2026 |\u2022 |\u00e9|\u00b0 |\u3002|\u00ab| |  |\n|\t|\r\n|\u00a0|\u2028|\x00|\x7f|=|/|`|* |"
-    "\u201e|\u4f60\u597d|the |house |House |mild|civil|x|I |A |7 |7|responsibilities |a-very-long-word-of-many-bytes "
+    "The law is old. |They came! |Did he go? |It cost $3.5 million, in 1894. |So (of us) it is. |Mr. |U.S. |p.m. |J. |. |.|! |"
+    "?|. . . |,|.\"|\" |'|' |(|)|(1) |a) |2)|ii. |[|]|<|>|1. |- |\u201c|\u201d|\u2019|\u2026 |\u3002|\u00ab|\u201e|"
+    "\u4f60\u597d|the |House |civil|I |A |7 |\t|\r\n|\u00a0|\u2028|\x00| |  |\n"
 )
-DOCUMENTS = st.lists(
-    st.lists(st.sampled_from(PIECES.split("|")) | st.text(max_size=3), min_size=1, max_size=40).map("".join).filter(str.strip),
-    max_size=4,
-)
+PARAGRAPHS = st.lists(st.lists(st.sampled_from(PIECES.split("|")) | st.text(max_size=3), min_size=1).map("".join), max_size=5)
 
 
-@pytest.mark.parametrize(("name", "language"), SPLITTERS)
-@given(texts=DOCUMENTS)
-@example(
-    texts=["The law is old. (So it is.", "I came.\nI saw (all).", "He said \u201cNo.\u201d I left. Ok", "civil) We saw it."]
-)
-@example(
-    texts=["mild. The law is old. It is", "'The law is old.'", 'A "b. The law is old.', "wrapped. The law\nis old. We\nso on"]
-)
-def test_many_documents_at_once_have_the_sentences_of_each(name: str, language: str, texts: list[str]) -> None:
-    assert at_once(SPLITTERS[name, language], texts) == one_by_one(name, language, texts)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("_MAX_WORDS", 3),  # a full table of words changes nothing
-        ("PLAIN_IN", ()),  # a version of sentencex that nobody compared: all lines are left to it
-    ],
-)
-def test_the_sentences_do_not_depend_on_what_the_kernel_knows(
-    name: str, value: object, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sentences, name, value)
-    splitter = Splitter("sentencex", "en")
-    words = ("house", "mile", "law", "end", "day")
-    texts = [f"It is the {word}. We left the {word}!\nDid the {word}? So it is. Mr. Jay knew." for word in words]
-    for _ in range(3):  # with words that are new, then known
-        assert at_once(splitter, texts) == one_by_one("sentencex", "en", texts)
-
-
-def test_words_that_end_a_sentence_are_learnt() -> None:
-    splitter = Splitter("sentencex", "en")
-    texts = ["We saw the house. Mr. Jay saw 5 ft. The rest was a mile. An inc. It was.", "It was a mile. So it ends."]
-    for _ in range(2):
-        assert at_once(splitter, texts) == one_by_one("sentencex", "en", texts)
-    text = b"It was a mile. We saw the house."
-    plain = np.frombuffer(text + bytes(TEXT_SLACK), np.uint8)
-    assert isinstance(splitter.split(plain, np.array([len(text)], np.int64)), memoryview)  # sentencex was not asked
+@pytest.mark.parametrize("language", ["en", "de", "zh"])
+@given(paragraphs=PARAGRAPHS)
+@example(paragraphs=["(So it is.", "I came.", "He said \u201cNo. I left.", "Ok)\u201d he said. It is."])
+def test_paragraphs_are_split_as_each_alone(language: str, paragraphs: list[str]) -> None:
+    lines = [line for paragraph in paragraphs for line in split_lines(paragraph)]
+    if are_paragraphs(lines):
+        alone = [part.strip(" ") for line in lines for part in segment(language, line)]
+        assert split_sentences("\n".join(lines), language) == list(filter(None, alone))

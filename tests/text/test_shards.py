@@ -1,6 +1,8 @@
 """Text becomes shards: the bytes by definition, determined by text and settings alone; kills, corrupt runs, memory."""
 
+import gzip
 import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -23,17 +25,21 @@ import bertprep
 from bertprep.commands.validate import validate
 from bertprep.config import ShardSettings
 from bertprep.errors import BertprepError, UsageError
-from bertprep.records.make import identify_text
+from bertprep.files import hashed
+from bertprep.files.paths import checksum_of
 from bertprep.sources import plain_text
-from bertprep.text import runs, shards
+from bertprep.text import cleaning, runs, shards
 from bertprep.text.shards import count_shards
-from bertprep.work.manifest import Manifest, sha256_of
+from bertprep.work.manifest import Manifest
 from bertprep.work.run import FAIL_AFTER
+from bertprep.work.texts import identify_text
 
 SMALL = {
     shards: {"PIECE_BYTES": 1500, "MAX_RUNS": 3, "MERGED_RUNS": 2, "_WRITE_BYTES": 100},
     runs: {"RUN_BYTES": 1000, "BATCH_BYTES": 100, "WINDOW_BYTES": 300},
-    plain_text: {"BLOCK_BYTES": 100, "BATCH_BYTES": 120},
+    plain_text: {"BLOCK_BYTES": 100},
+    cleaning: {"BATCH_CHARACTERS": 120},
+    hashed: {"FLUSHED_BYTES": 300},
 }
 
 
@@ -48,6 +54,7 @@ def in_small_pieces(times: int = 1) -> Iterator[None]:
 
 def shard(root: Path, *inputs: Path, workers: int = 1, corpus: str = "c", **choices: Any) -> Manifest:
     choices.setdefault("splitter", "lines")
+    choices.setdefault("one_document_per_block", True)
     return bertprep.shard(inputs, **choices, workdir=root, corpus=corpus, workers=workers)
 
 
@@ -90,6 +97,14 @@ def by_definition(texts: list[str], training: int, test: int, fraction: float) -
     return {**found, names[-1]: "".join(documents[start:])}
 
 
+def test_the_name_of_a_folder_need_not_be_utf8(tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"\xff\xfe")
+    folder.mkdir()
+    texts = numbered(*range(40))
+    shard(folder, write(folder / "text.txt", *texts), shards=3, test_fraction=0.1)
+    assert shards_in(folder) == by_definition(texts, 3, 1, 0.1)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 def test_only_the_text_of_documents_decides_about_the_shards(seed: int, tmp_path: Path) -> None:
@@ -118,8 +133,10 @@ def test_the_bytes_of_the_sample_are_pinned(tmp_path: Path, workers: int) -> Non
     manifest = bertprep.shard(workdir=tmp_path, corpus="sample", workers=workers)
     # Another result on another version of Python is a fault. A version of sentencex with other rules may change it: then
     # every user's shards change, which is a breaking change to be told.
-    assert {name: (entry["documents"], entry["sha256"][:16]) for name, entry in manifest.files.items()} == PINNED
-    (outcome,) = validate([tmp_path / "sharded" / "sample"], workers=1)
+    folder = tmp_path / "sharded" / "sample"
+    found = {name: (entry["documents"], checksum_of(folder / name, "sha256")[:16]) for name, entry in manifest.files.items()}
+    assert found == PINNED
+    (outcome,) = validate([folder], workers=1)
     assert outcome.findings == []
 
 
@@ -141,17 +158,39 @@ def test_a_shard_holds_a_sentence_a_line_and_a_blank_line_after_each_document(tm
         "c_test_00000.txt": "Was it so?\n\n",
     }
     assert manifest.made_with == {
-        "inputs": [{"bytes": text.stat().st_size, "sha256": sha256_of(text)}],
+        "inputs": [{"bytes": text.stat().st_size, "blake3": checksum_of(text)}],
         "splitter": "sentencex", "language": "en", "keep_duplicates": False, "test_fraction": 0.1, "shards": 2,
         "test_shards": 1,
     }  # fmt: skip
     first = tmp_path / "sharded/c/training/c_training_00000.txt"
     assert manifest.files["training/c_training_00000.txt"] == {
-        "documents": 1, "sentences": 3, "words": 6, "bytes": first.stat().st_size, "sha256": sha256_of(first),
+        "documents": 1, "sentences": 3, "words": 6, "bytes": first.stat().st_size, "blake3": checksum_of(first),
         "crc32c": identify_text(first)[1],
     }  # fmt: skip
     assert manifest.counts == {"dropped_empty": 0, "dropped_duplicates": 0}
     assert "sentencex" in manifest.versions
+
+
+@pytest.mark.parametrize("name", ["book.txt", "book.txt.gz"])
+def test_inputs_read_otherwise_are_refused_by_the_option(name: str, tmp_path: Path) -> None:
+    text = "\n\n".join(numbered(*range(200))).encode()
+    (book := tmp_path / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+    whole, untested = {"one_document_per_block": False, "one_document_per_file": True}, {"test_fraction": 0}
+    shard(tmp_path, book, **whole, **untested)
+    expected = "was made with --one-document-per-file, this run has no --one-document-per-file; choose another --work"
+    with pytest.raises(BertprepError, match=expected):
+        shard(tmp_path, book, **untested)
+    shard(tmp_path, book, **untested, corpus="blocks")
+    with pytest.raises(BertprepError, match="was made without --one-document-per-file, this run has --one-document-per-file; "):
+        shard(tmp_path, book, **whole, **untested, corpus="blocks")
+
+
+def test_another_field_of_the_inputs_is_refused_by_its_option(tmp_path: Path) -> None:
+    lines = [{"text": text, "body": text[::-1]} for text in numbered(*range(200))]
+    (rows := tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    shard(tmp_path, rows)
+    with pytest.raises(BertprepError, match="was made with --field text, this run has --field body; choose another --work"):
+        shard(tmp_path, rows, field="body")
 
 
 def test_finished_shards_are_kept_or_repaired_and_other_requests_refused(tmp_path: Path) -> None:
@@ -171,7 +210,7 @@ def test_finished_shards_are_kept_or_repaired_and_other_requests_refused(tmp_pat
     with pytest.raises(BertprepError, match=r"another --input: number of inputs 1, this run has 2; "):
         shard(tmp_path, text, write(tmp_path / "more.txt", "More.\n"))
     text.write_text(text.read_text().replace("7", "8"))
-    with pytest.raises(BertprepError, match=r"another --input: inputs\[0\]\.sha256 \w{64}, this run has \w{64}; "):
+    with pytest.raises(BertprepError, match=r"another --input: inputs\[0\]\.blake3 \w{64}, this run has \w{64}; "):
         shard(tmp_path, text)
     assert identities(tmp_path / "sharded") == made
 
@@ -180,6 +219,17 @@ def test_finished_shards_are_kept_or_repaired_and_other_requests_refused(tmp_pat
     os.truncate(folder / "test" / "c_test_00000.txt", 3)
     assert shard(tmp_path, moved) == first
     assert shards_in(tmp_path) == expected
+
+
+def test_two_files_of_one_text_are_both_read(tmp_path: Path) -> None:
+    """What is sorted is named for its content: the pieces of such files have one content and two names."""
+    texts = numbered(*range(100))
+    copies = [write(tmp_path / f"{name}.txt", *texts) for name in "ab"]
+    with in_small_pieces():
+        once = shard(tmp_path / "once", *copies)
+        twice = shard(tmp_path / "twice", *copies, keep_duplicates=True)
+    assert sum(entry["documents"] for entry in once.files.values()) == once.counts["dropped_duplicates"] == 100
+    assert sum(entry["documents"] for entry in twice.files.values()) == 200
 
 
 def test_a_wrong_request_is_refused_before_a_shard_is_written(tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bertprep.errors import BertprepError, UsageError
+from bertprep.files.paths import checksum_of
 from bertprep.sources.sample import write_sample
 from bertprep.text.train_vocabulary import count_words, merge_pairs, split_characters, train_vocabulary
 from bertprep.work.layout import Workspace
-from bertprep.work.manifest import sha256_of
 
 
 def train(folder: Path, text: str, **choices: Any) -> list[str]:
@@ -98,4 +98,4 @@ def test_the_bytes_of_the_sample_vocabulary_are_pinned(tmp_path: Path) -> None:
     text = write_sample(Workspace(tmp_path))
     train_vocabulary([text], tmp_path / "vocab.txt")
     # One file for every version of Python, of tokenizers and of this package. Another one is a breaking change.
-    assert sha256_of(tmp_path / "vocab.txt") == "a952e82633764d301e796f3fa98ae359f8ceb361999a12d76ade51e4458362f9"
+    assert checksum_of(tmp_path / "vocab.txt", "sha256") == "a952e82633764d301e796f3fa98ae359f8ceb361999a12d76ade51e4458362f9"

@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import AtomicFile
-from bertprep.records.record_set import RecordSet
+from bertprep.records.records import Records
 from tests.records.handmade import Record, Variant, file_of
-from tests.records.test_record_set import write_folder
+from tests.records.test_records import write_folder
 from trainer import log, loop, start
 from trainer.batches import GlobalBatch, TrainingBatches
 from trainer.checkpoint import BEST, find_checkpoints, read_header
@@ -104,7 +104,7 @@ class NumPyEngine:
         self.events.append(f"start {step}")
         *sums, stops = self._sum(*self._sums_of(batch), float(stop))
         norm = self.norms.get(step, float(step))
-        if np.isfinite(norm):
+        if np.isfinite(norm) and sums[1] > 0:  # else no row counts
             self.model += learning_rate * sums[0]
             self.updates += 1
         result = StepResult(self._in_rows(*sums), norm, self.loss_scale, is_stop_wanted=stops > 0)
@@ -199,7 +199,7 @@ class RecordFolder:
         return f"{self.folder}/training/part-{file}: record {record}: "
 
     def batches(self, batch: GlobalBatch | None = None) -> TrainingBatches:
-        with RecordSet([self.folder]) as records:
+        with Records([self.folder]) as records:
             return TrainingBatches(records, batch or GlobalBatch(BATCH), seed=SEED)
 
     def first_read_at(self, step: int, count: int = 1) -> list[int]:
@@ -321,6 +321,7 @@ def _numpy_engines() -> Iterator[pytest.MonkeyPatch]:
         for module in ("trainer.start", "trainer.evaluate"):
             patch.setattr(f"{module}.open_engine", lambda settings: _THREAD.engine.open(settings))
             patch.setattr(f"{module}.check_engine", lambda *_, **__: None)
+        patch.setattr(start, "is_first_process", lambda _: _THREAD.engine.is_first)
         patch.setattr(log, "draw_losses", lambda *_: None)
         patch.setattr("trainer.engines.may_have_accelerator", lambda: False)
         yield patch

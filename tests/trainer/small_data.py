@@ -53,7 +53,7 @@ def write_data(
         path.parent.mkdir(parents=True)
         shard = [random_record(rng, seq, pred, most=9) for _ in range(count)]
         path.write_bytes(file_of(*shard, variant=Variant(record_format)))
-        files[f"{split}/{path.name}"] = {"bytes": path.stat().st_size, "sha256": "0" * 64, "examples": count}
+        files[f"{split}/{path.name}"] = {"bytes": path.stat().st_size, "blake3": "0" * 64, "examples": count}
     if tokens:
         (folder / VOCABULARY).write_text("\n".join(tokens) + "\n")
         made_with["vocabulary"] = {"tokens": len(tokens), "sha256": load_vocabulary(folder / VOCABULARY).sha256}

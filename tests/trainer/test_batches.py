@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from bertprep.errors import BertprepError
 from bertprep.progress import SILENT, Reporter
-from bertprep.records import ClassificationExamples, PretrainingExamples
-from bertprep.records.order import RecordOrder
-from bertprep.records.record_set import RecordSet
-from tests.records.test_record_set import write_folder
+from bertprep.records import BadRecordError, ClassificationExamples, Examples, PretrainingExamples
+from bertprep.records.records import Records
+from bertprep.tokens.order import RecordOrder
+from tests.records.test_records import write_folder
 from tests.trainer.numpy_engine import RecordFolder
 from trainer.batches import EvaluationBatches, GlobalBatch, TrainingBatches, features
 
@@ -21,9 +22,9 @@ RECORDS = 37
 
 
 @pytest.fixture
-def records(tmp_path: Path) -> Iterator[RecordSet]:
+def records(tmp_path: Path) -> Iterator[Records]:
     write_folder(tmp_path / "a", (20, 1, 16))
-    with RecordSet([tmp_path / "a"]) as opened:
+    with Records([tmp_path / "a"]) as opened:
         yield opened
     assert [thread.name for thread in threading.enumerate() if thread.name.startswith("batches")] == []
 
@@ -39,7 +40,7 @@ def joined(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("world_size", [2, 3, 24])
-def test_a_global_batch_is_the_same_however_it_is_split(records: RecordSet, world_size: int) -> None:
+def test_a_global_batch_is_the_same_however_it_is_split(records: Records, world_size: int) -> None:
     for step in (0, 1, 5):
         complete = TrainingBatches(records, GlobalBatch(24), seed=1)
         ranks = [TrainingBatches(records, GlobalBatch(24, world_size, rank), seed=1) for rank in range(world_size)]
@@ -50,7 +51,7 @@ def test_a_global_batch_is_the_same_however_it_is_split(records: RecordSet, worl
     np.testing.assert_array_equal(np.concatenate([complete.indices(step) for step in range(4)]), in_order)
 
 
-def test_reading_ahead_from_any_step_gives_the_same_batches(records: RecordSet) -> None:
+def test_reading_ahead_from_any_step_gives_the_same_batches(records: Records) -> None:
     batches = TrainingBatches(records, GlobalBatch(8), seed=1)
     for first in (0, 7, 18):
         with batches.from_step(first, 20) as ready:
@@ -58,7 +59,7 @@ def test_reading_ahead_from_any_step_gives_the_same_batches(records: RecordSet) 
                 assert_equal(batch.arrays, batches.read(step).arrays)
 
 
-def test_the_thread_ends_with_its_block(records: RecordSet) -> None:
+def test_the_thread_ends_with_its_block(records: Records) -> None:
     batches = TrainingBatches(records, GlobalBatch(8), seed=1)
     with pytest.raises(KeyboardInterrupt), batches.from_step(0) as ready:  # noqa: PT012 - the block is what is tested
         next(ready)
@@ -74,7 +75,7 @@ def test_the_thread_ends_with_its_block(records: RecordSet) -> None:
 def test_a_bad_record_is_a_row_of_weight_0(record_format: str, tmp_path: Path) -> None:
     data = RecordFolder(tmp_path / "data", record_format)
     data.corrupt(5)
-    with RecordSet([data.folder]) as records:
+    with Records([data.folder]) as records:
         batches = TrainingBatches(records, GlobalBatch(33), seed=1)
         arrays, bad = batches.read(0)
         [row] = np.flatnonzero(batches.indices(0) == 5)
@@ -96,7 +97,7 @@ def test_a_row_that_only_fills_up_has_no_weight() -> None:
 
 
 @pytest.mark.parametrize(("world_size", "most"), [(1, 0), (2, 100), (4, 0), (2, 21)])
-def test_an_evaluation_has_the_first_records_once_in_order(records: RecordSet, world_size: int, most: int) -> None:
+def test_an_evaluation_has_the_first_records_once_in_order(records: Records, world_size: int, most: int) -> None:
     ranks = [EvaluationBatches(records, GlobalBatch(8, world_size, rank), most=most) for rank in range(world_size)]
     count = min(most or RECORDS, RECORDS)
     assert {batches.sequences for batches in ranks} == {count}
@@ -109,12 +110,19 @@ def test_an_evaluation_has_the_first_records_once_in_order(records: RecordSet, w
         assert not found[name][count:].any()
 
 
-def test_an_evaluation_ends_with_all_its_batches_after_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+class RecordsUntil20(Records):
+    """Records that cannot be read from id 20 on, as those of a token shard that was removed."""
+
+    def gather_good(self, examples: Examples, records: NDArray[np.int64]) -> list[BadRecordError]:
+        if records.max() >= 20:
+            raise BertprepError("part-1: cannot be read")
+        return super().gather_good(examples, records)
+
+
+def test_an_evaluation_ends_with_all_its_batches_after_a_fault(tmp_path: Path) -> None:
     """The other ranks are in the midst of the same evaluation."""
     write_folder(tmp_path / "a", (20, 17))
-    monkeypatch.setattr("bertprep.records.record_set._max_open", lambda: 1)  # so that files are opened again and again
-    with RecordSet([tmp_path / "a"]) as records:
-        (tmp_path / "a/training/part-1").unlink()
+    with RecordsUntil20([tmp_path / "a"]) as records:
         batches = EvaluationBatches(records, GlobalBatch(8))
         weights = [batch["row_weights"].sum() for batch in batches]
     assert weights == [8, 8, 0, 0, 0]
@@ -123,7 +131,7 @@ def test_an_evaluation_ends_with_all_its_batches_after_a_fault(tmp_path: Path, m
 
 
 def test_a_long_evaluation_reports_its_progress(
-    records: RecordSet, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    records: Records, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("bertprep.progress.SECONDS_BETWEEN_LINES", 0)
     for reporter in (SILENT, Reporter()):

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bertprep.errors import BertprepError
+from bertprep.errors import BertprepError, UsageError
 from bertprep.weights.safetensors import write_safetensors
-from trainer.checkpoint import Evaluated, RunState, find_checkpoints, newest, read, save
+from trainer.checkpoint import Evaluated, RunState, compare, find_checkpoints, newest, read, save
+from trainer.run import with_defaults
 
 State = dict[str, NDArray[np.float32]]
 MADE_WITH: dict[str, Any] = {"model": {"hidden_size": 2}, "schedule": {"peak": 1e-4}, "seed": 1, "cased": None}
@@ -48,6 +49,28 @@ def test_the_same_state_is_the_same_bytes_in_whatever_order(tmp_path: Path) -> N
     reordered: State = dict(reversed(STATE.items()))
     other = save(tmp_path / "another name", RunState(dict(reversed(MADE_WITH.items())), 5), reordered, keep=1)
     assert other.read_bytes() == one.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("section", "setting", "default", "option"),
+    [
+        ("optimizer", "bias_correction", False, "--bias-correction False -> True"),
+        ("schedule", "crossover", False, "--schedule: crossover False -> True"),
+        ("examples", "repeat_epochs", False, "--repeat-epochs False -> True"),
+    ],
+)
+def test_a_setting_that_an_older_checkpoint_lacks_has_its_default(
+    section: str, setting: str, default: object, option: str, tmp_path: Path
+) -> None:
+    now = {"model": {}, "optimizer": {}, "schedule": {"steps": 9}, "examples": {"on_the_fly": True}}
+    older = with_defaults(now)
+    for value, is_same in ((default, True), (not default, False)):
+        of_run = {**now, section: {**now[section], setting: value}}
+        if is_same:
+            assert compare(tmp_path, older, of_run, lengthen=False) == of_run
+        else:
+            with pytest.raises(UsageError, match=f"was made with other options: {option}; resume"):
+                compare(tmp_path, older, of_run, lengthen=False)
 
 
 def test_the_newest_are_kept_and_other_files_left_alone(tmp_path: Path) -> None:

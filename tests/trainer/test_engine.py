@@ -43,6 +43,7 @@ TINY = replace(
     small_runs.MODEL.without_dropout(), vocab_size=TOKENS, hidden_size=16, intermediate_size=32, max_position_embeddings=SEQ
 )  # fmt: skip
 on_tensorflow_and_jax = on_engines("tensorflow", "jax")
+with_half_precision = on_engines("tensorflow", "jax", "torch")
 
 
 @cache
@@ -60,6 +61,12 @@ def first_step(engine: str, *, dropout: bool = False, model: ModelConfig = MODEL
 
 def steps_of(engine: Engine, accumulation: int, steps: range = range(4)) -> list[StepResult]:
     return [train_step(engine, make_batch(number), number, accumulation=accumulation) for number in steps]
+
+
+def half_steps(engine: str, amp: str) -> tuple[Engine, int]:
+    """An engine at its first step, on two devices where it has them, and the micro-batches on each that make four."""
+    devices = 1 if engine == "torch" else 2
+    return first_step(engine, amp=amp, devices=devices), 4 // devices
 
 
 def assert_equal_runs(one: list[StepResult], other: list[StepResult]) -> None:
@@ -116,26 +123,39 @@ def test_a_restored_state_continues_bit_exact(engine: str) -> None:
 
 
 @pytest.mark.parametrize(("amp", "tolerance"), [("fp16", 0.01), ("bf16", 0.1)])
-@on_tensorflow_and_jax
+@with_half_precision
 def test_half_precision_trains_alike(engine: str, amp: str, tolerance: float) -> None:
-    exact, half = first_step(engine), first_step(engine, amp=amp, devices=2)
+    exact, (half, accumulation) = first_step(engine), half_steps(engine, amp)
     assert half.precision == amp
-    for expected, found in zip(steps_of(exact, 4), steps_of(half, 2), strict=True):
+    for expected, found in zip(steps_of(exact, 4), steps_of(half, accumulation), strict=True):
         assert loss_of(found) == pytest.approx(loss_of(expected), abs=tolerance)
     assert all(value.dtype == np.float32 for value in half.state().values())
 
 
-@on_tensorflow_and_jax
+@with_half_precision
+def test_gradients_are_clipped_without_the_loss_scale(engine: str) -> None:
+    """The first moment is a tenth of them, at a norm of at most 1; a model of zeros has a norm below that."""
+    for is_clipped in (True, False):
+        built, accumulation = half_steps(engine, "fp16")
+        if not is_clipped:
+            built.restore({name: np.zeros_like(value) for name, value in built.state().items() if value.ndim})
+        [first] = steps_of(built, accumulation, range(1))
+        assert (first.gradient_norm > 1) == is_clipped
+        moments = np.concatenate([value.ravel() for name, value in built.state().items() if name.endswith("/adam_m")])
+        assert np.linalg.norm(moments) == pytest.approx(0.1 * min(first.gradient_norm, 1.0), rel=1e-3)
+
+
+@with_half_precision
 def test_an_overflow_halves_the_loss_scale_and_skips_the_update(engine: str) -> None:
-    built = first_step(engine, amp="fp16", devices=2)
-    [first] = steps_of(built, 2, range(1))
+    built, accumulation = half_steps(engine, "fp16")
+    [first] = steps_of(built, accumulation, range(1))
     assert first.loss_scale == 2.0**15
     built.restore({"loss_scale": np.float32(2.0**100)})
-    before, [skipped] = built.state(), steps_of(built, 2, range(1, 2))
+    before, [skipped] = built.state(), steps_of(built, accumulation, range(1, 2))
     assert (skipped.is_finite, skipped.loss_scale) == (False, 2.0**100)
     assert_equal_states(built.state(), before, {"loss_scale": 2.0**99, "good_steps": 0})
     built.restore({"loss_scale": np.float32(2.0**15), "good_steps": np.float32(GROWTH_STEPS - 1)})
-    assert steps_of(built, 2, range(2, 3))[0].is_finite
+    assert steps_of(built, accumulation, range(2, 3))[0].is_finite
     assert [float(built.state()[name]) for name in ("updates", "loss_scale", "good_steps")] == [2, 2.0**16, 0]
 
 
@@ -163,7 +183,7 @@ def weighted(rows: Any, *, other: bool = False) -> dict[str, Any]:
 
 @on_each_engine
 def test_rows_of_weight_0_count_for_nothing(engine: str) -> None:
-    """Nor does dropout in evaluations, whose sums are those of their parts; a step without any row is one of gradients 0."""
+    """Nor does dropout in evaluations, whose sums are those of their parts; a step without any row makes no update."""
     built = first_step(engine, dropout=True)
     complete, first, second = (built.evaluate(weighted(rows)) for rows in (range(BATCH), range(3), range(3, BATCH)))
     assert (complete.shape, complete.dtype, first[1, 2]) == ((2, 3), np.float64, 3)
@@ -174,9 +194,26 @@ def test_rows_of_weight_0_count_for_nothing(engine: str) -> None:
     other = train_step(built, weighted(range(5), other=True), 0, accumulation=4)
     np.testing.assert_allclose(other.sums, one.sums, rtol=1e-6)
     assert other.gradient_norm == pytest.approx(one.gradient_norm, rel=1e-6)
+    before = built.state()
     none = train_step(built, weighted(()), 1, accumulation=4)
     assert (none.sums.any(), none.gradient_norm, none.is_finite) == (False, 0, True)
-    assert all(np.isfinite(value).all() for value in built.state().values())
+    for name, value in built.state().items():
+        np.testing.assert_array_equal(value, before[name], err_msg=name)
+
+
+@pytest.mark.torch
+def test_the_fused_adam_skips_overflows_and_batches_without_rows() -> None:
+    exact, half = (build("torch", MODEL.without_dropout(), amp=amp) for amp in ("off", "fp16"))
+    for built in (exact, half):
+        before = built.state()
+        train_step(built, weighted(()), 0)
+        assert_equal_states(built.state(), before, {"good_steps": float(built is half)})
+        assert train_step(built, make_batch(0), 0).is_finite
+        assert built.state()["updates"] == 1
+    half.restore({"loss_scale": np.float32(2.0**100)})
+    before = half.state()
+    assert not train_step(half, make_batch(1), 1).is_finite
+    assert_equal_states(half.state(), before, {"loss_scale": 2.0**99, "good_steps": 0})
 
 
 def losses_and_outputs(engine_name: str, task_name: str) -> dict[str, Any]:
@@ -277,10 +314,10 @@ def test_all_devices_hold_the_same_bits() -> None:
     assert_equal_states(one, other)
 
 
-@on_tensorflow_and_jax
+@on_engines("tensorflow", "jax", "torch")
 def test_what_does_not_fit_is_a_line(engine: str) -> None:
     built: Any = first_step(engine)
-    framework = import_module({"tensorflow": "tensorflow", "jax": "jax.numpy"}[engine])
+    framework = import_module({"tensorflow": "tensorflow", "jax": "jax.numpy", "torch": "torch"}[engine])
     with pytest.raises(BertprepError, match="CPU: out of memory; give a smaller --batch-size"), built.errors_in_a_line():
         framework.zeros(1 << 45)
 

@@ -1,7 +1,11 @@
 """Which engine a run takes, with which processes, in which precision; all of it is known without a framework."""
 
+import gc
+import importlib
 import importlib.util
 import json
+import signal
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +15,16 @@ import numpy as np
 import pytest
 
 from bertprep.errors import UsageError
-from trainer.engines import Processor, check_engine, choose_engine, choose_execution, dropout_keys, open_engine
+from trainer.engines import (
+    PACKED,
+    Processor,
+    _lean_import,
+    check_engine,
+    choose_engine,
+    choose_execution,
+    dropout_keys,
+    open_engine,
+)
 from trainer.settings import EngineSettings
 
 H100 = Processor("NVIDIA H100", (9, 0), is_gpu=True)
@@ -34,6 +47,8 @@ CPU = Processor()
         ({"amp": "fp16"}, [CPU], "fp16", False, ""),
         ({"engine": "jax"}, [CPU], "off", True, ""),
         ({"engine": "oneflow"}, [CPU], "off", False, ""),
+        ({"engine": "torch"}, [CPU], "off", False, ""),
+        ({"engine": "torch"}, [H100], "bf16", False, "--amp off"),
         ({"engine": "oneflow"}, [H100], "off", False, "--amp fp16"),
     ],
 )
@@ -54,6 +69,8 @@ def test_devices_get_the_fastest_precision_that_all_have(
         (["tensorflow", "jax"], "tensorflow", "there is no GPU or TPU that JAX could use; --engine jax"),
         (["tensorflow", "jax", "libtpu"], "jax", "there is a GPU or TPU"),
         (["jax", "oneflow"], "jax", "--engine oneflow"),
+        (["torch"], "torch", "only"),
+        (["tensorflow", "torch"], "tensorflow", "--engine torch"),
     ],
 )
 def test_the_engine_is_the_one_installed_or_the_one_that_suits(
@@ -64,7 +81,22 @@ def test_the_engine_is_the_one_installed_or_the_one_that_suits(
     found, because = choose_engine(EngineSettings())
     assert (found.engine, bool(because)) == (name, bool(why))
     assert why in because
-    assert choose_engine(EngineSettings(), packed=True)[0].engine == ("jax" if "jax" in installed else name)
+    takes_packed = [each for each in PACKED if each in installed]
+    assert choose_engine(EngineSettings(), packed=True)[0].engine == (*takes_packed, name)[0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"devices": 2}, "--devices: PyTorch's engine has one device; leave it out, or take another --engine"),
+        ({"hosts": ("a:1", "b:1"), "host_rank": 0}, "--hosts: PyTorch's engine has one process; leave it out"),
+        ({"xla": "on"}, "--xla: PyTorch compiles no step with XLA"),
+        ({"checkpoint_activations": True}, "--checkpoint-activations: PyTorch's engine keeps all activations"),
+    ],
+)
+def test_what_pytorchs_engine_has_not_is_a_line(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=f"^{message}"):
+        check_engine(EngineSettings(engine="torch", **settings))
 
 
 def test_an_engine_by_name_needs_no_reason_and_a_missing_one_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,6 +118,39 @@ def test_a_library_that_does_not_load_is_a_line(tmp_path: Path, monkeypatch: pyt
         UsageError, match=r"--engine oneflow: libcublas\.so\.11: cannot open it; pip install .* docs/training.md"
     ):
         open_engine(EngineSettings(engine="oneflow"))
+
+
+@pytest.mark.parametrize(
+    ("ends", "status", "printed"),
+    [("pass", 0, ""), ("raise ImportError('no such symbol')", 1, "chatter\n"), ("os.abort()", -signal.SIGABRT, "chatter\n")],
+)
+def test_what_a_framework_prints_is_shown_only_if_it_does_not_load(ends: str, status: int, printed: str) -> None:
+    """Of compiled code too, and where that ends the process."""
+    lines = "import os", "from trainer import engines", "with engines._stderr_held_back():", r"    os.write(2, b'chatter\n')"
+    command = [sys.executable, "-c", "\n".join([*lines, f"    {ends}"])]
+    ended = subprocess.run(command, check=False, stderr=subprocess.PIPE, text=True)
+    assert ended.returncode == status
+    assert ended.stderr[: len("chatter\n")] == printed
+
+
+@pytest.mark.parametrize(("engine", "hidden"), [("tensorflow", {"scipy", "jax"}), ("jax", {"scipy"})])
+def test_a_framework_loads_without_optional_packages_and_the_garbage_collector(
+    engine: str, hidden: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("scipy", "jax"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    try:
+        with _lean_import(engine):
+            assert {name for name in ("scipy", "jax") if name in sys.modules} == hidden
+            assert not gc.isenabled()
+            for name in hidden:
+                with pytest.raises(ImportError):
+                    importlib.import_module(name)
+        assert gc.isenabled()
+        assert gc.get_freeze_count() > 0
+        assert not hidden & sys.modules.keys()
+    finally:
+        gc.unfreeze()
 
 
 def tf_config(worker: str = "a:1", index: int = 0, kind: str = "worker", **cluster: list[str]) -> str:

@@ -1,6 +1,7 @@
 """`evaluate`: what is scored and written; test_refusals.py has what does not go together."""
 
 import json
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bertprep.records.record_set import RecordSet
+from bertprep.records.records import Records
 from bertprep.records.write import write_examples
 from bertprep.tasks.glue import TASKS, own_task
 from bertprep.weights.hugging_face import save_weights
@@ -16,6 +17,7 @@ from tests.trainer.numpy_engine import make_ranks, refuse, run_command, run_comm
 from tests.trainer.small_data import SEQ, make_task, save_checkpoint
 from tests.trainer.small_runs import MODEL
 from trainer.cli import main
+from trainer.evaluate import EVALUATED
 from trainer.scores import ClassificationScorer
 from trainer.tasks import Classification, Pretraining, Squad
 from trainer.weights import initial_values
@@ -50,13 +52,13 @@ def test_every_split_of_a_task_is_predicted(tasks: dict[str, Path], tmp_path: Pa
 
 
 def test_what_only_fills_a_batch_is_not_submitted(tasks: dict[str, Path], tmp_path: Path) -> None:
-    with RecordSet([tasks["mood"]], "test") as records:
+    with Records([tasks["mood"]], "test") as records:
         block: Any = records.kind.empty(len(records), seq=records.seq, pred=0)
         records.gather_into(block, np.arange(len(records)))
     block.is_real_example[5:] = 0
     (tmp_path / "submission").mkdir()
     write_examples([block], {"tfrecord": tmp_path / "submission" / "part.tfrecord"})
-    with RecordSet([tmp_path], "submission") as records:
+    with Records([tmp_path], "submission") as records:
         scorer = ClassificationScorer(replace(TASKS["mrpc"], labels=("neg", "pos")), records, "submission")
         scored = scorer.score({"label": np.eye(2, dtype=np.float32)[[0] * 21]}, tmp_path)
     assert scored == {}
@@ -77,7 +79,7 @@ def test_the_length_of_answers_and_lists_can_be_chosen(version: str, tasks: dict
     if version == "2.0":
         run, blank = tmp_path / "run", tmp_path / "blank"
         assert evaluate(run, tasks[version], blank, "--null-threshold=-1000", outputs=answer_position_14) == 0
-        names = ["nbest_predictions.json", "null_odds.json", "predictions.json"]
+        names = [EVALUATED, "nbest_predictions.json", "null_odds.json", "predictions.json"]
         assert sorted(path.name for path in blank.iterdir()) == names
         assert set(json.loads((blank / "predictions.json").read_bytes()).values()) == {""}
 
@@ -130,3 +132,15 @@ def test_pretraining_records_give_both_losses(workdir: Path, tmp_path: Path, cap
     assert printed.startswith("test, 10 sequences: loss 8.")  # about the log of the size of the vocabulary, and of 2
     assert "masked_lm_accuracy" in printed
     assert "next_sentence_loss 0.6" in printed
+
+
+def test_predictions_replace_those_of_an_evaluation_alone(tasks: dict[str, Path], tmp_path: Path) -> None:
+    """In a folder that was named; test_refusals.py has files of other tools."""
+    save_checkpoint(tmp_path / "run", MOOD)
+    for outputs in (answer_pos, lambda ids, _: {"label": np.zeros((len(ids), 2), np.float32)}):
+        assert evaluate(tmp_path / "run", tasks["mood"], tmp_path / "written", outputs=outputs) == 0
+    assert "pos" not in (tmp_path / "written" / "submission" / "predictions.tsv").read_text()
+    (tmp_path / "written" / EVALUATED).unlink()
+    arguments = ["evaluate", "--init", str(tmp_path / "run"), "--data", str(tasks["mood"]), "--out", str(tmp_path / "written")]
+    status, error = refuse(shlex.join(arguments))
+    assert (status, "predictions.tsv: exists, and is not a file that this option wrote" in error) == (2, True)

@@ -27,8 +27,10 @@ from tests.trainer.numpy_engine import (
     run_ranks,
     saved_steps,
     sigterm,
+    stop_this_rank,
 )
 from trainer.batches import GlobalBatch
+from trainer.checkpoint import read
 
 
 @pytest.fixture
@@ -59,23 +61,6 @@ def test_a_fault_before_the_first_step_leaves_no_checkpoint(data: RecordFolder) 
     with pytest.raises(BertprepError, match=r"; no step was finished before$"):
         run(options_of(data))
     assert saved_steps(data.out) == []
-
-
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_a_file_that_becomes_shorter_ends_all_ranks_saved(
-    ranks: int, data: RecordFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is replaced: one that is truncated in place while its bytes are read ends the process by SIGBUS."""
-    monkeypatch.setattr("bertprep.records.record_set._max_open", lambda: 1)  # so that files are opened again and again
-    part, shorter = data.folder / "training" / "part-1", data.folder / "shorter"
-    shorter.write_bytes(part.read_bytes()[:-100])
-    engines = make_ranks(ranks)
-    engines[0].on_step = at_step(4, lambda: shorter.replace(part))
-    ends = run_ranks(options_of(data, ranks=ranks), *engines)
-    step = saved_steps(data.out)[-1]  # how far a thread had read ahead by then is a matter of time
-    assert any(str(end).startswith(f"{part}: ") for end in ends)
-    assert all(str(end).endswith(f"; step {step} is saved, and the same command resumes after it") for end in ends)
-    assert 4 <= step < STEPS
 
 
 @pytest.mark.parametrize("has_accelerator", [False, True])
@@ -130,6 +115,66 @@ def test_a_run_with_bad_records_that_is_stopped_ends_with_the_same_bytes(stop_at
     assert_same_run(data.out, data.other)
 
 
+@pytest.mark.parametrize(
+    ("ranks", "bad_ranks", "has_accelerator"), [(1, [0], False), (1, [0], True), (2, [1], False), (2, [0, 1], False)]
+)
+def test_a_step_of_bad_records_alone_makes_no_update(
+    ranks: int, bad_ranks: list[int], data: RecordFolder, *, has_accelerator: bool
+) -> None:
+    """Where those of one rank are bad, the others make one. A run that is stopped there ends with the same bytes."""
+    batches, firsts = data.batches(), {0, SHARDS[0]}  # which have the shape of their files
+    step = next(step for step in range(2, 5) if firsts.isdisjoint(batches.indices(step - 1).tolist()))
+    for rank in bad_ranks:
+        for index in data.batches(GlobalBatch(BATCH, ranks, rank)).indices(step - 1).tolist():
+            data.corrupt(index)
+    options = options_of(data, data.other, ranks=ranks, skip_bad_records=BATCH, save_every=1, keep=STEPS)
+    assert run_ranks(options, *make_ranks(ranks, has_accelerator=has_accelerator)) == [True] * ranks
+    before, after = (read(data.other / f"checkpoint-{number:09d}.safetensors").state for number in (step - 1, step))
+    is_same = {name: bool(np.array_equal(before[name], after[name])) for name in before}
+    assert is_same["model"] == (len(bad_ranks) == ranks)
+    assert (step in [entry["step"] for entry in read_entries(data.other, "train")]) == (len(bad_ranks) < ranks)
+    engines = make_ranks(ranks, has_accelerator=has_accelerator)
+    engines[0].on_step = at_step(step, stop_this_rank)
+    options = replace(options, out=data.out)
+    assert run_ranks(options, *engines)[0] is False
+    assert run_ranks(options, *make_ranks(ranks)) == [True] * ranks
+    assert_same_run(data.out, data.other)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_test_split_without_a_target_but_in_bad_records_is_not_evaluated(
+    ranks: int, data: RecordFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    without_targets = {**data.records[0], "masked_lm_weights": [0.0, 0.0]}
+    data.write(data.folder / "test" / "part-0", [without_targets, data.records[1]])
+    data.corrupt(1, "test")
+    options = options_of(data, ranks=ranks, skip_bad_records=1, keep_best=True)
+    for _ in range(2):  # it is finished then
+        assert run_ranks(options, *make_ranks(ranks)) == [True] * ranks
+    printed = capsys.readouterr().err
+    assert printed.count("step 12: test split: not evaluated, since no masked token is left without bad records\n") == 1
+    assert (read_entries(data.out, "evaluation"), saved_steps(data.out)[-1]) == ([], STEPS)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("step", [4, STEPS])
+def test_an_evaluation_that_fails_costs_no_step(ranks: int, step: int, data: RecordFolder) -> None:
+    """It is made up by the same command."""
+
+    def fail(updates: int) -> float:
+        if updates == step:
+            raise BertprepError("out of memory")
+        return 0.0
+
+    options = options_of(data, ranks=ranks, eval_every=4)
+    ends = run_ranks(options, *make_ranks(ranks, test_loss=fail))
+    assert ends == ["out of memory"] * ranks
+    assert saved_steps(data.out)[-1] == step
+    assert run_ranks(options, *make_ranks(ranks)) == [True] * ranks
+    assert run_ranks(replace(options, out=data.other), *make_ranks(ranks)) == [True] * ranks
+    assert_same_run(data.out, data.other)
+
+
 @pytest.mark.parametrize(("ranks", "every"), [(1, 6), (2, 6), (1, 0), (2, 0)])
 def test_a_bad_record_of_the_test_split(ranks: int, every: int, data: RecordFolder) -> None:
     """All ranks finish the evaluation that reads it, which is made again when it is repaired, or without it."""
@@ -137,7 +182,8 @@ def test_a_bad_record_of_the_test_split(ranks: int, every: int, data: RecordFold
     options = options_of(data, out, ranks=ranks, eval_every=every, keep_best=True)
     assert run_ranks(replace(options, out=undisturbed), *make_ranks(ranks)) == [True] * ranks
     repair = data.corrupt(4, "test")
-    for step in (every or STEPS, STEPS):  # the same command reads it again
+    step = every or STEPS
+    for _ in range(2):  # the same command reads it again
         ends = list(map(str, run_ranks(options, *make_ranks(ranks))))
         assert sum(f"{data.folder}/test/part-0: record 4: " in end for end in ends) == 1
         assert all(end.endswith(f"; step {step} is saved, and the same command resumes after it") for end in ends)
@@ -151,8 +197,7 @@ def test_a_bad_record_of_the_test_split(ranks: int, every: int, data: RecordFold
     assert evaluation["masked_lm_loss"] == pytest.approx(totals[0] / totals[1])
     repair()
     assert run_ranks(options, *make_ranks(ranks)) == [True] * ranks
-    if every == 0:
-        assert_same_run(out, undisturbed)
+    assert_same_run(out, undisturbed)
 
 
 @pytest.mark.parametrize("split", ["training", "test"])
@@ -163,7 +208,7 @@ def test_records_without_masked_tokens_are_refused(split: str, tmp_path: Path) -
         data.write(path, [{**record, "masked_lm_weights": [0.0, 0.0]} for record in data.records[: SHARDS[0]]])
     with pytest.raises(BertprepError) as error:
         run(options_of(data))
-    parts = ["step 1: ", " of 0 masked tokens or labels"]
+    parts = ["step 1: ", " 0 masked tokens or labels", "/part-", " with bertprep inspect; no checkpoint was saved before"]
     if split == "test":
         parts = [f"{data.folder}/test/part-0: record 0: ", " 20 ", "masked_lm_weights", "; step 12 is"]
     assert all(part in str(error.value) for part in parts)

@@ -11,9 +11,9 @@ import pytest
 
 from bertprep.errors import BertprepError
 from bertprep.instances import load_vocabulary
-from bertprep.records.data_sets import find_records
 from bertprep.tasks.glue import TASKS
 from bertprep.weights.hugging_face import save_weights
+from bertprep.work.choose import find_records
 from tests.trainer.numpy_engine import NumPyEngine, at_step, make_ranks, plan, read_entries, run, run_ranks
 from tests.trainer.small_data import make_moods, make_squad
 from tests.trainer.small_runs import MODEL, VOCABULARY
@@ -161,8 +161,8 @@ def test_squad_is_scored_by_its_answers(version: str, tasks: dict[str, Path], tm
 @pytest.mark.tensorflow
 def test_a_classifier_from_a_run_to_an_export_and_back(tasks: dict[str, Path], tmp_path: Path) -> None:
     out, exported, again = (tmp_path / name for name in ("run", "transformers", "again"))
-    words = ["glue", "--data", str(tasks["mood"]), "--batch-size", "8", "--epochs", "1"]
-    assert main([*words, "--model", str(tasks["model"]), "--out", str(out), "--lr", "3e-3"]) == 0
+    words = ["glue", "--data", str(tasks["mood"]), "--batch-size", "8"]
+    assert main([*words, "--model", str(tasks["model"]), "--out", str(out), "--epochs", "1", "--lr", "3e-3"]) == 0
     assert main(["export", str(out), str(exported)]) == 0
     assert main([*words, "--init", str(exported), "--out", str(again), "--steps", "2", "--lr", "1e-9"]) == 0
     found, last = (read_entries(folder, "evaluation")[-1]["loss"] for folder in (again, out))

@@ -52,7 +52,7 @@ def test_masks_with_gaps_are_refused_where_cudnn_is_given_lengths(monkeypatch: p
     engine: Any = first_step("jax", dropout=True)
     batch = features(make_batch(0))
     batch["input_mask"][3, 1] = 0
-    monkeypatch.setattr(engine._ops, "has_fused_attention", True)
+    monkeypatch.setattr(engine._step.ops, "has_fused_attention", True)
     for send in (engine.evaluate, lambda batch: train_step(engine, batch, 0, accumulation=4)):
         with pytest.raises(BertprepError, match="row 3 of a batch: its input_mask has a 1 after a 0"):
             send(batch)

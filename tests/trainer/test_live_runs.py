@@ -12,7 +12,7 @@ import pytest
 import bertprep
 from bertprep.config import InstanceSettings, RecordFormat
 from bertprep.errors import UsageError
-from bertprep.records.live import LiveExamples
+from bertprep.tokens.live import LiveExamples
 from bertprep.work.layout import MANIFEST
 from tests.corpora import deal
 from tests.trainer.numpy_engine import (

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bertprep.errors import BertprepError
-from bertprep.records.record_set import BadRecordError
+from bertprep.records.records import BadRecordError
 from bertprep.tasks.glue import TASKS
 from tests.trainer.numpy_engine import read_entries
 from trainer import log as run_log

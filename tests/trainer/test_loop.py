@@ -33,6 +33,7 @@ from tests.trainer.numpy_engine import (
 )
 from trainer.batches import GlobalBatch
 from trainer.checkpoint import BEST, read, read_header
+from trainer.loop import Stop
 from trainer.model_config import ModelConfig
 from trainer.settings import PretrainOptions
 from trainer.tasks import Pretraining
@@ -53,7 +54,12 @@ def steps_of(out: Path, kind: str) -> list[int]:
 @pytest.mark.parametrize(
     ("every", "logged", "evaluated", "saved"),
     [
-        ({"log_every": 5, "eval_every": 4, "save_every": 6}, [5, 10, 12], [4, 8, 12], [6, 12]),
+        (
+            {"log_every": 5, "eval_every": 4, "save_every": 6},
+            [5, 10, 12],
+            [4, 8, 12],
+            [6, 8, 12],
+        ),  # an evaluation begins with a checkpoint
         ({"log_every": 100, "eval_every": 0, "save_every": 100}, [12], [12], [12]),
         ({"log_every": 6, "eval_every": 5, "save_every": 1}, [6, 12], [5, 10, 12], [10, 11, 12]),  # the newest three
     ],
@@ -76,8 +82,19 @@ def test_an_accelerator_has_its_next_step_before_the_last_is_waited_for(data: Re
     assert is_started_before == [has_accelerator and step not in (4, 5, 8, 10) for step in range(1, 12)]
     for step in (4, 8):
         between = engine.events[at(f"wait {step}") : at(f"start {step + 1}")]
-        assert between == [f"wait {step}", "evaluate", "evaluate"]  # 10 records in batches of 8
+        assert between == [f"wait {step}", "state", "evaluate", "evaluate"]  # 10 records in batches of 8
     assert engine.events[at("wait 5") + 1] == "state"
+
+
+def test_the_plan_is_printed_before_a_framework_is_loaded(data: RecordFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    def fail(_: object) -> None:
+        raise BertprepError("the framework does not load")
+
+    with pytest.raises(BertprepError, match="does not load"):
+        run(options_of(data), on_open=fail)
+    printed = capsys.readouterr().err
+    assert f"out            {data.out}\n" in printed
+    assert "learning rate  0.5 after 2 steps of warmup\n" in printed
 
 
 def test_a_line_has_the_means_since_the_line_before(data: RecordFolder) -> None:
@@ -153,6 +170,17 @@ def test_a_signal_saves_the_last_finished_step_and_the_run_resumes(
     assert run(options, has_accelerator=has_accelerator)
     assert f"checkpoint-00000000{last}.safetensors: resuming after step {last}\n" in capfd.readouterr().err
     assert_same_run(data.out, data.other)
+
+
+def test_a_second_ctrl_c_interrupts_at_once_and_a_second_sigterm_does_not() -> None:
+    """A batch system may send several SIGTERMs, and the run still needs time for its checkpoint."""
+    stop = Stop()
+    with stop.on_signals():
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
+        assert stop.is_signalled
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
 
 
 @ON_BOTH

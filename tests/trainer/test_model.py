@@ -16,10 +16,11 @@ from bertprep.tasks.glue import find_task, own_task
 from bertprep.weights.hugging_face import hugging_face_name
 from tests.golden import GOLDEN
 from tests.trainer.small_runs import WEIGHTS, build, loss_of, on_engines, read_golden, train_step
-from trainer.engines import dropout_keys
-from trainer.model import Bert, Operations, forward, loss_and_sums, sum_weights
+from trainer.engines import dropout_keys, to_numpy
+from trainer.model import MASKED_OUT, Bert, Operations, forward
 from trainer.model_config import ModelConfig
 from trainer.settings import ENGINES
+from trainer.step import loss_and_sums, sum_weights
 from trainer.tasks import Classification, Pretraining, Squad, Task
 from trainer.weights import read_weights
 
@@ -74,6 +75,31 @@ class NumPy(Operations):
         return np.log(np.exp(logits - highest[:, None]).sum(-1)) + highest - logits[np.arange(len(labels)), labels]
 
 
+class Fused(NumPy):
+    """With fused attention, which knows of padding only, as cuDNN's does."""
+
+    has_fused_attention = True
+
+    def fused_attention(self, query: Array, key: Array, value: Array, mask: Array) -> Array:
+        scores = np.einsum("nqhu,nkhu->nhqk", query, key) / math.sqrt(query.shape[-1])
+        weights = self.softmax(scores + (1 - mask[:, None, None, :]) * MASKED_OUT)
+        return np.einsum("nhqk,nkhu->nqhu", weights, value)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_fused_attention_keeps_packed_sequences_apart(packed: bool) -> None:
+    rng, sequences, seq = np.random.default_rng(1), 2, 6
+    batch = {"input_mask": np.array([[1] * 6, [1] * 4 + [0] * 2])}
+    if packed:
+        batch = {
+            "input_mask": np.ones((sequences, seq), int),
+            "sequence_ids": np.array([[0, 0, 0, 1, 1, 2], [0, 1, 1, 1, 1, 1]]),
+        }
+    states = rng.normal(size=(3, sequences * seq, CONFIG.hidden_size))
+    plain, fused = (Bert(ops, CONFIG, {}, batch).attend(*states) for ops in (NumPy(), Fused()))
+    np.testing.assert_allclose(fused, plain, rtol=1e-6)
+
+
 class Framework:
     """The operations of an engine, and functions of tensors run on arrays."""
 
@@ -86,7 +112,9 @@ class Framework:
         self.ops = self.engine.Ops(**of_dropout)
 
     def put(self, array: Array, dtype: str = "") -> Any:
-        tensor = getattr(self.module, {"tensorflow": "constant", "jax": "asarray", "oneflow": "tensor"}[self.name])(array)
+        tensor = getattr(
+            self.module, {"tensorflow": "constant", "jax": "asarray", "oneflow": "tensor", "torch": "tensor"}[self.name]
+        )(array)
         return self.cast(tensor, dtype) if dtype else tensor
 
     def cast(self, tensor: Any, dtype: str) -> Any:
@@ -96,7 +124,7 @@ class Framework:
 
     def take(self, tensor: Any) -> Array:
         tensor = self.cast(tensor, "float32")
-        return np.asarray(tensor if self.name == "jax" else tensor.numpy())
+        return to_numpy(tensor)
 
     def run(
         self, function: Callable[..., Any], arrays: Sequence[Array], upstream: Any = 1.0, dtype: str = "float32"
@@ -128,6 +156,13 @@ class Framework:
         leaves = [tensor.requires_grad_() for tensor in tensors]
         value, others = function(*leaves)
         return value, others, self.module.autograd.grad(value, leaves, upstream)
+
+    def _torch(self, function: Callable[..., Any], tensors: list[Any], upstream: Any) -> Any:
+        leaves = [tensor.requires_grad_() for tensor in tensors]
+        value, others = function(*leaves)
+        gradients = self.module.autograd.grad(value, leaves, upstream, allow_unused=True)
+        none_is_0 = zip(leaves, gradients, strict=True)
+        return value, others, [leaf * 0 if gradient is None else gradient for leaf, gradient in none_is_0]
 
     def dropout_key(self, seed: int, step: int, shape: tuple[int, int]) -> Any:
         """The key of a pass with two dropout masks of this shape."""
@@ -245,7 +280,7 @@ def pack(batch: dict[str, Array], padding: int) -> dict[str, Array]:
     }
 
 
-@on_engines("jax")
+@on_engines("jax", "torch")
 def test_packed_rows_have_the_loss_and_the_gradients_of_their_sequences(engine: str) -> None:
     on, names = framework(engine), list(Pretraining(has_pairs=False).variable_shapes(CONFIG))
     weights = [weights_of("pretraining")[name] for name in names]

@@ -21,6 +21,8 @@ from tests.trainer.numpy_engine import (
     sigterm,
 )
 from tests.trainer.small_data import write_data, write_in_workspace
+from trainer.checkpoint import newest, read_header
+from trainer.engines import Processor
 from trainer.model_config import ModelConfig
 from trainer.settings import PretrainOptions
 from trainer.weights import Weights, find_weights, initial_values
@@ -138,6 +140,17 @@ def test_a_killed_chain_ends_with_the_same_bytes(workdir: Path, by_hand: Path, t
     assert chain(workdir, tmp_path)
     assert_same_chain(tmp_path, by_hand)
     assert chain(workdir, tmp_path, on_step=lambda _: pytest.fail("a finished phase is trained again"))
+
+
+@pytest.mark.parametrize(
+    "stopped", [{"on_step": at_step(2, sigterm)}, {"test_loss": lambda updates: sigterm() or 0.0 if updates == 8 else 0.0}]
+)
+def test_phases_have_one_precision_wherever_they_are_stopped(stopped: dict[str, Any], workdir: Path, tmp_path: Path) -> None:
+    """In phase 1, or at its end; then they go on where there is no GPU."""
+    gpu = Processor("NVIDIA H100", (9, 0), is_gpu=True)
+    assert not chain(workdir, tmp_path, processor=gpu, **stopped)
+    assert chain(workdir, tmp_path)
+    assert [read_header(newest(tmp_path / name) or tmp_path)["precision"] for name in PHASES] == ["bf16", "bf16"]
 
 
 def test_a_signalled_chain_stops_and_resumes_as_a_whole(

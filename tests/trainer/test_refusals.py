@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from bertprep.records.examples import SquadEvalExamples
-from bertprep.records.record_set import RecordSet
+from bertprep.records.records import Records
 from bertprep.records.write import write_examples
 from bertprep.tasks.glue import TASKS, own_task
 from bertprep.weights.hugging_face import save_weights
@@ -49,6 +49,9 @@ def paths(tasks: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> d
         write_data(root / name, **options)
     for name in ("wrong.txt", "own_vocabulary/vocab.txt"):
         (root / name).write_text("\n".join(TOKENS[:-1]) + "\n")
+    (root / "pictures").mkdir()
+    for name in ("loss.png", "nbest_predictions.json"):
+        (root / "pictures" / name).write_text("of another tool")
     write_in_workspace(root / "two", "short", time=1, records=128)
     write_in_workspace(root / "two", "long", time=2, seq=16, records=128)
     write_in_workspace(root / "half", "short", time=1)
@@ -93,7 +96,7 @@ def _corrupt(root: Path, squad: Path) -> dict[str, Path]:
     ):
         path.write_text(path.read_text().replace(old, new))
     (part,) = (root / "other_order" / "dev").iterdir()
-    with RecordSet([root / "other_order"], "test") as records:
+    with Records([root / "other_order"], "test") as records:
         block = SquadEvalExamples.empty(len(records), seq=records.seq)
         records.gather_into(block, np.arange(len(records))[::-1].copy())
     write_examples([block], {"tfrecord": part})
@@ -113,6 +116,7 @@ SCORE = "evaluate --data {mood} --init"
         ("train", USAGE, "train: | pretrain | --help"),
         ("--step 5", USAGE, "--step: | --steps | --help"),
         ("--beta2 1", USAGE, "--beta2 1: | above 0 and below 1"),
+        ("--data a --lr 0", USAGE, "--lr 0: | above 0"),
         ("--data a --batch-size 0", USAGE, "--batch-size 0: | at least 1 | 1,048,576"),
         ("--data a --steps 99999999999", USAGE, "--steps 99999999999: | at most 10,000,000,000"),
         ("--data a --batch-size 4,2", USAGE, "--batch-size: | 2 values | 1 phase"),
@@ -120,6 +124,9 @@ SCORE = "evaluate --data {mood} --init"
         ("--data a --hosts one:1,two:1", USAGE, "--hosts | --host-rank | both"),
         ("--data a --host-rank 1", USAGE, "--hosts | --host-rank | both"),
         ("--data a --out few.json/x", USAGE, "--out few.json/x: | few.json is not a folder"),
+        (f"{JAX} --model far.json --out own_vocabulary", USAGE, "--out own_vocabulary/vocab.txt: | exists, and"),
+        (f"{JAX} --model far.json --out pictures", USAGE, "--out pictures/loss.png: | exists, and is not a file"),
+        ("evaluate --data {squad} --init of_squad --out pictures", USAGE, "--out pictures/nbest_predictions.json: | exists"),
         # data, model and weights
         ("pretrain", USAGE, "data: | with seq 128; bertprep create --seq 128 --workdir data | --data"),
         ("--workdir two --seq 8 --format ofrecord", USAGE, "two: | with seq 8 as ofrecord files | create --seq 8 --format"),

@@ -43,7 +43,7 @@ def pretrain(words: str = "", **engine: Any) -> int:
         ("--seed 1", "--seed 12345 -> 1"),
         ("--lr 1", "--lr 0.0001 -> 1.0;"),
         ("--beta1 0.8", "--beta1 0.9 -> 0.8"),
-        ("--optimizer lamb", "--optimizer adam -> lamb, --lr 0.0001 -> 0.002, --schedule | 1.0 -> 0.5"),
+        ("--optimizer lamb", "--lr 0.0001 -> 0.002, --schedule | 1.0 -> 0.5, --optimizer adam -> lamb"),
         ("--schedule nvidia", "--schedule | False -> True"),
         ("--no-dropout", "--no-dropout | 0.1 -> 0.0"),
         ("--attention-dropout 0", "--attention-dropout 0.1 -> 0.0"),

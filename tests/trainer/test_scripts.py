@@ -11,7 +11,7 @@ import pytest
 from bertprep.config import GlueSettings, SquadSettings
 from bertprep.work.layout import task_settings_name
 from tests.golden import GOLDEN
-from tests.records.test_record_set import write_folder
+from tests.records.test_records import write_folder
 from trainer.cli import make_parser
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
@@ -37,6 +37,10 @@ COMMANDS = {
         f"{ADAM.format('base')} --amp off --xla off --devices 4 --save-every 500 --seq 512 --steps 2000 --batch-size 32 "
         "--accumulate 1 --lr 0.0002 --warmup-steps 100"
     ],
+    "pretrain_adam -- --epochs=2": [
+        f"{ADAM.format('large')} --amp fp16 --xla on --devices 8 --save-every 5000 --seq 128 --batch-size 14 --accumulate 1 "
+        "--lr 0.0008 --warmup-steps 10000 --epochs=2"
+    ],
     # 65,536 sequences a step (64 x 128 x 8 GPUs); then half as many, in 1564 steps instead of NVIDIA's 782
     "pretrain_lamb": [
         f"{LAMB.format('large')} --amp fp16 --xla on --devices 8 --save-every 100 --seq 128 --steps 7038 --batch-size 64 "
@@ -59,6 +63,11 @@ COMMANDS = {
         f"bertprep task squad --version 2.0 --workdir data --seq 256 --doc-stride 64 --vocab {OF_BASE}",
         f"trainer squad --workdir data --version 2.0 --data data/tfrecord/{SQUAD_64}/squad_v2.0 --init runs/mine "
         "--batch-size 32 --lr 4e-05 --epochs 3 --amp bf16 --xla off --devices 4 --engine oneflow",
+    ],
+    "run_squad -- --steps 5": [  # the user's length replaces the script's: the trainer refuses both
+        f"bertprep task squad --version 1.1 --workdir data --seq 384 --doc-stride 128 --vocab {OF_LARGE}",
+        f"trainer squad --workdir data --version 1.1 --data data/tfrecord/{SQUAD}/squad_v1.1 --init {OF_LARGE} --batch-size 8 "
+        "--lr 4e-05 --amp fp16 --xla on --devices 8 --steps 5",
     ],
     "run_glue": [
         f"bertprep task glue mrpc --workdir data --seq 128 --vocab {OF_LARGE}",
@@ -159,6 +168,9 @@ def test_the_command_of_a_pipelines_host(tmp_path: Path) -> None:
     assert " -m trainer --engine oneflow --stages 4 --strategy inter_first --data " in done.stdout
     assert " --format ofrecord " in done.stdout
     assert " --steps 1000 --batch-size 4 --accumulate 8 --lr 0.0002 --seq 8\n" in done.stdout  # 64 over 2 x 8
+    in_epochs = run_pipeline(tmp_path, *layout, *batch, "--", "--epochs", "2")
+    assert "--steps" not in in_epochs.stdout
+    assert in_epochs.stdout.endswith(" --epochs 2\n")
     assert not (tmp_path / "out").exists()
 
 

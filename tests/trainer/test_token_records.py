@@ -13,10 +13,10 @@ import pytest
 
 import bertprep
 from bertprep import Mixture, TokenDataset
-from bertprep.errors import UsageError
-from bertprep.records.mixture import PERIOD
+from bertprep.errors import BertprepError, UsageError
+from bertprep.tokens.mixture import PERIOD
 from tests.instances.small_tokenizers import TEXT, write_tokenizer
-from tests.records.test_token_dataset import INFO, write_set
+from tests.tokens.test_dataset import INFO, write_set
 from tests.trainer.numpy_engine import (
     NumPyEngine,
     assert_same_run,
@@ -98,6 +98,24 @@ def test_a_stopped_run_ends_with_the_same_bytes(tokens: Path, tmp_path: Path) ->
     assert (tmp_path / "stopped" / "tokenizer.json").read_text() == "{}"
 
 
+@pytest.mark.parametrize("packed", [True, False])
+def test_a_row_with_a_bad_id_is_skipped_in_every_epoch(packed: bool, tmp_path: Path) -> None:
+    folder = write_set(tmp_path / "set", shards=2)
+    (folder / "tokenizer.json").write_text("{}")
+    corrupt = folder / "x_training_00001.bin"
+    tokens = np.fromfile(corrupt, "<u2")
+    tokens[100] = 65_000
+    tokens.tofile(corrupt)
+    options = PretrainOptions(data=(folder,), out=tmp_path / "out", model="tiny", seq=SEQ, batch_size=8, steps=60)
+    with pytest.raises(BertprepError, match=r"token 100 is 65,000, .* --skip-bad-records 0; "):
+        run(options, given={"packed": packed})
+    with TokenRecords([folder], seq=SEQ, packed=packed) as records:
+        assert len(records) < 60 * 8 / 2  # so it is read more than once
+    assert run(replace(options, skip_bad_records=1), given={"packed": packed})
+    [entry] = read_entries(tmp_path / "out", "bad_record")
+    assert entry["what"].startswith(f"{corrupt}: token 100 is 65,000, expected 0 to 299 by its tokenizer; ")
+
+
 def test_phases_have_lengths_and_shares_of_their_own(tokens: Path) -> None:
     line = f"--data {tokens} --no-packed --steps 10 --phases 32:0.5,640:0.3,640:0.2 --masked-lm-prob 0.3,0.15,0.05"
     runs = plan(f"{line} --mask-as 1,0,0")
@@ -113,7 +131,7 @@ def test_phases_have_lengths_and_shares_of_their_own(tokens: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "parts"),
     [
-        ("--engine tensorflow", "--engine tensorflow: takes no packed rows | --engine jax, or train with --no-packed"),
+        ("--engine tensorflow", "--engine tensorflow: takes no packed rows | --engine jax or torch, or train with --no-packed"),
         ("--engine oneflow", "--engine oneflow: takes no packed rows"),
         ("--engine jax --dupe 3", "--dupe: is for token shards of sentences | made with --tokenizer"),
         ("--engine jax --pred 3", "--pred: is for token shards of sentences"),
@@ -123,6 +141,15 @@ def test_phases_have_lengths_and_shares_of_their_own(tokens: Path) -> None:
             "--engine jax --phases 8:0.9,9:0.1 --steps 3",
             "--phases 8:0.9,9:0.1: a phase has less than one of --steps 3; give more",
         ),
+        ("--engine jax --seq 1000000000", "--seq 1000000000: must be | 1,048,576"),
+        (
+            "--engine jax --seq 1000000 --batch-size 3 --steps 9",
+            "/ | : 3 sequences of 1,000,000 tokens have attention scores of 24,000 GB in each layer | --batch-size",
+        ),
+        ("--engine jax --phases 8:0.9,9:0.1", "--phases 8:0.9,9:0.1: fractions of the steps need --steps N"),
+        ("--engine jax --phases 8:0.9,9:0.2 --steps 30", "--phases 8:0.9,9:0.2: fractions must be above 0 and add up to 1"),
+        ("--engine jax --steps 3 --epochs 1", "--epochs 1: does not go with --steps or --phases, which give the run's 3 steps"),
+        ("--engine jax --phases 8:3,9:4 --epochs 2", "--epochs 2: does not go with --steps or --phases"),
         ("--engine jax --masked-lm-prob 1", "--masked-lm-prob 1: must be below 1"),
         ("--engine jax --mask-as 1,1,0", "--mask-as 1,1,0: | add up to 1"),
         ("--engine jax --mask-as 1,0", "--mask-as 1,0: expected the shares of mask, random and keep"),
@@ -132,6 +159,14 @@ def test_what_does_not_go_together_is_refused(words: str, parts: str, tokens: Pa
     status, error = refuse(f"--model tiny --data {tokens} {words}")
     assert status == 2
     assert re.match(pattern_of(parts), error), error
+
+
+def test_token_shards_without_their_tokenizer_are_refused(tmp_path: Path) -> None:
+    folder = write_set(tmp_path / "set")
+    assert not (folder / "tokenizer.json").exists()
+    status, error = refuse(f"--model tiny --data {folder} --engine jax --out {tmp_path}/out")
+    assert status == 2
+    assert re.match(pattern_of(f"{folder}/tokenizer.json: does not exist | run bertprep tokenize again"), error), error
 
 
 def test_a_model_is_evaluated_as_its_run_did(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -210,7 +245,7 @@ def test_the_loss_of_packed_rows_is_that_of_their_sequences(tokens: Path) -> Non
 def test_a_run_on_packed_rows_and_its_model_for_transformers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text, file = tmp_path / "text.txt", write_tokenizer(tmp_path, "byte_bpe")
     text.write_text("\n\n".join(TEXT))
-    bertprep.tokenize(inputs=[text], tokenizer=file, output=tmp_path / "tokens", workers=1)
+    bertprep.tokenize(inputs=[text], tokenizer=file, output=tmp_path / "tokens", one_document_per_block=True, workers=1)
     words = f"--engine jax --data {tmp_path / 'tokens'} --model tiny --steps 3 --batch-size 2 --seq {SEQ} --masked-lm-prob 0.3"
     assert main([*words.split(), "--out", str(tmp_path / "out")]) == 0
     assert "trainer evaluate" not in capsys.readouterr().err  # which takes a test split by default

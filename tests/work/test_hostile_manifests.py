@@ -80,12 +80,12 @@ WRONG_VALUES = [
     *((("made_with", "vocabulary"), {"pad": value}) for value in (-1, 1 << 21, True, "4")),
     *((("made_with", "corpus"), value) for value in ("../../outside", "/tmp/outside", "a/b", "", "a\x1b", 7, "x" * 250)),
     *((("files", "*", "bytes"), value) for value in (None, -1, 1.5, "9", True, 10**30, [])),
-    *((("files", "*", "sha256"), value) for value in (None, 7, "zz", "A" * 64, "0" * 63)),
+    *((("files", "*", "blake3"), value) for value in (None, 7, "zz", "A" * 64, "0" * 63)),
     *((("files", "*", "examples"), value) for value in (None, -1, "9")),
     *((("files", "*", "text"), value) for value in (None, {}, {"bytes": "1", "crc32c": ""})),
     *((("files", "*"), value) for value in (None, [], {}, "x")),
     *((("files",), value) for value in (None, [], "x", 7)),
-    *((("files", name), {"bytes": 3, "sha256": "0" * 64, "examples": 1}) for name in BAD_NAMES),
+    *((("files", name), {"bytes": 3, "blake3": "0" * 64, "examples": 1}) for name in BAD_NAMES),
     *((("made_with",), value) for value in (None, [], "x", {})),
     *((("versions",), value) for value in (None, [], {"bertprep": 1})),
     *((("counts",), value) for value in (None, [], {"dropped": -1})),
@@ -109,6 +109,9 @@ def test_a_value_of_another_type_and_a_name_that_leads_elsewhere_are_one_line(re
         change(records, set_at(*keys, to=value))
         assert len(unreadable(records)) < 600, (keys, value)
         (records / MANIFEST).write_bytes(valid)
+    change(records, lambda content: next(iter(content["files"].values())).pop("blake3"))
+    assert ".blake3 is missing" in unreadable(records)
+    (records / MANIFEST).write_bytes(valid)
     change(records, set_at("schema", to=99))
     assert "schema 99, expected 1: a newer bertprep wrote it" in unreadable(records)
 
@@ -149,6 +152,17 @@ def test_validate_tells_of_a_manifest_as_of_any_other_fault(records: Path, capsy
         f"error: manifest: {records / MANIFEST}: expected a manifest of bertprep, found a file that is not a manifest" in found
     )
     assert ".bytes is null, expected a whole number" in found
+
+
+def test_a_setting_that_is_null_in_one_of_two_runs_is_one_line(
+    workspace: Path, records: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change(records, set_at("made_with", "colour", to=None))
+    create = ["create", "--workdir", workspace, "--corpus", "text", "--vocab", GOLDEN / "vocab.txt", "--format", "tfrecord"]
+    line = refused(capsys, *create)
+    assert line.startswith(
+        f"{records}: differs from this run in colour: one has null, the other nothing; choose another --work"
+    )
 
 
 @pytest.mark.parametrize("link", ["training", "test"])

@@ -15,7 +15,7 @@ from tests.hostile import NESTED
 from tests.work.toy import tree
 
 NAME = "training/part-0"
-ENTRY = {"bytes": 3, "sha256": "0" * 64, "examples": 1}
+ENTRY = {"bytes": 3, "blake3": "0" * 64, "examples": 1}
 VERSIONS = {"bertprep": "1", "numpy": "2"}
 
 
@@ -76,7 +76,7 @@ def test_a_late_run_finds_the_folder_closed_and_leaves_nothing(folder: Path) -> 
     assert not is_unfinished(folder)
     late.close([NAME])
     assert tree(folder) == before
-    late.finish(NAME, {**ENTRY, "sha256": "1" * 64})
+    late.finish(NAME, {**ENTRY, "blake3": "1" * 64})
     with pytest.raises(BertprepError, match=r"part-0: differs from manifest.json, and was removed; run the command again"):
         ledger_of(folder).open([NAME])
     assert tree(folder).keys() == {MANIFEST}
@@ -85,17 +85,19 @@ def test_a_late_run_finds_the_folder_closed_and_leaves_nothing(folder: Path) -> 
 def test_a_file_is_finished_once_and_another_checksum_is_an_error(folder: Path) -> None:
     before = marker(folder).read_bytes()
     ledger_of(folder).finish(NAME, ENTRY)
-    with pytest.raises(BertprepError, match=r"part-0: was made with sha256 0000.*, and now with 1111.*: the text or a library"):
-        ledger_of(folder).finish(NAME, {**ENTRY, "sha256": "1" * 64})
+    with pytest.raises(
+        BertprepError, match=r"part-0: was made with blake3 0000.*, and now with blake3 1111.*: the text or a library"
+    ):
+        ledger_of(folder).finish(NAME, {**ENTRY, "blake3": "1" * 64})
     assert not (folder / NAME).exists()  # rather than there under the other's checksum
     assert marker(folder).read_bytes() == before
 
 
-def test_a_version_that_decides_bytes_is_refused(folder: Path) -> None:
-    with pytest.raises(
-        BertprepError, match=r"was started with bertprep 1, this run has bertprep 2, which may write other bytes"
-    ):
-        ledger_of(folder, {**VERSIONS, "bertprep": "2"}).open([NAME])
+@pytest.mark.parametrize("version", ["2", "1.dev0"])
+def test_a_version_that_decides_bytes_is_refused(folder: Path, version: str) -> None:
+    message = rf"was started with bertprep 1, this run has bertprep {version}, which may write other bytes"
+    with pytest.raises(BertprepError, match=message):
+        ledger_of(folder, {**VERSIONS, "bertprep": version}).open([NAME])
 
 
 def test_a_manifest_of_other_files_is_refused(folder: Path) -> None:
@@ -110,8 +112,8 @@ DAMAGED: dict[str, dict[str, Any]] = {
     "digest that is none": {"settings": "x"},
     "entry that is none": {"entry": [1]},
     "bytes below 0": {"entry": {**ENTRY, "bytes": -1}},
-    "bytes missing": {"entry": {"sha256": "0" * 64, "examples": 1}},
-    "checksum of other digits": {"entry": {**ENTRY, "sha256": "Z" * 64}},
+    "bytes missing": {"entry": {"blake3": "0" * 64, "examples": 1}},
+    "checksum of other digits": {"entry": {**ENTRY, "blake3": "Z" * 64}},
 }
 BYTES = {"half": b'{"settings": "na', "nested": NESTED, "a list": b"[]", "not UTF-8": b'"\xff"'}
 

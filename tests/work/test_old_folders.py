@@ -45,7 +45,8 @@ def without_manifests(found: dict[str, str]) -> dict[str, str]:
 def test_they_validate(path: str) -> None:
     outcomes = bertprep.validate([path], workers=1)
     assert outcomes
-    assert [finding for outcome in outcomes for finding in outcome.findings] == []
+    found = {finding.code for outcome in outcomes for finding in outcome.findings}
+    assert found <= {"few-predictions"}  # of which 32 tokens have five, and the folders' --pred is 4
     assert all(outcome.manifest and (outcome.vocabulary or outcome.kind == "text shards") for outcome in outcomes)
 
 

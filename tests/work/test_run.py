@@ -201,7 +201,9 @@ def test_it_must_have_the_same_bytes_again(request_here: Request, monkeypatch: p
     path.unlink()
     before = tree(request_here.output)
     monkeypatch.setattr(toy, "write", lambda path, _: write(path, "5"))
-    with pytest.raises(BertprepError, match=r"part-2: was made with sha256 [0-9a-f]{16}\.\.\., and now with [0-9a-f]{16}"):
+    with pytest.raises(
+        BertprepError, match=r"part-2: was made with blake3 [0-9a-f]{16}\.\.\., and now with blake3 [0-9a-f]{16}"
+    ):
         request_here()
     monkeypatch.undo()
     assert visible(tree(request_here.output)) == before

@@ -1,6 +1,5 @@
 """A toy command for the tests of the work loop: each task writes one number to a file for each of two formats."""
 
-import hashlib
 import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
@@ -10,6 +9,7 @@ from typing import Any
 
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import atomic_file
+from bertprep.files.checksums import digest
 from bertprep.files.paths import as_path
 from bertprep.work.ledger import Entry, Ledger
 from bertprep.work.manifest import RECORDS
@@ -37,7 +37,7 @@ def write(path: Path, text: str) -> Entry:
     data = f"{text}\n".encode()
     with atomic_file(path, tidies=False) as file:
         file.write(data)
-    return {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest(), "examples": 1}
+    return {"bytes": len(data), "blake3": digest(data), "examples": 1}
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,14 @@ devices and sums over all. All ranks make the same calls in the same order. Only
 from __future__ import annotations
 
 import atexit
+import gc
 import importlib
 import importlib.util
 import math
 import os
+import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -25,7 +28,7 @@ from bertprep.errors import BertprepError, UsageError
 from bertprep.untrusted import parse_json
 from trainer.engines import oneflow_pipeline as pipeline
 from trainer.model_config import ModelConfig
-from trainer.optimizers import FIRST_LOSS_SCALE, moments_of
+from trainer.optimizers import FIRST_LOSS_SCALE, slots
 from trainer.settings import AUTO, ENGINES, EngineSettings, OptimizerSettings
 from trainer.tasks import Sums, Task
 from trainer.weights import initial_values
@@ -73,6 +76,10 @@ class Execution(NamedTuple):
         return name + (f" ({self.why})" if self.why else "") + ", XLA" * self.xla + attention
 
 
+_OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "OOM", "Out of memory", "out of memory", "can't allocate memory")
+"""One of which each framework's error has."""
+
+
 class Engine:
     """The devices of a run and what is on them: variables, the optimizer's moments, the loss scale."""
 
@@ -103,14 +110,14 @@ class Engine:
         """Make the variables of a task from the seed, with moments of 0."""
         self.prepare(model, optimizer, seed=seed, task=task)
         values = initial_values(model, seed, task)
-        moments = {moment: np.zeros_like(value) for name, value in values.items() for moment in moments_of(name)}
+        moments = {slot: np.zeros_like(value) for name, value in values.items() for slot in slots(optimizer, name)}
         loss_scale = np.float32(FIRST_LOSS_SCALE if self.precision == "fp16" else 1.0)
         self.restore({**values, **moments, "updates": np.float32(0), "loss_scale": loss_scale, "good_steps": np.float32(0)})
 
     def prepare(self, model: ModelConfig, optimizer: OptimizerSettings, *, seed: int, task: Task) -> None:
         self.model, self.optimizer, self.seed, self.task = model, optimizer, seed, task
         self.variables = task.variable_shapes(model)
-        moments = {moment: shape for name, shape in self.variables.items() for moment in moments_of(name)}
+        moments = {slot: shape for name, shape in self.variables.items() for slot in slots(optimizer, name)}
         self.shapes = {**self.variables, **moments, "updates": (), "loss_scale": (), "good_steps": ()}
 
     def train(
@@ -157,7 +164,7 @@ class Engine:
         raise NotImplementedError
 
     def state(self) -> State:
-        """Return all that the next step depends on: variables, NAME/adam_m, NAME/adam_v, updates, loss_scale, good_steps.
+        """Return all that the next step depends on: variables, the optimizer's NAME/SLOT, updates, loss_scale, good_steps.
 
         Complete in the first process; all processes must call it.
         """
@@ -187,7 +194,7 @@ class Engine:
         except self.failures as error:
             if self.processes > 1:
                 exit_without_waiting()
-            if any(sign in str(error) for sign in ("RESOURCE_EXHAUSTED", "OOM", "Out of memory")):
+            if any(sign in str(error) for sign in _OUT_OF_MEMORY):
                 advice = "give a smaller --batch-size, and --accumulate for the same global batch"
                 raise BertprepError(f"{self.device_name}: out of memory; {advice}") from error
             if self.processes == 1:
@@ -200,6 +207,8 @@ class Engine:
 
 def to_numpy(tensor: Any) -> NDArray[Any]:
     """A copy of a framework's tensor, which may share its memory."""
+    if hasattr(tensor, "detach"):  # of PyTorch or OneFlow, on a GPU maybe
+        tensor = tensor.detach().cpu()
     return np.array(tensor.numpy() if hasattr(tensor, "numpy") else tensor)
 
 
@@ -239,28 +248,41 @@ def choose_execution(settings: EngineSettings, processors: Sequence[Processor]) 
     return Execution("bf16" if worst.capability >= (8, 0) else "fp16", xla, "--amp off for float32")
 
 
-_ACCEPTED: dict[str, dict[str, tuple[Any, ...]]] = {  # values of options that an engine has not all of
-    "tensorflow": {"stages": (1,), "checkpoint_activations": (False,)},
-    "jax": {"stages": (1,), "xla": (AUTO, "on")},
-    "oneflow": {"xla": (AUTO, "off"), "deterministic": ("on",), "hosts": ((),), "devices": (None, 1)},
+_LAUNCHER = "python -m oneflow.distributed.launch --nproc_per_node N -m trainer"
+_ONLY_ONEFLOW = ((1,), "only OneFlow has pipelines")
+_ACCEPTED: dict[str, dict[str, tuple[tuple[Any, ...], str]]] = {  # values of options that an engine has not all of, and why
+    "tensorflow": {
+        "stages": _ONLY_ONEFLOW,
+        "checkpoint_activations": ((False,), "TensorFlow's engine keeps all activations"),
+    },
+    "jax": {"stages": _ONLY_ONEFLOW, "xla": ((AUTO, "on"), "JAX compiles every step with XLA")},
+    "oneflow": {
+        "xla": ((AUTO, "off"), "OneFlow compiles no step with XLA"),
+        "deterministic": (("on",), "OneFlow has no such choice"),
+        "hosts": (((),), f"OneFlow's launcher knows the processes: {_LAUNCHER}"),
+        "devices": ((None, 1), f"OneFlow has one device a process: {_LAUNCHER}"),
+    },
+    "torch": {
+        "stages": _ONLY_ONEFLOW,
+        "xla": ((AUTO, "off"), "PyTorch compiles no step with XLA"),
+        "checkpoint_activations": ((False,), "PyTorch's engine keeps all activations"),
+        "hosts": (((),), "PyTorch's engine has one process"),
+        "devices": ((None, 1), "PyTorch's engine has one device"),
+    },
 }
-_WHY_NOT = {
-    "stages": "only OneFlow has pipelines",
-    "checkpoint_activations": "TensorFlow's engine keeps all activations",
-    "xla": "JAX compiles every step with XLA, OneFlow none",
-    "deterministic": "OneFlow has no such choice",
-    "hosts": "OneFlow's launcher knows the processes: python -m oneflow.distributed.launch --nproc_per_node N -m trainer",
-    "devices": "OneFlow has one device a process: python -m oneflow.distributed.launch --nproc_per_node N -m trainer",
-}
+PACKED = ("jax", "torch")
+"""Engines that take packed rows, the first that is installed before the others."""
 
 
 def check_engine(settings: EngineSettings, *, packed: bool = False) -> None:
     """Raise `UsageError` for an unsupported option, packed rows, or a missing framework."""
-    if packed and settings.engine != "jax":
-        raise UsageError(f"--engine {settings.engine}: takes no packed rows; take --engine jax, or train with --no-packed")
-    for name, accepted in _ACCEPTED[settings.engine].items():
+    if packed and settings.engine not in PACKED:
+        raise UsageError(
+            f"--engine {settings.engine}: takes no packed rows; take --engine {' or '.join(PACKED)}, or train with --no-packed"
+        )
+    for name, (accepted, why) in _ACCEPTED.get(settings.engine, {}).items():
         if getattr(settings, name) not in accepted:
-            raise UsageError(f"--{name.replace('_', '-')}: {_WHY_NOT[name]}; leave it out, or take another --engine")
+            raise UsageError(f"--{name.replace('_', '-')}: {why}; leave it out, or take another --engine")
     if importlib.util.find_spec(settings.engine) is None:
         raise _not_installed(settings.engine, f"{settings.engine} is not installed here")
 
@@ -277,8 +299,8 @@ def choose_engine(settings: EngineSettings, *, packed: bool = False) -> tuple[En
     installed = [name for name in ENGINES if importlib.util.find_spec(name)]
     if len(installed) < 2:
         return replace(settings, engine=(*installed, ENGINES[0])[0]), "the only one installed" * len(installed)
-    if packed and "jax" in installed:
-        return replace(settings, engine="jax"), "the one that takes packed rows"
+    if packed and (takes_packed := [name for name in PACKED if name in installed]):
+        return replace(settings, engine=takes_packed[0]), "it takes packed rows"
     has_plugin = any(importlib.util.find_spec(name) for name in ("jax_plugins", "libtpu"))  # for GPUs or TPUs
     takes_jax = "jax" in installed and has_plugin and may_have_accelerator()
     name = "jax" if takes_jax else installed[0]
@@ -320,16 +342,65 @@ def known_devices(settings: EngineSettings) -> tuple[int | None, bool | None]:
     return (settings.devices or 1) * max(1, len(settings.hosts)), False
 
 
+def is_first_process(settings: EngineSettings) -> bool:
+    """Return whether this process logs and writes, as far as its settings and its launcher tell."""
+    if settings.engine == "oneflow":
+        return pipeline.read_process(os.environ).rank == 0
+    return not settings.host_rank
+
+
 def open_engine(settings: EngineSettings) -> Engine:
     """The engine of that name on this machine's devices; its framework is loaded here, which takes seconds."""
     settings, _ = choose_engine(settings)
     try:
-        module = importlib.import_module(f"trainer.engines.{settings.engine}")
+        with _stderr_held_back(), _lean_import(settings.engine):
+            module = importlib.import_module(f"trainer.engines.{settings.engine}")
     except ImportError as error:
         what = f"{error.name} is not installed here" if isinstance(error, ModuleNotFoundError) else str(error)
         raise _not_installed(settings.engine, what) from error
     engine: Engine = module.open_engine(settings)
     return engine
+
+
+@contextmanager
+def _stderr_held_back() -> Iterator[None]:
+    """Show what the block writes to standard error only if it fails: no setting silences what compiled code says at its start.
+
+    A shell shows it, so that the last words of a framework that ends the process, such as on an old processor, are not lost.
+    """
+    sys.stderr.flush()
+    with os.fdopen(os.dup(2), "wb") as standard_error, tempfile.TemporaryFile() as held:
+        show_unless_loaded = ["sh", "-c", "read loaded || cat </dev/fd/1 >&2"]
+        with subprocess.Popen(show_unless_loaded, stdin=subprocess.PIPE, stdout=held, stderr=standard_error) as shell:
+            os.dup2(held.fileno(), 2)
+            try:
+                yield
+                shell.communicate(b"\n")
+            finally:
+                sys.stderr.flush()
+                os.dup2(standard_error.fileno(), 2)
+
+
+_OPTIONAL = ("keras", "scipy", "h5py", "matplotlib", "pandas", "IPython")
+"""Packages that a framework loads where they are installed and does without elsewhere: a fifth of TensorFlow's time to load."""
+
+
+@contextmanager
+def _lean_import(engine: str) -> Iterator[None]:
+    """Load a framework without optional packages, and keep its objects from the garbage collector, then and later."""
+    optional = (*_OPTIONAL, "jax") if engine == "tensorflow" else _OPTIONAL
+    hidden = [name for name in optional if name not in sys.modules]
+    was_enabled = gc.isenabled()
+    gc.disable()
+    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # importing a module that is None raises ImportError
+    try:
+        yield
+    finally:
+        for name in hidden:
+            del sys.modules[name]
+        gc.freeze()  # without it the collector goes through thousands of modules at exit too, which takes a second
+        if was_enabled:
+            gc.enable()
 
 
 def _not_installed(engine: str, what: str) -> UsageError:

@@ -42,10 +42,11 @@ from bertprep.terminal import INTERRUPTED
 from bertprep.trusted_cache import own_folder
 from trainer import engines
 from trainer.engines import Batch, Engine, Execution, Processor, State
-from trainer.model import Array, Arrays, Operation, Operations, forward, loss_and_sums, sum_weights
+from trainer.model import Array, Arrays, Operation, Operations
 from trainer.model_config import LAYER_NORM_EPSILON, ModelConfig
-from trainer.optimizers import clip_factor, moments_of, updates
+from trainer.optimizers import slots
 from trainer.settings import EngineSettings, OptimizerSettings
+from trainer.step import Step, sum_weights
 from trainer.tasks import Task
 
 DATA = "data"
@@ -151,7 +152,9 @@ class Ops(Operations):
 
     cast, reshape, permute = map(staticmethod, (jax.lax.convert_element_type, jnp.reshape, jnp.transpose))
     where, maximum, is_finite = staticmethod(jnp.where), staticmethod(jnp.maximum), staticmethod(jnp.isfinite)
+    is_not_zero = staticmethod(lambda x: x != 0)
     sqrt, expm1, tanh = staticmethod(jnp.sqrt), staticmethod(jnp.expm1), staticmethod(jnp.tanh)
+    sign, stack, square_sum = staticmethod(jnp.sign), staticmethod(jnp.stack), staticmethod(lambda x: jnp.square(x).sum())
     sum, softmax, argmax = map(staticmethod, (jnp.sum, jax.nn.softmax, partial(jnp.argmax, axis=-1)))
     gelu, layer_norm, cross_entropy = staticmethod(_gelu), staticmethod(_layer_norm), staticmethod(_cross_entropy)
     product, look_up = staticmethod(_product), staticmethod(_look_up)
@@ -195,20 +198,23 @@ class JaxEngine(Engine):
     def prepare(self, model: ModelConfig, optimizer: OptimizerSettings, *, seed: int, task: Task) -> None:
         super().prepare(model, optimizer, seed=seed, task=task)
         fits_cudnn = model.head_size % 8 == 0 and model.head_size <= _MAX_FUSED_HEAD
-        self._ops = Ops(
+        ops = Ops(
             self.precision,
             has_fused_attention=fits_cudnn and self.precision != "off" and self.execution.has_fused_attention,
             recompute=self.settings.checkpoint_activations,
         )
+        self._step = Step(ops, model, task.name, optimizer)
         self._state: dict[str, Array] = {}
         self._shards = {name: self._shard(shape) for name, shape in self.variables.items()}
-        specs = {moment: shard for name, shard in self._shards.items() for moment in moments_of(name)}
+        specs = {slot: shard for name, shard in self._shards.items() for slot in slots(optimizer, name)}
         self._placements = {name: NamedSharding(self._mesh, specs.get(name, _REPLICATED)) for name in self.shapes}
         compiled = partial(jax.jit, compiler_options=_compiler_options(self.settings, self._device))
         replicated = NamedSharding(self._mesh, _REPLICATED)
-        self._train = compiled(self._step, donate_argnums=0, out_shardings=(self._placements, replicated))
-        self._evaluate = compiled(self._on_each_device(self._sums, (_REPLICATED, _ROWS), _REPLICATED), out_shardings=replicated)
-        self._predict = compiled(self._on_each_device(self._logits, (_REPLICATED, _ROWS), _ROWS), out_shardings=replicated)
+        self._train = compiled(self._train_on_all, donate_argnums=0, out_shardings=(self._placements, replicated))
+        self._evaluate = compiled(
+            self._on_each_device(self._sums_of_all, (_REPLICATED, _ROWS), _REPLICATED), out_shardings=replicated
+        )
+        self._predict = compiled(self._on_each_device(self._step.logits, (_REPLICATED, _ROWS), _ROWS), out_shardings=replicated)
 
     def lower(self, batch: Batch, accumulation: int) -> Any:
         """The step on global batches like this one, as a `jax.stages.Lowered`; its devices need not exist here."""
@@ -248,7 +254,7 @@ class JaxEngine(Engine):
         return (self._device.memory_stats() or {}).get("peak_bytes_in_use") if self.has_accelerator else None
 
     def _send(self, arrays: Batch, split: Any) -> dict[str, Array]:
-        if self._ops.has_fused_attention:
+        if self._step.ops.has_fused_attention:
             _check_masks(arrays["input_mask"])
         sharding = NamedSharding(self._mesh, split)
         return {name: jax.make_array_from_process_local_data(sharding, array) for name, array in arrays.items()}
@@ -270,23 +276,21 @@ class JaxEngine(Engine):
         # JAX 0.12 refuses the gradient of erf where it checks which values all devices share
         return jax.shard_map(compute, mesh=self._mesh, in_specs=inputs, out_specs=outputs, check_vma=False)
 
-    def _step(self, state: Arrays, batch: Arrays, learning_rate: Array) -> tuple[dict[str, Array], Array]:
-        ops, scale = self._ops, jnp.float32(self.scaled(state["loss_scale"], len(batch["input_ids"])))
+    def _train_on_all(self, state: Arrays, batch: Arrays, learning_rate: Array) -> tuple[dict[str, Array], Array]:
+        scale = jnp.float32(self.scaled(state["loss_scale"], len(batch["input_ids"])))
         inputs, outputs = (_REPLICATED, _MICRO_BATCHES, _REPLICATED), (self._shards, _REPLICATED, _REPLICATED)
         gradients, sums, stops = self._on_each_device(self._gradients, inputs, outputs)(self._trained(state), batch, scale)
-        norm = jnp.sqrt(jnp.stack([jnp.square(gradients[name]).sum() for name in self.variables]).sum()) / scale
-        factor = clip_factor(ops, norm, self.optimizer.clip_norm) / scale
-        after = {**state, **dict(updates(ops, self.optimizer, state, gradients, factor, learning_rate))}
+        gradients = self._trained(gradients)  # in the order of the variables
+        norm = self._step.norm(gradients, scale)
+        after = {**state, **dict(self._step.changes(state, gradients, self._step.factor(norm, scale), learning_rate))}
         return after, jnp.concatenate([sums, jnp.stack([norm, state["loss_scale"], stops])])
 
     def _gradients(self, variables: Arrays, batch: Arrays, scale: Array) -> tuple[dict[str, Array], Array, Array]:
         """On a device, return its shards of the summed gradients times `scale`; the sums of losses, and of requests to stop."""
-        weight_sums = jax.lax.psum(sum_weights(self._ops, batch), DATA)
+        weight_sums = jax.lax.psum(sum_weights(self._step.ops, batch), DATA)
 
         def loss(variables: Arrays, part: Arrays) -> tuple[Array, Array]:
-            logits = self._logits(variables, part, part["dropout_key"][0])
-            loss, sums = loss_and_sums(self._ops, part, logits, weight_sums)
-            return loss * scale, jnp.stack(sums)
+            return self._step.micro_batch(variables, part, weight_sums, scale)
 
         def add(gradients: Arrays, part: Arrays) -> tuple[dict[str, Array], Array]:
             of_part, sums = jax.grad(loss, has_aux=True)(variables, part)
@@ -296,12 +300,8 @@ class JaxEngine(Engine):
         gradients = jax.tree.map(_reduce, gradients, self._shards)
         return gradients, jax.lax.psum(sums.sum(axis=0), DATA), jax.lax.psum(batch["stop"][0, 0], DATA)
 
-    def _sums(self, variables: Arrays, batch: Arrays) -> Array:
-        weight_sums = sum_weights(self._ops, batch)
-        return jax.lax.psum(jnp.stack(loss_and_sums(self._ops, batch, self._logits(variables, batch), weight_sums)[1]), DATA)
-
-    def _logits(self, variables: Arrays, batch: Arrays, key: Array = None) -> dict[str, Array]:
-        return forward(self._ops, self.model, self.task.name, variables, batch, key)
+    def _sums_of_all(self, variables: Arrays, batch: Arrays) -> Array:
+        return jax.lax.psum(self._step.sums(variables, batch), DATA)
 
 
 def _reduce(gradient: Array, shard: Any) -> Array:

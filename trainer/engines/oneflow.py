@@ -29,10 +29,11 @@ from bertprep.errors import BertprepError, UsageError
 from trainer.engines import Batch, Engine, Processor, State, choose_execution
 from trainer.engines import oneflow_pipeline as pipeline
 from trainer.engines.oneflow_pipeline import COEFFICIENTS, PRIME
-from trainer.model import HEADS, TARGETS, WORDS, Array, Arrays, Bert, Operations, loss_and_sums
+from trainer.model import HEADS, TARGETS, WORDS, Array, Arrays, Bert, Operations
 from trainer.model_config import LAYER_NORM_EPSILON, ModelConfig
-from trainer.optimizers import clip_factor, moments_of, updates
+from trainer.optimizers import slots
 from trainer.settings import EngineSettings, OptimizerSettings
+from trainer.step import Step, loss_and_sums
 from trainer.tasks import Classification, Task
 
 _NEWEST_CAPABILITY = (8, 6)  # of a GPU that the published package was compiled for
@@ -45,6 +46,11 @@ class Ops(Operations):
     reshape, permute, sqrt, tanh = map(staticmethod, (flow.reshape, flow.permute, flow.sqrt, flow.tanh))
     sum, gelu, softmax = map(staticmethod, (flow.sum, flow._C.gelu, partial(flow.softmax, dim=-1)))
     cross_entropy = staticmethod(lambda labels, logits: flow._C.sparse_softmax_cross_entropy(logits, labels))
+    sign, stack, square_sum = (
+        staticmethod(flow.sign),
+        staticmethod(flow.stack),
+        staticmethod(lambda x: flow.sum(flow.square(x))),
+    )
     expm1 = staticmethod(math.expm1)  # of a Python number, the count of updates
 
     def __init__(self, precision: str = "off", powers: Array = None) -> None:
@@ -62,6 +68,9 @@ class Ops(Operations):
 
     def is_finite(self, x: Array) -> bool:
         return math.isfinite(float(x.numpy()[0]))
+
+    def is_not_zero(self, x: Array) -> bool:
+        return bool((x.numpy() != 0).any())
 
     def maximum(self, x: Array, least: float) -> Array:
         return flow.clamp(x, min=least)
@@ -217,6 +226,8 @@ class OneFlowEngine(Engine):
         kind = "cuda" if processor.is_gpu else "cpu"
         self._device = flow.device(kind, number)
         rank, world_size, local_rank = self._process.rank, self._process.world_size, self._process.local_rank
+        execution = choose_execution(settings, [processor])
+        super().__init__(settings, processor, execution, devices=world_size, rank=rank, processes=world_size)
         per_host = max(self.gather(local_rank)) + 1
         if world_size % per_host or rank % per_host != local_rank:
             raise BertprepError(
@@ -226,8 +237,6 @@ class OneFlowEngine(Engine):
         self._pipelines = pipeline.arrange(
             hosts=world_size // per_host, per_host=per_host, stages=settings.stages, strategy=settings.strategy
         )
-        execution = choose_execution(settings, [processor])
-        super().__init__(settings, processor, execution, devices=world_size, rank=rank, processes=world_size)
         if settings.stages > 1:
             self.device_name += f" in pipelines of {settings.stages}"
         self.devices = self.data_world_size = len(self._pipelines)
@@ -237,7 +246,7 @@ class OneFlowEngine(Engine):
 
     def prepare(self, model: ModelConfig, optimizer: OptimizerSettings, *, seed: int, task: Task) -> None:
         super().prepare(model, optimizer, seed=seed, task=task)
-        self._ops = Ops(self.precision)
+        self._step = Step(Ops(self.precision), model, task.name, optimizer)
         self._stages = pipeline.cut(model, self.settings.stages, task)
         self._graphs: dict[tuple[Any, ...], _Graph] = {}  # one for each shape of batch
         names = pipeline.variables_of_parts(model, task)
@@ -258,7 +267,7 @@ class OneFlowEngine(Engine):
                 self._own_gradients = {name: _own(gradient) for name, (_, gradient) in pairs.items()}
                 self._state: dict[str, Any] = {name: _own(value) for name, value in values.items()}
         for name, value in list(self._state.items()):
-            self._state |= {moment: flow.zeros_like(value) for moment in moments_of(name)}
+            self._state |= {slot: flow.zeros_like(value) for slot in slots(optimizer, name)}
         self._state |= {"updates": 0.0, "loss_scale": 1.0, "good_steps": 0.0}
 
     def start(self, batch: Batch, learning_rate: float, accumulation: int) -> Array:
@@ -281,10 +290,10 @@ class OneFlowEngine(Engine):
         if len(self._stages) > 1 and WORDS in self._own_gradients:
             self._add_other_end(self._own_gradients[WORDS])
         result = self._sum_over_all(flow.cat([sums, self._squared_norm(), self._tensor(stop[:1])]))
-        weight = micro_batches / scale  # a graph has subtracted the mean over its micro-batches
-        norm = flow.sqrt(result[-2:-1]) * weight
-        factor = clip_factor(self._ops, norm, self.optimizer.clip_norm) * -weight
-        for name, value in updates(self._ops, self.optimizer, self._state, self._own_gradients, factor, learning_rate):
+        scale /= micro_batches  # a graph has subtracted the mean over its micro-batches
+        norm = flow.sqrt(result[-2:-1]) / scale
+        factor = self._step.factor(norm, -scale)
+        for name, value in self._step.changes(self._state, self._own_gradients, factor, learning_rate):
             if name in self._own_gradients:
                 self._state[name].copy_(value)  # graphs read this memory
             else:
@@ -306,7 +315,7 @@ class OneFlowEngine(Engine):
         arrays = {name: np.array(self._state[name], np.float32) for name, shape in self.shapes.items() if not shape}
         for name, shape in self.variables.items():
             owner = self._pipelines[0][next(n for n, stage in enumerate(self._stages) if name in stage.variables)]
-            for each in (name, *moments_of(name)):
+            for each in (name, *slots(self.optimizer, name)):
                 tensor = self._state[each] if each in self._state else flow.empty(*shape, device=self._device)
                 if owner > 0:
                     flow.comm.broadcast(tensor, owner)
@@ -396,7 +405,7 @@ class OneFlowEngine(Engine):
     def _squared_norm(self) -> Array:
         """Return (1,): this process's part of the squared norm of all gradients, each counted once."""
         counted = [tensor for name, tensor in self._own_gradients.items() if name != WORDS or self._stage == 0]
-        squares = sum(flow.sum(flow.square(tensor)) for tensor in counted)
+        squares = sum(self._step.ops.square_sum(tensor) for tensor in counted)
         return squares.reshape(1) * float(self.data_rank == 0)
 
 

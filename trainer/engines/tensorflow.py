@@ -30,10 +30,10 @@ import tensorflow as tf
 from bertprep.errors import UsageError
 from trainer import engines
 from trainer.engines import Batch, Engine, Processor, State
-from trainer.model import Array, Arrays, Operation, Operations, forward, loss_and_sums, sum_weights
+from trainer.model import Array, Arrays, Operation, Operations
 from trainer.model_config import LAYER_NORM_EPSILON, ModelConfig
-from trainer.optimizers import clip_factor, updates
 from trainer.settings import EngineSettings, OptimizerSettings
+from trainer.step import Step, sum_weights
 from trainer.tasks import Task
 
 _function = partial(tf.function, autograph=False)  # no Python branch here depends on a tensor
@@ -79,6 +79,8 @@ class Ops(Operations):
 
     cast, reshape, permute, where = map(staticmethod, (tf.cast, tf.reshape, tf.transpose, tf.where))
     maximum, is_finite, sqrt, expm1 = map(staticmethod, (tf.maximum, tf.math.is_finite, tf.sqrt, tf.math.expm1))
+    is_not_zero = staticmethod(lambda x: x != 0)
+    sign, stack, square_sum = staticmethod(tf.sign), staticmethod(tf.stack), staticmethod(lambda x: 2 * tf.nn.l2_loss(x))
     tanh, softmax, sum, gelu = map(staticmethod, (tf.tanh, tf.nn.softmax, tf.reduce_sum, _gelu))
     argmax = staticmethod(partial(tf.argmax, axis=-1, output_type=tf.int32))
     add_bias = staticmethod(tf.nn.bias_add)  # which adds, and sums its gradient, in half the time of a plain addition
@@ -160,7 +162,7 @@ class TensorFlowEngine(Engine):
 
     def prepare(self, model: ModelConfig, optimizer: OptimizerSettings, *, seed: int, task: Task) -> None:
         super().prepare(model, optimizer, seed=seed, task=task)
-        self._ops = Ops(self.precision)
+        self._step = Step(Ops(self.precision), model, task.name, optimizer)
         self._replicas = []
         for device in self._names:
             with tf.device(device):
@@ -168,7 +170,8 @@ class TensorFlowEngine(Engine):
         # Without XLA a function too: it is traced once for the first micro-batch and the loop over the others
         self._compute_gradients = _function(self._gradients, jit_compile=self.execution.xla)
         compiled: Operation = partial(_function, jit_compile=True) if self.execution.xla else lambda function: function
-        self._make_update, self._compute_sums, self._compute_logits = map(compiled, (self._update, self._sums, self._logits))
+        self._make_update = compiled(self._update)
+        self._compute_sums, self._compute_logits = compiled(self._step.sums), compiled(self._step.logits)
         self._train = self._on_all(self._train_on_one)
         self._evaluate = self._on_all(self._evaluate_on_one)
         self._predict = self._on_all(self._predict_on_one)
@@ -235,43 +238,32 @@ class TensorFlowEngine(Engine):
         variables, accumulation = self._replica(), batch["input_ids"].shape[0]
         loss_scale = tf.identity(variables["loss_scale"])
         scale = self.scaled(loss_scale, accumulation)
-        weight_sums = self._sum_over_all(sum_weights(self._ops, batch))
+        weight_sums = self._sum_over_all(sum_weights(self._step.ops, batch))
         compute = partial(self._compute_gradients, self._weights(), weight_sums=weight_sums, scale=scale)
         gradients, sums, stops = self._sum_over_all((*_add_up(compute, batch, accumulation), batch["stop"][0, 0]))
         norm = self._make_update(variables, gradients, learning_rate, scale)
-        return tf.stack([*sums, norm, loss_scale, stops])
+        return tf.concat([sums, tf.stack([norm, loss_scale, stops])], 0)
 
     def _gradients(self, weights: Arrays, part: Arrays, *, weight_sums: Arrays, scale: Any) -> tuple[dict[str, Array], Any]:
         with tf.GradientTape() as tape:
             tape.watch(weights)
-            logits = self._logits(weights, part, part["dropout_key"][0])
-            loss, sums = loss_and_sums(self._ops, part, logits, weight_sums)
-            loss *= scale
+            loss, sums = self._step.micro_batch(weights, part, weight_sums, scale)
         return tape.gradient(loss, weights), sums
 
     def _update(self, variables: Mapping[str, Any], gradients: Arrays, learning_rate: Array, scale: Any) -> Array:
-        # Stacked, since TensorFlow would take a chain of additions in any order: another last digit each run
-        squares = tf.reduce_sum(tf.stack([tf.nn.l2_loss(gradients[name]) for name in self.variables]))
-        norm = tf.sqrt(2 * squares) / scale
-        factor = clip_factor(self._ops, norm, self.optimizer.clip_norm) / scale
-        for name, value in updates(self._ops, self.optimizer, variables, gradients, factor, learning_rate):
+        norm = self._step.norm({name: gradients[name] for name in self.variables}, scale)
+        for name, value in self._step.changes(variables, gradients, self._step.factor(norm, scale), learning_rate):
             variables[name].assign(value)
         return norm
 
     def _evaluate_on_one(self, batch: Arrays) -> Array:
         return self._sum_over_all(self._compute_sums(self._weights(), {name: values[0] for name, values in batch.items()}))
 
-    def _sums(self, weights: Arrays, batch: Arrays) -> Array:
-        return tf.stack(loss_and_sums(self._ops, batch, self._logits(weights, batch), sum_weights(self._ops, batch))[1])
-
     def _predict_on_one(self, batch: Arrays) -> dict[str, Array]:
         own = self._compute_logits(self._weights(), {name: values[0] for name, values in batch.items()})
         if self.devices > 1:
             own = {name: tf.distribute.get_replica_context().all_gather(rows, axis=0) for name, rows in own.items()}
         return dict(own)
-
-    def _logits(self, weights: Arrays, batch: Arrays, key: Array = None) -> dict[str, Array]:
-        return forward(self._ops, self.model, self.task.name, weights, batch, key)
 
 
 open_engine = TensorFlowEngine

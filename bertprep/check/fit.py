@@ -1,0 +1,161 @@
+"""Judges whether text, vocabulary and settings fit each other: padding, [UNK], upper case, short documents.
+
+The records are valid, and a model trains on them, but learns less than the user expects. All findings are warnings, and each
+says what to do. The limits are far from what running text gives with a vocabulary of its language (docs/validation.md).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+from typing import Any
+
+import numpy as np
+
+from bertprep.check.outcome import WARNING, Finding, Outcome, RecordCounts, TokenCounts
+from bertprep.check.statistics import FALSE_ALARMS
+from bertprep.config import masks_cut_off
+from bertprep.instances import Vocabulary
+from bertprep.instances.vocabulary import capital_tokens, case_conflict
+
+MAX_PADDING = 0.4
+MAX_UNKNOWN = 0.02  # of tokens or labels: 0.0002 with a vocabulary of the text, 0.05 with one of the wrong case
+SHORT_DOCUMENT = 3  # sentences
+_MAX_SHORT_DOCUMENTS = 0.5  # fraction of all documents
+_FEW_RECORDS, _FEW_RECORDS_OF_ANY_TOOL, _FEW_TOKENS, _FEW_DOCUMENTS = 200, 1000, 10_000, 100
+_RECORDS_OF_A_DOCUMENT = 5  # in a round: of longer documents, padding comes from short target lengths, which settings ask for
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What the manifest knows of the text and settings of a split; nothing of records by other tools."""
+
+    documents: int | None = None
+    rounds: int = 1
+    text_bytes: int | None = None
+    short_seq_prob: float | None = None
+
+    @property
+    def uses(self) -> int | None:
+        """Return how often a document was used: each once in a round."""
+        return None if self.documents is None else self.documents * self.rounds
+
+    @classmethod
+    def of_entries(cls, made_with: Mapping[str, Any], entries: list[Mapping[str, Any]]) -> Origin:
+        documents = _sum([entry.get("documents") for entry in entries])
+        texts = [entry.get("text") for entry in entries]
+        text_bytes = _sum([text.get("bytes") if isinstance(text, dict) else None for text in texts])
+        return cls(documents, int(made_with.get("dupe", 1)), text_bytes, made_with.get("short_seq_prob"))
+
+
+def _sum(counts: list[object]) -> int | None:
+    known = [count for count in counts if isinstance(count, int) and count > 0]
+    return sum(known) if known and len(known) == len(counts) else None
+
+
+def judge_padding(counts: RecordCounts, where: str, origin: Origin, records: int) -> Iterator[Finding]:
+    """Warn where documents are too short for the length of records: much padding, or no full record.
+
+    `records` are in the files, of which `counts` may be a sample.
+    """
+    seq, share = len(counts.lengths) - 1, counts.padding_share
+    mean, longest = counts.text_tokens / max(counts.records, 1), int(np.flatnonzero(counts.lengths).max(initial=0))
+    is_never_full = counts.has_pairs and longest < seq and _is_sure_to_fill(records, origin)
+    has_short_documents = origin.uses is None or records < _RECORDS_OF_A_DOCUMENT * origin.uses
+    if counts.records < _FEW_RECORDS or not (is_never_full or (share > MAX_PADDING and has_short_documents)):
+        return
+    found = f"{share:.1%}; a record has {mean:,.0f} tokens of text on average"
+    if origin.documents and origin.text_bytes:
+        found += f", a document {origin.text_bytes / origin.documents:,.0f} bytes"
+    if is_never_full:
+        found += f"; the longest record has {longest:,} tokens"
+    fitting = max(16, 1 << math.ceil(math.log2(mean)))
+    smaller = f"--seq {fitting}" if fitting < seq else "a smaller --seq"
+    advice = (
+        f"documents are too short for --seq {seq}: if each file is one document, make text shards again with bertprep shard "
+        f"--one-document-per-file; else make records with {smaller}"
+    )
+    if not counts.has_pairs:
+        advice = f"sentences do not fill --seq {seq}: split the text with bertprep shard, or choose another --seq"
+    expected = f"at most {MAX_PADDING:.0%} padding"
+    if share <= MAX_PADDING:
+        expected = f"some records of {seq:,} tokens, as documents that are long enough give"
+    yield Finding("padding-share", where, expected, found, level=WARNING, advice=advice)
+
+
+def judge_predictions(seq: int, pred: int, masked_lm_prob: float) -> Iterator[Finding]:
+    """Warn where the limit of predictions leaves far fewer than the fraction that is to be masked."""
+    if wanted := masks_cut_off(seq, pred, masked_lm_prob):
+        expected = f"up to {wanted} predictions, which a masked_lm_prob of {masked_lm_prob:g} gives of {seq} tokens"
+        advice = f"make the records again with --pred {min(wanted, seq - 3)}, or a --masked-lm-prob of {pred / seq:.2g}"
+        yield Finding("few-predictions", ".", expected, f"at most {pred}", level=WARNING, advice=advice)
+
+
+def _is_sure_to_fill(records: int, origin: Origin) -> bool:
+    """Return whether some record must be full: that all uses of documents draw a short target length is too unlikely."""
+    if origin.uses is None or origin.short_seq_prob is None:
+        return records >= _FEW_RECORDS_OF_ANY_TOOL
+    return origin.short_seq_prob == 0 or origin.uses * -math.log(origin.short_seq_prob) > -math.log(FALSE_ALARMS)
+
+
+def count_unknown(outcome: Outcome, vocabulary: Vocabulary) -> None:
+    """Add the fractions of [UNK] of each split that has tokens."""
+    for split, records in outcome.counts.items():
+        if len(records.tokens) == len(vocabulary) and records.tokens.sum() and records.labels.sum():
+            of_tokens, of_labels = (float(each[vocabulary.unk] / each.sum()) for each in (records.tokens, records.labels))
+            outcome.unknown[split] = of_tokens, of_labels
+    for split, shards in outcome.token_counts.items():
+        if shards.tokens:
+            outcome.unknown[split] = shards.unknown / shards.tokens, None
+
+
+def judge_words(outcome: Outcome, vocabulary: Vocabulary, cased: bool | None) -> Iterator[Finding]:
+    """Warn where the vocabulary does not fit the text: its case, or more [UNK] than a vocabulary of the text gives.
+
+    `cased` is None where no manifest says it.
+    """
+    wrong_case = list(_judge_case(outcome, vocabulary, cased))
+    yield from wrong_case
+    if wrong_case and cased:  # which is why there is [UNK]
+        return
+    for split, (tokens, labels) in outcome.unknown.items():
+        if max(tokens, labels or 0.0) > MAX_UNKNOWN:
+            found = f"{tokens:.1%} of the tokens" + ("" if labels is None else f" and {labels:.1%} of the labels")
+            expected = f"at most {MAX_UNKNOWN:.0%} [UNK], as a vocabulary of the text gives"
+            yield Finding("unknown-tokens", split or ".", expected, found, level=WARNING)
+
+
+def _judge_case(outcome: Outcome, vocabulary: Vocabulary, cased: bool | None) -> Iterator[Finding]:
+    """Warn by the rule by which `create` refuses a vocabulary; without a manifest, if no token with a capital is used."""
+    found = case_conflict(vocabulary, cased=bool(cased))
+    if not found or (cased is None and not _has_no(capital_tokens(vocabulary), outcome, vocabulary)):
+        return
+    if cased:
+        expected = "tokens with capital letters, as the records are cased"
+        advice = "make the records again without --cased, or with a cased vocabulary"
+    else:
+        expected = "a vocabulary without capital letters, as the text is lower-cased"
+        advice = "make the records again with --cased, or with an uncased vocabulary"
+    yield Finding("vocabulary-case", vocabulary.path.name, expected, found, level=WARNING, advice=advice)
+
+
+def _has_no(words: Collection[str], outcome: Outcome, vocabulary: Vocabulary) -> bool:
+    """Return whether a long text has none of these words."""
+    used = sum(counts.tokens for counts in outcome.counts.values() if len(counts.tokens) == len(vocabulary))
+    if not isinstance(used, np.ndarray) or used.sum() < _FEW_TOKENS:
+        return False
+    return not used[np.isin(vocabulary.tokens, list(words))].any()
+
+
+def judge_documents(of_splits: Iterable[TokenCounts]) -> Iterator[Finding]:
+    """Warn where more than half of the documents have at most `SHORT_DOCUMENT` sentences."""
+    total = reduce(add, of_splits, TokenCounts())
+    short = int(total.documents_by_sentences[: SHORT_DOCUMENT + 1].sum())
+    if total.documents >= _FEW_DOCUMENTS and short > _MAX_SHORT_DOCUMENTS * total.documents:
+        expected = f"more than {SHORT_DOCUMENT} sentences in at least half of the documents"
+        mean = total.sentences / total.documents
+        found = f"{short / total.documents:.0%} of {total.documents:,} with at most {SHORT_DOCUMENT}, {mean:.1f} on average"
+        yield Finding("short-documents", ".", expected, found, level=WARNING)

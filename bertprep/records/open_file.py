@@ -1,0 +1,286 @@
+"""One record file in memory, and where its records are: mapped, or decompressed or cast where it cannot be read in place.
+
+    TFRecord, OFRecord   the offsets of records, found by a walk over all lengths, 0.1 microseconds a record
+    gzip                 decompressed into memory
+    Arrow                the addresses of rows, where columns have the types that bertprep writes
+    Parquet, other Arrow cast to such a stream in memory
+
+The offsets of large files are kept in the user's cache (`offset_cache`). Lengths and checksums are verified by every reading.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import mmap
+import os
+import resource
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertprep import kernels
+from bertprep.config import RecordFormat
+from bertprep.errors import BertprepError
+from bertprep.files.archives import BUFFER_BYTES, GZIP, BrokenArchiveError, decompress
+from bertprep.files.object_cache import open_local
+from bertprep.kernels import numbers as n
+from bertprep.records.examples import MAX_VALUES, Examples, PretrainingExamples, Shape, kind_of
+from bertprep.records.faults import explain
+from bertprep.records.offset_cache import keep_offsets, kept_offsets
+from bertprep.work.recognize import GZIP_MAGIC, find_format
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from bertprep.records.arrow_reader import Rows, Table
+
+MIN_RECORD_BYTES = 64
+"""The names of the features of any kind, with what protobuf puts around them, are longer."""
+MAX_HELD_BYTES = 4 << 30
+"""Of files that are decompressed or cast, of all that are open together."""
+_MIN_KEPT_BYTES = 1 << 20  # the walk over a smaller file takes no longer than to open another
+_FIRST_OFFSETS = 1 << 16
+
+
+class Closing:
+    """What is closed at the end of a `with` block."""
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+class OpenFile(Closing):
+    """The records of one file, until `close`; all have the shape of the first.
+
+    `data` are the bytes that records are read from, `offsets` (records + 1,) where they begin, or `rows` those of columns.
+    Raises `BertprepError` for a file that is unreadable, corrupt or no record file. `knows_pred` is False where `pred` is the
+    argument or the most predictions of a record.
+    """
+
+    def __init__(self, path: Path, *, pred: int | None = None, may_hold: int = MAX_HELD_BYTES) -> None:
+        """`may_hold` are the bytes that may be decompressed or cast; `pred` is for columns that do not say it."""
+        self.path = path
+        self.data: NDArray[np.uint8] = np.empty(0, np.uint8)
+        self.offsets: NDArray[np.int64] = np.empty(0, np.int64)
+        self.rows: Rows | None = None
+        self.is_held, self.knows_pred = False, True
+        self.kind: type[Examples] = PretrainingExamples
+        self.notes = np.zeros(n.NOTES_SIZE, np.int64)
+        self._mapping: mmap.mmap | None = None
+        try:
+            self._read_bytes(may_hold)
+            self.format = find_format(path, self.data)
+            if self.is_held and self.format != RecordFormat.TFRECORD:
+                raise BertprepError(f"{path}: is a compressed {self.format.label} file, which no trainer reads; decompress it")
+            if self.format.is_columnar:
+                table = self._find_table(pred, may_hold)
+                self.check_table(table)
+                self.rows, self.records, self.shape, self.knows_pred = table.rows, table.records, table.shape, table.knows_pred
+            else:
+                self.records = self.find_records()
+                self.shape = self.measure()
+            self.kind = self.shape.kind
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        self.data = np.empty(0, np.uint8)
+        if self._mapping is not None:
+            with contextlib.suppress(BufferError):  # an error on its way still holds the bytes; they go when it does
+                self._mapping.close()
+
+    @property
+    def held_bytes(self) -> int:
+        """The memory that the file takes, which is not that of the page cache."""
+        return int(self.data.size) if self.is_held else 0
+
+    def row(self, start: int = 0) -> NDArray[np.int64]:
+        """Return the file, from the byte `start` on, as kernels see it (FILE_WIDTH); holds as long as the file is open."""
+        return describe_file(self.data, self.format, self.offsets, start)
+
+    def explain(self, fault: int, record: int) -> BertprepError:
+        return explain(self.path, self.format, fault, record, self.notes, self.kind)
+
+    # --- what a reader that continues after a bad record does otherwise
+
+    def check_table(self, table: Table) -> None:
+        if table.damage:
+            raise table.damage
+
+    def find_records(self) -> int:
+        """Find the offsets of all records; return how many there are."""
+        kept = kept_offsets(self.path, self._status, self.data.size) if self._may_be_kept else None
+        if kept is not None:
+            self.offsets = kept
+            return len(kept) - 1
+        self.offsets, fault = find_offsets(self.data, self.format, self.notes)
+        records, end = len(self.offsets) - 1, int(self.offsets[-1])
+        if fault < 0:
+            raise self.explain(fault, records)
+        if end < self.data.size:
+            raise BertprepError(
+                f"{self.path}: record {records}: those before have {end // records} bytes on average, BERT's have "
+                f"{MIN_RECORD_BYTES} or more; corrupt or something else, make the file again"
+            )
+        if self._may_be_kept:
+            keep_offsets(self.path, self._status, self.offsets)
+        return records
+
+    def measure(self) -> Shape:
+        """Return the shape of the first record."""
+        fault, self.kind, counts = measure_record(self.row(), self.notes)
+        if fault < 0:
+            raise self.explain(fault, 0)
+        shape = Shape(self.kind, counts["input_ids"], counts.get("masked_lm_positions", 0))
+        at_least = Shape(self.kind, max(1, shape.seq), max(1, shape.pred))
+        for (name, count), expected in zip(counts.items(), at_least.counts, strict=True):
+            if count > MAX_VALUES:
+                raise BertprepError(
+                    f"{self.path}: record 0: feature {name} has {count:,} values, more than the {MAX_VALUES:,} "
+                    "that are read; give a file of BERT pretraining records"
+                )
+            if count != expected:
+                self.notes[[n.FEATURE, n.FOUND, n.EXPECTED]] = n.NUMBER_OF_FEATURE[name], count, expected
+                raise self.explain(n.WRONG_COUNT, 0)
+        return shape
+
+    # --- the bytes
+
+    @property
+    def _may_be_kept(self) -> bool:
+        return not self.is_held and self.data.size >= _MIN_KEPT_BYTES
+
+    def _read_bytes(self, may_hold: int) -> None:
+        try:
+            with open_local(self.path) as file:
+                self._status = os.fstat(file.fileno())
+                self.is_held = file.read(2) == GZIP_MAGIC
+                file.seek(0)
+                if self.is_held:
+                    self.data = _decompressed(self.path, file, may_hold)
+                else:
+                    self._map(file)
+        except (EOFError, BrokenArchiveError) as error:
+            raise BertprepError(f"{self.path}: cannot be decompressed: {error}; the file is corrupt, make it again") from error
+        except OSError as error:
+            advice = "name a record file"
+            if error.errno in (errno.EMFILE, errno.ENOMEM):  # as many files or mappings as a process may have
+                advice = "raise the hard limit of ulimit -n, or make fewer files by bertprep convert --shards"
+            raise BertprepError(f"{self.path}: cannot be read: {error.strerror or error}; {advice}") from error
+
+    def _map(self, file: Any) -> None:
+        if self._status.st_size:
+            self._mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            self.data = np.frombuffer(self._mapping, np.uint8)
+
+    def _find_table(self, pred: int | None, may_hold: int) -> Table:
+        from bertprep.records.arrow_reader import cast_file, find_table
+
+        if self.format == RecordFormat.ARROW and self.data[0] == 0xFF and (table := find_table(self.path, self.data, pred)):
+            return table
+        held = _Held(self.path, may_hold, "bertprep convert makes files that are mapped")
+        cast_file(self.path, self.data, self.format, cast(BinaryIO, held))
+        self.close()
+        self.data, self.is_held = held.bytes, True
+        table = find_table(self.path, self.data, pred)
+        assert table
+        return table
+
+
+class _Held(io.RawIOBase):
+    """Bytes in memory, up to a limit."""
+
+    def __init__(self, path: Path, most: int, advice: str) -> None:
+        self._path, self._most, self._advice, self._content = path, most, advice, bytearray()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, block: Any) -> int:
+        size = memoryview(block).nbytes
+        if len(self._content) + size > self._most:
+            raise BertprepError(
+                f"{self._path}: takes more memory than there is for gzip, Parquet and foreign Arrow files, "
+                f"{MAX_HELD_BYTES / 1e9:.1f} GB for all that are read together; {self._advice}"
+            )
+        self._content += block
+        return size
+
+    @property
+    def bytes(self) -> NDArray[np.uint8]:
+        return np.frombuffer(self._content, np.uint8)
+
+
+def _decompressed(path: Path, file: BinaryIO, may_hold: int) -> NDArray[np.uint8]:
+    stream = decompress(file, GZIP)
+    block = stream.read(BUFFER_BYTES)
+    if len(block) == BUFFER_BYTES:
+        find_format(path, np.frombuffer(block, np.uint8), is_whole=False)  # no memory is filled with what are no records
+    held = _Held(path, may_hold, "decompress them, or give fewer")
+    while block:
+        held.write(block)
+        block = stream.read(BUFFER_BYTES)
+    return held.bytes
+
+
+def allow_open_files() -> None:
+    """Raise the soft limit of open files to the hard one: each mapped file takes one, and Linux's usual limit is 1,024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(OSError, ValueError):  # then the file that is one too many is named
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+# --- by the kernels
+
+
+def describe_file(
+    data: NDArray[np.uint8], record_format: RecordFormat, offsets: NDArray[np.int64], start: int = 0
+) -> NDArray[np.int64]:
+    """Return the file with these bytes, from `start` on, as kernels see it; holds as long as both arrays."""
+    row = np.zeros(n.FILE_WIDTH, np.int64)
+    row[[n.FILE_SIZE, n.FILE_FORMAT]] = data.size - start, record_format.number
+    row[[n.FILE_DATA, n.FILE_OFFSETS]] = data.ctypes.data + start, offsets.ctypes.data
+    row[n.FILE_RECORDS] = len(offsets) - 1
+    return row
+
+
+def measure_record(row: NDArray[np.int64], notes: NDArray[np.int64]) -> tuple[int, type[Examples], dict[str, int]]:
+    """Return (0 or a fault, kind, values of each feature) of the first record; `notes` describe a fault."""
+    lists = np.zeros(len(n.KNOWN_FEATURES), np.int64)
+    fault = kernels.load().find_lists(row, lists, notes)
+    if fault < 0:
+        return fault, PretrainingExamples, {}
+    floats = (n.FLOAT_LIST, n.DOUBLE_LIST) if row[n.FILE_FORMAT] == RecordFormat.OFRECORD.number else (n.FLOAT_LIST,)
+    kind = kind_of({name: found in floats for name, found in zip(n.KNOWN_FEATURES, lists.tolist(), strict=True) if found >= 0})
+    counts = np.zeros(len(kind.features), np.int64)
+    fault = kernels.load().measure(row, kind.empty(0, seq=0), counts, notes)
+    return fault, kind, dict(zip([feature.name for feature in kind.features], counts.tolist(), strict=True))
+
+
+def find_offsets(
+    data: NDArray[np.uint8], record_format: RecordFormat, notes: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], int]:
+    """Return the offsets (records + 1,) of records and end, and the fault that ends the walk, or 0.
+
+    Offsets that end early without a fault are those of records smaller than any of BERT's.
+    """
+    offsets, found = np.zeros(_FIRST_OFFSETS, np.int64), 0
+    while True:
+        found = kernels.load().find_records(describe_file(data, record_format, offsets), found, len(offsets) - 1, notes)
+        fault = min(found, 0)
+        records = int(notes[n.ROW]) if fault else found
+        if fault or offsets[records] == data.size or records * MIN_RECORD_BYTES > data.size:
+            return offsets[: records + 1].copy(), fault
+        offsets = np.concatenate([offsets, np.zeros_like(offsets)])

@@ -1,0 +1,398 @@
+"""Records of any files as one sequence: `Records(paths)`, from which blocks are read in order or gathered at random.
+
+Files are mapped when they are opened, and a block is gathered from any of them by one call of a kernel. A file is a set of one:
+`bertprep.records.open(path)`. gzip, Parquet and other layouts of Arrow are held in memory, up to a limit. Other tools' records
+are read too: features in any order, TensorFlow 2's names, packed or not, int32 or int64.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+import os
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bertprep import kernels
+from bertprep.config import RecordFormat
+from bertprep.errors import BertprepError, UsageError
+from bertprep.files.checksums import Checksum, find_checksum
+from bertprep.files.object_cache import fetch
+from bertprep.files.paths import ObjectPath, as_path
+from bertprep.kernels import numbers as n
+from bertprep.records.columns import NoColumnsError, record_batch, rows_in_batch, schema_of
+from bertprep.records.dataset_info import identify_files, import_datasets
+from bertprep.records.examples import Examples, Shape, Values
+from bertprep.records.faults import explain
+from bertprep.records.open_file import MAX_HELD_BYTES, Closing, OpenFile, allow_open_files
+from bertprep.work.choose import find_records
+from bertprep.work.data_set import DataSet
+from bertprep.work.layout import TEST, TRAINING
+
+if TYPE_CHECKING:
+    import datasets
+
+_MAX_FLOAT, _MINUS_ZERO = 0x7F7FFFFF, 0x80000000  # the bits of the highest finite float32 and of -0
+
+Selection: TypeAlias = slice | Sequence[int] | NDArray[np.integer] | NDArray[np.bool_]
+"""Which records: a slice, integers, or for each record whether it is one of them."""
+
+
+def select_records(records: ArrayLike, count: int, where: Path | str) -> NDArray[np.int64]:
+    """Return the indices that a list, range, array or mask names, of `count` records; negative ones are from the end.
+
+    >>> select_records([2, -3], 3, "part-0").tolist(), select_records([True, False, True], 3, "part-0").tolist()
+    ([2, 0], [0, 2])
+    """
+    if isinstance(records, range) and len(records) > count:  # which no array need be made of to know
+        raise IndexError(f"{where}: {records} are more records than its {count:,}")
+    given: NDArray[Any] = np.empty((0, 0))
+    if isinstance(records, range):
+        given = np.arange(records.start, records.stop, records.step)
+    elif not isinstance(records, tuple):  # to NumPy, a tuple has an index for each axis
+        with contextlib.suppress(ValueError):  # lists in a list, of several lengths
+            given = np.asarray(records)
+    if given.ndim != 1 or (given.size and given.dtype.kind not in "iub"):
+        found = f"an array of {given.dtype} {given.shape}" if isinstance(records, np.ndarray) else type(records).__name__
+        advice = (
+            f"; [[{records}]] is one record" if isinstance(records, int | np.integer) and not isinstance(records, bool) else ""
+        )
+        raise TypeError(f"{where}: records are named by a slice, a list or array of integers, or a mask; found {found}{advice}")
+    if given.dtype == np.bool_:
+        if len(given) != count:
+            raise IndexError(f"{where}: a mask of {len(given):,} for {count:,} records")
+        return np.flatnonzero(given)
+    if given.size and not -count <= given.min() <= given.max() < count:
+        wrong = given.max() if given.max() >= count else given.min()
+        raise IndexError(f"{where}: record {wrong} of {count:,}")
+    indices = given.astype(np.int64)  # a copy: another thread may change what was given after it was checked
+    return np.where(indices < 0, indices + count, indices) if given.size and given.min() < 0 else indices
+
+
+def check_room(examples: Examples, shape: Shape, row: int, count: int, where: str) -> None:
+    """Raise `ValueError` unless `count` records of this shape fit into the arrays from `row` on."""
+    if not isinstance(examples, Examples):
+        raise TypeError(f"{where}: records are read into Examples; found {type(examples).__name__}")
+    if not (examples.flags.writeable and examples.flags.c_contiguous):
+        raise TypeError(f"{where}: records are read into a block that can be written, without gaps; give a copy of this one")
+    if examples.sizes != shape or row < 0 or row + count > len(examples):
+        raise ValueError(
+            f"{where}: room for {len(examples)} {examples.title} records of {examples.seq}/{examples.pred}, "
+            f"needed for {count} {shape.kind.title} records of {shape.seq}/{shape.pred} from row {row}"
+        )
+
+
+class BadRecordError(BertprepError):
+    """A record that cannot be read or trained on: corrupt, or with a value that the model cannot take."""
+
+    def __init__(self, text: str, *, number: int, row: int) -> None:
+        super().__init__(text)
+        self.number, self.row = number, row  # its id, and where it was to be read to
+
+
+class Records(Closing):
+    """The records of one split of data folders or files, with ids from 0; any thread may read, one at a time.
+
+    All have one shape: `kind` (the class of the records), `seq` and `pred`. Opening and reading raise `BertprepError`, which
+    names file, record and fault; for a bad record it is `BadRecordError`.
+    """
+
+    def __init__(
+        self,
+        data: Path | str | Sequence[Path | str],
+        split: str = TRAINING,
+        *,
+        is_own_name: bool = False,
+        kind: type[Examples] | None = None,
+        pred: int | None = None,
+        vocab_size: int | None = None,
+        labels: int | None = None,
+    ) -> None:
+        """Open the files; all records must be of one kind, and of `kind` if given.
+
+        With `is_own_name` "test" does not stand for a folder validation. `pred` is for files that do not say for how many
+        predictions their records have space; else they have it for the most of any. `vocab_size` and `labels` limit the values.
+        """
+        paths = [as_path(path) for path in ([data] if isinstance(data, str | os.PathLike) else data)]
+        if not paths:
+            raise UsageError("no data; name at least one folder of records")
+        found = [found for path in paths for found in _find_files(path, split, is_own_name).items()]
+        _check_distinct(path for path, _ in found)
+        fetch(dict(found))
+        self._hold([path for path, _ in found], pred)
+        if kind and self.kind != kind:
+            self.close()
+            raise self.is_of_another_kind(kind)
+        if vocab_size is not None:
+            self.limit_ids(vocab_size, labels=labels)
+
+    @classmethod
+    def open(cls, path: Path | str, *, pred: int | None = None) -> Records:
+        """Open one file as it is, of any split."""
+        records = cls.__new__(cls)
+        records._hold([as_path(path)], pred)
+        return records
+
+    def _hold(self, paths: Sequence[Path], pred: int | None) -> None:
+        allow_open_files()
+        self._lock = threading.Lock()  # another thread may close what one reads
+        self._highest: NDArray[np.int64] | None = None  # the highest value of each feature
+        self._files: list[OpenFile] = []
+        self._is_open, may_hold = True, MAX_HELD_BYTES
+        try:
+            for path in paths:
+                self._files.append(file := OpenFile(path, pred=pred, may_hold=may_hold))
+                may_hold -= file.held_bytes
+            self._check_alike(pred)
+        except BaseException:
+            self.close()
+            raise
+        self.kind, self.seq, self.pred = self.shape = self._files[0].shape
+        records = np.array([file.records for file in self._files], np.int64)
+        self._ends = np.cumsum(records)  # (files,): the id after each file's last
+        self._starts = self._ends - records
+        self._is_columnar = np.array([file.format.is_columnar for file in self._files])
+        self._rows = np.array([file.row() for file in self._files])  # (files, FILE_WIDTH)
+        of_columns = [(start, file.rows) for start, file in zip(self._starts.tolist(), self._files, strict=True) if file.rows]
+        self._columns = of_columns[0][1].join(of_columns) if of_columns else None
+
+    def _check_alike(self, pred: int | None) -> None:
+        """Give files that do not say it space for the most predictions of any, and raise where shapes differ."""
+        first, most = self._files[0], max(file.shape.pred for file in self._files)
+        for file in self._files:
+            if not file.knows_pred and pred is None:
+                file.shape = file.shape._replace(pred=most)
+        for file in self._files:
+            file.shape.check_same(file.path, first.shape, first.path, "give data that was made with the same settings")
+
+    def limit_ids(self, vocab_size: int, type_vocab_size: int = 2, *, labels: int | None = None) -> None:
+        """Raise `BadRecordError` from now on for a record with a value beyond these sizes of a model."""
+        self._highest = _highest_values(self.shape, vocab_size, type_vocab_size, labels)
+
+    def close(self) -> None:
+        """Give the files' memory back; what was read stays."""
+        with self._lock:
+            self._is_open = False
+            for file in self._files:
+                file.close()
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def __repr__(self) -> str:
+        return f"Records({self.path}: {len(self):,} {self.shape})"
+
+    # --- what is known of the files
+
+    @property
+    def path(self) -> Path:
+        """The file, or the folder of the first of several."""
+        return self._files[0].path if len(self._files) == 1 else self._files[0].path.parent
+
+    @property
+    def format(self) -> RecordFormat:
+        """That of the first file."""
+        return self._files[0].format
+
+    @property
+    def formats(self) -> list[str]:
+        return sorted({file.format for file in self._files})
+
+    @property
+    def knows_pred(self) -> bool:
+        """Whether the files say for how many predictions their records have space; else `pred` is the most of one."""
+        return all(file.knows_pred for file in self._files)
+
+    @property
+    def held_bytes(self) -> int:
+        """The memory that files take which cannot be read in place: gzip, Parquet, and other layouts of Arrow."""
+        return sum(file.held_bytes for file in self._files)
+
+    @property
+    def file_records(self) -> NDArray[np.int64]:
+        """(files,): the number of records of each."""
+        return self._ends - self._starts
+
+    @property
+    def offsets(self) -> NDArray[np.int64]:
+        """Where each record of the first file begins and the last ends, in bytes: (n + 1,), read-only; empty for columns."""
+        offsets: NDArray[np.int64] = self._files[0].offsets.view()
+        offsets.flags.writeable = False
+        return offsets
+
+    def origin_of(self, number: int) -> tuple[Path, int]:
+        """Return the file that has a record, and the record's id in it: what an error or a log names."""
+        file = int(np.searchsorted(self._ends, number, side="right"))
+        return self._files[file].path, number - int(self._starts[file])
+
+    def is_of_another_kind(self, expected: type[Examples]) -> BertprepError:
+        """Return the error for records that are of no use where those of a kind are needed."""
+        first = self._files[0]
+        return BertprepError(
+            f"{first.path}: has {first.kind.title} records, expected {expected.title} records; name the data of this task"
+        )
+
+    # --- reading
+
+    @overload
+    def __getitem__(self, records: int) -> np.record: ...
+    @overload
+    def __getitem__(self, records: Selection) -> Examples: ...
+    def __getitem__(self, records: int | Selection) -> np.record | Examples:
+        """Return a record by its id, or a new block of a slice, of a list or array of ids in its order, or of a mask."""
+        if isinstance(records, int | np.integer) and not isinstance(records, bool):
+            block = self[[operator.index(records)]]
+            return block[0]  # type: ignore[no-any-return]
+        chosen = range(len(self))[records] if isinstance(records, slice) else select_records(records, len(self), self.path)
+        examples = self.kind.empty(len(chosen), seq=self.seq, pred=self.pred)
+        self.gather_into(examples, chosen)
+        return examples
+
+    def blocks(self, size: int) -> Iterator[Examples]:
+        """Yield all records in order, `size` at a time, in a block that the next overwrites."""
+        buffer = self.kind.empty(size, seq=self.seq, pred=self.pred)
+        for start in range(0, len(self), size):
+            some = range(start, min(start + size, len(self)))
+            self.gather_into(buffer, some)
+            yield buffer if len(some) == size else buffer[: len(some)]
+
+    def gather_into(self, examples: Examples, records: range | NDArray[np.int64], *, row: int = 0) -> None:
+        """Read the records of a range or array of ids, in its order, to the rows from `row` on; fastest some 256 at a time."""
+        ids = select_records(records, len(self), self.path)
+        check_room(examples, self.shape, row, len(ids), str(self.path))
+        files = np.searchsorted(self._ends, ids, side="right")
+        with self._lock:
+            if not self._is_open:
+                raise ValueError(f"{self.path}: is closed")
+            self._gather(examples, files, ids - self._starts[files], row)
+
+    def gather_good(self, examples: Examples, records: NDArray[np.int64]) -> list[BadRecordError]:
+        """As `gather_into`, but the rows of bad records are 0 in all features; returns what is wrong with each."""
+        bad: list[BadRecordError] = []
+        start = 0
+        while start < len(records):
+            try:
+                self.gather_into(examples, records[start:], row=start)
+                break
+            except BadRecordError as error:
+                bad.append(error)
+                examples[error.row] = 0
+                start = error.row + 1
+        return bad
+
+    def _gather(self, examples: Examples, files: NDArray[np.int64], records: NDArray[np.int64], row: int) -> None:
+        """Read record records[i] of file files[i] to row `row` + i, each run of protobufs or of columns by one call."""
+        notes, fault = np.zeros(n.NOTES_SIZE, np.int64), 0
+        bounds = [0, len(records)]
+        if self._columns:
+            is_columnar = self._is_columnar[files]
+            bounds[1:1] = (np.flatnonzero(is_columnar[1:] != is_columnar[:-1]) + 1).tolist()
+        for start, stop in pairwise(bounds):
+            of_files, some = files[start:stop], records[start:stop]
+            if self._columns and len(some) and is_columnar[start]:
+                fault = self._columns.read(self._starts[of_files] + some, examples, row + start, notes)
+            else:
+                fault = kernels.load().gather(self._rows, of_files, some, stop - start, examples, row + start, notes)
+            if fault < 0:
+                notes[n.ROW] += start
+                break
+        if self._highest is not None:
+            read = int(notes[n.ROW]) if fault < 0 else len(records)
+            fault = _find_excess(examples[row : row + read], self._highest, notes) or fault
+        if fault < 0:
+            wrong = int(notes[n.ROW])
+            file, record = int(files[wrong]), int(records[wrong])
+            error = explain(self._files[file].path, self._files[file].format, fault, record, notes, self.kind)
+            raise BadRecordError(str(error), number=int(self._starts[file]) + record, row=row + wrong)
+
+    def to_dataset(self) -> datasets.Dataset:
+        """Return all records as a `datasets.Dataset` in memory: 1.3 kB and 2 microseconds for each of 128 tokens.
+
+        `bertprep.load_dataset` maps whole folders into memory instead (docs/hugging_face.md).
+        """
+        import pyarrow as pa
+
+        library = import_datasets()
+        schema, batches, done = schema_of(self.shape), [], 0
+        for block in self.blocks(rows_in_batch(self.shape)):
+            try:
+                batches.append(record_batch(block, schema))
+            except NoColumnsError as error:
+                path, record = self.origin_of(done + error.row)
+                raise BertprepError(f"{path}: record {record}: {error}") from None
+            done += len(block)
+        fingerprint = identify_files([file.path for file in self._files])  # that of datasets is slow
+        return library.Dataset(pa.Table.from_batches(batches, schema), fingerprint=fingerprint)
+
+
+def _highest_values(shape: Shape, vocab_size: int, type_vocab_size: int, labels: int | None) -> NDArray[np.int64]:
+    """(features,): the highest value that a model can take in each; of floats as bits."""
+    highest: dict[Values, int] = {
+        "token": vocab_size - 1,
+        "flag": 1,
+        "segment": type_vocab_size - 1,
+        "position": shape.seq - 1,
+        "id": n.MAX_INT32,
+        "class": n.MAX_INT32 if labels is None else labels - 1,
+        "weight": n.FLOAT_ONE,  # a fraction is a weight too; with 1e30 one token would be all of the loss
+        "score": _MAX_FLOAT,
+    }
+    return np.array([highest[feature.values] for feature in shape.kind.features], np.int64)
+
+
+def _find_excess(examples: Examples, most: NDArray[np.int64], notes: NDArray[np.int64]) -> int:
+    """Return n.BEYOND_MODEL if a value of array i is above most[i], floats by their bits, with `notes` about one; else 0.
+
+    Integers and weights must not be negative; a score is compared without its sign.
+    """
+    found: list[tuple[int, int, int, int]] = []
+    for array, feature, highest in zip(examples.arrays, examples.features, most.tolist(), strict=True):
+        if not array.size or np.amax(array.view(np.uint32)) <= highest:
+            continue
+        values = array.view(np.uint32).reshape(len(array), -1)
+        compared = values & ~np.uint32(_MINUS_ZERO) if feature.values == "score" else values
+        is_beyond = (compared > highest) & ((array.dtype != np.float32) | (values != _MINUS_ZERO))
+        if is_beyond.any():
+            row, column = np.argwhere(is_beyond)[0].tolist()
+            found.append((row, n.NUMBER_OF_FEATURE[feature.name], int(values[row, column]), highest))
+    if not found:
+        return 0
+    notes[[n.ROW, n.FEATURE, n.FOUND, n.EXPECTED]] = min(found, key=lambda each: each[0])
+    return n.BEYOND_MODEL
+
+
+def _find_files(path: Path, split: str, is_own_name: bool = False) -> dict[Path, Checksum | None]:
+    """Return the files of a split of a folder, or the file itself, with their checksums by the manifest."""
+    data_set = find_records(path)
+    listed = data_set.manifest.files if data_set.manifest else {}
+    files = _with_status(data_set, data_set.named(split) if is_own_name else data_set.paths(split))
+    if not files:
+        advice = "bertprep shard holds one out" if split == TEST else "name a folder that has it"
+        raise UsageError(f"{path}: has no {split} split; {advice}")
+    return {file: find_checksum(listed.get(str(file.relative_to(data_set.folder)), {})) for file in files}
+
+
+def _check_distinct(paths: Iterable[Path]) -> None:
+    """Raise `UsageError` for a file that is there twice: its records would count twice."""
+    folder_of = cache(lambda folder: folder if isinstance(folder, ObjectPath) else folder.resolve())
+    found = set()
+    for path in paths:
+        if (name := folder_of(path.parent) / path.name) in found:
+            raise UsageError(f"{path}: is given twice; name each folder or file once")
+        found.add(name)
+
+
+def _with_status(data_set: DataSet, files: list[Path]) -> list[Path]:
+    if not isinstance(data_set.folder, ObjectPath):
+        return files
+    there = {path: path for path in data_set.folder.rglob("*")}
+    if missing := [file for file in files if file not in there]:
+        raise BertprepError(f"{missing[0]}: was removed while the records were found; leave the data alone, and start again")
+    return [there[file] for file in files]  # type: ignore[index]

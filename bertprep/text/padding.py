@@ -1,0 +1,116 @@
+"""What records of a text will be like before there are any: how much of them is padding.
+
+The generator itself runs, on a sample of the documents in which each sentence has about as many placeholder tokens as a
+vocabulary for its language gives it. So the estimate rests on two things: a sample of at most `SAMPLE_BYTES`, and
+`TOKENS_PER_WORD`. docs/sources.md compares it with records that were made. Costs a tenth of a second.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from bertprep.config import InstanceSettings
+from bertprep.files.paths import open_head
+from bertprep.instances import TokenizedShard, Vocabulary, generate_instances
+from bertprep.instances.vocabulary import SPECIAL_TOKENS
+from bertprep.sources.plain_text import GAP
+
+SAMPLE_BYTES = 1 << 19
+"""The text whose sentences are counted; a longer document is cut there, which adds at most one short record."""
+TOKENS_PER_WORD = 1.1
+"""Tokens that BERT's tokenizer makes of a word, in the mean: 1.06 with a vocabulary trained on the text, more with another."""
+LENGTHS = (128, 512)
+"""The lengths of records that padding is forecast for where a command has none."""
+FIRST_FILES = 16
+"""The files at whose beginning a text is judged, here and in `text.blocks`."""
+_USES, _MAX_ROUNDS = 500, 50  # of documents: a tenth of them gives short records, which few would give by chance alone
+_WORD = re.compile(r"[^\W_]+")
+_ONE_TOKEN = re.compile(r"[^\w\s]|_|[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f]")
+_PLACEHOLDER = len(SPECIAL_TOKENS)
+
+
+@dataclass(frozen=True)
+class TextSample:
+    """Some documents of a text, each a list of its sentences."""
+
+    documents: Sequence[Sequence[str]]
+
+    @property
+    def sentences(self) -> float:
+        """Return the mean number of sentences in a document."""
+        return sum(map(len, self.documents)) / max(1, len(self.documents))
+
+    @cached_property
+    def _tokens(self) -> list[list[int]]:
+        return [[count_tokens(sentence) for sentence in document] for document in self.documents]
+
+    def record_padding(self, seq: int) -> float:
+        """Return the expected fraction of [PAD] in records of `seq` tokens, of sentence pairs with the default settings."""
+        lengths = [length for document in self._tokens for length in document]
+        if not lengths:
+            return 0.0
+        shard = TokenizedShard(
+            tokens=np.full(sum(lengths), _PLACEHOLDER, np.int32),
+            sentence_starts=np.cumsum([0, *lengths]),
+            document_starts=np.cumsum([0, *map(len, self._tokens)]),
+            text_bytes=0,
+            text_crc32c=0,
+        )
+        vocabulary = Vocabulary(Path(), (*SPECIAL_TOKENS, "word"), "", *range(len(SPECIAL_TOKENS)))
+        # The few documents that give short records give many of them: each case by itself needs far fewer rounds.
+        records = tokens = 0.0
+        for weight, probability in ((1 - InstanceSettings.short_seq_prob, 0), (InstanceSettings.short_seq_prob, 1)):
+            rounds = min(max(_USES // len(self.documents), 1), _MAX_ROUNDS) if probability else 1
+            settings = InstanceSettings(seq=seq, pred=1, dupe=rounds, short_seq_prob=probability)
+            instances = generate_instances(shard, vocabulary, settings, seed=settings.seed)
+            of_sentences = int(instances.slices[:, [1, 3]].sum())
+            special = 3 * len(instances)  # [CLS], two [SEP]
+            records += weight * len(instances) / rounds
+            tokens += weight * (of_sentences + special) / rounds
+        return 1 - tokens / (seq * records)
+
+    def row_padding(self, seq: int) -> float:
+        """Return the expected fraction of [PAD] in rows of `seq` tokens, each of a document or a part of one."""
+        lengths = np.array([sum(document) for document in self._tokens], np.int64)
+        rows = -(-lengths // (seq - 2))  # [CLS], [SEP]
+        return 1 - float((lengths + 2 * rows).sum()) / max(1, seq * int(rows.sum()))
+
+
+def count_tokens(sentence: str) -> int:
+    """Return about how many tokens a sentence has: one for a mark or a CJK character, `TOKENS_PER_WORD` for another word.
+
+    >>> count_tokens("It is so, he said."), count_tokens("我来了。")
+    (8, 4)
+    """
+    single = len(_ONE_TOKEN.findall(sentence))
+    return max(1, single + round(TOKENS_PER_WORD * len(_WORD.findall(_ONE_TOKEN.sub(" ", sentence)))))
+
+
+def sample_shards(paths: Sequence[Path]) -> TextSample:
+    """Return the first documents of text shards, which have a sentence a line and a blank line after each document."""
+    documents: list[list[str]] = []
+    for path in paths[:FIRST_FILES]:
+        with open_head(path) as file:
+            text = file.read(SAMPLE_BYTES // min(len(paths), FIRST_FILES)).decode(errors="ignore")
+        of_file = ([line.strip() for line in document.split("\n") if line.strip()] for document in GAP.split(text))
+        documents += (sentences for sentences in of_file if sentences)
+    return TextSample(documents)
+
+
+def describe_text(counts: str, sentences: float, padding: Mapping[int, float], of: str = "records") -> str:
+    """Return the line that says what a text became, such as "50 files became 907 documents".
+
+    >>> describe_text("2 files became 900 documents", 2.9, {128: 0.281, 512: 0.79})
+    '2 files became 900 documents of 2.9 sentences; expect 28% padding in records of 128 tokens, 79% of 512'
+    """
+    (seq, fraction), *others = padding.items()
+    expected = f"{fraction:.0%} padding in {of} of {seq} tokens"
+    for seq, fraction in others:
+        expected += f", {fraction:.0%} of {seq}"
+    return f"{counts} of {sentences:,.1f} sentences; expect {expected}"

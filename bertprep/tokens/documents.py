@@ -1,0 +1,110 @@
+"""The documents of a split of token shards, with their tokenizer: what rows for encoders, and MDS, are made of.
+
+Those of sentences are documents too: each is its sentences joined, and a table of the vocabulary says what begins a word.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertprep.errors import BertprepError, UsageError
+from bertprep.files.object_cache import fetch
+from bertprep.files.paths import as_path, sizes_of
+from bertprep.instances.document_tokenizer import TokenizerInfo as TokenizerInfo
+from bertprep.instances.vocabulary import load_vocabulary_of
+from bertprep.tokens.shard import BIN, TokenShard
+from bertprep.work.choose import find_token_shards
+from bertprep.work.layout import MANIFEST, SPLIT_NAMES, TOKENIZER, TRAINING
+
+_AGAIN = "make the token shards again with bertprep tokenize"
+
+
+@dataclass(frozen=True)
+class TokenDocuments:
+    """The documents of a split; `sha256` stands for their bytes.
+
+    `begins_word` says of each id whether it begins a word where shards have no `words`: (width,).
+    """
+
+    folder: Path
+    split: str
+    tokenizer: TokenizerInfo
+    shards: tuple[TokenShard, ...]
+    sha256: str
+    begins_word: NDArray[np.bool_] | None = None
+
+    @cached_property
+    def documents(self) -> int:
+        return sum(shard.sizes[0] for shard in self.shards)
+
+    @cached_property
+    def tokens(self) -> int:
+        return sum(shard.sizes[1] for shard in self.shards)
+
+
+def open_token_documents(
+    folder: Path | str, split: str = TRAINING, vocab: Path | str | None = None, *, verify: bool = False
+) -> TokenDocuments:
+    """Return the documents of a split of token shards: of any tokenizer, or sentences of a vocabulary.
+
+    Raises `UsageError` where there are none, `BertprepError` where a file is missing or has another size than its manifest
+    says, with `verify` other bytes, or a run has not finished them.
+    """
+    data_set = find_token_shards([as_path(folder)], any_tokenizer=True)
+    folder, manifest = data_set.folder, data_set.manifest
+    if manifest and manifest.tokenizer:
+        if vocab is not None:
+            raise UsageError(f"--vocab {vocab}: is for token shards of a vocabulary, and {folder} has its own {TOKENIZER}")
+        tokenizer, begins_word = TokenizerInfo.from_manifest(manifest.tokenizer), None
+    else:
+        vocabulary = load_vocabulary_of(data_set, None if vocab is None else as_path(vocab))
+        tokenizer = TokenizerInfo.from_vocabulary(vocabulary)
+        begins_word = np.frombuffer(vocabulary.continues, np.uint8) == 0
+    shards = tuple(
+        TokenShard.of(
+            folder,
+            path.relative_to(folder).as_posix(),
+            manifest,
+            width=tokenizer.width,
+            has_words=begins_word is None,
+        )
+        for path in data_set.named(split)
+    )
+    for shard in shards:
+        _check_sizes(shard)
+    fetch({path: checksum for shard in shards for path, checksum in shard.checksums.items()})
+    for shard in shards if verify else ():
+        if not shard.listed:
+            raise UsageError(f"{folder}: has no {MANIFEST} with checksums of its files, which verify=True needs; leave it out")
+        shard.verify()
+    sha256 = hashlib.sha256("".join(shard.fingerprint() for shard in shards).encode()).hexdigest()
+    return TokenDocuments(folder, split, tokenizer, shards, sha256, begins_word)
+
+
+def open_all_splits(folder: Path | str) -> dict[str, TokenDocuments]:
+    """Return the documents of each split of token shards, training first; raises as `open_token_documents` does."""
+    splits = find_token_shards([as_path(folder)], any_tokenizer=True).split_names or [TRAINING]
+    return {SPLIT_NAMES[split]: open_token_documents(folder, split) for split in splits}
+
+
+def _check_sizes(shard: TokenShard) -> None:
+    """Raise `BertprepError` unless each file has the size in the manifest, and the counts there can be of such a file."""
+    for end, entry in shard.listed.items():
+        path = shard.paths[end]
+        if (found := sizes_of(path.parent, [path.name]).get(path.name)) != entry["bytes"]:
+            has = "is missing" if found is None else f"has {found:,} bytes"
+            raise BertprepError(f"{path}: {has}, expected {entry['bytes']:,} bytes by {MANIFEST}; {_AGAIN}")
+    if shard.counts is None:
+        return
+    size_bytes, (documents, tokens) = shard.listed[BIN]["bytes"], shard.counts
+    if not 0 < documents <= tokens <= size_bytes:
+        raise BertprepError(
+            f"{shard.path}: cannot have {documents:,} documents of {tokens:,} tokens in {size_bytes:,} bytes, as {MANIFEST} "
+            f"says; {_AGAIN}"
+        )

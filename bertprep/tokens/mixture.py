@@ -1,0 +1,164 @@
+"""Several token data sets as one, by weights: of each `PERIOD` rows every set has its whole number, in an order of the seed.
+
+The pattern of a period is the same in all, so which set row n is of, and which of its rows, are pure functions of n; `counts`
+are exact, for any batch size and any number of readers. A set whose rows are used up goes on with its next epoch, on its own.
+
+    mixture = Mixture([(wikipedia, 0.7), (code, 0.3)])
+    StatefulDataLoader(mixture.stream(64), batch_size=None)
+    mixture.describe(rows=1_000_000)  # what was read of each set, for a manifest
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import sys
+from collections.abc import Iterable, Sequence
+from numbers import Real
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertprep.errors import UsageError
+from bertprep.records.columns import Columns
+from bertprep.terminal import warn
+from bertprep.tokens.dataset import SEQUENTIAL, TokenDataset, TokenRows
+from bertprep.tokens.order import permute, whole_numbers
+
+PERIOD = 1 << 16
+"""Rows after which the pattern of sets repeats; a weight is rounded to a multiple of its inverse."""
+_ALIKE = "seq", "packed", "objective", "first_position"
+
+
+class Mixture(TokenRows):
+    """Rows of several data sets, whose lengths and tokenizer are alike; each row is of one of them.
+
+    It is used as a `TokenDataset` is. An epoch has as many rows as all sets together, but not each of them once: how often a
+    set is read follows from its weight.
+    """
+
+    def __init__(self, sets: Iterable[tuple[TokenDataset, float]], *, seed: int = 12345) -> None:
+        separated, weights = _separate(sets)
+        self.sets = tuple(separated)
+        self.weights = (weights / weights.sum()).tolist()
+        first = self.sets[0]
+        self.folder, self.seq, self.packed, self.first_position = first.folder, first.seq, first.packed, first.first_position
+        self.objective = first.objective
+        for other in self.sets[1:]:
+            for name in _ALIKE:
+                if getattr(other, name) != getattr(first, name):
+                    raise UsageError(f"{other}: has {name} {getattr(other, name)}, {first} has {getattr(first, name)}")
+            if other.documents.tokenizer.sha256 != first.documents.tokenizer.sha256:
+                raise UsageError(f"{other.folder}: is of another tokenizer than {first.folder}; a model has one")
+        self.seed, self.epoch = seed, 0
+        self._in_period = apportion(self.weights, PERIOD)
+        if min(self._in_period) < 1:
+            raise UsageError(f"weights {weights.tolist()}: each must be at least 1 / {PERIOD:,} of their sum")
+        by_set = np.repeat(np.arange(len(self.sets)), self._in_period)
+        positions = permute(np.arange(PERIOD, dtype=np.int64), PERIOD, seed=seed, epoch=0)
+        self._pattern = by_set[positions]
+        self._earlier = np.empty(PERIOD, np.int64)  # rows of the same set before, in a period
+        for index, count in enumerate(self._in_period):
+            self._earlier[self._pattern == index] = np.arange(count)
+        self._has_warned = False
+        self._settle("sets", "weights", "folder", "seed", *_ALIKE)
+
+    def __repr__(self) -> str:
+        shares = " + ".join(f"{weight:.3g} {dataset.folder}" for dataset, weight in zip(self.sets, self.weights, strict=True))
+        return f"Mixture({shares}: rows of {self.seq} tokens)"
+
+    def close(self) -> None:
+        """Give the memory of all sets back."""
+        for dataset in self.sets:
+            dataset.close()
+
+    def __len__(self) -> int:
+        return sum(map(len, self.sets))
+
+    @property
+    def made_of(self) -> dict[str, Any]:
+        """All that rows depend on."""
+        return {"sets": [each.sha256 for each in self.sets], "rows": self._in_period, "seed": self.seed}
+
+    @property
+    def sha256(self) -> str:
+        """Of all that rows depend on."""
+        return hashlib.sha256(json.dumps(self.made_of).encode()).hexdigest()
+
+    def locate(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the set of each row, and its position there, counted over all epochs of the set."""
+        periods, offsets = np.divmod(positions, PERIOD)
+        of_set = self._pattern[offsets]
+        return of_set, periods * np.array(self._in_period)[of_set] + self._earlier[offsets]
+
+    def counts(self, rows: int) -> list[int]:
+        """Return how many of the first `rows` rows are of each set."""
+        periods, left = divmod(rows, PERIOD)
+        of_rest = np.bincount(self._pattern[:left], minlength=len(self.sets)).tolist()
+        return [periods * count + more for count, more in zip(self._in_period, of_rest, strict=True)]
+
+    def describe(self, rows: int) -> list[dict[str, Any]]:
+        """Return what the first `rows` rows are made of, as a manifest has it."""
+        return [
+            {
+                "folder": str(dataset.folder), "sha256": dataset.sha256, "weight": weight, "rows": count,
+                "epochs": round(count * dataset.epochs / len(dataset), 6), "documents": dataset.documents.documents,
+                "tokens": dataset.documents.tokens,
+            }
+            for dataset, weight, count in zip(self.sets, self.weights, self.counts(rows), strict=True)
+        ]  # fmt: skip
+
+    def row_ids(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the positions themselves, by which rows are read."""
+        return positions
+
+    def rows(self, ids: NDArray[np.int64]) -> Columns:
+        """Return the columns of rows by their positions, counted over all epochs."""
+        positions = whole_numbers(ids, f"{self}: rows")
+        if positions.ndim != 1:
+            raise TypeError(f"{self}: rows are named by an array of one dimension; found the shape {positions.shape}")
+        of_sets, in_sets = self.locate(positions)
+        columns: Columns = {}
+        for index in np.unique(of_sets).tolist() or [0]:
+            is_own, dataset = of_sets == index, self.sets[index]
+            for name, values in dataset.rows(dataset.row_ids(in_sets[is_own])).items():
+                columns.setdefault(name, np.empty((len(positions), *values.shape[1:]), values.dtype))[is_own] = values
+        return columns
+
+    def _take_in_random_order(self, positions: NDArray[np.int64]) -> None:  # noqa: ARG002 - the order alone matters
+        if not self._has_warned:
+            self._has_warned = True
+            warn(f"{self}: the sets are mixed in its own order, which a batch in random order undoes; {SEQUENTIAL}")
+
+    def _read(self, numbers: NDArray[np.int64]) -> Columns:
+        return self.rows(numbers + self.epoch * len(self))
+
+
+def _separate(given: Iterable[object]) -> tuple[list[TokenDataset], NDArray[np.float64]]:
+    """Return the data sets and their weights, whose sum is finite."""
+    pairs = [*given] if isinstance(given, Iterable) else []
+    sets, weights = [], []
+    for pair in pairs:
+        match pair:
+            case (TokenDataset() as dataset, Real() as weight) if 0 < cast(float, weight) <= sys.float_info.max:
+                sets.append(dataset)
+                weights.append(float(weight))
+    if not sets or len(sets) < len(pairs):
+        raise UsageError("a mixture is of one or more (data set, weight), with finite weights above 0")
+    found = np.array(weights)
+    return sets, found if math.isfinite(sum(weights)) else found / max(weights)
+
+
+def apportion(fractions: Sequence[float], total: int) -> list[int]:
+    """Return whole numbers that add up to `total`, as near to its fractions as can be: the largest remainders are rounded up.
+
+    >>> apportion([0.5, 0.3, 0.2], 8)
+    [4, 2, 2]
+    """
+    exact = np.array(fractions) * total
+    counts = np.floor(exact).astype(np.int64)
+    most_left = np.argsort(counts - exact, kind="stable")
+    counts[most_left[: total - int(counts.sum())]] += 1
+    return [int(count) for count in counts]

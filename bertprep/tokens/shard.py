@@ -1,0 +1,402 @@
+"""Token shards: ids of documents on disk, laid out as Megatron's indexed data sets, and whether each begins a word.
+
+    x.bin     the tokens of all sequences, one after the other
+    x.idx     MMIDIDX 00 00, u64 version 1, u8 code of the type of ids, u64 n sequences, u64 m document indices,
+              i32 lengths[n] in tokens, i64 pointers[n] into x.bin in bytes, i64 document_indices[m] (0, then where each ends)
+    x.words   a bit for each token, the lowest of a byte first: 1 where it begins a word, as the first of a document does
+
+all little-endian. A sequence is a sentence of a vocabulary, or a whole document of any tokenizer, without special tokens.
+Documents alone have a .words: what begins a word is a rule of their tokenizer, which no table of its ids can say. Megatron's
+own files are read too. See docs/formats.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertprep.errors import BadTokenError, BertprepError, UsageError
+from bertprep.files.atomic import atomic_file
+from bertprep.files.checksums import BLAKE3, Checksum, listed_checksum
+from bertprep.files.hashed import HashedFile
+from bertprep.files.object_cache import local_copy, open_local
+from bertprep.files.paths import checksum_like
+from bertprep.instances.generator import MAX_TOKENS_IN_SHARD
+from bertprep.instances.tokenizer import TokenizedShard
+from bertprep.instances.vocabulary import MAX_TOKENS, Vocabulary
+from bertprep.work.layout import MANIFEST, WORDS, TokenFile
+from bertprep.work.ledger import Entry
+from bertprep.work.manifest import Manifest
+from bertprep.work.recognize import TOKEN_INDEX_MAGIC
+
+BIN, IDX = TokenFile.BIN.value, TokenFile.IDX.value
+DOCUMENT_FILES = (BIN, IDX, WORDS)
+"""The ends of the names of the files of a shard of whole documents."""
+_HEADER = np.dtype([("magic", "S9"), ("version", "<u8"), ("code", "u1"), ("sequences", "<u8"), ("indices", "<u8")])
+_VERSION = 1
+_CODES = {1: "<u1", 2: "<i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2"}
+_UINT16, _INT32 = 8, 4
+_MAPPED = (np.dtype("<u2"), np.dtype("<i4"))
+_MAX_IN_UINT16 = 65_499  # Megatron's own bound on the size of a vocabulary, DType.optimal_dtype
+_HEAD_BYTES = 1 << 20
+_MAKE_AGAIN = "the two files do not fit each other, or are corrupt: make both again"
+_TOKENIZE_AGAIN = "make the token shards again with bertprep tokenize"
+
+
+class Index(NamedTuple):
+    """What an .idx says: the type of ids, and where sequences start in tokens (n + 1,) and documents in sequences (d + 1,).
+
+    Sequences and documents without tokens are left out.
+    """
+
+    dtype: np.dtype[Any]
+    sequence_starts: NDArray[np.int64]
+    document_starts: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class TokenShard:
+    """A token shard, of which `path` is the .bin: its files are mapped into memory at first use, and it is pickled unmapped.
+
+    `listed` are the entries of its files in a manifest by the ends of their names, none where there is no manifest. Ids are
+    below `width`. Raises `BertprepError` for files that are missing, unreadable or corrupt.
+    """
+
+    path: Path
+    listed: Mapping[str, Entry] = field(default_factory=dict)
+    width: int = MAX_TOKENS
+    has_words: bool = False
+
+    @classmethod
+    def of(
+        cls, folder: Path, name: str, manifest: Manifest | None, *, width: int = MAX_TOKENS, has_words: bool = False
+    ) -> TokenShard:
+        """Return the token shard with this .bin, a name in the folder, and what the folder's manifest says of its files."""
+        shard = cls(folder / name, {}, width, has_words)
+        names = {end: path.relative_to(folder).as_posix() for end, path in shard.paths.items()}
+        if manifest is None or not manifest.files.keys() >= set(names.values()):
+            return shard
+        return cls(folder / name, {end: manifest.files[each] for end, each in names.items()}, width, has_words)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+    @property
+    def paths(self) -> dict[str, Path]:
+        """Its files by the ends of their names."""
+        return {end: self.path.with_suffix(f".{end}") for end in (DOCUMENT_FILES if self.has_words else (BIN, IDX))}
+
+    @property
+    def checksums(self) -> dict[Path, Checksum | None]:
+        """The checksum of each file, as far as a manifest has it."""
+        return {path: listed_checksum(self.listed[end]) if self.listed else None for end, path in self.paths.items()}
+
+    @property
+    def text(self) -> dict[str, Any] | None:
+        """The name, size and CRC-32C of the text shard that it was made of, if the manifest has them."""
+        return self.listed.get(BIN, {}).get("text")
+
+    @property
+    def counts(self) -> tuple[int, int] | None:
+        """How many (documents, tokens) the manifest says it has."""
+        entry = self.listed.get(BIN, {})
+        return (entry["documents"], entry["tokens"]) if {"documents", "tokens"} <= entry.keys() else None
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """How many (documents, tokens) it has."""
+        return self.counts or self._counts_of(self.index)
+
+    @property
+    def sequence_starts(self) -> NDArray[np.int64]:
+        """Where each sequence starts, and the last ends, in tokens."""
+        return self.index.sequence_starts
+
+    @property
+    def document_starts(self) -> NDArray[np.int64]:
+        """The first sequence of each document, and the end of the last."""
+        return self.index.document_starts
+
+    @cached_property
+    def starts(self) -> NDArray[np.int64]:
+        """Where each document starts, and the last ends, in tokens: (documents + 1,)."""
+        if len(self.document_starts) == len(self.sequence_starts):
+            return self.sequence_starts  # each document is one sequence, and there may be millions
+        return self.sequence_starts[self.document_starts]
+
+    @cached_property
+    def tokens(self) -> NDArray[np.uint16] | NDArray[np.int32]:
+        """The ids of all documents; each was checked, which reads all of the file."""
+        self.check_ids(self.mapped)
+        return self.mapped
+
+    @cached_property
+    def mapped(self) -> NDArray[np.uint16] | NDArray[np.int32]:
+        """The ids of all documents before `check_ids`, for readers of few of them, and those that check them as they go."""
+        count = int(self.sequence_starts[-1])
+        data: NDArray[Any] = _map(self.path, count * self.index.dtype.itemsize).view(self.index.dtype)
+        if self.index.dtype in _MAPPED:
+            return data
+        self.check_ids(data)
+        return data.astype(np.int32)
+
+    @cached_property
+    def words(self) -> NDArray[np.uint8] | None:
+        """The bits of .words; None where it has none."""
+        return _map(self.paths[WORDS], -(-int(self.sequence_starts[-1]) // 8)) if self.has_words else None
+
+    @cached_property
+    def index(self) -> Index:
+        """The content of the .idx, checked."""
+        path = self.paths[IDX]
+        dtype, lengths, indices = parse_index(path, read_bytes(path))
+        has_tokens = lengths > 0
+        documents = np.concatenate([[0], np.cumsum(has_tokens)])[indices]
+        documents = documents[np.diff(documents, prepend=-1) > 0].astype(np.int64, copy=False)
+        starts = np.concatenate([[0], np.cumsum(lengths[has_tokens], dtype=np.int64)])
+        index = Index(dtype, starts, documents)
+        if len(documents) < 2:
+            raise BertprepError(f"{self.path}: holds no document; expected at least one with a token")
+        if self.counts not in (None, found := self._counts_of(index)):
+            has, expected = ("{:,} documents of {:,} tokens".format(*each) for each in (found, self.counts or found))
+            raise BertprepError(f"{path}: has {has}, expected {expected} by {MANIFEST}; {_TOKENIZE_AGAIN}")
+        return index
+
+    def check_ids(self, tokens: NDArray[Any], first: int = 0) -> None:
+        """Raise `BadTokenError` where an id is not below the width; `first` is the index of the first of the tokens."""
+        if int(tokens.min()) < 0 or int(tokens.max()) >= self.width:
+            at = int(np.flatnonzero((tokens < 0) | (tokens >= self.width))[0])
+            found = f"token {first + at:,} is {tokens[at]:,}, expected 0 to {self.width - 1:,} by its tokenizer"
+            raise BadTokenError(f"{self.path}: {found}; {_TOKENIZE_AGAIN}")
+
+    def read(self, vocabulary: Vocabulary | None = None, *, pairs: bool = False) -> TokenizedShard:
+        """Return the sentences, to make `pairs` of or not; all is checked, tokens against the `vocabulary` if it is given."""
+        return replace(self)._read(vocabulary, pairs)  # which is unmapped when it goes: a caller may hold thousands of shards
+
+    def _read(self, vocabulary: Vocabulary | None, pairs: bool) -> TokenizedShard:
+        self.verify()
+        if (count := int(self.sequence_starts[-1])) >= MAX_TOKENS_IN_SHARD:
+            raise BertprepError(
+                f"{self.paths[IDX]}: lists {count:,} tokens, and a shard has less than {MAX_TOKENS_IN_SHARD:,}; "
+                "make more, smaller ones"
+            )
+        tokens = self.tokens.astype(np.int32, copy=False)
+        if vocabulary:
+            check_tokens(self.path, tokens, vocabulary)
+        if pairs and not self.listed:
+            self._check_sentences()
+        return TokenizedShard(tokens, self.sequence_starts, self.document_starts, text_bytes=0, text_crc32c=0)
+
+    def verify(self) -> None:
+        """Raise `BertprepError` for a file whose checksum is not that of the manifest."""
+        for path, listed in self.checksums.items():
+            with _reading(path):
+                found = checksum_like(listed, local_copy(path)) if listed else None
+            if found != listed:
+                raise BertprepError(
+                    f"{path}: has {found}, expected {listed} by its manifest; remove it with "
+                    "bertprep validate --remove-damaged, and make it again with bertprep tokenize"
+                )
+
+    def fingerprint(self) -> str:
+        """Return the checksums of all files, or without a manifest what costs little: those of the .idx and of the first MB
+        of the .bin.
+        """
+        if self.listed:
+            return "".join(listed_checksum(self.listed[end]).digits for end in self.paths)
+        found = ""
+        for end in (BIN, IDX):
+            head = read_bytes(self.paths[end], size=-1 if end == IDX else _HEAD_BYTES)
+            found += hashlib.sha256(f"{self.paths[end].stat().st_size}\n".encode() + head).hexdigest()
+        return found
+
+    @property
+    def has_sentences(self) -> bool:
+        """Whether a document has more than one sequence."""
+        return len(self.sequence_starts) > len(self.document_starts)
+
+    def _check_sentences(self) -> None:
+        if not self.has_sentences:
+            raise UsageError(
+                f"{self.path}: has no sentences: each of its {len(self.document_starts) - 1:,} documents is one sequence, and "
+                "pairs need more; make it with --split-sentences (of Megatron's preprocess_data) or bertprep tokenize, or take "
+                "--pairs none"
+            )
+
+    @staticmethod
+    def _counts_of(index: Index) -> tuple[int, int]:
+        return len(index.document_starts) - 1, int(index.sequence_starts[-1])
+
+
+class TokenShardWriter:
+    """Writes the files of a token shard, some documents at a time; at the end `entries` has their sizes and checksums."""
+
+    def __init__(self, files: Mapping[str, HashedFile], width: int) -> None:
+        self.documents = self.sequences = self.tokens = 0
+        self.entries: dict[str, Entry] = {}
+        self._files, self._dtype = files, dtype_of(width)
+        self._lengths: list[NDArray[np.int64]] = []  # of sequences in tokens
+        self._document_lengths: list[NDArray[np.int64]] = []  # in sequences
+        self._bits = np.empty(0, np.bool_)  # of a byte of .words that is not full yet
+
+    def add(
+        self,
+        tokens: NDArray[np.int32],
+        lengths: NDArray[np.int64],
+        *,
+        sequences: NDArray[np.int64] | None = None,
+        begins_word: NDArray[np.bool_] | None = None,
+    ) -> None:
+        """Write the tokens of some sequences, one after the other.
+
+        `sequences` counts those of each document. Without it each is a document, and one without tokens is dropped.
+        """
+        if sequences is None:
+            lengths = lengths[lengths > 0]
+            sequences = np.ones(len(lengths), np.int64)
+        self._lengths.append(lengths)
+        self._document_lengths.append(sequences)
+        self.documents += len(sequences)
+        self.sequences += len(lengths)
+        self.tokens += len(tokens)
+        self._write(BIN, tokens.astype(self._dtype))
+        if begins_word is not None:
+            bits = np.concatenate([self._bits, begins_word])
+            full = len(bits) // 8 * 8
+            self._bits = bits[full:]
+            self._write(WORDS, np.packbits(bits[:full], bitorder="little"))
+
+    def finish(self) -> None:
+        """Write what is known only at the end."""
+        self._write(WORDS, np.packbits(self._bits, bitorder="little"))
+        starts = np.cumsum(np.concatenate([[0], *self._lengths]), dtype=np.int64)
+        documents = np.cumsum(np.concatenate([[0], *self._document_lengths]), dtype=np.int64)
+        for part in _encode_index(self._dtype, starts, documents):
+            self._write(IDX, part)
+
+    def _write(self, end: str, data: NDArray[Any]) -> None:
+        if end in self._files:
+            self._files[end].write(data)
+
+
+@contextmanager
+def write_token_shard(paths: Mapping[str, Path], *, width: int) -> Iterator[TokenShardWriter]:
+    """Write those files of a shard that `paths` names by their ends, each complete or not at all.
+
+    Ids are uint16 where Megatron takes that for a vocabulary of `width` tokens, else int32. Raises `BertprepError` where no
+    document has a token, or a write fails.
+    """
+    with ExitStack() as stack:
+        files = {end: stack.enter_context(atomic_file(path, tidies=False)) for end, path in paths.items()}
+        hashed = {end: HashedFile(file) for end, file in files.items()}
+        writer = TokenShardWriter(hashed, width)
+        yield writer
+        if not writer.tokens:
+            raise BertprepError(f"{', '.join(map(str, paths.values()))}: there is no token to write; expected at least one")
+        writer.finish()
+        for end, file in files.items():
+            checksum = hashed[end].finish()
+            writer.entries[end] = {"bytes": file.size_bytes, BLAKE3: checksum}
+
+
+def dtype_of(width: int) -> np.dtype[Any]:
+    """Return the type of ids that Megatron takes for a vocabulary of `width` tokens: uint16, or else int32."""
+    return np.dtype(_CODES[_UINT16 if width <= _MAX_IN_UINT16 else _INT32])
+
+
+def _encode_index(dtype: np.dtype[Any], starts: NDArray[np.int64], documents: NDArray[np.int64]) -> list[NDArray[Any]]:
+    """Return the parts of an .idx of sequences with these n + 1 starts in tokens; `documents` are its document indices."""
+    code = next(code for code, kind in _CODES.items() if np.dtype(kind) == dtype)
+    return [
+        np.array([(TOKEN_INDEX_MAGIC, _VERSION, code, len(starts) - 1, len(documents))], _HEADER),
+        np.diff(starts).astype("<i4"),
+        (starts[:-1] * dtype.itemsize).astype("<i8"),
+        documents.astype("<i8"),
+    ]
+
+
+def parse_index(path: Path, data: bytes) -> tuple[np.dtype[Any], NDArray[np.int32], NDArray[np.int64]]:
+    """Return (type of the ids, lengths of the sequences in tokens, document indices) of an .idx, and check all of it."""
+    if len(data) < _HEADER.itemsize or not data.startswith(TOKEN_INDEX_MAGIC):
+        raise BertprepError(
+            f"{path}: is not the index of a token shard: it has {len(data):,} bytes and begins with {data[:9].hex(' ')}, "
+            f"expected MMIDIDX; {_MAKE_AGAIN}"
+        )
+    _, version, code, n, m = np.frombuffer(data, _HEADER, 1)[0].tolist()
+    if version != _VERSION or code not in _CODES:
+        found = f"has version {version} and numbers of type {code}"
+        raise BertprepError(f"{path}: {found}, expected version {_VERSION} and integers (type {', '.join(map(str, _CODES))})")
+    expected = _HEADER.itemsize + 12 * n + 8 * m
+    if len(data) not in (expected, expected + n):  # with a mode for each sequence
+        raise BertprepError(
+            f"{path}: has {len(data):,} bytes, expected {expected:,} for its {n:,} sequences and {m:,} document indices; "
+            f"it is truncated, or corrupt; {_MAKE_AGAIN}"
+        )
+    dtype, at = np.dtype(_CODES[code]), _HEADER.itemsize
+    lengths = np.frombuffer(data, "<i4", n, at)
+    pointers = np.frombuffer(data, "<i8", n, at + 4 * n)
+    indices = np.frombuffer(data, "<i8", m, at + 12 * n)
+    ends = np.cumsum(lengths, dtype=np.int64)
+    if (bad := np.flatnonzero((lengths < 0) | (pointers != (ends - lengths) * dtype.itemsize))).size:
+        raise BertprepError(
+            f"{path}: sequence {bad[0]:,} has {lengths[bad[0]]:,} tokens from byte {pointers[bad[0]]:,} of the .bin on, "
+            f"expected 0 or more from where the one before ends; {_MAKE_AGAIN}"
+        )
+    if m == 0 or indices[0] != 0 or indices[-1] != n or (indices[1:] < indices[:-1]).any():
+        found = f"{m:,} from {indices[0]:,} to {indices[-1]:,}" if m else "none"
+        raise BertprepError(
+            f"{path}: its document indices must ascend from 0 to its {n:,} sequences, found {found}; {_MAKE_AGAIN}"
+        )
+    return dtype, lengths, indices
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise BertprepError(
+            f"{path}: cannot be read: {error.strerror or error}; a token shard is two files of one name, a .bin and an .idx"
+        ) from error
+
+
+def read_bytes(path: Path, size: int = -1) -> bytes:
+    """Return the bytes of a file of a token shard, or its first `size`."""
+    with _reading(path), open_local(path) as file:
+        data: bytes = file.read(size)
+    return data
+
+
+def _map(path: Path, size_bytes: int) -> NDArray[np.uint8]:
+    """Return a file of this size, mapped into memory."""
+    with _reading(path), open_local(path) as file:
+        if (found := os.fstat(file.fileno()).st_size) != size_bytes:
+            listed_by = f"the tokens that {path.stem}.{IDX} lists"
+            raise BertprepError(f"{path}: has {found:,} bytes, expected {size_bytes:,} for {listed_by}; {_MAKE_AGAIN}")
+        return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+
+
+def check_tokens(path: Path, tokens: NDArray[np.int32], vocabulary: Vocabulary) -> None:
+    """Raise `BertprepError` where a token is not one that text gives: not of the vocabulary, or [PAD], [CLS], [SEP], [MASK]."""
+    if (most := int(tokens.max(axis=0))) >= len(vocabulary):
+        raise BertprepError(
+            f"{path}: token {int(tokens.argmax(axis=0)):,} is {most:,}, and {vocabulary.path} has {len(vocabulary):,} tokens; "
+            "give the vocabulary that it was made with, by --vocab"
+        )
+    is_special = np.zeros(len(vocabulary), np.bool_)
+    is_special[[vocabulary.pad, vocabulary.cls, vocabulary.sep, vocabulary.mask]] = True
+    if (bad := np.flatnonzero(is_special[tokens])).size:
+        raise BertprepError(
+            f"{path}: token {bad[0]:,} is {vocabulary.tokens[tokens[bad[0]]]} of {vocabulary.path}, which no text gives; "
+            "give the vocabulary that it was made with, by --vocab, or make it without special tokens"
+        )

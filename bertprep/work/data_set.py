@@ -1,0 +1,194 @@
+"""A data set: files of one kind under one folder, each in a split or in none, and what their manifest says of them.
+
+A split has a name of its own, that of its folder or file (`validation/x.tfrecord`, `train-00000-of-00002.parquet`), and a
+role, training or test, which `SPLIT_NAMES` gives. Where several have the role of the test split, `test` is it, else the first
+by name; the others are left out, until they are named.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+
+from bertprep.config import RecordFormat
+from bertprep.errors import BertprepError, UsageError
+from bertprep.files.paths import sizes_of
+from bertprep.untrusted import CORPUS
+from bertprep.work.layout import (
+    DEV,
+    MANIFEST,
+    SPLIT_NAMES,
+    SPLITS,
+    TEST,
+    TRAIN,
+    TRAINING,
+    WORDS,
+    TokenFile,
+    by_number,
+    split_order,
+)
+from bertprep.work.manifest import TOKEN_SHARDS, Manifest
+from bertprep.work.recognize import sniff_format
+
+_SPLIT_FILE = re.compile(rf"({'|'.join(SPLIT_NAMES)})(-\d+-of-\d+(-[0-9a-f]+)?)?\.(arrow|parquet)")
+_CORPUS_FILE = re.compile(rf"(.+)_({'|'.join(SPLITS)})_\d+\.(tfrecord|arrow|parquet).*")
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """Files of one data set; `files` maps names, relative to the folder, to splits, training first.
+
+    `manifest` uses the same names, relative to `folder`; it is None if there is none or it is unusable, which `problem`
+    explains. `notes` are lines about skipped files.
+    """
+
+    folder: Path
+    kind: str  # RECORDS, TEXT_SHARDS, MDS, or TOKEN_SHARDS, whose files are the .bin alone
+    files: dict[str, str]
+    manifest: Manifest | None = None
+    problem: BertprepError | None = None
+    is_unfinished: bool = False  # a run that makes it was stopped, or is working
+    vocabulary: Path | None = None
+    is_whole: bool = True  # False where a split or single files of it were named
+    notes: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()  # files of splits other than the test split that would be it too, such as validation/
+
+    @cached_property
+    def has_documents(self) -> bool:
+        """Whether it is token shards of whole documents; those without a manifest have a .words next to them."""
+        if self.kind != TOKEN_SHARDS:
+            return False
+        if self.manifest:
+            return self.manifest.tokenizer is not None
+        return bool(sizes_of(self.folder, [Path(name).with_suffix(f".{WORDS}").as_posix() for name in self.files]))
+
+    @property
+    def split_names(self) -> list[str]:
+        """The splits as their folders or files call them, those left out too; none where there are no splits."""
+        return list(dict.fromkeys(filter(None, map(own_split, (*self.files, *self.left_out)))))
+
+    def named(self, split: str) -> list[Path]:
+        """Return the files of a split (`train` and `training` are the same); all files are `train` if there are no splits."""
+        names = self.split_names
+        if split in (TRAIN, TRAINING) and (not names or not self.is_whole):
+            return [self.folder / name for name in self.files]
+        own = find_split(split, names)
+        if own is None:
+            raise UsageError(f"{self.folder}: has no split {split}, it has {', '.join(names or [TRAIN])}")
+        return [self.folder / name for name in (*self.files, *self.left_out) if own_split(name) == own]
+
+    @property
+    def splits(self) -> list[str]:
+        """The splits that have files, training first; "" for files in none."""
+        return sorted(set(self.files.values()), key=split_order)
+
+    @property
+    def format(self) -> RecordFormat | None:
+        """The format of the first file, None where there is none or it has neither."""
+        return next((sniff_format(self.folder / name) for name in self.files), None)
+
+    @property
+    def modified_ns(self) -> int:
+        """When it was finished, or where no manifest tells, when a file came to the folder."""
+        manifest = self.folder / MANIFEST
+        return (manifest if manifest.is_file() else self.folder).stat().st_mtime_ns
+
+    @property
+    def corpus(self) -> str:
+        """The name of the corpus, from the manifest or the names of the files, or else "corpus"."""
+        if self.manifest and "corpus" in self.manifest.made_with:
+            return str(self.manifest.made_with["corpus"])
+        matched = _CORPUS_FILE.fullmatch(Path(next(iter(self.files))).name)
+        return matched[1] if matched and CORPUS.holds(matched[1]) else "corpus"
+
+    def paths(self, split: str) -> list[Path]:
+        """Return the files of a split; without splits all files are training data."""
+        has_no_splits = not self.is_whole or self.splits == [""]
+        return [self.folder / name for name, of in self.files.items() if (TRAINING if has_no_splits else of) == split]
+
+    @property
+    def second_tests(self) -> list[str]:
+        """The splits that are left out, as their folders or files call them."""
+        return list(dict.fromkeys(map(own_split, self.left_out)))
+
+    def second_test(self, split: str) -> DataSet:
+        """Return one of the splits that are left out, as the test split of a data set of its own."""
+        files = {name: TEST for name in self.left_out if own_split(name) == split}
+        return replace(self, files=files, left_out=(), is_whole=False)
+
+    def without_second_tests(self) -> DataSet:
+        """Return the data set with one test split: the files of others are left out, with a note of each."""
+        tests = sorted({own_split(name) for name, split in self.files.items() if split == TEST})
+        if len(tests) < 2:
+            return self
+        kept = TEST if TEST in tests else tests[0]
+        seconds = {own: [name for name in self.files if own_split(name) == own] for own in tests if own != kept}
+        notes = [
+            f"{self.folder / (own if '/' in names[0] else names[0])}: left out, {kept} is the test split; name it by itself"
+            for own, names in seconds.items()
+        ]
+        left_out = tuple(chain.from_iterable(seconds.values()))
+        files = {name: split for name, split in self.files.items() if split != TEST or own_split(name) == kept}
+        return replace(self, files=files, left_out=left_out, notes=(*self.notes, *notes))
+
+    def by_itself(self) -> DataSet:
+        """Return the split or the files that were named, as a folder without splits or a manifest."""
+        folder = (self.folder / next(iter(self.files))).parent
+        return replace(self, folder=folder, files={Path(name).name: "" for name in self.files}, manifest=None)
+
+
+def find_split(split: str, names: Iterable[str]) -> str | None:
+    """Return the split with this name or its synonym; None if there is none.
+
+    >>> [find_split(split, ["training", "dev"]) for split in ("train", "test", "validation")]
+    ['training', 'dev', None]
+    """
+    others = {TRAIN: TRAINING, TRAINING: TRAIN, TEST: DEV}  # a task's dev/ is what evaluates
+    there = set(names)
+    return next((name for name in (split, others.get(split, split)) if name in there), None)
+
+
+def own_split(name: str) -> str:
+    """Return the split of a file as its folder or its own name calls it, "" where neither names one.
+
+    >>> [own_split(name) for name in ("eval/part-0", "train-00000-of-00002.parquet", "old/part-0", "part-0")]
+    ['eval', 'train', '', '']
+    """
+    folder, slash, _ = name.partition("/")
+    if slash:
+        return folder if folder in SPLIT_NAMES else ""
+    matched = _SPLIT_FILE.fullmatch(name)
+    return matched[1] if matched else ""
+
+
+def split_of(name: str) -> str:
+    """Return the split of a file by its role: training, test, or a further one of a fine-tuning task; "" for none.
+
+    >>> [split_of(name) for name in ("eval/part-0", "train-00000-of-00002.parquet", "part-0")]
+    ['test', 'training', '']
+    """
+    return SPLIT_NAMES.get(own_split(name), "")
+
+
+def in_order(names: Iterable[str]) -> dict[str, str]:
+    """Return the files with their splits, training first, and in a split by their numbers."""
+    splits = {name: split_of(name) for name in names}
+    return dict(sorted(splits.items(), key=lambda item: (split_order(item[1]), by_number(item[0]))))
+
+
+def token_bins(names: Iterable[str]) -> list[str]:
+    """Return the .bin of each token shard among these files."""
+    return [name for name in names if name.endswith(f".{TokenFile.BIN}")]
+
+
+def note_skipped(files: Sequence[Path], why: str) -> tuple[str, ...]:
+    """Return a line about files that are skipped; none where there are none."""
+    if not files:
+        return ()
+    if len(files) == 1:
+        return (f"{files[0]}: is {why}; skipped",)
+    return (f"{files[0]} and {len(files) - 1:,} more: are {why}; skipped",)

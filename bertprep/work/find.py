@@ -1,0 +1,296 @@
+"""Finds data sets of records, text shards, token shards and MDS in a path, for every command and the trainer.
+
+A folder is listed once, with the folders of splits in it. Each kind of data set has one rule, which takes its files from that
+listing (`_RULES`); text shards alone are known by their manifest. docs/formats.md has the rules in words. Files named like
+records always count, so that a corrupt one is reported and not skipped.
+
+`work.choose` has the functions that return one data set, complete.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from bertprep.errors import BertprepError, UsageError
+from bertprep.files.atomic import TEMPORARY_SUFFIX
+from bertprep.files.paths import as_path, real_path
+from bertprep.work.data_set import DataSet, in_order, note_skipped, token_bins
+from bertprep.work.layout import (
+    LEDGER,
+    MANIFEST,
+    MAPPED,
+    MODELS,
+    SPLIT_NAMES,
+    SPLITS,
+    TASK_SPLITS,
+    TokenFile,
+    find_vocabulary,
+    token_files,
+)
+from bertprep.work.ledger import is_unfinished, resuming_command
+from bertprep.work.manifest import MDS, RECORD_KINDS, RECORDS, TEXT_SHARDS, TOKEN_SHARDS, Manifest, read_manifest
+from bertprep.work.recognize import is_token_index, sniff_format
+
+MDS_SUFFIX = ".mds"
+_BIN, _IDX = f".{TokenFile.BIN}", f".{TokenFile.IDX}"
+_RECORD_NAME = re.compile(
+    r"part-\d+(-of-\d+)?(\.gz)?|(.*[._-])?(tf|of)_?rec(ord)?s?([._-]?\d+([._-]of[._-]\d+)?)?(\.gz)?"
+    rf"|.+_({'|'.join((*SPLITS, *TASK_SPLITS))})_\d{{5}}\.(arrow|parquet)",
+    re.IGNORECASE,
+)
+_NOT_RECORDS = re.compile(
+    r"[._].*|.*~|(readme|license|notice|makefile)\b.*|.*\.(json|txt|md|html|log|journal|crc|index|idx|words|mds|tmp|part)(\.gz)?"
+    r"|cache-[0-9a-f]+\.arrow|tmp[a-z0-9_]{8}"  # which `datasets` leaves next to what it has loaded
+    r"|.*\.tfevents\..*",  # TensorBoard's, which are TFRecord files of other messages
+    re.IGNORECASE,
+)
+_NOT_SEARCHED = {"download", "vocab", MODELS}
+_UNKNOWN = "neither TFRecord, OFRecord, nor Arrow or Parquet of records"
+
+
+def find_data_sets(paths: Iterable[Path | str]) -> list[DataSet]:
+    """Return the data sets of files and folders; raises `UsageError` where a path does not exist or holds none.
+
+    A file, or the folder of a split, stands for a part of the data set in whose folder it is; parts of one are joined.
+    """
+    found: list[DataSet] = []
+    parts: dict[tuple[Path, str], list[Path]] = {}
+    unknown: list[Path] = []
+    for path in map(as_path, paths):
+        if not path.name and path.absolute().name in SPLIT_NAMES:  # "." in the folder of a split
+            path = path.absolute()
+        named = _files_of_split(path) if path.is_dir() else _named_file(path)
+        if not named.files:
+            found += _search_named(path)
+            continue
+        unknown += named.unknown
+        for kind, files in named.files.items():
+            parts.setdefault((_root_of(files[0]), kind), []).extend(files)
+    for (root, kind), files in parts.items():
+        part = _make(root, kind, [_name(file, root) for file in files], *_read_manifest(root))
+        notes = note_skipped([file for file in unknown if _root_of(file) == root], _UNKNOWN) if kind == RECORDS else ()
+        found.append(replace(part, is_whole=False, notes=notes))
+    return list({(real_path(each.folder), each.kind, each.is_whole): each for each in found}.values())
+
+
+def search(folder: Path) -> list[DataSet]:
+    """Return the data sets in a folder and below."""
+    return list(_search(folder, set(), [])) if folder.is_dir() else []
+
+
+@dataclass(frozen=True)
+class _ByKind:
+    """The files of a listing by their kinds, and those that no rule takes."""
+
+    files: dict[str, list[Path]]
+    unknown: list[Path]
+
+
+def _by_kind(listed: Sequence[Path]) -> _ByKind:
+    """Return the files of a listing by their kinds; each rule takes from those that the rules before it have left."""
+    files: dict[str, list[Path]] = {}
+    left = list(listed)
+    for kind, rule in _RULES.items():
+        if taken := rule(left):
+            files[kind] = taken
+            left = _without(left, taken)
+    return _ByKind(files, [path for path in left if _may_be_records(path) and path.is_file() and path.stat().st_size])
+
+
+def _without(paths: Sequence[Path], taken: Iterable[Path]) -> list[Path]:
+    gone = set(taken)
+    return [path for path in paths if path not in gone]
+
+
+def _take_token_shards(paths: Sequence[Path]) -> list[Path]:
+    """Return the .bin of each token shard whose .idx is one of these files; it may be missing."""
+    indexes = [path for path in paths if path.suffix == _IDX and not path.name.startswith((".", "_"))]
+    return [token_files(path)[TokenFile.BIN] for path in indexes if is_token_index(path)]
+
+
+def _take_mds(paths: Sequence[Path]) -> list[Path]:
+    return [path for path in paths if path.suffix == MDS_SUFFIX]
+
+
+def _take_records(paths: Sequence[Path]) -> list[Path]:
+    """Return the files that are records by name or first bytes, and those whose names differ from them in digits only."""
+    candidates = [path for path in paths if _may_be_records(path)]
+    known = [path for path in candidates if _RECORD_NAME.fullmatch(path.name) or sniff_format(path)]
+    patterns = {_without_digits(path) for path in known}
+    return [path for path in candidates if _without_digits(path) in patterns]
+
+
+def _may_be_records(path: Path) -> bool:
+    return not _NOT_RECORDS.fullmatch(path.name)
+
+
+def _without_digits(path: Path) -> str:
+    return re.sub(r"\d+", "0", path.name)
+
+
+_RULES: Mapping[str, Callable[[Sequence[Path]], list[Path]]] = {
+    TOKEN_SHARDS: _take_token_shards,
+    MDS: _take_mds,
+    RECORDS: _take_records,
+}
+
+
+def _named_file(path: Path) -> _ByKind:
+    """Return a file that was named, with its kind: what is of no other is a record file, whatever its name and its bytes."""
+    if not path.exists():
+        pattern = ", patterns are not expanded" if any(character in str(path) for character in "*?[") else ""
+        raise UsageError(f"{path}: does not exist; name a file or folder of records or token shards{pattern}")
+    if path.suffix == MDS_SUFFIX:
+        return _ByKind({MDS: [path]}, [])
+    if path.suffix in (_BIN, _IDX):
+        shard = token_files(path)
+        if is_token_index(shard[TokenFile.IDX]) or (path.suffix == _BIN and path.is_file() and not sniff_format(path)):
+            return _ByKind({TOKEN_SHARDS: [shard[TokenFile.BIN]]}, [])
+    return _ByKind({RECORDS: [path]}, [])
+
+
+def _files_of_split(folder: Path) -> _ByKind:
+    """Return the files of the folder of a split, whose metadata is above it; none of any other folder."""
+    if folder.name not in SPLIT_NAMES:
+        return _ByKind({}, [])
+    return _by_kind(_list(folder).files)
+
+
+def _root_of(file: Path) -> Path:
+    """Return the folder of the data set that a file is of."""
+    return file.parent.parent if file.parent.name in SPLIT_NAMES else file.parent
+
+
+def _name(file: Path, folder: Path) -> str:
+    return file.relative_to(folder).as_posix()
+
+
+def _search_named(folder: Path) -> list[DataSet]:
+    """Return the data sets of a folder that was named; raises `UsageError` where there are none."""
+    unknown: list[Path] = []
+    if sets := list(_search(folder, set(), unknown)):
+        return sets
+    if folder.name in SPLIT_NAMES:
+        texts = [each for each in search(folder.absolute().parent) if each.kind == TEXT_SHARDS]
+        if texts:
+            return texts
+    if unfinished := _unfinished_in(folder):
+        raise UsageError(f"{unfinished[0]}: is not finished; run {unfinished[1]} again, which resumes it")
+    why = f" ({unknown[0]} is {_UNKNOWN})" if unknown else ""
+    raise UsageError(
+        f"{folder}: holds no record files{why}; name a folder that has them, or has training/ and test/, or a record file"
+    )
+
+
+def _unfinished_in(path: Path) -> tuple[Path, str] | None:
+    for name in (MAPPED, LEDGER):
+        found = (each.parent for each in path.rglob(name) if not (each.parent / MANIFEST).exists())
+        if unfinished := min(found, default=None):
+            return unfinished, "bertprep shard" if name == MAPPED else resuming_command(unfinished)
+    return None
+
+
+@dataclass(frozen=True)
+class _Listing:
+    """The files and the folders in a folder, sorted; not the hidden and the temporary folders."""
+
+    files: list[Path]
+    folders: list[Path]
+
+
+def _list(folder: Path) -> _Listing:
+    try:
+        inside = sorted(folder.iterdir())
+    except OSError as error:
+        raise BertprepError(f"{folder}: cannot be read: {error.strerror}") from error
+    listing = _Listing([], [])
+    for path in inside:
+        if path.is_dir():
+            if _may_be_searched(path):
+                listing.folders.append(path)
+        elif path.is_file() or path.is_symlink():  # a link to nowhere is a file that cannot be read
+            listing.files.append(path)
+    return listing
+
+
+def _may_be_searched(folder: Path) -> bool:
+    return folder.name not in _NOT_SEARCHED and not folder.name.startswith(".") and folder.suffix != TEMPORARY_SUFFIX
+
+
+def _search(folder: Path, seen: set[Path], unknown: list[Path]) -> Iterator[DataSet]:
+    """Yield the data sets in a folder and below.
+
+    `seen` collects the folders that were searched, `unknown` the files that no rule takes in folders without records.
+    """
+    real = real_path(folder)
+    if real in seen:  # links may lead in a circle
+        return
+    seen.add(real)
+    manifest, problem = _read_manifest(folder)
+    if manifest and manifest.kind == TEXT_SHARDS:
+        yield DataSet(folder, TEXT_SHARDS, in_order(manifest.files), manifest, is_unfinished=is_unfinished(folder))
+        return
+    listing = _list(folder)
+    splits = [path for path in listing.folders if path.name in SPLIT_NAMES]
+    in_splits = [file for split in splits for file in _list(split).files]
+    found = _by_kind([*listing.files, *in_splits])
+    sets = _make_each(folder, found, manifest, problem)
+    if problem and not sets:
+        texts = [_name(path, folder) for path in in_splits if path.suffix == ".txt"]
+        sets = [DataSet(folder, TEXT_SHARDS, in_order(texts), problem=problem)] if texts else []
+    if not any(each.kind in (RECORDS, TEXT_SHARDS) for each in sets):
+        unknown += found.unknown
+    yield from sets
+    read = {path.parent for files in found.files.values() for path in files}.intersection(splits)
+    for below in listing.folders:
+        if below not in read:
+            yield from _search(below, seen, unknown)
+
+
+def _read_manifest(folder: Path) -> tuple[Manifest | None, BertprepError | None]:
+    """Return the manifest of a folder, and the error of one that is none."""
+    try:
+        return read_manifest(folder), None
+    except BertprepError as error:
+        return None, error
+
+
+def _is_of_kind(manifest: Manifest | None, kind: str) -> bool:
+    """Return whether there is a manifest of this kind of data set; that of a fine-tuning task is of records too."""
+    return manifest is not None and manifest.kind in (RECORD_KINDS if kind == RECORDS else (kind,))
+
+
+def _listed_names(manifest: Manifest | None, kind: str) -> list[str]:
+    """Return the files that a manifest lists and that count wherever they are missing: those of token shards and of MDS."""
+    if manifest is None or not _is_of_kind(manifest, kind) or kind == RECORDS:
+        return []
+    return token_bins(manifest.files) if kind == TOKEN_SHARDS else list(manifest.files)
+
+
+def _make_each(folder: Path, found: _ByKind, manifest: Manifest | None, problem: BertprepError | None) -> list[DataSet]:
+    """Return a data set for each kind of which there are files in a folder, or in its manifest."""
+    sets = []
+    for kind in _RULES:
+        names = [_name(path, folder) for path in found.files.get(kind, ())] + _listed_names(manifest, kind)
+        is_listed = manifest is not None and bool(manifest.files) and _is_of_kind(manifest, kind)
+        if names or (kind == RECORDS and is_listed):  # of which all may be missing
+            data_set = _make(folder, kind, names, manifest, problem)
+            sets.append(_with_notes(data_set, found.unknown) if kind == RECORDS else data_set)
+    return sets
+
+
+def _make(folder: Path, kind: str, names: Sequence[str], manifest: Manifest | None, problem: BertprepError | None) -> DataSet:
+    files = in_order(names)
+    folders = dict.fromkeys((folder, *((folder / name).parent for name in files)))
+    vocabulary = next(filter(None, map(find_vocabulary, folders)), None)
+    unfinished = problem is None and is_unfinished(folder)
+    return DataSet(folder, kind, files, manifest if _is_of_kind(manifest, kind) else None, problem, unfinished, vocabulary)
+
+
+def _with_notes(data_set: DataSet, unknown: Sequence[Path]) -> DataSet:
+    """Return a data set of records with a note of the files that no rule takes, without the test splits that are not read."""
+    noted = replace(data_set, notes=note_skipped(unknown, _UNKNOWN))
+    return noted if data_set.manifest else noted.without_second_tests()

@@ -1,0 +1,82 @@
+"""The door of the kernels: an array of another type, in pieces, or smaller than the numbers next to it say goes no further."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from bertprep import kernels
+from bertprep.records import PretrainingExamples
+
+ROWS, SEQ, PRED = 3, 8, 2
+
+
+def arguments_of_copy_rows() -> dict[str, Any]:
+    source = np.zeros(SEQ, np.uint8)
+    addresses = np.full(ROWS, source.ctypes.data, np.int64)
+    return {"addresses": addresses, "count": ROWS, "size": SEQ, "out": np.zeros(ROWS * SEQ, np.uint8)}
+
+
+def not_aligned(array: NDArray[Any]) -> NDArray[Any]:
+    moved = np.frombuffer(bytes(array.nbytes + 1), array.dtype, array.size, 1)
+    return moved if not moved.flags.aligned else array.astype(np.float32)
+
+
+def test_arrays_are_of_their_type_in_one_piece_and_large_enough() -> None:
+    given = arguments_of_copy_rows()
+    kernel = kernels.load().copy_rows
+    assert kernel(*given.values()) == ROWS
+    for name in ("addresses", "out"):
+        array = given[name]
+        for wrong in (array.astype(np.int16), array.astype(">i4"), array.repeat(2)[::2], not_aligned(array), None, [[1]]):
+            with pytest.raises(TypeError, match=rf"^copy_rows: {name} must be a contiguous array of u?int"):
+                kernel(*{**given, name: wrong}.values())
+        least = array.size
+        with pytest.raises(ValueError, match=rf"^copy_rows: {name} has {least - 1} values, expected at least {least}$"):
+            kernel(*{**given, name: array[:-1]}.values())
+    with pytest.raises(ValueError, match="values, expected at least"):
+        kernel(*{**given, "count": 2**62}.values())
+
+
+def test_records_are_an_array_in_one_piece_whose_fields_are_features() -> None:
+    block = PretrainingExamples.empty(ROWS, seq=SEQ, pred=PRED)
+    block[:] = 0
+    labels, kernel = np.zeros((ROWS, SEQ), np.int32), kernels.load().make_labels
+    assert kernel(block, ROWS, labels) == ROWS
+    for wrong, fault in (
+        (block.input_ids, "block must be a record array"),
+        (block[::2], "block must be records that follow each other in memory"),
+        (block.reshape(1, ROWS), "block must be a record array"),
+        (block.view(block.dtype.newbyteorder(">")), "found the field input_ids"),
+        (np.zeros(ROWS, [("input_ids", np.int64, SEQ)]), "found the field input_ids"),
+        (np.zeros(ROWS, [("ids", np.int32, SEQ)]), "found the field ids"),
+        (None, "block must be a record array"),
+    ):
+        with pytest.raises(TypeError, match=fault):
+            kernel(wrong, ROWS, labels)
+    with pytest.raises(ValueError, match=r"^make_labels: expected rows <= len\(block\)$"):
+        kernel(block, ROWS + 1, np.zeros((ROWS + 1, SEQ), np.int32))
+    with pytest.raises(ValueError, match=r"^make_labels: labels has 23 values, expected at least 24$"):
+        kernel(block, ROWS, labels.reshape(-1)[:-1])
+
+
+def test_the_fields_of_structs_and_bound_arguments_are_checked_too() -> None:
+    kernel = kernels.load().pack
+    scratch = np.zeros(2, np.uint64), np.empty(101, np.int32), np.empty(9, np.int32), np.empty(9, np.int32)
+    bound = kernel.bind(np.full(9, 7, np.int32), np.arange(9))
+    assert bound(9, 100, *scratch) == 1
+    with pytest.raises(ValueError, match=r"^pack: sizes has 9 values, expected at least 10$"):
+        bound(10, 100, *scratch)
+    with pytest.raises(ValueError, match=r"^pack: expected .*sizes.max"):
+        kernel(np.full(9, 101, np.int32), np.arange(9), 9, 100, *scratch)
+
+
+def test_records_are_written_to_rows_that_a_block_has() -> None:
+    block = PretrainingExamples.empty(ROWS, seq=SEQ, pred=PRED)
+    files, notes, indices = np.zeros(5, np.int64), np.zeros(64, np.int64), np.zeros(ROWS, np.int64)
+    for row in (-1, 1, 2**40):
+        with pytest.raises(ValueError, match=r"^gather: expected 0 <= row <= len"):
+            kernels.load().gather(files, indices, indices, ROWS, block, row, notes)
+    with pytest.raises(ValueError, match=r"^gather: files has 5 values, expected at least 10$"):
+        kernels.load().gather(files, indices + 1, indices, ROWS, block, 0, notes)

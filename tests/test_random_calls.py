@@ -1,0 +1,39 @@
+"""No public call ends the process, whatever its arguments: 20,000 random ones in a process of its own; --seed draws others."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import bertprep
+from bertprep.config import RecordFormat
+from bertprep.records import KINDS, write_examples
+from tests.golden import GOLDEN
+from tests.tokens.test_dataset import write_set
+
+CALLS = 20_000
+
+
+def make_data(folder: Path, texts: list[Path]) -> None:
+    """Write small files of all that the calls read."""
+    (folder / "records").mkdir(parents=True)
+    for kind in KINDS:
+        for name in RecordFormat:
+            block = kind.empty(300, seq=16, pred=2)
+            for array in block.arrays:
+                array[...] = 0
+            write_examples([block], {name: folder / "records" / f"{KINDS.index(kind)}.{name}"})
+    write_set(folder / "tokens")
+    bertprep.tokenize(inputs=texts, output=folder / "sentences", vocab=GOLDEN / "vocab.txt", workers=1)
+
+
+@pytest.mark.slow
+def test_no_call_ends_the_process(golden_corpus: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    folder, seed = tmp_path / "data", request.config.getoption("--seed")
+    make_data(folder, [golden_corpus])
+    command = [sys.executable, "-m", "tests.random_calls", str(folder), str(seed), str(CALLS)]
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True, cwd=Path(__file__).parent.parent)
+    status = f"by {signal.Signals(-done.returncode).name}" if done.returncode < 0 else f"with exit status {done.returncode}"
+    assert done.returncode == 0, f"ended {status} in {folder.with_suffix('.call').read_text()}{done.stderr[-3000:]}"

@@ -1,0 +1,471 @@
+"""Rows for encoders: all of every document in each epoch, masked anew, and any batch of them from anywhere."""
+
+from __future__ import annotations
+
+import pickle
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import bertprep
+from bertprep import TokenDataset
+from bertprep.errors import BertprepError, UsageError
+from bertprep.records.record_dataset import stack_rows
+from bertprep.tokens import dataset as token_dataset
+from bertprep.tokens import packing
+from bertprep.tokens.documents import TokenizerInfo
+from bertprep.tokens.order import RowIds
+from bertprep.tokens.shard import DOCUMENT_FILES, write_token_shard
+from bertprep.work.manifest import TOKEN_SHARDS, Manifest
+
+PAD, UNK, CLS, SEP, MASK = range(5)
+INFO = TokenizerInfo("tiny", "0" * 64, "BPE", 300, CLS, SEP, PAD, MASK, UNK, (0, 1, 2, 3, 4), "word_ids")
+SEQ = 64
+Row = dict[str, NDArray[np.int64]]
+
+
+def documents(count: int, seed: int) -> list[tuple[NDArray[np.int32], NDArray[np.bool_]]]:
+    """Tokens, of which some are [UNK], and which of them begin a word; words have 2.5 tokens on average."""
+    random = np.random.default_rng(seed)
+    lengths = random.lognormal(3.3, 1.0, count).astype(int) + 1
+    found = []
+    for length in lengths.tolist():
+        begins = random.random(length) < 0.4
+        begins[0] = True
+        tokens = random.integers(5, INFO.width, length).astype(np.int32)
+        found.append((np.where(random.random(length) < 0.02, UNK, tokens).astype(np.int32), begins))
+    return found
+
+
+def write_set(folder: Path, *, shards: int = 3, info: TokenizerInfo = INFO) -> Path:
+    """Write token shards of documents(60, shard) each."""
+    folder.mkdir()
+    files = {}
+    for shard in range(shards):
+        paths = {end: folder / f"x_training_{shard:05d}.{end}" for end in DOCUMENT_FILES}
+        with write_token_shard(paths, width=info.width) as writer:
+            for tokens, begins in documents(60, shard):
+                writer.add(tokens, np.array([len(tokens)]), begins_word=begins)
+        files |= {paths[end].name: entry for end, entry in writer.entries.items()}
+        files[paths["bin"].name] |= {"documents": writer.documents, "tokens": writer.tokens}
+    (folder / "manifest.json").write_bytes(
+        Manifest(TOKEN_SHARDS, {"tokenizer": info.made_with}, files, {"bertprep": "0"}).as_bytes()
+    )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tokens(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_set(tmp_path_factory.mktemp("tokens") / "set")
+
+
+@pytest.fixture(autouse=True)
+def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a small set have many windows, of two in a group."""
+    monkeypatch.setattr(packing, "WINDOW_TOKENS", 700)
+    monkeypatch.setattr(token_dataset, "WINDOWS_IN_GROUP", 2)
+
+
+def sequences_of(row: Row, *, first_position: int = 0) -> list[list[int]]:
+    """Return the tokens of the sequences of a packed row, labels in place of what masks replaced, padding left out."""
+    ids = np.where(row["labels"] == -100, row["input_ids"], row["labels"])
+    found = []
+    for number in range(row["sequence_ids"][-1] + 1):
+        is_own = row["sequence_ids"] == number
+        assert row["position_ids"][is_own].tolist() == list(range(first_position, first_position + is_own.sum()))
+        found.append(ids[is_own].tolist())
+    return found if found[-1][0] != PAD else found[:-1]
+
+
+def test_an_epoch_has_every_document_once(tokens: Path) -> None:
+    dataset = TokenDataset(tokens, seq=SEQ, first_position=2)
+    expected: Counter[tuple[int, ...]] = Counter()
+    for shard in range(3):
+        for ids, _ in documents(60, shard):
+            chunks = [ids[at : at + SEQ - 2].tolist() for at in range(0, len(ids), SEQ - 2)]
+            expected.update((CLS, *chunk, SEP) for chunk in chunks)
+    orders = []
+    for epoch in (0, 1, 7):
+        dataset.set_epoch(epoch)
+        rows = [dataset[index] for index in range(len(dataset))]
+        found = [tuple(each) for row in rows for each in sequences_of(row, first_position=2)]
+        assert Counter(found) == expected
+        orders.append(found)
+    assert orders[0] != orders[1] != orders[2]
+    assert len(rows) * SEQ * 0.9 < sum(map(len, found))  # packed
+
+
+def test_a_document_may_be_longer_than_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = [np.full(size, 9, np.int32) for size in (1, 5000, 1)]
+    monkeypatch.setattr(f"{__name__}.documents", lambda *_: [(ids, ids > 0) for ids in made])
+    dataset = TokenDataset(write_set(tmp_path / "set", shards=1), seq=SEQ)
+    rows = dataset[:]
+    assert (rows["sequence_ids"][:, 0] == 0).all()
+    assert ((rows["input_ids"] > MASK) | (rows["labels"] > MASK)).sum() == 5002
+    assert sorted(len(row) for row in map(sequences_of, dataset)) == [1] * 81 + [
+        2
+    ]  # the last document is in a window of its own
+    assert len(next(dataset.batches(200))["input_ids"]) == 200  # of three epochs
+
+
+def test_masks_are_as_asked_for_in_every_row(tokens: Path) -> None:
+    shares = 0.6, 0.3, 0.1
+    dataset = TokenDataset(tokens, seq=SEQ, masked_lm_prob=0.3, mask_as=shares)
+    kinds: Counter[str] = Counter()
+    at_position = np.zeros((2, SEQ))  # of the tokens that can be masked: those that are, all
+    replaced_by: Counter[int] = Counter()
+    for epoch in range(5):
+        dataset.set_epoch(epoch)
+        rows = dataset[:]
+        is_masked = rows["labels"] != -100
+        truth = np.where(is_masked, rows["labels"], rows["input_ids"])
+        candidates = truth > MASK  # neither special nor [UNK]
+        assert not (is_masked & ~candidates).any()
+        assert is_masked.sum(1).max() <= dataset.most_predictions == round(0.3 * (SEQ - 2))
+        assert is_masked.sum(1).tolist() == np.maximum(np.rint(candidates.sum(1) * 0.3), 1).tolist()
+        shown, true = rows["input_ids"][is_masked], rows["labels"][is_masked]
+        kinds += Counter({"mask": (shown == MASK).sum(), "keep": (shown == true).sum(), "all": len(true)})
+        replaced_by.update(shown[(shown != MASK) & (shown != true)].tolist())
+        at_position += [(is_masked).sum(0), candidates.sum(0)]
+    assert kinds["all"] > 8_000
+    for kind, share in zip(("mask", "keep"), (0.6, 0.1 + 0.3 / (INFO.width - 5)), strict=True):
+        deviation = (share * (1 - share) / kinds["all"]) ** 0.5
+        assert abs(kinds[kind] / kinds["all"] - share) < 3 * deviation
+    masked, of = at_position[:, at_position[1] > 0]
+    assert (abs(masked - 0.3 * of) < 4 * (0.21 * of + 1) ** 0.5).all()  # nowhere more than elsewhere
+    assert min(replaced_by) > MASK
+    assert len(replaced_by) == INFO.width - 5
+
+
+@pytest.mark.parametrize("span", [None, 10])
+def test_whole_words_are_masked_or_left_but_for_the_rest_of_a_share(tokens: Path, span: int | None) -> None:
+    dataset = TokenDataset(tokens, seq=SEQ, masked_lm_prob=0.2, whole_word=True, span=span, mask_as=(1, 0, 0))
+    words_of = {}  # the words of a sequence's tokens, as numbers
+    for shard in range(3):
+        for ids, begins in documents(60, shard):
+            for at in range(0, len(ids), SEQ - 2):
+                chunk = ids[at : at + SEQ - 2]
+                first = begins[at : at + SEQ - 2] | (chunk == UNK) | np.insert(chunk[:-1] == UNK, 0, True)
+                sizes = np.diff(np.flatnonzero(first), append=len(chunk))
+                first |= np.repeat(sizes > 16, sizes)  # too long for a word
+                words_of[tuple(chunk.tolist())] = np.cumsum(first)
+    runs, in_parts = [], 0
+    for row in map(dataset.__getitem__, range(len(dataset))):
+        is_masked = row["labels"] != -100
+        candidates = (np.where(is_masked, row["labels"], row["input_ids"]) > MASK).sum()
+        assert is_masked.sum() == max(round(0.2 * candidates), 1)
+        masked_in_part, left = 0, [SEQ]  # tokens of words that are masked in part, and the sizes of these and of other words
+        for number, ids in enumerate(sequences_of(row)):
+            words = words_of[tuple(ids[1:-1])]
+            masked = is_masked[row["sequence_ids"] == number][1:-1]
+            of_words = [masked[words == word] for word in np.unique(words)]
+            parts = [each.sum() for each in of_words if each.any() and not each.all()]
+            masked_in_part += sum(parts)
+            left += [
+                len(each)
+                for word, each in zip(np.unique(words), of_words, strict=True)
+                if not each.all() and np.array(ids[1:-1])[words == word][0] != UNK
+            ]
+            runs += [len(run) for run in "".join("x" if each.all() else " " for each in of_words).split()]
+        assert masked_in_part < min(left)  # no whole word fitted
+        in_parts += masked_in_part
+    assert 0 < in_parts < 30
+    assert np.mean(runs) > 2 if span else np.mean(runs) < 1.5
+
+
+@pytest.mark.parametrize("settings", [{"whole_word": True}, {"span": 10}, {"span": 10, "packed": False}])
+def test_text_without_words_is_masked_as_much_as_other_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]
+) -> None:
+    """A document of one word is Chinese for a tokenizer that marks spaces; four of five are so here."""
+    made = [(ids, begins if at % 5 == 0 else np.arange(len(ids)) == 0) for at, (ids, begins) in enumerate(documents(60, 0))]
+    monkeypatch.setattr(f"{__name__}.documents", lambda *_: made)
+    folder = write_set(tmp_path / "set", shards=1)
+    with pytest.warns(
+        UserWarning, match=r"set: \d\d% of its first tokens are in words of more than 16 tokens by the rule word_ids"
+    ):
+        dataset = TokenDataset(folder, seq=SEQ, **settings)
+    assert re.search(r"0.3 of the tokens masked by whole words \(rule word_ids\), \d\d% token by token\)$", repr(dataset))
+    rows = dataset[:]
+    is_masked = rows["labels"] != -100
+    candidates = np.where(is_masked, rows["labels"], rows["input_ids"]) > MASK
+    assert is_masked.sum(1).tolist() == np.maximum(np.rint(candidates.sum(1) * 0.3), 1).tolist()
+    assert 0.2 < is_masked[:, 1:11].sum() / candidates[:, 1:11].sum() < 0.4  # not one part of a row alone
+
+
+def test_words_of_sentence_shards_are_those_of_the_vocabulary(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("ab c.\nc ab.\n\nab.\n" * 50)
+    (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "##b", "c", "."]) + "\n")
+    bertprep.tokenize(
+        inputs=[tmp_path / "a.txt"], vocab=tmp_path / "vocab.txt", output=tmp_path / "set", lines_are_sentences=True
+    )
+    rows = TokenDataset(tmp_path / "set", seq=SEQ, whole_word=True)[:]
+    masked_a, masked_b = rows["labels"] == 5, rows["labels"] == 6
+    assert masked_a.any()
+    np.testing.assert_array_equal(masked_a[:, :-1], masked_b[:, 1:])
+
+
+def assert_equal(found: dict[str, Any], expected: dict[str, Any]) -> None:
+    assert found.keys() == expected.keys()
+    for name, array in found.items():
+        np.testing.assert_array_equal(array, expected[name], err_msg=name)
+
+
+def test_any_batch_is_the_same_from_anywhere(tokens: Path) -> None:
+    """Killed and resumed at any batch, by any number of readers and ranks, in batches of any size."""
+    dataset = TokenDataset(tokens, seq=SEQ)
+    count = 2 * len(dataset) // 8  # batches, of two epochs
+    batches = list(dataset.batches(8, stop=count))
+    rows = {name: np.concatenate([batch[name] for batch in batches]) for name in ("input_ids", "labels", "position_ids")}
+    assert not np.array_equal(rows["labels"][: len(dataset)], rows["labels"][len(dataset) : 2 * len(dataset)])
+    dataset.set_epoch(1)
+    assert_equal({name: dataset[:3][name] for name in rows}, {name: array[len(dataset) :][:3] for name, array in rows.items()})
+    both = TokenDataset(tokens, seq=SEQ, epochs=2)
+    assert len(both) == 2 * len(dataset)
+    assert_equal({name: both[-3:][name] for name in rows}, {name: dataset[-3:][name] for name in rows})
+    for first in range(count):
+        resumed = TokenDataset(tokens, seq=SEQ) if first % 10 == 0 else pickle.loads(pickle.dumps(dataset))
+        assert_equal(next(resumed.batches(8, first=first, stop=first + 1)), batches[first])
+    readers = [dataset.batches(8, first=reader, step=4, stop=count) for reader in range(4)]
+    for number in range(count):
+        assert_equal(next(readers[number % 4]), batches[number])
+    ranks = [dataset.batches(15, rows=range(5 * rank, 5 * rank + 5), stop=6) for rank in range(3)]
+    for number, of_ranks in enumerate(zip(*ranks, strict=True)):
+        found = {name: np.concatenate([batch[name] for batch in of_ranks]) for name in rows}
+        assert_equal(found, {name: array[15 * number :][:15] for name, array in rows.items()})
+
+
+DIGEST = """
+import hashlib, sys
+from bertprep import TokenDataset
+batch = next(TokenDataset(sys.argv[1], seq=64, whole_word=True).batches(50, first=3))
+print(hashlib.sha256(b"".join(batch[name].astype("<i8").tobytes() for name in ("input_ids", "labels"))).hexdigest())
+"""
+
+
+def test_another_process_makes_the_rows_that_are_pinned_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A change of them is Breaking: a training that is resumed would continue with other data."""
+    counted = [np.arange(size, dtype=np.int32) * size % 295 + 5 for size in range(1, 150)]  # the same with any NumPy
+    monkeypatch.setattr(f"{__name__}.documents", lambda *_: [(ids, ids % 3 > 0) for ids in counted])
+    folder = write_set(tmp_path / "set", shards=2)
+    shown = subprocess.run([sys.executable, "-c", DIGEST, folder], capture_output=True, text=True, check=True).stdout
+    assert shown.strip() == "cdcf6d3b5d64503d920c3dcbd712dc4099bde0d0a2edb41f4c18b580cd852139"
+
+
+def test_labels_of_causal_language_models(tmp_path: Path) -> None:
+    info = TokenizerInfo(**{**vars(INFO), "cls": None, "mask": None, "special": (0, 1, 3)})
+    dataset = TokenDataset(write_set(tmp_path / "set", info=info, shards=1), seq=SEQ, objective="clm")
+    rows = dataset[:]
+    starts = rows["position_ids"] == 0
+    is_padding = (rows["sequence_ids"] == rows["sequence_ids"][:, -1:]) & (rows["input_ids"][:, -1:] == PAD)
+    np.testing.assert_array_equal(rows["labels"], np.where(starts | is_padding, -100, rows["input_ids"]))
+    assert dataset.most_predictions == SEQ - 1 == (rows["labels"] != -100).sum(1).max()
+    ends = np.roll(starts, -1, 1) | np.eye(1, SEQ, SEQ - 1, dtype=np.bool_)
+    assert (rows["input_ids"][ends & ~is_padding] == SEP).all()
+
+
+def test_rows_of_one_sequence_have_an_attention_mask(tokens: Path) -> None:
+    dataset = TokenDataset(tokens, seq=SEQ, packed=False)
+    chunks = sum(-(-len(ids) // (SEQ - 2)) for shard in range(3) for ids, _ in documents(60, shard))
+    rows = dataset[:]
+    assert list(rows) == ["input_ids", "attention_mask", "labels"]
+    assert rows["input_ids"].shape == (len(dataset), SEQ) == (chunks, SEQ)
+    np.testing.assert_array_equal(rows["attention_mask"], rows["input_ids"] != PAD)
+    assert (rows["input_ids"][:, 0] == CLS).all()
+    assert list(next(dataset.batches(4))) == list(rows)
+
+
+def test_boundaries_of_a_batch_and_who_attends_to_whom(tokens: Path) -> None:
+    dataset = TokenDataset(tokens, seq=SEQ, first_position=2)
+    batch = next(dataset.batches(4))
+    flat = batch["sequence_ids"] + 100 * np.arange(4)[:, None]
+    changes = np.flatnonzero(np.diff(flat.ravel())) + 1
+    assert batch["cu_seqlens"].dtype == np.int32
+    assert batch["cu_seqlens"].tolist() == [0, *changes.tolist(), 4 * SEQ]
+    assert batch["max_seqlen"] == np.diff(batch["cu_seqlens"]).max()
+    full = dataset.attention_masks(batch)
+    assert full.shape == (4, 1, SEQ, SEQ)
+    for row in range(4):
+        for position in (0, 20, SEQ - 1):
+            expected = batch["sequence_ids"][row] == batch["sequence_ids"][row, position]
+            np.testing.assert_array_equal(full[row, 0, position], expected)
+    both = dataset.attention_masks(batch, sliding_window=3)
+    np.testing.assert_array_equal(both["full_attention"], full)
+    near = np.tril(np.triu(np.ones((SEQ, SEQ), np.bool_), -3), 3)
+    np.testing.assert_array_equal(both["sliding_attention"], full & near)
+    causal = TokenDataset(tokens, seq=SEQ, first_position=2, objective="clm")
+    np.testing.assert_array_equal(causal.attention_masks(batch), np.tril(full))
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"seq": 2}, "seq 2: must be at least 3"),
+        ({"objective": "nsp"}, "objective 'nsp': expected 'mlm' or 'clm'"),
+        ({"masked_lm_prob": 30}, "masked_lm_prob 30: expected a share above 0 and below 1"),
+        (
+            {"mask_as": (0.8, 0.1, 0.2)},
+            r"mask_as \(0.8, 0.1, 0.2\): expected the shares of mask, random and keep, which add up",
+        ),
+        ({"span": 0}, "span 0: must be at least 1"),
+        ({"epochs": 0}, "epochs 0: must be at least 1"),
+        ({"seq": "64"}, "seq '64': expected a whole number"),
+        ({"first_position": -1}, "first_position -1: must be at least 0"),
+        ({"first_position": 2**63}, "first_position 9223372036854775808: must be at most 2,147,483,647"),
+        ({"masked_lm_prob": "0.3"}, "masked_lm_prob '0.3': expected a share"),
+        ({"mask_as": 1}, "mask_as 1: expected the shares"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(tokens: Path, given: dict[str, Any], expected: str) -> None:
+    with pytest.raises(UsageError, match=expected):
+        TokenDataset(tokens, **given)
+
+
+def test_several_folders_are_refused(tokens: Path) -> None:
+    given: Any = [str(tokens), str(tokens)]
+    with pytest.raises(UsageError, match="set']: expected one path or URL"):
+        TokenDataset(given)
+
+
+def test_batches_in_order_are_read_over_the_epochs_and_others_refused(tokens: Path) -> None:
+    dataset = TokenDataset(tokens, seq=SEQ, epochs=3)
+    of_epoch = len(dataset) // 3
+    last = len(dataset) - 1
+    for positions in (range(of_epoch - 2, of_epoch + 2), range(0, len(dataset), 5), [last - 1, last, 0, 1], [5, 2, 3, 1]):
+        assert_equal(
+            {"labels": stack_rows(dataset.__getitems__(positions))["labels"]}, {"labels": dataset[list(positions)]["labels"]}
+        )
+    mixed = [last, 3, of_epoch, 2]
+    assert len(dataset[mixed]["labels"]) == 4  # not by a sampler
+    with pytest.raises(UsageError, match=r"a batch has rows of the epochs 0, 1, 2, mixed; rows come shuffled already: take Tr"):
+        dataset.__getitems__(mixed)
+
+
+@pytest.mark.parametrize("name", ["masked_lm_prob", "seq", "mask_as", "whole_word", "documents", "seed", "epoch", "epochs"])
+def test_settings_cannot_be_changed_afterwards(tokens: Path, name: str) -> None:
+    dataset = TokenDataset(tokens, seq=SEQ)
+    for each in (dataset, pickle.loads(pickle.dumps(dataset))):
+        with pytest.raises(AttributeError, match=f"^{name} of a TokenDataset cannot be changed; (make another with|set_epoch)"):
+            setattr(each, name, 1)
+        each.set_epoch(1)
+        assert each.epoch == 1
+
+
+def test_batches_far_on_are_had_at_once_or_refused(tokens: Path) -> None:
+    dataset = TokenDataset(tokens, seq=SEQ)
+    of_epoch, near = len(dataset), TokenDataset(tokens, seq=SEQ)
+    for first in (10**7, 10**9):
+        found = next(dataset.batches(1, first=first))
+        near.set_epoch(first // of_epoch)
+        assert_equal({"input_ids": found["input_ids"][0]}, {"input_ids": near[first % of_epoch]["input_ids"]})
+    for size in (1, 8):
+        for first in (-1, 2**62 + (size == 1) * 2**62, 2**63, 2**70):
+            with pytest.raises(ValueError, match=f"^batches of {size} from step {first:,}; expected "):
+                dataset.batches(size, first=first)
+    with pytest.raises(ValueError, match=r"epoch [0-9,]+; expected a whole number from 0 to"):
+        next(dataset.batches(8, first=2**59))
+
+
+@pytest.mark.parametrize("epoch", [-1, 1.5, "1", None, 2**63, 2**40])
+def test_an_epoch_that_there_cannot_be_is_refused(tokens: Path, epoch: Any) -> None:
+    dataset = TokenDataset(tokens, seq=SEQ)
+    with pytest.raises(ValueError, match=r"masked\): epoch .*; expected a whole number from 0 to [\d,]+$"):
+        dataset.set_epoch(epoch)
+    dataset.set_epoch(np.int64(3))  # as frameworks have it
+    assert dataset.epoch == 3
+
+
+def test_files_are_held_against_the_manifest_on_request(tmp_path: Path) -> None:
+    folder = write_set(tmp_path / "set", shards=1)
+    assert len(TokenDataset(folder, seq=SEQ, verify=True)) > 0
+    path = folder / "x_training_00000.words"
+    data = bytearray(path.read_bytes())
+    data[3] ^= 1
+    path.write_bytes(data)
+    TokenDataset(folder, seq=SEQ)
+    with pytest.raises(
+        BertprepError, match=r"00000\.words: has \w+ \w{16}\.\.\., expected \w+ \w{16}\.\.\. by its manifest; remove"
+    ):
+        TokenDataset(folder, seq=SEQ, verify=True)
+
+
+@pytest.mark.parametrize("attention", [None, "flex_attention"])
+def test_attention_that_would_cross_sequences_is_refused(tokens: Path, attention: str | None) -> None:
+    config = SimpleNamespace(_attn_implementation=attention, model_type="bert")
+    with pytest.raises(UsageError, match=rf"attention {attention}: no packed sequences for it; give model\.config of a model"):
+        TokenDataset(tokens, seq=SEQ).collate_for(config)
+
+
+def test_masked_lm_needs_a_mask_token(tmp_path: Path) -> None:
+    info = TokenizerInfo(**{**vars(INFO), "mask": None})
+    with pytest.raises(
+        UsageError, match=r"set: its tokenizer tiny has no mask token, which masked LM needs; take one that has"
+    ):
+        TokenDataset(write_set(tmp_path / "set", info=info, shards=1))
+
+
+def test_rows_without_special_tokens_are_text_alone(tmp_path: Path) -> None:
+    info = TokenizerInfo(**{**vars(INFO), "cls": None, "sep": None, "pad": None})
+    dataset = TokenDataset(write_set(tmp_path / "set", info=info, shards=1), seq=SEQ)
+    rows = dataset[:]
+    truth = np.where(rows["labels"] == -100, rows["input_ids"], rows["labels"])
+    in_text = np.sort(np.concatenate([ids for ids, _ in documents(60, 0)]))
+    assert np.sort(truth, axis=None)[-len(in_text) :].tolist() == in_text.tolist()
+
+
+def test_a_tokenizer_of_special_tokens_alone_is_refused(tmp_path: Path) -> None:
+    info = TokenizerInfo(**{**vars(INFO), "special": tuple(range(300))})
+    with pytest.raises(UsageError, match="special tokens alone"):
+        TokenDataset(write_set(tmp_path / "set", info=info, shards=1))
+
+
+@pytest.mark.parametrize("token", [10, 800, 1442, 1500, 2100])  # 1,442 is of the second sequence of a row
+def test_a_damaged_shard_is_named(tmp_path: Path, token: int) -> None:
+    folder = write_set(tmp_path / "set", shards=2)  # of several windows each
+    path = folder / "x_training_00001.bin"
+    data = bytearray(path.read_bytes())
+    data[2 * token + 1] = 0xFF
+    path.write_bytes(data)
+    dataset = TokenDataset(folder, seq=SEQ)
+    expected = rf"x_training_00001.bin: token {token:,} is [\d,]+, expected 0 to 299 by its tokenizer"
+    with pytest.raises(BertprepError, match=expected):
+        dataset[:]
+    with pytest.raises(BertprepError, match=expected):
+        dataset[::-1]
+
+
+def test_rows_that_no_epoch_has_are_refused(tokens: Path) -> None:
+    dataset = TokenDataset(tokens, seq=SEQ)
+    ids = dataset.row_ids(np.arange(len(dataset)))
+    most = [int(each.max()) for each in (ids.shards, ids.rows)]
+    for shard, row in ((0, 10**6), (0, 1 << 62), (most[0] + 1, 0), (1 << 62, 0), (0, most[1] + 1)):
+        wrong = RowIds(np.array([0, 0]), np.array([0, shard]), np.array([0, row]))
+        with pytest.raises(IndexError, match=rf"there is no row {row:,} of window {shard:,}; dataset.row_ids gives all"):
+            dataset.rows(wrong)
+    mixture = bertprep.Mixture([(dataset, 1.0)])
+
+    def rows_of(numbers: Any) -> Any:
+        return dataset.rows(RowIds(ids.epochs[: len(numbers)], ids.shards[: len(numbers)], numbers))
+
+    for rows in (rows_of, mixture.rows, dataset.row_ids):
+        for negative in (np.array([3, -1]), np.array([2**63], np.uint64)):
+            with pytest.raises(IndexError, match="counted from 0 on"):
+                rows(negative)
+        for no_numbers in (np.array([1.0]), np.array([True]), np.array(["1"])):
+            with pytest.raises(TypeError, match="named by whole numbers"):
+                rows(no_numbers)
+        rows(np.empty(0, np.int64))
+    for shapes in ((2, 1), (2, 2, 3)):
+        wrong = dataset.row_ids(np.arange(int(np.prod(shapes))).reshape(shapes))
+        with pytest.raises(TypeError, match=rf"one dimension; found the shape \({', '.join(map(str, shapes))}\)"):
+            dataset.rows(wrong)
+    with pytest.raises(TypeError, match=r"named by RowIds, .* found ndarray"):
+        dataset.rows(np.arange(3))  # type: ignore[arg-type]

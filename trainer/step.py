@@ -1,0 +1,80 @@
+"""A training step, once for every framework: the loss of a micro-batch; then the norm of the gradients, clipping, the update.
+
+An engine computes the gradients of `micro_batch`, adds them up over micro-batches and devices, and applies the changes of
+`update`. Losses are divided by the totals of the global batch, so a sum over micro-batches is its loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from trainer.model import TARGETS, Array, Arrays, Operations, forward
+from trainer.model_config import ModelConfig
+from trainer.optimizers import clip_factor, updates
+from trainer.settings import OptimizerSettings
+
+
+@dataclass(frozen=True)
+class Step:
+    """The formulas of a run's steps and evaluations, with the operations of a framework."""
+
+    ops: Operations
+    model: ModelConfig
+    task: str
+    optimizer: OptimizerSettings
+
+    def logits(self, weights: Arrays, batch: Arrays, key: Any = None) -> dict[str, Array]:
+        """Return the logits of each output, with dropout where there is a key."""
+        return forward(self.ops, self.model, self.task, weights, batch, key)
+
+    def micro_batch(self, weights: Arrays, batch: Arrays, weight_sums: Arrays, scale: Any) -> tuple[Array, Array]:
+        """Return a micro-batch's part of the global batch's loss, times `scale`, and its sums as one vector.
+
+        `batch` has the micro-batch's `dropout_key`, (1, 2).
+        """
+        loss, sums = loss_and_sums(self.ops, batch, self.logits(weights, batch, batch["dropout_key"][0]), weight_sums)
+        return loss * scale, self.ops.stack(sums)
+
+    def sums(self, weights: Arrays, batch: Arrays) -> Array:
+        """Return the sums of an evaluation, which has no dropout, as one vector."""
+        logits = self.logits(weights, batch)
+        return self.ops.stack(loss_and_sums(self.ops, batch, logits, sum_weights(self.ops, batch))[1])
+
+    def norm(self, gradients: Arrays, scale: Any) -> Array:
+        """Return the norm of all gradients of the global batch, which are `scale` times too large."""
+        squares = [self.ops.square_sum(gradient) for gradient in gradients.values()]
+        return self.ops.sqrt(self.ops.sum(self.ops.stack(squares))) / scale  # stacked: a chain may be added in any order
+
+    def factor(self, norm: Array, scale: Any) -> Array:
+        """Return what gradients, `scale` times too large, are multiplied by: to their size, and down to the clip norm."""
+        return clip_factor(self.ops, norm, self.optimizer.clip_norm) / scale
+
+    def changes(self, state: Arrays, gradients: Arrays, factor: Array, learning_rate: Any) -> Iterator[tuple[str, Array]]:
+        """Yield the changes of the state by the optimizer's update, by name and one variable after the other."""
+        return updates(self.ops, self.optimizer, state, gradients, factor, learning_rate)
+
+
+def sum_weights(ops: Operations, batch: Arrays) -> dict[str, Array]:
+    """Return the divisor of each output's loss, summed over the global batch."""
+    return {name: ops.sum(batch[target.weights]) for name, target in TARGETS.items() if target.labels in batch}
+
+
+def loss_and_sums(ops: Operations, batch: Arrays, logits: Arrays, weight_sums: Arrays) -> tuple[Array, list[Array]]:
+    """Return a micro-batch's part of the global batch's loss, and the sums of losses, correct predictions and weights of each
+    output.
+    """
+    loss, sums = 0.0, []
+    for name, of_output in logits.items():
+        target = TARGETS[name]
+        labels, weights = (ops.reshape(batch[feature], (-1,)) for feature in (target.labels, target.weights))
+        if of_output.shape[-1] == 1:  # of a regression
+            error = ops.reshape(of_output, (-1,)) - labels
+            losses, correct = error * error, 0.0 * weights
+        else:
+            losses, correct = ops.cross_entropy(labels, of_output), ops.float32(ops.argmax(of_output) == labels)
+        loss_sum = ops.sum(losses * weights)
+        loss = loss + target.share * loss_sum / ops.maximum(weight_sums[name], 1e-5)  # 0 for a batch without a weight
+        sums += [loss_sum, ops.sum(correct * weights), ops.sum(weights)]
+    return loss, sums
