@@ -4,7 +4,8 @@
 
 Names and parameters are found by introspection. An argument is one that the parameter's name suggests, or any of a pool of
 odd values; what a call returns is called in turn. An exception is a right answer. The process must not end, hang, or take
-more memory than `MEMORY_BYTES`; FOLDER.call has the call that it is in.
+more memory than `MEMORY_BYTES`; FOLDER.call has the call that it is in. Some calls are made at once by several threads. Those
+get small numbers only: where a call has taken all memory, Python itself hangs in starting a thread.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ import itertools
 import os
 import random
 import resource
-import signal
 import sys
 import threading
 import warnings
@@ -33,16 +33,17 @@ from bertprep.records import Examples
 
 MEMORY_BYTES = 2 << 30
 _M_ARENA_MAX = -8
-LONGEST_CALL_SECONDS = 120  # the first call of to_dataset imports what takes half a minute on a busy machine
+MAX_CALL_SECONDS = 300  # the first call of to_dataset imports what takes half a minute on a busy machine
 DATA_SETS = "RecordDataset", "TokenDataset", "Mixture", "LiveExamples"
 METHODS = "__getitem__", "__getitems__", "__len__", "__iter__", "__enter__", "__exit__", "__repr__", "__reduce__"
-MOST_RECORDS_HELD = 10_000
+MAX_BYTES_HELD = 16 << 20  # of one result
 RESULTS_HELD, LIFE = 40, 60  # results that are called in turn; calls after which an object is made again
 
 NUMBERS = (
     0, 1, 2, 3, 7, 8, 16, 20, 64, 255, 300, -1, -2, -300, 2**31 - 1, 2**31, 2**32 + 5, 2**40, 2**62, 2**63, 2**64, -(2**31),
     -(2**63), 10**30, True, False, 0.5, 1.0, -1.0, 1e300, float("nan"), float("inf"),
 )  # fmt: skip
+SMALL_NUMBERS = tuple(number for number in NUMBERS if abs(number) <= 300)
 DTYPES = "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8", "?", "U3", "O", ">i4", "c16", "M8[s]"
 SHAPES = (), (0,), (1,), (3,), (8,), (0, 8), (3, 8), (4, 16), (3, 2), (1, 1, 1), (300,)
 
@@ -51,7 +52,7 @@ class Caller:
     """Draws calls from a seed; the files of `folder` are the data."""
 
     def __init__(self, folder: Path, seed: int) -> None:
-        self.random, self.folder = random.Random(seed), folder
+        self.random, self.folder, self.numbers = random.Random(seed), folder, NUMBERS
         self.files = sorted(path for path in (folder / "records").iterdir() if not path.name.startswith("."))
         self.data = [folder / "tokens", folder / "sentences", folder / "records", folder, *self.files]
         self.results: list[Any] = []
@@ -167,10 +168,17 @@ class Caller:
         if name == "kind":
             return choose([*records.KINDS, None])
         if name == "sets":
-            return [(self.subject(), choose(NUMBERS)) for _ in range(self.random.randrange(3))]
+            return [(self.subject(), choose(self.numbers)) for _ in range(self.random.randrange(3))]
         if name in ("records", "numbers", "rows", "row", "positions", "indices", "index"):
             return choose(
-                [self.array(), self.array(), choose(NUMBERS), range(*self.random.sample(range(-3, 300), 2)), slice(3), [0, 1]]
+                [
+                    self.array(),
+                    self.array(),
+                    choose(self.numbers),
+                    range(*self.random.sample(range(-3, 300), 2)),
+                    slice(3),
+                    [0, 1],
+                ]
             )
         if name in ("batch", "columns"):
             return choose(self.results) if self.results else {}
@@ -180,7 +188,7 @@ class Caller:
             return choose(
                 [None, bertprep.InstanceSettings(seq=choose((16, 64)), pred=2, pairs=choose(("next-sentence", "none")))]
             )
-        return choose(NUMBERS)
+        return choose(self.numbers)
 
     def some_block(self) -> Any:
         blocks = [each for each in self.results if isinstance(each, Examples)]
@@ -201,10 +209,10 @@ class Caller:
             object(),
             len,
             np.nan,
-            range(10**9),
+            range(10**9 if self.numbers is NUMBERS else 3),
             slice(None, None, -1),
         )
-        return self.random.choice([*odd, self.array(), self.subject(), self.random.choice(NUMBERS), *self.data[:1]])
+        return self.random.choice([*odd, self.array(), self.subject(), self.random.choice(self.numbers), *self.data[:1]])
 
     def array(self) -> Any:
         """Return an array of any type, shape and layout."""
@@ -213,7 +221,9 @@ class Caller:
             dtype = self.random.choice(("i4", "i8"))
         array = np.zeros(shape, dtype)
         with contextlib.suppress(Exception):  # most numbers do not fit most types
-            array[...] = self.random.choice(NUMBERS) if self.random.random() < 0.5 else np.arange(array.size).reshape(shape)
+            array[...] = (
+                self.random.choice(self.numbers) if self.random.random() < 0.5 else np.arange(array.size).reshape(shape)
+            )
         layout = self.random.randrange(6)
         if layout == 0 and array.ndim:
             array = np.repeat(array, 2, -1)[..., ::2]
@@ -237,7 +247,7 @@ class Caller:
 
 def is_small(result: Any) -> bool:
     with contextlib.suppress(Exception):
-        return not isinstance(result, Examples) or len(result) <= MOST_RECORDS_HELD
+        return not isinstance(result, Examples) or result.nbytes <= MAX_BYTES_HELD
     return True
 
 
@@ -271,7 +281,6 @@ def run(calls: Sequence[Callable[[], Any]]) -> list[Any]:
 
 
 def main(folder: Path, seed: int, count: int) -> None:
-    faulthandler.enable()
     ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)  # each arena of a thread would count as 64 MB
     warnings.simplefilter("ignore")
     (folder / "out").mkdir(exist_ok=True)
@@ -279,10 +288,11 @@ def main(folder: Path, seed: int, count: int) -> None:
     caller = Caller(folder, seed)
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY_BYTES,) * 2)
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # ends the process
+    faulthandler.enable()
     with folder.with_suffix(".call").open("wb", buffering=0) as log:
         for number in range(count):
             at_once = 1 if caller.random.random() < 0.97 else 3
+            caller.numbers = NUMBERS if at_once == 1 else SMALL_NUMBERS
             try:
                 calls = [caller.call() for _ in range(at_once)]
             except MemoryError:
@@ -292,7 +302,7 @@ def main(folder: Path, seed: int, count: int) -> None:
             log.write(
                 f"seed {seed}, call {number}: {' and at once '.join(name for name, _ in calls)}\n".encode(errors="replace")
             )
-            signal.alarm(LONGEST_CALL_SECONDS)
+            faulthandler.dump_traceback_later(MAX_CALL_SECONDS, exit=True)
             for result in run([call for _, call in calls]):
                 caller.take(result)
     os._exit(0)
