@@ -130,7 +130,7 @@ SHARD_WIDTH = 7
 ) = range(SHARD_WIDTH)  # fmt: skip
 """A row for each shard whose instances are in memory: the addresses of their arrays, by the names of `generator.Instances`."""
 
-# --- packing
+# --- rows of tokens
 
 NO_TOKEN = -1
 """The id of a special token that the tokenizer lacks."""

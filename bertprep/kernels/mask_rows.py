@@ -1,64 +1,19 @@
-"""Sequences to rows of a batch: best-fit packing, then ids, labels, positions and masks of each row.
+"""The rows of a batch of token sequences: ids, labels, positions, and which tokens are masked.
 
-A window of sequences is a row of addresses, so the rows of a batch may be of any windows. Draw i of a row is a hash of its key
-and i (splitmix64), so a row is the same in any batch, process or order. `tests/kernels/test_packing.py` has both kernels in
-plain Python. A row of 1,024 tokens with 30% of them masked takes about 5 microseconds.
+Each row names its window, of which the kernel has the addresses, so the rows of a batch may be of any windows. Draw i of a row
+is a hash of the row's key and i (splitmix64), so a row is the same in any batch, process or order.
+`tests/kernels/test_mask_rows.py` has the same in plain Python. A row of 1,024 tokens with 30% of them masked takes about 5
+microseconds.
 """
 
 from bertprep.kernels import numbers as n
 from bertprep.kernels.language import i32_p, i64, i64_p, inlined, kernel, struct, subroutine, u8_p, u16_p, u64, u64_p
-from bertprep.kernels.memory import copy_numbers, fill, pointer_at, shifted, trailing_zeros
+from bertprep.kernels.memory import copy_numbers, fill, pointer_at, shifted
 
 _STEP = u64(0x9E3779B97F4A7C15)  # splitmix64
 _MIX_1, _MIX_2 = u64(0xBF58476D1CE4E5B9), u64(0x94D049BB133111EB)
 _SHIFT_1, _SHIFT_2, _SHIFT_3, _HALF = u64(30), u64(27), u64(31), u64(32)
 _LOW_32 = u64(0xFFFFFFFF)
-
-
-@subroutine
-def _smallest_space(spaces, size, capacity):
-    """Return the least number from `size` to `capacity` whose bit is set, or more than `capacity` if there is none."""
-    word = size >> 6
-    bits = spaces[word] & (~u64(0) << u64(size & 63))
-    while bits == u64(0):
-        word += 1
-        if word > capacity >> 6:
-            return capacity + 1
-        bits = spaces[word]
-    return (word << 6) + trailing_zeros(bits)
-
-
-@kernel(
-    "1 <= sizes.min(initial=capacity) and sizes.max(initial=1) <= capacity",
-    sizes="count", order="count", spaces="(capacity >> 6) + 1", newest="capacity + 1", older="count", rows="count",
-)  # fmt: skip
-def pack(sizes: i32_p, order: i64_p, count: i64, capacity: i64, spaces: u64_p, newest: i32_p, older: i32_p, rows: i32_p) -> i64:
-    """Put sequence order[i], for each i < count, into the row with the least space that holds it; return the number of rows.
-
-    rows[s] becomes the row of sequence s; of rows with equal space the one that came to it last is taken. Scratch:
-    spaces[capacity // 64 + 1], zeros; newest[capacity + 1]; older[count]. Each size is at least 1 and at most `capacity`.
-    """
-    used = i64(0)
-    for i in range(count):
-        sequence = order[i]
-        size = i64(sizes[sequence])
-        space = _smallest_space(spaces, size, capacity)
-        if space > capacity:
-            row, space = used, capacity
-            used += 1
-        else:
-            row = i64(newest[space])
-            newest[space] = older[row]
-            if older[row] < 0:
-                spaces[space >> 6] &= ~(u64(1) << u64(space & 63))
-        rows[sequence] = row
-        left = space - size
-        if left:
-            bit = u64(1) << u64(left & 63)
-            older[row] = newest[left] if spaces[left >> 6] & bit != u64(0) else -1
-            newest[left] = row
-            spaces[left >> 6] |= bit
-    return used
 
 
 RowSettings = struct(
