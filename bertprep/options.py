@@ -1,4 +1,4 @@
-"""Settings dataclasses as command-line options, both ways, and the parser that both command lines use.
+"""Settings dataclasses: one line makes a field an option of the shell, a keyword in Python and a rule for manifests.
 
     @dataclass(frozen=True, kw_only=True)
     class Training(Settings):
@@ -9,18 +9,19 @@
     settings = read_options(Training, parser.parse_args())
     command_line(settings)                             # ["--seed", "7"], which parses to the same settings
 
-From a field follow the option, the keyword in Python, the check of both, and the check of a manifest (`rules_of`).
+The type and the limits of a field are a `Rule`, which checks values from a shell, from Python and from JSON.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import re
 import sys
 import types
 import typing
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, replace
 from enum import Enum
 from itertools import zip_longest
 from pathlib import Path
@@ -38,81 +39,67 @@ GROUPS = OPTIONS, MADE, WHERE, HOW = "options", "what is made", "where", "how"
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Option:
+class Field:
+    """A field of settings: what its value must be, and what a shell and --help say of it.
+
+    `help` gets "(default: ...)" unless it contains that.
+    """
+
     help: str
-    name: str = ""  # if it differs from the field's
+    rule: Rule
+    name: str = ""
+    """The option, such as --seed; by default from the keyword. Of positional arguments it is what --help calls them."""
     also: tuple[str, ...] = ()
+    """Other spellings, which --help does not list."""
     metavar: str | None = None
     const: Any = None
-    separator: str | None = None
+    """The value of the option where it is given without one."""
+    separator: str = ""
+    """Between the values of a list in one argument; without it each value is an argument."""
     repeated: bool = False
+    """Whether a list has an option for each value."""
     positional: bool = False
     once: bool = False
+    """Whether a second value is an error; elsewhere it replaces the first."""
     rare: bool = False
-
-
-def option(default: Any, help: str, **more: Any) -> Any:  # noqa: A002 - argparse's name
-    """Return a field of a settings dataclass that is also a command-line option.
-
-    `help` gets "(default: ...)" unless it contains that. Limits are those of `Rule`. `name` is the option's if it differs;
-    `also` are hidden spellings; `const` is its value without one; `separator` splits a list in one argument, `repeated` makes
-    an option for each, otherwise each value is an argument; `positional` has no name; a second one of `once`, which elsewhere
-    replaces the first, is an error; `rare` is shown by --help-all only.
-    """
-    return field(default=default, metadata=described(help, **more))
-
-
-def described(help: str, **more: Any) -> dict[str, Any]:  # noqa: A002 - argparse's name
-    """Return the metadata of a field that is an option, for `dataclasses.field`."""
-    limits = {name: more.pop(name) for name in Rule.__dataclass_fields__ if name in more}
-    return {"option": _Option(help=help, **more), "limits": limits}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """A dataclass whose option fields are checked when it is built; `group` is their heading in --help."""
-
-    group: ClassVar[str] = OPTIONS
-
-    def __post_init__(self) -> None:
-        check_options(self)
-
-
-@dataclass(frozen=True)
-class _Field:
-    """A field that is an option: its name and rule in Python, and the description for the command line."""
-
-    name: str
-    default: Any
-    rule: Rule
-    option: _Option
-    group: str
+    """Whether only --help-all lists it."""
+    shell: bool = False
+    """Whether it is an option alone, which Python does not have."""
+    python: bool = False
+    """Whether it is a keyword of Python alone."""
+    # These belong to the class of settings, and are known as soon as it is: see `fields_of`.
+    keyword: str = ""
+    default: Any = None  # `MISSING` where it has none
+    group: str = ""
 
     @property
     def kind(self) -> type:
         return self.rule.kinds[0]
 
     @property
-    def spelling(self) -> str:
-        if self.option.positional:
-            return self.option.metavar or self.name.upper()
-        return self.option.name or "--" + self.name.replace("_", "-")
-
-    @property
     def flag(self) -> str:
-        return self.spelling if self.default is not True else "--no-" + self.spelling.removeprefix("--")
+        """The option that is given: of a flag that is on by default, the one that turns it off."""
+        return self.name if self.default is not True else "--no-" + self.name.removeprefix("--")
 
     @property
     def dest(self) -> str:
-        return self.name if self.option.positional else self.spelling.removeprefix("--").replace("-", "_")
+        """The attribute of a parsed command line."""
+        return self.keyword if self.positional else self.name.removeprefix("--").replace("-", "_")
+
+    @property
+    def full_help(self) -> str:
+        """The help with the default."""
+        has_default = self.default is not MISSING and self.default not in (None, ()) and self.kind is not bool
+        return f"{self.help} (default: {shown(self.default)})" if has_default and "(default" not in self.help else self.help
 
     def read(self, given: Any) -> Any:
-        """Return a value as the rule has it; one value, or a text with separators, will do for a list."""
-        if given is None and self.default is None:
-            return None
+        """Return a value as the rule has it; one value, or a text with separators, will do for a list.
+
+        Raises `UsageError`, which names the option.
+        """
         value = given
-        if self.rule.many and isinstance(given, str) and self.option.separator:
-            value = [each.strip() for each in given.split(self.option.separator)]
+        if self.rule.many and isinstance(given, str) and self.separator:
+            value = [each.strip() for each in given.split(self.separator)]
         elif self.rule.many and isinstance(given, str | Path):
             value = (given,)
         try:
@@ -122,45 +109,98 @@ class _Field:
             if isinstance(error, TypeError):
                 why = f"{wrong!r}: must be {error}, found {type(wrong).__name__}"
             elif str(error).startswith("one of"):
-                why = f"{_shown(wrong)}: unknown; choose {error}"
+                why = f"{shown(wrong)}: unknown; choose {error}"
             else:
-                why = f"{_shown(wrong)}: must be {error}"
-            raise UsageError(f"{self.spelling} {why}") from None
+                why = f"{shown(wrong)}: must be {error}"
+            raise UsageError(f"{self.name} {why}") from None
 
     def parse(self, text: str) -> Any:
-        kind, separator = self.kind if self.kind in (int, float) else str, self.option.separator
+        """Return the value of an argument, whose limits are checked when the settings are made."""
+        kind = self.kind if self.kind in (int, float) else str
         try:
-            return tuple(map(kind, text.split(separator))) if separator else kind(text)
+            return tuple(map(kind, text.split(self.separator))) if self.separator else kind(text)
         except ValueError:
-            raise UsageError(f"{self.spelling} {text}: must be {self.rule.in_words}") from None
+            raise UsageError(f"{self.name} {text}: must be {self.rule.in_words}") from None
+
+    def arguments(self, value: Any) -> list[str]:
+        """Return the arguments of a command line that give this value."""
+        if self.kind is bool:
+            return [self.flag]
+        if self.rule.many and not self.separator:
+            return [self.name, *map(shown, value)]
+        text = self.separator.join(map(shown, value)) if self.rule.many else shown(value)
+        return [f"{self.name}={text}"] if text.startswith("-") else [self.name, text]
 
     def _at_fault(self, value: Any) -> Any:
-        one = replace(self.rule, many=False)
+        one = replace(self.rule, many=False, optional=False)
         is_list = self.rule.many and isinstance(value, tuple | list)
         return next((each for each in value if not one.holds(each)), value) if is_list else value
 
 
-def _fields(settings: type) -> tuple[_Field, ...]:
-    hints = typing.get_type_hints(settings)
-    found = []
-    for each in fields(settings):
-        if (described := each.metadata.get("option")) is not None:
-            owner = next(base for base in settings.__mro__ if each.name in vars(base).get("__annotations__", ()))
-            rule, group = _rule(hints[each.name], each.metadata["limits"]), getattr(owner, "group", Settings.group)
-            found.append(_Field(each.name, each.default, rule, described, group))
-    return tuple(found)
+def option(default: Any, help: str, **more: Any) -> Any:  # noqa: A002 - argparse's name
+    """Return a field of a settings dataclass; `more` are limits of `Rule` and attributes of `Field`."""
+    return dataclasses.field(default=default, metadata=described(help, **more))
 
 
-def _rule(hint: Any, limits: Mapping[str, Any]) -> Rule:
+def described(help: str, **more: Any) -> dict[str, Field]:  # noqa: A002 - argparse's name
+    """Return the metadata for a field that `dataclasses.field` makes: one without default or `kw_only`."""
+    limits = {name: more.pop(name) for name in Rule.__dataclass_fields__ if name in more}
+    return {_FIELD: Field(help=help, rule=Rule(**limits), **more)}
+
+
+_FIELD = "bertprep"
+"""The key of a `Field` in the metadata of a field of a dataclass."""
+_RESOLVED = "_resolved_fields"
+"""The attribute of a class that keeps what `fields_of` returns."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """A dataclass whose fields are checked when it is built; `group` is their heading in --help."""
+
+    group: ClassVar[str] = OPTIONS
+
+    def __post_init__(self) -> None:
+        check_options(self)
+
+
+def fields_of(settings: Any) -> tuple[Field, ...]:
+    """Return the fields of a settings dataclass that `option` made, with the rules of their types, resolved once per class."""
+    resolved: tuple[Field, ...] | None = vars(settings).get(_RESOLVED)
+    if resolved is None:
+        hints, own = typing.get_type_hints(settings), dataclasses.fields(settings)
+        resolved = tuple(_resolve(settings, each, hints[each.name]) for each in own if _FIELD in each.metadata)
+        setattr(settings, _RESOLVED, resolved)
+    return resolved
+
+
+def _resolve(settings: type, found: dataclasses.Field[Any], hint: Any) -> Field:
+    described: Field = found.metadata[_FIELD]
+    owner = next(base for base in settings.__mro__ if found.name in vars(base).get("__annotations__", ()))
+    if described.positional:
+        name = described.metavar or found.name.upper()
+    else:
+        name = described.name or "--" + found.name.replace("_", "-")
+    return replace(
+        described,
+        name=name,
+        keyword=found.name,
+        default=found.default,
+        group=described.group or getattr(owner, "group", OPTIONS),
+        rule=replace(_of_type(described.rule, hint), optional=found.default is None),
+    )
+
+
+def _of_type(rule: Rule, hint: Any) -> Rule:
     inner = [kind for kind in _members(hint) if kind is not types.NoneType]
     lists = [kind for kind in inner if typing.get_origin(kind) in (tuple, Sequence)]
     kinds = _members(typing.get_args(lists[0])[0]) if lists else inner
     if any(kind is Any for kind in kinds):
         kinds = [object]
+    words = rule.words
     if Path in kinds:  # which `check` makes of a text
-        limits = {"words": "a path", **limits}
-        kinds = [Path, str]
-    return Rule(kinds=tuple(kinds), many=bool(lists), **limits)
+        words, kinds = words or "a path", [Path, str]
+    return replace(rule, kinds=tuple(kinds), many=bool(lists), words=words)
 
 
 def _members(hint: Any) -> list[Any]:
@@ -168,100 +208,86 @@ def _members(hint: Any) -> list[Any]:
 
 
 def rules_of(settings: type) -> dict[str, Rule]:
-    """Return the rules of a settings dataclass by field, for the same values in JSON."""
-    return {each.name: replace(each.rule, optional=each.default is None) for each in _fields(settings)}
+    """Return the rules of a settings dataclass by keyword, for the same values in JSON."""
+    return {each.keyword: each.rule for each in fields_of(settings)}
 
 
 def check_options(settings: Any) -> None:
-    """Check the option fields of a new settings dataclass, and convert them to their annotated types.
+    """Check the fields of a new settings dataclass, and convert them to their annotated types.
 
     Integral values become int, other numbers float, lists tuples. Raises `UsageError` with the option's name.
     """
-    for each in _fields(type(settings)):
-        object.__setattr__(settings, each.name, each.read(getattr(settings, each.name)))
+    for each in fields_of(type(settings)):
+        object.__setattr__(settings, each.keyword, each.read(getattr(settings, each.keyword)))
 
 
 def narrowed(settings: type[AnySettings], request: Any) -> AnySettings:
     """Return the settings of one dataclass out of an instance of a subclass."""
-    return settings(**{each.name: getattr(request, each.name) for each in fields(settings)})  # type: ignore[arg-type]
+    return settings(**{each.name: getattr(request, each.name) for each in dataclasses.fields(settings)})  # type: ignore[arg-type]
 
 
 def add_options(parser: Any, settings: type, *, without: Collection[str] = ()) -> None:
-    """Add an option for each option field of a settings dataclass, except those in `without`; a `Parser` adds group
-    headings.
-    """
+    """Add an option for each field of a settings dataclass, except those in `without`; a `Parser` adds group headings."""
     groups: dict[str, Any] = {}
-    for each in sorted(_fields(settings), key=lambda each: GROUPS.index(each.group)):
-        if each.name in without:
+    for each in sorted(fields_of(settings), key=lambda each: GROUPS.index(each.group)):
+        if each.python or each.keyword in without:
             continue
         into = parser
-        if isinstance(parser, argparse.ArgumentParser) and each.group != Settings.group and not each.option.positional:
+        if isinstance(parser, argparse.ArgumentParser) and each.group != OPTIONS and not each.positional:
             into = groups.get(each.group) or groups.setdefault(each.group, parser.add_argument_group(each.group))
         _add_option(into, each)
 
 
-def _add_option(parser: Any, each: _Field) -> None:
-    described, kind = each.option, each.kind
-    text = described.help.replace("%", "%%")
-    has_default = each.default is not MISSING and each.default not in (None, ()) and kind is not bool
-    if has_default and "(default" not in text:
-        text += f" (default: {_shown(each.default)})"
+def _add_option(parser: Any, each: Field) -> None:
+    text = each.full_help.replace("%", "%%")
     settings: dict[str, Any] = {"default": each.default, "help": text}
-    names = (each.flag, *described.also)
-    if kind is bool:
+    names = (each.flag, *each.also)
+    if each.kind is bool:
         settings["action"] = "store_false" if each.default else "store_true"
     else:
         choices = f"{{{','.join(each.rule.allowed)}}}" if each.rule.allowed else None
-        settings |= {"type": each.parse, "metavar": described.metavar or choices or _METAVARS.get(kind, "NAME")}
-        if described.once:
+        settings |= {"type": each.parse, "metavar": each.metavar or choices or _METAVARS.get(each.kind, "NAME")}
+        if each.once:
             settings["action"] = _Once
-        if described.repeated:
+        if each.repeated:
             settings["action"] = "append"
-        elif each.rule.many and not described.separator:
-            settings["nargs"] = "*" if described.positional and each.default is not MISSING else "+"
-        elif described.const is not None:
-            settings |= {"nargs": "?", "const": described.const}
-        elif described.positional and each.default is not MISSING:
+        elif each.rule.many and not each.separator:
+            settings["nargs"] = "*" if each.positional and each.default is not MISSING else "+"
+        elif each.const is not None:
+            settings |= {"nargs": "?", "const": each.const}
+        elif each.positional and each.default is not MISSING:
             settings["nargs"] = "?"
-    if described.positional:
+    if each.positional:
         names, settings["default"] = (each.dest,), None if each.default is MISSING else each.default
     else:
         settings["dest"] = each.dest
-    if described.repeated:
+    if each.repeated:
         settings["default"] = None  # to which argparse would append
     action = parser.add_argument(*names, **settings)
-    if described.rare:
+    if each.rare:
         action.rare_help, action.help = text, argparse.SUPPRESS
 
 
 def read_options(settings: type[AnySettings], namespace: argparse.Namespace, **more: Any) -> AnySettings:
     """Return the settings of a parsed command line; `more` are other fields."""
-    found = {each.name: getattr(namespace, each.dest) for each in _fields(settings) if hasattr(namespace, each.dest)}
-    given = {each.name: found[each.name] for each in _fields(settings) if found.get(each.name) is not None}
-    return settings(**{**given, **more})
+    given = {each.keyword: getattr(namespace, each.dest, None) for each in fields_of(settings)}
+    return settings(**{name: value for name, value in given.items() if value is not None}, **more)
 
 
 def command_line(*settings: Any) -> list[str]:
     """Return the arguments that give these settings; defaults are left out."""
-    arguments: list[str] = []
-    for one in settings:
-        for each in _fields(type(one)):
-            value = getattr(one, each.name)
-            if value == each.default:
-                continue
-            if each.kind is bool:
-                arguments.append(each.flag)
-            elif each.rule.many and not each.option.separator:
-                arguments += [each.spelling, *map(_shown, value)]
-            else:
-                shown = (each.option.separator or "").join(map(_shown, value)) if each.rule.many else _shown(value)
-                arguments += [f"{each.spelling}={shown}"] if shown.startswith("-") else [each.spelling, shown]
-    return arguments
+    given = [(each, getattr(one, each.keyword)) for one in settings for each in fields_of(type(one))]
+    return [argument for each, value in given if value != each.default for argument in each.arguments(value)]
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """Return a value as on a command line.
+
+    >>> shown((0.5, 1e-06)), shown(True)
+    ('0.5,1e-06', 'True')
+    """
     if isinstance(value, tuple):
-        return ",".join(map(_shown, value))
+        return ",".join(map(shown, value))
     if isinstance(value, Enum):
         return str(value.value)
     if isinstance(value, float):

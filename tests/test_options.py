@@ -11,10 +11,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bertprep.commands.request import function_of
 from bertprep.config import InstanceSettings, ShardSettings, Variant
 from bertprep.errors import UsageError
 from bertprep.files.paths import path_arg
-from bertprep.options import Parser, Settings, add_options, command_line, described, narrowed, option, read_options, rules_of
+from bertprep.options import (
+    Parser,
+    Settings,
+    add_options,
+    command_line,
+    described,
+    fields_of,
+    narrowed,
+    option,
+    read_options,
+    rules_of,
+)
 from bertprep.rules import Rule
 
 
@@ -130,6 +142,33 @@ def test_a_request_is_positional_in_both_and_takes_one_for_a_list(capsys: pytest
     with pytest.raises(SystemExit):
         parser.parse_args(["--help"])
     assert capsys.readouterr().out.startswith("usage: test SRC [OPTIONS]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer(Settings):
+    page: str | None = option(None, "a page for people", shell=True)
+    quiet: bool = option(False, "no progress", python=True)
+
+
+def test_a_field_may_be_of_the_shell_or_of_python_alone():
+    def answer(request: Answer) -> Answer:
+        return request
+
+    parser = Parser(prog="test")
+    add_options(parser, Answer)
+    assert read_options(Answer, parser.parse_args(["--page", "a"]), quiet=True) == Answer(page="a", quiet=True)
+    with pytest.raises(UsageError, match=r"^--quiet: unknown option"):
+        parser.parse_args(["--quiet"])
+    function = function_of(Answer, answer)
+    assert function(quiet=True) == Answer(quiet=True)
+    with pytest.raises(TypeError, match=r"^answer\(\) got an unexpected keyword argument 'page'$"):
+        function(page="a")
+
+
+def test_the_fields_of_a_class_are_resolved_once():
+    assert fields_of(Answer) is fields_of(Answer)
+    assert [each.keyword for each in fields_of(Answer)] == ["page", "quiet"]
+    assert [each.keyword for each in fields_of(Settings)] == []
 
 
 def test_the_rules_of_fields_check_json_too():

@@ -7,16 +7,30 @@ A request is a frozen dataclass of all options of a command, from a shell or fro
 from __future__ import annotations
 
 import inspect
+import re
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, TypeVar, get_type_hints
 
 from bertprep.config import DEFAULT_FORMATS, RECORD_FORMATS, InstanceSettings, RecordFormat, Variant
 from bertprep.errors import UsageError
-from bertprep.files.outputs import check_output
 from bertprep.files.paths import as_path, is_object, path_arg
-from bertprep.options import HOW, MADE, MAX_AT_ONCE, WHERE, Settings, described, narrowed, near, option
+from bertprep.options import (
+    GROUPS,
+    HOW,
+    MADE,
+    MAX_AT_ONCE,
+    WHERE,
+    Field,
+    Settings,
+    described,
+    fields_of,
+    narrowed,
+    near,
+    option,
+)
 from bertprep.pool import default_workers
 from bertprep.progress import Reporter
 from bertprep.work.layout import MDS_FORMAT, Workspace
@@ -37,7 +51,9 @@ Result = TypeVar("Result")
 class Request(Settings):
     """What a user asks of a command; with `progress` it reports what it does on standard error."""
 
-    progress: bool = False
+    progress: bool = option(
+        False, "report what is done on standard error, as the command does (default: off)", python=True, group=HOW
+    )
 
     @property
     def reporter(self) -> Reporter:
@@ -311,20 +327,51 @@ def _refuse(given: Mapping[str, bool], why: str) -> None:
         raise UsageError(f"{name}: {why}")
 
 
-def function_of(request: Callable[P, AnyRequest], method: Callable[[AnyRequest], Result]) -> Callable[P, Result]:
-    """Return a function whose keywords are the fields of a request, and which calls its method."""
-    known = [*inspect.signature(request).parameters]
+def function_of(
+    request: Callable[P, AnyRequest], method: Callable[[AnyRequest], Result], name: str = ""
+) -> Callable[P, Result]:
+    """Return a function whose keywords are the fields of a request, and which calls its method, whose name it has by default.
 
-    def ask(*arguments: P.args, **keywords: P.kwargs) -> Result:
-        for name in keywords:
-            if name not in known:
-                raise TypeError(f"{ask.__name__}() got an unexpected keyword argument {name!r}{near(name, known)}")
+    Its documentation lists the keywords; options of the shell alone are not among them.
+    """
+    of_python = [each for each in fields_of(request) if not each.shell]
+    of_shell = {each.keyword for each in fields_of(request) if each.shell}
+    name = name or method.__name__
+    hints = get_type_hints(request)
+    own = inspect.signature(request)
+    signature = own.replace(
+        parameters=[each.replace(annotation=hints[each.name]) for each in own.parameters.values() if each.name not in of_shell],
+        return_annotation=inspect.signature(method).return_annotation,
+    )
+
+    def call(*arguments: P.args, **keywords: P.kwargs) -> Result:
+        unknown = next((each for each in keywords if each not in signature.parameters), None)
+        if unknown is not None:
+            raise TypeError(f"{name}() got an unexpected keyword argument {unknown!r}{near(unknown, [*signature.parameters])}")
+        try:
+            signature.bind(*arguments, **keywords)
+        except TypeError as error:  # it is of Python, but names no function
+            raise TypeError(f"{name}() {str(error).replace('too many', 'got too many')}") from None
         return method(request(*arguments, **keywords))
 
-    ask.__name__ = ask.__qualname__ = method.__name__
-    ask.__module__, ask.__doc__ = method.__module__, method.__doc__
-    ask.__wrapped__ = request  # type: ignore[attr-defined]  # whose signature inspect shows
-    return ask
+    call.__name__ = call.__qualname__ = name
+    call.__module__ = method.__module__
+    call.__doc__ = f"{inspect.cleandoc(method.__doc__ or '')}\n\n{_describe_keywords(of_python)}"
+    call.__signature__ = signature  # type: ignore[attr-defined]
+    return call
+
+
+def _describe_keywords(fields: Sequence[Field]) -> str:
+    """Return the help of each keyword, under the headings of --help, in which options are named by their keywords."""
+    keywords = {each.flag: f"`{each.keyword}`" for each in fields}
+    lines = []
+    for group in GROUPS:
+        if of_group := [each for each in fields if each.group == group]:
+            lines += ["", f"{group.capitalize()}:"]
+        for each in of_group:
+            text = re.sub(r"--[a-z][\w-]*", lambda found: keywords.get(found[0], found[0]), each.full_help)
+            lines += textwrap.wrap(f"{each.keyword}: {text}", 100, initial_indent="    ", subsequent_indent="        ")
+    return "\n".join(lines).strip()
 
 
 def check_is_no_folder(option: str, path: Path, name: str) -> None:
@@ -337,6 +384,8 @@ def check_target(option: str, path: Path | None, suffix: str, is_own: Callable[[
     """Raise `UsageError` if `path` cannot be written, or holds what the command has not written (`files.outputs`)."""
     if path is None:
         return
+    from bertprep.files.outputs import check_output
+
     check_is_no_folder(option, path, f"report{suffix}")
     check_output(path, is_own, option)
     if path.exists() and not path.is_file():

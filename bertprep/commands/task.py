@@ -36,8 +36,8 @@ def create_task(request: Squad | Glue) -> Created:
 
 
 REQUEST = {"squad": Squad, "glue": Glue}
-create_squad = function_of(Squad, create_task)
-create_glue = function_of(Glue, create_task)
+create_squad = function_of(Squad, create_task, "create_squad")
+create_glue = function_of(Glue, create_task, "create_glue")
 
 
 def run(request: Squad | Glue) -> None:

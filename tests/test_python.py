@@ -1,0 +1,60 @@
+"""The functions of `bertprep` in Python: their signatures, their documentation and their errors."""
+
+import inspect
+import re
+
+import pytest
+
+import bertprep
+from bertprep.commands.create import Create
+from bertprep.commands.request import function_of
+from bertprep.options import fields_of
+
+FUNCTIONS = (
+    "convert", "create", "create_glue", "create_squad", "download", "forecast", "load_dataset", "push", "shard", "tokenize",
+    "train_vocabulary", "validate",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_function_has_its_own_name_and_says_what_it_returns(name: str) -> None:
+    function = getattr(bertprep, name)
+    assert (function.__name__, function.__qualname__) == (name, name)
+    assert inspect.signature(function).return_annotation not in (None, "None", inspect.Signature.empty)
+
+
+@pytest.mark.parametrize("name", [name for name in FUNCTIONS if name != "load_dataset"])
+def test_the_documentation_has_a_line_for_every_keyword(name: str) -> None:
+    function = getattr(bertprep, name)
+    described = re.findall(r"^    (\w+): \S", function.__doc__, re.MULTILINE)
+    assert sorted(described) == sorted(inspect.signature(function).parameters)
+
+
+def test_a_keyword_has_the_default_and_the_type_of_its_field() -> None:
+    found = inspect.signature(bertprep.create).parameters
+    assert (found["seq"].default, found["seq"].annotation) == (Create.seq, int)
+    assert found["part"].annotation == str | None
+    assert found["seq"].kind == inspect.Parameter.KEYWORD_ONLY
+    assert [*inspect.signature(bertprep.convert).parameters][:2] == ["source", "target"]
+    assert "\n    seq: sequence length in tokens, with [CLS] and each [SEP] (max_seq_length) (default: 128)\n" in (
+        bertprep.create.__doc__ or ""
+    )
+    assert [*found] == [*inspect.signature(bertprep.forecast).parameters]
+
+
+def test_the_documentation_names_keywords_and_not_options() -> None:
+    assert "treat each line of `inputs` as a sentence" in (bertprep.create.__doc__ or "")
+
+
+def test_a_wrong_call_names_the_function() -> None:
+    with pytest.raises(TypeError, match=r"^convert\(\) missing a required argument: 'target'$"):
+        bertprep.convert("a")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"^create\(\) got too many positional arguments$"):
+        bertprep.create(128)  # type: ignore[misc]
+    with pytest.raises(TypeError, match=r"^create_glue\(\) got an unexpected keyword argument 'sequ', did you mean seq\?$"):
+        bertprep.create_glue("mrpc", sequ=3)  # type: ignore[call-arg]
+
+
+def test_what_the_shell_alone_has_is_no_keyword() -> None:
+    of_shell = {each.keyword for each in fields_of(Create) if each.shell}
+    assert not of_shell & {*inspect.signature(function_of(Create, Create.create)).parameters}
