@@ -99,14 +99,26 @@ def print_warnings() -> Iterator[None]:
 
 def print_table(rows: Sequence[Sequence[str]]) -> None:
     """Print columns as wide as their widest cell, numbers to the right."""
-    table = [[printable(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    for row in table:
-        cells = (
-            cell.rjust(width) if table[-1][i][:1].isdigit() else cell.ljust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        print_results("  ".join(cells).rstrip())
+    print_results(*table_lines(rows))
+
+
+def table_lines(rows: Sequence[Sequence[str]]) -> list[Printable]:
+    """Return the lines of a table, whose first row is a heading; columns of numbers, which may have gaps, are to the right.
+
+    >>> table_lines([("name", "MB", "errors"), ("a", "10.0", "2"), ("longer", "7", "")])
+    ['name      MB  errors', 'a       10.0       2', 'longer     7']
+    """
+    columns = [[printable(cell) for cell in column] for column in zip(*rows, strict=True)]
+    aligned = [_align(column) for column in columns]
+    return [Printable("  ".join(cells).rstrip()) for cells in zip(*aligned, strict=True)]
+
+
+def _align(column: Sequence[str]) -> list[str]:
+    width = max(map(len, column))
+    filled = [cell for cell in column[1:] if cell]
+    if filled and all(cell[0].isdigit() for cell in filled):
+        return [cell.rjust(width) for cell in column]
+    return [cell.ljust(width) for cell in column]
 
 
 def counted(number: int, thing: str) -> str:

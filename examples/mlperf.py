@@ -106,7 +106,7 @@ def reproduce(options: argparse.Namespace) -> None:
     picked = bertprep.convert(
         options.out / "eval_intermediate", target, to=RecordFormat.TFRECORD, pick=PICKED, workers=options.workers, progress=True
     )
-    records = {"eval_intermediate": evaluation, "eval_10k": target / next(iter(picked.files))}
+    records = {"eval_intermediate": evaluation, "eval_10k": target / next(iter(picked.manifest.files))}
     made = create(options, texts, options.out / ("parts" if options.parts is None else "some_parts"))
     parts = dict(zip((path.name for path in texts), made, strict=True))
     rows += compare_records(records | parts)

@@ -19,7 +19,9 @@ def test_shard_create_and_inspect_turn_text_into_examples(
 ) -> None:
     place = ["--workdir", str(tmp_path / "data"), "--corpus", "gold"]
     assert main(["shard", "--input", str(golden_corpus), "--splitter", "lines", *place]) == 0
-    assert capsys.readouterr().out.splitlines()[0].split() == ["split", "shards", "documents", "sentences", "words", "MB"]
+    head, row, *_ = capsys.readouterr().out.splitlines()
+    assert head.split() == ["format", "split", "shards", "documents", "sentences", "words", "MB"]
+    assert row.split()[:3] == ["text", "training", "4"]
     assert main(["create", "--dupe", "1", "--vocab", VOCABULARY, *place]) == 0
     out, err = capsys.readouterr()
     assert [line.split()[:3] for line in out.splitlines()[:5]] == [

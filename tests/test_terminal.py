@@ -21,6 +21,7 @@ from bertprep.terminal import (
     print_warnings,
     printable,
     styled,
+    table_lines,
     warn,
 )
 from trainer import cli as trainer_cli
@@ -130,3 +131,9 @@ def test_arguments_and_file_names_are_shown_as_escapes(program: str, tmp_path: P
     for line in capfd.readouterr().err.splitlines():
         assert line.startswith(f"{program}: error: ")
         assert printable(line) == line
+
+
+def test_a_column_of_numbers_is_to_the_right_even_if_its_last_cell_is_empty() -> None:
+    """The table of a data set with two splits has the errors in the first row alone."""
+    assert table_lines([("data set", "errors"), ("a", "3"), ("b", "")]) == ["data set  errors", "a              3", "b"]
+    assert table_lines([("data set", "errors"), ("a", "x"), ("b", "7")]) == ["data set  errors", "a         x", "b         7"]

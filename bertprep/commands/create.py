@@ -6,21 +6,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from bertprep.commands import Created, print_created, tell_files
 from bertprep.commands.request import OfRecords, check_target, function_of
 from bertprep.errors import UsageError
 from bertprep.files.paths import as_path, path_arg
 from bertprep.options import HOW, narrowed, option
+from bertprep.terminal import print_results
 
 if TYPE_CHECKING:
     from bertprep.commands.forecast import Forecast
+    from bertprep.work.made import Made
 
 
 @dataclass(frozen=True, kw_only=True)
 class Create(OfRecords):
     """Which text becomes records, of which form, where, and how."""
 
-    def create(self) -> Created:
+    def create(self) -> Made:
         """Make masked-LM record files: exactly the examples of Google's generator, each text shard with a seed of its own.
 
         With `inputs` and `output`, each text file (one sentence per line, a blank line after each document) or token shard
@@ -34,10 +35,10 @@ class Create(OfRecords):
 
             bertprep.create(seq=512, pred=80, workdir="data", progress=True)
         """
-        from bertprep.commands.record_job import resolve
+        from bertprep.commands.record_job import make_records
 
         workers = self.start_workers(shared=as_path(self.output or self.workdir))
-        return resolve(self, workers).run(self, workers)
+        return make_records(self, workers)
 
     def forecast(self) -> Forecast:
         """Forecast what `create` with these arguments makes, as if nothing existed.
@@ -81,6 +82,4 @@ def run(request: CreateOrForecast) -> None:
         check_target("--json", to_json, ".json", IS_FORECAST)
         show_forecast(narrowed(Create, request).forecast(), to_json)
         return
-    created = request.create()
-    tell_files(created.manifests, "documents", "examples")
-    print_created(created, request)
+    print_results(*request.create().lines(), *request.finished_lines())

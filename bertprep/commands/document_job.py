@@ -21,8 +21,7 @@ from typing import Any
 import numpy as np
 
 from bertprep import kernels
-from bertprep.commands import Created
-from bertprep.commands.record_job import Job, find_texts
+from bertprep.commands.record_job import find_texts
 from bertprep.commands.request import OfTokens
 from bertprep.commands.shard import find_given
 from bertprep.commands.text_summary import ask_what_a_document_is, report_token_shards
@@ -48,8 +47,9 @@ from bertprep.text.shards import hash_files, identify
 from bertprep.tokens.shard import BIN, DOCUMENT_FILES, write_token_shard
 from bertprep.work.layout import MDS_FORMAT, TOKENIZER, TOKENS, TRAINING, token_shard_name
 from bertprep.work.ledger import Entry, Ledger
+from bertprep.work.made import Made
 from bertprep.work.manifest import TOKEN_SHARDS, versions_of
-from bertprep.work.run import Maker, Task
+from bertprep.work.run import Job, Maker, Task
 from bertprep.work.texts import check_text, identify_text, text_entry
 
 _BATCH_CHARACTERS = 1 << 20  # which take some 100 MB in `tokenizers`
@@ -180,7 +180,7 @@ class DocumentMaker(Maker):
                 yield at_work.popleft().result()
 
 
-def make_documents(request: OfTokens, workers: int) -> Created:
+def make_documents(request: OfTokens, workers: int) -> Made:
     """Make what a request with --tokenizer describes; the files of a token shard have one ledger."""
     tokenizer = _open_tokenizer(request)
     info = tokenizer.info
@@ -215,9 +215,10 @@ def make_documents(request: OfTokens, workers: int) -> Created:
     is_remote = isinstance(workers, ClusterWorkers)
     maker = DocumentMaker(tokenizer=tokenizer, threads=1 if is_remote else request.workers, ensure=ensure)
     job = Job(maker, dict.fromkeys(DOCUMENT_FILES, ledger), tasks)
-    made = job.run(request, workers if is_remote or tokenizer.is_compiled else 1)
+    processes = workers if is_remote or tokenizer.is_compiled else 1
+    made = job.run(request.read_part(), processes, request.reporter)
     if given and request.part is None:
-        documents = sum(entry["documents"] for entry in made.manifests[BIN].files.values() if "documents" in entry)
+        documents = sum(entry["documents"] for entry in made.manifest.files.values() if "documents" in entry)
         first = (document for text in given[:FIRST_FILES] for document in text.documents())
         report_token_shards(request.reporter, counted(len(given), "file"), documents, first)
     return made

@@ -93,7 +93,7 @@ def show_forecast(found: Forecast, to_json: Path | None) -> None:
 def forecast_of(request: OfRecords) -> Forecast:
     """Return the forecast of a request, as if nothing were made yet."""
     from bertprep import kernels
-    from bertprep.commands.record_job import resolve
+    from bertprep.commands.record_job import make_records
 
     if request.part is not None:
         raise UsageError(f"--part {request.part}: a forecast is of all parts together; leave it out")
@@ -126,7 +126,7 @@ def forecast_of(request: OfRecords) -> Forecast:
                 lines_are_sentences=request.lines_are_sentences or not request.inputs,
                 progress=False,
             )
-            created = resolve(sampled, workers).run(sampled, workers)
+            created = make_records(sampled, workers)
             vocabulary = next(iter(created.folders.values())) / VOCABULARY  # the test split has that of the training split
             scale = sum(each.size_bytes for each in shards if each.split == split) / sum(each.size_bytes for each in some)
             for name, manifest in created.manifests.items():
@@ -165,7 +165,7 @@ def _find_shards(request: OfRecords, folder: Path) -> list[Shard]:
     manifest = finished_shards(workspace, corpus)
     if manifest is None and corpus == SAMPLE:
         workspace = Workspace(folder)
-        manifest = shard(workdir=folder, workers=request.workers)
+        manifest = shard(workdir=folder, workers=request.workers).manifest
     if manifest is None:
         raise missing_shards(request.workspace, corpus)
     names = sorted(manifest.files, key=lambda name: not name.startswith(TRAINING))

@@ -9,13 +9,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bertprep.commands.convert import Convert, convert_data_set
 from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError, UsageError, first_line
 from bertprep.files.atomic import atomic_folder
 from bertprep.files.lock import locked
 from bertprep.files.paths import as_path, is_object
+from bertprep.records.convert import Conversion, conversion_job
 from bertprep.records.dataset_info import identify_files, import_datasets
+from bertprep.records.identify import identify_all
 from bertprep.work.choose import find_records
 from bertprep.work.data_set import DataSet, find_split
 from bertprep.work.layout import MANIFEST, SPLIT_NAMES, STATE, TRAIN, TRAINING, find_vocabulary, is_saved
@@ -78,8 +79,9 @@ def _convert(path: Path, found: DataSet, cache: Path) -> Path:
     with locked(cache, f"{name}.lock", wait=True):
         if not kept.is_dir():
             with atomic_folder(kept) as unfinished:
-                shards = 1 if path.is_file() else None
-                convert_data_set(found, Convert(path, unfinished, to=RecordFormat.ARROW, shards=shards))
+                data_set = found if found.is_whole else found.by_itself()
+                conversion = Conversion(RecordFormat.ARROW, shards=1 if path.is_file() else None)
+                conversion_job(data_set, identify_all(data_set), unfinished, conversion).run()
     has_splits = found.is_whole and found.splits != [""]
     return kept if has_splits else next(kept.glob(f"*/{STATE}")).parent
 

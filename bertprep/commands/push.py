@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from bertprep import pool
-from bertprep.commands import split_rows
 from bertprep.commands.request import How, Where, function_of
 from bertprep.config import RECORD_FORMATS, RecordFormat
 from bertprep.errors import BertprepError, UsageError
@@ -22,13 +21,14 @@ from bertprep.options import OPTIONS, described, option
 from bertprep.terminal import counted, print_results, print_table, warn
 from bertprep.untrusted import MAX_JSON_BYTES
 from bertprep.work.layout import MANIFEST, QUESTIONS, VOCABULARY, Workspace
+from bertprep.work.made import files_table
+from bertprep.work.manifest import RECORDS, Manifest
 
 if TYPE_CHECKING:
     from bertprep.records.examples import Shape
     from bertprep.sources.catalogue import HubFiles
     from bertprep.sources.hub import Hub
     from bertprep.work.data_set import DataSet
-    from bertprep.work.manifest import Manifest
 
 _PREFERRED = (RecordFormat.PARQUET, *RECORD_FORMATS)  # all hold the same records
 _CHECKED_RECORDS = 1_000
@@ -153,7 +153,7 @@ push = function_of(Push, Push.push)
 def run(request: Push) -> None:
     """Push, and print what the repository holds, what was sent, and its address."""
     pushed = request.push()
-    print_table([("split", "files", "records", "MB"), *split_rows(pushed.files, "examples")])
+    print_table(files_table({RecordFormat.PARQUET: Manifest(RECORDS, {}, pushed.files)}))
     deleted = f", {len(pushed.deleted):,} deleted" if pushed.deleted else ""
     how = f"{counted(len(pushed.changed), 'file')} changed{deleted}" if pushed.changed or deleted else "nothing has changed"
     print_results(f"{how}: {pushed.url}", f"next: bertprep download dataset {pushed.repository}")
@@ -209,7 +209,7 @@ def _as_parquet(data_set: DataSet, workdir: Path, repository: str, workers: int,
     else:
         target = Workspace(workdir).records(RecordFormat.PARQUET, *repository.split("/"))
     converted = convert(data_set.folder, target, to=RecordFormat.PARQUET, workers=workers, progress=progress)
-    return find_records(converted.target)
+    return find_records(converted.folder)
 
 
 def _vocabulary_of(data_set: DataSet) -> Path:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bertprep.commands import Created
 from bertprep.commands.shard import (
     check_lines_are_sentences,
     check_text_files,
@@ -51,8 +49,9 @@ from bertprep.work.layout import (
     tokens_name,
 )
 from bertprep.work.ledger import Entry, Ledger
+from bertprep.work.made import Made
 from bertprep.work.manifest import RECORDS, TOKEN_SHARDS, Manifest, read_finished, sha256_of_text, versions_of
-from bertprep.work.run import Maker, Task, run
+from bertprep.work.run import Job, Task
 
 if TYPE_CHECKING:
     from bertprep.commands.request import InParts, OfRecords, OfTokens
@@ -77,29 +76,23 @@ class GivenText:
         report_shards(reporter, inputs, counts, self.paths, lengths=self.lengths, is_meant=self.is_meant)
 
 
-@dataclass(frozen=True)
-class Job:
-    """The tasks of a command, their maker, and the ledgers of the output folders; `remarks` become warnings.
+def make_records(request: OfRecords, workers: int) -> Made:
+    """Make the records of a request of `create`."""
+    job, text = resolve(request, workers)
+    return _run(job, text, request, workers)
 
-    Where `text` was given, the run ends with a report on what it became.
-    """
 
-    maker: Maker
-    ledgers: Mapping[str, Ledger]
-    tasks: Sequence[Task]
-    remarks: Sequence[str] = ()
-    text: GivenText | None = None
+def make_tokens(request: OfTokens, workers: int) -> Made:
+    """Make the token shards of a request of `tokenize` without a tokenizer."""
+    job, text = resolve_tokens(request, workers)
+    return _run(job, text, request, workers)
 
-    def run(self, request: InParts, workers: int) -> Created:
-        started = time.monotonic()
-        for line in self.remarks:
-            warn(line)
-        made = run(self.maker, self.ledgers, self.tasks, request.read_part(), workers, request.reporter)
-        folders = {str(key): ledger.folder for key, ledger in self.ledgers.items()}
-        manifests = {str(key): manifest for key, manifest in made.manifests.items()}
-        if self.text and made.is_complete:
-            self.text.report(next(iter(manifests.values())), request.reporter)
-        return Created(folders, manifests, time.monotonic() - started, made.tasks)
+
+def _run(job: Job, text: GivenText | None, request: InParts, workers: int) -> Made:
+    made = job.run(request.read_part(), workers, request.reporter)
+    if text and made.is_complete:
+        text.report(made.manifest, request.reporter)
+    return made
 
 
 class Shard(NamedTuple):
@@ -123,8 +116,10 @@ class Texts:
     ensure: Callable[[], object] | None = None  # makes the shards of the workspace where they are missing
 
 
-def resolve(request: OfRecords, workers: int) -> Job:
-    """Return the job of a request of `create`; missing text shards and a missing vocabulary are made and kept.
+def resolve(request: OfRecords, workers: int) -> tuple[Job, GivenText | None]:
+    """Return the job of a request of `create`, and the text to report on.
+
+    Missing text shards and a missing vocabulary are made and kept.
 
     `inputs` may name token shards, and finished ones of the workspace replace their text. Unless `lines_are_sentences`, text
     for pairs must have a sentence a line.
@@ -162,10 +157,11 @@ def resolve(request: OfRecords, workers: int) -> Job:
     template = _ledger(RECORDS, request.workspace.root, made_with, texts, vocabulary)
     ledgers = ledgers_by_format(template, folders, tasks, dict.fromkeys(SPLITS, maker.shape))
     remarks = [*padding_remark(vocabulary), *mask_remark(settings)]
-    return Job(maker, ledgers, tasks, remarks, _given_text(texts, request, (settings.seq,)) if settings.has_pairs else None)
+    text = _given_text(texts, request, (settings.seq,)) if settings.has_pairs else None
+    return Job(maker, ledgers, tasks, remarks), text
 
 
-def resolve_tokens(request: OfTokens, workers: int) -> Job:
+def resolve_tokens(request: OfTokens, workers: int) -> tuple[Job, GivenText | None]:
     """Return the job of a request of `tokenize`; both files of a token shard have one ledger."""
     texts = find_texts(request, workers, pairs=True)
     vocabulary = _find_or_train_vocabulary(texts, request, workers)
@@ -179,7 +175,7 @@ def resolve_tokens(request: OfTokens, workers: int) -> Job:
         for each in texts.shards
     ]
     ledger = _token_ledger(texts, vocabulary, request)
-    return Job(maker, dict.fromkeys(TokenFile, ledger), tasks, text=_given_text(texts, request, LENGTHS))
+    return Job(maker, dict.fromkeys(TokenFile, ledger), tasks), _given_text(texts, request, LENGTHS)
 
 
 def _given_text(texts: Texts, request: OfRecords | OfTokens, lengths: Sequence[int]) -> GivenText | None:

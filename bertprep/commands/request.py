@@ -181,6 +181,10 @@ class InParts(OnExecutor):
     def read_part(self) -> Part | None:
         return read_part(self.part)
 
+    def finished_lines(self) -> list[str]:
+        """Return the line for --part finish, which has found nothing missing."""
+        return ["all parts are finished, and the manifest is written"] if self.part == "finish" else []
+
 
 @dataclass(frozen=True, kw_only=True)
 class OfVocabulary(Request):

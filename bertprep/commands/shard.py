@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bertprep.commands import split_rows, tell_finished
 from bertprep.commands.request import InParts, OfCorpus, OfDocuments, OfTokens, function_of
 from bertprep.config import BY_LINES, ShardSettings
 from bertprep.errors import BertprepError, UsageError
@@ -20,8 +19,9 @@ from bertprep.progress import Reporter
 from bertprep.sources.corpora import BOOKS, GIVEN, language_of, name_corpus, name_data_set, name_made_corpus, parts_of
 from bertprep.sources.listing import OWN_FILES, Listing, load_listing
 from bertprep.sources.sample import SAMPLE, write_sample
-from bertprep.terminal import counted, print_results, print_table
+from bertprep.terminal import counted, print_results
 from bertprep.work.layout import LISTING, TRAINING, Workspace
+from bertprep.work.made import Made
 from bertprep.work.manifest import TEXT_SHARDS, Manifest, is_in_place, missing_files, read_manifest
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ _WHY_DROPPED = {
 class Shard(ShardSettings, OfCorpus, OfDocuments, InParts):
     """Which text becomes shards, and how."""
 
-    def shard(self) -> Manifest:
+    def shard(self) -> Made:
         """Make the text shards of `corpus` from `inputs` or `dataset`, else from downloads, else from the sample corpus.
 
         `inputs` are files, folders and URLs (`sources.inputs`), `field` the key or column of their text. With
@@ -74,9 +74,10 @@ class Shard(ShardSettings, OfCorpus, OfDocuments, InParts):
         if is_given and settings.splitter != BY_LINES:
             ask_what_a_document_is(self, sources, folder, settings.language or "en")
         made = shard_corpus(workspace, corpus, sources, settings, workers=workers, reporter=reporter, about=about, part=part)
-        if len(made.files) == made.made_with["shards"] + made.made_with["test_shards"]:  # else other parts are missing
-            training = [folder / name for name in made.files if name.startswith(TRAINING)]
-            counts = {what: sum(entry[what] for entry in made.files.values()) for what in ("documents", "sentences")}
+        if made.is_complete:
+            files = made.manifest.files
+            training = [folder / name for name in files if name.startswith(TRAINING)]
+            counts = {what: sum(entry[what] for entry in files.values()) for what in ("documents", "sentences")}
             inputs = name_inputs(sources)
             report_shards(reporter, inputs, counts, training, is_meant=self.one_document_per_block or existing is not None)
         return made
@@ -88,13 +89,12 @@ shard = function_of(Shard, Shard.shard)
 
 def run(request: Shard) -> None:
     """Make the shards, and print a summary of each split and of the dropped documents."""
-    manifest = request.shard()
-    head = ("split", "shards", "documents", "sentences", "words", "MB")
-    print_table([head, *split_rows(manifest.files, "documents", "sentences", "words")])
+    made = request.shard()
+    print_results(*made.lines())
     for cause, why in _WHY_DROPPED.items():
-        if count := manifest.counts.get(cause):
+        if count := made.manifest.counts.get(cause):
             print_results(f"{counted(count, 'document')} dropped: {why}")
-    tell_finished(request)
+    print_results(*request.finished_lines())
 
 
 def find_given(request: Shard | OfTokens) -> Sequence[Source]:
@@ -193,7 +193,7 @@ def ensure_shards(workspace: Workspace, corpus: str, workers: int, reporter: Rep
         for part in parts:
             check_downloaded(workspace, part)
         reporter.message(f"making the text shards of {corpus} first, as bertprep shard --corpus {corpus} does")
-    return shard(workdir=workspace.root, corpus=corpus, workers=workers, progress=reporter.enabled, **settings)
+    return shard(workdir=workspace.root, corpus=corpus, workers=workers, progress=reporter.enabled, **settings).manifest
 
 
 def listed_shards(workspace: Workspace, corpus: str) -> Manifest | None:

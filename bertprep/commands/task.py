@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from bertprep.commands import Created, print_created, tell_files
 from bertprep.commands.request import function_of
 from bertprep.commands.task_request import Glue, Squad
 from bertprep.files.paths import as_path
 from bertprep.terminal import print_results
 from bertprep.work.layout import TRAINING
+from bertprep.work.made import Made
 
 _UNUSUAL = {
     "dropped": "whose answer is not in their context",
@@ -16,7 +16,7 @@ _UNUSUAL = {
 """What the manifest counts of SQuAD's questions for training besides all of them."""
 
 
-def create_task(request: Squad | Glue) -> Created:
+def create_task(request: Squad | Glue) -> Made:
     """Make record files of a task: the examples of Google's `run_squad.py` or `run_classifier.py`.
 
     The files are downloaded ones, or `inputs`, whose names begin with train, dev or test. `version` is SQuAD's; `name` is a
@@ -32,7 +32,7 @@ def create_task(request: Squad | Glue) -> Created:
     from bertprep.commands.task_job import resolve_task
 
     workers = request.start_workers(shared=as_path(request.output or request.workdir))
-    return resolve_task(request).run(request, workers)
+    return resolve_task(request).run(request.read_part(), workers, request.reporter)
 
 
 REQUEST = {"squad": Squad, "glue": Glue}
@@ -42,13 +42,12 @@ create_glue = function_of(Glue, create_task, "create_glue")
 
 def run(request: Squad | Glue) -> None:
     """Make the records of a task, and print what each format and split has."""
-    created = create_task(request)
-    tell_files(created.manifests, "examples")
-    manifest = next(iter(created.manifests.values()))
-    counts, labels = manifest.counts, manifest.made_with.get("labels")
+    made = create_task(request)
+    print_results(*made.lines())
+    counts, labels = made.manifest.counts, made.manifest.made_with.get("labels")
     if labels:
         print_results(f"labels: {', '.join(labels)}")  # a misspelled one would be a class of its own
     for name, why in _UNUSUAL.items():
         if found := counts.get(f"{TRAINING}_{name}"):
             print_results(f"{name}: {found:,} of {counts[f'{TRAINING}_questions']:,} questions for training, {why}")
-    print_created(created, request)
+    print_results(*request.finished_lines())

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bertprep.commands.record_job import GENERATOR, Job, padding_remark, record_names
+from bertprep.commands.record_job import GENERATOR, padding_remark, record_names
 from bertprep.commands.vocab import find_vocabulary
 from bertprep.config import GLUE, SQUAD, GlueSettings, SquadSettings
 from bertprep.errors import UsageError
@@ -42,7 +42,7 @@ from bertprep.work.layout import (
 )
 from bertprep.work.ledger import Ledger
 from bertprep.work.manifest import TASK_RECORDS
-from bertprep.work.run import Task
+from bertprep.work.run import Job, Task
 
 if TYPE_CHECKING:
     from bertprep.commands.task_request import Glue, Squad

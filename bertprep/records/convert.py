@@ -1,13 +1,15 @@
 """Records of some files to other files: one for one, distributed over another number of files, or a selection.
 
-Each source is read once beforehand, for its checksum, shape and number of records. The order of records is kept, every checksum
-verified. The bytes are those that `create` writes for the same values.
+The order of records is kept, every checksum verified. The bytes are those that `create` writes for the same values. The new
+manifest keeps the old one's settings and lists the checksum of each source under `converted_from`, so a killed run resumes only
+from the same sources.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import closing
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,73 +17,43 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertprep import kernels
-from bertprep.config import DEFAULT_DIALECT, RecordFormat, Variant
+from bertprep.config import DEFAULT_DIALECT, SQUAD, RecordFormat, Variant
 from bertprep.errors import BertprepError, UsageError
-from bertprep.files.checksums import BLAKE3, SHA256, Checksum, listed_checksum
-from bertprep.files.paths import checksum_of
+from bertprep.files.atomic import temporary_folder
+from bertprep.files.checksums import listed_checksum
+from bertprep.files.paths import checksum_like
+from bertprep.records.arrow_reader import class_names
 from bertprep.records.columns import NoColumnsError
-from bertprep.records.examples import Examples, Shape, rows_in_block
+from bertprep.records.dataset_info import ledgers_by_format
+from bertprep.records.examples import (
+    ClassificationExamples,
+    Examples,
+    Shape,
+    SquadEvalExamples,
+    SquadExamples,
+    rows_in_block,
+)
+from bertprep.records.identify import SAME_SETTINGS, IdentifiedFile
 from bertprep.records.records import Records
 from bertprep.records.write import WrittenFile, entry_of, write_examples
 from bertprep.terminal import counted
 from bertprep.work.data_set import DataSet
-from bertprep.work.layout import DEV, MANIFEST, SPLITS, TASK_SPLITS, TEST, TRAINING, record_file_name, split_folder
-from bertprep.work.ledger import Entry
-from bertprep.work.manifest import TASK_RECORDS, sha256_of_vocabulary
-from bertprep.work.run import Maker
+from bertprep.work.layout import (
+    DEV,
+    QUESTIONS,
+    SPLITS,
+    TASK_SPLITS,
+    TEST,
+    TRAINING,
+    VOCABULARY,
+    record_file_name,
+    split_folder,
+)
+from bertprep.work.ledger import Entry, Ledger
+from bertprep.work.manifest import RECORDS, TASK_RECORDS, Manifest
+from bertprep.work.run import Job, Maker, Task
 
-_SAME_SETTINGS = "give files that were made with the same settings"
 _BLOCK_TOKENS = 1 << 15  # of a block of records: what the arrays of it take fits into the processor's cache
-
-
-@dataclass(frozen=True)
-class IdentifiedFile:
-    """A record file that was read: its contents and checksum. `name` and `split` are the data set's."""
-
-    path: Path
-    name: str
-    split: str
-    format: RecordFormat
-    shape: Shape
-    records: int
-    size_bytes: int
-    checksum: Checksum
-    knows_pred: bool = True
-
-
-def identify(path: Path, name: str = "", split: str = "", algorithm: str = BLAKE3) -> IdentifiedFile:
-    """Read a record file's checksum and count its records; raises `BertprepError` where it is none."""
-    with Records.open(path) as file:
-        records, size_bytes = len(file), path.stat().st_size
-        checksum = Checksum(algorithm, checksum_of(path, algorithm))
-        of_file = file.format, file.shape, records, size_bytes, checksum, file.knows_pred
-        return IdentifiedFile(path, name, split, *of_file)
-
-
-def with_one_pred(files: Sequence[IdentifiedFile]) -> list[IdentifiedFile]:
-    """The files, of which those that do not say for how many predictions their records have room get the highest number."""
-    most = max((file.shape.pred for file in files), default=0)
-    return [file if file.knows_pred else replace(file, shape=file.shape._replace(pred=most)) for file in files]
-
-
-def check_identified(data_set: DataSet, files: Sequence[IdentifiedFile]) -> None:
-    """Raise if a file differs from the manifest, or in shape from the first of its split."""
-    manifest, manifest_path = data_set.manifest, data_set.folder / MANIFEST
-    expected = sha256_of_vocabulary(manifest)
-    if data_set.vocabulary and expected and (found_sum := checksum_of(data_set.vocabulary, SHA256)) != expected:
-        raise BertprepError(
-            f"{data_set.vocabulary}: is not the vocabulary that the records were made with: sha256 {found_sum[:16]}..., "
-            f"expected {expected[:16]}... by {manifest_path}; put the right one there"
-        )
-    first_of: dict[str, IdentifiedFile] = {}
-    for found in files:
-        first = first_of.setdefault(found.split, found)
-        found.shape.check_same(found.path, first.shape, first.path, _SAME_SETTINGS)
-        if manifest and (listed := listed_checksum(manifest.files[found.name])) != found.checksum:
-            raise BertprepError(
-                f"{found.path}: has {found.checksum}, expected {listed} by {manifest_path}; it is corrupt or was changed, make "
-                "it again"
-            )
 
 
 @dataclass(frozen=True)
@@ -102,23 +74,107 @@ class Output:
     entry: dict[str, Any]
 
 
-def plan_outputs(
-    data_set: DataSet,
-    sources: Sequence[IdentifiedFile],
-    to: RecordFormat,
-    shards: int | None,
-    variant: Variant = DEFAULT_DIALECT,
-    pick: int | None = None,
-) -> list[Output]:
+@dataclass(frozen=True)
+class Conversion:
+    """What records become: a format, its variant, and of each split a number of files and of records, or all as they are."""
+
+    to: RecordFormat
+    variant: Variant = DEFAULT_DIALECT
+    shards: int | None = None
+    pick: int | None = None
+
+    @property
+    def made_with(self) -> dict[str, Any]:
+        """What the manifest has of it."""
+        picked = {} if self.pick is None else {"pick": self.pick}
+        return {**self.variant.made_with, "converted_to": {"format": self.to, "shards": self.shards, **picked}}
+
+
+def conversion_job(data_set: DataSet, sources: Sequence[IdentifiedFile], target: Path, conversion: Conversion) -> Job:
+    """Return the job that converts the files of a data set, all of them identified, to files in the folder `target`.
+
+    Raises `UsageError` for a selection or a number of files that these records do not allow.
+    """
+    shape = sources[0].shape
+    check_pick(data_set.folder, conversion.pick, shape)
+    outputs = plan_outputs(data_set, sources, conversion)
+    manifest = data_set.manifest or Manifest(RECORDS, sizes_of_records(shape))
+    kind, known = manifest.kind, manifest.made_with
+    variant = asdict(conversion.variant)
+    copies = {} if data_set.vocabulary is None else {VOCABULARY: data_set.vocabulary}
+    questions = data_set.folder / QUESTIONS
+    if kind == TASK_RECORDS and known["task"] == SQUAD and questions.is_file():
+        copies[QUESTIONS] = questions
+    template = Ledger(
+        folder=target,
+        kind=kind,
+        made_with={
+            **{name: value for name, value in known.items() if name not in variant},
+            **conversion.made_with,
+            "converted_from": {source.name: source.checksum.digits for source in sources},
+        },
+        versions={},
+        copies=copies,
+        advice="choose another target folder",
+    )
+    to, labels = conversion.to, class_labels(data_set, sources[0])
+    tasks = [Task(str(target / output.name), {to: output.name}, output) for output in outputs]
+    shape_of = {source.path: source.shape for source in sources}
+    shapes = {output.split: shape_of[output.spans[0].path] for output in outputs}
+    ledgers = ledgers_by_format(template, {to: target}, tasks, shapes, labels)
+    return Job(RecordConverter(to, conversion.variant, labels, pred=shape.pred, tidies=False), ledgers, tasks)
+
+
+def convert_file(data_set: DataSet, source: IdentifiedFile, target: Path, conversion: Conversion) -> Entry:
+    """Convert one file to the file `target`; returns what a manifest has of it.
+
+    Raises `UsageError` where `target` is another file: nothing tells who made it, so it stays.
+    """
+    check_pick(source.path, conversion.pick, source.shape)
+    (spans,) = assign([source], None, conversion.pick)
+    with closing(RecordConverter(conversion.to, conversion.variant, class_labels(data_set, source))) as converter:
+        if not target.is_file():
+            return entry_of(converter.convert(spans, target))
+        with temporary_folder(target) as folder:
+            entry = entry_of(converter.convert(spans, folder / target.name))
+    if (listed := listed_checksum(entry)) != checksum_like(listed, target):
+        raise UsageError(f"{target}: exists, and is not what this conversion gives; name another file, or move this one away")
+    return entry
+
+
+def check_pick(source: Path, pick: int | None, shape: Shape) -> None:
+    """Raise `UsageError` for a selection of SQuAD's windows."""
+    if pick is not None and issubclass(shape.kind, SquadExamples | SquadEvalExamples):
+        raise UsageError(
+            f"--pick {pick}: {source} has windows of SQuAD's questions, which are numbered consecutively and scored together; "
+            "convert all of them, or make records of fewer questions: bertprep task squad --input"
+        )
+
+
+def class_labels(data_set: DataSet, source: IdentifiedFile) -> Sequence[str]:
+    """Return the names of the classes, where the manifest or the columns of a classification task have them."""
+    if source.shape.kind is not ClassificationExamples:
+        return ()
+    known: Sequence[str] = data_set.manifest.made_with.get("labels", ()) if data_set.manifest else ()
+    return known or (class_names(source.path) if source.format.is_columnar else ())
+
+
+def sizes_of_records(shape: Shape) -> dict[str, Any]:
+    """Return the settings of records that no manifest describes, as far as the records tell."""
+    return {"seq": shape.seq, "pred": shape.pred} if shape.pred else {"seq": shape.seq}
+
+
+def plan_outputs(data_set: DataSet, sources: Sequence[IdentifiedFile], conversion: Conversion) -> list[Output]:
     """Return the files to be made, in the folder of their split, which is training where there are none."""
     outputs = []
+    to, shards, pick = conversion.to, conversion.shards, conversion.pick
     is_task = data_set.manifest is not None and data_set.manifest.kind == TASK_RECORDS
     for split in dict.fromkeys(source.split for source in sources):
         files = [source for source in sources if source.split == split]
         named = DEV if split == TEST and is_task else split
         folder = next((name for name in (named, data_set.folder.name) if name in (*SPLITS, *TASK_SPLITS)), TRAINING)
         for number, of_file in enumerate(assign(files, shards, pick)):
-            file_name = record_file_name(to, data_set.corpus, folder, number, variant)
+            file_name = record_file_name(to, data_set.corpus, folder, number, conversion.variant)
             known = data_set.manifest.files[files[number].name] if data_set.manifest and not (shards or pick) else {}
             outputs.append(Output(f"{split_folder(to, folder)}/{file_name}", folder, of_file, known))
     return outputs
@@ -217,7 +273,7 @@ class RecordConverter(Maker):
                 rows = rows_in_block(max(1, _BLOCK_TOKENS // source.seq), seq=source.seq, pred=source.pred, kind=source.kind)
                 buffer = source.kind.empty(rows, seq=source.seq, pred=source.pred)
             else:
-                source.shape.check_same(source.path, buffer.sizes, spans[0].path, _SAME_SETTINGS)
+                source.shape.check_same(source.path, buffer.sizes, spans[0].path, SAME_SETTINGS)
             records = range(len(source)) if span.records is None else span.records
             for start in range(0, len(records), len(buffer)):
                 self._indices = records[start : start + len(buffer)]

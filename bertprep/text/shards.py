@@ -40,9 +40,10 @@ from bertprep.text.runs import HASHES, Documents, Sorter, merge_runs, read_rows,
 from bertprep.work.difference import check_same, make_header
 from bertprep.work.layout import MAPPED, TEST, TRAINING, Workspace, text_shard
 from bertprep.work.ledger import Entry, Ledger
+from bertprep.work.made import Made
 from bertprep.work.manifest import MAPPED_TEXT, TEXT_SHARDS, Manifest, is_in_place, read_manifest, versions_of
 from bertprep.work.parts import Part
-from bertprep.work.run import Maker, Task, run
+from bertprep.work.run import Job, Maker, Task
 
 PIECE_BYTES = 24_000_000
 """Inputs, or pieces of text files, of about this size are sorted at once."""
@@ -69,15 +70,15 @@ def shard_corpus(
     reporter: Reporter,
     about: dict[str, Any] | None = None,
     part: Part | None = None,
-) -> Manifest:
-    """Write the missing shards of `corpus`, or of a part of them; return the manifest.
+) -> Made:
+    """Write the missing shards of `corpus`, or of a part of them.
 
-    Its `made_with` has the numbers of shards, the identity of the text and `about`; its `files` the documents, sentences,
-    words, bytes and BLAKE3 of each shard. Raises `UsageError` for an impossible request, `BertprepError` for unusable text, or
-    a folder of other text or settings.
+    The manifest's `made_with` has the numbers of shards, the identity of the text and `about`; its `files` have the documents,
+    sentences, words, bytes and BLAKE3 of each shard. Raises `UsageError` for an impossible request, `BertprepError` for
+    unusable text, or a folder of other text or settings.
     """
-    job = _Job(workspace.sharded(corpus), corpus, settings, workers, part, reporter)
-    copies = {} if all(source.is_known for source in sources) else _copy_streams(job, sources)
+    steps = _Steps(workspace.sharded(corpus), corpus, settings, workers, part, reporter)
+    copies = {} if all(source.is_known for source in sources) else _copy_streams(steps, sources)
     sources = [
         source if source.is_known else replace(source, identity={BLAKE3: copies[index].content})
         for index, source in enumerate(sources)
@@ -92,24 +93,24 @@ def shard_corpus(
         "test_fraction": settings.test_fraction,
         **(about or {}),
     }
-    finished = _find_finished(job, made_with)
+    finished = _find_finished(steps, made_with)
     if finished is None:
         try:
-            manifest = _make(job, sources, files, copies or _copy_streams(job, sources), made_with)
+            made = _make(steps, sources, files, copies or _copy_streams(steps, sources), made_with)
         except BertprepError:  # perhaps since another run has finished, and removed what this one was reading
-            if (finished := _find_finished(job, made_with)) is None:
+            if (finished := _find_finished(steps, made_with)) is None:
                 raise
     if finished:
-        ledger = Ledger(folder=job.folder, kind=TEXT_SHARDS, made_with=finished.made_with, versions=finished.versions)
+        ledger = Ledger(folder=steps.folder, kind=TEXT_SHARDS, made_with=finished.made_with, versions=finished.versions)
         tasks = [Task(name, {"text": name}) for name in finished.files]
-        manifest = run(_Reduce(corpus), {"text": ledger}, tasks, part, workers, reporter).manifests["text"]
-    if len(manifest.files) == manifest.made_with["shards"] + manifest.made_with["test_shards"]:
-        remove_folder(job.folder / MAPPED)
-    return manifest
+        made = Job(_Reduce(corpus), {"text": ledger}, tasks).run(part, workers, reporter)
+    if made.is_complete:
+        remove_folder(steps.folder / MAPPED)
+    return made
 
 
 @dataclass(frozen=True)
-class _Job:
+class _Steps:
     folder: Path
     corpus: str
     settings: ShardSettings
@@ -130,51 +131,52 @@ class _Job:
         ledger = Ledger(folder=folder, kind=MAPPED_TEXT, made_with={"rules": 1}, versions=versions)
         ledgers = dict.fromkeys(tasks[0].files, ledger)
         workers = workers or self.workers
-        made = run(maker, ledgers, tasks, self.part, workers, self.reporter)
+        step = Job(maker, ledgers, tasks)
+        made = step.run(self.part, workers, self.reporter)
         if not made.is_complete:
             self.reporter.message(f"{folder}: part {self.part} makes what other parts have not made yet")
-            made = run(maker, ledgers, tasks, None, workers, self.reporter)
-        return {str(folder / name): entry for name, entry in made.manifests[next(iter(ledgers))].files.items()}
+            made = step.run(None, workers, self.reporter)
+        return {str(folder / name): entry for name, entry in made.manifest.files.items()}
 
 
-def _find_finished(job: _Job, made_with: dict[str, Any]) -> Manifest | None:
+def _find_finished(steps: _Steps, made_with: dict[str, Any]) -> Manifest | None:
     """Return the manifest of finished shards, of any number if none is requested; raises `BertprepError` for other text or
     settings.
     """
-    if (manifest := read_manifest(job.folder)) is None:
+    if (manifest := read_manifest(steps.folder)) is None:
         return None
     numbers = {name: manifest.made_with.get(name) for name in ("shards", "test_shards")}
-    if job.settings.shards is not None:
-        numbers["shards"] = job.settings.shards
+    if steps.settings.shards is not None:
+        numbers["shards"] = steps.settings.shards
     found = make_header(manifest.kind, manifest.made_with)
-    check_same(job.folder, found, make_header(TEXT_SHARDS, {**made_with, **numbers}), "choose another --workdir or --corpus")
-    return manifest if is_in_place(job.folder, manifest.files) else None
+    check_same(steps.folder, found, make_header(TEXT_SHARDS, {**made_with, **numbers}), "choose another --workdir or --corpus")
+    return manifest if is_in_place(steps.folder, manifest.files) else None
 
 
 def _make(
-    job: _Job,
+    steps: _Steps,
     sources: Sequence[Source],
     files: Mapping[str, TextFile],
     copies: Mapping[int, "_Copied"],
     made_with: dict[str, Any],
-) -> Manifest:
-    sorted_texts = _sort(job, sources, files, copies)
+) -> Made:
+    sorted_texts = _sort(steps, sources, files, copies)
     sorted_runs = _placed(sorted_texts, RUNS)
     documents = sum(entry["documents"] for entry in sorted_runs.values())
     if not documents:
         raise BertprepError(
-            f"{job.corpus}: no document in {counted(len(sources), 'input')}; expected text, a blank line between documents"
+            f"{steps.corpus}: no document in {counted(len(sources), 'input')}; expected text, a blank line between documents"
         )
     rows = list(_placed(sorted_texts, ROWS))
-    keys, sizes = weigh_documents(rows, documents, keep_duplicates=job.settings.keep_duplicates)
-    training, test = count_shards(len(keys), int(sizes.sum()), job.settings)
-    fraction = job.settings.test_fraction
+    keys, sizes = weigh_documents(rows, documents, keep_duplicates=steps.settings.keep_duplicates)
+    training, test = count_shards(len(keys), int(sizes.sum()), steps.settings)
+    fraction = steps.settings.test_fraction
     fractions = [(1 - fraction) / training] * training + [fraction / max(test, 1)] * test
-    names = [text_shard(TRAINING, job.corpus, index) for index in range(training)]
-    names += [text_shard(TEST, job.corpus, index) for index in range(test)]
-    runs = _merge(job, sorted_runs)
+    names = [text_shard(TRAINING, steps.corpus, index) for index in range(training)]
+    names += [text_shard(TEST, steps.corpus, index) for index in range(test)]
+    runs = _merge(steps, sorted_runs)
     ledger = ShardLedger(
-        folder=job.folder,
+        folder=steps.folder,
         kind=TEXT_SHARDS,
         made_with={**made_with, "shards": training, "test_shards": test},
         versions=versions_of("sentencex"),
@@ -182,10 +184,10 @@ def _make(
         copies_of_documents=sum(entry["copies"] for entry in sorted_runs.values()),
     )
     text_bytes = sum(entry["text_bytes"] for entry in runs.values())
-    reduce = _Reduce(job.corpus, tuple(runs), text_bytes, keep_duplicates=job.settings.keep_duplicates)
+    reduce = _Reduce(steps.corpus, tuple(runs), text_bytes, keep_duplicates=steps.settings.keep_duplicates)
     bounds = pairwise(cut_hashes(keys, sizes, fractions))
     tasks = [Task(name, {"text": name}, within) for name, within in zip(names, bounds, strict=True)]
-    return run(reduce, {"text": ledger}, tasks, job.part, job.workers, job.reporter).manifests["text"]
+    return Job(reduce, {"text": ledger}, tasks).run(steps.part, steps.workers, steps.reporter)
 
 
 @dataclass(eq=False, kw_only=True)
@@ -232,14 +234,14 @@ class _Copied:
     content: str  # a checksum
 
 
-def _copy_streams(job: _Job, sources: Sequence[Source]) -> dict[int, _Copied]:
+def _copy_streams(steps: _Steps, sources: Sequence[Source]) -> dict[int, _Copied]:
     streams = {index: source for index, source in enumerate(sources) if source.is_stream}
     if not streams:
         return {}
     names = {index: f"{_digest(index, source.metadata())}.arrow" for index, source in streams.items()}
     tasks = [Task(source.location, {"file": names[index]}, source) for index, source in streams.items()]
     is_here = any(source.reader == MEMORY for source in streams.values())  # and nowhere else
-    entries = job.run(_Copy(f"read {job.corpus}"), "copied", tasks, workers=1 if is_here else None)
+    entries = steps.run(_Copy(f"read {steps.corpus}"), "copied", tasks, workers=1 if is_here else None)
     found = {path.name: (path, entry) for path, entry in _placed(entries, "").items()}
     copied = {}
     for index, name in names.items():
@@ -272,19 +274,19 @@ class _Unsorted:
 
 
 def _sort(
-    job: _Job, sources: Sequence[Source], files: Mapping[str, TextFile], copies: Mapping[int, _Copied]
+    steps: _Steps, sources: Sequence[Source], files: Mapping[str, TextFile], copies: Mapping[int, _Copied]
 ) -> dict[str, Entry]:
     groups: list[list[_Unsorted]] = [[]]
     filled = 0
     for index, source in enumerate(sources):
-        splitter = SPLITTERS.get(source.reader, job.settings.splitter)
+        splitter = SPLITTERS.get(source.reader, steps.settings.splitter)
         batches = copies[index].batches if source.is_stream else []
         for piece, (text, size_bytes) in enumerate(_pieces(source, files, batches)):
             if filled >= PIECE_BYTES:
                 groups.append([])
                 filled = 0
             key = [identify(source, files), piece, PIECE_BYTES, splitter]
-            groups[-1].append(_Unsorted(text, splitter, job.settings.language or "en", source.location, key))
+            groups[-1].append(_Unsorted(text, splitter, steps.settings.language or "en", source.location, key))
             filled += size_bytes
     tasks, seen = [], Counter[str]()
     for group in groups:
@@ -293,7 +295,7 @@ def _sort(
         name = _digest(content, seen[content])
         label = group[0].location if group else ""
         tasks.append(Task(label, {"runs": name + RUNS, "rows": name + ROWS}, tuple(group)))
-    return job.run(_Sort(f"sort {job.corpus}"), "sorted", tasks)
+    return steps.run(_Sort(f"sort {steps.corpus}"), "sorted", tasks)
 
 
 def _pieces(
@@ -334,7 +336,7 @@ def _sort_documents(unsorted: _Unsorted, sorter: Sorter) -> int:
     return write_lines(documents, unsorted.splitter, unsorted.language, sorter.add)
 
 
-def _merge(job: _Job, files: dict[Path, Entry]) -> dict[Path, Entry]:
+def _merge(steps: _Steps, files: dict[Path, Entry]) -> dict[Path, Entry]:
     level = 0
     while sum(entry["runs"] for entry in files.values()) > MAX_RUNS:
         level += 1
@@ -347,7 +349,7 @@ def _merge(job: _Job, files: dict[Path, Entry]) -> dict[Path, Entry]:
         for group in groups:
             name = _digest([path.name for path in group]) + RUNS
             tasks.append(Task(name, {"runs": name}, (group, sum(files[path]["text_bytes"] for path in group))))
-        files = _placed(job.run(_Merge(f"merge {job.corpus}"), f"merged_{level}", tasks), RUNS)
+        files = _placed(steps.run(_Merge(f"merge {steps.corpus}"), f"merged_{level}", tasks), RUNS)
     return files
 
 

@@ -32,7 +32,7 @@ from bertprep.tokens.shard import TokenShard, dtype_of
 from bertprep.work.layout import TOKENIZER, TRAIN, TRAINING, VOCABULARY, by_number
 from bertprep.work.ledger import Entry, Ledger
 from bertprep.work.manifest import MDS, versions_of
-from bertprep.work.run import Maker, Task
+from bertprep.work.run import Job, Maker, Task
 
 INPUT_IDS = "input_ids"
 """What ModernBERT's trainer calls the column of ids; EuroBERT's calls it tokens."""
@@ -152,10 +152,8 @@ def folder_of(split: str) -> str:
     return TRAIN if split == TRAINING else split
 
 
-def mds_job(
-    documents: Mapping[str, TokenDocuments], target: Path, seq: int, column: str
-) -> tuple[MdsMaker, Ledger, list[Task]]:
-    """Return what makes the rows of documents, by split, in a folder: all that `work.run` needs."""
+def mds_job(documents: Mapping[str, TokenDocuments], target: Path, seq: int, column: str) -> Job:
+    """Return the job that makes the rows of documents, by split, in a folder."""
     writers = {split: MdsWriter(each, seq, column) for split, each in documents.items()}
     first = next(iter(documents.values()))
     kept = [name for name in (TOKENIZER, VOCABULARY) if (first.folder / name).is_file()][:1]
@@ -183,7 +181,7 @@ def mds_job(
         for index, shard in enumerate(of_split.shards)
         if (name := f"{folder_of(split)}/shard.{index:05}.mds")
     ]
-    return MdsMaker(writers), ledger, tasks
+    return Job(MdsMaker(writers), {MDS: ledger}, tasks)
 
 
 def tell_who_reads(path: Path, folder: Path) -> str:

@@ -156,7 +156,7 @@ def write_set(clean: CleanSet, seed: int, texts: dict[str, list[Path]], folder: 
     made = folder / name
     if clean.layout.startswith(("dealt over", "converted")):
         shards = int(clean.layout.split()[2]) if "dealt" in clean.layout else None
-        return bertprep.convert(made, folder / "converted", to=name if shards else None, shards=shards, workers=1).target
+        return bertprep.convert(made, folder / "converted", to=name if shards else None, shards=shards, workers=1).folder
     if clean.layout.startswith("no manifest"):
         (made / MANIFEST).unlink()
     if clean.layout.endswith("by turns"):

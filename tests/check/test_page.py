@@ -151,7 +151,7 @@ def test_without_manifest_vocabulary_and_readable_records(outcome: Outcome, exam
 
 
 def test_the_command_writes_a_page_of_all_that_it_checked(made: Path, tmp_path: Path) -> None:
-    sets = [bertprep.convert(made, tmp_path / to / "books", to=to, workers=1).target for to in ("ofrecord", "tfrecord")]
+    sets = [bertprep.convert(made, tmp_path / to / "books", to=to, workers=1).folder for to in ("ofrecord", "tfrecord")]
     corrupt = sorted((sets[1] / "training").iterdir())[1]
     corrupt.write_bytes(corrupt.read_bytes()[:-5])
     assert main(["validate", str(tmp_path), "--workers", "1", "--html", str(tmp_path / "page.html")]) == 1

@@ -72,13 +72,13 @@ def test_a_converted_data_set_equals_that_of_create(
     created: dict[str, Path], tmp_path: Path, source: str, to: str, asked: str | None
 ) -> None:
     converted = bertprep.convert(created[source], tmp_path / "converted", to=asked, workers=1)
-    assert converted.format == to
+    assert list(converted.folders) == [to]
     assert contents(tmp_path / "converted") == contents(created[to])
     mine, theirs, origin = (read_manifest(path) for path in (tmp_path / "converted", created[to], created[source]))
     assert mine
     assert theirs
     assert origin
-    assert mine.files == theirs.files == converted.files
+    assert mine.files == theirs.files == converted.manifest.files
     assert mine.versions == theirs.versions
     assert mine.made_with == {
         **theirs.made_with,
@@ -108,11 +108,11 @@ def test_a_converted_file_equals_that_of_create(created: dict[str, Path], tmp_pa
 def test_the_name_of_a_file_tells_its_format(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = write(tmp_path / "a.tfrecord", file_of(FIRST, SECOND))
     for name, expected in {"b.tfrecord": "tfrecord", "b.Arrow": "arrow", "b.parquet": "parquet", "part-7": "ofrecord"}.items():
-        assert bertprep.convert(source, tmp_path / "named" / name).format == expected
+        assert bertprep.convert(source, tmp_path / "named" / name).folders == {expected: tmp_path / "named" / name}
     assert main(["convert", str(source), str(tmp_path / "named" / "b.records")]) == 0
     assert "ofrecord by default, as the name b.records says no format; --to names another" in capsys.readouterr().out
     write(tmp_path / "folder" / "a", file_of(FIRST, SECOND))
-    assert bertprep.convert(tmp_path / "folder", tmp_path / "b.arrow", workers=1).format == "arrow"
+    assert bertprep.convert(tmp_path / "folder", tmp_path / "b.arrow", workers=1).folders == {"arrow": tmp_path / "b.arrow"}
 
 
 def test_a_variant_equals_that_of_create(created: dict[str, Path], tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_records_are_picked_evenly_from_each_split(
     manifest = read_manifest(target)
     assert manifest
     assert manifest.made_with["converted_to"] == {"format": to, "shards": shards, "pick": 7}
-    assert manifest.files == converted.files
+    assert manifest.files == converted.manifest.files
 
 
 @pytest.mark.parametrize("kind", [SquadExamples, SquadEvalExamples])

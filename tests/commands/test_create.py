@@ -129,7 +129,7 @@ def test_padding_is_the_number_of_pad(
             assert found.input_mask[row].sum() == len(example.input_ids)
         assert (found.input_mask.sum(axis=1) < settings.seq).sum() > 10
         other = {"tfrecord": "arrow", "arrow": "ofrecord", "ofrecord": "parquet", "parquet": "tfrecord"}[record_format]
-        converted = bertprep.convert(path, tmp_path / other, to=other, workers=1).target  # by the encoder of examples
+        converted = bertprep.convert(path, tmp_path / other, to=other, workers=1).folder  # by the encoder of examples
         (same,) = (made.folders[other] / name for name in made.manifests[other].files)
         assert converted.read_bytes() == same.read_bytes()
 

@@ -10,16 +10,17 @@ import pytest
 import bertprep
 from bertprep.cli import main
 from bertprep.commands import forecast as forecasts
-from bertprep.commands.create import Created, create, forecast
+from bertprep.commands.create import create, forecast
 from bertprep.commands.shard import shard
 from bertprep.errors import BertprepError
+from bertprep.work.made import Made
 from tests.corpora import deal, sums
 from tests.golden import GOLDEN
 
 VOCABULARY = GOLDEN / "vocab.txt"
 
 
-def total(created: Created, record_format: str, key: str, split: str = "") -> int:
+def total(created: Made, record_format: str, key: str, split: str = "") -> int:
     """The sum of a value over the files of one format."""
     files = created.manifests[record_format].files
     return sum(int(entry[key]) for name, entry in files.items() if name.startswith(split))

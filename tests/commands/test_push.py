@@ -61,7 +61,7 @@ def made(tmp_path_factory: pytest.TempPathFactory, golden_corpus: Path) -> Path:
 def parquet(made: Path) -> Path:
     """The folder of the same records in Parquet."""
     [manifest] = (made / "tfrecord").rglob(MANIFEST)
-    return bertprep.convert(manifest.parent, made / "other" / "mine", to="parquet").target
+    return bertprep.convert(manifest.parent, made / "other" / "mine", to="parquet").folder
 
 
 @pytest.fixture

@@ -61,8 +61,8 @@ def test_a_vocabulary_of_another_trainer_is_not_replaced() -> None:
 
 
 def test_records_are_replaced_by_the_same_alone(here: Path) -> None:
-    first = bertprep.convert("a.tfrecord", "part-0")
-    assert bertprep.convert("a.tfrecord", "part-0").files == first.files
+    first = bertprep.convert("a.tfrecord", "part-0").manifest
+    assert bertprep.convert("a.tfrecord", "part-0").manifest == first
     before = Path("part-0").read_bytes()
     with pytest.raises(bertprep.UsageError, match=r"^part-0: exists, and is not what this conversion gives; name another file"):
         bertprep.convert("b.tfrecord", "part-0")

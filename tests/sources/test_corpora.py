@@ -84,7 +84,7 @@ def test_without_a_name_it_is_what_was_downloaded_and_never_silently_something_e
 @pytest.mark.parametrize("name", ["wikicorpus_en", "bookscorpus", "books_wiki_en_corpus"])
 def test_own_text_may_have_the_name_that_trainers_look_for(name: str, tmp_path: Path) -> None:
     (tmp_path / "own.txt").write_text("This is mine.\n")
-    made = shard([tmp_path / "own.txt"], test_fraction=0, workdir=tmp_path / "data", corpus=name)
+    made = shard([tmp_path / "own.txt"], test_fraction=0, workdir=tmp_path / "data", corpus=name).manifest
     workspace = Workspace(tmp_path / "data")
     assert ensure_shards(workspace, name, 1, False) == made
     for part in ("wikicorpus_en", "bookscorpus"):
@@ -99,7 +99,7 @@ def test_own_text_may_have_the_name_that_trainers_look_for(name: str, tmp_path: 
 def test_wikipedia_becomes_shards_of_prose(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     download(workspace, "wikicorpus_en", ARTICLES[:2], ARTICLES[2:])
-    manifest = shard(corpus="wikipedia", workdir=tmp_path, shards=1, workers=2)
+    manifest = shard(corpus="wikipedia", workdir=tmp_path, shards=1, workers=2).manifest
     assert text_of(workspace, "wikicorpus_en") == (
         "A cat is an animal.\n\nAnarchism is a philosophy.\nIt is old.\nIt began early.\n\n"  # test comes first by name
     )
@@ -116,7 +116,7 @@ def test_sentences_of_bookcorpus_are_kept_and_joined_to_books(tmp_path: Path) ->
     workspace = Workspace(tmp_path)
     other = ["second book , copyright \u00a9 2012 by b. writer", "she said no . he said yes ."]
     download(workspace, "bookscorpus", SENTENCES + other)
-    manifest = shard(corpus="bookcorpus", workdir=tmp_path, shards=1, workers=1)
+    manifest = shard(corpus="bookcorpus", workdir=tmp_path, shards=1, workers=1).manifest
     assert [entry["documents"] for entry in manifest.files.values()] == [1, 1]
     books = text_of(workspace, "bookscorpus").split("\n\n")
     assert sorted(map(len, (book.split("\n") for book in books[:2]))) == [2, 601]

@@ -98,7 +98,7 @@ def test_the_shards_of_a_dump_do_not_depend_on_workers_or_interruptions(
     (dump := tmp_path / "enwiki-pages-articles.xml.bz2").symlink_to(excerpt())
     monkeypatch.setattr(documents, "BATCH_TEXT_BYTES", 500_000)
     monkeypatch.setattr(text_shards, "PIECE_BYTES", 500_000)
-    manifest = shard([dump], shards=4, workdir=tmp_path / "three", corpus="wiki", workers=3)
+    manifest = shard([dump], shards=4, workdir=tmp_path / "three", corpus="wiki", workers=3).manifest
     found = sum(entry["documents"] for entry in manifest.files.values())
     assert found + manifest.counts["dropped_empty"] == 106
     assert found > 100

@@ -50,7 +50,7 @@ def texts(number: int, count: int = 4) -> bytes:
 
 def sharded(workdir: Path, *inputs: str, corpus: str | None = None, **options: Any) -> tuple[str, int]:
     """Return the name of the corpus that a call makes, and its documents."""
-    manifest = shard(inputs, shards=1, test_fraction=0, workdir=workdir, corpus=corpus, **options)
+    manifest = shard(inputs, shards=1, test_fraction=0, workdir=workdir, corpus=corpus, **options).manifest
     [(name, entry)] = manifest.files.items()
     return name.removeprefix("training/").removesuffix("_training_00000.txt"), entry["documents"]
 

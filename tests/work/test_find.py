@@ -200,7 +200,7 @@ def test_commands_and_the_trainer_see_the_same(
     assert layout.note in data.describe()
 
     with warnings.catch_warnings(record=True) as found:
-        converted = bertprep.convert(layout.named, "../converted", to="tfrecord", workers=1)
+        converted = bertprep.convert(layout.named, "../converted", to="tfrecord", workers=1).manifest
     assert len(converted.files) == len(training + test)
     splits = {"training", "test"} if test else {"" if Path(layout.named).is_file() else "training"}
     assert {name.rpartition("/")[0] for name in converted.files} == splits

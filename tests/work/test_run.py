@@ -122,7 +122,7 @@ def test_parts_in_any_order_some_twice_or_at_once(seed: int, made: Request, requ
         assert set(statuses([replace(request_here, part=Part(each, 5)) for each in some])) == {0}
     assert same(request_here, made)  # whoever was last has closed the folders
     for again in (FINISH, Part(1, 3), None):
-        assert replace(request_here, part=again)().tasks == 0
+        assert replace(request_here, part=again)().made == 0
     assert same(request_here, made)
 
 
@@ -131,11 +131,11 @@ def test_a_part_says_what_is_missing_and_finishing_names_it(made: Request, reque
         replace(request_here, part=FINISH)()
     assert not tree(request_here.output)
     result = replace(request_here, part=Part(1, 2))()
-    assert (result.is_complete, result.tasks, len(result.manifests["double"].files)) == (False, 3, 3)
+    assert (result.is_complete, result.made, len(result.manifests["double"].files)) == (False, 3, 3)
     assert is_unfinished(request_here.output / "plain")
     with pytest.raises(BertprepError, match=r"4 of 7 files are missing"):
         replace(request_here, part=FINISH)()
-    assert request_here().tasks == 4  # a run without parts makes the rest
+    assert request_here().made == 4  # a run without parts makes the rest
     assert same(request_here, made)
 
 
@@ -176,7 +176,7 @@ def test_a_failed_run_that_made_nothing_binds_no_folder(request_here: Request) -
 def test_after_a_failure_what_was_finished_is_kept(made: Request, request_here: Request) -> None:
     with pytest.raises(BertprepError, match="number 3: is broken"):
         replace(request_here, broken=3)()
-    assert request_here().tasks == 4
+    assert request_here().made == 4
     assert same(request_here, made)
 
 
@@ -191,7 +191,7 @@ def test_what_is_gone_is_made_again(how: str, closed: bool, where: str, made: Re
     path.unlink()
     if how == "short" and where == "disk":
         path.write_text("2")
-    assert request().tasks == (1 if closed else 4)
+    assert request().made == (1 if closed else 4)
     assert same(request, made)
 
 
@@ -214,7 +214,7 @@ def test_it_must_have_the_same_bytes_again(request_here: Request, monkeypatch: p
 def test_the_copy_next_to_the_manifest_is_restored(made: Request, request_here: Request) -> None:
     request_here()
     (request_here.output / "plain/vocab.txt").unlink()
-    assert request_here().tasks == 0
+    assert request_here().made == 0
     assert same(request_here, made)
 
 
@@ -242,5 +242,5 @@ def test_in_a_store_that_loses_answers(made: Request, store: Store) -> None:
     assert same(request, made)
     assert not any(fault.times for fault in store.faults)
     store.asked.clear()
-    assert request().tasks == 0
+    assert request().made == 0
     assert store.count("PUT") == store.count("DELETE") == store.count("POST") == 0

@@ -12,9 +12,10 @@ from bertprep.files.atomic import atomic_file
 from bertprep.files.checksums import digest
 from bertprep.files.paths import as_path
 from bertprep.work.ledger import Entry, Ledger
+from bertprep.work.made import Made
 from bertprep.work.manifest import RECORDS
 from bertprep.work.parts import Part
-from bertprep.work.run import Made, Maker, Task, run
+from bertprep.work.run import Job, Maker, Task
 
 FORMATS = ("plain", "double")
 VERSIONS = {"bertprep": "1", "python": "3"}
@@ -64,7 +65,7 @@ class Request:
             Task(f"number {n}", dict.fromkeys(FORMATS, f"{'test' if n % 5 == 4 else 'training'}/part-{n}"), n)
             for n in range(self.count)
         ]
-        return run(Numbers(self.broken), ledgers, tasks, self.part, self.workers)
+        return Job(Numbers(self.broken), ledgers, tasks).run(self.part, self.workers)
 
 
 def tree(folder: Path) -> dict[str, bytes]:

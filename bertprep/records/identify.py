@@ -1,0 +1,95 @@
+"""Which records are in which files: each source of a conversion is read once, for its checksum, shape and number of records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from bertprep import kernels, pool
+from bertprep.config import RecordFormat
+from bertprep.errors import BertprepError
+from bertprep.files.checksums import BLAKE3, SHA256, Checksum, find_checksum, listed_checksum
+from bertprep.files.paths import checksum_of
+from bertprep.progress import SILENT, Reporter
+from bertprep.records.examples import Shape
+from bertprep.records.records import Records
+from bertprep.work.data_set import DataSet
+from bertprep.work.layout import MANIFEST
+from bertprep.work.manifest import sha256_of_vocabulary
+
+SAME_SETTINGS = "give files that were made with the same settings"
+
+
+@dataclass(frozen=True)
+class IdentifiedFile:
+    """A record file that was read: its contents and checksum. `name` and `split` are the data set's."""
+
+    path: Path
+    name: str
+    split: str
+    format: RecordFormat
+    shape: Shape
+    records: int
+    size_bytes: int
+    checksum: Checksum
+    knows_pred: bool = True
+
+
+def identify(path: Path, name: str = "", split: str = "", algorithm: str = BLAKE3) -> IdentifiedFile:
+    """Read a record file's checksum and count its records; raises `BertprepError` where it is none."""
+    with Records.open(path) as file:
+        records, size_bytes = len(file), path.stat().st_size
+        checksum = Checksum(algorithm, checksum_of(path, algorithm))
+        of_file = file.format, file.shape, records, size_bytes, checksum, file.knows_pred
+        return IdentifiedFile(path, name, split, *of_file)
+
+
+def with_one_pred(files: Sequence[IdentifiedFile]) -> list[IdentifiedFile]:
+    """Return the files; those that do not say how many predictions their records have room for get the highest number."""
+    most = max((file.shape.pred for file in files), default=0)
+    return [file if file.knows_pred else replace(file, shape=file.shape._replace(pred=most)) for file in files]
+
+
+def check_identified(data_set: DataSet, files: Sequence[IdentifiedFile]) -> None:
+    """Raise if a file differs from the manifest, or in shape from the first of its split."""
+    manifest, manifest_path = data_set.manifest, data_set.folder / MANIFEST
+    expected = sha256_of_vocabulary(manifest)
+    if data_set.vocabulary and expected and (found_sum := checksum_of(data_set.vocabulary, SHA256)) != expected:
+        raise BertprepError(
+            f"{data_set.vocabulary}: is not the vocabulary that the records were made with: sha256 {found_sum[:16]}..., "
+            f"expected {expected[:16]}... by {manifest_path}; put the right one there"
+        )
+    first_of: dict[str, IdentifiedFile] = {}
+    for found in files:
+        first = first_of.setdefault(found.split, found)
+        found.shape.check_same(found.path, first.shape, first.path, SAME_SETTINGS)
+        if manifest and (listed := listed_checksum(manifest.files[found.name])) != found.checksum:
+            raise BertprepError(
+                f"{found.path}: has {found.checksum}, expected {listed} by {manifest_path}; it is corrupt or was changed, make "
+                "it again"
+            )
+
+
+def identify_all(data_set: DataSet, workers: int = 1, reporter: Reporter = SILENT) -> list[IdentifiedFile]:
+    """Read all files of a data set; raises `BertprepError` for one that is not what the manifest says."""
+    kernels.load()
+    entries = data_set.manifest.files if data_set.manifest else {}
+
+    def read(name: str) -> IdentifiedFile:
+        listed = find_checksum(entries.get(name, {}))
+        algorithm = listed.algorithm if listed else BLAKE3
+        return identify(data_set.folder / name, name, data_set.files[name], algorithm)
+
+    identified: dict[str, IdentifiedFile] = {}
+    with (
+        reporter.progress("read", len(data_set.files), "files") as shown,
+        closing(pool.run(read, [(name, name) for name in data_set.files], workers=workers)) as results,
+    ):
+        for name, file in results:
+            identified[name] = file
+            shown.advance(records=file.records, MB=file.size_bytes / 1e6)
+    files = with_one_pred([identified[name] for name in data_set.files])
+    check_identified(data_set, files)
+    return files

@@ -1,0 +1,101 @@
+"""The result of a command: where its files are, what is in them, and the table of them that a user sees.
+
+Shell and Python get the same lines: a command prints what `repr` shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bertprep.terminal import table_lines
+from bertprep.work.layout import SPLIT_NAMES, TRAINING, TokenFile
+from bertprep.work.manifest import RECORD_KINDS, TOKEN_SHARDS, Manifest
+
+_COLUMN_OF_COUNT = {
+    "documents": "documents", "sentences": "sentences", "words": "words", "tokens": "tokens", "examples": "records",
+    "samples": "rows",
+}  # fmt: skip
+"""What a manifest counts of a file, in the order of the columns -> the heading."""
+
+
+@dataclass(frozen=True, repr=False)
+class Made:
+    """What a command has made: the folder and the manifest of each format, such as "tfrecord", "tokens" or "text".
+
+    `made` shards (of records: files) were missing and took `seconds`; `kept` ones existed. The manifests list all files; where
+    other parts of a run are not finished (`is_complete` is False), those that are there.
+    """
+
+    folders: dict[str, Path]
+    manifests: dict[str, Manifest]
+    made: int
+    kept: int
+    seconds: float
+    is_complete: bool = True
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the first format."""
+        return next(iter(self.folders.values()))
+
+    @property
+    def manifest(self) -> Manifest:
+        """The manifest of the first format."""
+        return next(iter(self.manifests.values()))
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """Return a table: a heading, then for each format and split the files, what is counted in them, and megabytes."""
+        return files_table(self.manifests)
+
+    def lines(self) -> list[str]:
+        """Return what a user wants to know: the table, how long it took, and where the files are."""
+        return [*table_lines(self.rows()), self._how(), *(f"  {folder}" for folder in self.folders.values())]
+
+    def _how(self) -> str:
+        if self.made:
+            kept = f", {self.kept:,} existed" if self.kept else ""
+            return f"made in {self.seconds:.1f} s{kept}:"
+        if self.is_complete:
+            return "nothing to do, all files exist:"
+        return "nothing to do in this part, other parts are not finished:"
+
+    def __repr__(self) -> str:
+        return "\n".join(self.lines())
+
+
+def files_table(manifests: Mapping[str, Manifest]) -> list[tuple[str, ...]]:
+    """Return the table of the files of these formats, without columns in which nothing is counted."""
+    rows = [
+        {"format": name, "split": split, **_totals(manifest, entries)}
+        for name, manifest in manifests.items()
+        for split, entries in _by_split(manifest).items()
+    ]
+    known = ["format", "split", "shards", "files", *_COLUMN_OF_COUNT.values(), "MB"]
+    columns = [column for column in known if any(row.get(column) for row in rows)]
+    return [tuple(columns), *(tuple(row.get(column, "") for column in columns) for row in rows)]
+
+
+def _by_split(manifest: Manifest) -> dict[str, dict[str, dict[str, Any]]]:
+    """Return the files of each split, training first; token shards that are in no folder of a split are training data."""
+    splits: dict[str, dict[str, dict[str, Any]]] = {}
+    for name, entry in manifest.files.items():
+        split = name.rpartition("/")[0]
+        if manifest.kind == TOKEN_SHARDS:
+            split = split or TRAINING
+        splits.setdefault(split, {})[name] = entry
+    return dict(sorted(splits.items(), key=lambda item: SPLIT_NAMES.get(item[0].partition("/")[0]) != TRAINING))
+
+
+def _totals(manifest: Manifest, entries: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Return the cells of a row; a token shard is two or three files."""
+    first_files = [name for name in entries if manifest.kind != TOKEN_SHARDS or name.endswith(f".{TokenFile.BIN}")]
+    totals = {"files" if manifest.kind in RECORD_KINDS else "shards": f"{len(first_files):,}"}
+    for count, column in _COLUMN_OF_COUNT.items():
+        counted = [entry[count] for entry in entries.values() if count in entry]
+        if counted:
+            totals[column] = f"{sum(counted):,}"
+    totals["MB"] = f"{sum(entry['bytes'] for entry in entries.values()) / 1e6:,.1f}"
+    return totals
