@@ -80,7 +80,6 @@ ADVICE = {
     "document-in-both-splits": _SHARD,
     "blank-sentence": _SHARD,
     "long-sentence": "check whether the text has sentence ends; a sentence is truncated to --seq",
-    "shard-balance": _SHARD,
     "not-utf8": "convert the text to UTF-8 and run bertprep shard again",
     "token-shard": _TOKENIZE,
     "special-token": _TOKENIZE,

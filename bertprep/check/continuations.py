@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from bertprep.check.outcome import Ints
+from bertprep.check.counts import Ints
 from bertprep.records import PretrainingExamples
 
 _MOST, _LEAST, _OF_A_SPLIT = 2048, 512, 16_384

@@ -1,25 +1,26 @@
 """Repeated records: within a file, across files, and across splits; also under other masks.
 
 A record has two hashes, of its text and of all values. More equal ones than by chance mean that a file or a seed was used
-twice. Costs 16 bytes a record, and 24 more while sorting.
+twice. docs/validation.md has the limits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bertprep.check.outcome import ERROR, WARNING, Finding, Ints
+from bertprep.check.counts import Ints
+from bertprep.check.finding import ERROR, WARNING, Finding
+from bertprep.check.outcome import CheckedFile
+from bertprep.check.repeats import Repeats
 from bertprep.check.statistics import minus_log_limit, minus_log_p
 from bertprep.terminal import counted
 from bertprep.work.layout import TEST
 
 ACROSS = "across"
-_MANY = 0.0001
-"""Fraction of a split's records, beyond those repeated by chance, above which repeats are an error."""
 _TEXTS_WARNING, _TEXTS_ERROR = 0.01, 0.1
 """Fractions of a file's records whose texts another file has under other masks: warning and error."""
 _ACROSS_WARNING, _ACROSS_ERROR = 0.001, 0.01
@@ -32,56 +33,20 @@ _CERTAIN_TEXT = np.uint64(1)  # the bit of the first hash that is set if equal t
 Flags = NDArray[np.bool_]
 
 
-@dataclass(frozen=True)
-class HashedFile:
-    """The hashes of a file's records, (n, 2), in their order."""
+class _Kind(NamedTuple):
+    """A kind of repeated records; more than the fraction `max_share` beyond those by chance are an error."""
 
-    name: str
-    split: str
-    hashes: NDArray[np.uint64]
-
-
-class _SameTexts:
-    """Records whose text repeats, in order of text, then values; ids count over all files."""
-
-    def __init__(self, files: Sequence[HashedFile]) -> None:
-        self.files, self.starts = files, np.cumsum([0, *(len(file.hashes) for file in files)])
-        texts = np.concatenate([np.empty(0, np.uint64), *(file.hashes[:, 0] for file in files)])
-        order = np.argsort(texts, kind="stable")
-        is_next = np.diff(texts[order]) == 0
-        ids = np.unique(np.concatenate([order[:-1][is_next], order[1:][is_next]]))
-        del texts, order, is_next
-        ends = np.searchsorted(ids, self.starts)
-        of_files = [
-            file.hashes[ids[a:b] - start] for file, start, a, b in zip(files, self.starts, ends, ends[1:], strict=False)
-        ]
-        hashes = np.concatenate([np.empty((0, 2), np.uint64), *of_files])
-        by_values = np.lexsort((hashes[:, 1], hashes[:, 0]))  # stable: of equal records the earliest comes first
-        self.ids, hashes = ids[by_values], hashes[by_values]
-        self.file = self.file_of(self.ids)
-        is_text = np.diff(hashes[:, 0], prepend=~hashes[:1, 0]) != 0
-        is_value = is_text | (np.diff(hashes[:, 1], prepend=~hashes[:1, 1]) != 0)
-        starts = np.flatnonzero(is_text)
-        self.text = np.cumsum(is_text) - 1
-        self.first = self.ids[np.flatnonzero(is_value)][np.cumsum(is_value) - 1]  # with equal values, maybe the record itself
-        self.first_of_text = (np.minimum.reduceat(self.ids, starts) if len(starts) else self.ids)[self.text]
-        self.is_certain: Flags = (hashes[:, 0] & _CERTAIN_TEXT) > 0
-        self.chance = np.exp2(-(hashes[:, 1] & _CHOICES).astype(np.float64))  # to have the masks of another of its text
-        self.by_chance = np.minimum((np.arange(len(self.ids)) - starts[self.text]) * self.chance, 1.0)  # of one before it
-
-    def file_of(self, ids: Ints) -> Ints:
-        files: Ints = np.searchsorted(self.starts, ids, side="right") - 1
-        return files
-
-    def finding(self, code: str, level: str, at: int, origin: int, count: int, expected: str, found: str) -> Finding:
-        """Return a finding at a record, whose origin replaces the {} of `found`."""
-        own, other = self.file_of(np.array([self.ids[at], origin])).tolist()
-        where = f"{self.files[other].name}, record {origin - int(self.starts[other]):,}"
-        record = int(self.ids[at] - self.starts[own])
-        return Finding(code, self.files[own].name, expected, found.format(where), record, count, level)
+    code: str
+    max_share: float
+    expected: str
+    found: str
 
 
-def find_identical_files(files: Sequence[HashedFile]) -> list[Finding]:
+_WITHIN = _Kind("duplicate-records", 0.0001, "no record twice", "repeat an earlier one")
+_CROSSING = _Kind("test-in-training", 0.0, "no test record in training", "are in training too")
+
+
+def find_identical_files(files: Sequence[CheckedFile]) -> list[Finding]:
     """Return a finding for each file with the records of an earlier one, in any order."""
     seen: dict[tuple[int, int, int], str] = {}
     findings = []
@@ -94,80 +59,119 @@ def find_identical_files(files: Sequence[HashedFile]) -> list[Finding]:
     return findings
 
 
-def find_duplicates(files: Sequence[HashedFile]) -> tuple[list[Finding], dict[str, int]]:
+class _RepeatedRecords(Repeats):
+    """Records whose text occurs more than once, with the split of each and of the first one with the same values or text."""
+
+    def __init__(self, files: Sequence[CheckedFile]) -> None:
+        super().__init__(files)
+        self.splits = list(dict.fromkeys(file.split for file in files))
+        self.split_of_file = np.array([self.splits.index(file.split) for file in files], np.int64)
+        self.split: Ints = self.split_of_file[self.file]
+        self.split_of_first: Ints = self.split_of_file[self.file_of(self.first)]
+        self.split_of_first_alike: Ints = self.split_of_file[self.file_of(self.first_alike)]
+        self.is_repeat: Flags = self.first != self.ids
+        self.is_certain: Flags = (self.hashes[:, 0] & _CERTAIN_TEXT) > 0
+        self.chance = np.exp2(-(self.hashes[:, 1] & _CHOICES).astype(np.float64))
+        """Of having the masks of another record of the same text."""
+
+    def chance_of_repeat(self) -> NDArray[np.float64]:
+        """Return the chance that a record has the masks of any record of its text before it."""
+        order = np.argsort(self.first_alike, kind="stable")
+        starts = np.flatnonzero(np.diff(self.first_alike[order], prepend=-1))
+        sizes = np.diff(starts, append=len(order))
+        before = np.empty(len(order), np.int64)
+        before[order] = np.arange(len(order)) - np.repeat(starts, sizes)
+        chance: NDArray[np.float64] = np.minimum(before * self.chance, 1.0)
+        return chance
+
+    def size_of(self, split: str) -> int:
+        """Return the number of records of a split, repeated or not."""
+        return sum(len(file.hashes) for file in self.files if file.split == split)
+
+    def example(self, at: int, origins: Ints) -> tuple[str, int, str]:
+        """Return the file and index of a record that repeats, `at` here, and where its origin is, "FILE, record N"."""
+        file, record = self.row_of(int(self.ids[at]))
+        origin, origin_record = self.row_of(int(origins[at]))
+        return file.name, record, f"{origin.name}, record {origin_record:,}"
+
+
+def find_duplicates(files: Sequence[CheckedFile]) -> tuple[list[Finding], dict[str, int]]:
     """Return the findings, and the number of records that repeat an earlier one, by split.
 
-    "across" counts test records found in training; `files` lists training first. docs/validation.md has the limits.
+    "across" counts test records found in training; `files` lists training first.
     """
-    splits = list(dict.fromkeys(file.split for file in files))
-    same = _SameTexts(files)
-    split_of = np.array([splits.index(file.split) for file in files], np.int64)
-    split, split_of_first = split_of[same.file], split_of[same.file_of(same.first)]
-    is_repeat = same.first != same.ids
-    findings, counts = [], {}
-    for number, name in enumerate(splits):
-        size = sum(len(file.hashes) for file in files if file.split == name)
-        is_here = split == number
-        within, crossing = is_here & is_repeat & (split_of_first == number), is_here & (split_of_first != number)
+    records = _RepeatedRecords(files)
+    chance = records.chance_of_repeat()
+    findings: list[Finding] = []
+    counts: dict[str, int] = {}
+    for number, name in enumerate(records.splits):
+        is_here = records.split == number
+        by_chance = float(chance[is_here].sum())
+        within = is_here & records.is_repeat & (records.split_of_first == number)
+        crossing = is_here & (records.split_of_first != number)
         # of several test records equal to one in training, all but the first also repeat each other
-        counts[name] = int(within.sum()) + int(crossing.sum()) - len(np.unique(same.first[crossing]))
-        rules = [(within, "duplicate-records", _MANY, "no record twice", "repeat an earlier one")]
+        counts[name] = int(within.sum()) + int(crossing.sum()) - len(np.unique(records.first[crossing]))
+        findings += _judge(records, within, _WITHIN, size=records.size_of(name), by_chance=by_chance)
         if name == TEST:
             counts[ACROSS] = int(crossing.sum())
-            rules.append((crossing, "test-in-training", 0.0, "no test record in training", "are in training too"))
-        by_chance = float(same.by_chance[is_here].sum())
-        for is_chosen, code, many, expected, what in rules:
-            chosen = np.flatnonzero(is_chosen)
-            count = len(chosen)
-            if count <= by_chance or minus_log_p(count, size, by_chance) <= minus_log_limit(1):
-                continue
-            rare = chosen[same.chance[chosen] <= max(_SMALL_CHANCE, float(np.min(same.chance[chosen])))]
-            at = rare[np.argmin(same.ids[rare])]
-            found = f"{count:,} of {size:,} that {what} ({count / size:.2%}), this one is {{}}"
-            level = ERROR if count - by_chance > many * size else WARNING
-            findings.append(same.finding(code, level, at, same.first[at], count, expected, found))
-        if name == TEST:
-            is_known = split_of[same.file_of(same.first_of_text)] < number
-            findings += _judge_test_texts(same, is_here & same.is_certain & ~is_repeat & is_known, size)
-    return [*findings, *_judge_texts_of_files(same, split, ~is_repeat)], counts
+            findings += _judge(records, crossing, _CROSSING, size=records.size_of(name), by_chance=by_chance)
+            findings += _judge_test_texts(records, number)
+    return [*findings, *_judge_texts_of_files(records)], counts
 
 
-def _judge_test_texts(same: _SameTexts, is_chosen: Flags, size: int) -> list[Finding]:
+def _judge(records: _RepeatedRecords, is_chosen: Flags, kind: _Kind, *, size: int, by_chance: float) -> list[Finding]:
+    """Judge the chosen records, of `size` in their split, where so many are expected by chance."""
     chosen = np.flatnonzero(is_chosen)
+    count = len(chosen)
+    if count <= by_chance or minus_log_p(count, size, by_chance) <= minus_log_limit(1):
+        return []
+    chances = records.chance[chosen]
+    at = int(chosen[chances <= max(_SMALL_CHANCE, float(chances.min()))][0])
+    name, record, origin = records.example(at, records.first)
+    found = f"{count:,} of {size:,} that {kind.found} ({count / size:.2%}), this one is {origin}"
+    level = ERROR if count - by_chance > kind.max_share * size else WARNING
+    return [Finding(kind.code, name, kind.expected, found, record, count, level)]
+
+
+def _judge_test_texts(records: _RepeatedRecords, test: int) -> list[Finding]:
+    """Judge the texts of test records that training has under other masks."""
+    is_test = (records.split == test) & records.is_certain & ~records.is_repeat
+    chosen, size = np.flatnonzero(is_test & (records.split_of_first_alike < test)), records.size_of(TEST)
     count = len(chosen)
     if count <= _ACROSS_WARNING * size:
         return []
-    at = chosen[np.argmin(same.ids[chosen])]
-    found = f"{count:,} of {size:,} that are there ({count / size:.2%}), this one is {{}}"
-    level = ERROR if count > _ACROSS_ERROR * size else WARNING
+    name, record, origin = records.example(int(chosen[0]), records.first_alike)
     expected = "no text of a test record in training, under any masks"
-    return [same.finding("test-text-in-training", level, at, same.first_of_text[at], count, expected, found)]
+    found = f"{count:,} of {size:,} that are there ({count / size:.2%}), this one is {origin}"
+    level = ERROR if count > _ACROSS_ERROR * size else WARNING
+    return [Finding("test-text-in-training", name, expected, found, record, count, level)]
 
 
-def _judge_texts_of_files(same: _SameTexts, split: Ints, is_own: Flags) -> list[Finding]:
-    """Judge files with the texts of another under other masks; rounds of one run, and distributed records, repeat within files
-    too.
+def _judge_texts_of_files(records: _RepeatedRecords) -> list[Finding]:
+    """Judge files with the texts of another of their split under other masks.
+
+    Rounds of one run, and records that were distributed over files, repeat texts within files too: a file with as many is fine.
     """
-    chosen = np.flatnonzero(same.is_certain & is_own)
-    chosen = chosen[np.lexsort((same.ids[chosen], same.text[chosen]))]
-    text, file = same.text[chosen], same.file[chosen]
-    is_again = np.diff(text, prepend=-1) == 0
-    twice = np.bincount(file[is_again & (np.diff(file, prepend=-1) == 0)], minlength=len(same.files))
-    first = chosen[np.maximum.accumulate(np.where(is_again, 0, np.arange(len(chosen))))]
-    is_other = (file != same.file[first]) & (split[chosen] == split[first])
-    pairs, at, counts = np.unique(
-        np.stack([file, same.file[first]])[:, is_other], axis=1, return_index=True, return_counts=True
-    )
-    worst: dict[int, tuple[int, int]] = {}  # of a file: how many texts of which other one
-    for b, index, count in zip(pairs[0].tolist(), at.tolist(), counts.tolist(), strict=True):
-        least = max(_TEXTS_WARNING * len(same.files[b].hashes), _REPEATS_ELSEWHERE * twice[b] + _TEXTS_BY_CHANCE)
-        if count > max(least, worst.get(b, (0, 0))[0]):
-            worst[b] = count, int(np.flatnonzero(is_other)[index])
+    chosen = np.flatnonzero(records.is_certain & ~records.is_repeat)
+    file, first = records.file[chosen], records.first_alike[chosen]
+    texts_here = np.unique(np.stack([file, first]), axis=1)[0]  # the file of each of its texts
+    files = len(records.files)
+    repeats_within = np.bincount(file, minlength=files) - np.bincount(texts_here, minlength=files)
+    other = records.file_of(first)
+    is_elsewhere = (other != file) & (records.split_of_first_alike[chosen] == records.split[chosen])
+    chosen, pairs = chosen[is_elsewhere], np.stack([file, other])[:, is_elsewhere]
+    pairs, at, counts = np.unique(pairs, axis=1, return_index=True, return_counts=True)
+    most: dict[int, int] = {}  # of a file: which pair has most texts of another one
+    for pair, (number, count) in enumerate(zip(pairs[0].tolist(), counts.tolist(), strict=True)):
+        least = _TEXTS_WARNING * len(records.files[number].hashes)
+        least = max(least, _REPEATS_ELSEWHERE * repeats_within[number] + _TEXTS_BY_CHANCE)
+        if count > least and (number not in most or count > counts[most[number]]):
+            most[number] = pair
     findings = []
-    for b, (count, at_first) in worst.items():
-        size, origin = len(same.files[b].hashes), int(same.ids[first[at_first]])
-        other = same.files[same.file[first[at_first]]].name
-        found = f"{count:,} of {size:,} ({count / size:.1%}) with the text of one in {other}, this one of {{}}"
+    for number, pair in most.items():
+        size, count, other_name = len(records.files[number].hashes), int(counts[pair]), records.files[int(pairs[1, pair])].name
+        name, record, origin = records.example(int(chosen[at[pair]]), records.first_alike)
+        found = f"{count:,} of {size:,} ({count / size:.1%}) with the text of one in {other_name}, this one of {origin}"
         level = ERROR if count > _TEXTS_ERROR * size else WARNING
-        findings.append(same.finding("repeated-texts", level, chosen[at_first], origin, count, "texts of its own", found))
+        findings.append(Finding("repeated-texts", name, "texts of its own", found, record, count, level))
     return findings

@@ -15,7 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from bertprep.check.outcome import WARNING, Finding, Outcome, RecordCounts, TokenCounts
+from bertprep.check.counts import RecordCounts, TokenCounts
+from bertprep.check.finding import WARNING, Finding
+from bertprep.check.outcome import Outcome
 from bertprep.check.statistics import FALSE_ALARMS
 from bertprep.config import masks_cut_off
 from bertprep.instances import Vocabulary

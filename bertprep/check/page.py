@@ -19,18 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertprep import records
-from bertprep.check.outcome import (
-    LEVELS,
-    SPLIT_HEADER,
-    CheckedFile,
-    Fraction,
-    Ints,
-    Outcome,
-    RecordCounts,
-    TokenCounts,
-    verdict,
-)
+from bertprep.check.counts import Ints, RecordCounts, TokenCounts
+from bertprep.check.finding import LEVELS
+from bertprep.check.outcome import SPLIT_HEADER, CheckedFile, Outcome, verdict
 from bertprep.check.show import describe, example_words, text_length
+from bertprep.check.statistics import Fraction
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.outputs import has_in_head, write_output
 from bertprep.instances.vocabulary import Vocabulary, load_vocabulary
@@ -133,9 +126,9 @@ def draw_examples(folder: Path, files: Sequence[CheckedFile], number: int) -> li
 def choose(files: Sequence[CheckedFile], number: int) -> list[tuple[str, int]]:
     """Return (file, record) of `number` records spread evenly over all; the same on every run.
 
-    >>> choose([CheckedFile("a", "", 100, 0), CheckedFile("empty", "", 0, 0), CheckedFile("b", "", 50, 0)], 3)
+    >>> choose([CheckedFile("a", "", records=100), CheckedFile("empty", ""), CheckedFile("b", "", records=50)], 3)
     [('a', 25), ('a', 75), ('b', 25)]
-    >>> choose([CheckedFile("a", "", 2, 0)], 20), choose([], 20)
+    >>> choose([CheckedFile("a", "", records=2)], 20), choose([], 20)
     ([('a', 0), ('a', 1)], [])
     """
     ends = np.cumsum([0, *(file.records for file in files)], dtype=np.int64)

@@ -6,33 +6,26 @@ when opened, such as Parquet, are read as a unit.
 
 from __future__ import annotations
 
-import contextlib
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bertprep import kernels
-from bertprep.check.outcome import Finding
+from bertprep.check.finding import Finding
 from bertprep.config import RecordFormat
-from bertprep.errors import BertprepError
-from bertprep.instances import Vocabulary
 from bertprep.kernels import numbers as kernel
 from bertprep.records.examples import MAX_VALUES, Examples, Shape, rows_in_block
 from bertprep.records.open_file import MIN_RECORD_BYTES, OpenFile, find_offsets, measure_record
-from bertprep.work.data_set import DataSet
 
 if TYPE_CHECKING:
     from bertprep.records.arrow_reader import Table
 
 BLOCK = 512
 """Records at a time; at 128 tokens they and what is compared of them, 2 MB, stay in the processor's caches."""
-_FIRST_FILES = 10  # of a split, that give the shape of its records where no manifest does
-_FIRST_RECORDS = 1_000  # of each, spread over the file, of which the first block is read
 _TRIES = 100  # the first readable one of these many records gives the sizes
 
 # fault: code, what was expected, what was found
@@ -56,14 +49,6 @@ def describe_fault(fault: int, file: str, record: int, notes: Mapping[str, objec
     """Return the finding of a fault that the reader numbers, with the notes on the record that has it."""
     code, expected, found = _WORDS[fault]
     return Finding(code, file, expected.format(**notes), found.format(**notes), record)
-
-
-class FirstRecords(NamedTuple):
-    """Some records of one of the first files of a split."""
-
-    split: str
-    examples: Examples
-    knows_pred: bool
 
 
 class RecordScan(OpenFile):
@@ -168,29 +153,3 @@ class RecordScan(OpenFile):
     def _add(self, new: Finding) -> None:
         first = self._faults.get((new.code, new.expected))
         self._faults[new.code, new.expected] = replace(first, count=first.count + 1) if first else new
-
-
-def read_first_records(data_set: DataSet) -> Iterator[FirstRecords]:
-    read: Counter[str] = Counter()
-    for name, split in data_set.files.items():
-        read[split] += 1
-        if read[split] > _FIRST_FILES:
-            continue
-        with contextlib.suppress(BertprepError), RecordScan(data_set.folder / name, name) as scan:
-            block = next(scan.intact_blocks(_FIRST_RECORDS), None) if scan.seq else None
-            if block:
-                yield FirstRecords(split, block[0], scan.knows_pred)
-
-
-def find_pad(data_set: DataSet, vocabulary: Vocabulary | None, first: Examples | None) -> int:
-    """Return the id of padding by vocabulary, manifest, or the first records' most frequent one."""
-    if vocabulary:
-        return vocabulary.pad
-    if data_set.manifest and data_set.manifest.vocabulary:
-        return int(data_set.manifest.vocabulary.get("pad", 0))
-    return (most_frequent(first.input_ids[first.input_mask == 0]) if first is not None else None) or 0
-
-
-def most_frequent(tokens: NDArray[np.int32]) -> int | None:
-    values, counts = np.unique(tokens, return_counts=True)
-    return int(values[np.argmax(counts)]) if len(values) else None

@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 from bertprep import kernels
 from bertprep.check import tasks
 from bertprep.check.continuations import Continuations
-from bertprep.check.outcome import CheckedFile, FileReport, FileTask, Finding, Ints, RecordCounts, file_that
+from bertprep.check.counts import Ints, RecordCounts
+from bertprep.check.finding import Finding, file_that
+from bertprep.check.outcome import CheckedFile
 from bertprep.check.record_scan import RecordScan
 from bertprep.check.rules import RecordRules
 from bertprep.check.values import Rule, Texts, find_broken, find_broken_words, find_unlikely
@@ -125,57 +127,57 @@ class RecordChecker:
         return [replace(finding, file=name) for finding in self._findings.values() if finding]
 
 
-def check_file(rules_of: dict[str, RecordRules], sample: int | None, compared: int, task: FileTask) -> FileReport:
+def check_file(rules_of: dict[str, RecordRules], sample: int | None, compared: int, file: CheckedFile) -> None:
     """Check one file by the rules of its split; an unreadable one is a finding.
 
     `compared` is how many records are compared with each other by their text.
     """
-    path, rules = task.folder / task.name, rules_of[task.split]
-    size_bytes = path.stat().st_size if path.is_file() else 0
-    report = FileReport(CheckedFile(task.name, task.split, 0, size_bytes), totals={"examples": 0} if path.is_file() else {})
+    rules = rules_of[file.split]
+    is_there = file.path.is_file()
+    if is_there:
+        file.size_bytes, file.totals = file.path.stat().st_size, {"examples": 0}
     try:
-        with RecordScan(path, task.name, rules.pred or None) as scan:
-            report.file = CheckedFile(task.name, task.split, len(scan), size_bytes)
-            report.format, report.totals = scan.format, {"examples": len(scan)}
+        with RecordScan(file.path, file.name, rules.pred or None) as scan:
+            file.records, file.format = len(scan), scan.format
+            file.totals = {"examples": len(scan)}
             if scan.seq and len(scan):
-                _check_records(report, scan, rules, sample, compared)
-            report.findings[:0] = scan.findings
+                _check_records(file, scan, rules, sample, compared)
+            file.findings[:0] = scan.findings
     except BertprepError as error:  # also a file that was cut short while it was read
-        finding = Finding("unreadable", task.name, "a record file", file_that(error, path))
-        if path.is_file() and size_bytes == 0:
-            finding = Finding("empty-file", task.name, "records", "a file of 0 bytes")
+        file.forget()
+        file.findings.clear()
+        if is_there and file.size_bytes == 0:
+            file.add("empty-file", "records", "a file of 0 bytes")
         elif isinstance(error.__cause__, EOFError):
-            finding = Finding("truncated", task.name, "a complete gzip file", "a truncated one")
-        report = FileReport(report.file, [finding], report.format, totals=report.totals)
-    return report
+            file.add("truncated", "a complete gzip file", "a truncated one")
+        else:
+            file.add("unreadable", "a record file", file_that(error, file.path))
 
 
-def _check_records(report: FileReport, scan: RecordScan, rules: RecordRules, sample: int | None, compared: int) -> None:
-    name = report.file.name
+def _check_records(file: CheckedFile, scan: RecordScan, rules: RecordRules, sample: int | None, compared: int) -> None:
     if scan.shape != rules.shape:
         why = "by the manifest" if rules.by_manifest else "as most have"
-        report.findings.append(Finding("mixed-shape", name, f"{_title(rules.shape)}, {why}", _title(scan.shape), 0))
+        file.add("mixed-shape", f"{_title(rules.shape)}, {why}", _title(scan.shape), 0)
         return
     checker = RecordChecker(rules, len(scan) if sample is None and rules.is_pretraining else 0, compared)
     hashes, unique_ids = [], []
     of_task: dict[str, Finding] = {}
-    for examples, numbers in scan.intact_blocks(sample):
-        report.read += len(numbers)
-        hashes.append(checker.check(examples, numbers))
-        for new in tasks.find_faults(examples, numbers, name, labels=rules.labels, squad_2=rules.may_be_impossible):
+    for examples, ids in scan.intact_blocks(sample):
+        file.read += len(ids)
+        hashes.append(checker.check(examples, ids))
+        for new in tasks.find_faults(examples, ids, file.name, labels=rules.labels, squad_2=rules.may_be_impossible):
             first = of_task.get(new.expected)
             of_task[new.expected] = replace(first, count=first.count + new.count) if first else new
         if isinstance(examples, (SquadExamples, SquadEvalExamples)):
             unique_ids.append(examples.unique_ids.astype(np.int64))
-    report.findings += [*checker.findings(name), *of_task.values()]
+    file.findings += [*checker.findings(file.name), *of_task.values()]
     if unique_ids and sample is None:
-        report.first_unique_id, wrong = tasks.check_order(name, np.concatenate(unique_ids))
-        report.findings += wrong
+        tasks.check_order(np.concatenate(unique_ids), file)
     if rules.is_pretraining:
         checker.compare()
-        report.counts = checker.counts
+        file.counts = checker.counts
         if hashes and sample is None:
-            report.hashes = np.concatenate(hashes)
+            file.hashes = np.concatenate(hashes)
 
 
 def _title(shape: Shape) -> str:

@@ -10,7 +10,8 @@ from unicodedata import category
 import numpy as np
 from numpy.typing import NDArray
 
-from bertprep.check.outcome import ERROR, WARNING, Ints
+from bertprep.check.counts import Ints
+from bertprep.check.finding import ERROR, WARNING
 from bertprep.instances import Vocabulary
 from bertprep.instances.generator import predictions_by_length
 from bertprep.kernels import numbers as kernel

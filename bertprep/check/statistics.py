@@ -1,4 +1,4 @@
-"""Tests of the draws of a split or a file: a table of counts with their expectations; below it, sizes are compared.
+"""Tests of the draws of a split or a file: a table of counts with their expectations.
 
 Given the text, the masks of each record are independent draws. Counts of k predictions at n positions are hypergeometric, and
 sums of them no wider than a binomial of the same mean (Hoeffding 1963), so Chernoff's bound holds:
@@ -13,14 +13,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bertprep.check.outcome import ERROR, WARNING, CheckedFile, Expected, Finding, Fraction, Ints, Range, RecordCounts
+from bertprep.check.counts import Ints, RecordCounts
+from bertprep.check.finding import ERROR, WARNING, Finding
 from bertprep.check.rules import RecordRules
 from bertprep.kernels import numbers as kernel
-from bertprep.work.layout import TEST, TRAINING
 
 FALSE_ALARMS = 1e-6
 SHOWN = ("[MASK]", "the token itself", "another token")
@@ -35,12 +36,36 @@ _UNKNOWN_VOCABULARY_SLACK = 0.001
 _MAX_SHORT, _SHORT_MARGIN, _RECORDS_FOR_LENGTHS = 0.9, 0.1, 1000
 _FEW_USES = 100  # of documents: one that draws a very short target length may give most of the records
 _RANGES = 64  # of the vocabulary, in which the random tokens of a file are counted
-_FILES_FOR_SIZES, _SIZE_FACTOR = 4, 2.0
-_MAX_TEST, _TEST_FACTOR = 1 / 3, 1.5  # more than documents kept together and their lengths explain
-_MANY_DOCUMENTS = 1000  # of which no few make a test split large
-_FEW = 200  # records of a test split that may be any fraction of all
 
 Numbers = NDArray[np.float64]
+Range = tuple[float, float]
+"""The lowest and the highest correct value."""
+
+
+class Fraction(NamedTuple):
+    """A fraction of a split, its expected range, and the interval of the true one."""
+
+    name: str
+    hits: int
+    draws: int
+    expected: Range
+    interval: Range
+
+    def as_json(self) -> dict[str, Any]:
+        return {"count": self.hits, "of": self.draws, "expected": self.expected, "interval": self.interval}
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What is expected under H0 of the records of a split; with whole words not the predictions, which depend on word
+    boundaries.
+    """
+
+    fractions: list[Fraction]
+    streams: int  # files whose draws may be correlated, which widens intervals that many times
+    predictions: Ints  # (pred + 1,) records by number of predictions
+    positions: NDArray[np.float64]  # (seq,) predictions by position
+    is_known: bool
 
 
 def minus_log_p(found: ArrayLike, draws: float, expected: ArrayLike, *, slack: float = 0.0) -> Numbers:
@@ -374,40 +399,3 @@ def _length_tests(counts: RecordCounts, expected: Expected) -> Iterator[_Test]:
         yield _Test("short-share", right, "{share:.1%} of {draws:,}", short, records, records, level=WARNING)
     right = f"at most about {most:.0%} of records shorter than {seq} tokens; much of the rest is padding"
     yield _Test("short-share", right, "{share:.1%} of {draws:,}", short, most * records, records, level=WARNING, is_upper=True)
-
-
-def judge_file_sizes(files: Iterable[CheckedFile]) -> list[Finding]:
-    """Warn about the file of a split that differs most in its number of records, if it differs much."""
-    findings = []
-    by_split: dict[str, list[CheckedFile]] = {}
-    for file in files:
-        by_split.setdefault(file.split, []).append(file)
-    for of_split in by_split.values():
-        median = float(np.median([file.records for file in of_split]))
-        uneven = [f for f in of_split if not median / _SIZE_FACTOR <= f.records <= median * _SIZE_FACTOR]
-        if uneven and len(of_split) >= _FILES_FOR_SIZES:
-            worst = max(uneven, key=lambda file: abs(math.log(max(file.records, 1) / max(median, 1))))
-            expected = f"{median / _SIZE_FACTOR:,.0f} to {median * _SIZE_FACTOR:,.0f} records, about as the other files have"
-            more = f"; {len(uneven):,} of {len(of_split):,} files are outside" if len(uneven) > 1 else ""
-            findings.append(Finding("file-sizes", worst.name, expected, f"{worst.records:,}{more}", level=WARNING))
-    return findings
-
-
-def judge_split_sizes(
-    files: Iterable[CheckedFile], test_fraction: float | None = None, documents: int | None = None
-) -> list[Finding]:
-    """Warn if the test split is far larger than `test_fraction` of all records, or than a third if it is of few documents."""
-    sizes: dict[str, int] = {}
-    for file in files:
-        sizes[file.split] = sizes.get(file.split, 0) + file.records
-    test, training = sizes.get(TEST, 0), sizes.get(TRAINING)
-    if training is None:
-        return []
-    most = _TEST_FACTOR * (test_fraction or 0.0) * (test + training)
-    if not test_fraction or (documents or 0) < _MANY_DOCUMENTS:
-        most = max(most, _MAX_TEST * (test + training))
-    if test <= (training if test < _FEW else min(most, training)):
-        return []
-    why = "a test split is the smaller one" if test_fraction is None else f"--test-fraction {test_fraction:g} gives"
-    expected = f"at most about {most:,.0f} of the {test + training:,} records, as {why}"
-    return [Finding("split-sizes", TEST, expected, f"{test:,}", level=WARNING)]

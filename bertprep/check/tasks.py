@@ -7,7 +7,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from bertprep.check.outcome import FileReport, Finding, Ints
+from bertprep.check.counts import Ints
+from bertprep.check.finding import Finding
+from bertprep.check.outcome import CheckedFile
 from bertprep.records.examples import ClassificationExamples, Examples, RegressionExamples, SquadExamples
 from bertprep.tasks.squad_features import FIRST_UNIQUE_ID
 
@@ -36,7 +38,7 @@ def _answer_faults(examples: SquadExamples, *, squad_2: bool) -> Iterator[Fault]
     none = (start == 0) & (end == 0)
     outside = ~none & ((start < first) | (end >= lengths - 1) | (start > end))
     yield "answer-positions", "start to end within the context, or both 0", outside, positions
-    yield "impossible", "is_impossible 0 or 1", impossible >> 1 != 0, impossible
+    yield "impossible", "is_impossible 0 or 1", ~np.isin(impossible, (0, 1)), impossible
     yield "impossible", "positions 0 where is_impossible is 1", (impossible == 1) & ~none, positions
     if not squad_2:
         yield "impossible", "is_impossible 0, as all of SQuAD 1.1", impossible == 1, impossible
@@ -48,24 +50,26 @@ def _label_faults(examples: ClassificationExamples | RegressionExamples, classes
         yield "label-range", "a finite label of 0 or more", ~np.isfinite(labels) | (labels < 0), labels
     elif classes is not None:
         yield "label-range", f"label_ids below {classes}, the number of labels", labels >= classes, labels
-    yield "label-range", "is_real_example 0 or 1", real >> 1 != 0, real
+    yield "label-range", "is_real_example 0 or 1", ~np.isin(real, (0, 1)), real
 
 
-def check_order(name: str, unique_ids: Ints) -> tuple[int, list[Finding]]:
-    """Return the first unique_ids of a file, and what is wrong with the others."""
+def check_order(unique_ids: Ints, file: CheckedFile) -> None:
+    """Note the first of the unique_ids of a file, or what is wrong with the others."""
     wrong = np.flatnonzero(np.diff(unique_ids) != 1)
     if not len(wrong):
-        return int(unique_ids[0]), []
+        file.first_unique_id = int(unique_ids[0])
+        return
     row = int(wrong[0]) + 1
     expected = f"unique_ids that count up, {unique_ids[row - 1] + 1} here"
-    return -1, [Finding("unique-ids", name, expected, f"{unique_ids[row]}", row, len(wrong))]
+    file.add("unique-ids", expected, f"{unique_ids[row]}", row, len(wrong))
 
 
-def check_first_ids(files: Sequence[tuple[int, FileReport]]) -> list[Finding]:
-    """Check that windows of a split are numbered through from `FIRST_UNIQUE_ID`, given the first one of each file."""
+def check_first_ids(files: Sequence[CheckedFile]) -> list[Finding]:
+    """Check that the windows of a split are numbered from `FIRST_UNIQUE_ID` on, by the first one of each file."""
     expected = FIRST_UNIQUE_ID
-    for first, report in sorted(files, key=lambda pair: pair[0]):
-        if first != expected:
-            return [Finding("unique-ids", report.file.name, f"unique_ids from {expected} on", f"{first}", 0)]
-        expected += report.file.records
+    for file in sorted(files, key=lambda file: file.first_unique_id):
+        if file.first_unique_id != expected:
+            found = f"{file.first_unique_id}"
+            return [Finding("unique-ids", file.name, f"unique_ids from {expected} on", found, 0)]
+        expected += file.records
     return []

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bertprep.check.outcome import ERROR, WARNING, Finding, Ints
+from bertprep.check.counts import Ints
+from bertprep.check.finding import ERROR, WARNING, Finding
 from bertprep.check.rules import RecordRules
 from bertprep.kernels import numbers as kernel
 from bertprep.records import Examples

@@ -166,7 +166,7 @@ def _remove_damaged(outcome: Outcome) -> int:
 
 
 def _compare_texts(outcomes: Sequence[Outcome]) -> None:
-    from bertprep.check.outcome import Finding
+    from bertprep.check.finding import Finding
 
     texts = {sha256_of_text(each.manifest): each.texts for each in outcomes if each.manifest and each.texts}
     for outcome in outcomes:
@@ -183,7 +183,8 @@ def _compare_texts(outcomes: Sequence[Outcome]) -> None:
 
 def _finding_lines(outcomes: Sequence[Outcome]) -> list[str]:
     """Return a line for each finding, errors first; the advice follows the first of those that share it."""
-    from bertprep.check.outcome import ERROR, SHOWN_OF_A_CODE
+    from bertprep.check.finding import ERROR
+    from bertprep.check.outcome import SHOWN_OF_A_CODE
 
     found: dict[tuple[str, Path, str], list[str]] = {}
     advised: set[tuple[Path, str, str]] = set()
@@ -214,9 +215,13 @@ def _table_rows(outcomes: Sequence[Outcome], names: Sequence[str]) -> list[tuple
 
 
 def _name_outcomes(outcomes: Sequence[Outcome]) -> list[str]:
-    sizes = [f" {of.seq}/{of.pred}" if of.pred else f" {of.seq or ''}".rstrip() for of in outcomes]
-    plain = [f"{of.folder.absolute().name}, {of.kind}{size}" for of, size in zip(outcomes, sizes, strict=True)]
-    return [name if plain.count(name) == 1 else f"{name} ({plain[:at].count(name) + 1})" for at, name in enumerate(plain)]
+    """Return the title of each data set, numbered where several have the same."""
+    titles = [outcome.title for outcome in outcomes]
+    names = []
+    for at, title in enumerate(titles):
+        number = titles[:at].count(title) + 1
+        names.append(f"{title} ({number})" if titles.count(title) > 1 else title)
+    return names
 
 
 def write_json(outcomes: Sequence[Outcome], path: Path) -> None:
@@ -248,7 +253,9 @@ def write_json(outcomes: Sequence[Outcome], path: Path) -> None:
                 "vocabulary": str(of.vocabulary) if of.vocabulary else None,
                 "findings": [vars(finding) for finding in of.findings],
                 "splits": splits,
-                "files": [vars(file) for file in of.files],
+                "files": [
+                    {name: getattr(file, name) for name in ("name", "split", "records", "size_bytes")} for file in of.files
+                ],
             }
         )
     write_output(path, (json.dumps({"data_sets": content}, indent=1) + "\n").encode(), _IS_RESULT, "--json")

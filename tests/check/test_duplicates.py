@@ -3,7 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from bertprep.check.duplicates import HashedFile, find_duplicates, find_identical_files
+from bertprep.check.duplicates import find_duplicates, find_identical_files
+from bertprep.check.outcome import CheckedFile
 
 RNG = np.random.default_rng(1)
 
@@ -21,10 +22,14 @@ def masked_again(records: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return np.stack([records[:, 0], hashes(len(records))[:, 1]], axis=1)
 
 
+def hashed(name: str, split: str, made: NDArray[np.uint64]) -> CheckedFile:
+    return CheckedFile(name, split, hashes=made)
+
+
 def test_one_certain_repeat_is_a_warning() -> None:
     made = hashes(20_000)
     made[12_345] = made[678]
-    (finding,), counts = find_duplicates([HashedFile("a", "", made[:10_000]), HashedFile("b", "", made[10_000:])])
+    (finding,), counts = find_duplicates([hashed("a", "", made[:10_000]), hashed("b", "", made[10_000:])])
     assert counts == {"": 1}
     assert (finding.level, finding.code, finding.file, finding.record) == ("warning", "duplicate-records", "b", 2345)
     assert "a, record 678" in finding.found
@@ -35,33 +40,33 @@ def test_short_records_repeat_by_chance() -> None:
     made = hashes(3000, choices=1, certain=False)
     made[1000:2000, 0] = made[:1000, 0]
     made[1000:1333] = made[:333]
-    assert find_duplicates([HashedFile("a", "", made)]) == ([], {"": 333})
+    assert find_duplicates([hashed("a", "", made)]) == ([], {"": 333})
     made[1000:1900] = made[:900]
-    assert [finding.level for finding in find_duplicates([HashedFile("a", "", made)])[0]] == ["error"]
+    assert [finding.level for finding in find_duplicates([hashed("a", "", made)])[0]] == ["error"]
 
 
 def test_rounds_repeat_texts_under_other_masks() -> None:
     made = hashes(1000)
     of_one_run = RNG.permutation(np.concatenate([made, masked_again(made[:300])]))
-    assert find_duplicates([HashedFile("a", "", of_one_run)]) == ([], {"": 0})
-    dealt = [HashedFile(str(number), "", of_one_run[number::4]) for number in range(4)]
+    assert find_duplicates([hashed("a", "", of_one_run)]) == ([], {"": 0})
+    dealt = [hashed(str(number), "", of_one_run[number::4]) for number in range(4)]
     assert find_duplicates(dealt) == ([], {"": 0})
 
 
 def test_a_shard_under_other_masks_is_found() -> None:
     made = hashes(1000)
-    files = [HashedFile("a", "", hashes(900)), HashedFile("b", "", made), HashedFile("c", "", masked_again(made[::-1]))]
+    files = [hashed("a", "", hashes(900)), hashed("b", "", made), hashed("c", "", masked_again(made[::-1]))]
     (finding,), counts = find_duplicates(files)
     assert (finding.level, finding.code, finding.file, finding.count) == ("error", "repeated-texts", "c", 1000)
     assert "one in b" in finding.found
     assert counts == {"": 0}
-    few = [HashedFile("b", "", made), HashedFile("c", "", np.concatenate([hashes(960), masked_again(made[:40])]))]
+    few = [hashed("b", "", made), hashed("c", "", np.concatenate([hashes(960), masked_again(made[:40])]))]
     assert [finding.level for finding in find_duplicates(few)[0]] == ["warning"]
 
 
 def test_a_test_text_in_training_under_other_masks_is_found() -> None:
     training, test = hashes(5000), hashes(500)
-    files = [HashedFile("training/a", "training", training), HashedFile("test/a", "test", test)]
+    files = [hashed("training/a", "training", training), hashed("test/a", "test", test)]
     test[100:120] = masked_again(training[300:320])
     (finding,), _ = find_duplicates(files)
     assert (finding.level, finding.code, finding.record) == ("error", "test-text-in-training", 100)
@@ -72,6 +77,6 @@ def test_a_test_text_in_training_under_other_masks_is_found() -> None:
 
 def test_records_in_another_order_are_an_identical_file() -> None:
     made = hashes(100)
-    assert find_identical_files([HashedFile("a", "", hashes(0)), HashedFile("b", "", hashes(0))]) == []
-    (finding,) = find_identical_files([HashedFile("a", "", made), HashedFile("b", "", made[::-1])])
+    assert find_identical_files([hashed("a", "", hashes(0)), hashed("b", "", hashes(0))]) == []
+    (finding,) = find_identical_files([hashed("a", "", made), hashed("b", "", made[::-1])])
     assert (finding.level, finding.code, finding.file) == ("error", "identical-files", "b")

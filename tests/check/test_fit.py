@@ -10,9 +10,10 @@ import pytest
 
 import bertprep
 from bertprep import records
+from bertprep.check.finding import Finding
 from bertprep.check.fit import judge_words
-from bertprep.check.outcome import CheckedFile, Finding, Outcome, verdict
-from bertprep.check.statistics import judge_split_sizes
+from bertprep.check.outcome import CheckedFile, Outcome, verdict
+from bertprep.check.sizes import judge_split_sizes
 from bertprep.cli import main
 from bertprep.config import InstanceSettings
 from bertprep.instances import load_vocabulary
@@ -199,7 +200,7 @@ def test_one_source_after_another_is_found(sentences: list[str], golden_corpus: 
 
 def test_a_large_test_split_is_found() -> None:
     """Of many documents, by the fraction of the manifest; of few ones, by chance, from a third on."""
-    files = [CheckedFile("a", "training", 4000, 0), CheckedFile("b", "test", 1000, 0)]
+    files = [CheckedFile("a", "training", records=4000), CheckedFile("b", "test", records=1000)]
     for fraction, documents, is_found in ((0.1, 1000, True), (0.1, 999, False), (0.2, 1000, False), (None, None, False)):
         assert bool(judge_split_sizes(files, fraction, documents)) == is_found
 

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 import bertprep
 from bertprep import records
 from bertprep.check.continuations import Continuations
-from bertprep.check.outcome import FileTask, Finding, Outcome
-from bertprep.check.shards import check_text
+from bertprep.check.finding import Finding
+from bertprep.check.outcome import CheckedFile, Outcome
+from bertprep.check.text_shards import check_text
 from bertprep.commands.validate import validate
 from bertprep.records import PretrainingExamples
 from tests.check import VOCABULARY
@@ -139,6 +140,12 @@ def compare(tokens: NDArray[np.int32]) -> list[Finding]:
 def test_text_of_bad_lines_alone(line: bytes, tmp_path: Path) -> None:
     text = line * 50_000
     (tmp_path / "a.txt").write_bytes(text)
-    found, allocated = peak(lambda: check_text(FileTask(tmp_path, "a.txt", "")).findings)
+    file = CheckedFile("a.txt", "", tmp_path)
+
+    def check() -> list[Finding]:
+        check_text(file)
+        return file.findings
+
+    found, allocated = peak(check)
     assert found
     assert allocated < 2_000_000  # the text, some 150 kB, is read as a unit

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import bertprep
-from bertprep.check.outcome import CheckedFile, Finding, Outcome
+from bertprep.check.finding import Finding
+from bertprep.check.outcome import CheckedFile, Outcome
 from bertprep.check.page import Example, render, view
 from bertprep.cli import main
 from bertprep.instances import load_vocabulary
@@ -103,7 +104,7 @@ def test_errors_come_first_and_findings_are_grouped(outcome: Outcome) -> None:
 
 
 def test_thousands_of_files_and_long_records_keep_the_page_small(outcome: Outcome) -> None:
-    files = [CheckedFile(f"training/part-{number}", "training", 1000 + number % 7, 10**9) for number in range(4096)]
+    files = [CheckedFile(f"training/part-{number}", "training", records=1000 + number % 7) for number in range(4096)]
     long = PretrainingExamples(*(np.ones_like(array) for array in PretrainingExamples.empty(1, seq=1024, pred=160).arrays))
     html = page(replace(outcome, files=files), [Example("part-0", 0, long)] * 20, load_vocabulary(GOLDEN / "vocab.txt"))
     assert "512 more tokens" in html
@@ -144,7 +145,7 @@ def test_without_manifest_vocabulary_and_readable_records(outcome: Outcome, exam
     assert "There is no manifest.json next to the files" in html
     assert "No vocabulary is known" in html
     finding = Finding("truncated", "a.tfrecord", "a whole record", "its beginning", 0)
-    files = [CheckedFile("a.tfrecord", "", 0, 3)]
+    files = [CheckedFile("a.tfrecord", "", size_bytes=3)]
     text = text_of(page(Outcome(Path("x"), "tfrecord", None, None, files=files, findings=[finding])))
     assert "1 error, no warnings: nothing in 1 file" in text
     assert "Masking and next sentences" not in text

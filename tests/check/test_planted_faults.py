@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import bertprep
-from bertprep.check.outcome import Finding
+from bertprep.check.finding import Finding
 from bertprep.commands.validate import validate
 from bertprep.config import InstanceSettings, ShardSettings
 from bertprep.work.layout import MANIFEST, VOCABULARY

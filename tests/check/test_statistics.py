@@ -10,7 +10,7 @@ import pytest
 import bertprep
 from bertprep import records
 from bertprep.check import statistics
-from bertprep.check.outcome import RecordCounts
+from bertprep.check.counts import RecordCounts
 from bertprep.check.records import RecordChecker
 from bertprep.check.statistics import expect
 from bertprep.commands.create import create

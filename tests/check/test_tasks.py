@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from bertprep import create_squad
-from bertprep.check.outcome import Finding
+from bertprep.check.finding import Finding
 from bertprep.cli import main
 from bertprep.commands.validate import validate
 from bertprep.files.paths import checksum_of

@@ -294,7 +294,7 @@ FAULTS: dict[str, tuple[Callable[[Path], Any], list[tuple[str, str]]]] = {
     "without its index": (lambda path: path.with_suffix(".idx").unlink(), [("file-missing", ".idx")]),
     "missing": (lambda path: path.unlink(), [("file-missing", ".bin")]),
     "a special token": (lambda path: flip(path, 0, load_vocabulary(VOCABULARY).sep.to_bytes(2, "little")),
-                        [("file-changed", ".bin"), ("id-range", ".bin")]),
+                        [("file-changed", ".bin"), ("special-token", ".bin")]),
     "beyond the vocabulary": (lambda path: flip(path, 0, b"\xff\xff"), [("file-changed", ".bin"), ("id-range", ".bin")]),
     "a hostile index": (lambda path: flip(path.with_suffix(".idx"), 34, b"\xff" * 4),
                         [("file-changed", ".idx"), ("token-shard", ".bin")]),
@@ -318,7 +318,11 @@ def test_faults_are_found(name: str, tokens: Path) -> None:
 
 def test_tokens_of_megatron_are_validated() -> None:
     (outcome,) = validate([MEGATRON], vocab=VOCABULARY, workers=1)
-    assert [(finding.code, finding.file) for finding in outcome.findings] == [("no-sentences", "whole_documents.bin")]
+    assert [(finding.code, finding.file) for finding in outcome.findings] == [
+        ("no-sentences", "whole_documents.bin"),
+        ("document-twice", "uint16.bin"),  # the files hold the same documents
+        ("document-twice", "whole_documents.bin"),
+    ]
     assert outcome.token_counts[""].documents == 16
     assert outcome.token_counts[""].sentences == 3 * 11 + 4
 

@@ -14,8 +14,8 @@ import pytest
 
 import bertprep
 from bertprep import records
-from bertprep.check.data_set import find_gaps
-from bertprep.check.outcome import Finding
+from bertprep.check.finding import Finding
+from bertprep.check.folder import find_gaps
 from bertprep.cli import main
 from bertprep.commands.create import create
 from bertprep.config import InstanceSettings, Variant

@@ -1,0 +1,103 @@
+"""What is counted of text, tokens and records; counts of files add up to those of a split."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import ClassVar, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertprep.kernels import numbers as kernel
+
+Ints = NDArray[np.int64]
+Addend = TypeVar("Addend", bound="Counts")
+
+
+@dataclass
+class Counts:
+    """Numbers, or arrays of them, that add up over files and splits."""
+
+    def __add__(self: Addend, other: Addend) -> Addend:
+        return type(self)(*(getattr(self, counted.name) + getattr(other, counted.name) for counted in fields(self)))
+
+
+@dataclass
+class TokenCounts(Counts):
+    """Counts over text shards, whose tokens are unknown, or token shards.
+
+    The last bins are of sentences of `LONGEST` tokens or more, and of documents of `MANY` sentences or more.
+    """
+
+    LONGEST: ClassVar[int] = 256
+    MANY: ClassVar[int] = 64
+
+    documents: int = 0
+    sentences: int = 0
+    tokens: int = 0
+    lengths: Ints = field(default_factory=lambda: np.zeros(TokenCounts.LONGEST + 1, np.int64))  # sentences by tokens
+    unknown: int = 0  # [UNK]
+    documents_by_sentences: Ints = field(default_factory=lambda: np.zeros(TokenCounts.MANY + 1, np.int64))
+
+    @classmethod
+    def by_sentences(cls, sentences: Ints) -> Ints:
+        """Return the number of documents for each number of sentences, given that of each document."""
+        return np.bincount(np.minimum(sentences, cls.MANY), minlength=cls.MANY + 1)
+
+
+@dataclass
+class RecordCounts(Counts):
+    """Counts over records of seq tokens with up to pred predictions, and of a vocabulary of v tokens.
+
+    A draw is a token, or with whole words a word, counted at its first position. Arrays are int64; expectations are in units of
+    1 / SCALE of `kernels.numbers`.
+    """
+
+    lengths: Ints  # (seq + 1,) records by tokens of text, [CLS] and each [SEP] included
+    lengths_of_a: Ints  # (seq + 1,) records by tokens of segment A, without [CLS] and [SEP]; zeros for full sentences
+    predictions: Ints  # (pred + 1,) records by number of predictions
+    positions: Ints  # (seq,) predictions by position
+    labels: Ints  # (v,) predictions by their label
+    tokens: Ints  # (v,) tokens of text, without [CLS] and each [SEP], by token
+    shown: Ints  # (3,) predictions by what the record shows: [MASK], the label itself, another token
+    next_sentence: Ints  # (2,) records by next-sentence label: B follows A, B is random; zeros for full sentences
+    position_steps: Ints  # (seq + 1,) expected draws by position, as differences between adjacent positions
+    expected_labels: Ints  # (v,) expected draws by original token
+    word_positions: Ints  # (seq,) words drawn by position; empty if tokens are drawn
+    word_labels: Ints  # (v,) and by their first token
+    replaced: Ints  # (v,) predictions that show another token, by that token
+    signs: Ints  # (SIGNS,) small counts: see kernels.numbers
+    predicted: Ints  # (seq + 1,) predictions by tokens of text
+    wins: Ints  # (6,) neighbours against distant records: more, fewer tokens in common; closer, other lengths; first tokens
+    continued: (
+        Ints  # (2,) pairs of records labelled random whose own Bs continue their As more often than exchanged, less often
+    )
+
+    @classmethod
+    def empty(cls, *, seq: int, pred: int, vocabulary: int, whole_words: bool = False) -> RecordCounts:
+        of_records = (seq + 1, seq + 1, pred + 1, seq, vocabulary, vocabulary, 3, 2, seq + 1, vocabulary)
+        of_words = (seq, vocabulary) if whole_words else (0, 0)
+        return cls(*(np.zeros(size, np.int64) for size in (*of_records, *of_words, vocabulary, kernel.SIGNS, seq + 1, 6, 2)))
+
+    @property
+    def records(self) -> int:
+        return int(self.lengths.sum())
+
+    @property
+    def has_pairs(self) -> bool:
+        """Whether the records are of two segments; each such has a next-sentence label."""
+        return bool(self.next_sentence.any())
+
+    @property
+    def text_tokens(self) -> int:
+        return int(self.lengths @ np.arange(len(self.lengths)))
+
+    @property
+    def padding_share(self) -> float:
+        tokens = self.records * (len(self.lengths) - 1)
+        return 1 - self.text_tokens / tokens if tokens else 0.0
+
+    @property
+    def expected_positions(self) -> NDArray[np.float64]:
+        """(seq,) the draws expected at each position."""
+        return np.cumsum(self.position_steps)[:-1] / kernel.SCALE

@@ -1,0 +1,127 @@
+"""Checks a folder against its manifest and vocabulary: names, sizes, checksums, and gaps where there is no manifest."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from bertprep.check.finding import WARNING, Finding, file_that
+from bertprep.config import SQUAD
+from bertprep.errors import BertprepError
+from bertprep.files.checksums import SHA256, Checksum, listed_checksum
+from bertprep.files.paths import checksum_like, checksum_of
+from bertprep.instances import Vocabulary, load_vocabulary
+from bertprep.work.data_set import DataSet
+from bertprep.work.layout import LEDGER, MANIFEST, QUESTIONS, TOKENIZER, VOCABULARY
+from bertprep.work.ledger import resuming_command
+from bertprep.work.manifest import Manifest, sha256_of_questions, sha256_of_vocabulary
+
+_NUMBERED = re.compile(r"(.*?)(\d+)(-of-\d+\D*|\D*)")  # the last number in a name, but not the total number of files
+
+
+def check_manifest(data_set: DataSet) -> list[Finding]:
+    """Return the finding that a folder has no valid manifest, or that the run which makes it has not finished."""
+    folder = data_set.folder
+    if data_set.problem:
+        return [Finding("manifest", MANIFEST, "a manifest of bertprep", file_that(data_set.problem, folder / MANIFEST))]
+    if data_set.is_unfinished:
+        found = f"one that is still working or was stopped; run {resuming_command(folder)} again, which resumes it"
+        return [Finding("manifest", LEDGER, "a finished run", found, level=WARNING)]
+    return []
+
+
+def check_names(data_set: DataSet, manifest: Manifest, names: set[str]) -> list[Finding]:
+    """Return findings about files that the manifest lists and are missing, and about others of the names that are there."""
+    findings = [
+        Finding("file-missing", name, f"a file of {entry['bytes']:,} bytes, as {MANIFEST} says", "none")
+        for name, entry in manifest.files.items()
+        if name not in names
+    ]
+    for name in sorted(names - set(manifest.files)):
+        expected, found = f"only files that {MANIFEST} names", "another one, which trainers would read too"
+        findings.append(Finding("file-extra", name, expected, found, level=WARNING))
+    made_with, path = sha256_of_questions(manifest), data_set.folder / QUESTIONS
+    if manifest.made_with.get("task") != SQUAD or made_with is None:
+        return findings
+    if not path.is_file():
+        return [*findings, Finding("file-missing", QUESTIONS, "the questions of the dev split", "none")]
+    return findings + check_content(path, QUESTIONS, {SHA256: made_with})
+
+
+def check_content(path: Path, name: str, entry: dict[str, Any], known: Checksum | None = None) -> list[Finding]:
+    """Compare a file's size and checksum with its entry in the manifest; `known` is the checksum, if it was computed."""
+    listed = listed_checksum(entry)
+    try:
+        size_bytes = path.stat().st_size
+        is_as_long = size_bytes == entry.get("bytes", size_bytes)
+        found = known if known and known.algorithm == listed.algorithm else None
+        if found is None and is_as_long:
+            found = checksum_like(listed, path)
+    except (OSError, BertprepError):  # an unreadable file is a separate finding
+        return []
+    if not is_as_long:
+        return [Finding("file-changed", name, f"{entry['bytes']:,} bytes, as {MANIFEST} says", f"{size_bytes:,}")]
+    return [] if found == listed else [Finding("file-changed", name, f"{listed}, as {MANIFEST} says", str(found))]
+
+
+def check_vocabulary(data_set: DataSet, vocabulary: Vocabulary | None) -> tuple[Vocabulary | None, list[Finding]]:
+    """Return the given vocabulary, or the one next to the files, and findings where it is missing or not the manifest's."""
+    if vocabulary is None and data_set.vocabulary is None:
+        expected, found = f"a {VOCABULARY} next to the records, or --vocab FILE", "none, so what needs it is not checked"
+        return None, [Finding("vocabulary", VOCABULARY, expected, found, level=WARNING)]
+    if vocabulary is None and data_set.vocabulary:
+        try:
+            vocabulary = load_vocabulary(data_set.vocabulary)
+        except BertprepError as error:
+            found = file_that(error, data_set.vocabulary)
+            return None, [Finding("vocabulary", data_set.vocabulary.name, "a BERT vocabulary", found)]
+    made_with = sha256_of_vocabulary(data_set.manifest)
+    if vocabulary is None or made_with in (None, vocabulary.sha256):
+        return vocabulary, []
+    path, root = vocabulary.path.absolute(), data_set.folder.absolute()
+    name = path.relative_to(root) if path.is_relative_to(root) else path
+    expected = f"the vocabulary the records were made with, sha256 {made_with[:16]}..., as {MANIFEST} says"
+    advice = "name that one with --vocab, or leave --vocab out where it is next to the records"
+    return vocabulary, [Finding("manifest", str(name), expected, f"{vocabulary.sha256[:16]}...", advice=advice)]
+
+
+def check_tokenizer(data_set: DataSet) -> list[Finding]:
+    """Return the finding that the tokenizer next to token shards of documents is missing, or not the manifest's."""
+    made_with = data_set.manifest.tokenizer if data_set.manifest else None
+    if made_with is None:
+        return []
+    for name in (TOKENIZER, VOCABULARY):
+        path = data_set.folder / name
+        if path.is_file():
+            expected = f"the tokenizer that it was made with, sha256 {made_with['sha256'][:16]}..., as {MANIFEST} says"
+            found = checksum_of(path, SHA256)
+            return [] if found == made_with["sha256"] else [Finding("manifest", name, expected, f"{found[:16]}...")]
+    return [Finding("vocabulary", TOKENIZER, f"a {TOKENIZER} next to the files", "none", level=WARNING)]
+
+
+def find_gaps(data_set: DataSet) -> list[Finding]:
+    """Return findings about gaps in numbered file names without a manifest, such as part-0, part-2 or x-00003-of-00010.
+
+    A sequence starts at 0 or 1 and has at least half of its numbers; with a total it must be complete.
+    """
+    if data_set.manifest or data_set.is_unfinished:
+        return []
+    sequences: dict[tuple[str, str], dict[int, str]] = {}
+    for name in data_set.files:
+        if numbered := _NUMBERED.fullmatch(name):
+            before, number, after = numbered.groups()
+            sequences.setdefault((before, after), {})[int(number)] = number
+    findings = []
+    for (before, after), numbers in sequences.items():
+        total = re.match(r"-of-(\d+)", after)
+        first, end = (0, int(total[1])) if total else (min(numbers), max(numbers) + 1)
+        if first > 1 or (not total and end - first > 2 * len(numbers)):
+            continue
+        width = max((len(number) for number in numbers.values() if number.startswith("0")), default=0)
+        names = (f"{before}{number:0{width}}{after}" for number in range(first, end) if number not in numbers)
+        if missing := next((name for name in names if not os.path.lexists(data_set.folder / name)), None):
+            found = f"{sum(first <= number < end for number in numbers):,} of them"
+            findings.append(Finding("file-missing", missing, f"the files {first} to {end - 1}", found))
+    return findings

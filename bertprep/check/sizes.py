@@ -1,0 +1,54 @@
+"""Judges the sizes of files and of splits: what a distribution of records or documents that went wrong shows first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+
+from bertprep.check.finding import WARNING, Finding
+from bertprep.check.outcome import CheckedFile
+from bertprep.work.layout import TEST, TRAINING
+
+_MIN_FILES, _SIZE_FACTOR = 4, 2.0
+_MAX_TEST, _TEST_FACTOR = 1 / 3, 1.5  # more than documents kept together and their lengths explain
+_MANY_DOCUMENTS = 1000  # of which no few make a test split large
+_FEW = 200  # records of a test split that may be any fraction of all
+
+
+def judge_file_sizes(files: Iterable[CheckedFile]) -> list[Finding]:
+    """Warn about the file of a split that differs most in its number of records, if it differs much."""
+    findings = []
+    by_split: dict[str, list[CheckedFile]] = {}
+    for file in files:
+        by_split.setdefault(file.split, []).append(file)
+    for of_split in by_split.values():
+        median = float(np.median([file.records for file in of_split]))
+        uneven = [f for f in of_split if not median / _SIZE_FACTOR <= f.records <= median * _SIZE_FACTOR]
+        if uneven and len(of_split) >= _MIN_FILES:
+            worst = max(uneven, key=lambda file: abs(math.log(max(file.records, 1) / max(median, 1))))
+            expected = f"{median / _SIZE_FACTOR:,.0f} to {median * _SIZE_FACTOR:,.0f} records, about as the other files have"
+            more = f"; {len(uneven):,} of {len(of_split):,} files are outside" if len(uneven) > 1 else ""
+            findings.append(Finding("file-sizes", worst.name, expected, f"{worst.records:,}{more}", level=WARNING))
+    return findings
+
+
+def judge_split_sizes(
+    files: Iterable[CheckedFile], test_fraction: float | None = None, documents: int | None = None
+) -> list[Finding]:
+    """Warn if the test split is far larger than `test_fraction` of all records, or than a third if it is of few documents."""
+    sizes: dict[str, int] = {}
+    for file in files:
+        sizes[file.split] = sizes.get(file.split, 0) + file.records
+    test, training = sizes.get(TEST, 0), sizes.get(TRAINING)
+    if training is None:
+        return []
+    most = _TEST_FACTOR * (test_fraction or 0.0) * (test + training)
+    if not test_fraction or (documents or 0) < _MANY_DOCUMENTS:
+        most = max(most, _MAX_TEST * (test + training))
+    if test <= (training if test < _FEW else min(most, training)):
+        return []
+    why = "a test split is the smaller one" if test_fraction is None else f"--test-fraction {test_fraction:g} gives"
+    expected = f"at most about {most:,.0f} of the {test + training:,} records, as {why}"
+    return [Finding("split-sizes", TEST, expected, f"{test:,}", level=WARNING)]

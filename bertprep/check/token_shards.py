@@ -1,0 +1,132 @@
+"""Checks token shards, of sentences or of whole documents: ids that text gives, an index and words that fit, no document twice.
+
+A worker reads one shard at a time; documents are compared by 16 bytes of a hash of their tokens each.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertprep.check.counts import Ints, TokenCounts
+from bertprep.check.finding import WARNING, Finding
+from bertprep.check.outcome import CheckedFile, Checks, Outcome
+from bertprep.check.repeats import HASH_BYTES, find_repeated_documents
+from bertprep.errors import BertprepError
+from bertprep.files.paths import sizes_of
+from bertprep.instances.document_tokenizer import TokenizerInfo
+from bertprep.instances.vocabulary import MANY_UNKNOWN, Vocabulary
+from bertprep.tokens.shard import BIN, DOCUMENT_FILES, IDX, TokenShard, parse_index, read_bytes
+from bertprep.work.data_set import DataSet
+
+_ANY_WIDTH = 1 << 31  # ids are compared with the tokenizer's here
+
+
+class TokenShards(Checks):
+    """The checks of one data set of token shards; those of documents have a .words too."""
+
+    def __init__(self, data_set: DataSet, vocabulary: Vocabulary | None) -> None:
+        self._has_documents = data_set.has_documents
+        names = sizes_of(data_set.folder, [each for name in data_set.files for each in self.names_of(name)])
+        tokenizer = TokenizerInfo.from_vocabulary(vocabulary) if vocabulary else _tokenizer_of(data_set)
+        super().__init__(data_set.files, partial(_check_shard, tokenizer, self._has_documents), names)
+
+    def names_of(self, name: str) -> list[str]:
+        ends = DOCUMENT_FILES if self._has_documents else (BIN, IDX)
+        return [Path(name).with_suffix(f".{end}").as_posix() for end in ends]
+
+    def judge(self, outcome: Outcome) -> None:
+        outcome.count_tokens()
+        if self._has_documents:
+            outcome.findings += _judge_unknown(outcome)
+        super().judge(outcome)
+        outcome.findings += find_repeated_documents(outcome.files, WARNING, "document")
+
+
+def _tokenizer_of(data_set: DataSet) -> TokenizerInfo | None:
+    made_with = data_set.manifest.tokenizer if data_set.manifest else None
+    return TokenizerInfo.from_manifest(made_with) if made_with else None
+
+
+def _judge_unknown(outcome: Outcome) -> list[Finding]:
+    """Warn where a tokenizer does not fit the text; `fit` judges what a vocabulary made of it."""
+    findings = []
+    for split, counts in outcome.token_counts.items():
+        if counts.unknown > MANY_UNKNOWN * counts.tokens:
+            expected = f"at most {MANY_UNKNOWN:.0%} unknown tokens, as a tokenizer gives of text that it fits"
+            found = f"{counts.unknown / counts.tokens:.1%}"
+            findings.append(Finding("unknown-tokens", split or ".", expected, found, level=WARNING))
+    return findings
+
+
+def _check_shard(tokenizer: TokenizerInfo | None, has_documents: bool, file: CheckedFile) -> None:
+    """Read one shard; faults are findings, nothing raises."""
+    shard = TokenShard(file.path, width=_ANY_WIDTH, has_words=has_documents)
+    file.size_bytes = sum(sizes_of(file.path.parent, [path.name for path in shard.paths.values()]).values())
+    try:
+        starts, tokens, words = shard.starts, shard.mapped, shard.words
+    except BertprepError as error:
+        files = "a .bin, an .idx and a .words" if has_documents else "a .bin and an .idx"
+        file.add("token-shard", f"{files} that fit each other", str(error).removeprefix(f"{file.folder}/"))
+        return
+    file.records = len(starts) - 1
+    file.counts = _count(shard, tokens, tokenizer)
+    file.totals = {"documents": file.records, "sentences": file.counts.sentences, "tokens": len(tokens)}
+    digests = bytearray()
+    for start, end in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
+        digests += hashlib.sha256(tokens[start:end].data).digest()[:HASH_BYTES]
+    file.hashes, file.lines = np.frombuffer(bytes(digests), np.uint64).reshape(-1, 2), np.arange(file.records)
+    _check_ids(file, tokens, starts, tokenizer)
+    if words is not None:
+        _check_documents(file, shard, words)
+    elif not file.entries and not shard.has_sentences:
+        found = f"one in each of its {file.records:,} documents; only create --pairs none takes them"
+        file.add("no-sentences", "a sequence for each sentence", found, level=WARNING)
+
+
+def _count(shard: TokenShard, tokens: NDArray[Any], tokenizer: TokenizerInfo | None) -> TokenCounts:
+    lengths = np.minimum(np.diff(shard.sequence_starts), TokenCounts.LONGEST)
+    counts = TokenCounts(
+        documents=len(shard.document_starts) - 1,
+        sentences=len(shard.sequence_starts) - 1,
+        tokens=len(tokens),
+        lengths=np.bincount(lengths, minlength=TokenCounts.LONGEST + 1),
+    )
+    if not shard.has_words:
+        counts.documents_by_sentences = TokenCounts.by_sentences(np.diff(shard.document_starts))
+    if tokenizer and tokenizer.unk is not None:
+        counts.unknown = int(np.count_nonzero(tokens == tokenizer.unk))
+    return counts
+
+
+def _check_ids(file: CheckedFile, tokens: NDArray[Any], starts: Ints, tokenizer: TokenizerInfo | None) -> None:
+    width = tokenizer.width if tokenizer else _ANY_WIDTH
+    special = [each for each in tokenizer.special if each != tokenizer.unk] if tokenizer else []
+    for code, expected, is_wrong in (
+        ("id-range", f"ids from 0 to {width - 1:,}, those of the tokenizer", (tokens < 0) | (tokens >= width)),
+        ("special-token", "tokens of text alone", np.isin(tokens, special)),
+    ):
+        wrong = np.flatnonzero(is_wrong)
+        if wrong.size:
+            documents = np.unique(np.searchsorted(starts, wrong, side="right") - 1)
+            file.add(code, expected, f"{int(tokens[wrong[0]]):,}", int(documents[0]), len(documents))
+
+
+def _check_documents(file: CheckedFile, shard: TokenShard, words: NDArray[np.uint8]) -> None:
+    """Check that each document has a token, and begins with a word, by the bits of .words."""
+    path = shard.paths[IDX]
+    _, lengths, _ = parse_index(path, read_bytes(path))
+    empty = np.flatnonzero(lengths == 0)
+    if empty.size:
+        file.add("empty-document", "a token in each document", "none", int(empty[0]), len(empty))
+    begins = shard.starts[:-1]
+    begins_word = words[begins >> 3] >> (begins & 7) & 1
+    wrong = np.flatnonzero(begins_word == 0)
+    if wrong.size:
+        expected, found = "the first token of each document to begin a word", "one that does not, in its .words"
+        file.add("word-starts", expected, found, int(wrong[0]), len(wrong))
