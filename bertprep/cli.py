@@ -12,7 +12,8 @@ from typing import NoReturn
 
 from bertprep import recipes
 from bertprep.errors import UsageError
-from bertprep.options import Parser, add_options, read_options
+from bertprep.options import add_options, read_options
+from bertprep.parser import Parser
 from bertprep.terminal import exit_status, run_program
 from bertprep.version import __version__
 
@@ -83,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # NumPy's linear algebra is not used; starting its threads would cost more than reading a small file
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     return exit_status(
-        lambda: _run(sys.argv[1:] if arguments is None else arguments),
+        lambda: _run((sys.argv[1:] if arguments is None else arguments) or ["--help"]),
         "bertprep",
         interrupted="stopped; finished files are kept, and the same command resumes",
     )

@@ -16,24 +16,24 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import re
-import sys
 import types
 import typing
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import MISSING, dataclass, replace
 from enum import Enum
-from itertools import zip_longest
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from bertprep.errors import UsageError
+from bertprep.parser import Once
 from bertprep.rules import Rule
-from bertprep.terminal import counted, listed, print_message, print_results
 
 AnySettings = TypeVar("AnySettings")
 
-
+MAX_NUMBER = 10**12
+MAX_AT_ONCE = 4096
+"""The highest accepted count (MAX_NUMBER), and number of processes or connections; anything above is a typing mistake."""
+_METAVARS: dict[type, str] = {int: "INT", float: "FLOAT", Path: "PATH"}
 GROUPS = OPTIONS, MADE, WHERE, HOW = "options", "what is made", "where", "how"
 """Headings of options in --help: those of what is made decide the bytes of files, the others do not."""
 
@@ -227,7 +227,7 @@ def narrowed(settings: type[AnySettings], request: Any) -> AnySettings:
 
 
 def add_options(parser: Any, settings: type, *, without: Collection[str] = ()) -> None:
-    """Add an option for each field of a settings dataclass, except those in `without`; a `Parser` adds group headings."""
+    """Add an option for each field of a settings dataclass, except those in `without`; a parser adds the headings of groups."""
     groups: dict[str, Any] = {}
     for each in sorted(fields_of(settings), key=lambda each: GROUPS.index(each.group)):
         if each.python or each.keyword in without:
@@ -241,14 +241,16 @@ def add_options(parser: Any, settings: type, *, without: Collection[str] = ()) -
 def _add_option(parser: Any, each: Field) -> None:
     text = each.full_help.replace("%", "%%")
     settings: dict[str, Any] = {"default": each.default, "help": text}
-    names = (each.flag, *each.also)
+    hyphenated = (each.flag, *each.also)
+    underscored = tuple("--" + name[2:].replace("-", "_") for name in hyphenated)
+    names = tuple(dict.fromkeys(hyphenated + underscored))
     if each.kind is bool:
         settings["action"] = "store_false" if each.default else "store_true"
     else:
         choices = f"{{{','.join(each.rule.allowed)}}}" if each.rule.allowed else None
         settings |= {"type": each.parse, "metavar": each.metavar or choices or _METAVARS.get(each.kind, "NAME")}
         if each.once:
-            settings["action"] = _Once
+            settings["action"] = Once
         if each.repeated:
             settings["action"] = "append"
         elif each.rule.many and not each.separator:
@@ -269,9 +271,10 @@ def _add_option(parser: Any, each: Field) -> None:
 
 
 def read_options(settings: type[AnySettings], namespace: argparse.Namespace, **more: Any) -> AnySettings:
-    """Return the settings of a parsed command line; `more` are other fields."""
-    given = {each.keyword: getattr(namespace, each.dest, None) for each in fields_of(settings)}
-    return settings(**{name: value for name, value in given.items() if value is not None}, **more)
+    """Return the settings of a parsed command line; `more` replace some of them, or are other fields."""
+    values = {each.keyword: getattr(namespace, each.dest, None) for each in fields_of(settings)}
+    given = {keyword: value for keyword, value in values.items() if value is not None}
+    return settings(**{**given, **more})
 
 
 def command_line(*settings: Any) -> list[str]:
@@ -293,172 +296,3 @@ def shown(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:g}" if float(f"{value:g}") == value else repr(value)
     return str(value)
-
-
-MAX_NUMBER = 10**12
-MAX_AT_ONCE = 4096
-"""The highest accepted count (MAX_NUMBER), and number of processes or connections; anything above is a typing mistake."""
-_NEGATIVE_NUMBER = re.compile(r"-\.?\d")
-
-
-class Parser(argparse.ArgumentParser):
-    """An `argparse.ArgumentParser` whose errors are one line: `PROGRAM: error: ...; COMMAND --help lists the options`.
-
-    Underscores in options are accepted. `former` maps options of earlier versions and other tools to their replacements.
-    """
-
-    def __init__(self, *arguments: Any, former: Mapping[str, str] | None = None, **settings: Any) -> None:
-        super().__init__(
-            *arguments, **{"formatter_class": _HelpFormatter, "allow_abbrev": False, "add_help": False, **settings}
-        )
-        self.former = former or {}
-        self._negative_number_matcher = _NEGATIVE_NUMBER  # values; argparse recognizes only numbers without an exponent
-        self._positionals.title = "arguments"
-        self.add_argument("-h", "--help", action="help", help="show this help")
-        self.add_argument("--help-all", action=_HelpAll, nargs=0, help=argparse.SUPPRESS)
-
-    def parse_known_args(  # type: ignore[override]  # argparse has two forms; this is the one it calls itself
-        self, args: Sequence[str] | None = None, namespace: Any = None
-    ) -> tuple[argparse.Namespace, list[str]]:
-        """Parse all of `args`; leftover arguments, which argparse would return, are an error."""
-        arguments = [self._respelled(each) for each in (sys.argv[1:] if args is None else args)]
-        self._check_names(arguments)
-        found, left = super().parse_known_args(arguments, namespace)
-        if left:
-            meant = f", did you mean --input {left[0]}?" if "--input" in self._option_string_actions else ""
-            self.error(f"{listed(left)}: not expected here{meant}")
-        return found, left
-
-    def error(self, message: str) -> NoReturn:
-        message = re.sub(r"^(-[^ /:]*)/[^ :]*", r"\1", " ".join(message.removeprefix("argument ").split()))
-        print_message(f"{self._program}: error: {self._advised(message)}")
-        self.exit(2)
-
-    def _print_message(self, message: str, file: Any = None) -> None:  # noqa: ARG002 - help, and the version
-        print_results(*message.splitlines())
-
-    def format_help(self) -> str:
-        if self.usage is None:
-            taken = ["COMMAND"] if self._has_commands() else [_usage(each) for each in self._get_positional_actions()]
-            self.usage = " ".join(["%(prog)s", *taken, "[OPTIONS]"])
-        if self._has_rare() and self.epilog is None:
-            self.epilog = f"{self.prog} --help-all lists {counted(self._has_rare(), 'more option')}."
-        return super().format_help()
-
-    def show_rare(self) -> None:
-        for action in self._actions:
-            action.help = getattr(action, "rare_help", action.help)
-        self.epilog = ""
-
-    def _respelled(self, argument: str) -> str:
-        name, equals, value = argument.partition("=")
-        hyphenated = name.replace("_", "-")
-        is_known = name.startswith("--") and hyphenated in self._option_string_actions
-        return hyphenated + equals + value if is_known else argument
-
-    def _check_names(self, arguments: Sequence[str]) -> None:
-        wrong = []
-        for argument, following in zip_longest(arguments, arguments[1:], fillvalue=""):
-            is_option = (
-                argument[:1] == "-" and len(argument) > 1 and " " not in argument and not _NEGATIVE_NUMBER.match(argument)
-            )
-            if argument == "--" or (self._has_commands() and not is_option):  # the rest belongs to the command
-                break
-            if not is_option:
-                continue
-            name, equals, value = argument.partition("=")
-            shown = argument if value.lower() in ("true", "false") else name
-            hyphenated, known = name.replace("_", "-"), self._option_string_actions
-            if name in known:
-                if known[name].nargs == 0 and (equals or following.lower() in ("true", "false")):
-                    wrong.append(f"{shown}: is a flag, which takes no value; give it alone, or leave it out")
-            elif now := self.former.get(f"{hyphenated}={value.lower()}") or self.former.get(hyphenated):
-                wrong.append(f"{shown}: {now}")
-            else:
-                meant = near(hyphenated, {each: _name(action) for each, action in known.items()})
-                wrong.append(self._advised(f"{shown}: unknown option{meant}"))
-        for message in wrong[:-1]:
-            print_message(f"{self._program}: error: {message}")
-        if wrong:
-            raise UsageError(wrong[-1])
-
-    @property
-    def _program(self) -> str:
-        return self.prog.removeprefix("python -m ").split()[0]
-
-    def _advised(self, message: str) -> str:
-        listed = "commands" if self._has_commands() else "options"
-        advice = f"{self.prog} --help{'-all' if self._has_rare() else ''} lists the {listed}"
-        return f"{message}{'' if message[-1] == '?' else ';'} {advice}"
-
-    def _has_commands(self) -> bool:
-        return any(isinstance(action, argparse._SubParsersAction) for action in self._actions)
-
-    def _has_rare(self) -> int:
-        return sum(hasattr(action, "rare_help") for action in self._actions)
-
-    def _check_value(self, action: argparse.Action, value: Any) -> None:
-        if action.choices is None or value in action.choices:
-            return
-        choices = f"choose one of {', '.join(map(str, action.choices))}"
-        if isinstance(action, argparse._SubParsersAction):
-            self.error(f"{value}: unknown command{near(value, action.choices.keys()) or '; ' + choices}")
-        self.error(f"{_name(action)} {value}: unknown; {choices}")
-
-
-class _Once(argparse.Action):
-    """Refuses a second value; a name in the namespace that no option has says that there was one."""
-
-    def __call__(self, parser: argparse.ArgumentParser, namespace: Any, values: Any, option_string: str | None = None) -> None:
-        given = f"{self.dest} is given"
-        if hasattr(namespace, given):
-            parser.error(f"{option_string}: is given twice, {getattr(namespace, self.dest)} and {values}; give one")
-        setattr(namespace, given, True)
-        setattr(namespace, self.dest, values)
-
-
-class _HelpAll(argparse.Action):
-    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
-        if isinstance(parser, Parser):
-            parser.show_rare()
-        parser.print_help()
-        parser.exit()
-
-
-class _HelpFormatter(argparse.HelpFormatter):
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=32)
-
-    def _format_action_invocation(self, action: argparse.Action) -> str:
-        if not action.option_strings or "-h" in action.option_strings:
-            return super()._format_action_invocation(action)
-        return " ".join(
-            [action.option_strings[0], self._format_args(action, "")] if action.nargs != 0 else action.option_strings[:1]
-        )
-
-
-def _usage(positional: argparse.Action) -> str:
-    name = str(positional.metavar or positional.dest)
-    return {"+": f"{name}...", "*": f"[{name}...]", "?": f"[{name}]"}.get(str(positional.nargs), name)
-
-
-def _name(action: argparse.Action) -> str:
-    return action.option_strings[0] if action.option_strings else str(action.metavar or action.dest)
-
-
-def near(name: str, there: Iterable[str] | Mapping[str, str]) -> str:
-    """Return a suggestion of a similar name, if there is one; of a mapping, its value.
-
-    >>> near("--sead", ["--seed", "--seq", "--workers"]), near("--xyz", ["--seed"])
-    (', did you mean --seed?', '')
-    >>> near("--sequence-length", {"--seq": "--seq", "--max-seq-length": "--seq"})
-    ', did you mean --seq?'
-    """
-    import difflib  # as slow to load as argparse
-
-    bare = {each.lstrip("-"): there[each] if isinstance(there, Mapping) else each for each in there}
-    found = difflib.get_close_matches(name.lstrip("-"), bare, n=1)
-    return f", did you mean {bare[found[0]]}?" if found else ""
-
-
-_METAVARS: dict[type, str] = {int: "INT", float: "FLOAT", Path: "PATH"}

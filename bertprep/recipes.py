@@ -15,8 +15,7 @@ from itertools import zip_longest
 from typing import Any
 
 from bertprep.errors import UsageError
-from bertprep.options import near
-from bertprep.terminal import print_message
+from bertprep.terminal import near, print_message
 
 OPTION = "--recipe"
 COMMANDS = CREATE, TOKENIZE, PRETRAIN = "create", "tokenize", "pretrain"

@@ -13,7 +13,7 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TextIO
 
 from bertprep.errors import BertprepError, BertprepWarning, explain_removed_folder, explain_system_error, without_secrets
@@ -138,6 +138,25 @@ def listed(names: Sequence[str], most: int = 10) -> str:
     """
     more = f" and {len(names) - most:,} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """Return the name that is most similar, or "" where none is; hyphens before it do not count."""
+    import difflib  # as slow to load as argparse
+
+    bare = {each.lstrip("-"): each for each in names}
+    found = difflib.get_close_matches(name.lstrip("-"), bare, n=1)
+    return bare[found[0]] if found else ""
+
+
+def near(name: str, names: Iterable[str]) -> str:
+    """Return the question whether a similar name was meant, if there is one.
+
+    >>> near("--sead", ["--seed", "--seq", "--workers"]), near("--xyz", ["--seed"])
+    (', did you mean --seed?', '')
+    """
+    found = nearest(name, names)
+    return f", did you mean {found}?" if found else ""
 
 
 def megabytes(size_bytes: int | None) -> str:

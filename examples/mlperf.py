@@ -24,7 +24,7 @@ import bertprep
 from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError, UsageError
 from bertprep.instances import load_vocabulary
-from bertprep.options import Parser
+from bertprep.parser import Parser
 from bertprep.terminal import exit_status, print_message, print_results, print_table, run_program
 from trainer.engines import check_engine, choose_engine, known_devices
 from trainer.log import LOG

@@ -78,6 +78,14 @@ print(*sys.modules)
     assert [line.split()[2] for line in shown.splitlines() if line.startswith("usage: ")] == list(COMMANDS)
 
 
+def test_the_program_alone_prints_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match=r"^0$"):
+        main([])
+    out = capsys.readouterr().out
+    assert out.startswith("usage: bertprep COMMAND [OPTIONS]")
+    assert all(f"\n    {name} " in out for name in COMMANDS)
+
+
 @pytest.mark.parametrize(("program", "package"), [("bertprep create", "numpy"), ("trainer --data a", "numpy")])
 def test_a_missing_package_is_one_line(program: str, package: str, tmp_path: Path) -> None:
     hidden = f"import sys, runpy; sys.modules[{package!r}] = None; sys.argv = {program.split()!r}"

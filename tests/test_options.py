@@ -16,7 +16,6 @@ from bertprep.config import InstanceSettings, ShardSettings, Variant
 from bertprep.errors import UsageError
 from bertprep.files.paths import path_arg
 from bertprep.options import (
-    Parser,
     Settings,
     add_options,
     command_line,
@@ -27,6 +26,7 @@ from bertprep.options import (
     read_options,
     rules_of,
 )
+from bertprep.parser import Parser
 from bertprep.rules import Rule
 
 

@@ -11,7 +11,8 @@ from bertprep import cli, recipes
 from bertprep.commands.create import Create
 from bertprep.commands.tokenize import Tokenize
 from bertprep.errors import UsageError
-from bertprep.options import Parser, add_options, read_options
+from bertprep.options import add_options, read_options
+from bertprep.parser import Parser
 from trainer.cli import make_parser
 
 ENCODERS = Path(__file__).parents[1] / "docs" / "encoders.md"

@@ -16,7 +16,8 @@ from typing import Any
 
 from bertprep import cli, recipes
 from bertprep.errors import UsageError
-from bertprep.options import Parser, add_options, read_options
+from bertprep.options import add_options, read_options
+from bertprep.parser import Parser
 from bertprep.terminal import counted, exit_status
 from trainer.data import ExampleSettings
 from trainer.settings import AnyOptions, EngineSettings, GlueOptions, OptimizerSettings, PretrainOptions, SquadOptions

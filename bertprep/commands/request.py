@@ -28,11 +28,11 @@ from bertprep.options import (
     described,
     fields_of,
     narrowed,
-    near,
     option,
 )
 from bertprep.pool import default_workers
 from bertprep.progress import Reporter
+from bertprep.terminal import near
 from bertprep.work.layout import MDS_FORMAT, Workspace
 from bertprep.work.parts import Part, read_part
 

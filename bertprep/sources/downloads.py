@@ -12,7 +12,6 @@ from bertprep.files.atomic import write_if_different
 from bertprep.files.checksums import listed_checksum
 from bertprep.files.paths import as_local_path, checksum_like
 from bertprep.instances.tokenizer_files import TOKENIZER_FILES
-from bertprep.options import near
 from bertprep.sources import catalogue
 from bertprep.sources.catalogue import DEFAULT_MODEL, MODELS, NAMES, WIKIPEDIA_DATE, HubFiles, is_repository
 from bertprep.sources.corpora import BOOKS, wiki
@@ -22,6 +21,7 @@ from bertprep.sources.readers import is_web
 from bertprep.sources.release import link_into, write_bert_config, write_release
 from bertprep.sources.web import list_url, name_in_url
 from bertprep.tasks.glue import TASKS
+from bertprep.terminal import near
 from bertprep.untrusted import MAX_JSON_BYTES, parse_json, read_bounded
 from bertprep.work.layout import GOOGLE_PREFIX, MANIFEST, QUESTIONS, VOCABULARY, Workspace
 from bertprep.work.manifest import RECORD_KINDS, Manifest, check_manifest

@@ -1,0 +1,158 @@
+"""The parser of both command lines: argparse, with errors of one line that say what was meant.
+
+argparse finds that something is wrong. `Parser.error` then says why where the cause is a name: one that is misspelled, one of
+an earlier version or of another tool, or a flag that was given a value.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
+from typing import Any, NoReturn
+
+from bertprep.errors import UsageError
+from bertprep.terminal import counted, listed, near, nearest, print_message, print_results
+
+_NEGATIVE_NUMBER = re.compile(r"-\.?\d")
+
+
+class Parser(argparse.ArgumentParser):
+    """An `argparse.ArgumentParser` that raises `UsageError`, and knows rare options, which only --help-all lists.
+
+    `former` maps options of earlier versions and of other tools to what takes their place.
+    """
+
+    def __init__(self, *arguments: Any, former: Mapping[str, str] | None = None, **settings: Any) -> None:
+        super().__init__(
+            *arguments, **{"formatter_class": _HelpFormatter, "allow_abbrev": False, "add_help": False, **settings}
+        )
+        self._former = former or {}
+        self._given: Sequence[str] = ()
+        self._negative_number_matcher = _NEGATIVE_NUMBER  # values; argparse recognizes only numbers without an exponent
+        self._positionals.title = "arguments"
+        self.add_argument("-h", "--help", action="help", help="show this help")
+        self.add_argument("--help-all", action=_HelpAll, nargs=0, help=argparse.SUPPRESS)
+
+    def parse_known_args(  # type: ignore[override]  # argparse has two forms; this is the one it calls itself
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """Parse all of `args`; leftover arguments, which argparse would return, are an error."""
+        self._given = sys.argv[1:] if args is None else list(args)
+        found, left = super().parse_known_args(self._given, namespace)
+        if left:
+            meant = f", did you mean --input {left[0]}?" if "--input" in self._option_string_actions else ""
+            self.error(f"{listed(left)}: not expected here{meant}")
+        return found, left
+
+    def error(self, message: str) -> NoReturn:
+        """Raise `UsageError` about the wrong names that were given, or else with the message of argparse.
+
+        All wrong names are reported, as the command lines of other tools have many; all but the last are printed.
+        """
+        message = re.sub(r"^(-[^ /:]*)/[^ :]*", r"\1", " ".join(message.removeprefix("argument ").split()))
+        *others, last = [*self._wrong_names()] or [self._advised(message)]
+        program = self.prog.removeprefix("python -m ").split()[0]
+        for other in others:
+            print_message(f"{program}: error: {other}")
+        raise UsageError(last)
+
+    def _wrong_names(self) -> Iterator[str]:
+        known = self._option_string_actions
+        for argument, following in zip_longest(self._given, self._given[1:], fillvalue=""):
+            is_option = argument[:1] == "-" and len(argument) > 1 and " " not in argument
+            is_option = is_option and not _NEGATIVE_NUMBER.match(argument)
+            if argument == "--" or (self._has_commands() and not is_option):
+                return  # the rest are values, or belong to the command
+            name, equals, value = argument.partition("=")
+            if is_option and name not in known:
+                yield self._explain_unknown(name, value)
+            elif is_option and known[name].nargs == 0 and (equals or following.lower() in ("true", "false")):
+                named = argument if value.lower() in ("true", "false") else name
+                yield f"{named}: is a flag, which takes no value; give it alone, or leave it out"
+
+    def _explain_unknown(self, name: str, value: str) -> str:
+        hyphenated, known = name.replace("_", "-"), self._option_string_actions
+        named = f"{name}={value}" if value.lower() in ("true", "false") else name
+        if replaced := self._former.get(f"{hyphenated}={value.lower()}") or self._former.get(hyphenated):
+            return f"{named}: {replaced}"
+        found = nearest(hyphenated, known)
+        meant = f", did you mean {_name(known[found])}?" if found else ""
+        return self._advised(f"{named}: unknown option{meant}")
+
+    def _advised(self, message: str) -> str:
+        things = "commands" if self._has_commands() else "options"
+        advice = f"{self.prog} --help{'-all' if self._count_rare() else ''} lists the {things}"
+        return f"{message}{'' if message[-1] == '?' else ';'} {advice}"
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is None or value in action.choices:
+            return
+        choices = f"choose one of {', '.join(map(str, action.choices))}"
+        if isinstance(action, argparse._SubParsersAction):
+            self.error(f"{value}: unknown command{near(value, action.choices.keys()) or '; ' + choices}")
+        self.error(f"{_name(action)} {value}: unknown; {choices}")
+
+    def _print_message(self, message: str, file: Any = None) -> None:  # noqa: ARG002 - help, and the version
+        print_results(*message.splitlines())
+
+    def format_help(self) -> str:
+        if self.usage is None:
+            taken = ["COMMAND"] if self._has_commands() else [_usage(each) for each in self._get_positional_actions()]
+            self.usage = " ".join(["%(prog)s", *taken, "[OPTIONS]"])
+        if self._count_rare() and self.epilog is None:
+            self.epilog = f"{self.prog} --help-all lists {counted(self._count_rare(), 'more option')}."
+        return super().format_help()
+
+    def show_rare(self) -> None:
+        for action in self._actions:
+            action.help = getattr(action, "rare_help", action.help)
+        self.epilog = ""
+
+    def _has_commands(self) -> bool:
+        return any(isinstance(action, argparse._SubParsersAction) for action in self._actions)
+
+    def _count_rare(self) -> int:
+        return sum(hasattr(action, "rare_help") for action in self._actions)
+
+
+class Once(argparse.Action):
+    """Refuses a second value; a name in the namespace that no option has says that there was one."""
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        given = f"{self.dest} is given"
+        if hasattr(namespace, given):
+            parser.error(f"{option_string}: is given twice, {getattr(namespace, self.dest)} and {values}; give one")
+        setattr(namespace, given, True)
+        setattr(namespace, self.dest, values)
+
+
+class _HelpAll(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
+        if isinstance(parser, Parser):
+            parser.show_rare()
+        parser.print_help()
+        parser.exit()
+
+
+class _HelpFormatter(argparse.HelpFormatter):
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=32)
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        if not action.option_strings or "-h" in action.option_strings:
+            return super()._format_action_invocation(action)
+        return " ".join(
+            [action.option_strings[0], self._format_args(action, "")] if action.nargs != 0 else action.option_strings[:1]
+        )
+
+
+def _usage(positional: argparse.Action) -> str:
+    name = str(positional.metavar or positional.dest)
+    return {"+": f"{name}...", "*": f"[{name}...]", "?": f"[{name}]"}.get(str(positional.nargs), name)
+
+
+def _name(action: argparse.Action) -> str:
+    return action.option_strings[0] if action.option_strings else str(action.metavar or action.dest)
