@@ -25,7 +25,7 @@ from benchmarks.harness import BERTPREP, Bench, Row, measure
 from bertprep.config import InstanceSettings
 from bertprep.records.records import Records
 from bertprep.tokens.documents import open_token_documents
-from bertprep.tokens.order import FileOrder, permute
+from bertprep.tokens.order import permute
 from bertprep.work.choose import find_records
 from trainer.batches import GlobalBatch, TrainingBatches
 
@@ -198,8 +198,7 @@ def live(bench: Bench) -> None:
         ):
             epoch = len(examples) // BATCH
             steps, first = min(4 * epoch - 2, bench.scaled(4 * epoch)), epoch + 1  # in epochs 1 to 4, of two groups each
-            order = FileOrder(records.file_records, seed=12345, group=2)
-            of_records = TrainingBatches(records, GlobalBatch(BATCH), seed=12345, order=order)
+            of_records = TrainingBatches(records, GlobalBatch(BATCH), seed=12345, shuffle_shards=2)
             of_live = TrainingBatches(examples, GlobalBatch(BATCH), seed=12345)
 
             def count(tokens: Path = tokens, settings: InstanceSettings = settings) -> None:

@@ -42,9 +42,9 @@ import numpy as np
 
 from benchmarks.harness import describe_machine
 from bertprep.files.outputs import begins_with, marked_by, write_output
-from trainer import engines
 from trainer.batches import features
 from trainer.bench import peak_of, synthetic_records
+from trainer.engines import choice
 from trainer.model_config import ModelConfig
 from trainer.settings import EngineSettings, OptimizerSettings
 from trainer.tasks import Pretraining
@@ -109,7 +109,7 @@ def open_engine(options: argparse.Namespace, variant: str, model: Any) -> Any:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.threads])
     deterministic = settings.get("deterministic", "on")
     opened = EngineSettings(engine=name, devices=1, amp=options.precision, deterministic=deterministic)
-    engine: Any = engines.open_engine(opened)
+    engine: Any = choice.open_engine(opened)
     if settings.get("fused") is False:
         engine.execution = engine.execution._replace(has_fused_attention=False)
     if "attention_dropout" in settings:

@@ -19,7 +19,6 @@ from bertprep.terminal import near, print_message
 
 OPTION = "--recipe"
 COMMANDS = CREATE, TOKENIZE, PRETRAIN = "create", "tokenize", "pretrain"
-_LENGTHS = {"--seq", "--phases"}  # of the trainer: one excludes the other
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ class Recipe:
         }  # fmt: skip
 
     def options(self, command: str, *, mds: bool = False) -> list[str]:
-        """Return the options of a command for the first phase; the trainer, whose command is pretrain, takes all phases."""
+        """Return the options of a command for the first phase; the trainer's command is pretrain."""
         seq = str(self.phases[0].seq)
         if command == CREATE:
             if not self.pairs:
@@ -71,13 +70,12 @@ class Recipe:
             return ["--seq", seq, *self.pairs[0]]
         if command == TOKENIZE:
             return ["--tokenizer", self.tokenizer, *(["--seq", seq, *self.mds] if mds else [])]
-        lengths = ",".join(f"{each.seq}:{each.fraction:g}" for each in self.phases)
-        phases = ["--phases", lengths] if len(self.phases) > 1 else ["--seq", seq]
         if self.pairs:  # whose masks are in the records
-            return phases
-        shares = ",".join(f"{each.masked_lm_prob:g}" for each in self.phases)
+            return ["--seq", seq]
+        masked = ["--masked-lm-prob", f"{self.phases[0].masked_lm_prob:g}"]
+        mask_as = ["--mask-as", ",".join(f"{fraction:g}" for fraction in self.mask_as)]
         unpacked = [] if self.packed else ["--no-packed"]
-        return [*phases, *unpacked, "--masked-lm-prob", shares, "--mask-as", ",".join(f"{share:g}" for share in self.mask_as)]
+        return ["--seq", seq, *unpacked, *masked, *mask_as]
 
 
 _BERT = "google-bert/bert-base-uncased"
@@ -153,7 +151,7 @@ def recipe(name: str) -> Recipe:
 def expand(arguments: Sequence[str]) -> list[str]:
     """Replace --recipe NAME, after its command, by the options that it stands for, and print them; those given override them.
 
-    Lengths that the trainer is given come with the masks of the first phase, unless they are as many as the recipe's.
+    A recipe of several phases stands for the first of them.
     """
     given = list(arguments)
     positions = [index for index, each in enumerate(given) if each.partition("=")[0] == OPTION]
@@ -166,13 +164,11 @@ def expand(arguments: Sequence[str]) -> list[str]:
     named = joined or given[at + 1]
     rest = given[:at] + given[at + (1 if joined else 2) :]
     chosen, others = recipe(named), _values(rest)
-    overridden = set(others)
-    if rest[0] == PRETRAIN and overridden & _LENGTHS:
-        overridden |= _LENGTHS
-        if others.get("--phases", "").count(",") + 1 != len(chosen.phases):
-            chosen = replace(chosen, phases=chosen.phases[:1])
-    options = _without(chosen.options(rest[0], mds=others.get("--format") == "mds"), overridden)
-    print_message(f"{OPTION} {named}: {' '.join(options) or 'all that it stands for is given'}")
+    options = _without(chosen.options(rest[0], mds=others.get("--format") == "mds"), others)
+    text = " ".join(options) or "all that it stands for is given"
+    if rest[0] == PRETRAIN and len(chosen.phases) > 1:
+        text = f"phase 1 of {len(chosen.phases)}: {text}"
+    print_message(f"{OPTION} {named}: {text}")
     return [rest[0], *options, *rest[1:]]
 
 

@@ -26,7 +26,7 @@ from bertprep.errors import BertprepError, UsageError
 from bertprep.instances import load_vocabulary
 from bertprep.parser import Parser
 from bertprep.terminal import exit_status, print_message, print_results, print_table, run_program
-from trainer.engines import check_engine, choose_engine, known_devices
+from trainer.engines.choice import check_engine, choose_engine, known_devices
 from trainer.log import LOG
 from trainer.model_config import ModelConfig
 from trainer.plot import read_log

@@ -23,7 +23,7 @@ from bertprep.terminal import printable
 from examples import mlperf
 from tests.golden import GOLDEN
 from tests.trainer.test_data import opened
-from trainer.cli import make_parser, split_phases
+from trainer.cli import make_parser
 from trainer.settings import OptimizerSettings, PretrainOptions
 
 SCRIPT = Path(__file__).parents[1] / "examples" / "mlperf.py"
@@ -127,7 +127,7 @@ def test_the_training_command_has_mlperfs_settings(made: Any, capsys: pytest.Cap
     assert read_options(OptimizerSettings, read) == OptimizerSettings(
         name="lamb", beta_1=0.9, beta_2=0.999, epsilon=1e-6, weight_decay=0.01, clip_norm=1.0
     )
-    (options,) = [read_options(PretrainOptions, each) for each in split_phases(read)]
+    options = read_options(PretrainOptions, read)
     assert (options.steps, options.learning_rate, options.warmup_steps, options.schedule) == (13_700, 3.5e-4, 0, "google")
     assert (read.devices, options.batch_size, options.accumulation) == (2, 16, 8)
     assert (options.init, options.eval_every, options.eval_sequences) == (str(GOLDEN / "google_checkpoint"), 98, 0)

@@ -72,11 +72,10 @@ def test_tokenize_and_the_trainer_know_the_options_of_a_recipe(name: str) -> Non
     [
         ("modernbert:2", "--seq 8192 --masked-lm-prob 0.3 --mask-as 0.8,0.1,0.1"),
         ("bert:1", "--seq 128"),
-        ("mmbert --seq 64", "--masked-lm-prob 0.3 --mask-as 0.8,0.1,0.1"),
-        ("mmbert --phases=64:0.5,128:0.5", "--masked-lm-prob 0.3 --mask-as 0.8,0.1,0.1"),
-        ("mmbert --phases 8:1,9:1,9:1 --mask_as 1,0,0", "--masked-lm-prob 0.3,0.15,0.05"),
-        ("eurobert --phases 64:1", "--masked-lm-prob 0.3 --mask-as 1,0,0"),
-        ("bert --seq 64", "all that it stands for is given"),
+        ("mmbert:3 --seq 64", "--masked-lm-prob 0.05 --mask-as 0.8,0.1,0.1"),
+        ("neobert:2 --mask_as 1,0,0", "--seq 4096 --no-packed --masked-lm-prob 0.2"),
+        ("eurobert", "--seq 2048 --masked-lm-prob 0.3 --mask-as 1,0,0"),
+        ("mlperf --seq 64", "all that it stands for is given"),
     ],
 )
 def test_the_trainer_is_given_what_other_options_do_not_override(
@@ -86,6 +85,11 @@ def test_the_trainer_is_given_what_other_options_do_not_override(
     expanded = recipes.expand(words)
     assert capsys.readouterr().err == f"--recipe {words[2]}: {options}\n"
     assert expanded == ["pretrain", *(options.split() if options.startswith("--") else []), *words[3:]]
+
+
+def test_a_recipe_without_a_phase_is_its_first(capsys: pytest.CaptureFixture[str]) -> None:
+    assert recipes.expand(["pretrain", "--recipe", "bert"]) == ["pretrain", "--seq", "128"]
+    assert capsys.readouterr().err == "--recipe bert: phase 1 of 2: --seq 128\n"
 
 
 def test_a_tokenizer_that_is_given_overrides_that_of_a_recipe(capsys: pytest.CaptureFixture[str]) -> None:

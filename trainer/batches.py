@@ -28,7 +28,7 @@ from bertprep.progress import SILENT, Reporter
 from bertprep.records import Examples
 from bertprep.records.records import BadRecordError, Records
 from bertprep.tokens.live import LiveExamples
-from bertprep.tokens.order import Order, RecordOrder
+from bertprep.tokens.order import FileOrder, Order, RecordOrder
 from trainer.settings import MAX_STEPS
 from trainer.token_records import TokenRecords
 
@@ -67,11 +67,20 @@ class RankBatch(NamedTuple):
 
 
 class TrainingBatches:
-    """The records of a set, permuted anew in each epoch: this rank's rows of the global batch of any step, from 0."""
+    """The records of a set, permuted anew in each epoch: this rank's rows of the global batch of any step, from 0.
 
-    def __init__(self, records: AnyRecords, batch: GlobalBatch, *, seed: int, order: Order | None = None) -> None:
+    With `shuffle_shards` the records of that many files are permuted together; with 0 all records are. Examples that are made
+    as they are read have an order of their own.
+    """
+
+    def __init__(self, records: AnyRecords, batch: GlobalBatch, *, seed: int, shuffle_shards: int = 0) -> None:
         self.records, self.batch = records, batch
-        self._order: Order = order or (RecordOrder(len(records), seed) if isinstance(records, Records) else records)
+        if not isinstance(records, Records):
+            self._order: Order = records
+        elif shuffle_shards:
+            self._order = FileOrder(records.file_records, seed=seed, group=shuffle_shards)
+        else:
+            self._order = RecordOrder(len(records), seed)
 
     def indices(self, step: int) -> NDArray[np.int64]:
         """Return the (rows,) indices of this rank's records at `step`."""

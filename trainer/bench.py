@@ -32,7 +32,8 @@ from bertprep.records import PretrainingExamples
 from bertprep.terminal import counted, print_results
 from trainer.batches import features
 from trainer.data import DEFAULT_SEQ
-from trainer.engines import Engine, StepResult, check_engine, choose_engine, open_engine
+from trainer.engines import Engine, StepResult
+from trainer.engines.choice import check_engine, choose_engine, open_engine
 from trainer.model_config import PRESETS, ModelConfig
 from trainer.settings import OPTIMIZERS, EngineSettings, OptimizerSettings, check_folder
 from trainer.tasks import Pretraining

@@ -3,7 +3,7 @@
     OUT/checkpoint-000001000.safetensors    after 1,000 steps
     OUT/checkpoint-best.safetensors         with --keep-best: that of the best metric on the test split
 
-The arrays are those of `Engine.state`; the header has, as JSON, the step, the settings (`trainer.run.Run.header`) and the
+The arrays are those of `Engine.state`; the header has, as JSON, the step, the settings (`trainer.run.Run.settings`) and the
 arrays' sha256, but no time or path, so equal runs write equal bytes. Files are written atomically.
 """
 
@@ -53,7 +53,7 @@ _OF_EXAMPLES = {"data", "records", "seq", "pred"}
 class RunState:
     """The state of a run: what its checkpoints have besides the arrays."""
 
-    settings: dict[str, Any]  # those of `Run.header`; of a checkpoint that was read its whole header
+    settings: dict[str, Any]  # those of `Run.settings`
     step: int = 0  # finished steps
     skipped: int = 0  # updates among them, by fp16
     evaluated: int = 0  # the step of the last evaluation
@@ -181,7 +181,8 @@ def read(path: Path) -> Checkpoint:
     if _sha256(state) != header["sha256"]:
         raise corrupt(path, "its arrays are not those that were written, by their sha256")
     counts = {name: header[name] for name in ("step", "skipped", "evaluated", "interval") if name in header}
-    return Checkpoint(RunState(header, **counts), state)
+    settings = {name: value for name, value in header.items() if name not in (*counts, "sha256", "test")}
+    return Checkpoint(RunState(settings, **counts), state)
 
 
 def _sha256(state: Weights) -> str:

@@ -51,10 +51,6 @@ class ExampleSettings(InstanceSettings):
         name="--data-seed",
         least=0,
     )
-    masked_lm_prob: float = option(
-        InstanceSettings.masked_lm_prob, "fraction of the tokens that are masked", above=0, most=1, metavar="FLOAT[,FLOAT...]",
-        separator=",",
-    )  # fmt: skip
     mask_as: tuple[float, ...] = option(
         (0.8, 0.1, 0.1), "made with --tokenizer: the fractions of masked tokens that become [MASK], another token, or stay",
         metavar="MASK,RANDOM,KEEP", separator=",", least=0, most=1,

@@ -35,7 +35,8 @@ from bertprep.work.manifest import RECORDS, TOKEN_SHARDS
 from trainer.batches import EvaluationBatches, GlobalBatch
 from trainer.checkpoint import is_checkpoint, read_header, task_of
 from trainer.data import Data, ExampleSettings, check_fits_model, check_vocabulary, make_data, open_data
-from trainer.engines import Engine, check_engine, choose_engine, open_engine
+from trainer.engines import Engine
+from trainer.engines.choice import check_engine, choose_engine, open_engine
 from trainer.model_config import ModelConfig
 from trainer.scores import AnswerOptions, Scorer, scorer_of
 from trainer.settings import EngineSettings, OptimizerSettings, PretrainOptions, check_folder
@@ -216,7 +217,7 @@ def _evaluate_split(engine: Engine, options: EvaluateOptions, split: Split, out:
             error = without_targets(batches)
     except Exception as failed:  # whatever it is, the other processes would wait for this one in the next split
         error = failed
-    if any(engine.gather(int(error is not None))):
+    if engine.is_on_any_rank(error is not None):
         raise error or BertprepError(f"{split.name}: another process could not evaluate it; its message says why")
     if engine.is_first:
         name = name_of_split(split.data.task, split.name)
@@ -243,11 +244,10 @@ def evaluate(
         else:
             for name, rows in engine.predict(batch).items():
                 outputs[name].append(rows)
-    # stages of a pipeline read the same rows
-    sequences = sum(engine.gather(round(own))) * engine.data_world_size // engine.processes
+    sequences = engine.sum_over_data_ranks(round(own))
     if scorer is None:
         return sequences, task.metrics(sums)
-    if any(engine.gather(int(bool(batches.bad or batches.fault)))):
+    if engine.is_on_any_rank(bool(batches.bad or batches.fault)):
         return sequences, {}
     logits = {name: np.concatenate(rows)[: batches.sequences] for name, rows in outputs.items()}
     return sequences, scorer.score(logits, out)

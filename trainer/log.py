@@ -1,6 +1,7 @@
 """Reports a run: lines on standard error, log.jsonl, scalars for TensorBoard, and a plot of its losses.
 
     OUT/log.jsonl                         {"kind": ..., "step": steps finished, ...}, one entry a line
+    OUT/log-1.jsonl                       the bad records that process 1 has skipped
     OUT/tensorboard/events.out.tfevents.* the same numbers, as training/NAME and test/NAME
     OUT/loss.png                          redrawn after each evaluation and at the end
 
@@ -20,7 +21,7 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from types import TracebackType
@@ -45,49 +46,60 @@ Entry = Mapping[str, Any]
 
 
 class RunLog:
-    """The log of a run of `steps` steps that has finished `first_step`; silent unless `is_shown`, as on the first rank."""
+    """The log of a run of `steps` steps that has finished `first_step`: of all of it in the first process.
 
-    def __init__(self, out: Path, task: Task, *, steps: int, first_step: int, is_shown: bool = True) -> None:
-        self._out, self._task, self._steps, self._first_step, self._is_shown = out, task, steps, first_step, is_shown
+    Other processes print and log the bad records that they skip, and nothing else.
+    """
+
+    def __init__(self, out: Path, task: Task, *, steps: int, first_step: int, rank: int = 0) -> None:
+        self._out, self._task, self._steps, self._first_step = out, task, steps, first_step
+        self._is_shown = rank == 0
+        self._name = LOG if self._is_shown else f"log-{rank}.jsonl"
         self._folder = out  # of the files as they are written
         self._opened = ExitStack()
+        self._file: BinaryIO | None = None
         self._can_draw = True
-        self.known_bad: set[str] = set()  # what is wrong with each record that was skipped so far
+        self.known_bad: set[str] = set()  # what is wrong with each record that this process has skipped so far
         self.has_evaluation = False  # after `first_step`
         self._has_losses = False
 
     def __enter__(self) -> RunLog:
         with ExitStack() as opened:
+            if is_object(self._out):
+                self._folder = opened.enter_context(temporary_folder(self._out))
+                with suppress(FileNotFoundError):  # what another process, perhaps on another machine, has left at the URL
+                    (self._folder / self._name).write_bytes((self._out / self._name).read_bytes())
+            kept = truncate_log(self._folder / self._name, self._first_step)
+            self.known_bad = {str(entry.get("what")) for entry in kept if entry["kind"] == "bad_record"}
             if self._is_shown:
-                self._open(opened)
+                self._open(opened, kept)
             self._opened = opened.pop_all()
         return self
 
-    def _open(self, opened: ExitStack) -> None:
-        if is_object(self._out):
-            self._folder = opened.enter_context(temporary_folder(self._out))
-            with suppress(FileNotFoundError):  # what another process, perhaps on another machine, has left at the URL
-                (self._folder / LOG).write_bytes((self._out / LOG).read_bytes())
-        path = self._folder / LOG
-        kept = truncate_log(path, self._first_step)
-        self.known_bad = {str(entry.get("what")) for entry in kept if entry["kind"] == "bad_record"}
+    def _open(self, opened: ExitStack, kept: Sequence[Entry]) -> None:
         self.has_evaluation = any(entry["kind"] == "evaluation" and entry["step"] == self._first_step for entry in kept)
         self._has_losses = any(entry["kind"] in ("train", "evaluation") for entry in kept)
-        try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            self._file = opened.enter_context(path.open("ab", buffering=0))
-        except OSError as error:
-            raise explain_write_error(path, error) from error
+        self._open_file(opened)
         self._events = opened.enter_context(closing(EventFile(self._folder / EVENTS, first_step=self._first_step)))
         opened.callback(self._finish)
         self._bar = opened.enter_context(Progress("train", self._steps, "steps", enabled=sys.stderr.isatty()))
         self._bar.advance(self._first_step)
 
+    def _open_file(self, opened: ExitStack) -> BinaryIO:
+        path = self._folder / self._name
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._file = opened.enter_context(path.open("ab", buffering=0))
+        except OSError as error:
+            raise explain_write_error(path, error) from error
+        return self._file
+
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
         self._opened.__exit__(kind, value, trace)  # the bar first
 
     def note(self, **settings: Any) -> None:
-        self._append("run", {"step": self._first_step, **settings})
+        if self._is_shown:
+            self._append("run", {"step": self._first_step, **settings})
 
     def train(self, entry: Entry) -> None:
         self._report("train", "training", entry, training_line(entry, self._steps))
@@ -97,12 +109,10 @@ class RunLog:
         self._draw()
 
     def bad_records(self, split: str, step: int, bad: Iterable[BadRecordError]) -> None:
-        """Log the bad records that are skipped for the first time; all ranks print theirs."""
-        for what in map(str, bad):
-            if what not in self.known_bad:
-                self.known_bad.add(what)
-                self._append("bad_record", {"step": step, "split": split, "what": what})
-                print_message(f"step {step:,}: skipped a bad record: {what}")
+        """Print and log bad records that are skipped for the first time."""
+        for error in bad:
+            self._append("bad_record", {"step": step, "split": split, "what": str(error)})
+            print_message(f"step {step:,}: skipped a bad record: {error}")
 
     def advance(self, sequences: int, tokens: int) -> None:
         if self._is_shown:
@@ -116,14 +126,16 @@ class RunLog:
             print_message(line)
 
     def _append(self, kind: str, entry: Entry) -> None:
-        if self._is_shown:
-            append(self._file, log_line({"kind": kind, **entry}))
+        append(self._file or self._open_file(self._opened), log_line({"kind": kind, **entry}))
 
     def keep(self) -> None:
         """Upload the files to OUT if that is a URL; called before a checkpoint."""
-        if not self._is_shown or self._folder == self._out:
+        if self._folder == self._out:
             return
-        for path in (self._folder / LOG, self._events.path, self._folder / PICTURE):
+        paths = [self._folder / self._name]
+        if self._is_shown:
+            paths += [self._events.path, self._folder / PICTURE]
+        for path in paths:
             if path.is_file():
                 with atomic_file(self._out / path.relative_to(self._folder), replace=True) as file:
                     file.write(path.read_bytes())

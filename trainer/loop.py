@@ -21,41 +21,41 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from itertools import islice
 from types import FrameType
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import atomic_file, remove_leftovers
-from bertprep.files.outputs import check_output, marked_by
-from bertprep.instances.tokenizer_files import TOKENIZER_CONFIG
 from bertprep.progress import Reporter, print_message
 from bertprep.records.records import BadRecordError, Records
-from bertprep.work.layout import TEST, TOKENIZER, TRAINING, VOCABULARY
+from bertprep.work.layout import TEST, TRAINING
 from trainer import checkpoint
 from trainer.batches import EvaluationBatches, GlobalBatch, RankBatch, TrainingBatches
 from trainer.checkpoint import Evaluated, RunState
 from trainer.engines import Engine, StepResult
 from trainer.evaluate import evaluate, without_targets
-from trainer.log import LOG, PICTURE, RunLog
-from trainer.run import Run, with_defaults
+from trainer.log import RunLog
+from trainer.run import Run
 from trainer.scores import scorer_of
-from trainer.tasks import name_of_split
+from trainer.tasks import Sums, name_of_split
 from trainer.weights import read_weights
-
-MODEL_CONFIG = "bert_config.json"
 
 
 class Stop:
-    """Why this rank has to stop: a signal, or data that it cannot read."""
+    """Whether the run has to stop, and why: a signal to this rank, data that it cannot read, or another rank that has to."""
 
     def __init__(self) -> None:
         self.is_signalled = False
         self.fault: BertprepError | None = None
+        self.is_agreed = False  # all ranks know that one of them wants to stop, and end after the same step
 
-    def __bool__(self) -> bool:
+    @property
+    def is_wanted(self) -> bool:
+        """Whether this rank has to stop."""
         return self.is_signalled or self.fault is not None
 
     def take(self, error: BertprepError) -> None:
@@ -80,19 +80,18 @@ class Stop:
 
 
 def train(run: Run, engine: Engine) -> bool:
-    """Train to the end, from the newest checkpoint in `run.out`, which is locked; return whether the next run may start."""
+    """Train from the newest checkpoint in `run.out`, which is locked; return whether the run is finished, not stopped."""
     engine.build(run.model, run.optimizer, seed=run.options.seed, task=run.task)
     state, stop = resume(run, engine), Stop()
-    log = RunLog(run.out, run.task, steps=run.schedule.steps, first_step=state.step, is_shown=engine.is_first)
+    log = RunLog(run.out, run.task, steps=run.schedule.steps, first_step=state.step, rank=engine.rank)
     with log, stop.on_signals():
         log.note(**state.settings, devices=engine.device_name, versions=dict(engine.versions))
         loop = _Loop(run, engine, state, log, stop)
         loop.make_steps()
         if stop.fault is not None:
             raise _explain_fault(run, state, stop.fault) from stop.fault
-    # The next phase reads what the first rank has saved; so all wait for it here.
-    if run.is_finished(state.step, state.evaluated) and (run.is_last or not loop.is_on_any_rank(bool(stop))):
-        if engine.is_first and run.is_last:
+    if run.is_finished(state.step, state.evaluated):
+        if engine.is_first:
             then = f"python -m trainer export {run.out} DIR"
             if run.data.test is not None:
                 then = f"python -m trainer evaluate --init {run.out} --data {run.data.folders[0]}, or {then}"
@@ -110,11 +109,11 @@ def train(run: Run, engine: Engine) -> bool:
 
 def resume(run: Run, engine: Engine) -> RunState:
     """Give the engine what it starts from: the newest checkpoint, the weights of --init, or the seed's."""
-    newest, settings = checkpoint.newest(run.out), run.header(precision=engine.precision)
-    state, message = RunState(settings), ""
+    newest, message = checkpoint.newest(run.out), ""
+    state = RunState(run.settings(precision=engine.precision))
     if newest:
         state, arrays = checkpoint.read(newest)
-        state.settings = checkpoint.compare(newest, with_defaults(state.settings), settings, lengthen=run.options.lengthen)
+        state.settings = run.settings_resumed_from(newest, precision=engine.precision)
         engine.restore(arrays)
         message = f"{newest}: resuming after step {state.step:,}"
     elif run.init:
@@ -127,33 +126,12 @@ def resume(run: Run, engine: Engine) -> RunState:
         )
     if engine.is_first:
         remove_leftovers(run.out)
-        for name, content in _files_of_model(run).items():
+        for name, content in run.files().items():
             with atomic_file(run.out / name, replace=True) as file:
                 file.write(content)
         if message:
             print_message(message)
     return state
-
-
-def check_out(run: Run) -> None:
-    """Raise `UsageError` where a new run would replace files that no run wrote, such as those of a model of another tool."""
-    is_of_run = marked_by(run.out / LOG)
-    for name, content in _files_of_model(run).items():
-        path = run.out / name
-        if not (path.is_file() and path.read_bytes() == content):
-            check_output(path, is_of_run, "--out")
-    check_output(run.out / PICTURE, is_of_run, "--out")
-
-
-def _files_of_model(run: Run) -> dict[str, bytes]:
-    files = {MODEL_CONFIG: run.model.to_json().encode()}
-    if run.data.vocabulary:
-        name = TOKENIZER if run.data.vocabulary.name == TOKENIZER else VOCABULARY
-        files[name] = run.data.vocabulary.read_bytes()
-        config = run.data.vocabulary.with_name(TOKENIZER_CONFIG)  # which is there where it names the mask token
-        if name == TOKENIZER and config.is_file():
-            files[TOKENIZER_CONFIG] = config.read_bytes()
-    return files
 
 
 def _explain_fault(run: Run, state: RunState, fault: BertprepError) -> BertprepError:
@@ -165,23 +143,82 @@ def _explain_fault(run: Run, state: RunState, fault: BertprepError) -> BertprepE
     return BertprepError(f"{fault}; {advice}")
 
 
+@dataclass
+class _Interval:
+    """Sums over the steps since the last line of the log."""
+
+    sums: Sums
+    gradient_norm: float = 0.0
+    steps: int = 0
+
+    @classmethod
+    def from_numbers(cls, numbers: Sequence[float]) -> _Interval:
+        """Return what `numbers` were written of."""
+        *sums, gradient_norm, steps = numbers
+        return cls(np.reshape(np.array(sums, np.float64), (-1, 3)), gradient_norm, round(steps))
+
+    def add(self, result: StepResult) -> None:
+        self.sums = self.sums + result.sums
+        self.gradient_norm += result.gradient_norm
+        self.steps += 1
+
+    def numbers(self) -> list[float]:
+        """Return all numbers, as a checkpoint has them."""
+        return [*self.sums.ravel().tolist(), self.gradient_norm, float(self.steps)]
+
+
+class _BadRecords:
+    """The bad records that this rank skips, each counted once in a run."""
+
+    def __init__(self, known: set[str], *, most: int) -> None:
+        """`known` are the messages of those that it has skipped before the run was resumed."""
+        self._known, self._most = known, most
+
+    def count(self, bad: Sequence[BadRecordError]) -> tuple[list[BadRecordError], BadRecordError | None]:
+        """Return those that are met for the first time, and the first of more than may be skipped."""
+        new: list[BadRecordError] = []
+        for error in bad:
+            if str(error) in self._known:
+                continue
+            if len(self._known) >= self._most:
+                return new, error
+            self._known.add(str(error))
+            new.append(error)
+        return new, None
+
+
+class _ReadBatch(NamedTuple):
+    batch: RankBatch
+    new_bad: list[BadRecordError]  # records of it that are skipped for the first time
+
+
+class _StartedStep(NamedTuple):
+    number: int
+    read: _ReadBatch
+    wait: Callable[[], StepResult]
+
+
 class _Loop:
     def __init__(self, run: Run, engine: Engine, state: RunState, log: RunLog, stop: Stop) -> None:
         self.run, self.engine, self.state, self.log, self.stop = run, engine, state, log, stop
         records, task = run.data.records, run.task
         self.batch = GlobalBatch(run.global_batch, engine.data_world_size, engine.data_rank)
-        self.batches = TrainingBatches(records, self.batch, seed=run.options.seed, order=run.order)
+        self.batches = TrainingBatches(records, self.batch, seed=run.options.seed, shuffle_shards=run.shuffle_shards)
         self.flops = run.global_batch * task.flops(run.model, seq=records.seq, pred=records.pred)
-        # (3 * outputs + 2,) since the last line of the log: all sums, the sum of the gradient norms, the number of steps
-        self.interval = np.array(state.interval or [0.0] * (3 * len(task.outputs) + 2))
-        self.known_bad = set(log.known_bad)
-        self.is_stopping = False  # a stop was requested on some rank; the same on all
+        self.interval = self.new_interval()
+        if state.interval:
+            self.interval = _Interval.from_numbers(state.interval)
+        self.bad_records = _BadRecords(log.known_bad, most=run.options.skip_bad_records)
         self.first = self.saved = state.step
         test = run.data.test
-        # at the start, which reads labels or questions: a run must not end at its first evaluation for them
-        self.scorer = scorer_of(task, run.data.folders[0], test) if isinstance(test, Records) and task.is_scored else None
+        self.scorer = None
+        if isinstance(test, Records) and task.is_scored:  # opened now, so that missing labels fail before the first step
+            self.scorer = scorer_of(task, run.data.folders[0], test)
         self.best = checkpoint.read_best(run.out, state) if run.keep_best else None
         self.restart_clock()
+
+    def new_interval(self) -> _Interval:
+        return _Interval(np.zeros((len(self.run.task.outputs), 3)))
 
     def make_steps(self) -> None:
         """Make the remaining steps, and save the last one.
@@ -191,7 +228,7 @@ class _Loop:
         """
         steps = self.run.schedule.steps
         self.make_up_evaluation()
-        if self.first < steps and not self.is_stopping:
+        if self.first < steps and not self.stop.is_agreed:
             self.make_remaining_steps(steps)
         if self.state.step != self.saved or self.state.evaluated == steps:
             self.save()
@@ -201,7 +238,7 @@ class _Loop:
         is_due = self.first > 0 and self.is_due(self.first, self.run.eval_every)
         if self.run.data.test is None or self.state.evaluated == self.first or not is_due:
             return
-        if self.is_on_any_rank(self.log.has_evaluation):  # of the first, which has the log
+        if self.engine.is_on_any_rank(self.log.has_evaluation):  # of the first, which has the log
             self.state.evaluated = self.first
         else:
             self.evaluate()
@@ -211,66 +248,59 @@ class _Loop:
         with self.batches.from_step(self.first, steps) as batches:
             readable = self.readable(batches)
             read = deque(islice(readable, ahead + 1))
-            self.is_stopping = self.is_on_any_rank(bool(self.stop))  # no step could carry a flag before
-            in_flight: deque[tuple[int, RankBatch, Callable[[], StepResult]]] = deque()
+            self.agree_to_stop()  # no step could carry a flag before
+            in_flight: deque[_StartedStep] = deque()
             for number in range(self.first + 1, steps + 1):
-                if self.is_stopping:
+                if self.stop.is_agreed:
                     break
                 read.extend(islice(readable, 1))
-                batch = read.popleft()
-                in_flight.append((number, batch, self.start(number, batch)))
+                in_flight.append(self.start(number, read.popleft()))
                 drains = self.is_due(number, self.run.eval_every, self.run.options.save_every)
                 while len(in_flight) > (0 if drains else ahead):
-                    self.finish(*in_flight.popleft())
+                    self.finish(in_flight.popleft())
             for step in in_flight:
-                self.finish(*step)
+                self.finish(step)
 
-    def readable(self, batches: Iterator[RankBatch]) -> Iterator[RankBatch]:
+    def readable(self, batches: Iterator[RankBatch]) -> Iterator[_ReadBatch]:
         """Iterate over the batches up to the first that cannot be read, or has too many bad records."""
         try:
             for batch in batches:
-                if excess := self.count_bad(batch.bad):
+                new_bad, excess = self.bad_records.count(batch.bad)
+                if excess:
                     self.stop.take(excess)
                     return
-                yield batch
+                yield _ReadBatch(batch, new_bad)
         except BertprepError as error:
             self.stop.take(error)
 
-    def count_bad(self, bad: Sequence[BadRecordError]) -> BadRecordError | None:
-        """Count bad records, each once in a run; returns the first of more than may be skipped."""
-        for each in bad:
-            self.known_bad.add(str(each))
-            if len(self.known_bad) > self.run.options.skip_bad_records:
-                return each
-        return None
+    def agree_to_stop(self) -> None:
+        """Let all ranks know whether one of them has to stop; all ranks call it."""
+        self.stop.is_agreed |= self.engine.is_on_any_rank(self.stop.is_wanted)
 
-    def is_on_any_rank(self, condition: bool) -> bool:
-        """Whether the condition holds on this rank or another; all ranks call it."""
-        return any(self.engine.gather(int(condition)))
-
-    def start(self, number: int, batch: RankBatch) -> Callable[[], StepResult]:
-        return self.engine.train(
-            batch.arrays, step=number, learning_rate=self.run.schedule.learning_rate(number),
-            accumulation=self.run.options.accumulation, stop=bool(self.stop),
+    def start(self, number: int, read: _ReadBatch) -> _StartedStep:
+        wait = self.engine.train(
+            read.batch.arrays, step=number, learning_rate=self.run.schedule.learning_rate(number),
+            accumulation=self.run.options.accumulation, stop=self.stop.is_wanted,
         )  # fmt: skip
+        return _StartedStep(number, read, wait)
 
     def is_due(self, step: int, *every: int) -> bool:
         """Whether this is the last step, or a multiple of a cadence; one of 0 is none."""
         return step == self.run.schedule.steps or any(each > 0 and step % each == 0 for each in every)
 
-    def finish(self, number: int, batch: RankBatch, wait: Callable[[], StepResult]) -> None:
+    def finish(self, step: _StartedStep) -> None:
         """Wait for a step and count it, then log, evaluate and save where it is due."""
-        state, options, result = self.state, self.run.options, wait()
+        state, options, number, result = self.state, self.run.options, step.number, step.wait()
         state.step = number
-        self.log.bad_records(TRAINING, number, batch.bad)
+        self.log.bad_records(TRAINING, number, step.read.new_bad)
         _, _, weights = result.sums.T  # (outputs,) each
         if not result.is_finite:
             if result.loss_scale == 1:  # a lower one is no cure
                 raise self.explain_loss(result)
             state.skipped += 1  # the engine has skipped the update, and the next scale is half
         elif weights[0] > 0:
-            self.interval += _numbers_of(result)
-        elif not self.is_on_any_rank(bool(batch.bad)):  # of bad records alone the engine has made no update
+            self.interval.add(result)
+        elif not self.engine.is_on_any_rank(bool(step.read.batch.bad)):  # of bad records alone the engine makes no update
             raise self.explain_loss(result)
         self.log.advance(self.batch.size, self.batch.size * self.run.data.records.seq)
         if self.is_due(number, options.log_every):
@@ -281,7 +311,7 @@ class _Loop:
             self.save()
         if self.is_due(number, self.run.eval_every):
             self.evaluate()
-        self.is_stopping |= result.is_stop_wanted
+        self.stop.is_agreed |= result.is_stop_wanted
 
     def restart_clock(self) -> None:
         """Measure throughput from here on, without evaluations and checkpoints before."""
@@ -289,11 +319,13 @@ class _Loop:
 
     def log_training(self, result: StepResult) -> None:
         records, number, schedule = self.run.data.records, self.state.step, self.run.schedule
-        *sums, gradient_norms, steps = self.interval if self.interval[-1] else _numbers_of(result)
-        metrics = self.run.task.metrics(np.reshape(sums, (-1, 3)))
+        interval = self.interval
+        if interval.steps == 0:  # no update was made, so its last step stands for the others
+            interval.add(result)
+        metrics = self.run.task.metrics(interval.sums)
+        self.interval = self.new_interval()
         if not metrics:  # all steps were of bad records alone
             return
-        self.interval[:] = 0
         steps_per_second = (number - self.clock_step) / max(time.monotonic() - self.clock, 1e-9)
         self.restart_clock()
         sequences_per_second = steps_per_second * self.batch.size
@@ -303,7 +335,7 @@ class _Loop:
                 "epoch": number * self.batch.size / len(records),
                 **metrics,
                 "learning_rate": schedule.learning_rate(number),
-                "gradient_norm": gradient_norms / steps,  # before clipping
+                "gradient_norm": interval.gradient_norm / interval.steps,  # before clipping
                 "loss_scale": result.loss_scale,
                 "skipped": self.state.skipped,  # updates of the run so far, by fp16
                 "sequences_per_second": sequences_per_second,
@@ -326,17 +358,18 @@ class _Loop:
         batch = GlobalBatch(run.options.batch_size * engine.devices, engine.data_world_size, engine.data_rank)
         batches = EvaluationBatches(test, batch, most=run.eval_sequences, reporter=Reporter(engine.is_first))
         sequences, metrics = evaluate(engine, run.task, batches, self.scorer)
-        error = batches.fault or self.count_bad(batches.bad)
+        new_bad, excess = self.bad_records.count(batches.bad)
+        error = batches.fault or excess
         if error is None and batches.bad and self.scorer:
             error = batches.bad[0]  # a score takes all records
         if error is None and not metrics and sequences == batches.sequences:
             error = without_targets(batches)
         if error is not None:
             self.stop.take(error)
-        self.is_stopping |= self.is_on_any_rank(bool(self.stop))
-        if self.is_on_any_rank(error is not None):
+        self.agree_to_stop()
+        if self.engine.is_on_any_rank(error is not None):
             return
-        self.log.bad_records(TEST, state.step, batches.bad)
+        self.log.bad_records(TEST, state.step, new_bad)
         state.evaluated = state.step
         if metrics:
             found = Evaluated(sequences, run.task.criterion, metrics[run.task.criterion])
@@ -361,10 +394,10 @@ class _Loop:
 
     def save(self) -> None:
         self.saved = self.state.step
-        self.state.interval = self.interval.tolist()
+        self.state.interval = self.interval.numbers()
         arrays = self.engine.state()
+        self.log.keep()
         if self.engine.is_first:
-            self.log.keep()
             checkpoint.save(self.run.out, self.state, arrays, keep=self.run.options.keep)
         self.restart_clock()
 
@@ -382,7 +415,3 @@ class _Loop:
             f"step {self.state.step:,}: {what}; look at its first record, {path}: record {record}, with bertprep inspect"
             f"{advice}; {end}"
         )
-
-
-def _numbers_of(result: StepResult) -> NDArray[np.float64]:
-    return np.append(result.sums, [result.gradient_norm, 1.0])

@@ -1,29 +1,44 @@
-"""One training run: everything that its numbers depend on, the plan that is printed, and the settings in its checkpoints."""
+"""One training run: everything that its numbers depend on, its plan and settings, and all that happens before its first step.
+
+`prepare` checks options, data, weights and most settings of an existing checkpoint before a framework is loaded.
+"""
 
 from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, fields
+from contextlib import ExitStack
+from dataclasses import MISSING, asdict, dataclass, fields, replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from bertprep.errors import UsageError
+from bertprep.files.lock import locked
+from bertprep.files.outputs import check_output, marked_by
+from bertprep.instances.tokenizer_files import TOKENIZER_CONFIG
+from bertprep.progress import print_message
 from bertprep.records.records import Records
 from bertprep.terminal import counted
-from bertprep.tokens.live import DEFAULT_GROUP, LiveExamples
-from bertprep.tokens.order import FileOrder, Order
-from bertprep.work.layout import MODELS
-from trainer.data import Data, ExampleSettings
-from trainer.model_config import ModelConfig
+from bertprep.tokens.live import LiveExamples
+from bertprep.work.layout import MODELS, TOKENIZER, VOCABULARY
+from trainer import checkpoint
+from trainer.data import Data, ExampleSettings, check_fits_model, check_vocabulary, load_model, open_data
+from trainer.engines import Engine
+from trainer.engines import oneflow_pipeline as pipeline
+from trainer.engines.choice import check_engine, choose_engine, is_first_process, known_devices, open_engine
+from trainer.log import LOG, PICTURE
+from trainer.model_config import PRESETS, ModelConfig
 from trainer.optimizers import Schedule
-from trainer.settings import OPTIMIZERS, OptimizerSettings, RunOptions
+from trainer.settings import AUTO, OPTIMIZERS, PRECISIONS, AnyOptions, EngineSettings, OptimizerSettings, RunOptions
 from trainer.tasks import Task
 from trainer.token_records import TokenRecords
-from trainer.weights import short_name
+from trainer.weights import check_weights, model_of, resolve_weights, short_name
+
+MODEL_CONFIG = "bert_config.json"
 
 _SECTIONS = {"model": ModelConfig, "optimizer": OptimizerSettings, "schedule": Schedule, "examples": ExampleSettings}
 """The sections of a checkpoint's header, each with the dataclass that has the defaults of its settings."""
@@ -39,8 +54,7 @@ class Run:
     model: ModelConfig
     model_name: str
     devices: int
-    init: Path | None  # a file of weights, or the folder of the phase before
-    is_last: bool = True  # of the phases
+    init: Path | None  # a file of weights
 
     def __post_init__(self) -> None:
         if self.schedule.learning_rate(1) == 0:
@@ -119,8 +133,11 @@ class Run:
         """Return whether nothing is left to do after this step, with the last evaluation at step `evaluated`."""
         return step == self.schedule.steps and (self.data.test is None or evaluated == step)
 
-    def header(self, *, precision: str | None) -> dict[str, Any]:
-        """Return the settings in the checkpoints' header; a run resumes only where they agree. None is unknown."""
+    def settings(self, *, precision: str | None) -> dict[str, Any]:
+        """Return all that decides the run's numbers: what checkpoints have, and a run that resumes must agree with.
+
+        None is unknown.
+        """
         data, records = self.data, self.data.records
         examples: dict[str, Any] = {"on_the_fly": not isinstance(records, Records)}
         if isinstance(records, LiveExamples):
@@ -152,15 +169,33 @@ class Run:
     @property
     def shuffle_shards(self) -> int:
         """Shards whose records are permuted together; 0 where all records of an epoch are."""
-        default = DEFAULT_GROUP if isinstance(self.data.records, LiveExamples) else 0
-        return self.options.shuffle_shards or default
-
-    @property
-    def order(self) -> Order | None:
         records = self.data.records
-        if not isinstance(records, Records) or not self.shuffle_shards:
-            return None
-        return FileOrder(records.file_records, seed=self.options.seed, group=self.shuffle_shards)
+        return records.shuffle_shards if isinstance(records, LiveExamples) else self.options.shuffle_shards or 0
+
+    def settings_resumed_from(self, newest: Path, *, precision: str | None) -> dict[str, Any]:
+        """Return the settings of this run as it resumes from a checkpoint; raises `UsageError` where the saved ones differ."""
+        saved, settings = with_defaults(checkpoint.read_header(newest)), self.settings(precision=precision)
+        return checkpoint.compare(newest, saved, settings, lengthen=self.options.lengthen)
+
+    def files(self) -> dict[str, bytes]:
+        """Return the files next to the checkpoints that describe the model: its sizes, its vocabulary or tokenizer."""
+        files = {MODEL_CONFIG: self.model.to_json().encode()}
+        if self.data.vocabulary:
+            name = TOKENIZER if self.data.vocabulary.name == TOKENIZER else VOCABULARY
+            files[name] = self.data.vocabulary.read_bytes()
+            config = self.data.vocabulary.with_name(TOKENIZER_CONFIG)  # which is there where it names the mask token
+            if name == TOKENIZER and config.is_file():
+                files[TOKENIZER_CONFIG] = config.read_bytes()
+        return files
+
+    def check_out(self) -> None:
+        """Raise `UsageError` where a new run would replace files that no run wrote, such as another tool's model."""
+        is_of_run = marked_by(self.out / LOG)
+        for name, content in self.files().items():
+            path = self.out / name
+            if not (path.is_file() and path.read_bytes() == content):
+                check_output(path, is_of_run, "--out")
+        check_output(self.out / PICTURE, is_of_run, "--out")
 
 
 def with_defaults(header: Mapping[str, Any]) -> dict[str, Any]:
@@ -176,3 +211,107 @@ def with_defaults(header: Mapping[str, Any]) -> dict[str, Any]:
             defaults["data_seed"] = defaults.pop("seed")
         filled[section] = {**json.loads(json.dumps(defaults)), **header[section]}  # lists, as JSON has them
     return filled
+
+
+def prepare(
+    options: AnyOptions, settings: EngineSettings, optimizer: OptimizerSettings, examples: ExampleSettings, opened: ExitStack
+) -> tuple[Run, Engine] | None:
+    """Check and show a run, and open its engine; None for one that is finished. What it holds open goes to `opened`."""
+    init = resolve_weights(options.init, options.workdir) if options.init else None
+    data = open_data(options, examples, opened)
+    if init:
+        check_vocabulary(init, data)
+    settings, why_engine = choose_engine(settings, packed=data.is_packed)
+    check_engine(settings, packed=data.is_packed)
+    engine: Engine | None = None
+    devices, has_accelerator = known_devices(settings)
+    if devices is None or (has_accelerator is None and init is None and options.model is None):
+        engine = open_engine(settings)
+        devices, has_accelerator = engine.devices, engine.has_accelerator
+    name, model = _choose_model(options, data, init, has_accelerator=bool(has_accelerator))
+    if settings.engine == "oneflow":
+        pipeline.check(settings, model, data.task, has_accelerator=has_accelerator)
+    run = Run(options=options, optimizer=optimizer, data=data, model=model, model_name=name, devices=devices, init=init)
+    if has_accelerator is False:
+        _check_memory(run)
+    if is_finished(run, settings):
+        print_message(f"{run.out}: is finished, with {counted(run.schedule.steps, 'step')}; --init {run.out} trains it further")
+        return None
+    if engine.is_first if engine else is_first_process(settings):
+        opened.enter_context(locked(run.out))
+        engine_line = f"{settings.engine}: {why_engine}" if why_engine else settings.engine
+        _show({**run.plan(), "engine": engine_line})
+    engine = engine or open_engine(settings)
+    take_saved_precision(run, settings, engine)
+    _show_devices(engine)
+    return run, engine
+
+
+def _choose_model(options: AnyOptions, data: Data, init: Path | None, *, has_accelerator: bool) -> tuple[str, ModelConfig]:
+    if init and options.model is None:
+        name, model = str(init), model_of(init)
+    else:
+        name = options.model or ("base" if has_accelerator else "tiny")
+        model = load_model(name, data)
+        if name in PRESETS:
+            positions = max(model.max_position_embeddings, data.records.seq)
+            model = replace(model, max_position_embeddings=positions)
+    check_fits_model(data, model, name)
+    if options.attention_dropout is not None:
+        model = replace(model, attention_probs_dropout_prob=options.attention_dropout)
+    return name, model if options.dropout else model.without_dropout()
+
+
+def _show_devices(engine: Engine) -> None:
+    if not engine.is_first:
+        print_message(f"one of {engine.processes} processes; the first one reports progress")
+        return
+    processes = f", {engine.processes} processes" if engine.processes > 1 else ""
+    _show({"precision": engine.execution.describe(), "devices": engine.device_name + processes})
+
+
+def _show(rows: Mapping[str, str]) -> None:
+    """Print rows of the plan, as a title and a text each."""
+    for title, text in rows.items():
+        print_message(f"{title:<13}  {text}")
+
+
+def _check_memory(run: Run) -> None:
+    """Raise `UsageError` where attention alone takes more memory than a machine without a GPU has."""
+    batch_size, seq = run.options.batch_size, run.data.records.seq
+    scores = 4 * batch_size * run.model.num_attention_heads * seq**2
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if scores > memory:
+        raise UsageError(
+            f"{run.data.folders[0]}: {batch_size:,} sequences of {seq:,} tokens have attention scores of "
+            f"{scores / 1e9:,.0f} GB in each layer, this machine has {memory / 1e9:,.0f} GB of memory; give a smaller --seq or "
+            "--batch-size"
+        )
+
+
+def take_saved_precision(run: Run, settings: EngineSettings, engine: Engine) -> None:
+    """Let a run without `--amp` go on in the precision of its checkpoint; OneFlow on a CPU has float32 only."""
+    newest = checkpoint.newest(run.out)
+    saved = checkpoint.read_header(newest).get("precision") if newest else None
+    has_choice = settings.amp == AUTO and (settings.engine != "oneflow" or engine.has_accelerator)
+    if has_choice and saved in PRECISIONS and saved != engine.precision:
+        engine.execution = engine.execution._replace(precision=saved, why="the checkpoint's")
+
+
+def is_finished(run: Run, settings: EngineSettings) -> bool:
+    """Return whether nothing is left to do; raises if --out holds another run, or --init is unusable."""
+    newest = checkpoint.newest(run.out)
+    if newest is None:
+        run.check_out()
+        if run.init:
+            check_weights(run.init, run.model, run.task)
+        return False
+    if not run.options.resume:
+        raise UsageError(f"{newest}: is there from an earlier run; leave --no-resume out to resume it, or name another --out")
+    header = checkpoint.read_header(newest)
+    precision = None if settings.amp == AUTO else settings.amp  # of auto it is not known yet
+    run.settings_resumed_from(newest, precision=precision)
+    if not run.is_finished(header["step"], header.get("evaluated", 0)):
+        return False
+    checkpoint.read(newest)  # verifies the checksum even when nothing is left to do
+    return True

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from typing import ClassVar, NamedTuple, TypeAlias
 
 from bertprep.config import RECORD_FORMATS
 from bertprep.errors import UsageError
@@ -119,14 +119,12 @@ class OptimizerSettings:
 
 SCHEDULES = ("google", "nvidia")
 MAX_BATCH = 1 << 20
-"""Sequences of a micro-batch, and micro-batches of a step; more are a slip of the finger."""
+"""Sequences of a micro-batch, and micro-batches of a step; anything above is a typo."""
 MAX_EPOCHS = 100_000
 MAX_SEQ = 1 << 20
 MAX_STEPS = 10**10
 """With a global batch of a million, the index of an example is still far below 2**64."""
 _BATCH_SIZE = "sequences of a device in a micro-batch"
-_PER_PHASE: dict[str, Any] = {"metavar": "N[,N...]", "separator": ","}
-"""Of an option that takes one value for all `--phases`, or one for each."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,15 +151,15 @@ class RunOptions:
     )
     steps: int | None = option(None, "updates of the run (default: those of the epochs)", least=1, most=MAX_STEPS)
     epochs: float | None = option(None, "passes over the training records (default: 1)", above=0, most=MAX_EPOCHS)
-    batch_size: int = option(32, _BATCH_SIZE, least=1, most=MAX_BATCH, **_PER_PHASE)
+    batch_size: int = option(32, _BATCH_SIZE, least=1, most=MAX_BATCH)
     accumulation: int = option(
-        1, "micro-batches in a step", name="--accumulate", also=("--grad-acc-steps",), least=1, most=MAX_BATCH, **_PER_PHASE
+        1, "micro-batches in a step", name="--accumulate", also=("--grad-acc-steps",), least=1, most=MAX_BATCH
     )
     learning_rate: float | None = option(
         None, "peak, for the global batch whatever its size (default: 1e-4 with adam, 2e-3 with lamb, 3e-5 with lion)",
-        name="--lr", above=0, **_PER_PHASE,
+        name="--lr", above=0,
     )  # fmt: skip
-    warmup_steps: int | None = option(None, "updates of warmup (default: a fraction of the steps)", least=0, **_PER_PHASE)
+    warmup_steps: int | None = option(None, "updates of warmup (default: a fraction of the steps)", least=0)
     warmup: float = option(0.1, "fraction of the steps in which the learning rate rises", least=0, most=1)
     schedule: str | None = option(
         None, "how the learning rate decays (default: google; pretraining with lamb: nvidia)", choices=SCHEDULES
@@ -184,10 +182,7 @@ class RunOptions:
     def __post_init__(self) -> None:
         check_options(self)
         if None not in (self.epochs, self.steps):
-            raise UsageError(
-                f"--epochs {self.epochs:g}: does not go with --steps or --phases, which give the run's {self.steps} steps; "
-                "leave one of them out"
-            )
+            raise UsageError(f"--epochs {self.epochs:g}: does not go with --steps {self.steps}; leave one of them out")
         if self.out is not None:
             check_folder("--out", self.out)
 
@@ -201,9 +196,7 @@ class PretrainOptions(RunOptions):
         choices=(*RECORD_FORMATS, TOKENS),
     )  # fmt: skip
     seq: int | None = option(None, "length of a sequence in tokens (default: 128, or that of --data)", least=1, most=MAX_SEQ)
-    pred: int | None = option(
-        None, "token shards: maximum number of masked tokens in a sequence (default: 20)", least=1, **_PER_PHASE
-    )
+    pred: int | None = option(None, "token shards: maximum number of masked tokens in a sequence (default: 20)", least=1)
     vocab: Path | None = option(None, "vocabulary (default: the vocab.txt next to the records)", metavar="FILE", check=path_arg)
 
 

@@ -71,10 +71,8 @@ def find_weights(path: Path) -> Path:
     kinds = f"a checkpoint, a {HUGGING_FACE_FILE} or a {GOOGLE_PREFIX}"
     if not path.exists():
         raise UsageError(f"{path}: does not exist; name {kinds}, or a folder that holds one")
-    phases = sorted(path.glob("phase-[0-9]*"), key=lambda phase: (len(phase.name), phase.name), reverse=True)
-    for folder in (path, *phases):
-        if checkpoint_file := checkpoint.newest(folder):
-            return checkpoint_file
+    if checkpoint_file := checkpoint.newest(path):
+        return checkpoint_file
     if (path / HUGGING_FACE_FILE).is_file():
         return path / HUGGING_FACE_FILE
     if found := newest_bundle(path, GOOGLE_PREFIX):

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,12 +25,14 @@ from bertprep.files.atomic import AtomicFile
 from bertprep.records.records import Records
 from tests.records.handmade import Record, Variant, file_of
 from tests.records.test_records import write_folder
-from trainer import log, loop, start
+from trainer import cli, log, loop
+from trainer import run as run_module
 from trainer.batches import GlobalBatch, TrainingBatches
 from trainer.checkpoint import BEST, find_checkpoints, read_header
-from trainer.cli import main
+from trainer.cli import FINISHED, main, start
 from trainer.data import ExampleSettings
-from trainer.engines import Batch, Processor, StepResult, choose_execution
+from trainer.engines import Batch, Engine, Processor, StepResult
+from trainer.engines.choice import choose_execution
 from trainer.loop import Stop
 from trainer.model_config import ModelConfig
 from trainer.run import Run
@@ -59,7 +61,7 @@ class Ranks:
         return given
 
 
-class NumPyEngine:
+class NumPyEngine(Engine):
     """A model of one number, to which each step adds the learning rate times the sum of all tokens: no step can be missed."""
 
     device_name = "NumPy"
@@ -67,9 +69,9 @@ class NumPyEngine:
     versions: Mapping[str, str] = MappingProxyType({"numpy": "any"})
 
     def __init__(self, ranks: Ranks | None = None, rank: int = 0, **attributes: Any) -> None:
-        self.ranks, self.data_rank = ranks or Ranks(1), rank
+        self.ranks, self.rank, self.data_rank = ranks or Ranks(1), rank, rank
         self.data_world_size = self.processes = self.devices = self.ranks.count
-        self.is_first, self.has_accelerator = rank == 0, False
+        self.has_accelerator = False
         self.on_step: Callable[[int], object] = lambda _: None  # as a step, counted from 1, is started
         self.norms: Mapping[int, float] = {}  # of steps, from 1, whose gradients are not finite
         self.loss_scale = 1.0
@@ -88,10 +90,6 @@ class NumPyEngine:
         self.execution = choose_execution(settings, [self.processor])
         self.on_open(settings)
         return self
-
-    @property
-    def precision(self) -> str:
-        return self.execution.precision
 
     def build(self, *_: Any, task: Task = Pretraining(), **__: Any) -> None:  # noqa: B008 - it has no state
         self.task = task
@@ -220,13 +218,10 @@ def options_of(
     return PretrainOptions(out=out or data.out, batch_size=BATCH // ranks // accumulation, accumulation=accumulation, **given)
 
 
-Phases: TypeAlias = AnyOptions | Sequence[AnyOptions]
-
-
 def run(
-    options: Phases, engine: NumPyEngine | None = None, *, given: Mapping[str, Any] | None = None, **attributes: Any
+    options: AnyOptions, engine: NumPyEngine | None = None, *, given: Mapping[str, Any] | None = None, **attributes: Any
 ) -> bool:
-    """Whether a run, or its phases, finished, which a signal may stop; `given` are options of on-the-fly examples."""
+    """Whether a run finished, which a signal may stop; `given` are options of on-the-fly examples."""
     with _numpy_engines():
         return _start(options, engine or NumPyEngine(**attributes), given or {})
 
@@ -253,10 +248,10 @@ def refuse(line: str) -> tuple[int, str]:
     """The exit status of a command line that cannot be obeyed, and the one line printed, before a framework is loaded."""
     output, errors = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(output), redirect_stderr(errors):
-        for module in ("start", "evaluate", "bench"):
+        for module in ("run", "evaluate", "bench"):
             patch.setattr(f"trainer.{module}.open_engine", lambda _: pytest.fail("a framework was loaded"))
-        patch.setattr("trainer.engines.importlib.util.find_spec", lambda _: True)
-        patch.setattr("trainer.engines.may_have_accelerator", lambda: False)
+        patch.setattr("trainer.engines.choice.importlib.util.find_spec", lambda _: True)
+        patch.setattr("trainer.engines.choice.may_have_accelerator", lambda: False)
         try:
             status = main(line.split())
         except SystemExit as ended:  # argparse's
@@ -271,20 +266,20 @@ def pattern_of(parts: str) -> str:
     return ".*".join(map(re.escape, parts.split(" | ")))
 
 
-def plan(line: str, **attributes: Any) -> list[Run]:
-    """The runs that a command line would train: all that happens before the first step."""
+def plan(line: str, **attributes: Any) -> Run:
+    """The run that a command line would train: all that happens before the first step."""
     runs: list[Run] = []
     with _numpy_engines() as patch:
-        patch.setattr(start, "train", lambda run, _: runs.append(run) or True)
-        patch.setattr(start, "known_devices", lambda _: (None, None))  # so that the engine is asked
-        patch.setattr(start, "is_finished", lambda *_: False)  # which would look for the weights of the phase before
-        patch.setattr("trainer.engines.importlib.util.find_spec", lambda name: name == "tensorflow" or None)
+        patch.setattr(cli, "train", lambda run, _: runs.append(run) or True)
+        patch.setattr(run_module, "known_devices", lambda _: (None, None))  # so that the engine is asked
+        patch.setattr("trainer.engines.choice.importlib.util.find_spec", lambda name: name == "tensorflow" or None)
         _THREAD.engine = NumPyEngine(**attributes)
         assert main(line.split()) == 0
-    return runs
+    [run] = runs
+    return run
 
 
-def run_ranks(options: Phases, *engines: NumPyEngine, given: Mapping[str, Any] | None = None) -> list[object]:
+def run_ranks(options: AnyOptions, *engines: NumPyEngine, given: Mapping[str, Any] | None = None) -> list[object]:
     """Whether each rank finished, or the message of its error."""
 
     def of_rank(engine: NumPyEngine) -> object:
@@ -318,20 +313,19 @@ def stop_this_rank() -> None:
 @contextmanager
 def _numpy_engines() -> Iterator[pytest.MonkeyPatch]:
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("trainer.start", "trainer.evaluate"):
+        for module in ("trainer.run", "trainer.evaluate"):
             patch.setattr(f"{module}.open_engine", lambda settings: _THREAD.engine.open(settings))
             patch.setattr(f"{module}.check_engine", lambda *_, **__: None)
-        patch.setattr(start, "is_first_process", lambda _: _THREAD.engine.is_first)
+        patch.setattr(run_module, "is_first_process", lambda _: _THREAD.engine.is_first)
         patch.setattr(log, "draw_losses", lambda *_: None)
-        patch.setattr("trainer.engines.may_have_accelerator", lambda: False)
+        patch.setattr("trainer.engines.choice.may_have_accelerator", lambda: False)
         yield patch
 
 
-def _start(options: Phases, engine: NumPyEngine, given: Mapping[str, Any]) -> bool:
+def _start(options: AnyOptions, engine: NumPyEngine, given: Mapping[str, Any]) -> bool:
     _THREAD.engine = engine
-    phases = options if isinstance(options, Sequence) else [options]
     settings = EngineSettings(engine="tensorflow", devices=engine.devices)
-    return start.start(phases, settings, OptimizerSettings(), [ExampleSettings(**given)] * len(phases)) == start.FINISHED
+    return start(options, settings, OptimizerSettings(), ExampleSettings(**given)) == FINISHED
 
 
 def at_step(step: int, do: Callable[[], object]) -> Callable[[int], object]:
@@ -344,7 +338,7 @@ def sigterm() -> None:
 
 
 def kill(
-    options: Phases, *, step: int = 0, saving: str = "", method: str = "fork", engine: type[NumPyEngine] = NumPyEngine,
+    options: AnyOptions, *, step: int = 0, saving: str = "", method: str = "fork", engine: type[NumPyEngine] = NumPyEngine,
     **attributes: Any,
 ) -> None:  # fmt: skip
     """SIGKILL a run as it starts a step, or when a file with `saving` in its path is written but has no name yet."""
@@ -355,7 +349,7 @@ def kill(
     assert process.exitcode == -signal.SIGKILL
 
 
-def _run_until(options: Phases, step: int, saving: str, engine: type[NumPyEngine], attributes: Mapping[str, Any]) -> None:
+def _run_until(options: AnyOptions, step: int, saving: str, engine: type[NumPyEngine], attributes: Mapping[str, Any]) -> None:
     def die(*_: object) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 

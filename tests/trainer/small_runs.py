@@ -27,7 +27,8 @@ from bertprep.tasks.glue import TASKS as GLUE
 from tests.golden import GOLDEN
 from trainer.batches import features
 from trainer.cli import main
-from trainer.engines import Engine, StepResult, open_engine
+from trainer.engines import Engine, StepResult
+from trainer.engines.choice import open_engine
 from trainer.log import LOG
 from trainer.model_config import ModelConfig
 from trainer.settings import ENGINES, EngineSettings, OptimizerSettings

@@ -20,7 +20,7 @@ from trainer.tasks import Pretraining
 class CountingEngine:
     """Two devices on which a step takes a second, and two of the processor's; the slow ones take longer, as the first does."""
 
-    data_rank, data_world_size, processes, is_first = 0, 1, 1, True
+    rank, data_rank, data_world_size, processes, is_first = 0, 0, 1, 1, True
     devices, device_name, has_accelerator = 2, "2 x Clockwork", True
     execution, precision = Execution("bf16", xla=True), "bf16"
     versions: dict[str, str] = {"clockwork": "1.0"}  # noqa: RUF012 - as the protocol has it

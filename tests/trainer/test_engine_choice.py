@@ -15,16 +15,8 @@ import numpy as np
 import pytest
 
 from bertprep.errors import UsageError
-from trainer.engines import (
-    PACKED,
-    Processor,
-    _lean_import,
-    check_engine,
-    choose_engine,
-    choose_execution,
-    dropout_keys,
-    open_engine,
-)
+from trainer.engines import Processor, dropout_keys
+from trainer.engines.choice import PACKED, _lean_import, check_engine, choose_engine, choose_execution, open_engine
 from trainer.settings import EngineSettings
 
 H100 = Processor("NVIDIA H100", (9, 0), is_gpu=True)
@@ -76,7 +68,7 @@ def test_devices_get_the_fastest_precision_that_all_have(
 def test_the_engine_is_the_one_installed_or_the_one_that_suits(
     installed: list[str], name: str, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainer.engines.may_have_accelerator", lambda: True)
+    monkeypatch.setattr("trainer.engines.choice.may_have_accelerator", lambda: True)
     monkeypatch.setattr(importlib.util, "find_spec", lambda package: package in installed or None)
     found, because = choose_engine(EngineSettings())
     assert (found.engine, bool(because)) == (name, bool(why))
@@ -126,7 +118,12 @@ def test_a_library_that_does_not_load_is_a_line(tmp_path: Path, monkeypatch: pyt
 )
 def test_what_a_framework_prints_is_shown_only_if_it_does_not_load(ends: str, status: int, printed: str) -> None:
     """Of compiled code too, and where that ends the process."""
-    lines = "import os", "from trainer import engines", "with engines._stderr_held_back():", r"    os.write(2, b'chatter\n')"
+    lines = (
+        "import os",
+        "from trainer.engines import choice",
+        "with choice._stderr_held_back():",
+        r"    os.write(2, b'chatter\n')",
+    )
     command = [sys.executable, "-c", "\n".join([*lines, f"    {ends}"])]
     ended = subprocess.run(command, check=False, stderr=subprocess.PIPE, text=True)
     assert ended.returncode == status

@@ -90,6 +90,20 @@ def test_one_bad_record_too_many_ends_a_run_saved(data: RecordFolder) -> None:
     assert run(replace(options, skip_bad_records=2))
 
 
+def test_a_resumed_rank_counts_the_records_that_it_has_skipped(data: RecordFolder) -> None:
+    """On the second rank too: with one allowed, the next one ends the run."""
+    second = data.batches(GlobalBatch(BATCH, 2, 1))
+    firsts = {0, SHARDS[0]}
+    of_steps = [[each for each in second.indices(step).tolist() if each not in firsts] for step in (0, 3)]
+    data.corrupt(of_steps[0][0]), data.corrupt(next(each for each in of_steps[1] if each not in of_steps[0]))
+    options = options_of(data, ranks=2, skip_bad_records=1)
+    engines = make_ranks(2)
+    engines[0].on_step = at_step(2, stop_this_rank)
+    run_ranks(options, *engines)
+    assert saved_steps(data.out)
+    assert "--skip-bad-records 1; step 3 is saved" in str(run_ranks(options, *make_ranks(2))[1])
+
+
 @pytest.mark.parametrize(("ranks", "accumulation"), [(2, 2), (4, 1)])
 def test_skipped_records_leave_the_same_sums_for_any_number_of_ranks(ranks: int, accumulation: int, data: RecordFolder) -> None:
     for index in (5, 6, 30):

@@ -39,7 +39,7 @@ BATCH = 8
 def test_defaults_are_those_of_the_task(
     line: str, task: str, numbers: tuple[float, ...], out: str, tasks: dict[str, Path]
 ) -> None:
-    [found] = plan(f"{line} --workdir {tasks['workdir']} --model {tasks['model']}")
+    found = plan(f"{line} --workdir {tasks['workdir']} --model {tasks['model']}")
     schedule = found.schedule
     assert (found.options.batch_size, schedule.peak, schedule.steps, schedule.warmup_steps, found.eval_every) == numbers
     assert (found.task.describe(), found.eval_sequences, found.keep_best) == (task, 0, True)
@@ -52,7 +52,7 @@ def test_weights_are_named_by_the_id_of_their_download(tasks: dict[str, Path], t
     save_weights(folder / "model.safetensors", initial_values(MODEL, seed=1, task=Pretraining()))
     (folder / "config.json").write_text(MODEL.to_json())
     line = f"squad --data {tasks['1.1']} --workdir {tmp_path} --init somebody/small-bert"
-    [found], [undropped] = plan(line), plan(f"{line} --no-dropout")
+    found, undropped = plan(line), plan(f"{line} --no-dropout")
     assert (found.init, found.model) == (folder / "model.safetensors", MODEL)
     assert (undropped.init, undropped.model) == (folder / "model.safetensors", MODEL.without_dropout())
     assert "no dropout" in undropped.plan()["model"]

@@ -14,7 +14,7 @@ from bertprep.errors import BertprepError, UsageError
 from tests.trainer.small_runs import MODEL, free_ports, make_batch, train_step
 from tests.trainer.test_engine import first_step
 from trainer.batches import features
-from trainer.engines import open_engine
+from trainer.engines.choice import open_engine
 from trainer.settings import EngineSettings
 
 pytestmark = pytest.mark.jax
@@ -72,7 +72,7 @@ def run_python(code: str, **environment: str) -> str:
 def test_a_process_under_slurm_has_all_devices_of_its_host() -> None:
     """As with docs/training.md's command, one task for each host: JAX itself would take it for one task for each GPU."""
     code = f"""
-from trainer.engines import open_engine
+from trainer.engines.choice import open_engine
 from trainer.settings import EngineSettings
 open_engine(EngineSettings(engine="jax", hosts=("127.0.0.1:{free_ports(1)[0]}",), host_rank=0))
 import jax
@@ -84,7 +84,7 @@ print(jax.config.values["jax_cuda_visible_devices"])
 
 def test_what_is_compiled_is_kept_for_the_next_run(tmp_path: Path) -> None:
     code = """
-from trainer.engines import open_engine
+from trainer.engines.choice import open_engine
 from trainer.settings import EngineSettings
 open_engine(EngineSettings(engine="jax"))
 import jax

@@ -115,7 +115,7 @@ def test_other_examples_are_refused_on_resume(workdir: Path, tmp_path: Path) -> 
 
 def test_the_training_split_stands_for_all(workdir: Path) -> None:
     options = f"--seq 32 --pred 5 --dupe 1 --vocab {VOCABULARY} --steps 5 --model tiny"
-    [complete], [of_training] = (plan(f"--data {workdir / name} {options}") for name in ("tokens", "tokens/training"))
+    complete, of_training = (plan(f"--data {workdir / name} {options}") for name in ("tokens", "tokens/training"))
     assert complete.data.folders == of_training.data.folders
     assert complete.data.test is not None
     assert of_training.data.test is not None

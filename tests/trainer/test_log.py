@@ -57,8 +57,8 @@ def log(tmp_path: Path) -> Path:
     return path
 
 
-def open_log(out: Path, *, steps: int = 6000, first_step: int = 599, is_shown: bool = True) -> RunLog:
-    return RunLog(out, Pretraining(), steps=steps, first_step=first_step, is_shown=is_shown)
+def open_log(out: Path, *, steps: int = 6000, first_step: int = 599, rank: int = 0) -> RunLog:
+    return RunLog(out, Pretraining(), steps=steps, first_step=first_step, rank=rank)
 
 
 def run(out: Path, *, first: int, last: int) -> None:
@@ -75,8 +75,7 @@ def test_an_entry_is_written_as_json_at_once(tmp_path: Path) -> None:
         log.note(seed=1, out=tmp_path)
         log.train({**TRAINED, "gradient_norm": float("inf")})
         log.evaluation(EVALUATED)
-        for _ in range(2):  # which is logged once
-            log.bad_records("test", 600, [BadRecordError("...", number=3, row=0)])
+        log.bad_records("test", 600, [BadRecordError("...", number=3, row=0)])
         entries = read_entries(tmp_path)
     assert entries == [
         {"kind": "run", "step": 599, "seed": 1, "out": str(tmp_path)},
@@ -158,18 +157,23 @@ def test_on_a_terminal_a_bar_and_complete_lines_are_printed(tmp_path: Path, monk
     assert training_line(TRAINED, 6000) + "\n" in terminal.getvalue()
 
 
-def test_other_ranks_write_nothing_and_print_only_bad_records(
+def test_other_ranks_print_and_log_only_bad_records(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], drawn: list[list[int]]
 ) -> None:
-    with open_log(tmp_path / "out", is_shown=False) as log:
+    """Which it knows when the run is resumed."""
+    with open_log(tmp_path, rank=1) as log:
         log.note(seed=1)
         log.advance(sequences=32, tokens=4096)
         log.train(TRAINED)
         log.evaluation(EVALUATED)
-        log.bad_records("training", 7, [BadRecordError("part-0: record 3: is bad", number=3, row=0)])
         log.keep()
-    assert (list(tmp_path.iterdir()), drawn) == ([], [])
+        assert (list(tmp_path.iterdir()), drawn) == ([], [])
+        log.bad_records("training", 7, [BadRecordError("part-0: record 3: is bad", number=3, row=0)])
+    assert [path.name for path in tmp_path.iterdir()] == ["log-1.jsonl"]
     assert capsys.readouterr().err == "step 7: skipped a bad record: part-0: record 3: is bad\n"
+    for rank, first_step, known in ((0, 7, 0), (1, 7, 1), (1, 6, 0)):
+        with open_log(tmp_path, rank=rank, first_step=first_step) as log:
+            assert len(log.known_bad) == known
 
 
 def test_the_line_of_training() -> None:

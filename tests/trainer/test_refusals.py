@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import trainer
 from bertprep.records.examples import SquadEvalExamples
 from bertprep.records.records import Records
 from bertprep.records.write import write_examples
@@ -24,7 +25,6 @@ from bertprep.work.layout import LEDGER, MANIFEST
 from tests.trainer.numpy_engine import pattern_of, refuse
 from tests.trainer.small_data import TOKENS, save_checkpoint, write_data, write_in_workspace
 from tests.trainer.small_runs import MODEL, VOCABULARY, WEIGHTS
-from trainer import start
 from trainer.model_config import ModelConfig
 from trainer.tasks import Classification, Pretraining, Squad
 from trainer.weights import initial_values
@@ -119,7 +119,8 @@ SCORE = "evaluate --data {mood} --init"
         ("--data a --lr 0", USAGE, "--lr 0: | above 0"),
         ("--data a --batch-size 0", USAGE, "--batch-size 0: | at least 1 | 1,048,576"),
         ("--data a --steps 99999999999", USAGE, "--steps 99999999999: | at most 10,000,000,000"),
-        ("--data a --batch-size 4,2", USAGE, "--batch-size: | 2 values | 1 phase"),
+        ("--data a --batch-size 4,2", USAGE, "--batch-size 4,2: | a whole number"),
+        ("--phases 128:900,512:100", USAGE, "--phases: is gone: | --init"),
         ("--data a --hosts one:1,two", USAGE, "--hosts one:1,two: | 'two' | HOST:PORT"),
         ("--data a --hosts one:1,two:1", USAGE, "--hosts | --host-rank | both"),
         ("--data a --host-rank 1", USAGE, "--hosts | --host-rank | both"),
@@ -147,20 +148,9 @@ SCORE = "evaluate --data {mood} --init"
         ("--data a --model enormous", USAGE, "--model enormous: | tiny, mini, | bert_config.json"),
         ("--data a --init none", USAGE, "--init none: does not exist"),
         ("--data {squad} --model tiny", DATA, "{squad}/training/squad_v1.1_training_00000.tfrecord: | SQuAD"),
-        # lengths of a run, and phases
+        # lengths of a run
         (f"{TWO} --steps 5 --warmup-steps 6", USAGE, "--warmup-steps 6: | 5 steps"),
         (f"{TWO} --steps 1", USAGE, "two/tfrecord/short/corpus: | one step | 32 | 128"),
-        ("--phases 8:2,16:2 --data a long", USAGE, "long: | cased True | a has False"),
-        ("--phases 8:2,16:2 --data a other", USAGE, "other: | vocabulary sha256"),
-        ("--phases 128", USAGE, "--phases 128: | SEQ:FRACTION,... or SEQ:STEPS,..."),
-        ("--phases 8:0.9,16:782 --steps 9", USAGE, "--phases 8:0.9,16:782: | add up to 1"),
-        ("--phases 8:0.9,16:0.1", USAGE, "--phases 8:0.9,16:0.1: | need --steps"),
-        ("--phases 8:1.5,16:-0.5 --steps 9", USAGE, "--phases 8:1.5,16:-0.5: | above 0"),
-        ("--phases 8:0,16:10", USAGE, "--steps 0: | at least 1"),
-        ("--phases 8:0.9,16:0.1 --seq 8", USAGE, "--seq 8 | --phases"),
-        ("--phases 8:5,16:5 --lr 1,2,3", USAGE, "--lr: | 3 values | 2 phases"),
-        ("--phases 8:5,16:5 --data a a a", USAGE, "--data: | 3 values | 2 phases"),
-        ("--phases 8:90,16:10 --steps 200", USAGE, "--steps 200: | 100 steps"),
         # fine-tuning
         ("glue", USAGE, "--name mrpc | --data"),
         ("glue --name SST-2 --workdir {w}", USAGE, "{w}: | glue_sst2 | bertprep task glue"),
@@ -232,7 +222,7 @@ def files_of(folder: Path) -> set[Path]:
 
 def test_a_mistake_is_found_before_a_framework_is_loaded(paths: dict[str, Path]) -> None:
     words = ["-X", "importtime", "-m", "trainer", "--data", "a", "--model", "few.json", "--steps", "5"]
-    environment = {**os.environ, "PYTHONPATH": str(Path(start.__file__).parents[1])}
+    environment = {**os.environ, "PYTHONPATH": str(Path(trainer.__file__).parents[1])}
     ended = subprocess.run([sys.executable, *words], cwd=paths["root"], env=environment, capture_output=True, text=True)
     imported = [line.rpartition("|")[2].strip() for line in ended.stderr.splitlines() if line.startswith("import time:")]
     assert (ended.returncode, "model few.json" in ended.stderr, "trainer.engines" in imported) == (2, True, True)

@@ -17,7 +17,7 @@ from tests.golden import GOLDEN
 from tests.records.columns import column_examples
 from tests.trainer.numpy_engine import RecordFolder, at_step, checkpoints, pattern_of, refuse, run_command, saved_steps, sigterm
 from trainer.checkpoint import read_header
-from trainer.start import FINISHED, STOPPED
+from trainer.cli import FINISHED, STOPPED
 
 FORMATS = (*DEFAULT_FORMATS, RecordFormat.ARROW)
 RUN = (

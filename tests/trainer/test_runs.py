@@ -28,7 +28,7 @@ from tests.trainer.small_runs import (
     wait_for,
 )
 from trainer.checkpoint import find_checkpoints, read_header
-from trainer.start import STOPPED
+from trainer.cli import STOPPED
 
 LOSSES = json.loads((GOLDEN / "losses_tiny.json").read_bytes())
 OPTIMIZERS = {"jax": "lamb", "oneflow": "adam", "torch": "adam"}

@@ -116,16 +116,16 @@ def test_a_row_with_a_bad_id_is_skipped_in_every_epoch(packed: bool, tmp_path: P
     assert entry["what"].startswith(f"{corrupt}: token 100 is 65,000, expected 0 to 299 by its tokenizer; ")
 
 
-def test_phases_have_lengths_and_shares_of_their_own(tokens: Path) -> None:
-    line = f"--data {tokens} --no-packed --steps 10 --phases 32:0.5,640:0.3,640:0.2 --masked-lm-prob 0.3,0.15,0.05"
-    runs = plan(f"{line} --mask-as 1,0,0")
-    assert [(each.data.records.seq, each.schedule.steps) for each in runs] == [(32, 5), (640, 3), (640, 2)]
-    assert [each.data.records.settings["masked_lm_prob"] for each in runs] == [0.3, 0.15, 0.05]  # type: ignore[union-attr]
-    assert all(each.data.records.settings["mask_as"] == (1, 0, 0) for each in runs)  # type: ignore[union-attr]
-    assert {each.model.max_position_embeddings for each in runs} == {640}
-    assert {each.model.vocab_size for each in runs} == {INFO.width}
-    by_recipe = plan(f"--recipe mmbert --data {tokens} --no-packed --steps 1000")
-    assert [(each.data.records.seq, each.schedule.steps) for each in by_recipe] == [(1024, 741), (8192, 222), (8192, 37)]
+def test_a_phase_of_a_recipe_has_its_length_and_masks(tokens: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = f"--data {tokens} --no-packed --steps 10"
+    for phase, seq, masked_lm_prob in (("mmbert", 1024, 0.3), ("mmbert:3", 8192, 0.05)):
+        found = plan(f"--recipe {phase} {line}")
+        assert isinstance(found.data.records, TokenRecords)
+        assert (found.data.records.seq, found.data.records.settings["masked_lm_prob"]) == (seq, masked_lm_prob)
+        assert (found.model.max_position_embeddings, found.model.vocab_size) == (seq, INFO.width)
+    assert "--recipe mmbert: phase 1 of 3: --seq 1024 " in capsys.readouterr().err
+    found = plan(f"{line} --seq 32 --mask-as 1,0,0")
+    assert found.data.records.settings["mask_as"] == (1, 0, 0)  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
@@ -135,21 +135,13 @@ def test_phases_have_lengths_and_shares_of_their_own(tokens: Path) -> None:
         ("--engine oneflow", "--engine oneflow: takes no packed rows"),
         ("--engine jax --dupe 3", "--dupe: is for token shards of sentences | made with --tokenizer"),
         ("--engine jax --pred 3", "--pred: is for token shards of sentences"),
-        ("--data a b c --phases 8:1,9:1", "--data: has 3 values for 2 phases; | one for each; a run without --phases mixes "),
-        ("--engine jax --masked-lm-prob 0.3,0.1", "--masked-lm-prob: has 2 values for 1 phase"),
-        (
-            "--engine jax --phases 8:0.9,9:0.1 --steps 3",
-            "--phases 8:0.9,9:0.1: a phase has less than one of --steps 3; give more",
-        ),
+        ("--engine jax --masked-lm-prob 0.3,0.1", "--masked-lm-prob 0.3,0.1: must be a number"),
         ("--engine jax --seq 1000000000", "--seq 1000000000: must be | 1,048,576"),
         (
             "--engine jax --seq 1000000 --batch-size 3 --steps 9",
             "/ | : 3 sequences of 1,000,000 tokens have attention scores of 24,000 GB in each layer | --batch-size",
         ),
-        ("--engine jax --phases 8:0.9,9:0.1", "--phases 8:0.9,9:0.1: fractions of the steps need --steps N"),
-        ("--engine jax --phases 8:0.9,9:0.2 --steps 30", "--phases 8:0.9,9:0.2: fractions must be above 0 and add up to 1"),
-        ("--engine jax --steps 3 --epochs 1", "--epochs 1: does not go with --steps or --phases, which give the run's 3 steps"),
-        ("--engine jax --phases 8:3,9:4 --epochs 2", "--epochs 2: does not go with --steps or --phases"),
+        ("--engine jax --steps 3 --epochs 1", "--epochs 1: does not go with --steps 3; leave one of them out"),
         ("--engine jax --masked-lm-prob 1", "--masked-lm-prob 1: must be below 1"),
         ("--engine jax --mask-as 1,1,0", "--mask-as 1,1,0: | add up to 1"),
         ("--engine jax --mask-as 1,0", "--mask-as 1,0: expected the shares of mask, random and keep"),

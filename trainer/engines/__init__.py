@@ -1,35 +1,27 @@
 """Engines run a step on devices, a module for each framework; the rest of the trainer only calls an `Engine`.
 
 The processes of a run are its ranks: each passes its rows of every global batch to its engine, which splits them over its
-devices and sums over all. All ranks make the same calls in the same order. Only `open_engine` loads a framework.
+devices and sums over all. All ranks make the same calls in the same order. `trainer.engines.choice` chooses and opens one.
 """
 
 from __future__ import annotations
 
 import atexit
-import gc
-import importlib
-import importlib.util
 import math
 import os
-import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bertprep.errors import BertprepError, UsageError
-from bertprep.untrusted import parse_json
-from trainer.engines import oneflow_pipeline as pipeline
+from bertprep.errors import BertprepError
 from trainer.model_config import ModelConfig
 from trainer.optimizers import FIRST_LOSS_SCALE, slots
-from trainer.settings import AUTO, ENGINES, EngineSettings, OptimizerSettings
+from trainer.settings import EngineSettings, OptimizerSettings
 from trainer.tasks import Sums, Task
 from trainer.weights import initial_values
 
@@ -70,10 +62,14 @@ class Execution(NamedTuple):
     has_fused_attention: bool = False
 
     def describe(self) -> str:
-        name = {"off": "float32", "fp16": "fp16 with loss scaling", "bf16": "bf16"}[self.precision]
-        is_fused = self.has_fused_attention and self.precision != "off"
-        attention = ", fused attention where it has no dropout" * is_fused
-        return name + (f" ({self.why})" if self.why else "") + ", XLA" * self.xla + attention
+        text = {"off": "float32", "fp16": "fp16 with loss scaling", "bf16": "bf16"}[self.precision]
+        if self.why:
+            text += f" ({self.why})"
+        if self.xla:
+            text += ", XLA"
+        if self.has_fused_attention and self.precision != "off":
+            text += ", fused attention where it has no dropout"
+        return text
 
 
 _OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "OOM", "Out of memory", "out of memory", "can't allocate memory")
@@ -85,7 +81,8 @@ class Engine:
 
     data_rank: int  # whose rows of a global batch this process reads, ...
     data_world_size: int  # ... of how many; processes that are stages of one pipeline read the same
-    is_first: bool  # of all processes: the one that logs and writes
+    rank: int  # of this process among all, ...
+    processes: int
     execution: Execution  # precision and compiling; another one may be set before `build`
     packages: ClassVar[tuple[Any, ...]]  # whose versions the numbers depend on
     failures: ClassVar[tuple[type[Exception], ...]] = ()  # that the framework raises where a machine has failed
@@ -96,8 +93,8 @@ class Engine:
     ) -> None:  # fmt: skip
         """`devices` are data-parallel replicas; a global batch is `devices` x `accumulation` micro-batches."""
         self.settings, self.execution = settings, execution
+        self.rank, self.processes, self.devices = rank, processes, devices
         self.data_rank, self.data_world_size = rank, processes
-        self.processes, self.is_first, self.devices = processes, rank == 0, devices
         self.has_accelerator = processor.is_gpu
         self.device_name = processor.name if devices == 1 else f"{devices} x {processor.name}"  # 8 x NVIDIA H100 80GB HBM3
         self.versions = {package.__name__: package.__version__ for package in self.packages}
@@ -105,6 +102,11 @@ class Engine:
     @property
     def precision(self) -> str:
         return self.execution.precision
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process is the one that logs and writes."""
+        return self.rank == 0
 
     def build(self, model: ModelConfig, optimizer: OptimizerSettings, *, seed: int, task: Task) -> None:
         """Make the variables of a task from the seed, with moments of 0."""
@@ -177,6 +179,14 @@ class Engine:
     def gather(self, number: int) -> list[int]:
         raise NotImplementedError
 
+    def is_on_any_rank(self, condition: bool) -> bool:
+        """Whether the condition holds in this process or another; all processes must call it."""
+        return any(self.gather(int(condition)))
+
+    def sum_over_data_ranks(self, count: int) -> int:
+        """Return the sum of the counts of all data ranks; stages of a pipeline have the same one."""
+        return sum(self.gather(count)) * self.data_world_size // self.processes
+
     def peak_memory(self) -> int | None:
         return None
 
@@ -223,185 +233,3 @@ def dropout_keys(seed: int, step: int, parts: range) -> NDArray[np.int32]:
     entropies = ([seed, step - 1, part] for part in parts)
     keys = [np.random.SeedSequence(entropy).generate_state(2) >> 2 for entropy in entropies]  # 30 bits: leave some to count
     return np.array(keys).astype(np.int32)
-
-
-def choose_execution(settings: EngineSettings, processors: Sequence[Processor]) -> Execution:
-    """Return precision and XLA as requested, or as suits all processors.
-
-    On GPUs bf16 (from Ampere on) or fp16 (from Volta on), compiled; on CPUs and with OneFlow float32.
-    """
-    worst = min(processors, key=lambda each: each.capability or (0, 0))
-    is_oneflow = settings.engine == "oneflow"
-    xla = settings.engine == "jax" or settings.xla == "on"
-    if settings.xla == AUTO and settings.engine == "tensorflow":
-        xla = worst.is_gpu
-    if settings.amp != AUTO:
-        return Execution(settings.amp, xla)
-    if not worst.is_gpu:
-        return Execution("off", xla)
-    if is_oneflow:
-        return Execution("off", xla, "half precision was never tried on a GPU; try it with --amp fp16")
-    if worst.capability is None:
-        return Execution("off", xla, f"the capability of {worst.name} is unknown; give --amp bf16 or fp16 if it has them")
-    if worst.capability < (7, 0):
-        return Execution("off", xla, f"{worst.name} has no faster one")
-    return Execution("bf16" if worst.capability >= (8, 0) else "fp16", xla, "--amp off for float32")
-
-
-_LAUNCHER = "python -m oneflow.distributed.launch --nproc_per_node N -m trainer"
-_ONLY_ONEFLOW = ((1,), "only OneFlow has pipelines")
-_ACCEPTED: dict[str, dict[str, tuple[tuple[Any, ...], str]]] = {  # values of options that an engine has not all of, and why
-    "tensorflow": {
-        "stages": _ONLY_ONEFLOW,
-        "checkpoint_activations": ((False,), "TensorFlow's engine keeps all activations"),
-    },
-    "jax": {"stages": _ONLY_ONEFLOW, "xla": ((AUTO, "on"), "JAX compiles every step with XLA")},
-    "oneflow": {
-        "xla": ((AUTO, "off"), "OneFlow compiles no step with XLA"),
-        "deterministic": (("on",), "OneFlow has no such choice"),
-        "hosts": (((),), f"OneFlow's launcher knows the processes: {_LAUNCHER}"),
-        "devices": ((None, 1), f"OneFlow has one device a process: {_LAUNCHER}"),
-    },
-    "torch": {
-        "stages": _ONLY_ONEFLOW,
-        "xla": ((AUTO, "off"), "PyTorch compiles no step with XLA"),
-        "checkpoint_activations": ((False,), "PyTorch's engine keeps all activations"),
-        "hosts": (((),), "PyTorch's engine has one process"),
-        "devices": ((None, 1), "PyTorch's engine has one device"),
-    },
-}
-PACKED = ("jax", "torch")
-"""Engines that take packed rows, the first that is installed before the others."""
-
-
-def check_engine(settings: EngineSettings, *, packed: bool = False) -> None:
-    """Raise `UsageError` for an unsupported option, packed rows, or a missing framework."""
-    if packed and settings.engine not in PACKED:
-        raise UsageError(
-            f"--engine {settings.engine}: takes no packed rows; take --engine {' or '.join(PACKED)}, or train with --no-packed"
-        )
-    for name, (accepted, why) in _ACCEPTED.get(settings.engine, {}).items():
-        if getattr(settings, name) not in accepted:
-            raise UsageError(f"--{name.replace('_', '-')}: {why}; leave it out, or take another --engine")
-    if importlib.util.find_spec(settings.engine) is None:
-        raise _not_installed(settings.engine, f"{settings.engine} is not installed here")
-
-
-def choose_engine(settings: EngineSettings, *, packed: bool = False) -> tuple[EngineSettings, str]:
-    """Return the settings with an engine that suits the machine and packed rows, and the reason; no framework is loaded.
-
-    TF_CONFIG may give `--hosts`.
-    """
-    if settings.engine != "oneflow" and not settings.hosts and (text := os.environ.get("TF_CONFIG")):
-        settings = _with_hosts_of(text, settings)
-    if settings.engine != AUTO:
-        return settings, ""
-    installed = [name for name in ENGINES if importlib.util.find_spec(name)]
-    if len(installed) < 2:
-        return replace(settings, engine=(*installed, ENGINES[0])[0]), "the only one installed" * len(installed)
-    if packed and (takes_packed := [name for name in PACKED if name in installed]):
-        return replace(settings, engine=takes_packed[0]), "it takes packed rows"
-    has_plugin = any(importlib.util.find_spec(name) for name in ("jax_plugins", "libtpu"))  # for GPUs or TPUs
-    takes_jax = "jax" in installed and has_plugin and may_have_accelerator()
-    name = "jax" if takes_jax else installed[0]
-    others = " or ".join(other for other in installed if other != name)
-    why = f"there is {'a' if takes_jax else 'no'} GPU or TPU that JAX could use; --engine {others} is installed too"
-    return replace(settings, engine=name), why
-
-
-def _with_hosts_of(tf_config: str, settings: EngineSettings) -> EngineSettings:
-    try:
-        config = parse_json(tf_config.encode())
-        [(kind, workers)] = config["cluster"].items()
-        if not kind == config["task"]["type"] == "worker":
-            raise ValueError(f"{kind}, {config['task']['type']}")
-        return replace(settings, hosts=tuple(map(str, workers)), host_rank=int(config["task"]["index"]))
-    except UsageError as error:
-        raise UsageError(f"TF_CONFIG: {error}") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        expected = "a cluster of workers alone, and the index of a task among them"
-        raise UsageError(f"TF_CONFIG: expected {expected}, found {tf_config} ({error!r}); or use --hosts") from error
-
-
-def may_have_accelerator() -> bool:
-    """Return False if there is certainly no accelerator: no device file of a driver, or all GPUs are hidden."""
-    if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
-        return False
-    drivers = ("nvidia[0-9]*", "nvidiactl", "dxg", "kfd", "accel[0-9]*", "vfio/[0-9]*")
-    return sys.platform != "linux" or any(any(Path("/dev").glob(driver)) for driver in drivers)
-
-
-def known_devices(settings: EngineSettings) -> tuple[int | None, bool | None]:
-    """Return the number of devices of all processes and whether they are accelerators; None if only the framework knows."""
-    may_have = may_have_accelerator()
-    if settings.engine == "oneflow":
-        processes = pipeline.read_process(os.environ).world_size
-        return processes // settings.stages, None if may_have else False
-    if may_have:
-        return None, None
-    return (settings.devices or 1) * max(1, len(settings.hosts)), False
-
-
-def is_first_process(settings: EngineSettings) -> bool:
-    """Return whether this process logs and writes, as far as its settings and its launcher tell."""
-    if settings.engine == "oneflow":
-        return pipeline.read_process(os.environ).rank == 0
-    return not settings.host_rank
-
-
-def open_engine(settings: EngineSettings) -> Engine:
-    """The engine of that name on this machine's devices; its framework is loaded here, which takes seconds."""
-    settings, _ = choose_engine(settings)
-    try:
-        with _stderr_held_back(), _lean_import(settings.engine):
-            module = importlib.import_module(f"trainer.engines.{settings.engine}")
-    except ImportError as error:
-        what = f"{error.name} is not installed here" if isinstance(error, ModuleNotFoundError) else str(error)
-        raise _not_installed(settings.engine, what) from error
-    engine: Engine = module.open_engine(settings)
-    return engine
-
-
-@contextmanager
-def _stderr_held_back() -> Iterator[None]:
-    """Show what the block writes to standard error only if it fails: no setting silences what compiled code says at its start.
-
-    A shell shows it, so that the last words of a framework that ends the process, such as on an old processor, are not lost.
-    """
-    sys.stderr.flush()
-    with os.fdopen(os.dup(2), "wb") as standard_error, tempfile.TemporaryFile() as held:
-        show_unless_loaded = ["sh", "-c", "read loaded || cat </dev/fd/1 >&2"]
-        with subprocess.Popen(show_unless_loaded, stdin=subprocess.PIPE, stdout=held, stderr=standard_error) as shell:
-            os.dup2(held.fileno(), 2)
-            try:
-                yield
-                shell.communicate(b"\n")
-            finally:
-                sys.stderr.flush()
-                os.dup2(standard_error.fileno(), 2)
-
-
-_OPTIONAL = ("keras", "scipy", "h5py", "matplotlib", "pandas", "IPython")
-"""Packages that a framework loads where they are installed and does without elsewhere: a fifth of TensorFlow's time to load."""
-
-
-@contextmanager
-def _lean_import(engine: str) -> Iterator[None]:
-    """Load a framework without optional packages, and keep its objects from the garbage collector, then and later."""
-    optional = (*_OPTIONAL, "jax") if engine == "tensorflow" else _OPTIONAL
-    hidden = [name for name in optional if name not in sys.modules]
-    was_enabled = gc.isenabled()
-    gc.disable()
-    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # importing a module that is None raises ImportError
-    try:
-        yield
-    finally:
-        for name in hidden:
-            del sys.modules[name]
-        gc.freeze()  # without it the collector goes through thousands of modules at exit too, which takes a second
-        if was_enabled:
-            gc.enable()
-
-
-def _not_installed(engine: str, what: str) -> UsageError:
-    return UsageError(f"--engine {engine}: {what}; pip install '.[{engine}]' in a clone, as docs/training.md says")

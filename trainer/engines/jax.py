@@ -40,8 +40,8 @@ from bertprep.errors import BertprepError, UsageError
 from bertprep.progress import print_message
 from bertprep.terminal import INTERRUPTED
 from bertprep.trusted_cache import own_folder
-from trainer import engines
-from trainer.engines import Batch, Engine, Execution, Processor, State
+from trainer.engines import Batch, Engine, Execution, Processor, State, exit_without_waiting
+from trainer.engines.choice import choose_execution
 from trainer.model import Array, Arrays, Operation, Operations
 from trainer.model_config import LAYER_NORM_EPSILON, ModelConfig
 from trainer.optimizers import slots
@@ -340,7 +340,7 @@ def open_engine(settings: EngineSettings) -> JaxEngine:
     rank = jax.process_index()  # of a TPU slice it is the slice's own
     device, processors = by_process[rank][0], [_processor(each) for each in by_process[rank]]
     has_fused_attention = _has_fused_attention(device, processors[0], _compiler_options(settings, device))
-    execution = engines.choose_execution(settings, processors)._replace(has_fused_attention=has_fused_attention)
+    execution = choose_execution(settings, processors)._replace(has_fused_attention=has_fused_attention)
     return JaxEngine(settings, Mesh(np.concatenate(by_process), (DATA,)), execution, rank=rank)
 
 
@@ -388,10 +388,10 @@ def _join(rank: int, hosts: tuple[str, ...]) -> None:
                 break
         joined.result(timeout=0)
     except KeyboardInterrupt:
-        engines.exit_without_waiting(INTERRUPTED)
+        exit_without_waiting(INTERRUPTED)
         raise
     except (RuntimeError, futures.TimeoutError) as error:
-        engines.exit_without_waiting()
+        exit_without_waiting()
         why = (str(error) or f"after {_JOIN_TIMEOUT} s").splitlines()[0]
         advice = "start all of them with the same --hosts"
         raise BertprepError(f"process {rank}: does not reach the others at {hosts[0]} ({why}); {advice}") from error

@@ -26,8 +26,9 @@ import oneflow as flow
 from numpy.typing import NDArray
 
 from bertprep.errors import BertprepError, UsageError
-from trainer.engines import Batch, Engine, Processor, State, choose_execution
+from trainer.engines import Batch, Engine, Processor, State
 from trainer.engines import oneflow_pipeline as pipeline
+from trainer.engines.choice import choose_execution
 from trainer.engines.oneflow_pipeline import COEFFICIENTS, PRIME
 from trainer.model import HEADS, TARGETS, WORDS, Array, Arrays, Bert, Operations
 from trainer.model_config import LAYER_NORM_EPSILON, ModelConfig

@@ -28,8 +28,8 @@ os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 import tensorflow as tf
 
 from bertprep.errors import UsageError
-from trainer import engines
 from trainer.engines import Batch, Engine, Processor, State
+from trainer.engines.choice import choose_execution
 from trainer.model import Array, Arrays, Operation, Operations
 from trainer.model_config import LAYER_NORM_EPSILON, ModelConfig
 from trainer.settings import EngineSettings, OptimizerSettings
@@ -155,7 +155,7 @@ class TensorFlowEngine(Engine):
         self._names = tuple(f"{'GPU' if gpus else 'CPU'}:{number}" for number in range(count))
         self._strategy = _strategy_on(self._names, processes)
         processors = [_processor(gpu) for gpu in gpus] or [Processor()]
-        execution = engines.choose_execution(settings, processors)
+        execution = choose_execution(settings, processors)
         devices = int(self._strategy.num_replicas_in_sync)
         super().__init__(settings, processors[0], execution, devices=devices, rank=rank, processes=processes)
         self._sum = self._on_all(self._sum_over_all)

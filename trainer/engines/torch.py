@@ -23,7 +23,8 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read as CUDA star
 import torch
 from torch.nn import functional
 
-from trainer.engines import Batch, Engine, Processor, State, choose_execution
+from trainer.engines import Batch, Engine, Processor, State
+from trainer.engines.choice import choose_execution
 from trainer.model import MASKED_OUT, Array, Arrays, Operations
 from trainer.model_config import LAYER_NORM_EPSILON, ModelConfig
 from trainer.optimizers import is_decayed, slots
