@@ -66,6 +66,10 @@ _HOME = {
 __all__ = [*_HOME, "records"]
 
 
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]
+
+
 def __getattr__(name: str) -> Any:
     if name == "records":
         return importlib.import_module("bertprep.records")

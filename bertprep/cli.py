@@ -8,10 +8,11 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import NoReturn
 
 from bertprep import recipes
-from bertprep.errors import UsageError
+from bertprep.errors import BertprepError, UsageError
 from bertprep.options import add_options, read_options
 from bertprep.parser import Parser
 from bertprep.terminal import exit_status, run_program
@@ -28,15 +29,16 @@ COMMANDS = {
     "validate": "is this data right? findings, a table, exit status 0 or 1",
     "inspect": "show the examples of a record file in readable form",
     "push": "records -> a data set on the Hugging Face Hub, as Parquet with a card; resumes",
+    "train": "pretrain or fine-tune BERT on records, with an engine: jax, tensorflow, torch or oneflow; resumes",
 }
-"""Each command, which is the module of that name in `bertprep.commands`, with its summary."""
+"""Each command, which is the module of that name in `bertprep.commands`, with its summary; train is `python -m trainer`."""
+_TRAIN = "train"
 FORMER_COMMANDS = {
     "plan": "is now bertprep create --dry-run",
     "report": "is now bertprep validate --html PAGE",
-    "squad": "is bertprep task squad, and to train on it python -m trainer squad",
-    "glue": "is bertprep task glue NAME, and to train on it python -m trainer glue --name NAME",
-    "train": "is python -m trainer",
-    "pretrain": "is python -m trainer",
+    "squad": "is bertprep task squad, and to train on it bertprep train squad",
+    "glue": "is bertprep task glue NAME, and to train on it bertprep train glue --name NAME",
+    "pretrain": "is bertprep train",
     "help": "is bertprep --help, or bertprep COMMAND --help",
 }
 FORMER = {
@@ -115,6 +117,8 @@ def make_parser(
 
 
 def _run(arguments: Sequence[str]) -> None:
+    if arguments[0] == _TRAIN:
+        _train(arguments[1:])
     options = make_command_parser(arguments).parse_args(recipes.expand(arguments))
     try:
         options.run(read_options(options.request, options, progress=True))
@@ -123,6 +127,20 @@ def _run(arguments: Sequence[str]) -> None:
             from bertprep import ray_pool
 
             ray_pool.close()
+
+
+def _train(arguments: Sequence[str]) -> NoReturn:
+    """Become `python -m trainer`: a program on top of this package, which imports it and not the other way round."""
+    import runpy
+    from importlib.util import find_spec
+
+    trainer = find_spec("trainer")
+    if trainer is None or Path(str(trainer.origin)).parents[1] != Path(__file__).parents[1]:
+        found = f"Python finds {trainer.origin} in its place" if trainer else "it is not installed"
+        raise BertprepError(f"train: needs the package trainer, which comes with bertprep, and {found}")
+    sys.argv[1:] = arguments
+    runpy.run_module("trainer", run_name="__main__", alter_sys=True)
+    raise SystemExit(0)
 
 
 def make_command_parser(arguments: Sequence[str]) -> Parser:
@@ -137,6 +155,8 @@ def make_command_parser(arguments: Sequence[str]) -> Parser:
 
 
 def _add_requests(name: str, parser: argparse.ArgumentParser) -> None:
+    if name == _TRAIN:
+        return
     command = importlib.import_module(f"bertprep.commands.{name}")
     if not isinstance(command.REQUEST, dict):
         add_options(parser, command.REQUEST)

@@ -65,7 +65,7 @@ def test_help_loads_nothing_slow() -> None:
     program = """
 import sys
 from bertprep.cli import COMMANDS, main
-for command in COMMANDS:
+for command in set(COMMANDS) - {"train"}:
     try:
         main([command, "--help"])
     except SystemExit as end:
@@ -75,7 +75,31 @@ print(*sys.modules)
     shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     slow = {"numpy", "numba", "llvmlite", "pyarrow", "httpx2", "huggingface_hub", "rich", "yaml", "ray", "obstore", "datasets"}
     assert not slow & set(shown.splitlines()[-1].split())
-    assert [line.split()[2] for line in shown.splitlines() if line.startswith("usage: ")] == list(COMMANDS)
+    helped = {line.split()[2] for line in shown.splitlines() if line.startswith("usage: ")}
+    assert helped == set(COMMANDS) - {"train"}
+    assert "trainer" not in shown.splitlines()[-1].split()
+
+
+def run_bertprep(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "bertprep", *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env=environment)
+
+
+def test_train_is_the_trainer(tmp_path: Path) -> None:
+    helped = run_bertprep("train", "squad", "--help", cwd=tmp_path)
+    assert (helped.returncode, helped.stderr) == (0, "")
+    assert helped.stdout.startswith("usage: python -m trainer squad [OPTIONS]")
+    refused = run_bertprep("train", "--data", "nowhere", cwd=tmp_path)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr.startswith("trainer: error: nowhere: does not exist")
+
+
+def test_another_package_of_the_name_is_not_run_as_the_trainer(tmp_path: Path) -> None:
+    (tmp_path / "trainer.py").write_text("print('mine')\n", encoding="utf-8")
+    refused = run_bertprep("train", "--help", cwd=tmp_path)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr.endswith(f"and Python finds {tmp_path / 'trainer.py'} in its place\n")
 
 
 def test_the_program_alone_prints_its_help(capsys: pytest.CaptureFixture[str]) -> None:

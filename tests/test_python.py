@@ -2,6 +2,9 @@
 
 import inspect
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -58,3 +61,40 @@ def test_a_wrong_call_names_the_function() -> None:
 def test_what_the_shell_alone_has_is_no_keyword() -> None:
     of_shell = {each.keyword for each in fields_of(Create) if each.shell}
     assert not of_shell & {*inspect.signature(function_of(Create, Create.create)).parameters}
+
+
+def test_the_public_names_are_listed() -> None:
+    names = [name for name in dir(bertprep) if name != "__version__"]
+    assert sorted(names) == sorted(bertprep.__all__)
+    assert {*FUNCTIONS, "records", "BertprepError", "InstanceSettings", "TokenDataset"} <= {*names}
+    assert all(getattr(bertprep, name) for name in names)
+
+
+CALLS = """
+from collections.abc import Callable
+from pathlib import Path
+
+import bertprep
+
+reveal_type(bertprep.validate(["data"])[0].ok)
+reveal_type(bertprep.train_vocabulary(size=100))
+reveal_type(bertprep.recipe("bert").phase(1).seq)
+reveal_type(bertprep.create(seq=512, workdir=Path("data")).seconds)
+bertprep.create(seqq=512)
+bertprep.create(seq="512")
+bertprep.convert("a")
+bertprep.convert("a", "b", shards=2)
+bertprep.create_glue("mrpc", labels=["0", "1"])
+"""
+
+
+def test_mypy_sees_the_types(tmp_path: Path) -> None:
+    pytest.importorskip("mypy", reason="is in the extra dev")
+    program = tmp_path / "calls.py"
+    program.write_text(CALLS, encoding="utf-8")
+    command = [sys.executable, "-m", "mypy", "--no-error-summary", "--no-pretty", str(program)]
+    checked = subprocess.run(command, cwd=Path(__file__).parents[1], capture_output=True, text=True, check=False)
+    lines = [line.split(": ", 1)[1] for line in checked.stdout.splitlines()]
+    assert re.findall(r'type is "(?:\w+\.)*(\w+)"', checked.stdout) == ["bool", "Path", "int", "float"]
+    errors = [line.rpartition("  [")[2].rstrip("]") for line in lines if line.startswith("error: ")]
+    assert errors == ["call-arg", "arg-type", "call-arg"]

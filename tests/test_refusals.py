@@ -53,9 +53,9 @@ BERTPREP = """
 2 create --{do_whole_word_mask=True|input_file=a|output_file a|action create|use_v2_feature_names=True|gzip_compress} => here
 2 create --max_seq_length 7 => --seq 7: must be at least 8 and at most 65,535
 2 create {--whole-word=True|--whole-word=yes|--cased False} => : is a flag, which takes no value; give it alone, or leave it out
-2 squad => squad: is bertprep task squad, and to train on it python -m trainer squad
-2 glue => glue: is bertprep task glue NAME, and to train on it python -m trainer glue --name NAME
-2 {train|pretrain} => : is python -m trainer
+2 squad => squad: is bertprep task squad, and to train on it bertprep train squad
+2 glue => glue: is bertprep task glue NAME, and to train on it bertprep train glue --name NAME
+2 pretrain => pretrain: is bertprep train
 2 task glue => which task of GLUE? name it, as in bertprep task glue mrpc
 2 task glue {nope|mrcp} => : GLUE has no such task; choose one of cola,
 2 task glue {--task_name=MRPC|mrpc --name x} => : is an argument here, as in bertprep task glue mrpc
