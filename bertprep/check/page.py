@@ -29,7 +29,7 @@ from bertprep.files.outputs import has_in_head, write_output
 from bertprep.instances.vocabulary import Vocabulary, load_vocabulary
 from bertprep.records.examples import Examples
 from bertprep.terminal import printable
-from bertprep.work.difference import show_setting
+from bertprep.work.settings import show_setting
 
 IS_PAGE = has_in_head(b'<meta name="generator" content="bertprep" />', b": BERT training data</title>")  # the title in 0.2
 EXAMPLES = 20

@@ -154,12 +154,12 @@ def run(request: Convert) -> None:
     print_results(*request.finished_lines())
 
 
-def make_mds(request: Convert | OfTokens, source: Path, target: Path, workers: int) -> Made:
+def make_mds(request: Convert | OfTokens, source: Path, target: Path, workers: int, command: str = "convert") -> Made:
     """Make the rows of a folder of token shards, as far as they are missing."""
     from bertprep.tokens.documents import open_all_splits
     from bertprep.tokens.mds import INPUT_IDS, mds_job
 
-    job = mds_job(open_all_splits(source), target, request.seq or 0, request.column or INPUT_IDS)
+    job = mds_job(open_all_splits(source), target, request.seq or 0, request.column or INPUT_IDS, command)
     return job.run(request.read_part(), workers, request.reporter)
 
 

@@ -34,7 +34,7 @@ from bertprep.pool import default_workers
 from bertprep.progress import Reporter
 from bertprep.terminal import near
 from bertprep.work.layout import MDS_FORMAT, Workspace
-from bertprep.work.parts import Part, read_part
+from bertprep.work.parts import Finish, Part, read_part
 
 if TYPE_CHECKING:
     from bertprep.instances.vocabulary import Vocabulary
@@ -178,7 +178,7 @@ class InParts(OnExecutor):
         super().__post_init__()
         self.read_part()  # a wrong part is refused before anything is made
 
-    def read_part(self) -> Part | None:
+    def read_part(self) -> Part | Finish | None:
         return read_part(self.part)
 
     def finished_lines(self) -> list[str]:

@@ -45,7 +45,7 @@ class Tokenize(OfTokens):
             target = self.workspace.records(MDS_FORMAT, f"{tokens.parent.name}_seq_len_{self.seq}", tokens.name)
         else:
             target = as_path(self.output) / MDS_FORMAT
-        mds = make_mds(self, tokens, target, 1)
+        mds = make_mds(self, tokens, target, 1, "tokenize")
         return Made(
             folders={**made.folders, **mds.folders},
             manifests={**made.manifests, **mds.manifests},

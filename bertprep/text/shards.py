@@ -37,13 +37,13 @@ from bertprep.sources.plain_text import Piece, TextFile, cut_file, hash_file, re
 from bertprep.terminal import counted
 from bertprep.text.cleaning import write_lines
 from bertprep.text.runs import HASHES, Documents, Sorter, merge_runs, read_rows, read_windows, run_file
-from bertprep.work.difference import check_same, make_header
 from bertprep.work.layout import MAPPED, TEST, TRAINING, Workspace, text_shard
 from bertprep.work.ledger import Entry, Ledger
 from bertprep.work.made import Made
 from bertprep.work.manifest import MAPPED_TEXT, TEXT_SHARDS, Manifest, is_in_place, read_manifest, versions_of
-from bertprep.work.parts import Part
+from bertprep.work.parts import Finish, Part
 from bertprep.work.run import Job, Maker, Task
+from bertprep.work.settings import check_same, make_header
 
 PIECE_BYTES = 24_000_000
 """Inputs, or pieces of text files, of about this size are sorted at once."""
@@ -69,7 +69,7 @@ def shard_corpus(
     workers: int,
     reporter: Reporter,
     about: dict[str, Any] | None = None,
-    part: Part | None = None,
+    part: Part | Finish | None = None,
 ) -> Made:
     """Write the missing shards of `corpus`, or of a part of them.
 
@@ -115,7 +115,7 @@ class _Steps:
     corpus: str
     settings: ShardSettings
     workers: int
-    part: Part | None
+    part: Part | Finish | None
     reporter: Reporter
 
     def run(self, maker: Maker, name: str, tasks: Sequence[Task], workers: int | None = None) -> dict[str, Entry]:

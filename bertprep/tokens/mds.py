@@ -152,8 +152,8 @@ def folder_of(split: str) -> str:
     return TRAIN if split == TRAINING else split
 
 
-def mds_job(documents: Mapping[str, TokenDocuments], target: Path, seq: int, column: str) -> Job:
-    """Return the job that makes the rows of documents, by split, in a folder."""
+def mds_job(documents: Mapping[str, TokenDocuments], target: Path, seq: int, column: str, command: str = "convert") -> Job:
+    """Return the job by which a command makes the rows of documents, by split, in a folder."""
     writers = {split: MdsWriter(each, seq, column) for split, each in documents.items()}
     first = next(iter(documents.values()))
     kept = [name for name in (TOKENIZER, VOCABULARY) if (first.folder / name).is_file()][:1]
@@ -174,6 +174,7 @@ def mds_job(documents: Mapping[str, TokenDocuments], target: Path, seq: int, col
         index=MdsIndex(target, writers),
         copies={name: first.folder / name for name in (*kept, *configs)},
         advice="choose another target folder",
+        command=command,
     )
     tasks = [
         Task(str(target / name), {MDS: name}, (split, shard))

@@ -15,8 +15,8 @@ from bertprep.files.paths import sizes_of
 from bertprep.work.data_set import DataSet, in_order, note_skipped, split_of, token_bins
 from bertprep.work.find import find_data_sets
 from bertprep.work.layout import MANIFEST, TRAINING
-from bertprep.work.ledger import resuming_command
 from bertprep.work.manifest import MDS, RECORDS, TOKEN_SHARDS, Manifest
+from bertprep.work.settings import resuming_command
 
 
 def find_records(path: Path, prefer: Sequence[str] = ()) -> DataSet:

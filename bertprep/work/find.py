@@ -30,9 +30,10 @@ from bertprep.work.layout import (
     find_vocabulary,
     token_files,
 )
-from bertprep.work.ledger import is_unfinished, resuming_command
+from bertprep.work.ledger import is_unfinished
 from bertprep.work.manifest import MDS, RECORD_KINDS, RECORDS, TEXT_SHARDS, TOKEN_SHARDS, Manifest, read_manifest
 from bertprep.work.recognize import is_token_index, sniff_format
+from bertprep.work.settings import resuming_command
 
 MDS_SUFFIX = ".mds"
 _BIN, _IDX = f".{TokenFile.BIN}", f".{TokenFile.IDX}"

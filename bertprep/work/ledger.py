@@ -10,7 +10,6 @@ and the manifest then is right at any moment. Markers are not synced, and checke
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -22,35 +21,17 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from bertprep.errors import BertprepError
-from bertprep.files.atomic import atomic_file, create_file, remove_leftovers, sync_folder, write_if_different
+from bertprep.files.atomic import create_file, remove_leftovers, sync_folder, write_if_different
 from bertprep.files.checksums import listed_checksum
 from bertprep.files.paths import checksum_like, checksum_of, is_object, remove_all, sizes_of
 from bertprep.untrusted import OBJECT, SHA256_DIGITS, TEXT, check_values, parse_json, read_bounded
-from bertprep.work.difference import check_same, make_header
 from bertprep.work.layout import LEDGER, LISTING, MANIFEST
-from bertprep.work.manifest import (
-    DECIDING,
-    KINDS,
-    MAPPED_TEXT,
-    MDS,
-    RECORDS,
-    TASK_RECORDS,
-    TEXT_SHARDS,
-    TOKEN_SHARDS,
-    Manifest,
-    check_entry,
-    check_header,
-    is_in_place,
-    read_manifest,
-)
+from bertprep.work.manifest import DECIDING, KINDS, Manifest, check_entry, is_in_place, read_manifest, write_manifest
+from bertprep.work.settings import SETTINGS_FILE, check_same, command_for, corrupt, make_header, read_settings
 
 Entry = dict[str, Any]
 """What a manifest has of a file: `bytes`, `blake3`, and counts by kind."""
-_SETTINGS, _SUFFIX = "settings.json", ".json"
-_COMMANDS = {
-    MAPPED_TEXT: "shard", TEXT_SHARDS: "shard", TOKEN_SHARDS: "tokenize", MDS: "convert", RECORDS: "create",
-    TASK_RECORDS: "task",
-}  # fmt: skip
+_SUFFIX = ".json"
 _AT_ONCE = 32  # markers of a store
 _MAX_BYTES = 1 << 20  # of a marker
 _RULES = {"settings": SHA256_DIGITS, "name": TEXT, "entry": OBJECT}
@@ -83,13 +64,15 @@ class Ledger:
     index: Index | None = None
     advice: str = "choose another --workdir or --corpus"
 
-    _known: dict[str, Entry] = field(default_factory=dict, init=False, repr=False)
-    _is_open: bool = field(default=False, init=False, repr=False)
+    command: str = ""  # that finishes an unfinished folder, where it is not the one that usually makes such files
+
+    _read: dict[str, Entry] = field(default_factory=dict, init=False, repr=False)
+    """Markers that were read, by the names of their files: a marker never changes."""
     _is_first: bool = field(default=False, init=False, repr=False)
-    _complete: Manifest | None = field(default=None, init=False, repr=False)
+    """Whether this run has bound the folder to its settings."""
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_known": {}, "_complete": None, "index": None}
+        return {**vars(self), "_read": {}, "index": None}
 
     @cached_property
     def header(self) -> dict[str, Any]:
@@ -105,31 +88,33 @@ class Ledger:
 
         Raises `BertprepError` for other settings, or a file of such a name from elsewhere.
         """
-        self._check_links(names)
-        self._is_open = True
-        settings = self._read_settings()
+        if link := self._find_link(names):
+            raise BertprepError(f"{link}: is a link, and nothing is written there; link the whole folder instead")
+        self._read_settings()  # other ones are refused before a marker made with them is
         sizes, entries, manifest = self._look(names)
         if manifest is None:
-            if settings is None:  # another run may have begun meanwhile, and made files: it binds the folder before
-                settings = self._read_settings()
-            if settings is None and not entries and not self._read_manifest():
-                self._check_free(names, sizes)
-            if settings is None and binds:
-                content = {**self.header, "versions": self.versions}
-                self._is_first = create_file(self._path(_SETTINGS), (json.dumps(content, indent=1) + "\n").encode())
-                settings = self._read_settings()
-            self._take_versions(settings)
+            self._bind(names, entries, sizes, binds=binds)
             if self._read_manifest():  # another run has closed the folder meanwhile
                 return self.open(names)
         elif others := sorted(set(names) - manifest.files.keys()):
             raise BertprepError(f"{self.folder}: its {MANIFEST} does not list {others[0]}; {self.advice}")
         self._remove_leftovers(names)
         finished = {name: entry for name, entry in entries.items() if sizes.get(name) == entry["bytes"]}
-        if len(finished) == len(names):
-            self._complete = manifest
-        for name in entries.keys() - finished if manifest else ():  # it is made again, to become what the manifest says
-            create_file(self._path(name + _SUFFIX), self._marker(name, entries[name]), syncs=False)
+        if manifest:
+            for name in entries.keys() - finished:  # it is made again, to become what the manifest says
+                create_file(self._path(name + _SUFFIX), self._marker(name, entries[name]), syncs=False)
         return finished
+
+    def _bind(self, names: Collection[str], entries: Mapping[str, Entry], sizes: Mapping[str, int], *, binds: bool) -> None:
+        """Create the settings file, unless another run has; raise where files are not a run's, or versions differ."""
+        settings = self._read_settings()
+        if settings is None and not entries and not self._read_manifest():
+            self._check_free(names, sizes)
+        if settings is None and binds:
+            content = {**self.header, "versions": self.versions, "command": self.command or command_for(self.header)}
+            self._is_first = create_file(self._path(SETTINGS_FILE), (json.dumps(content, indent=1) + "\n").encode())
+            settings = self._read_settings()
+        self._take_versions(settings)
 
     def is_finished(self, name: str) -> bool:
         entry = self._read_marker(name)
@@ -150,16 +135,12 @@ class Ledger:
                 )
 
     def add(self, name: str, entry: Entry) -> None:
-        self._known[name] = entry
+        self._read[name] = entry
 
     def close(self, names: Collection[str]) -> tuple[Manifest, list[str]]:
         """Write the manifest if all these files are finished; return it and the missing files."""
-        manifest = self._complete
-        if manifest:  # then there was nothing to do
-            files = manifest.files
-        else:
-            sizes, entries, manifest = self._look(names)
-            files = {name: entries[name] for name in names if name in entries and sizes.get(name) == entries[name]["bytes"]}
+        sizes, entries, manifest = self._look(names)
+        files = {name: entries[name] for name in names if name in entries and sizes.get(name) == entries[name]["bytes"]}
         if len(files) < len(names):
             return self._manifest_of(files), [name for name in names if name not in files]
         for copy, path in self.copies.items():
@@ -170,15 +151,14 @@ class Ledger:
             manifest = self._manifest_of(files)
             for folder in {(self.folder / name).parent for name in names} if not is_object(self.folder) else ():
                 sync_folder(folder)  # a power cut must not take a file that the manifest lists
-            with atomic_file(self.folder / MANIFEST, replace=True) as file:
-                file.write(manifest.as_bytes())
+            write_manifest(self.folder, manifest)
         self._remove_leftovers(names)  # of a worker that outlived its killed run for a moment
         self._sweep()
         return manifest, []
 
     def abandon(self, names: Collection[str]) -> None:
         """Remove leftovers of a failed run, and if it finished nothing the settings: a corrected request is then accepted."""
-        if self._is_open:
+        if not self._find_link(names):
             self._remove_leftovers(names)
         if self._is_first and not self._list_markers() and not sizes_of(self.folder, names):
             self._sweep()
@@ -212,14 +192,13 @@ class Ledger:
             if checksum_of(path) != checksum_of(source):
                 raise BertprepError(f"{path}: exists and is not a copy of {source}; choose another folder, or move it away")
 
-    def _check_links(self, names: Collection[str]) -> None:
-        """Raise if a folder that is written to, other than the data set's own, is a link."""
-        splits = {name.rpartition("/")[0] for name in names} if not is_object(self.folder) else ()
+    def _find_link(self, names: Collection[str]) -> Path | None:
+        """Return a folder that is written to, other than the data set's own, and is a link."""
+        splits = {name.rpartition("/")[0] for name in names} if not is_object(self.folder) else set()
         for below in [part for split in splits for part in (split, f"{LEDGER}/{split}")]:
             if (self.folder / below).resolve() != self.folder.resolve() / below:
-                raise BertprepError(
-                    f"{self.folder / below}: is a link, and nothing is written there; link the whole folder instead"
-                )
+                return self.folder / below
+        return None
 
     def _read_manifest(self) -> Manifest | None:
         if manifest := read_manifest(self.folder):
@@ -227,8 +206,8 @@ class Ledger:
         return manifest
 
     def _read_settings(self) -> dict[str, Any] | None:
-        if settings := _read_settings(self.folder):
-            header = {name: value for name, value in settings.items() if name != "versions"}
+        if settings := read_settings(self.folder):
+            header = {name: settings[name] for name in self.header}
             check_same(self.folder, header, self.header, self.advice)
         return settings
 
@@ -255,10 +234,10 @@ class Ledger:
         else:
             start = len(str(self._path(""))) + 1
             found = [f"{folder}/{name}"[start:] for folder, _, inside in os.walk(self._path("")) for name in inside]
-        return {name.removesuffix(_SUFFIX) for name in found if name.endswith(_SUFFIX) and name != _SETTINGS}
+        return {name.removesuffix(_SUFFIX) for name in found if name.endswith(_SUFFIX) and name != SETTINGS_FILE}
 
     def _read_markers(self, names: Iterable[str]) -> dict[str, Entry]:
-        new = [name for name in names if name not in self._known]
+        new = [name for name in names if name not in self._read]
         if is_object(self.folder) and new:
             from concurrent.futures import ThreadPoolExecutor
 
@@ -266,8 +245,8 @@ class Ledger:
                 read = list(readers.map(self._read_marker, new))
         else:
             read = [self._read_marker(name) for name in new]
-        self._known.update((name, entry) for name, entry in zip(new, read, strict=True) if entry)
-        return {name: self._known[name] for name in names if name in self._known}
+        self._read.update((name, entry) for name, entry in zip(new, read, strict=True) if entry)
+        return {name: self._read[name] for name in names if name in self._read}
 
     def _read_marker(self, name: str) -> Entry | None:
         """Return the checked entry of a file with a marker; an empty one (after a power cut) is removed."""
@@ -283,7 +262,7 @@ class Ledger:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, ValueError) as error:
-            raise _damaged(path, error) from error
+            raise corrupt(path, error) from error
         if marker["settings"] != self.digest:
             raise BertprepError(f"{path}: is of a file made with other settings; {self.advice}, or remove this folder")
         entry: Entry = marker["entry"]
@@ -307,30 +286,3 @@ def is_unfinished(folder: Path) -> bool:
         manifest = read_manifest(folder)
         return not (manifest and is_in_place(folder, manifest.files))
     return (folder / LISTING).exists() and not (folder / MANIFEST).exists()
-
-
-def resuming_command(folder: Path) -> str:
-    """Return the command that finishes a folder, in words if its settings do not tell."""
-    with contextlib.suppress(BertprepError):
-        if settings := _read_settings(folder):
-            is_converted = "converted_to" in settings["made_with"]
-            return f"bertprep {'convert' if is_converted else _COMMANDS[settings['kind']]}"
-    return "the command that makes it"
-
-
-def _read_settings(folder: Path) -> dict[str, Any] | None:
-    path = folder / LEDGER / _SETTINGS
-    try:
-        settings = check_values(parse_json(read_bounded(path)), {"versions": OBJECT}, needed=("versions",))
-        check_header(settings)
-        check_values(settings["versions"], dict.fromkeys(settings["versions"], TEXT), prefix="versions.")
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (OSError, ValueError) as error:
-        raise _damaged(path, error) from error
-    return settings
-
-
-def _damaged(path: Path, error: Exception) -> BertprepError:
-    why = getattr(error, "strerror", None) or error
-    return BertprepError(f"{path}: is corrupt ({why}); remove it, and run the command again")

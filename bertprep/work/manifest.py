@@ -1,4 +1,4 @@
-"""`manifest.json` next to the files: their settings, sources, sizes and checksums.
+"""`manifest.json` next to the files: their settings, sources, sizes and checksums; read, checked and written here.
 
 It has no time and no machine name. It is untrusted and checked when read: names stay in the folder, known values have the right
 types; unknown values are kept.
@@ -25,6 +25,7 @@ from bertprep.config import (
     Variant,
 )
 from bertprep.errors import BertprepError
+from bertprep.files.atomic import atomic_file
 from bertprep.files.checksums import BLAKE3, has_checksum, listed_checksum
 from bertprep.files.paths import sizes_of
 from bertprep.options import rules_of
@@ -188,6 +189,12 @@ def read_manifest(folder: Path) -> Manifest | None:
         raise BertprepError(
             f"{path}: is not a manifest of bertprep ({why}); put the right one there, or remove the folder and make it again"
         ) from error
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Write the manifest of a folder: `Ledger.close` calls this once all of its files are finished."""
+    with atomic_file(folder / MANIFEST, replace=True) as file:
+        file.write(manifest.as_bytes())
 
 
 def read_finished(folder: Path, kind: str, made_with: dict[str, Any]) -> Manifest | None:

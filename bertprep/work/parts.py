@@ -10,7 +10,8 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from enum import Enum
+from typing import Literal, TypeVar
 
 from bertprep.errors import UsageError
 from bertprep.options import MAX_NUMBER
@@ -22,7 +23,7 @@ _FORMS = f"expected I/N, such as 0/400, or {SLURM}, or {KUBERNETES}/N, or finish
 
 @dataclass(frozen=True)
 class Part:
-    """Part `index` of `count`, counted from 0; of no parts where it only finishes what others have made.
+    """Part `index` of `count`, counted from 0.
 
     >>> Part(1, 3).assign("abcdefgh")
     'beh'
@@ -32,18 +33,26 @@ class Part:
     count: int
 
     def assign(self, items: Sequence[Item]) -> Sequence[Item]:
-        return items[self.index :: self.count] if self.count else items[:0]
+        return items[self.index :: self.count]
 
     def __str__(self) -> str:
         return f"{self.index}/{self.count}"
 
 
-FINISH = Part(0, 0)
-_FINISH = "finish"
+class Finish(Enum):
+    """In place of a part: make nothing, and write the manifest of what all parts have made."""
+
+    FINISH = "finish"
+
+    def assign(self, items: Sequence[Item]) -> Sequence[Item]:
+        return items[:0]
 
 
-def read_part(text: str | Part | None, *, environment: Mapping[str, str] = os.environ) -> Part | None:
-    """Return the part of "3/400", "finish", "slurm" or "kubernetes/400".
+FINISH: Literal[Finish.FINISH] = Finish.FINISH
+
+
+def read_part(text: str | Part | Finish | None, *, environment: Mapping[str, str] = os.environ) -> Part | Finish | None:
+    """Return the part of "3/400", "slurm" or "kubernetes/400", or `FINISH` of "finish".
 
     >>> read_part("3/400")
     Part(index=3, count=400)
@@ -51,9 +60,9 @@ def read_part(text: str | Part | None, *, environment: Mapping[str, str] = os.en
     ...     "SLURM_ARRAY_TASK_MIN": "1", "SLURM_ARRAY_TASK_MAX": "10"})
     Part(index=2, count=4)
     """
-    if text is None or isinstance(text, Part):
+    if text is None or isinstance(text, Part | Finish):
         return text
-    if text == _FINISH:
+    if text == FINISH.value:
         return FINISH
     if text == SLURM:
         return _of_slurm(environment)

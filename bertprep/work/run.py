@@ -25,7 +25,7 @@ from bertprep.work.layout import MDS_FORMAT, TEXT, TOKENS
 from bertprep.work.ledger import Entry, Ledger
 from bertprep.work.made import Made
 from bertprep.work.manifest import MDS, TEXT_SHARDS, TOKEN_SHARDS, Manifest
-from bertprep.work.parts import FINISH, Part
+from bertprep.work.parts import FINISH, Finish, Part
 
 FAIL_AFTER = "BERTPREP_FAIL_AFTER"
 """Environment variable for tests: "3 SIGKILL" kills the process right after its third file was finished."""
@@ -83,7 +83,7 @@ class Job:
     tasks: Sequence[Task]
     remarks: Sequence[str] = ()
 
-    def run(self, part: Part | None = None, workers: int = 1, reporter: Reporter = SILENT) -> Made:
+    def run(self, part: Part | Finish | None = None, workers: int = 1, reporter: Reporter = SILENT) -> Made:
         """Make what is missing of a part's tasks, and close the complete ledgers.
 
         Raises `BertprepError` for the first task that fails, other settings, and files that no other part will make.
@@ -131,7 +131,9 @@ class Job:
         missing = {key: name for key, name in task.files.items() if name not in finished[self.ledgers[key]]}
         return replace(task, files=missing)
 
-    def _make(self, todo: Sequence[Task], all_of_part: int, part: Part | None, workers: int, reporter: Reporter) -> None:
+    def _make(
+        self, todo: Sequence[Task], all_of_part: int, part: Part | Finish | None, workers: int, reporter: Reporter
+    ) -> None:
         maker = self.maker
         if todo:
             maker.prepare()
@@ -170,7 +172,9 @@ def _work(maker: Maker, ledgers: Mapping[str, Ledger], task: Task) -> tuple[Mapp
     return task.files, entries
 
 
-def _close(ledger: Ledger, names: Collection[str], part: Part | None, reporter: Reporter) -> tuple[Manifest, list[str]]:
+def _close(
+    ledger: Ledger, names: Collection[str], part: Part | Finish | None, reporter: Reporter
+) -> tuple[Manifest, list[str]]:
     manifest, missing = ledger.close(names)
     count = f"{len(missing):,} of {len(names):,} files"
     if missing and part in (None, FINISH):

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,9 +13,11 @@ import bertprep
 from bertprep.cli import main
 from bertprep.commands import document_job
 from bertprep.commands.validate import validate
-from bertprep.errors import UsageError
+from bertprep.errors import BertprepError, UsageError
 from bertprep.tokens.documents import open_token_documents
+from bertprep.tokens.mds import MdsMaker
 from bertprep.work.choose import find_records
+from bertprep.work.settings import resuming_command
 from tests.instances.small_tokenizers import write_tokenizer
 
 TEXT = "The first one.\nOf two lines.\n\nAnother, and it doesn't end\n\nlast one\n"
@@ -74,6 +77,25 @@ def test_an_unfinished_set_has_that_finding_alone(tmp_path: Path, monkeypatch: p
     tokenizer = write_tokenizer(tmp_path, "byte_bpe")
     bertprep.tokenize(tokenizer=tokenizer, inputs=[tmp_path / "*.txt"], output=tmp_path / "out", part="0/2")
     assert codes(tmp_path / "out") == [("manifest", ".ledger")]
+
+
+def test_an_unfinished_run_of_tokenize_names_tokenize(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(document_job, "_TASK_BYTES", 1)
+    for name in "ab":
+        (tmp_path / f"{name}.txt").write_text(TEXT)
+    shards = iter("a")
+    make = MdsMaker.make
+
+    def make_one(*arguments: Any) -> Any:
+        if next(shards, None) is None:
+            raise BertprepError("stopped")
+        return make(*arguments)
+
+    monkeypatch.setattr(MdsMaker, "make", make_one)
+    tokenizer = write_tokenizer(tmp_path, "byte_bpe")
+    with pytest.raises(BertprepError, match="stopped"):
+        bertprep.tokenize(tokenizer=tokenizer, inputs=[tmp_path / "*.txt"], output=tmp_path / "out", format="mds", seq=16)
+    assert resuming_command(tmp_path / "out/mds") == "bertprep tokenize"
 
 
 def test_where_records_are_expected_the_takers_of_others_are_named(tokens: Path, rows: Path) -> None:

@@ -10,7 +10,8 @@ import pytest
 from bertprep.errors import BertprepError
 from bertprep.work.layout import LEDGER, MANIFEST
 from bertprep.work.ledger import Ledger, is_unfinished
-from bertprep.work.manifest import RECORDS, Manifest, read_manifest
+from bertprep.work.manifest import MDS, RECORDS, Manifest, read_manifest
+from bertprep.work.settings import resuming_command
 from tests.hostile import NESTED
 from tests.work.toy import tree
 
@@ -50,6 +51,16 @@ def test_what_is_finished_is_found_again_and_closed(folder: Path) -> None:
     assert manifest == read_manifest(folder) == Manifest(RECORDS, {"seq": 128}, {NAME: ENTRY}, VERSIONS, {"dropped": 2})
     assert tree(folder).keys() == {NAME, MANIFEST}
     assert not is_unfinished(folder)
+
+
+def test_the_command_that_resumes_a_run_is_the_one_that_began_it(tmp_path: Path) -> None:
+    tokenizer = {"name": "a", "sha256": "0" * 64, "model": "BPE", "width": 9, "special": [], "words": "a"}
+    made_with = {"seq": 8, "column": "c", "tokenizer": {**tokenizer, **dict.fromkeys(("cls", "sep", "pad", "mask", "unk"))}}
+    for number, (command, expected) in enumerate({"tokenize": "tokenize", "": "convert"}.items()):
+        folder = tmp_path / str(number)
+        Ledger(folder=folder, kind=MDS, made_with=made_with, versions=VERSIONS, command=command).open(["train/a.mds"])
+        assert resuming_command(folder) == f"bertprep {expected}"
+    assert resuming_command(tmp_path) == "the command that makes it"
 
 
 def test_a_file_of_a_run_that_begins_at_the_same_time_is_not_foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,7 +163,14 @@ def test_a_marker_of_other_settings_is_never_taken(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"[]", b'{"schema": 99, "kind": "text shards", "made_with": {}, "versions": {}}', NESTED, b'{"versions": {"a": 3}}'],
+    [
+        b"",
+        b"[]",
+        b'{"schema": 99, "kind": "text shards", "made_with": {}, "versions": {}}',
+        NESTED,
+        b'{"versions": {"a": 3}}',
+        b'{"schema": 1, "kind": "masked-LM records", "made_with": {"seq": 128}, "versions": {}, "command": "rm"}',
+    ],
 )
 def test_damaged_settings_are_one_line(content: bytes, folder: Path) -> None:
     (folder / LEDGER / "settings.json").write_bytes(content)

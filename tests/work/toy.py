@@ -14,7 +14,7 @@ from bertprep.files.paths import as_path
 from bertprep.work.ledger import Entry, Ledger
 from bertprep.work.made import Made
 from bertprep.work.manifest import RECORDS
-from bertprep.work.parts import Part
+from bertprep.work.parts import Finish, Part
 from bertprep.work.run import Job, Maker, Task
 
 FORMATS = ("plain", "double")
@@ -48,7 +48,7 @@ class Request:
     output: Path
     seq: int = 128
     count: int = 7
-    part: Part | None = None
+    part: Part | Finish | None = None
     workers: int = 1
     broken: int = -1
     copies: tuple[Path, ...] = ()

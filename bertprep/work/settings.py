@@ -1,5 +1,12 @@
-"""How two runs differ, as command line options."""
+"""The settings that decide the files of a folder, and in words how those of a run differ from them.
 
+A folder has them in .ledger/settings.json while it is made, and in manifest.json then: schema, kind and made_with, which are
+its header, and versions; settings.json also has the command.
+"""
+
+from __future__ import annotations
+
+import contextlib
 import json
 from dataclasses import fields
 from pathlib import Path
@@ -7,8 +14,25 @@ from typing import Any
 
 from bertprep.config import GlueSettings, InstanceSettings, ShardSettings, SquadSettings, Variant
 from bertprep.errors import BertprepError
-from bertprep.work.manifest import SCHEMA, TEXT_SHARDS
+from bertprep.untrusted import OBJECT, TEXT, check_values, one_of, parse_json, read_bounded
+from bertprep.work.layout import LEDGER
+from bertprep.work.manifest import (
+    MAPPED_TEXT,
+    MDS,
+    RECORDS,
+    SCHEMA,
+    TASK_RECORDS,
+    TEXT_SHARDS,
+    TOKEN_SHARDS,
+    check_header,
+)
 
+SETTINGS_FILE = "settings.json"
+_COMMANDS = {
+    MAPPED_TEXT: "shard", TEXT_SHARDS: "shard", TOKEN_SHARDS: "tokenize", MDS: "convert", RECORDS: "create",
+    TASK_RECORDS: "task",
+}  # fmt: skip
+_RULES = {"versions": OBJECT, "command": one_of(*_COMMANDS.values())}
 _OPTIONS = {
     **{each.name: each.name for of in (InstanceSettings, Variant, SquadSettings, GlueSettings) for each in fields(of)},
     "corpus": "corpus", "version": "version", "labels": "labels", "vocabulary": "vocab", "column": "column",
@@ -93,3 +117,36 @@ def check_same(folder: Path, found: dict[str, Any], asked: dict[str, Any], advic
     """Raise `BertprepError` if the header found in a folder is not the run's, naming the first difference."""
     if found != asked:
         raise BertprepError(f"{folder}: {describe_difference(found, asked)}; {advice}, or remove this folder")
+
+
+def command_for(header: dict[str, Any]) -> str:
+    """Return the command that usually makes a folder with these settings."""
+    return "convert" if "converted_to" in header["made_with"] else _COMMANDS[header["kind"]]
+
+
+def resuming_command(folder: Path) -> str:
+    """Return the command that finishes a folder, in words if its settings do not tell."""
+    with contextlib.suppress(BertprepError):
+        if settings := read_settings(folder):
+            return f"bertprep {settings.get('command', command_for(settings))}"
+    return "the command that makes it"
+
+
+def read_settings(folder: Path) -> dict[str, Any] | None:
+    """Return the checked settings of a folder that is being made: its header, versions and command; None of any other."""
+    path = folder / LEDGER / SETTINGS_FILE
+    try:
+        settings = check_values(parse_json(read_bounded(path)), _RULES, needed=("versions",))
+        check_header(settings)
+        check_values(settings["versions"], dict.fromkeys(settings["versions"], TEXT), prefix="versions.")
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError) as error:
+        raise corrupt(path, error) from error
+    return settings
+
+
+def corrupt(path: Path, error: Exception) -> BertprepError:
+    """Return the error for a file of a ledger that cannot be read."""
+    why = getattr(error, "strerror", None) or error
+    return BertprepError(f"{path}: is corrupt ({why}); remove it, and run the command again")
