@@ -119,7 +119,7 @@ def make_parser(
 def _run(arguments: Sequence[str]) -> None:
     if arguments[0] == _TRAIN:
         _train(arguments[1:])
-    options = make_command_parser(arguments).parse_args(recipes.expand(arguments))
+    options = recipes.apply(arguments[0], make_command_parser(arguments).parse_args(arguments))
     try:
         options.run(read_options(options.request, options, progress=True))
     finally:
@@ -161,7 +161,7 @@ def _add_requests(name: str, parser: argparse.ArgumentParser) -> None:
     if not isinstance(command.REQUEST, dict):
         add_options(parser, command.REQUEST)
         if name in recipes.COMMANDS:
-            parser.add_argument(recipes.OPTION, metavar=recipes.METAVAR, help=recipes.HELP)
+            recipes.add_option(parser)
         parser.set_defaults(run=command.run, request=command.REQUEST)
         return
     subparsers = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")

@@ -239,11 +239,9 @@ def add_options(parser: Any, settings: type, *, without: Collection[str] = ()) -
 
 
 def _add_option(parser: Any, each: Field) -> None:
+    """Add an option without a default: what a command line does not give is not in its namespace, but in the settings."""
     text = each.full_help.replace("%", "%%")
-    settings: dict[str, Any] = {"default": each.default, "help": text}
-    hyphenated = (each.flag, *each.also)
-    underscored = tuple("--" + name[2:].replace("-", "_") for name in hyphenated)
-    names = tuple(dict.fromkeys(hyphenated + underscored))
+    settings: dict[str, Any] = {"help": text, "default": argparse.SUPPRESS}
     if each.kind is bool:
         settings["action"] = "store_false" if each.default else "store_true"
     else:
@@ -258,13 +256,13 @@ def _add_option(parser: Any, each: Field) -> None:
         elif each.const is not None:
             settings |= {"nargs": "?", "const": each.const}
         elif each.positional and each.default is not MISSING:
-            settings["nargs"] = "?"
+            settings |= {"nargs": "?", "default": None}  # argparse would parse SUPPRESS, which is a text
     if each.positional:
-        names, settings["default"] = (each.dest,), None if each.default is MISSING else each.default
+        names = [each.dest]
     else:
         settings["dest"] = each.dest
-    if each.repeated:
-        settings["default"] = None  # to which argparse would append
+        hyphenated = [each.flag, *each.also]
+        names = list(dict.fromkeys([*hyphenated, *("--" + name[2:].replace("-", "_") for name in hyphenated)]))
     action = parser.add_argument(*names, **settings)
     if each.rare:
         action.rare_help, action.help = text, argparse.SUPPRESS

@@ -119,13 +119,11 @@ class Parser(argparse.ArgumentParser):
 
 
 class Once(argparse.Action):
-    """Refuses a second value; a name in the namespace that no option has says that there was one."""
+    """Stores a value and refuses a second one; for options without a default in the parser."""
 
     def __call__(self, parser: argparse.ArgumentParser, namespace: Any, values: Any, option_string: str | None = None) -> None:
-        given = f"{self.dest} is given"
-        if hasattr(namespace, given):
+        if hasattr(namespace, self.dest):
             parser.error(f"{option_string}: is given twice, {getattr(namespace, self.dest)} and {values}; give one")
-        setattr(namespace, given, True)
         setattr(namespace, self.dest, values)
 
 

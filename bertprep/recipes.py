@@ -9,12 +9,13 @@ that are given next to --recipe override it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from argparse import SUPPRESS, Namespace
 from dataclasses import dataclass, field, replace
-from itertools import zip_longest
 from typing import Any
 
 from bertprep.errors import UsageError
+from bertprep.options import shown
+from bertprep.parser import Once
 from bertprep.terminal import near, print_message
 
 OPTION = "--recipe"
@@ -23,11 +24,15 @@ COMMANDS = CREATE, TOKENIZE, PRETRAIN = "create", "tokenize", "pretrain"
 
 @dataclass(frozen=True)
 class Phase:
-    """A phase of a pretraining: sequence length, fraction of the tokens that are masked, and its fraction of all tokens."""
+    """A phase of a pretraining: sequence length, fraction of the tokens that are masked, and its fraction of all tokens.
+
+    `pred` is the maximum number of masked tokens of a record, where sentences are paired.
+    """
 
     seq: int
     masked_lm_prob: float
     fraction: float = 1.0
+    pred: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,8 +45,8 @@ class Recipe:
     mask_as: tuple[float, float, float] = (0.8, 0.1, 0.1)  # [MASK], a random token, the token itself
     packed: bool = True
     first_position: int = 0
-    pairs: tuple[tuple[str, ...], ...] = ()  # the options of create for each phase, where sentences are paired
-    mds: tuple[str, ...] = ()  # what its own loader of MDS wants
+    dupe: int | None = None  # of create, which pairs sentences; the others take documents
+    mds_column: str | None = None  # that its own loader of MDS reads, if it is not our default
     source: str = field(repr=False)
 
     def phase(self, number: int) -> Phase:
@@ -58,34 +63,32 @@ class Recipe:
             "first_position": self.first_position, **others,
         }  # fmt: skip
 
-    def options(self, command: str, *, mds: bool = False) -> list[str]:
-        """Return the options of a command for the first phase; the trainer's command is pretrain."""
-        seq = str(self.phases[0].seq)
+    def values(self, command: str, *, mds: bool = False) -> dict[str, Any]:
+        """Return the options of a command for the first phase, by name; the trainer's command is pretrain."""
+        phase = self.phases[0]
+        if command == TOKENIZE:
+            rows = {"seq": phase.seq, "column": self.mds_column} if mds else {}
+            return {"tokenizer": self.tokenizer, **{name: value for name, value in rows.items() if value is not None}}
         if command == CREATE:
-            if not self.pairs:
+            if self.dupe is None:
                 raise UsageError(
                     f"{OPTION} {self.name}: takes documents without masks or pairs; "
                     f"make them with bertprep tokenize {OPTION} {self.name}"
                 )
-            return ["--seq", seq, *self.pairs[0]]
-        if command == TOKENIZE:
-            return ["--tokenizer", self.tokenizer, *(["--seq", seq, *self.mds] if mds else [])]
-        if self.pairs:  # whose masks are in the records
-            return ["--seq", seq]
-        masked = ["--masked-lm-prob", f"{self.phases[0].masked_lm_prob:g}"]
-        mask_as = ["--mask-as", ",".join(f"{fraction:g}" for fraction in self.mask_as)]
-        unpacked = [] if self.packed else ["--no-packed"]
-        return ["--seq", seq, *unpacked, *masked, *mask_as]
+            return {"seq": phase.seq, "pred": phase.pred, "masked_lm_prob": phase.masked_lm_prob, "dupe": self.dupe}
+        if self.dupe is not None:  # whose masks are in the records
+            return {"seq": phase.seq}
+        unpacked = {} if self.packed else {"packed": False}
+        return {"seq": phase.seq, **unpacked, "masked_lm_prob": phase.masked_lm_prob, "mask_as": self.mask_as}
 
 
 _BERT = "google-bert/bert-base-uncased"
-_EVERYWHERE = "--masked-lm-prob", "0.15", "--dupe"
 RECIPES = {
     each.name: each
     for each in (
         Recipe(
-            name="bert", tokenizer=_BERT, packed=False, phases=(Phase(128, 0.15, 0.9), Phase(512, 0.15, 0.1)),
-            pairs=(("--pred", "20", *_EVERYWHERE, "5"), ("--pred", "80", *_EVERYWHERE, "5")),
+            name="bert", tokenizer=_BERT, packed=False, dupe=5,
+            phases=(Phase(128, 0.15, 0.9, pred=20), Phase(512, 0.15, 0.1, pred=80)),
             source="google-research/bert README.md and create_pretraining_data.py; NVIDIA's bertPrep for 80 predictions of 512",
         ),
         Recipe(
@@ -104,7 +107,7 @@ RECIPES = {
         ),
         Recipe(
             name="eurobert", tokenizer="EuroBERT/EuroBERT-210m", mask_as=(1.0, 0.0, 0.0), phases=(Phase(2048, 0.3),),
-            mds=("--column", "tokens"),
+            mds_column="tokens",
             source="Nicolas-BZRD/EuroBERT optimus/trainer/configuration/train.py, the defaults of its code",
         ),
         Recipe(
@@ -113,17 +116,15 @@ RECIPES = {
             source="JHU-CLSP/mmBERT README.md",
         ),
         Recipe(
-            name="mlperf", tokenizer=_BERT, packed=False, phases=(Phase(512, 0.15),),
-            pairs=(("--pred", "76", *_EVERYWHERE, "10"),),
+            name="mlperf", tokenizer=_BERT, packed=False, dupe=10, phases=(Phase(512, 0.15, pred=76),),
             source="mlcommons/training retired_benchmarks/bert README.md",
         ),
     )
 }  # fmt: skip
-HELP = (
+_HELP = (
     f"the options by which a model was pretrained, of {', '.join(RECIPES)}, and the phase from 1, as in mmbert:2; "
     "others given override them (default: none)"
 )
-METAVAR = "NAME[:PHASE]"
 
 
 def recipe(name: str) -> Recipe:
@@ -145,48 +146,31 @@ def recipe(name: str) -> Recipe:
     if not phase.isdecimal():
         raise UsageError(f"recipe {name}:{phase}: expected a name, or name:phase, such as mmbert:2")
     number = int(phase)
-    return replace(found, phases=(found.phase(number),), pairs=found.pairs[number - 1 : number])
+    return replace(found, phases=(found.phase(number),))
 
 
-def expand(arguments: Sequence[str]) -> list[str]:
-    """Replace --recipe NAME, after its command, by the options that it stands for, and print them; those given override them.
+def add_option(parser: Any) -> None:
+    """Add --recipe to the options of a command in `COMMANDS`."""
+    parser.add_argument(OPTION, metavar="NAME[:PHASE]", help=_HELP, action=Once, default=SUPPRESS)
+
+
+def apply(command: str, given: Namespace) -> Namespace:
+    """Set the options of --recipe that a command line has not given, and print them.
 
     A recipe of several phases stands for the first of them.
     """
-    given = list(arguments)
-    positions = [index for index, each in enumerate(given) if each.partition("=")[0] == OPTION]
-    if len(positions) > 1 and given[0] in COMMANDS:
-        raise UsageError(f"{OPTION}: is given {len(positions)} times; give one")
-    at = positions[0] if positions else None
-    if at is None or given[0] not in COMMANDS or (given[at] == OPTION and at + 1 == len(given)):  # which the parser refuses
+    if "recipe" not in given:
         return given
-    joined = given[at].partition("=")[2]
-    named = joined or given[at + 1]
-    rest = given[:at] + given[at + (1 if joined else 2) :]
-    chosen, others = recipe(named), _values(rest)
-    options = _without(chosen.options(rest[0], mds=others.get("--format") == "mds"), others)
-    text = " ".join(options) or "all that it stands for is given"
-    if rest[0] == PRETRAIN and len(chosen.phases) > 1:
+    chosen = recipe(given.recipe)
+    values = chosen.values(command, mds=getattr(given, "format", None) == "mds")
+    added = {name: value for name, value in values.items() if name not in given}
+    text = " ".join(_as_option(name, value) for name, value in added.items()) or "all that it stands for is given"
+    if command == PRETRAIN and len(chosen.phases) > 1:
         text = f"phase 1 of {len(chosen.phases)}: {text}"
-    print_message(f"{OPTION} {named}: {text}")
-    return [rest[0], *options, *rest[1:]]
+    print_message(f"{OPTION} {given.recipe}: {text}")
+    return Namespace(**added, **vars(given))
 
 
-def _values(arguments: Sequence[str]) -> dict[str, str]:
-    """Return the (first) value of each option by its name; of a flag it is whatever comes next."""
-    found = {}
-    for each, following in zip_longest(arguments, arguments[1:], fillvalue=""):
-        name, equals, value = each.partition("=")
-        if name.startswith("--"):
-            found[name.replace("_", "-")] = value if equals else following
-    return found
-
-
-def _without(options: Sequence[str], names: Collection[str]) -> list[str]:
-    kept, is_kept = [], True
-    for each in options:
-        if each.startswith("--"):
-            is_kept = each not in names
-        if is_kept:
-            kept.append(each)
-    return kept
+def _as_option(name: str, value: object) -> str:
+    option = name.replace("_", "-")
+    return f"--no-{option}" if value is False else f"--{option} {shown(value)}"

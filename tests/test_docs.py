@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bertprep import cli, recipes
+from bertprep import cli
 from bertprep.config import InstanceSettings, RecordFormat, SquadSettings
 from bertprep.instances.unicode_table import __file__ as unicode_table
 from bertprep.records import FEATURES
@@ -216,9 +216,9 @@ def parse(words: list[str]) -> None:
     given = [VARIABLES.get(word, "2" if word == "N" else word) for word in words[1:] if word != "..."]
     if words[0] == "trainer":
         given = trainer_cli.with_command(given)
-        trainer_cli.make_parser(given[0]).parse_args(recipes.expand(given))
+        trainer_cli.make_parser(given[0]).parse_args(given)
     else:
-        cli.make_command_parser(given).parse_args(recipes.expand(given))
+        cli.make_command_parser(given).parse_args(given)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)

@@ -1,7 +1,7 @@
 """Recipes are options that each command takes, and that others override."""
 
 import re
-from collections.abc import Sequence
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
@@ -11,24 +11,29 @@ from bertprep import cli, recipes
 from bertprep.commands.create import Create
 from bertprep.commands.tokenize import Tokenize
 from bertprep.errors import UsageError
-from bertprep.options import add_options, read_options
-from bertprep.parser import Parser
+from bertprep.options import read_options
 from trainer.cli import make_parser
+from trainer.data import ExampleSettings
 
+MASK_AS_BERT = (ExampleSettings.mask_as, ExampleSettings.packed)
 ENCODERS = Path(__file__).parents[1] / "docs" / "encoders.md"
 
 
-def create(arguments: Sequence[str]) -> Create:
-    parser = Parser(prog="test")
-    add_options(parser, Create)
-    return read_options(Create, parser.parse_args(recipes.expand(["create", *arguments])[1:]))
+def read(command: str, *arguments: str) -> Namespace:
+    """What a command line gives, and its recipe with it."""
+    parser = make_parser(command) if command == recipes.PRETRAIN else cli.make_command_parser([command])
+    return recipes.apply(command, parser.parse_args([command, *arguments]))
+
+
+def create(*arguments: str) -> Create:
+    return read_options(Create, read(recipes.CREATE, *arguments))
 
 
 def test_create_takes_the_options_of_a_phase_and_others_override_them(capsys: pytest.CaptureFixture[str]) -> None:
-    found = create(["--dupe", "2", "--recipe", "bert:2"])
+    found = create("--dupe", "2", "--recipe", "bert:2")
     assert (found.seq, found.pred, found.masked_lm_prob, found.dupe) == (512, 80, 0.15, 2)
     assert capsys.readouterr().err == "--recipe bert:2: --seq 512 --pred 80 --masked-lm-prob 0.15\n"
-    assert create(["--recipe=mlperf"]).pred == 76
+    assert create("--recipe=mlperf").pred == 76
 
 
 def test_a_recipe_gives_the_keywords_of_a_token_dataset() -> None:
@@ -53,18 +58,19 @@ def test_the_table_of_the_docs_has_the_values(name: str) -> None:
         expected = [f"{shown}, {100 * phase.fraction:.3g}%" for shown, phase in zip(expected, recipe.phases, strict=True)]
     assert phases == "; ".join(expected)
     assert mask_as == ", ".join(f"{100 * share:.0f}" for share in recipe.mask_as)
-    assert packed == ("pairs: `create`" if recipe.pairs else "yes" if recipe.packed else "no")
+    assert packed == ("pairs: `create`" if recipe.dupe is not None else "yes" if recipe.packed else "no")
 
 
 @pytest.mark.parametrize("name", recipes.RECIPES)
 def test_tokenize_and_the_trainer_know_the_options_of_a_recipe(name: str) -> None:
-    make_parser(recipes.PRETRAIN).parse_args(recipes.expand(["pretrain", "--recipe", name]))
-    parser = Parser(prog="test")
-    add_options(parser, Tokenize)
-    words = ["tokenize", "--recipe", name, "--input", "text", "--output", "mds"]
-    assert read_options(Tokenize, parser.parse_args(recipes.expand(words)[1:])).tokenizer == bertprep.recipe(name).tokenizer
-    of_mds = read_options(Tokenize, parser.parse_args(recipes.expand([*words, "--format", "mds"])[1:]))
-    assert (of_mds.seq, of_mds.column) == (bertprep.recipe(name).phase(1).seq, "tokens" if name == "eurobert" else None)
+    recipe = bertprep.recipe(name)
+    examples = read_options(ExampleSettings, read("pretrain", "--recipe", name, "--seq", "64"))
+    assert examples.masked_lm_prob == recipe.phase(1).masked_lm_prob
+    assert (examples.mask_as, examples.packed) == ((recipe.mask_as, recipe.packed) if recipe.dupe is None else MASK_AS_BERT)
+    words = ["--recipe", name, "--input", "text", "--output", "mds"]
+    assert read_options(Tokenize, read("tokenize", *words)).tokenizer == recipe.tokenizer
+    of_mds = read_options(Tokenize, read("tokenize", *words, "--format", "mds"))
+    assert (of_mds.seq, of_mds.column) == (recipe.phase(1).seq, "tokens" if name == "eurobert" else None)
 
 
 @pytest.mark.parametrize(
@@ -81,19 +87,23 @@ def test_tokenize_and_the_trainer_know_the_options_of_a_recipe(name: str) -> Non
 def test_the_trainer_is_given_what_other_options_do_not_override(
     given: str, options: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["pretrain", "--recipe", *given.split()]
-    expanded = recipes.expand(words)
-    assert capsys.readouterr().err == f"--recipe {words[2]}: {options}\n"
-    assert expanded == ["pretrain", *(options.split() if options.startswith("--") else []), *words[3:]]
+    name, *others = given.split()
+    read("pretrain", *others, "--recipe", name)
+    assert capsys.readouterr().err == f"--recipe {name}: {options}\n"
+
+
+def test_what_is_given_wins_even_where_it_is_the_default(capsys: pytest.CaptureFixture[str]) -> None:
+    assert create("--seq", "128", "--recipe", "bert:2").seq == 128
+    assert capsys.readouterr().err == "--recipe bert:2: --pred 80 --masked-lm-prob 0.15 --dupe 5\n"
 
 
 def test_a_recipe_without_a_phase_is_its_first(capsys: pytest.CaptureFixture[str]) -> None:
-    assert recipes.expand(["pretrain", "--recipe", "bert"]) == ["pretrain", "--seq", "128"]
+    assert read("pretrain", "--recipe", "bert").seq == 128
     assert capsys.readouterr().err == "--recipe bert: phase 1 of 2: --seq 128\n"
 
 
 def test_a_tokenizer_that_is_given_overrides_that_of_a_recipe(capsys: pytest.CaptureFixture[str]) -> None:
-    recipes.expand(["tokenize", "--recipe", "modernbert", "--format", "mds", "--tokenizer", "mine.json"])
+    assert read("tokenize", "--recipe", "modernbert", "--format", "mds", "--tokenizer", "mine.json").tokenizer == "mine.json"
     assert capsys.readouterr().err == "--recipe modernbert: --seq 1024\n"
 
 

@@ -72,7 +72,7 @@ def with_command(arguments: Sequence[str]) -> list[str]:
 
 def _run(arguments: Sequence[str]) -> int:
     command = arguments[0]
-    namespace = make_parser(command).parse_args(recipes.expand(arguments))
+    namespace = recipes.apply(command, make_parser(command).parse_args(arguments))
     if command not in _OPTIONS:
         return int(import_module(f"trainer.{command}").run(namespace))
     engine, optimizer = read_options(EngineSettings, namespace), read_options(OptimizerSettings, namespace)
@@ -103,7 +103,7 @@ def _add_options(command: str, parser: Parser) -> None:
     is_pretraining = command == PRETRAIN
     run = parser.add_argument_group("run")
     if is_pretraining:
-        run.add_argument(recipes.OPTION, metavar=recipes.METAVAR, help=recipes.HELP)
+        recipes.add_option(run)
     add_options(run, _OPTIONS[command], without=() if is_pretraining else _OF_EPOCHS)
     add_options(parser.add_argument_group("optimizer"), OptimizerSettings)
     add_options(parser.add_argument_group("devices"), EngineSettings)
