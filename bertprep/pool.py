@@ -2,7 +2,7 @@
 
 Each worker has its own pipe, so one that dies fails the run with the name of its task. One worker is the calling process.
 Workers are forked (2 ms) if the OS supports it, unless the process has used an object store, whose client's threads a fork
-loses.
+loses. `map_in_threads` is for kernels and NumPy, which run outside Python's lock.
 """
 
 import contextlib
@@ -10,6 +10,7 @@ import ctypes
 import os
 import signal
 import sys
+import threading
 import traceback
 import types
 from collections.abc import Callable, Generator, Iterable, Iterator, Sized
@@ -21,6 +22,7 @@ from bertprep.errors import BertprepError, explain_system_error
 from bertprep.files import object_store
 
 Argument = TypeVar("Argument")
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 Task = tuple[str, Argument]
 """A task's name, for messages, and the argument of the function."""
@@ -40,6 +42,45 @@ class ClusterWorkers(int):
 def default_workers() -> int:
     """Return how many processors this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def map_in_threads(function: Callable[[Item], Result], items: Iterable[Item], *, most: int | None = None) -> list[Result]:
+    """Return function(item) of all items, in their order, by a thread for each processor, or `most`.
+
+    The caller works too, and does what threads left undone: `concurrent.futures` waits for ever for a thread that ended when
+    there was no memory left. After a failure no thread begins another item; the error of the first item that fails is raised.
+
+    >>> map_in_threads(abs, [-2, 3])
+    [2, 3]
+    """
+    todo = list(items)
+    results: dict[int, Result] = {}
+    indices = iter(range(len(todo)))  # which the threads share: taking the next is one step
+
+    def leave_the_rest() -> None:
+        for _ in indices:
+            pass
+
+    def work() -> None:
+        try:
+            for index in indices:
+                results[index] = function(todo[index])
+        except Exception:
+            leave_the_rest()
+
+    threads = []
+    try:
+        for _ in range(min(default_workers(), most or len(todo), len(todo)) - 1):
+            thread = threading.Thread(target=work, daemon=True)
+            with contextlib.suppress(RuntimeError, MemoryError):
+                thread.start()
+                threads.append(thread)
+        work()
+    finally:
+        leave_the_rest()  # of Ctrl-C; else there is none
+        for thread in threads:
+            thread.join()
+    return [results[index] if index in results else function(item) for index, item in enumerate(todo)]
 
 
 def run(

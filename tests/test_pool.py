@@ -7,6 +7,8 @@ import pkgutil
 import signal
 import subprocess
 import sys
+import threading
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -69,7 +71,7 @@ def test_a_failed_task_fails_the_run(function: object, message: str) -> None:
         list(pool.run(function, TASKS, workers=2))  # type: ignore[arg-type]
 
 
-ERRORS: dict[type[BertprepError], BertprepError] = {BadRecordError: BadRecordError("is bad", number=3, row=4)}
+ERRORS: dict[type[BertprepError], BertprepError] = {BadRecordError: BadRecordError("is bad", index=3, row=4)}
 """Those whose constructors take more than a text."""
 
 
@@ -139,3 +141,56 @@ print(sorted(pool.run(abs, [("a", -1), ("b", -2)], workers=2)))
         check=False,
     )
     assert (run.stdout, run.stderr) == ("[('a', 1), ('b', 2)]\n", "")
+
+
+# --- threads
+
+
+def test_results_of_threads_come_in_order_and_each_item_once() -> None:
+    done: Counter[int] = Counter()
+
+    def square(item: int) -> int:
+        done[item] += 1
+        return item * item
+
+    assert pool.map_in_threads(square, range(500)) == [item * item for item in range(500)]
+    assert set(done.values()) == {1}
+    assert pool.map_in_threads(square, []) == []
+
+
+def test_what_a_thread_could_not_do_the_caller_does() -> None:
+    """`concurrent.futures` waits for ever for a thread that ended so."""
+    caller = threading.current_thread()
+    has_failed = threading.Event()
+
+    def work(item: int) -> int:
+        if threading.current_thread() is not caller:
+            has_failed.set()
+            raise MemoryError
+        assert has_failed.wait(60)
+        return item
+
+    assert pool.map_in_threads(work, range(20), most=2) == list(range(20))
+
+
+def test_threads_that_cannot_be_started_are_not_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    assert pool.map_in_threads(abs, range(-5, 0)) == [5, 4, 3, 2, 1]
+
+
+def test_the_error_of_the_first_item_that_fails_ends_the_work_of_all_threads() -> None:
+    done: list[int] = []
+
+    def work(item: int) -> None:
+        if item in (30, 31, 90):
+            raise ValueError(f"item {item}")
+        done.append(item)
+
+    for most in (1, 4):
+        done.clear()
+        with pytest.raises(ValueError, match="item 30"):
+            pool.map_in_threads(work, range(1_000_000), most=most)
+        assert len(done) < 100_000

@@ -1,7 +1,8 @@
 """Records to the batch of step n: a pure function of the data, the seed, the step and the global batch.
 
     position   step * global batch + row: how many records came before, over all epochs
-    index      of the record at that position, by an order that is another in each epoch (bertprep.tokens.order)
+    index      of the record of files at that position, by an order that is another in each epoch (bertprep.tokens.order).
+               What is made as it is read, of token shards, has an order of its own, and is named by its position
 
 Each data rank has an equal run of a global batch's rows. A bad record is a row whose weight is 0. A thread reads ahead.
 
@@ -28,7 +29,7 @@ from bertprep.progress import SILENT, Reporter
 from bertprep.records import Examples
 from bertprep.records.records import BadRecordError, Records
 from bertprep.tokens.live import LiveExamples
-from bertprep.tokens.order import FileOrder, Order, RecordOrder
+from bertprep.tokens.order import FileOrder, RecordOrder
 from trainer.settings import MAX_STEPS
 from trainer.token_records import TokenRecords
 
@@ -75,16 +76,16 @@ class TrainingBatches:
 
     def __init__(self, records: AnyRecords, batch: GlobalBatch, *, seed: int, shuffle_shards: int = 0) -> None:
         self.records, self.batch = records, batch
-        if not isinstance(records, Records):
-            self._order: Order = records
-        elif shuffle_shards:
+        self._order: FileOrder | RecordOrder | None = None
+        if isinstance(records, Records) and shuffle_shards:
             self._order = FileOrder(records.file_records, seed=seed, group=shuffle_shards)
-        else:
+        elif isinstance(records, Records):
             self._order = RecordOrder(len(records), seed)
 
     def indices(self, step: int) -> NDArray[np.int64]:
-        """Return the (rows,) indices of this rank's records at `step`."""
-        return self._order.numbers(self.batch.positions(step))
+        """Return the (rows,) indices of this rank's records at `step`, or the positions of what is made as it is read."""
+        positions = self.batch.positions(step)
+        return positions if self._order is None else self._order.indices(positions)
 
     def locations(self, step: int) -> list[tuple[Path, int]]:
         """Return the file of each of this rank's records at `step`, and its index there."""

@@ -138,10 +138,15 @@ def open_data(options: AnyOptions, examples: ExampleSettings, opened: ExitStack)
 def _open_sentences(options: PretrainOptions, examples: ExampleSettings, folder: Path) -> Callable[..., LiveExamples]:
     settings = replace(examples, seq=options.seq or DEFAULT_SEQ, pred=options.pred or ExampleSettings.pred)
     _refuse_others(settings, _OF_DOCUMENTS, f"is for token shards made with --tokenizer, {folder} has sentences")
-    return partial(
-        LiveExamples, settings=settings.instances, vocab=options.vocab, repeat_epochs=settings.repeat_epochs, seed=options.seed,
-        shuffle_shards=options.shuffle_shards or DEFAULT_GROUP, reporter=Reporter(),
-    )  # fmt: skip
+
+    def open_split(folders: Sequence[Path], split: str) -> LiveExamples:
+        seed = options.seed if split == TRAINING else PretrainOptions.seed  # all runs evaluate the same examples
+        return LiveExamples(
+            folders, split, settings=settings.instances, vocab=options.vocab, repeat_epochs=settings.repeat_epochs, seed=seed,
+            shuffle_shards=options.shuffle_shards or DEFAULT_GROUP, reporter=Reporter(),
+        )  # fmt: skip
+
+    return open_split
 
 
 def _open_documents(options: PretrainOptions, examples: ExampleSettings, folder: Path) -> Callable[..., TokenRecords]:

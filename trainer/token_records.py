@@ -1,7 +1,7 @@
 """Rows of token shards as the records of a run: documents of any tokenizer, masked as they are read, packed or one a row.
 
-The number of a record is its position in the order of all epochs, so it is never the same record in two epochs. A row has as
-many predictions as its masks, at most `pred`.
+A row is named by its position, counted over all epochs (`bertprep.tokens.order`): at no two positions is the same row, with the
+same masks. It has as many predictions as masks, at most `pred`.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ class TokenRecords(Closing):
 
     def __init__(self, folders: Sequence[Path], split: str = TRAINING, **settings: Any) -> None:
         """`settings` are keywords of `TokenDataset`."""
-        from bertprep.tokens.dataset import TokenDataset, TokenRows
+        from bertprep.tokens.dataset import TokenDataset
         from bertprep.tokens.mixture import Mixture  # which needs packages that a machine for benchmarks may lack
 
         sets = [TokenDataset(folder, split, **settings) for folder in folders]
         self.folders, self.settings = folders, settings
-        self.rows: TokenRows = sets[0] if len(sets) == 1 else Mixture([(each, each.documents.tokens) for each in sets])
+        self.rows = sets[0] if len(sets) == 1 else Mixture([(each, each.documents.tokens) for each in sets])
         self.tokenizer = sets[0].documents.tokenizer
         self.is_packed, self.sha256 = sets[0].packed, self.rows.sha256
         self.kind: type[MaskedExamples] = PackedExamples if self.is_packed else MaskedExamples
@@ -61,48 +61,46 @@ class TokenRecords(Closing):
     def close(self) -> None:
         self.rows.close()
 
-    def numbers(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the positions themselves."""
-        return positions
+    def origin_of(self, position: int) -> tuple[Path, int]:
+        """Return the first folder, and the position itself: what an error or a log names."""
+        return self.folders[0], position
 
-    def origin_of(self, number: int) -> tuple[Path, int]:
-        """Return the folder, and the position of a row in the order of all epochs: what an error or a log names."""
-        return self.folders[0], number
-
-    def gather_good(self, examples: Examples, numbers: NDArray[np.int64]) -> list[BadRecordError]:
-        """Write the rows at some positions to the first examples; returns what is wrong with those that have a bad token id.
+    def gather_good(self, examples: Examples, positions: NDArray[np.int64]) -> list[BadRecordError]:
+        """Write the rows at some positions to the first examples; return what is wrong with those that have a bad token id.
 
         Such a row is 0 in all features.
         """
         try:
-            self._gather(examples, numbers)
+            self._gather(examples, positions)
         except BadTokenError:  # now one by one, to find all such rows
-            return [error for row in range(len(numbers)) if (error := self._gather_one(examples, numbers, row))]
+            found = [self._gather_one(examples, positions, row) for row in range(len(positions))]
+            return [error for error in found if error is not None]
         return []
 
-    def _gather_one(self, examples: Examples, numbers: NDArray[np.int64], row: int) -> BadRecordError | None:
+    def _gather_one(self, examples: Examples, positions: NDArray[np.int64], row: int) -> BadRecordError | None:
         try:
-            self._gather(examples[row : row + 1], numbers[row : row + 1])
+            self._gather(examples[row : row + 1], positions[row : row + 1])
         except BadTokenError as error:
             examples[row] = 0
-            return BadRecordError(str(error), number=int(numbers[row]), row=row)
+            return BadRecordError(str(error), index=int(positions[row]), row=row)
         return None
 
-    def _gather(self, examples: Examples, numbers: NDArray[np.int64]) -> None:
-        columns = self.rows.rows(self.rows.row_ids(numbers))
-        rows, positions = np.nonzero(columns["labels"] != NOT_PREDICTED)
-        slots = np.arange(len(rows)) - np.searchsorted(rows, rows)
-        found = self.kind.empty(len(numbers), seq=self.seq, pred=self.pred)
+    def _gather(self, examples: Examples, positions: NDArray[np.int64]) -> None:
+        columns = self.rows.rows(positions)
+        rows, masked = np.nonzero(columns["labels"] != NOT_PREDICTED)
+        slots = np.arange(len(rows)) - np.searchsorted(rows, rows)  # the first mask of a row is in slot 0
+        found = self.kind.empty(len(positions), seq=self.seq, pred=self.pred)
         for array in found.arrays:
             array[:] = 0
         found.input_ids[:] = columns["input_ids"]
-        found.masked_lm_positions[rows, slots] = positions
-        found.masked_lm_ids[rows, slots] = columns["labels"][rows, positions]
+        found.masked_lm_positions[rows, slots] = masked
+        found.masked_lm_ids[rows, slots] = columns["labels"][rows, masked]
         found.masked_lm_weights[rows, slots] = 1
         if isinstance(found, PackedExamples):
             found.input_mask[:] = 1
-            found.position_ids[:], found.sequence_ids[:] = columns["position_ids"], columns["sequence_ids"]
+            found.position_ids[:] = columns["position_ids"]
+            found.sequence_ids[:] = columns["sequence_ids"]
         else:
             found.input_mask[:] = columns["attention_mask"]
         for into, values in zip(examples.arrays, found.arrays, strict=True):
-            into[: len(numbers)] = values
+            into[: len(positions)] = values

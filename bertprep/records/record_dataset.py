@@ -12,7 +12,7 @@ import operator
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ from bertprep.files.paths import as_path
 from bertprep.records.columns import COLUMNS, Columns, NoColumnsError, to_columns
 from bertprep.records.examples import Examples
 from bertprep.records.open_file import Closing
-from bertprep.records.records import Records, select_records
+from bertprep.records.records import Records, Selection, is_index, select_records
 
 if TYPE_CHECKING:
     import torch
@@ -64,16 +64,13 @@ def stack_rows(batch: RecordBatch | Sequence[Mapping[str, Any]]) -> Columns:
 
 
 class ColumnDataset(Closing):
-    """Rows of columns by number, as PyTorch's `DataLoader` asks a map-style data set for them."""
+    """Rows of columns by index, as PyTorch's `DataLoader` asks a map-style data set for them."""
 
     def __len__(self) -> int:
         raise NotImplementedError
 
-    @property
-    def _where(self) -> str:
-        raise NotImplementedError
-
-    def _read(self, numbers: NDArray[np.int64]) -> Columns:
+    def _columns(self, rows: Selection) -> Columns:
+        """Return the columns of a selection of rows; `select_records` refuses what is none."""
         raise NotImplementedError
 
     def __iter__(self) -> Iterator[Row]:
@@ -83,25 +80,21 @@ class ColumnDataset(Closing):
     @overload
     def __getitem__(self, rows: int) -> Row: ...
     @overload
-    def __getitem__(self, rows: slice | Sequence[int] | NDArray[Any]) -> Columns: ...
-    def __getitem__(self, rows: int | slice | Sequence[int] | NDArray[Any]) -> Row | Columns:
-        if isinstance(rows, slice):
-            return self._read(np.arange(len(self))[rows])
-        if isinstance(rows, bool | np.bool_):
-            raise TypeError(f"{self._where}: record {rows}: expected an integer, a slice, or a list of integers")
-        if hasattr(rows, "__index__") and not getattr(rows, "shape", ()):
-            if not -len(self) <= (index := operator.index(rows)) < len(self):
-                raise IndexError(f"{self._where}: record {index:,} of {len(self):,}")
-            return RecordBatch(self._read(np.array([index % len(self)])))[0]
-        return self._read(self._select(rows))  # type: ignore[arg-type]
+    def __getitem__(self, rows: Selection) -> Columns: ...
+    def __getitem__(self, rows: int | Selection) -> Row | Columns:
+        """Return a row by its index, or the columns of a slice, of a list or array of indices in its order, or of a mask."""
+        if is_index(rows):
+            return RecordBatch(self._columns([operator.index(rows)]))[0]
+        return self._columns(_as_selection(rows))
 
     def __getitems__(self, rows: Sequence[int] | NDArray[Any]) -> RecordBatch:
-        """Return the records with these indices: what `DataLoader` gives to its `collate_fn`."""
-        return RecordBatch(self._read(self._select(rows)))
+        """Return the rows with these indices: what `DataLoader` gives to its `collate_fn`."""
+        return RecordBatch(self._columns(_as_selection(rows)))
 
-    def _select(self, rows: Sequence[int] | NDArray[Any]) -> NDArray[np.int64]:
-        rows = list(rows) if isinstance(rows, tuple) else rows  # as some samplers give
-        return select_records(rows, len(self), self._where)
+
+def _as_selection(rows: object) -> Selection:
+    """Return what may select rows; of a tuple, which some samplers give, a list."""
+    return list(rows) if isinstance(rows, tuple) else cast(Selection, rows)
 
 
 class RecordDataset(ColumnDataset):
@@ -156,10 +149,6 @@ class RecordDataset(ColumnDataset):
     def __len__(self) -> int:
         return self._count
 
-    @property
-    def _where(self) -> str:
-        return str(self._paths[0])
-
     @staticmethod
     def collate(batch: RecordBatch | Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
         """A batch as tensors that share its arrays: `DataLoader(dataset, batch_size=256, collate_fn=RecordDataset.collate)`."""
@@ -168,14 +157,14 @@ class RecordDataset(ColumnDataset):
 
         return {name: torch.from_numpy(array) for name, array in columns.items()}
 
-    def _read(self, numbers: NDArray[np.int64]) -> Columns:
+    def _columns(self, rows: Selection) -> Columns:
         records = self._open()
-        examples = self.kind.empty(len(numbers), seq=self.seq, pred=self._shape.pred)
-        records.gather_into(examples, numbers)
+        examples = records[rows]
         try:
             return to_columns(examples)
         except NoColumnsError as error:
-            path, record = records.origin_of(int(numbers[error.row]))
+            index = int(select_records(rows, len(records), records.path)[error.row])
+            path, record = records.origin_of(index)
             raise BertprepError(f"{path}: record {record}: {error}; bertprep.records.open reads it as it is") from error
 
     def _open(self) -> Records:

@@ -7,7 +7,6 @@ are read too: features in any order, TensorFlow 2's names, packed or not, int32 
 
 from __future__ import annotations
 
-import contextlib
 import operator
 import os
 import threading
@@ -15,10 +14,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias, TypeGuard, overload
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from bertprep import kernels
 from bertprep.config import RecordFormat
@@ -45,35 +44,58 @@ Selection: TypeAlias = slice | Sequence[int] | NDArray[np.integer] | NDArray[np.
 """Which records: a slice, integers, or for each record whether it is one of them."""
 
 
-def select_records(records: ArrayLike, count: int, where: Path | str) -> NDArray[np.int64]:
-    """Return the indices that a list, range, array or mask names, of `count` records; negative ones are from the end.
+def is_index(given: object) -> TypeGuard[SupportsIndex]:
+    """Return whether an argument is one integer: Python's, NumPy's or a tensor's, but no bool."""
+    return hasattr(given, "__index__") and not isinstance(given, bool | np.bool_) and not getattr(given, "shape", ())
+
+
+def select_records(records: int | Selection, count: int, where: Path | str) -> NDArray[np.int64]:
+    """Return the indices that a slice, list, range, array or mask selects, of `count` records; negative ones are from the end.
 
     >>> select_records([2, -3], 3, "part-0").tolist(), select_records([True, False, True], 3, "part-0").tolist()
     ([2, 0], [0, 2])
     """
-    if isinstance(records, range) and len(records) > count:  # which no array need be made of to know
-        raise IndexError(f"{where}: {records} are more records than its {count:,}")
-    given: NDArray[Any] = np.empty((0, 0))
+    if isinstance(records, slice):
+        records = range(count)[records]
     if isinstance(records, range):
-        given = np.arange(records.start, records.stop, records.step)
-    elif not isinstance(records, tuple):  # to NumPy, a tuple has an index for each axis
-        with contextlib.suppress(ValueError):  # lists in a list, of several lengths
-            given = np.asarray(records)
+        if len(records) > count:  # checked without an array of them, which may not fit into memory
+            raise IndexError(f"{where}: {records} are more records than its {count:,}")
+        records = np.arange(records.start, records.stop, records.step)
+    given = _as_array(records)
+    if given.dtype == object and given.ndim == 1 and all(isinstance(each, int) for each in given):
+        raise IndexError(f"{where}: record {max(given, key=abs):,} of {count:,}")  # it has more than 64 bits
     if given.ndim != 1 or (given.size and given.dtype.kind not in "iub"):
-        found = f"an array of {given.dtype} {given.shape}" if isinstance(records, np.ndarray) else type(records).__name__
-        advice = (
-            f"; [[{records}]] is one record" if isinstance(records, int | np.integer) and not isinstance(records, bool) else ""
+        raise TypeError(
+            f"{where}: records are named by a slice, a list or array of integers, or a mask; found {_describe(records)}"
         )
-        raise TypeError(f"{where}: records are named by a slice, a list or array of integers, or a mask; found {found}{advice}")
     if given.dtype == np.bool_:
         if len(given) != count:
             raise IndexError(f"{where}: a mask of {len(given):,} for {count:,} records")
         return np.flatnonzero(given)
     if given.size and not -count <= given.min() <= given.max() < count:
         wrong = given.max() if given.max() >= count else given.min()
-        raise IndexError(f"{where}: record {wrong} of {count:,}")
+        raise IndexError(f"{where}: record {wrong:,} of {count:,}")
     indices = given.astype(np.int64)  # a copy: another thread may change what was given after it was checked
     return np.where(indices < 0, indices + count, indices) if given.size and given.min() < 0 else indices
+
+
+def _as_array(records: object) -> NDArray[Any]:
+    """Return a selection as an array, of no dimension where it is none."""
+    if isinstance(records, tuple):  # in NumPy an index for each axis
+        return np.empty(())
+    try:
+        return np.asarray(records)
+    except ValueError:  # lists in a list, of several lengths
+        return np.empty(())
+
+
+def _describe(records: object) -> str:
+    """Return what was given in place of a selection, in words."""
+    if isinstance(records, np.ndarray):
+        return f"an array of {records.dtype} {records.shape}"
+    if is_index(records):
+        return f"{type(records).__name__}; [[{records}]] is one record"
+    return type(records).__name__
 
 
 def check_room(examples: Examples, shape: Shape, row: int, count: int, where: str) -> None:
@@ -92,13 +114,14 @@ def check_room(examples: Examples, shape: Shape, row: int, count: int, where: st
 class BadRecordError(BertprepError):
     """A record that cannot be read or trained on: corrupt, or with a value that the model cannot take."""
 
-    def __init__(self, text: str, *, number: int, row: int) -> None:
+    def __init__(self, text: str, *, index: int, row: int) -> None:
+        """`index` names it among all records, or is its position in a run; `row` is where it was to be read to."""
         super().__init__(text)
-        self.number, self.row = number, row  # its id, and where it was to be read to
+        self.index, self.row = index, row
 
 
 class Records(Closing):
-    """The records of one split of data folders or files, with ids from 0; any thread may read, one at a time.
+    """The records of one split of data folders or files, with indices from 0; any thread may read, one at a time.
 
     All have one shape: `kind` (the class of the records), `seq` and `pred`. Opening and reading raise `BertprepError`, which
     names file, record and fault; for a bad record it is `BadRecordError`.
@@ -227,10 +250,10 @@ class Records(Closing):
         offsets.flags.writeable = False
         return offsets
 
-    def origin_of(self, number: int) -> tuple[Path, int]:
-        """Return the file that has a record, and the record's id in it: what an error or a log names."""
-        file = int(np.searchsorted(self._ends, number, side="right"))
-        return self._files[file].path, number - int(self._starts[file])
+    def origin_of(self, index: int) -> tuple[Path, int]:
+        """Return the file that has a record, and the record's index in it: what an error or a log names."""
+        file = int(np.searchsorted(self._ends, index, side="right"))
+        return self._files[file].path, index - int(self._starts[file])
 
     def is_of_another_kind(self, expected: type[Examples]) -> BertprepError:
         """Return the error for records that are of no use where those of a kind are needed."""
@@ -246,46 +269,51 @@ class Records(Closing):
     @overload
     def __getitem__(self, records: Selection) -> Examples: ...
     def __getitem__(self, records: int | Selection) -> np.record | Examples:
-        """Return a record by its id, or a new block of a slice, of a list or array of ids in its order, or of a mask."""
-        if isinstance(records, int | np.integer) and not isinstance(records, bool):
-            block = self[[operator.index(records)]]
-            return block[0]  # type: ignore[no-any-return]
-        chosen = range(len(self))[records] if isinstance(records, slice) else select_records(records, len(self), self.path)
-        examples = self.kind.empty(len(chosen), seq=self.seq, pred=self.pred)
-        self.gather_into(examples, chosen)
+        """Return a record by its index, or a new block of a slice, of a list or array of indices in its order, or of a mask."""
+        if is_index(records):
+            return self[[operator.index(records)]][0]  # type: ignore[no-any-return]
+        indices = select_records(records, len(self), self.path)
+        examples = self.kind.empty(len(indices), seq=self.seq, pred=self.pred)
+        self._read(examples, indices, 0)
         return examples
 
     def blocks(self, size: int) -> Iterator[Examples]:
         """Yield all records in order, `size` at a time, in a block that the next overwrites."""
         buffer = self.kind.empty(size, seq=self.seq, pred=self.pred)
         for start in range(0, len(self), size):
-            some = range(start, min(start + size, len(self)))
-            self.gather_into(buffer, some)
-            yield buffer if len(some) == size else buffer[: len(some)]
+            count = min(size, len(self) - start)
+            self._read(buffer, np.arange(start, start + count), 0)
+            yield buffer if count == size else buffer[:count]
 
-    def gather_into(self, examples: Examples, records: range | NDArray[np.int64], *, row: int = 0) -> None:
-        """Read the records of a range or array of ids, in its order, to the rows from `row` on; fastest some 256 at a time."""
-        ids = select_records(records, len(self), self.path)
-        check_room(examples, self.shape, row, len(ids), str(self.path))
-        files = np.searchsorted(self._ends, ids, side="right")
-        with self._lock:
-            if not self._is_open:
-                raise ValueError(f"{self.path}: is closed")
-            self._gather(examples, files, ids - self._starts[files], row)
+    def gather_into(self, examples: Examples, records: Selection, *, row: int = 0) -> None:
+        """Read a selection of records, in its order, to the rows from `row` on; fastest some 256 at a time."""
+        indices = select_records(records, len(self), self.path)
+        check_room(examples, self.shape, row, len(indices), str(self.path))
+        self._read(examples, indices, row)
 
-    def gather_good(self, examples: Examples, records: NDArray[np.int64]) -> list[BadRecordError]:
+    def gather_good(self, examples: Examples, records: Selection) -> list[BadRecordError]:
         """As `gather_into`, but the rows of bad records are 0 in all features; returns what is wrong with each."""
+        indices = select_records(records, len(self), self.path)
+        check_room(examples, self.shape, 0, len(indices), str(self.path))
         bad: list[BadRecordError] = []
         start = 0
-        while start < len(records):
+        while start < len(indices):
             try:
-                self.gather_into(examples, records[start:], row=start)
+                self._read(examples, indices[start:], start)
                 break
             except BadRecordError as error:
                 bad.append(error)
                 examples[error.row] = 0
                 start = error.row + 1
         return bad
+
+    def _read(self, examples: Examples, indices: NDArray[np.int64], row: int) -> None:
+        """Read records by their indices, which were checked, to the rows from `row` on, which there are."""
+        files = np.searchsorted(self._ends, indices, side="right")
+        with self._lock:
+            if not self._is_open:
+                raise ValueError(f"{self.path}: is closed")
+            self._gather(examples, files, indices - self._starts[files], row)
 
     def _gather(self, examples: Examples, files: NDArray[np.int64], records: NDArray[np.int64], row: int) -> None:
         """Read record records[i] of file files[i] to row `row` + i, each run of protobufs or of columns by one call."""
@@ -310,7 +338,7 @@ class Records(Closing):
             wrong = int(notes[n.ROW])
             file, record = int(files[wrong]), int(records[wrong])
             error = explain(self._files[file].path, self._files[file].format, fault, record, notes, self.kind)
-            raise BadRecordError(str(error), number=int(self._starts[file]) + record, row=row + wrong)
+            raise BadRecordError(str(error), index=int(self._starts[file]) + record, row=row + wrong)
 
     def to_dataset(self) -> datasets.Dataset:
         """Return all records as a `datasets.Dataset` in memory: 1.3 kB and 2 microseconds for each of 128 tokens.

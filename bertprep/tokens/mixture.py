@@ -24,8 +24,9 @@ from numpy.typing import NDArray
 from bertprep.errors import UsageError
 from bertprep.records.columns import Columns
 from bertprep.terminal import warn
-from bertprep.tokens.dataset import SEQUENTIAL, TokenDataset, TokenRows
-from bertprep.tokens.order import permute, whole_numbers
+from bertprep.tokens.dataset import TokenDataset
+from bertprep.tokens.order import permute
+from bertprep.tokens.token_rows import SEQUENTIAL, TokenRows
 
 PERIOD = 1 << 16
 """Rows after which the pattern of sets repeats; a weight is rounded to a multiple of its inverse."""
@@ -63,7 +64,7 @@ class Mixture(TokenRows):
         for index, count in enumerate(self._in_period):
             self._earlier[self._pattern == index] = np.arange(count)
         self._has_warned = False
-        self._settle("sets", "weights", "folder", "seed", *_ALIKE)
+        self._fix("sets", "weights", "folder", "seed", *_ALIKE)
 
     def __repr__(self) -> str:
         shares = " + ".join(f"{weight:.3g} {dataset.folder}" for dataset, weight in zip(self.sets, self.weights, strict=True))
@@ -76,6 +77,10 @@ class Mixture(TokenRows):
 
     def __len__(self) -> int:
         return sum(map(len, self.sets))
+
+    @property
+    def rows_in_epoch(self) -> int:
+        return len(self)
 
     @property
     def made_of(self) -> dict[str, Any]:
@@ -110,30 +115,21 @@ class Mixture(TokenRows):
             for dataset, weight, count in zip(self.sets, self.weights, self.counts(rows), strict=True)
         ]  # fmt: skip
 
-    def row_ids(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the positions themselves, by which rows are read."""
-        return positions
-
-    def rows(self, ids: NDArray[np.int64]) -> Columns:
-        """Return the columns of rows by their positions, counted over all epochs."""
-        positions = whole_numbers(ids, f"{self}: rows")
-        if positions.ndim != 1:
-            raise TypeError(f"{self}: rows are named by an array of one dimension; found the shape {positions.shape}")
+    def _read(self, positions: NDArray[np.int64]) -> Columns:
         of_sets, in_sets = self.locate(positions)
         columns: Columns = {}
         for index in np.unique(of_sets).tolist() or [0]:
-            is_own, dataset = of_sets == index, self.sets[index]
-            for name, values in dataset.rows(dataset.row_ids(in_sets[is_own])).items():
-                columns.setdefault(name, np.empty((len(positions), *values.shape[1:]), values.dtype))[is_own] = values
+            is_own = of_sets == index
+            for name, values in self.sets[index].rows(in_sets[is_own]).items():
+                if name not in columns:
+                    columns[name] = np.empty((len(positions), *values.shape[1:]), values.dtype)
+                columns[name][is_own] = values
         return columns
 
-    def _take_in_random_order(self, positions: NDArray[np.int64]) -> None:  # noqa: ARG002 - the order alone matters
+    def _check_random_order(self, positions: NDArray[np.int64]) -> None:  # noqa: ARG002 - the order alone matters
         if not self._has_warned:
             self._has_warned = True
             warn(f"{self}: the sets are mixed in its own order, which a batch in random order undoes; {SEQUENTIAL}")
-
-    def _read(self, numbers: NDArray[np.int64]) -> Columns:
-        return self.rows(numbers + self.epoch * len(self))
 
 
 def _separate(given: Iterable[object]) -> tuple[list[TokenDataset], NDArray[np.float64]]:

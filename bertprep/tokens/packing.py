@@ -6,14 +6,14 @@ Best-fit decreasing: the longest sequence first, each into the row with the leas
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bertprep import kernels, pool
+from bertprep import kernels
+from bertprep.pool import map_in_threads
 from bertprep.tokens.documents import TokenDocuments
 from bertprep.tokens.shard import TokenShard
 
@@ -51,25 +51,18 @@ class Windows:
     def __init__(self, documents: TokenDocuments, *, seq: int, packed: bool) -> None:
         self._shards, self._seq, self._packed = documents.shards, seq, packed
         self._added = documents.tokenizer.added_tokens
-        counts = [-(-shard.sizes[1] // WINDOW_TOKENS) for shard in self._shards]
-        self._firsts = np.cumsum([0, *counts])
-        self._counts = np.full(sum(counts), -1, np.int64)
+        self._firsts = np.cumsum([0, *(-(-shard.sizes[1] // WINDOW_TOKENS) for shard in self._shards)])  # (shards + 1,)
         self.get = lru_cache(_WINDOWS_HELD)(self._make)
 
-    def __len__(self) -> int:
-        return len(self._counts)
+    @cached_property
+    def counts(self) -> NDArray[np.int64]:
+        """How many rows each window has: (windows,). The first use packs all of them, by all cores."""
+        windows = range(int(self._firsts[-1]))
+        return np.array(map_in_threads(lambda window: len(self.get(window)), windows), np.int64)
 
     def shard_of(self, window: int) -> TokenShard:
         """Return the token shard that a window is part of."""
         return self._shards[self._index_of_shard(window)]
-
-    def counts(self, windows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return how many rows some windows have."""
-        missing = windows[self._counts[windows] < 0]
-        if len(missing):
-            with ThreadPoolExecutor(pool.default_workers()) as threads:
-                self._counts[missing] = list(threads.map(lambda window: len(self.get(window)), missing.tolist()))
-        return self._counts[windows]
 
     def close(self) -> None:
         """Give the memory of windows back; what is asked for later is made again."""

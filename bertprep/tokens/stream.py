@@ -27,6 +27,9 @@ except ModuleNotFoundError:  # documentation and doctests import all modules
 class Batches(Protocol):
     """What a stream reads: a `TokenDataset` or a `Mixture`."""
 
+    def __len__(self) -> int:
+        """Return how many rows there are; the first call counts them."""
+
     @property
     def made_of(self) -> dict[str, Any]:
         """All that rows depend on."""
@@ -48,6 +51,7 @@ class TokenStream(IterableDataset):  # type: ignore[misc] # torch may be missing
         """Stream batch_size rows of each batch of all ranks, as `TokenDataset.stream` says."""
         if batch_size < 1 or not 0 <= rank < world:
             raise UsageError(f"batch_size {batch_size}, rank {rank} of {world}: expected at least 1, and a rank below world")
+        len(dataset)  # rows are counted here, once, and not by each worker
         self.dataset, self.rank = dataset, rank
         self.batch = 0
         self.rows = range(rank * batch_size, (rank + 1) * batch_size)

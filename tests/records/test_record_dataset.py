@@ -114,7 +114,7 @@ def test_what_names_no_records(folder: Path) -> None:
     data = RecordDataset(folder)
     wrong: list[Any] = ["labels", 1.0, [1.0], None, [[1]], [True]]
     for each in wrong:
-        with pytest.raises((TypeError, IndexError), match=f"^{folder}: "):
+        with pytest.raises((TypeError, IndexError), match=f"^{folder / 'training'}: "):
             data[each]
     with pytest.raises(UsageError, match=rf"^{folder}: has no split validation, it has training, test$"):
         RecordDataset(folder, "validation")

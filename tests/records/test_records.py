@@ -304,7 +304,7 @@ def test_a_value_that_the_model_cannot_take_is_named(
         with pytest.raises(BadRecordError) as error:
             records.gather_into(room, np.array([0, 1, 2, 4, 3, 5]))
         assert str(error.value).startswith(f"{path}: record 3: feature {feature} has the value {words}")
-        assert (error.value.number, error.value.row) == (3, 4)
+        assert (error.value.index, error.value.row) == (3, 4)
         assert [bad.row for bad in records.gather_good(room, np.arange(6))] == [3, 5]
         assert [row.any() for row in room.input_ids] == [True, True, True, False, True, False]
     with Records([path]) as records:  # without a model's sizes

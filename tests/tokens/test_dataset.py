@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +23,6 @@ from bertprep.records.record_dataset import stack_rows
 from bertprep.tokens import dataset as token_dataset
 from bertprep.tokens import packing
 from bertprep.tokens.documents import TokenizerInfo
-from bertprep.tokens.order import RowIds
 from bertprep.tokens.shard import DOCUMENT_FILES, write_token_shard
 from bertprep.work.manifest import TOKEN_SHARDS, Manifest
 
@@ -442,30 +442,60 @@ def test_a_damaged_shard_is_named(tmp_path: Path, token: int) -> None:
         dataset[::-1]
 
 
-def test_rows_that_no_epoch_has_are_refused(tokens: Path) -> None:
+def test_positions_that_there_cannot_be_are_refused(tokens: Path) -> None:
     dataset = TokenDataset(tokens, seq=SEQ)
-    ids = dataset.row_ids(np.arange(len(dataset)))
-    most = [int(each.max()) for each in (ids.shards, ids.rows)]
-    for shard, row in ((0, 10**6), (0, 1 << 62), (most[0] + 1, 0), (1 << 62, 0), (0, most[1] + 1)):
-        wrong = RowIds(np.array([0, 0]), np.array([0, shard]), np.array([0, row]))
-        with pytest.raises(IndexError, match=rf"there is no row {row:,} of window {shard:,}; dataset.row_ids gives all"):
-            dataset.rows(wrong)
     mixture = bertprep.Mixture([(dataset, 1.0)])
-
-    def rows_of(numbers: Any) -> Any:
-        return dataset.rows(RowIds(ids.epochs[: len(numbers)], ids.shards[: len(numbers)], numbers))
-
-    for rows in (rows_of, mixture.rows, dataset.row_ids):
+    of: Any
+    for of in (dataset.rows, mixture.rows, dataset.row_ids):
         for negative in (np.array([3, -1]), np.array([2**63], np.uint64)):
             with pytest.raises(IndexError, match="counted from 0 on"):
-                rows(negative)
+                of(negative)
         for no_numbers in (np.array([1.0]), np.array([True]), np.array(["1"])):
             with pytest.raises(TypeError, match="named by whole numbers"):
-                rows(no_numbers)
-        rows(np.empty(0, np.int64))
-    for shapes in ((2, 1), (2, 2, 3)):
-        wrong = dataset.row_ids(np.arange(int(np.prod(shapes))).reshape(shapes))
-        with pytest.raises(TypeError, match=rf"one dimension; found the shape \({', '.join(map(str, shapes))}\)"):
-            dataset.rows(wrong)
-    with pytest.raises(TypeError, match=r"named by RowIds, .* found ndarray"):
-        dataset.rows(np.arange(3))  # type: ignore[arg-type]
+                of(no_numbers)
+        for shape in ((), (2, 1), (2, 2, 3)):
+            with pytest.raises(TypeError, match=rf"one dimension; found the shape \({', '.join(map(str, shape))},?\)"):
+                of(np.zeros(shape, np.int64))
+        assert of(np.empty(0, np.int64)) is not None
+    for of in (dataset.rows, dataset.row_ids):
+        with pytest.raises(ValueError, match=r"epoch [0-9,]+; expected a whole number from 0 to"):
+            of([2**62])
+
+
+def test_an_id_is_the_window_of_a_row_and_its_place_there(tokens: Path) -> None:
+    """All rows of an epoch have one each, and a position means the same row however it is asked for."""
+    dataset = TokenDataset(tokens, seq=SEQ)
+    counts = []
+    for epoch in (0, 3):
+        positions = np.arange(len(dataset)) + epoch * len(dataset)
+        ids = dataset.row_ids(positions)
+        assert (ids.epochs == epoch).all()
+        named = set(zip(ids.windows.tolist(), ids.rows.tolist(), strict=True))
+        assert len(named) == len(dataset)
+        counts.append(Counter(window for window, _ in named))
+        dataset.set_epoch(epoch)
+        assert_equal(dataset.rows(positions), dataset[:])
+    assert counts[0] == counts[1]
+    assert set(counts[0]) == set(range(len(counts[0])))
+
+
+def test_counts_of_windows_go_with_a_pickled_set(tokens: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset = TokenDataset(tokens, seq=SEQ)
+    expected = len(dataset)
+    pickled = pickle.dumps(dataset)
+    monkeypatch.setattr(packing.Windows, "counts", property(lambda _: pytest.fail("rows were counted again")))
+    assert len(pickle.loads(pickled)) == expected
+
+
+def test_threads_may_read_while_another_closes(tokens: Path) -> None:
+    dataset = TokenDataset(tokens, seq=SEQ)
+    expected = dataset[:]["input_ids"]
+
+    def read(seed: int) -> bool:
+        indices = np.random.default_rng(seed).integers(0, len(dataset), 20)
+        if seed % 3 == 0:
+            dataset.close()
+        return np.array_equal(dataset[indices]["input_ids"], expected[indices])
+
+    with ThreadPoolExecutor(4) as threads:
+        assert all(threads.map(read, range(30)))

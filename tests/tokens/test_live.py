@@ -6,7 +6,10 @@ import os
 import pickle
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,12 +23,13 @@ from bertprep.check.rules import RecordRules
 from bertprep.check.statistics import expect, judge_split
 from bertprep.config import InstanceSettings
 from bertprep.errors import BertprepError, UsageError
-from bertprep.instances import Tokenizer, Vocabulary, load_vocabulary, reference
+from bertprep.instances import Instances, Tokenizer, Vocabulary, load_vocabulary, reference
 from bertprep.records import Examples
 from bertprep.records.columns import COLUMNS
 from bertprep.records.records import Records
-from bertprep.tokens.live import LiveExamples, epoch_seed
+from bertprep.tokens.live import LiveExamples
 from bertprep.tokens.order import FileOrder, permute
+from bertprep.tokens.shard_instances import ShardInstances, epoch_seed
 from bertprep.work.layout import token_files
 from tests.corpora import deal
 from tests.golden import GOLDEN
@@ -77,22 +81,22 @@ def test_epoch_0_is_what_create_writes(asked: InstanceSettings, texts: list[Path
     )
     with Records([made.folders["tfrecord"]]) as records, LiveExamples(tokens, settings=asked, shuffle_shards=2) as live:
         assert (len(live), live.shape) == (len(records), records.shape)
-        numbers = np.arange(len(live))[::-1].copy()  # over all shards in one call
-        found, expected = (live.kind.empty(len(live), seq=live.seq, pred=live.pred) for _ in range(2))
-        live.gather_into(found, numbers)
-        records.gather_into(expected, numbers)
-        assert_equal(found, expected)
-        assert [live.origin_of(number)[1] for number in (0, len(live) - 1)] == [
-            records.origin_of(number)[1] for number in (0, len(live) - 1)
-        ]
-
-        # and in the same order, past the end of the epoch where that is repeated
+        assert live.counts.tolist() == records.file_records.tolist()
         order = FileOrder(records.file_records, seed=live.seed, group=2)
+        positions = np.arange(len(live))[::-1]  # over all shards in one call
+        found = live.kind.empty(len(live), seq=live.seq, pred=live.pred)
+        live.gather_into(found, positions)
+        assert_equal(found, records[order.indices(positions)])
+        for position in (0, 100):
+            index = int(order.indices(np.array([position]))[0])
+            assert live.origin_of(position)[1] == records.origin_of(index)[1]
+
+        # and past the end of the epoch where that is repeated
         repeated = LiveExamples(tokens, settings=asked, shuffle_shards=2, repeat_epochs=True)
         steps = len(live) // 64 + 3
         batch = live.kind.empty(64, seq=live.seq, pred=live.pred)
         for step, (anew, again) in enumerate(zip(live.batches(64, stop=steps), repeated.batches(64, stop=steps), strict=True)):
-            records.gather_into(batch, order.numbers(np.arange(step * 64, (step + 1) * 64)))
+            records.gather_into(batch, order.indices(np.arange(step * 64, (step + 1) * 64)))
             assert_equal(again, batch)
             if (step + 1) * 64 <= len(live):
                 assert_equal(anew, batch)
@@ -174,27 +178,80 @@ def test_any_step_can_be_begun_at(tokens: Path) -> None:
                 assert_equal(found, whole[30 + step][rows.start : rows.stop])
 
 
-def test_an_id_is_the_epoch_and_the_place_among_the_records_of_create(tokens: Path) -> None:
+def test_a_position_is_an_example_of_a_shard_in_an_epoch(tokens: Path) -> None:
     live, again = (LiveExamples(tokens, settings=SMALL, shuffle_shards=2) for _ in range(2))
     count = len(live)
+    every_example = [(shard, row) for shard, of_shard in enumerate(live.counts.tolist()) for row in range(of_shard)]
     for epoch in range(3):
-        of_epoch = live.numbers(np.arange(epoch * count, (epoch + 1) * count))
-        assert sorted(of_epoch.tolist()) == list(range(epoch * count, (epoch + 1) * count))
-    starts = np.cumsum(live.counts) - live.counts
-    for shard, start in enumerate(starts.tolist()):
-        for epoch in (0, 7):
-            assert live.origin_of(epoch * count + start) == (live.token_shards[shard].path, 0)
+        ids = live.row_ids(np.arange(epoch * count, (epoch + 1) * count))
+        assert set(ids.epochs.tolist()) == {epoch}
+        assert sorted(zip(ids.windows.tolist(), ids.rows.tolist(), strict=True)) == every_example
+    shard, row = int(ids.windows[7]), int(ids.rows[7])
+    assert live.origin_of(2 * count + 7) == (live.token_shards[shard].path, row)
     first, stop = count // 64 - 1, 2 * count // 64 + 1  # from the end of epoch 0 to the beginning of epoch 2
     found = live.kind.empty(64, seq=live.seq, pred=live.pred)
     for step, expected in zip(range(first, stop), live.batches(64, first=first, stop=stop), strict=True):
-        again.gather_into(found, again.numbers(np.arange(step * 64, (step + 1) * 64)))
+        again.gather_into(found, np.arange(step * 64, (step + 1) * 64))
         assert_equal(found, expected)
-    found_in = [again.kind.empty(count, seq=live.seq, pred=live.pred) for _ in range(2)]
-    for examples, epoch in zip(found_in, (0, 1), strict=True):
-        again.gather_into(examples, np.arange(epoch * count, (epoch + 1) * count))
-    assert not np.array_equal(found_in[0].input_ids, found_in[1].input_ids)
     live.close()
     again.close()
+
+
+def test_equal_examples_have_one_sha256(tokens: Path, texts: list[Path], tmp_path: Path) -> None:
+    """The trainer refuses to resume on examples with another."""
+    of_same = {LiveExamples(tokens, settings=SMALL, **more).sha256 for more in ({}, {"seed": 1}, {"shuffle_shards": 2})}
+    assert len(of_same) == 1  # of the examples, not of their order
+    [expected] = of_same
+    assert pickle.loads(pickle.dumps(LiveExamples(tokens, settings=SMALL))).sha256 == expected
+    others = [
+        LiveExamples(tokens, settings=SMALL, repeat_epochs=True),
+        LiveExamples(tokens, settings=replace(SMALL, dupe=3)),
+        LiveExamples(tokens, settings=replace(SMALL, seed=8)),
+        LiveExamples([tokens, tokens], settings=SMALL),
+    ]
+    bertprep.tokenize(inputs=texts[:-1], output=tmp_path / "fewer", vocab=GOLDEN / "vocab.txt", workers=1)
+    others.append(LiveExamples(tmp_path / "fewer", settings=SMALL))
+    assert len({expected, *(each.sha256 for each in others)}) == 6
+
+
+def test_threads_may_read_while_another_closes(tokens: Path) -> None:
+    with LiveExamples(tokens, settings=SMALL, shuffle_shards=1) as live:
+        expected = live[:]["input_ids"]
+
+        def read(seed: int) -> bool:
+            indices = np.random.default_rng(seed).integers(0, len(live), 20)
+            if seed % 3 == 0:
+                live.close()
+            return np.array_equal(live[indices]["input_ids"], expected[indices])
+
+        with ThreadPoolExecutor(4) as threads:
+            assert all(threads.map(read, range(30)))
+
+
+def test_a_thread_that_cannot_make_examples_ahead_delays_nothing(tokens: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a thread without memory: what it left is made where it is needed."""
+    with LiveExamples(tokens, settings=SMALL, shuffle_shards=2) as live:
+        expected = read(live, 0, 40)
+    make, made_ahead = ShardInstances._make, []
+
+    def fail_ahead(self: ShardInstances, key: tuple[int, int]) -> Instances:
+        if threading.current_thread().name == "examples-ahead":
+            made_ahead.append(key)
+            raise MemoryError
+        return make(self, key)
+
+    monkeypatch.setattr(ShardInstances, "_make", fail_ahead)
+    with LiveExamples(tokens, settings=SMALL, shuffle_shards=2) as live:
+        for found, of_step in zip(read(live, 0, 40), expected, strict=True):
+            assert_equal(found, of_step)
+    assert made_ahead
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with LiveExamples(tokens, settings=SMALL, shuffle_shards=2) as live:
+        assert_equal(read(live, 39, 40)[0], expected[39])
 
 
 @pytest.fixture
@@ -230,12 +287,12 @@ def test_masks_of_five_epochs_are_as_validate_expects(asked: InstanceSettings, t
         checker = RecordChecker(rules)
         values: set[int] = set()
         for epoch in range(5):
-            first = epoch * len(live)
-            for count in live.counts.tolist():
+            positions = np.arange(epoch * len(live), (epoch + 1) * len(live))
+            shards = live.row_ids(positions).windows
+            for shard, count in enumerate(live.counts.tolist()):
                 examples = live.kind.empty(count, seq=live.seq, pred=live.pred)
-                live.gather_into(examples, np.arange(first, first + count))
+                live.gather_into(examples, positions[shards == shard])
                 values |= set(checker.check(examples, np.arange(count))[:, 1].tolist())
-                first += count
             documents += sum(live.token_shards[shard].read(words).documents for shard in range(SHARDS))
         assert checker.findings("live") == []
         uses = documents * asked.dupe
@@ -328,7 +385,7 @@ def test_shards_without_sentences_make_no_pairs(texts: list[Path], tmp_path: Pat
 
 def test_a_shard_that_cannot_be_read_is_told_at_its_turn(own: Path) -> None:
     live = LiveExamples(own, settings=InstanceSettings(seq=32, pred=5, dupe=20), shuffle_shards=1)
-    count, last = len(live), int(live.order.shards_of(0, SHARDS - 1)[0])
+    count, last = len(live), int(live.row_ids([len(live) - 1]).windows[0])
     path = next(own.glob(f"*_{last:05d}.bin"))
     path.write_bytes(path.read_bytes()[:-2])
     assert len(read(live, 0, 10)) == 10

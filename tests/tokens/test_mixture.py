@@ -35,7 +35,7 @@ def test_each_row_is_the_next_of_its_set(mixture: Mixture, sets: list[TokenDatas
     found = mixture.rows(np.arange(rows))
     for index, dataset in enumerate(sets):
         assert positions[of_set == index].tolist() == list(range(mixture.counts(rows)[index]))
-        expected = dataset.rows(dataset.row_ids(np.arange(mixture.counts(rows)[index])))
+        expected = dataset.rows(np.arange(mixture.counts(rows)[index]))
         for name, values in expected.items():
             np.testing.assert_array_equal(found[name][of_set == index], values)
     assert mixture.counts(rows)[1] > 2 * len(sets[1])

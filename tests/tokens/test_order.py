@@ -2,13 +2,14 @@
 
 import itertools
 import math
+import pickle
 from collections import Counter
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bertprep.tokens.order import ShardOrder, permute
+from bertprep.tokens.order import WindowOrder, permute
 
 
 def chi_square(counts: NDArray[np.int64]) -> float:
@@ -20,14 +21,14 @@ def chi_square(counts: NDArray[np.int64]) -> float:
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 16, 17, 100, 4096, 4097, 99_991])
 def test_every_record_comes_once(size: int) -> None:
-    numbers = permute(np.arange(size), size, seed=3, epoch=2)
-    assert sorted(numbers.tolist()) == list(range(size))
+    indices = permute(np.arange(size), size, seed=3, epoch=2)
+    assert sorted(indices.tolist()) == list(range(size))
 
 
 def test_any_position_alone_is_as_within_all() -> None:
     all_of_them = permute(np.arange(1000), 1000, seed=5, epoch=7)
-    places = np.array([999, 0, 512, 3])
-    np.testing.assert_array_equal(permute(places, 1000, seed=5, epoch=7), all_of_them[places])
+    positions = np.array([999, 0, 512, 3])
+    np.testing.assert_array_equal(permute(positions, 1000, seed=5, epoch=7), all_of_them[positions])
 
 
 @pytest.mark.slow
@@ -39,16 +40,16 @@ def test_orders_of_few_records_are_equally_frequent() -> None:
 
 @pytest.mark.parametrize("size", [10_007, 1_000_000])
 def test_many_records_come_as_if_drawn(size: int) -> None:
-    places = np.arange(size)
-    numbers = permute(places, size, seed=1, epoch=0)
+    positions = np.arange(size)
+    indices = permute(positions, size, seed=1, epoch=0)
     cells = 16
-    goes_to = np.histogram2d(places, numbers, bins=cells)[0]
-    neighbours = np.histogram2d(numbers[:-1], numbers[1:], bins=cells)[0]
-    distances = np.histogram((numbers[1:] - numbers[:-1]) % size, bins=cells * cells)[0]
+    goes_to = np.histogram2d(positions, indices, bins=cells)[0]
+    neighbours = np.histogram2d(indices[:-1], indices[1:], bins=cells)[0]
+    distances = np.histogram((indices[1:] - indices[:-1]) % size, bins=cells * cells)[0]
     for counts in (goes_to, neighbours, distances):
         assert abs(chi_square(counts)) < 5
-    assert np.count_nonzero(numbers == places) < 8  # one is expected
-    assert len(set((numbers % 64)[:64].tolist())) < 60  # 64 draws of 64 repeat themselves
+    assert np.count_nonzero(indices == positions) < 8  # one is expected
+    assert len(set((indices % 64)[:64].tolist())) < 60  # 64 draws of 64 repeat themselves
 
 
 def test_epochs_and_seeds_are_unrelated() -> None:
@@ -65,15 +66,35 @@ def test_the_order_is_pinned() -> None:
     assert permute(np.arange(3), 100_000_000_000, seed=12345, epoch=3).tolist() == [25735208528, 87120739585, 94823912258]
 
 
-def test_shards_of_the_first_epoch_are_counted_when_their_group_is_needed() -> None:
-    """Four groups of two shards, which have three rows each."""
-    counted: set[int] = set()
+def test_a_group_of_windows_is_shuffled_together() -> None:
+    """Seven windows of one to seven rows in groups of three: a group's rows come together, those of an epoch once."""
+    order = WindowOrder(np.arange(1, 8), seed=1, group=3)
+    every_row = [(window, row) for window in range(7) for row in range(window + 1)]
+    groups = []
+    for epoch in (0, 5):
+        ids = order.locate(np.arange(28) + 28 * epoch)
+        assert set(ids.epochs.tolist()) == {epoch}
+        assert sorted(zip(ids.windows.tolist(), ids.rows.tolist(), strict=True)) == every_row
+        of_group = [*dict.fromkeys(ids.windows.tolist())]
+        groups.append([set(of_group[:3]), set(of_group[3:6]), set(of_group[6:])])
+        last = [at for at in range(28) if ids.windows[at] in groups[-1][0]][-1]
+        assert last == sum(window + 1 for window in groups[-1][0]) - 1
+        assert set(order.group_after(epoch, of_group[0])[1].tolist()) == groups[-1][1]
+        assert order.group_after(epoch, of_group[-1])[0] == epoch + 1
+    assert groups[0] != groups[1]
 
-    def count(shards: NDArray[np.int64]) -> NDArray[np.int64]:
-        counted.update(shards.tolist())
-        return np.full(len(shards), 3)
 
-    order = ShardOrder(8, count, seed=1, group=2)
-    for position, groups in ((0, 1), (5, 1), (6, 2), (11, 2), (12, 3), (23, 4), (24, 4)):
-        order.locate(np.array([position]))
-        assert len(counted) == 2 * groups
+def test_an_order_is_the_same_for_positions_of_any_shape_and_in_a_pickle() -> None:
+    order = WindowOrder(np.array([4, 1, 0, 9]), seed=2, group=2)
+    expected = order.locate(np.arange(30))
+    block = pickle.loads(pickle.dumps(order)).locate(np.arange(30).reshape(5, 6))
+    for found, flat in zip(vars(block).values(), vars(expected).values(), strict=True):
+        np.testing.assert_array_equal(found, flat.reshape(5, 6))
+    assert [len(block), len(block[2]), len(expected[3:7])] == [5, 6, 4]
+
+
+def test_the_order_of_windows_is_pinned() -> None:
+    """Runs resume where they were after an upgrade; a change of these numbers is Breaking."""
+    ids = WindowOrder(np.arange(1, 8), seed=12345, group=3).locate(np.array([0, 1, 2, 27, 28, 2800]))
+    assert ids.windows.tolist() == [3, 2, 3, 6, 2, 3]
+    assert ids.rows.tolist() == [2, 1, 3, 6, 2, 1]

@@ -47,7 +47,7 @@ def test_a_global_batch_is_the_same_however_it_is_split(records: Records, world_
         assert_equal(joined([of_rank.read(step).arrays for of_rank in ranks]), complete.read(step).arrays)
         assert [location for of_rank in ranks for location in of_rank.locations(step)] == complete.locations(step)
     assert complete.locations(0) == [records.origin_of(index) for index in complete.indices(0).tolist()]
-    in_order = RecordOrder(RECORDS, 1).numbers(np.arange(4 * 24))  # over the ends of epochs
+    in_order = RecordOrder(RECORDS, 1).indices(np.arange(4 * 24))  # over the ends of epochs
     np.testing.assert_array_equal(np.concatenate([complete.indices(step) for step in range(4)]), in_order)
 
 
@@ -79,7 +79,7 @@ def test_a_bad_record_is_a_row_of_weight_0(record_format: str, tmp_path: Path) -
         batches = TrainingBatches(records, GlobalBatch(33), seed=1)
         arrays, bad = batches.read(0)
         [row] = np.flatnonzero(batches.indices(0) == 5)
-        assert [(each.number, each.row) for each in bad] == [(5, row)]
+        assert [(each.index, each.row) for each in bad] == [(5, row)]
         assert str(bad[0]).startswith(f"{data.folder}/training/part-0: record 5: ")
         assert np.flatnonzero(arrays["row_weights"] != 1).tolist() == [row]
         for name, array in arrays.items():

@@ -75,7 +75,7 @@ def test_an_entry_is_written_as_json_at_once(tmp_path: Path) -> None:
         log.note(seed=1, out=tmp_path)
         log.train({**TRAINED, "gradient_norm": float("inf")})
         log.evaluation(EVALUATED)
-        log.bad_records("test", 600, [BadRecordError("...", number=3, row=0)])
+        log.bad_records("test", 600, [BadRecordError("...", index=3, row=0)])
         entries = read_entries(tmp_path)
     assert entries == [
         {"kind": "run", "step": 599, "seed": 1, "out": str(tmp_path)},
@@ -168,7 +168,7 @@ def test_other_ranks_print_and_log_only_bad_records(
         log.evaluation(EVALUATED)
         log.keep()
         assert (list(tmp_path.iterdir()), drawn) == ([], [])
-        log.bad_records("training", 7, [BadRecordError("part-0: record 3: is bad", number=3, row=0)])
+        log.bad_records("training", 7, [BadRecordError("part-0: record 3: is bad", index=3, row=0)])
     assert [path.name for path in tmp_path.iterdir()] == ["log-1.jsonl"]
     assert capsys.readouterr().err == "step 7: skipped a bad record: part-0: record 3: is bad\n"
     for rank, first_step, known in ((0, 7, 0), (1, 7, 1), (1, 6, 0)):

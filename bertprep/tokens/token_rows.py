@@ -1,0 +1,189 @@
+"""Rows of tokens as batches, as arguments of a model, and as a stream: what `TokenDataset` and `Mixture` have in common.
+
+Batch n of a run has the rows at positions n * size to (n + 1) * size - 1, counted over all epochs (`bertprep.tokens.order`), so
+any batch can be had at once, by any number of readers. The order is looked up for some 4,096 positions at a time: each lookup
+has a fixed cost, of about as much as five rows.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bertprep.records.columns import Columns
+from bertprep.records.record_dataset import ColumnDataset, RecordBatch, Row, stack_rows
+from bertprep.records.records import Selection, select_records
+from bertprep.tokens.order import check_epoch, checked_positions
+from bertprep.tokens.packed_models import PackedModel, attention_masks, packed_model
+
+if TYPE_CHECKING:
+    from bertprep.tokens.stream import TokenStream
+
+SEQUENTIAL = (
+    "rows come shuffled already: take TrainingArguments(train_sampling_strategy='sequential'), or DataLoader(shuffle=False)"
+)
+"""What to do about a sampler that shuffles."""
+Batch: TypeAlias = dict[str, Any]
+"""Columns of (rows, seq), and of packed rows `cu_seqlens` and `max_seqlen`."""
+_POSITIONS_AT_ONCE = 4096
+
+
+def batch_positions(
+    size: int, *, first: int = 0, stop: int | None = None, step: int = 1, rows: range | None = None
+) -> Iterator[NDArray[np.int64]]:
+    """Return the positions of batches first, first + step ... below `stop`, or endlessly, of each those of its `rows`, or all.
+
+    Each array is of several batches: (batches, rows). Raises `ValueError` where there is no batch `first`.
+
+    >>> next(batch_positions(4, first=10, stop=13, rows=range(2))).tolist()
+    [[40, 41], [44, 45], [48, 49]]
+    """
+    if size < 1 or first < 0:
+        raise ValueError(f"batches of {size:,} from step {first:,}; expected at least 1, and 0")
+    most = sys.maxsize // size  # of batches whose positions are int64
+    if first >= most:
+        raise ValueError(f"batches of {size:,} from step {first:,}; expected a step below {most:,}")
+    batches = range(first, most if stop is None else min(stop, most), step)
+    own = np.arange(size) if rows is None else np.arange(size)[rows.start : rows.stop]
+    at_once = max(1, _POSITIONS_AT_ONCE // size)
+    blocks = (np.array(batches[start : start + at_once]) for start in range(0, len(batches), at_once))
+    return (block[:, None] * size + own for block in blocks)
+
+
+class TokenRows(ColumnDataset):
+    """Rows of `seq` tokens; `data_set[index]` is a row in the order of an epoch, the first or that of `set_epoch`."""
+
+    seq: int
+    packed: bool
+    first_position: int
+    """The position id of the first token of a sequence."""
+    objective: Literal["mlm", "clm"] = "mlm"
+    epoch: int
+    _fixed: frozenset[str] = frozenset()
+    """The attributes that cannot be changed any more: rows were, or may have been, made with them."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Raise `AttributeError` for a setting, which would have no effect, or on some of the rows alone."""
+        if name in self._fixed:
+            advice = "set_epoch takes another" if name == "epoch" else "make another with it"
+            raise AttributeError(f"{name} of a {type(self).__name__} cannot be changed; {advice}")
+        super().__setattr__(name, value)
+
+    def _fix(self, *names: str) -> None:
+        """Let these attributes be as they are for ever; `epoch` changes by `set_epoch` alone."""
+        self._fixed = frozenset((*names, "epoch"))
+
+    def set_epoch(self, epoch: int) -> None:
+        """Let `data_set[index]` be of another epoch; raises `ValueError` for one that there cannot be."""
+        self.__dict__["epoch"] = check_epoch(epoch, self)
+
+    # --- what a data set of rows gives
+
+    @property
+    def made_of(self) -> dict[str, Any]:
+        """All that rows depend on."""
+        raise NotImplementedError
+
+    @property
+    def rows_in_epoch(self) -> int:
+        raise NotImplementedError
+
+    def _read(self, positions: NDArray[np.int64]) -> Columns:
+        """Return the columns of the rows at positions, (n,)."""
+        raise NotImplementedError
+
+    def _read_batches(self, positions: NDArray[np.int64]) -> Iterator[Columns]:
+        """Yield the columns of some batches, whose positions are (batches, rows)."""
+        return map(self._read, positions)
+
+    # --- rows by position or index
+
+    def rows(self, positions: ArrayLike) -> Columns:
+        """Return the columns of the rows at positions, counted over all epochs: an array or list, in its order."""
+        return self._read(checked_positions(positions, f"{self}: rows"))
+
+    def _columns(self, rows: Selection) -> Columns:
+        return self._read(self._positions(rows))
+
+    def __getitems__(self, rows: Sequence[int] | NDArray[Any]) -> RecordBatch:
+        """Return the rows at these indices: what a `DataLoader` asks for, in ascending order unless it shuffles."""
+        positions = self._positions(rows)
+        if np.count_nonzero(positions[1:] < positions[:-1]) > 1:  # once is where a sampler begins again to fill a batch
+            self._check_random_order(positions)
+        return RecordBatch(self._read(positions))
+
+    def _positions(self, rows: Selection) -> NDArray[np.int64]:
+        return select_records(rows, len(self), repr(self)) + self.epoch * self.rows_in_epoch
+
+    def _check_random_order(self, positions: NDArray[np.int64]) -> None:
+        """Refuse, or warn of, the positions of a batch in random order; rows come shuffled already."""
+
+    # --- batches
+
+    def batches(
+        self, size: int, *, first: int = 0, stop: int | None = None, step: int = 1, rows: range | None = None
+    ) -> Iterator[Batch]:
+        """Return an iterator of batches first, first + step ... below `stop`, or endlessly; of each its `rows`, or all.
+
+        Batch n has the positions from n * size on, counted over all epochs. Raises `ValueError` where none is `first`.
+        """
+        blocks = batch_positions(size, first=first, stop=stop, step=step, rows=rows)
+        return (self._with_boundaries(columns) for block in blocks for columns in self._read_batches(block))
+
+    def stream(self, batch_size: int, *, rank: int = 0, world: int = 1) -> TokenStream:
+        """Return an IterableDataset of batches of tensors for `rank` of `world`; needs PyTorch.
+
+        Batch n is rows rank * batch_size to (rank + 1) * batch_size - 1 of batch n of `batches(batch_size * world)`.
+        """
+        from bertprep.tokens.stream import TokenStream  # which imports torch
+
+        return TokenStream(self, batch_size, rank=rank, world=world)
+
+    def _with_boundaries(self, columns: Columns) -> Batch:
+        if not self.packed:
+            return columns
+        positions = columns["position_ids"].ravel()
+        boundaries = np.append(np.flatnonzero(positions == self.first_position), positions.size).astype(np.int32)
+        return {**columns, "cu_seqlens": boundaries, "max_seqlen": int(np.diff(boundaries).max(initial=0))}
+
+    # --- tensors
+
+    def collate(self, batch: RecordBatch | Sequence[Row]) -> Batch:
+        """Return rows as a batch of tensors: `DataLoader(dataset, batch_size=64, collate_fn=dataset.collate)`."""
+        return self.to_tensors(self._with_boundaries(stack_rows(batch)))
+
+    def collate_for(self, config: Any) -> Callable[..., Batch]:
+        """Return the collator for a model of transformers, given it or its config: its arguments, packed sequences kept apart.
+
+        Positions begin where the model's own do, whatever `first_position` is. Raises `UsageError` for types of models, and
+        kinds of attention, with which packed rows were not tested.
+        """
+        if not self.packed:
+            return self.collate
+        model = packed_model(getattr(config, "config", config), seq=self.seq, objective=self.objective)
+        return partial(self._collate_for, model)
+
+    def _collate_for(self, model: PackedModel, rows: RecordBatch | Sequence[Row]) -> Batch:
+        batch = self.collate(rows)
+        return model.arguments(batch, first_position=self.first_position, is_causal=self.objective == "clm")
+
+    @staticmethod
+    def to_tensors(batch: Batch) -> Batch:
+        """Return a batch with tensors in place of arrays, which share their memory."""
+        import torch
+
+        return {name: torch.from_numpy(each) if isinstance(each, np.ndarray) else each for name, each in batch.items()}
+
+    def attention_masks(self, batch: Mapping[str, Any], sliding_window: int | None = None) -> Any:
+        """Return which tokens of packed rows attend to which, those of their sequence: bool, (rows, 1, seq, seq).
+
+        Encoders of transformers take it as `attention_mask` unless they use FlashAttention. With the `sliding_window` of a
+        ModernBERT's config it is a dict of the two masks that this model takes.
+        """
+        starts = batch["position_ids"] == self.first_position
+        return attention_masks(starts, is_causal=self.objective == "clm", sliding_window=sliding_window)
