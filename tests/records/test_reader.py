@@ -64,10 +64,13 @@ def test_records_are_named_by_a_slice_whole_numbers_or_a_mask(file: Records, exp
 def test_anything_else_names_no_records(file: Records) -> None:
     room = PretrainingExamples.empty(10, seq=SEQ, pred=PRED)
     wrong: list[Any] = [
-        1.0, None, "1", (1, 2), [1.0, 2.0], [1.5], [[1], [2]], [[1], [2, 3]], np.array([[1, 2]]), np.array(1),
-        np.array([1.0]), np.array(["1"]), np.array([None]), [10**30], {1: 2}, {1, 2},
+        1.0, None, "1", (1, 2), [1.0, 2.0], [1.5], [[1], [2]], [[1], [2, 3]], np.array([[1, 2]]),
+        np.array([1.0]), np.array(["1"]), np.array([None]), {1: 2}, {1, 2},
     ]  # fmt: skip
-    beyond: list[Any] = [[300], [-301], np.array([2**63], np.uint64), [True], np.ones(299, bool), range(301), range(-301, -299)]
+    beyond: list[Any] = [
+        [300], [-301], [10**30], [0, -(2**70)], np.array([2**63], np.uint64), [True], np.ones(299, bool), range(301),
+        range(-301, -299),
+    ]  # fmt: skip
     for error, selections in ((TypeError, wrong), (IndexError, beyond)):
         for records_named in selections:
             for read in (file.__getitem__, partial(file.gather_into, room)):
@@ -77,7 +80,7 @@ def test_anything_else_names_no_records(file: Records) -> None:
 
 
 def test_one_record_is_named_by_its_id(file: Records, expected: list[Record]) -> None:
-    for index in (0, -1, np.int64(7)):
+    for index in (0, -1, np.int64(7), np.array(7)):
         record = file[index]
         assert {name: np.atleast_1d(record[name]).tolist() for name in records.FEATURES} == expected[index]
     for beyond in (300, -301):
