@@ -42,7 +42,6 @@ TOKENS = 97
 TINY = replace(
     small_runs.MODEL.without_dropout(), vocab_size=TOKENS, hidden_size=16, intermediate_size=32, max_position_embeddings=SEQ
 )  # fmt: skip
-on_tensorflow_and_jax = on_engines("tensorflow", "jax")
 with_half_precision = on_engines("tensorflow", "jax", "torch")
 
 
@@ -89,7 +88,7 @@ def test_micro_batches_add_up_to_their_batch(engine: str) -> None:
     assert built.state()["updates"] == 4
 
 
-@on_tensorflow_and_jax
+@on_engines("tensorflow", "jax", "torch")
 def test_several_devices_compute_what_one_does(engine: str) -> None:
     """A micro-batch has the same dropout masks on whichever device it is; rows of evaluations keep their order."""
     one, two = first_step(engine, dropout=True), first_step(engine, dropout=True, devices=2)

@@ -80,8 +80,6 @@ def test_the_engine_is_the_one_installed_or_the_one_that_suits(
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"devices": 2}, "--devices: PyTorch's engine has one device; leave it out, or take another --engine"),
-        ({"hosts": ("a:1", "b:1"), "host_rank": 0}, "--hosts: PyTorch's engine has one process; leave it out"),
         ({"xla": "on"}, "--xla: PyTorch compiles no step with XLA"),
         ({"checkpoint_activations": True}, "--checkpoint-activations: PyTorch's engine keeps all activations"),
     ],

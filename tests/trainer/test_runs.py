@@ -32,7 +32,7 @@ from trainer.cli import STOPPED
 
 LOSSES = json.loads((GOLDEN / "losses_tiny.json").read_bytes())
 OPTIMIZERS = {"jax": "lamb", "oneflow": "adam", "torch": "adam"}
-on_tensorflow_and_jax = on_engines("tensorflow", "jax")
+with_hosts = on_engines("tensorflow", "jax", "torch")
 
 
 @on_engines(*OPTIMIZERS)
@@ -60,7 +60,7 @@ def start_two(workdir: Path, out: Path, *options: str) -> "list[subprocess.Popen
     return [start(command(workdir, out, *options, "--hosts", hosts, "--host-rank", str(rank))) for rank in range(2)]
 
 
-@on_tensorflow_and_jax
+@with_hosts
 def test_two_processes_are_as_one(engine: str, workdir: Path, one_layer: list[str], tmp_path: Path) -> None:
     """As are two micro-batches, which both have in common with both processes' four."""
     options = ["--engine", engine, "--no-dropout", "--lr", "0.003", *one_layer]
@@ -73,7 +73,7 @@ def test_two_processes_are_as_one(engine: str, workdir: Path, one_layer: list[st
     assert evaluations[1] == pytest.approx(evaluations[0], abs=1e-5)
 
 
-@on_tensorflow_and_jax
+@with_hosts
 def test_the_death_of_a_process_is_a_line_in_the_other(
     engine: str, workdir: Path, one_layer: list[str], tmp_path: Path
 ) -> None:
@@ -85,9 +85,9 @@ def test_the_death_of_a_process_is_a_line_in_the_other(
     assert "trainer: error: process 0 of 2: another one is gone" in finish(runs[0], status=1).splitlines()[-1]
 
 
-@pytest.mark.jax
-def test_a_process_that_waits_for_the_others_heeds_ctrl_c(workdir: Path, tmp_path: Path) -> None:
-    run = start(command(workdir, tmp_path, "--engine", "jax", "--hosts", "127.0.0.1:1,127.0.0.1:2", "--host-rank", "1"))
+@on_engines("jax", "torch")
+def test_a_process_that_waits_for_the_others_heeds_ctrl_c(engine: str, workdir: Path, tmp_path: Path) -> None:
+    run = start(command(workdir, tmp_path, "--engine", engine, "--hosts", "127.0.0.1:1,127.0.0.1:2", "--host-rank", "1"))
     assert run.stdout is not None
     while "process 1 of 2: waiting for the others" not in run.stdout.readline():
         assert run.poll() is None
@@ -118,9 +118,13 @@ runpy.run_module("trainer", run_name="__main__")
 def test_a_run_that_is_killed_ends_with_the_same_bytes(
     engine: str, workdir: Path, one_layer: list[str], tmp_path: Path
 ) -> None:
-    """With dropout, LAMB, fp16 and accumulation; on JAX, which has a handler of SIGTERM itself, stopped before."""
+    """With dropout, LAMB, fp16 and accumulation; on JAX, which has a handler of SIGTERM itself, stopped before.
+
+    On PyTorch with the processes of two devices.
+    """
     hard = ["--accumulate", "2", "--amp", "fp16", "--optimizer", "lamb", "--save-every", "4", "--steps", "16"]
-    options = ["--engine", engine, "--batch-size", "8", *hard, *one_layer]
+    size = ["--batch-size", "4", "--devices", "2"] if engine == "torch" else ["--batch-size", "8"]
+    options = ["--engine", engine, *size, *hard, *one_layer]
     uninterrupted, killed = tmp_path / "uninterrupted", tmp_path / "killed"
 
     def run_until(step: int, number: signal.Signals, status: int) -> str:

@@ -66,8 +66,6 @@ _ACCEPTED: dict[str, dict[str, tuple[tuple[Any, ...], str]]] = {  # values of op
         "stages": _ONLY_ONEFLOW,
         "xla": ((AUTO, "off"), "PyTorch compiles no step with XLA"),
         "checkpoint_activations": ((False,), "PyTorch's engine keeps all activations"),
-        "hosts": (((),), "PyTorch's engine has one process"),
-        "devices": ((None, 1), "PyTorch's engine has one device"),
     },
 }
 PACKED = ("jax", "torch")

@@ -15,11 +15,9 @@ import math
 import os
 import re
 from collections.abc import Callable, Mapping
-from concurrent import futures
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 # Read by JAX as it is loaded and as it finds its devices. XLA's warnings are for those who build it. Memory of a GPU is taken
@@ -38,10 +36,10 @@ from numpy.typing import NDArray
 
 from bertprep.errors import BertprepError, UsageError
 from bertprep.progress import print_message
-from bertprep.terminal import INTERRUPTED
 from bertprep.trusted_cache import own_folder
-from trainer.engines import Batch, Engine, Execution, Processor, State, exit_without_waiting
+from trainer.engines import Batch, Engine, Execution, Processor, State
 from trainer.engines.choice import choose_execution
+from trainer.engines.joining import JOIN_TIMEOUT, join
 from trainer.model import Array, Arrays, Operation, Operations
 from trainer.model_config import LAYER_NORM_EPSILON, ModelConfig
 from trainer.optimizers import slots
@@ -57,7 +55,6 @@ _DETERMINISTIC = {"xla_gpu_deterministic_ops": True, "xla_gpu_enable_triton_gemm
 """For the same bits in every run on GPUs: sums in one order, and no kernel chosen by how fast it ran this time."""
 _AMPERE = (8, 0)  # the first with bf16, and with cuDNN's fused attention
 _MAX_FUSED_HEAD = 128  # units; cuDNN's attention takes a multiple of 8
-_JOIN_TIMEOUT = 300  # seconds for all processes to come
 
 
 @jax.checkpoint  # type: ignore[untyped-decorator]
@@ -368,33 +365,11 @@ def _find_devices(settings: EngineSettings) -> list[list[Any]]:
 
 
 def _join(rank: int, hosts: tuple[str, ...]) -> None:
-    """Connect to the other processes, in a thread, since JAX's wait does not react to signals."""
+    """Connect to the other processes."""
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     # Under Slurm or MPI JAX would take one GPU for each process
-    options = {"cluster_detection_method": "deactivate", "initialization_timeout": 2 * _JOIN_TIMEOUT}
-    joined: futures.Future[None] = futures.Future()
-
-    def connect() -> None:
-        try:
-            joined.set_result(jax.distributed.initialize(hosts[0], len(hosts), rank, **options))
-        except RuntimeError as error:
-            joined.set_exception(error)
-
-    try:
-        print_message(f"process {rank} of {len(hosts)}: waiting for the others, up to {_JOIN_TIMEOUT} s")
-        Thread(target=connect, daemon=True).start()
-        for _ in range(_JOIN_TIMEOUT):  # a wait is not ended by a signal that came just before it
-            if futures.wait([joined], timeout=1).done:
-                break
-        joined.result(timeout=0)
-    except KeyboardInterrupt:
-        exit_without_waiting(INTERRUPTED)
-        raise
-    except (RuntimeError, futures.TimeoutError) as error:
-        exit_without_waiting()
-        why = (str(error) or f"after {_JOIN_TIMEOUT} s").splitlines()[0]
-        advice = "start all of them with the same --hosts"
-        raise BertprepError(f"process {rank}: does not reach the others at {hosts[0]} ({why}); {advice}") from error
+    options = {"cluster_detection_method": "deactivate", "initialization_timeout": 2 * JOIN_TIMEOUT}
+    join(partial(jax.distributed.initialize, hosts[0], len(hosts), rank, **options), rank, hosts)
 
 
 def _processor(device: Any) -> Processor:

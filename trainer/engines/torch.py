@@ -1,19 +1,22 @@
-"""BERT on PyTorch: the operations of the model, and a step on one GPU or CPU.
+"""BERT on PyTorch: a step on the devices of all processes, each of which has a process of its own.
 
-    micro-batch    its part of the global loss -> gradients, which autograd adds to those before
-    then           clip by the norm of the sum, update the variables in place
+    device      its part of the losses of its micro-batches -> gradients, which autograd adds up
+    all         sum of gradients, of losses and correct predictions; each device keeps its shard of the gradients
+    device      clip by the norm of the sum, update its shard of the moments and variables; all gather the variables
 
-Adam is PyTorch's fused kernel, held to the same traces as the other engines' own; other optimizers are composed. Dropout masks
-follow from their key and number, so a resumed run has the same ones.
+Variables are complete on every device, moments are sharded (ZeRO-1). Adam is PyTorch's fused kernel, held to the same traces as
+the other engines' own; other optimizers are composed. Dropout masks follow from their key and number, so a resumed run has the
+same ones.
 """
 
 from __future__ import annotations
 
 import ctypes
+import math
 import os
-from collections.abc import Mapping
-from contextlib import suppress
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,10 +26,13 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read as CUDA star
 import torch
 from torch.nn import functional
 
-from trainer.engines import Batch, Engine, Processor, State
+from bertprep.errors import UsageError
+from trainer.engines import Batch, Engine, Processor, State, exit_without_waiting
 from trainer.engines.choice import choose_execution
-from trainer.model import MASKED_OUT, Array, Arrays, Operations
-from trainer.model_config import LAYER_NORM_EPSILON, ModelConfig
+from trainer.engines.torch_operations import Ops, ShardedOps
+from trainer.engines.torch_processes import Workers, World, connect
+from trainer.model import Array, Arrays
+from trainer.model_config import ModelConfig
 from trainer.optimizers import is_decayed, slots
 from trainer.settings import EngineSettings, OptimizerSettings
 from trainer.step import Step, sum_weights
@@ -34,187 +40,162 @@ from trainer.tasks import Task
 
 _MANY_UPDATES = 1e9
 """After which no correction of the moments is left: the fused Adam has no way to leave it out."""
-
-
-def _multiply(left: Array, right: Array, bias: Array | None = None) -> Array:
-    """(n, in), (m, in), (m,) -> (n, m), by oneDNN, which is twice as fast as PyTorch's own product on AMD's processors."""
-    return torch.ops.mkldnn._linear_pointwise(left, right, bias, "none", [], "")
-
-
-_HAS_ONEDNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-
-
-class _Dense(torch.autograd.Function):  # type: ignore[misc]
-    """A dense layer in float32 on a CPU: x, (in, out) kernel, bias."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Array, kernel: Array, bias: Array) -> Array:
-        ctx.save_for_backward(x, kernel)
-        return _multiply(x, kernel.T, bias)
-
-    @staticmethod
-    def backward(ctx: Any, *upstream: Array) -> tuple[Array, Array, Array]:
-        (gradient,) = upstream
-        x, kernel = ctx.saved_tensors
-        return _multiply(gradient, kernel), _multiply(x.T, gradient.T), gradient.sum(0)
-
-
-class _Product(torch.autograd.Function):  # type: ignore[misc]
-    """Products of the rows of two matrices in float32 on a CPU."""
-
-    @staticmethod
-    def forward(ctx: Any, left: Array, right: Array) -> Array:
-        ctx.save_for_backward(left, right)
-        return _multiply(left, right)
-
-    @staticmethod
-    def backward(ctx: Any, *upstream: Array) -> tuple[Array, Array]:
-        (gradient,) = upstream
-        left, right = ctx.saved_tensors
-        return _multiply(gradient, right.T), _multiply(gradient.T, left.T)
-
-
-class Ops(Operations):
-    """PyTorch's operations."""
-
-    has_fused_attention = True
-    reshape = staticmethod(torch.reshape)
-    permute = staticmethod(torch.permute)
-    where = staticmethod(torch.where)
-    is_finite = staticmethod(torch.isfinite)
-    is_not_zero = staticmethod(lambda x: x != 0)
-    sqrt = staticmethod(torch.sqrt)
-    sign = staticmethod(torch.sign)
-    tanh = staticmethod(torch.tanh)
-    gelu = staticmethod(functional.gelu)
-    sum = staticmethod(torch.sum)
-    stack = staticmethod(torch.stack)
-    square_sum = staticmethod(lambda x: (x * x).sum())  # torch.linalg.vector_norm loses three digits
-    softmax = staticmethod(partial(torch.softmax, dim=-1))
-    argmax = staticmethod(partial(torch.argmax, dim=-1))
-
-    def cast(self, x: Array, dtype: str) -> Array:
-        return x.to(getattr(torch, dtype))
-
-    def maximum(self, x: Array, least: float) -> Array:
-        return torch.clamp(x, min=least)
-
-    def expm1(self, x: Any) -> Array:
-        return torch.expm1(torch.as_tensor(x))
-
-    def dense(self, x: Array, kernel: Array, bias: Array) -> Array:
-        if _is_for_onednn(x):
-            return _Dense.apply(x, kernel, bias)
-        return torch.addmm(self.compute(bias), x, self.compute(kernel))
-
-    def product(self, left: Array, right: Array) -> Array:
-        if _is_for_onednn(left):
-            return _Product.apply(left, right)
-        return self.float32(left @ right.mT)
-
-    def look_up(self, table: Array, ids: Array) -> Array:
-        return functional.embedding(ids, table)
-
-    look_up_small = look_up
-
-    def gather_positions(self, x: Array, positions: Array) -> Array:
-        sequences = len(positions)
-        first = torch.arange(sequences, device=x.device) * (len(x) // sequences)
-        return self.look_up(x, (positions + first[:, None]).reshape(-1))
-
-    def layer_norm(self, x: Array, gamma: Array, beta: Array) -> Array:
-        return functional.layer_norm(x.float(), gamma.shape, gamma, beta, LAYER_NORM_EPSILON).to(x.dtype)
-
-    def dropout(self, x: Array, dropout_rate: float, key: Array, number: int) -> Array:
-        """Compare 16 random bits of each element, of Philox from the key and the number, with the dropout rate."""
-        kept = _random_16_bits(x, key, number) >= round(dropout_rate * 2**16) - 2**15
-        return (x * kept.to(x.dtype)).mul_(1 / (1 - dropout_rate))
-
-    def cross_entropy(self, labels: Array, logits: Array) -> Array:
-        return functional.cross_entropy(logits, labels.long(), reduction="none")
-
-    def fused_attention(self, query: Array, key: Array, value: Array, mask: Array) -> Array:
-        added = ((1 - mask) * MASKED_OUT).to(query.dtype)[:, None, None, :]
-        query, key, value = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
-        return functional.scaled_dot_product_attention(query, key, value, attn_mask=added).transpose(1, 2)
-
-
-def _is_for_onednn(x: Array) -> bool:
-    return _HAS_ONEDNN and x.dtype == torch.float32 and x.ndim == 2 and x.device.type == "cpu"
-
-
-def _random_16_bits(x: Array, key: Array, number: int) -> Array:
-    """Return an int16 for each element of x, all of them equally likely."""
-    first, second = (int(each) for each in key)
-    words = -(-x.numel() // 4)
-    if x.device.type == "cpu":
-        bits = torch.from_numpy(np.random.Philox(key=[first << 32 | second, number]).random_raw(words).view(np.int16))
-    else:  # whose generators are Philox too, with one number of 64 bits for a seed
-        (seed,) = np.random.SeedSequence([first, second, number]).generate_state(1, np.uint64)
-        generator = torch.Generator(x.device).manual_seed(int(seed))
-        bits = torch.empty(words, dtype=torch.int64, device=x.device).random_(-(2**63), None, generator=generator)
-        bits = bits.view(torch.int16)
-    return bits[: x.numel()].view(x.shape)
+_OF_MICRO_BATCH = ("dropout_key", "stop")
+"""Features of a batch with a row for each micro-batch."""
 
 
 class TorchEngine(Engine):
-    """Steps of one model on one device."""
+    """Steps of one model: a replica on the first device of this host, and a process with a replica for each other one."""
 
     packages = (torch,)
-    failures = (RuntimeError,)
+    failures = (RuntimeError, BrokenPipeError)
 
-    def __init__(self, settings: EngineSettings) -> None:
-        is_gpu = torch.cuda.is_available()
-        processor = Processor()
-        if is_gpu:
-            processor = Processor(torch.cuda.get_device_name(), torch.cuda.get_device_capability(), is_gpu=True)
+    def __init__(self, settings: EngineSettings, devices: int, world: World, workers: Workers) -> None:
+        gpus = [_processor(number) for number in range(devices)] if torch.cuda.is_available() else []
+        processors = gpus or [Processor()]
+        self._local_devices, self._world, self._workers = devices, world, workers
+        self._replica = Replica(settings, world)
+        super().__init__(
+            settings, processors[0], choose_execution(settings, processors), devices=world.size,
+            rank=world.rank // devices, processes=world.size // devices,
+        )  # fmt: skip
+
+    def prepare(self, model: ModelConfig, optimizer: OptimizerSettings, *, seed: int, task: Task) -> None:
+        super().prepare(model, optimizer, seed=seed, task=task)
+        self._call("prepare", self.precision, model, optimizer, task, self.shapes)
+
+    def start(self, batch: Batch, learning_rate: float, accumulation: int) -> Array:
+        return self._call_with_rows("start", batch, accumulation, learning_rate, self.scaled(1.0, accumulation))
+
+    def sums(self, batch: Batch) -> Array:
+        return self._call_with_rows("sums", batch, 1)
+
+    def logits(self, batch: Batch) -> Mapping[str, Array]:
+        logits: Mapping[str, Array] = self._call_with_rows("logits", batch, 1)
+        return logits
+
+    def state(self) -> State:
+        with self.errors_in_a_line():
+            state: State = self._call("state")
+            return state
+
+    def restore(self, state: State) -> None:
+        with self.errors_in_a_line():
+            names = [name for name in self.shapes if name in state]
+            self._workers.call("restore", [(names, None)] * (self._local_devices - 1))
+            self._replica.restore(names, state)
+
+    def gather(self, number: int) -> list[int]:
+        with self.errors_in_a_line():
+            numbers: list[int] = self._call("gather", number)
+        return numbers[:: self._local_devices]
+
+    def peak_memory(self) -> int | None:
+        return torch.cuda.max_memory_allocated() if self.has_accelerator else None
+
+    @contextmanager
+    def errors_in_a_line(self) -> Iterator[None]:
+        with super().errors_in_a_line():
+            try:
+                yield
+            except self.failures as error:
+                if self._world.size == 1:
+                    raise
+                exit_without_waiting()
+                raise self._workers.explain(error) from error
+
+    def _call(self, method: str, *arguments: Any) -> Any:
+        """Call a method of all replicas, and return what this process's has returned."""
+        self._workers.call(method, [arguments] * (self._local_devices - 1))
+        return getattr(self._replica, method)(*arguments)
+
+    def _call_with_rows(self, method: str, batch: Batch, accumulation: int, *arguments: Any) -> Any:
+        """Call a method of all replicas with the rows of each, (micro-batches, rows, ...), of this process's batch."""
+        split = {name: array.reshape(accumulation, self._local_devices, -1, *array.shape[1:]) for name, array in batch.items()}
+        first, *others = ({name: array[:, number] for name, array in split.items()} for number in range(self._local_devices))
+        self._workers.call(method, [(rows, *arguments) for rows in others])
+        return getattr(self._replica, method)(first, *arguments)
+
+
+class Replica:
+    """The variables on one device, its shards of them and of the moments, and what it does in a step.
+
+    A shard is a variable's part of equal size on each device, in the order of memory and filled up with zeros; of one device it
+    is the variable itself.
+    """
+
+    def __init__(self, settings: EngineSettings, world: World, local_rank: int = 0) -> None:
+        self._world = world
+        self._device = torch.device("cuda", local_rank) if torch.cuda.is_available() else torch.device("cpu")
+        if self._device.type == "cuda":
+            torch.cuda.set_device(self._device)
             torch.use_deterministic_algorithms(settings.deterministic == "on")
             torch.utils.deterministic.fill_uninitialized_memory = False
         else:
             _keep_freed_memory()
-        self._device = torch.device("cuda" if is_gpu else "cpu")
-        super().__init__(settings, processor, choose_execution(settings, [processor]), devices=1)
+            if settings.devices is not None:
+                torch.set_num_threads(max(1, torch.get_num_threads() // settings.devices))
 
-    def prepare(self, model: ModelConfig, optimizer: OptimizerSettings, *, seed: int, task: Task) -> None:
-        super().prepare(model, optimizer, seed=seed, task=task)
-        self._step = Step(Ops(self.precision), model, task.name, optimizer)
-        self._state = {name: torch.zeros(shape, device=self._device) for name, shape in self.shapes.items()}
-        self._weights = {name: self._state[name].requires_grad_() for name in self.variables}
+    def prepare(
+        self,
+        precision: str,
+        model: ModelConfig,
+        optimizer: OptimizerSettings,
+        task: Task,
+        shapes: Mapping[str, tuple[int, ...]],
+    ) -> None:
+        """Make the variables and the rest of the state, of these shapes, of zeros."""
+        self._optimizer, self._precision, self._shapes = optimizer, precision, shapes
+        self._step = Step(Ops(precision), model, task.name, optimizer)
+        self._update_step = self._step
+        if self._world.size > 1:
+            self._update_step = replace(self._step, ops=ShardedOps(self._world, precision))
+        state = {name: torch.zeros(shape, device=self._device) for name, shape in shapes.items()}
+        self._weights = {name: state[name].requires_grad_() for name in task.variable_shapes(model)}
+        self._state = {name: self._shard(value.detach()) for name, value in state.items()}
 
-    def start(self, batch: Batch, learning_rate: float, accumulation: int) -> Array:
-        keys, stop = torch.from_numpy(batch["dropout_key"]), float(batch["stop"][0])
-        rows = self._tensors({name: array for name, array in batch.items() if name not in ("dropout_key", "stop")})
+    def start(self, batch: Batch, learning_rate: float, scaling: float) -> Array:
+        """Make a step on (micro-batches, rows, ...); the loss is `scaling` times the loss scale too large."""
+        keys, stop = torch.from_numpy(batch["dropout_key"]), float(batch["stop"][0, 0])
+        rows = self._tensors({name: array for name, array in batch.items() if name not in _OF_MICRO_BATCH})
         loss_scale = self._state["loss_scale"].clone()
-        scale, weight_sums = self.scaled(loss_scale, accumulation), sum_weights(self._step.ops, rows)
-        parts = {name: array.reshape(accumulation, -1, *array.shape[1:]) for name, array in rows.items()}
+        scale, weight_sums = loss_scale * scaling, self._sum_over_devices(sum_weights(self._step.ops, rows))
         sums = torch.zeros((), device=self._device)
-        for number in range(accumulation):
-            part = {name: array[number] for name, array in parts.items()}
-            part["dropout_key"] = keys[number : number + 1]  # on the host, which seeds the generators
+        for number in range(len(keys)):
+            part = {name: array[number] for name, array in rows.items()}
+            part["dropout_key"] = keys[number]  # on the host, which seeds the generators
             loss, sums_of_part = self._step.micro_batch(self._weights, part, weight_sums, scale)
             loss.backward()
             sums = sums + sums_of_part.detach()
+        totals = self._world.sum(torch.cat([sums, sums.new_tensor([stop])]))
         norm = self._update(scale, learning_rate)
-        return torch.cat([sums, torch.stack([norm, loss_scale, norm.new_tensor(stop)])])
+        return torch.cat([totals[:-1], torch.stack([norm, loss_scale, totals[-1]])])
+
+    def _sum_over_devices(self, numbers: Arrays) -> Arrays:
+        return dict(zip(numbers, self._world.sum(torch.stack([*numbers.values()])), strict=True))
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
-    def _update(self, scale: Any, learning_rate: float) -> Array:
+    def _update(self, scale: Array, learning_rate: float) -> Array:
         """Update the state by the gradients, which are `scale` times too large, and drop them; return their norm."""
-        gradients = {name: _take_gradient(weight) for name, weight in self._weights.items()}
+        gradients = self._take_gradients()
         norm = self._step.norm(gradients, scale)
-        factor = self._step.factor(norm, scale)
-        if self.optimizer.name == "adam":
+        if self._world.size > 1:
+            norm = self._world.sum(norm * norm).sqrt()
+        step, factor = self._update_step, self._step.factor(norm, scale)
+        if self._optimizer.name == "adam":
             self._adam(gradients, factor, learning_rate)
             gradients = {}  # only the counters are left to change
-        for name, value in self._step.changes(self._state, gradients, factor, learning_rate):
+        for name, value in step.changes(self._state, gradients, factor, learning_rate):
             self._state[name].copy_(value)
+        if self._world.size > 1:
+            self._gather_variables()
         return norm
 
     def _adam(self, gradients: Arrays, factor: Array, learning_rate: float) -> None:
-        settings, state = self.optimizer, self._state
+        settings, state = self._optimizer, self._state
         updates = state["updates"] + 1 if settings.bias_correction else torch.full_like(state["updates"], _MANY_UPDATES)
         is_skipped = factor == 0
-        if self.precision == "fp16":
+        if self._precision == "fp16":
             is_skipped = is_skipped | ~torch.isfinite(factor)
         for decays in (True, False):
             names = [name for name in gradients if is_decayed(name) == decays]
@@ -236,38 +217,91 @@ class TorchEngine(Engine):
                 found_inf=is_skipped.float(),
             )
 
+    def _take_gradients(self) -> Arrays:
+        """Return this device's shard of each gradient, summed over all devices, and drop the gradients."""
+        gradients = {}
+        for name, weight in self._weights.items():
+            gradients[name] = torch.zeros_like(weight) if weight.grad is None else weight.grad
+            weight.grad = None
+        if self._world.size == 1:
+            return gradients
+        own = self._world.sum_rows(torch.cat([self._shards(gradient) for gradient in gradients.values()], dim=1))
+        return dict(zip(gradients, own.split([len(self._state[name]) for name in gradients]), strict=True))
+
+    def _gather_variables(self) -> None:
+        own = torch.cat([self._state[name] for name in self._weights])
+        shards = self._world.all_gather(own[None]).split([len(self._state[name]) for name in self._weights], dim=1)
+        for weight, of_all in zip(self._weights.values(), shards, strict=True):
+            weight.copy_(_join(of_all, weight.shape))
+
+    def _shards(self, value: Array) -> Array:
+        """(devices, elements): the shards of an array."""
+        filling = -value.numel() % self._world.size
+        return functional.pad(value.reshape(-1), (0, filling)).view(self._world.size, -1)
+
+    def _shard(self, value: Array) -> Array:
+        """Return this device's shard of an array, of a single device the array itself."""
+        if self._world.size == 1 or value.ndim == 0:
+            return value
+        return self._shards(value)[self._world.rank].clone()
+
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def sums(self, batch: Batch) -> Array:
-        return self._step.sums(self._weights, self._tensors(batch))
+        return self._world.sum(self._step.sums(self._weights, self._only_micro_batch(batch)))
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def logits(self, batch: Batch) -> Mapping[str, Array]:
-        return self._step.logits(self._weights, self._tensors(batch))
+        logits = self._step.logits(self._weights, self._only_micro_batch(batch))
+        return {name: self._world.all_gather(rows) for name, rows in logits.items()}
 
     def state(self) -> State:
-        return {name: value.detach().cpu().numpy().copy() for name, value in self._state.items()}
+        """Gather one array after the other, so that no more than one of the sharded ones is complete on a device."""
+        return {name: self._complete(name).detach().cpu().numpy().copy() for name in self._shapes}
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
-    def restore(self, state: State) -> None:
-        for name in self._state.keys() & state.keys():
-            self._state[name].copy_(torch.tensor(np.asarray(state[name], np.float32)))
+    def restore(self, names: Sequence[str], state: State | None) -> None:
+        """Take over the values of these names on the first device, which are sent to the others."""
+        for name in names:
+            value = torch.empty(self._shapes[name])
+            if state is not None:
+                value.copy_(torch.from_numpy(np.array(state[name], np.float32)))
+            value = self._world.broadcast(value.to(self._device))
+            if name in self._weights:
+                self._weights[name].copy_(value)
+            self._state[name].copy_(self._shard(value))
 
     def gather(self, number: int) -> list[int]:
-        return [number]
+        numbers: list[int] = self._world.all_gather(torch.tensor([number], device=self._device)).tolist()
+        return numbers
 
-    def peak_memory(self) -> int | None:
-        return torch.cuda.max_memory_allocated() if self.has_accelerator else None
+    def _complete(self, name: str) -> Array:
+        if name in self._weights:
+            return self._weights[name]
+        value = self._state[name]
+        return _join(self._world.all_gather(value), self._shapes[name]) if value.ndim else value
+
+    def _only_micro_batch(self, batch: Batch) -> dict[str, Array]:
+        return {name: array[0] for name, array in self._tensors(batch).items()}
 
     def _tensors(self, batch: Batch) -> dict[str, Array]:
         return {name: torch.from_numpy(np.ascontiguousarray(array)).to(self._device) for name, array in batch.items()}
 
 
-open_engine = TorchEngine
+def _join(shards: Array, shape: tuple[int, ...]) -> Array:
+    return shards.reshape(-1)[: math.prod(shape)].view(shape)
 
 
-def _take_gradient(weight: Array) -> Array:
-    gradient, weight.grad = weight.grad, None
-    return torch.zeros_like(weight) if gradient is None else gradient
+def open_engine(settings: EngineSettings) -> TorchEngine:
+    """Return the engine on all GPUs of this host, or one CPU, unless settings differ; waits for the other hosts."""
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if gpus and (settings.devices or 0) > gpus:
+        raise UsageError(f"--devices {settings.devices}: this host has {gpus} GPUs")
+    devices = settings.devices or max(1, gpus)
+    return TorchEngine(settings, devices, *connect(settings, devices, Replica))
+
+
+def _processor(number: int) -> Processor:
+    return Processor(torch.cuda.get_device_name(number), torch.cuda.get_device_capability(number), is_gpu=True)
 
 
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4

@@ -1,0 +1,192 @@
+"""The processes of a run on PyTorch, one for each device, and the sums and copies between their devices.
+
+    started by the user      one process on each host (--hosts); it has the batches, and computes on the host's first device
+    started by that process  one for each further device (--devices), which makes the calls that come through a pipe
+
+Their ranks go through host after host. GPUs are connected by NCCL, CPUs by gloo.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from multiprocessing import connection, get_context
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+
+from bertprep.errors import BertprepError, UsageError
+from trainer.engines.joining import JOIN_TIMEOUT, join
+from trainer.settings import EngineSettings
+
+_EXIT_SECONDS = 5  # for a process that has failed to end, before another one is looked for
+# Their older names are all that PyTorch has before 2.13
+_reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+_all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+
+
+class Address(NamedTuple):
+    """Where the first process listens, and which of the devices of all processes is meant."""
+
+    host: str
+    port: int
+    rank: int
+    size: int
+    local_rank: int  # of the device among those of its host
+
+
+@dataclass(frozen=True)
+class World:
+    """All devices of a run, of which this process has one. Every method is called in all processes, in the same order."""
+
+    rank: int = 0
+    size: int = 1
+
+    def sum(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the sum over all devices."""
+        if self.size > 1:
+            dist.all_reduce(x := x.contiguous().clone())
+        return x
+
+    def sum_rows(self, rows: torch.Tensor) -> torch.Tensor:
+        """(size, width) -> (width,): this device's row of the sum over all devices."""
+        own = rows.new_empty(rows.shape[1])
+        _reduce_scatter(own, rows.reshape(-1))
+        return own
+
+    def all_gather(self, x: torch.Tensor) -> torch.Tensor:
+        """(n, ...) -> (size * n, ...): what all devices have, in the order of their ranks."""
+        if self.size == 1:
+            return x
+        gathered = x.new_empty((self.size * len(x), *x.shape[1:]))
+        _all_gather(gathered, x.contiguous())
+        return gathered
+
+    def broadcast(self, x: torch.Tensor) -> torch.Tensor:
+        """Replace `x` by what the first device has."""
+        if self.size > 1:
+            dist.broadcast(x, 0)
+        return x
+
+
+class Workers:
+    """The processes of the further devices of this host, which end with this object."""
+
+    def __init__(self, addresses: list[Address], serve: Callable[..., Any], settings: EngineSettings) -> None:
+        context = get_context("spawn")
+        self._pipes, self._processes = [], []
+        for address in addresses:
+            pipe, end = context.Pipe()
+            process = context.Process(target=_run, args=(end, serve, address, settings), daemon=True)
+            process.start()
+            end.close()
+            self._pipes.append(pipe)
+            self._processes.append(process)
+        # Also at the exit of this process, before multiprocessing would wait for them
+        self._close = weakref.finalize(self, _close_all, self._pipes)
+
+    def call(self, method: str, arguments: list[tuple[Any, ...]]) -> None:
+        """Call a method in each process, with the arguments of each, without waiting."""
+        for pipe, of_process in zip(self._pipes, arguments, strict=True):
+            pipe.send((method, of_process))
+
+    def explain(self, error: Exception) -> Exception:
+        """Return why a collective has failed, where it is one of these processes."""
+        connection.wait([process.sentinel for process in self._processes], timeout=_EXIT_SECONDS)
+        for number, (pipe, process) in enumerate(zip(self._pipes, self._processes, strict=True), 1):
+            with suppress(EOFError, OSError):
+                return RuntimeError(pipe.recv()) if pipe.poll() else error
+            return BertprepError(
+                f"device {number} of this host: its process {process.pid} has ended; start the run again, it resumes from the "
+                "newest checkpoint"
+            )
+        return error
+
+
+def _close_all(pipes: list[Any]) -> None:
+    for pipe in pipes:
+        pipe.close()
+
+
+def connect(settings: EngineSettings, devices: int, serve: Callable[..., Any]) -> tuple[World, Workers]:
+    """Start a process for each further device of this host, which makes `serve(settings, world, local rank)`, and connect all.
+
+    Waits for the processes of other hosts. A connection that this process has from before ends.
+    """
+    if not settings.hosts:
+        return _connect(settings, devices, serve)
+    return join(lambda: _connect(settings, devices, serve), settings.host_rank or 0, settings.hosts)
+
+
+def _connect(settings: EngineSettings, devices: int, serve: Callable[..., Any]) -> tuple[World, Workers]:
+    rank = settings.host_rank or 0
+    host, port = "127.0.0.1", 0
+    if settings.hosts:
+        host, _, given = settings.hosts[0].rpartition(":")
+        port = int(given)
+    if not settings.hosts and devices == 1:
+        return World(), Workers([], serve, settings)
+    store = _store(host, port, is_first=rank == 0)
+    counts = _agree(store, rank, devices, max(1, len(settings.hosts)))
+    if min(counts) < max(counts):
+        raise UsageError(f"--devices {devices}: each host must have as many, there are {', '.join(map(str, counts))}")
+    addresses = [Address(host, store.port, rank * devices + number, sum(counts), number) for number in range(devices)]
+    workers = Workers(addresses[1:], serve, settings)
+    return _enter(store, addresses[0]), workers
+
+
+def _store(host: str, port: int, *, is_first: bool) -> dist.TCPStore:
+    return dist.TCPStore(host, port, is_master=is_first, wait_for_workers=False, timeout=timedelta(seconds=JOIN_TIMEOUT))
+
+
+def _agree(store: dist.TCPStore, rank: int, devices: int, processes: int) -> list[int]:
+    """Return the number of devices of each process."""
+    store.set(f"devices of {rank}", str(devices))
+    return [int(store.get(f"devices of {other}")) for other in range(processes)]
+
+
+def _enter(store: dist.TCPStore, address: Address) -> World:
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    backend = "nccl" if torch.cuda.is_available() else "gloo"
+    dist.init_process_group(backend, store=store, rank=address.rank, world_size=address.size)
+    atexit.register(_leave)
+    return World(address.rank, address.size)
+
+
+def _leave() -> None:
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def _run(pipe: Any, serve: Callable[..., Any], address: Address, settings: EngineSettings) -> None:
+    """Make the calls that come through the pipe, until the other end closes it."""
+    for number in (signal.SIGINT, signal.SIGTERM):  # of which the process at the other end takes care
+        signal.signal(number, signal.SIG_IGN)
+    calls: SimpleQueue[tuple[str, tuple[Any, ...]]] = SimpleQueue()
+    Thread(target=_receive, args=(pipe, calls), daemon=True).start()
+    try:
+        world = _enter(_store(address.host, address.port, is_first=False), address)
+        served = serve(settings, world, address.local_rank)
+        while True:
+            method, arguments = calls.get()
+            getattr(served, method)(*arguments)
+    except Exception as error:
+        pipe.send(str(error) or repr(error))
+        os._exit(1)
+
+
+def _receive(pipe: Any, calls: SimpleQueue[tuple[str, tuple[Any, ...]]]) -> None:
+    with suppress(EOFError, OSError):
+        while True:
+            calls.put(pipe.recv())
+    os._exit(0)  # also out of a collective, in which the other processes are missing
