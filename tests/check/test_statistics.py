@@ -153,6 +153,26 @@ def test_labels_that_do_not_fit_the_text_are_found(speeches: PretrainingExamples
         assert found == ([] if labels == "as made" else [level])
 
 
+@pytest.mark.parametrize("order", ["random", "length", "first token"])
+def test_what_neighbours_have_in_common_is_counted_by_itself(golden: PretrainingExamples, order: str) -> None:
+    """The pairs of `wins` are tokens in common, lengths and first tokens: closer or less close than distant records are."""
+    keys = {
+        "random": np.random.default_rng(0).permutation(len(golden)),
+        "length": golden.input_mask.sum(axis=1),
+        "first token": golden.input_ids[:, 1],
+    }
+    examples = golden[np.argsort(keys[order], kind="stable")]
+    checker = RecordChecker(RULES, len(examples))
+    checker.check(examples, np.arange(len(examples)))
+    checker.compare()
+    _, lengths, first_tokens = checker.counts.wins.reshape(-1, 2)
+    for what, (closer, less_close) in (("length", lengths), ("first token", first_tokens)):
+        if what == order:
+            assert closer > 20 * less_close
+        else:
+            assert 0.5 < closer / less_close < 2
+
+
 def test_draws_of_files_with_one_seed_are_correlated(golden: PretrainingExamples) -> None:
     """What is much for as many draws of their own may be chance of the draws that they share."""
     tally = count(golden)

@@ -24,6 +24,16 @@ def test_the_file_appears_when_it_is_whole(tmp_path: Path) -> None:
     assert list(path.parent.iterdir()) == [path]
 
 
+def test_all_is_written_where_the_system_takes_a_part_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Linux writes at most 2 GB in one call, and less if a signal comes."""
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, data[:7]))
+    with atomic_file(tmp_path / "file") as file:
+        file.write(b"several parts of a file")
+    assert (tmp_path / "file").read_bytes() == b"several parts of a file"
+    assert file.size_bytes == len(b"several parts of a file")
+
+
 @pytest.mark.parametrize(("mode", "expected"), [({}, 0o640), ({"mode": 0o600}, 0o600)])
 def test_who_may_read_a_file(mode: dict[str, int], expected: int, tmp_path: Path) -> None:
     before = os.umask(0o027)

@@ -36,6 +36,11 @@ def test_splits_words_into_the_longest_pieces(tmp_path: Path) -> None:
     assert sentences == [["un", "##aff", "##able", ",", "un", "##want", "##ed"]]
 
 
+def test_only_two_signs_mark_a_piece_that_continues_a_word(tmp_path: Path) -> None:
+    _, sentences = tokenize(tmp_path, "wants\nwant#s\n", "want", "#xs", "#", "s")
+    assert sentences == [["[UNK]"], ["want", "#", "s"]]
+
+
 def test_blank_lines_end_documents_and_lines_without_tokens_do_not(tmp_path: Path) -> None:
     shard, sentences = tokenize(tmp_path, "a\n\u200b\na a\n \t\u00a0\n\n\na\r\n\r\na a a", "a")
     assert sentences == [["a"], ["a", "a"], ["a"], ["a", "a", "a"]]

@@ -20,8 +20,8 @@ from bertprep.cli import main
 from bertprep.config import RECORD_FORMATS, RecordFormat, Variant
 from bertprep.errors import BertprepError
 from bertprep.files.checksums import digest
-from bertprep.records import KINDS, Examples, MaskedExamples, PretrainingExamples
-from bertprep.records.columns import schema_of
+from bertprep.records import KINDS, Examples, MaskedExamples, PretrainingExamples, SquadExamples
+from bertprep.records.columns import NoColumnsError, schema_of
 from bertprep.records.dataset_info import DatasetFolder
 from bertprep.records.examples import Shape
 from bertprep.records.open_file import MIN_RECORD_BYTES
@@ -44,6 +44,18 @@ def test_protobuf_is_written_as_it_is_by_hand(formats: list[str], kind: type[Exa
         expected = b"".join(frame(serialize(examples, row, name), name) for row in range(30))
         assert (tmp_path / name).read_bytes() == expected
         assert vars(written[name]) == {"records": 30, "bytes": len(expected), "blake3": digest(expected)}
+
+
+@pytest.mark.parametrize("seq", [*range(120, 132), *range(16_376, 16_388)])
+def test_the_length_of_a_list_may_take_a_byte_more_than_that_of_its_values(seq: int, tmp_path: Path) -> None:
+    """A list of 126 values of a byte has a length of 128 with what is around them, which is a varint of two bytes."""
+    examples = PretrainingExamples.empty(2, seq=seq, pred=1)
+    examples[:] = 0
+    written = [RecordFormat.TFRECORD, RecordFormat.OFRECORD]
+    write_examples([examples], {name: tmp_path / name for name in written})
+    for name in written:
+        expected = b"".join(frame(serialize(examples, row, name), name) for row in range(2))
+        assert (tmp_path / name).read_bytes() == expected
 
 
 @by_kind
@@ -192,6 +204,16 @@ def test_what_columns_do_not_hold_is_refused(
         assert line.startswith(f"bertprep: error: {source}: record 1200: {message}")
         assert line.endswith("; convert to TFRecord or OFRecord")
         assert not target.exists()
+
+
+@pytest.mark.parametrize(("feature", "value"), [("is_impossible", 200), ("segment_ids", 128)])
+def test_a_byte_is_not_exceeded_in_a_column_of_any_width(feature: str, value: int, tmp_path: Path) -> None:
+    examples = column_examples(SquadExamples, 5)
+    examples[feature][3] = value
+    with pytest.raises(NoColumnsError, match=f"^{feature} cannot be the column .*, {BYTES} {value}$") as raised:
+        write_examples([examples], {"arrow": tmp_path / "file.arrow"})
+    assert raised.value.row == 3
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_folder_is_known_to_be_saved_once_all_of_it_is(tmp_path: Path) -> None:

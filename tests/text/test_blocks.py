@@ -66,6 +66,16 @@ def test_a_line_says_what_the_blocks_would_become(tmp_path: Path) -> None:
     )
 
 
+def test_sentences_are_those_of_the_language_of_the_text(tmp_path: Path) -> None:
+    """The dots of German abbreviations and ordinals end sentences in English."""
+    paragraph = "Er kam z. B. am 3. Mai. Sie kam ca. am 5. Juni. Vgl. Abb. 3 bzw. Nr. 4."
+    (tmp_path / "0.txt").write_text(f"{paragraph}\n\n" * 20)
+    sources = find_sources([tmp_path], field="text", one_document=False)
+    check_blocks(sources)
+    with pytest.raises(BertprepError, match=r"have 3 sentences in the median"):
+        check_blocks(sources, "de")
+
+
 def test_other_kinds_of_files_and_what_cannot_be_read_are_not_asked_about(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text('{"text": "A row."}\n' * 50)
     (tmp_path / "rows.csv").write_text("text\n" + "A row.\n\n" * 50)

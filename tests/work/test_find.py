@@ -289,5 +289,6 @@ def test_links_that_lead_in_a_circle(lay: Callable[[str], None]) -> None:
     lay("a/part-0")
     Path("a/again").symlink_to(Path("a").absolute())
     Path("a/nowhere.tfrecord").symlink_to("gone")
+    Path("a/nowhere.idx").symlink_to("gone")
     (data_set,) = search(Path())
     assert list(data_set.files) == ["nowhere.tfrecord", "part-0"]  # that one cannot be read is a finding
