@@ -1,5 +1,6 @@
 """A file exists complete or not at all, also if the disk is full."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bertprep.errors import BertprepError
-from bertprep.files.atomic import atomic_file, atomic_folder, remove_leftovers, temporary_folder
+from bertprep.files.atomic import atomic_file, atomic_folder, explain_write_error, remove_leftovers, temporary_folder
 
 
 def test_the_file_appears_when_it_is_whole(tmp_path: Path) -> None:
@@ -58,6 +59,24 @@ def test_an_exception_leaves_what_was_there(tmp_path: Path) -> None:
         write_and_fail()
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("number", "advice"),
+    [
+        (errno.ENOSPC, "MB are free in {folder}; free some space and run the same command again"),
+        (errno.EDQUOT, "MB are free in {folder}; free some space and run the same command again"),
+        (errno.EFBIG, "a limit on the size of files is in force (ulimit -f); lift it and run the same command again"),
+        (errno.EMFILE, "raise the limit on open files (ulimit -n), or take fewer --workers"),
+        (errno.ENFILE, "raise the limit on open files (ulimit -n), or take fewer --workers"),
+        (errno.EACCES, "fix that and run the same command again"),
+    ],
+)
+def test_a_write_that_fails_says_what_to_do(number: int, advice: str, tmp_path: Path) -> None:
+    path, error = tmp_path / "new" / "file", OSError(number, os.strerror(number))
+    message = str(explain_write_error(path, error))
+    assert message.startswith(f"{path}: cannot be written: {error.strerror}; ")
+    assert message.endswith(advice.format(folder=tmp_path))
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs the device that is always full")
