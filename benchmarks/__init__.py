@@ -2,8 +2,6 @@
 
 python -m benchmarks data create convert --runs 7     # text, records, batches; without names all of it
 python -m benchmarks step --torch-python PYTHON       # a training step next to PyTorch, on a CPU or an accelerator
-python -m benchmarks compile_step --on h100           # a step compiled for an accelerator that is not here
-python -m benchmarks cluster                          # what Ray and an object store add
 python -m benchmarks losses                           # the losses of two engines, step by step
 python -m benchmarks readme --google CLONE            # the figures and the terminal of README.md
 python -m benchmarks example                          # what the complete job of docs/guide.md reaches

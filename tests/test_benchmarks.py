@@ -1,7 +1,6 @@
 """benchmarks/ prints what it measures, and one line for what cannot be measured."""
 
 import json
-import subprocess
 import sys
 from argparse import Namespace
 from pathlib import Path
@@ -11,7 +10,6 @@ import pytest
 from benchmarks import example, harness, pages, step
 
 ROOT = Path(__file__).parents[1]
-TINY = Namespace(tiny=True, cpu=False, precision="auto", steps=2, data=None, threads=1)
 
 
 def test_rows_take_turns_and_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -62,26 +60,59 @@ def test_results_of_the_complete_job_are_those_of_its_logs(tmp_path: Path) -> No
         example.tabulate(tmp_path, "")
 
 
+def options_of_step(**given: object) -> Namespace:
+    options = Namespace(tiny=True, cpu=False, precision="off", steps=2, threads=1, model="tiny", batch_size=4, seq=32, pred=5)
+    return Namespace(**{**vars(options), **given})
+
+
 @pytest.mark.jax
-def test_a_row_and_a_profile_of_a_tiny_model(tmp_path: Path) -> None:
-    options = Namespace(**vars(TINY), out=tmp_path)
-    row = step.measure_engine(options, "128/20", 4, "JAX")
-    cells = step.show_row(options, "128/20", "JAX", row, 1e12).split(" | ")
-    assert cells[0:3] == ["| 32/5, tiny", "JAX", "4"]  # what was measured, not BERT base
-    assert cells[6] == "-"  # a CPU has no peak here
-    assert cells[7].endswith("%")
-    assert cells[9].endswith("XLA's attention, float32")
+def test_a_row_of_a_tiny_model() -> None:
+    options = options_of_step()
+    found = step.measure(options, "jax")
+    cells = step.show_row(options, "jax", [found], [1.0]).split(" | ")
+    assert cells[0:2] == ["| JAX", "4"]
+    assert float(cells[2]) == pytest.approx(found["seconds"], abs=0.001)
+    assert cells[5] == "-"  # a CPU has no peak here
+    assert cells[-1] == "1.00 |"
     assert len(cells) == len(step.HEADER)
-    assert any(milliseconds > 0 for _, milliseconds in step.measure_profile(options, "128/20", 4)["operations"])
-    products = step.measure_products(options)
-    assert products["best"] == max(products["rates"].values()) > 0
+    failed = step.show_row(options, "jax", [{"error": "no luck"}], [])
+    assert failed.count("|") == len(step.HEADER) + 1
 
 
 @pytest.mark.jax
-def test_without_an_accelerator_it_ends_at_once(tmp_path: Path) -> None:
-    options = Namespace(**{**vars(TINY), "tiny": False}, out=tmp_path)
-    found = step.measure_apart(options, step.Clock(60), "products", on_cpu=True, seconds=1800)
+def test_without_an_accelerator_it_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    found = step.measure_apart(options_of_step(tiny=False), "jax")
     assert found["error"].startswith("JAX finds no accelerator that it can use; --cpu measures the processor")
+
+
+def test_rows_take_turns_and_those_that_fail_say_why(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[str] = []
+
+    def measure(options: Namespace, row: str) -> dict[str, object]:
+        asked.append(row)
+        if row == "torch":
+            return {"error": "No module named torch"}
+        return {
+            "seconds": len(asked) / options.steps,
+            "first_step": 1.0,
+            "device": "CPU",
+            "memory": None,
+            "versions": {row: "1"},
+        }
+
+    monkeypatch.setattr(step, "measure_apart", measure)
+    monkeypatch.setattr(sys, "argv", ["step", "--cpu", "--tiny", "--rows", "jax,torch,shipped", "--rounds", "2"])
+    step.main()
+    assert asked == ["jax", "torch", "shipped"] * 2
+    printed = capsys.readouterr().out.splitlines()
+    assert "BERT-tiny, 32/5, bf16" in printed[0]
+    assert [line.split(" | ")[0] for line in printed[4:7]] == ["| JAX", "| PyTorch", "| Hugging Face, as shipped"]
+    assert "No module named torch" in printed[5]
+    assert printed[6].endswith("| 0.50 |")  # the median of 1/3 and 4/6
+    assert printed[-1] == "jax 1, shipped 1"
 
 
 def test_out_of_memory_is_recognized_whatever_is_printed_after() -> None:
@@ -89,12 +120,3 @@ def test_out_of_memory_is_recognized_whatever_is_printed_after() -> None:
     assert step.error_of(printed) == "torch.OutOfMemoryError: CUDA out of memory. Tried 2 GiB."
     assert step.error_of("Traceback ...\nKeyError: 'a | b'\n") == "KeyError: 'a / b'"
     assert step.error_of("") == "it printed nothing"
-
-
-@pytest.mark.jax
-def test_what_cannot_be_compiled_is_one_line() -> None:
-    command = [sys.executable, "-m", "benchmarks", "compile_step", "--model", "huge"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode in (1, 2)
-    assert "error: --model huge: unknown; choose one of tiny" in done.stderr.splitlines()[-1]
-    assert "Traceback" not in done.stderr

@@ -143,7 +143,7 @@ class Ops(Operations):
     """JAX's operations.
 
     `jax.checkpoint` recomputes everything but products in the backward pass; the gradients of LayerNorm and cross-entropy are
-    written out, which saves time and memory (benchmarks compile_step). Nothing scatters: GPUs would add in any order, or sort
+    written out, which saves time and memory (docs/benchmarks.md). Nothing scatters: GPUs would add in any order, or sort
     first.
     """
 
