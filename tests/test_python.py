@@ -9,9 +9,14 @@ from pathlib import Path
 import pytest
 
 import bertprep
+from bertprep.check.finding import Finding
 from bertprep.commands.create import Create
+from bertprep.commands.download import Downloaded
+from bertprep.commands.push import Pushed
 from bertprep.commands.request import function_of
 from bertprep.options import fields_of
+from bertprep.sources.listing import Listing, RemoteFile
+from tests.golden import GOLDEN
 
 FUNCTIONS = (
     "convert", "create", "create_glue", "create_squad", "download", "forecast", "load_dataset", "push", "shard", "tokenize",
@@ -98,3 +103,33 @@ def test_mypy_sees_the_types(tmp_path: Path) -> None:
     assert re.findall(r'type is "(?:\w+\.)*(\w+)"', checked.stdout) == ["bool", "Path", "int", "float"]
     errors = [line.rpartition("  [")[2].rstrip("]") for line in lines if line.startswith("error: ")]
     assert errors == ["call-arg", "arg-type", "call-arg"]
+
+
+def lines_on_screen(text: str) -> int:
+    """How many lines of 80 columns a text takes."""
+    return sum(max(-(-len(line) // 80), 1) for line in text.split("\n"))
+
+
+def test_results_fit_a_screen(golden_corpus: Path, tmp_path: Path) -> None:
+    made = bertprep.create(
+        inputs=[golden_corpus], output=tmp_path, vocab=GOLDEN / "vocab.txt", lines_are_sentences=True, workers=1
+    )
+    outcomes = bertprep.validate([tmp_path])
+    for outcome in outcomes:
+        assert str(outcome).splitlines()[-1].startswith("ok: True; no errors, ")
+        outcome.findings += [Finding("file-changed", f"training/part-{number}", "10 bytes", "9 bytes") for number in range(40)]
+        title, heading, row, *findings, more, verdict = str(outcome).splitlines()
+        assert title == f"{outcome.title}: {outcome.folder}"
+        assert (heading.split()[:3], row.split()[:2]) == (["split", "files", "records"], ["training", "1"])
+        assert [finding.partition(":")[0] for finding in findings] == ["error"] * 5
+        assert more == f"... and {len(outcome.findings) - 5} more findings: .findings has all"
+        assert verdict.startswith("ok: False; 40 errors, ")
+        assert repr(outcome).startswith(f"<Outcome {outcome.title}: ok=False, 40 errors, ")
+    pushed = Pushed("me/data", "https://hub/me/data", "1f2e", {"a": {}}, ["a"] * 1000, [])
+    assert repr(pushed) == "<Pushed https://hub/me/data at 1f2e: 1 file, 1,000 changed, 0 deleted>"
+    listing = Listing({"name": "squad"}, "1f2e", tuple(RemoteFile(f"train-{number}", "https://x", 1) for number in range(1000)))
+    results = [made, made.manifest, pushed, Downloaded("squad", tmp_path, listing, 1000, 1000, 0), *outcomes]
+    for result in results:
+        assert lines_on_screen(str(result)) <= 24
+        assert lines_on_screen(repr(result)) <= 24
+    assert lines_on_screen(repr(outcomes[0].files[0])) <= 24

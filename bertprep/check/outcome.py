@@ -14,13 +14,15 @@ from bertprep.check.counts import Ints, RecordCounts, TokenCounts
 from bertprep.check.finding import ERROR, Finding
 from bertprep.check.statistics import Expected
 from bertprep.files.checksums import Checksum
-from bertprep.terminal import counted
+from bertprep.terminal import counted, printable, table_lines
 from bertprep.work.layout import split_order
 from bertprep.work.manifest import TEXT_SHARDS, TOKEN_SHARDS, Manifest
 
 SPLIT_HEADER = ("split", "files", "records", "tokens", "[UNK]", "padding", "[MASK]", "kept", "random", "random next")
 SHOWN_OF_A_CODE = 20
 """Most findings of one code in one data set that `validate` prints; JSON has all."""
+_PRINTED = 5
+"""Most findings of one data set that fit a screen with its table, three lines each."""
 _NO_HASHES: NDArray[np.uint64] = np.empty((0, 2), np.uint64)
 _NO_LINES: Ints = np.empty(0, np.int64)
 
@@ -35,16 +37,18 @@ class CheckedFile:
     name: str  # relative to the folder
     split: str  # "training", "test", or "" if the folder has no splits
     folder: Path = Path()
-    entries: Mapping[str, dict[str, Any]] = field(default_factory=dict)  # of the manifest: of a token shard several
+    entries: Mapping[str, dict[str, Any]] = field(
+        default_factory=dict, repr=False
+    )  # of the manifest: a token shard has several
     records: int = 0  # documents, if it is text or tokens
     size_bytes: int = 0
     format: str = ""  # of a record file that could be read
     read: int = 0  # records, which with `sample` are not all
     findings: list[Finding] = field(default_factory=list)
     totals: dict[str, int] = field(default_factory=dict)  # as the manifest's entry has them: examples, documents, ...
-    counts: RecordCounts | TokenCounts | None = None  # of records of pretraining, of text or tokens
-    hashes: NDArray[np.uint64] = field(default_factory=lambda: _NO_HASHES)  # (n, 2) of each record or document
-    lines: Ints = field(default_factory=lambda: _NO_LINES)  # (n,) where each document begins: its line, or its id
+    counts: RecordCounts | TokenCounts | None = field(default=None, repr=False)  # of records of pretraining, of text or tokens
+    hashes: NDArray[np.uint64] = field(default_factory=lambda: _NO_HASHES, repr=False)  # (n, 2) of each record or document
+    lines: Ints = field(default_factory=lambda: _NO_LINES, repr=False)  # (n,) where each document begins: its line, or its id
     first_unique_id: int = -1  # of SQuAD's windows
     checksum: Checksum | None = None  # of text, as its CRC-32C, since it is read as a whole
     crc32c: str = ""
@@ -62,12 +66,12 @@ class CheckedFile:
         self.counts, self.hashes, self.lines = None, _NO_HASHES, _NO_LINES
 
 
-@dataclass
+@dataclass(repr=False)
 class Outcome:
     """One data set: records of one format and settings in one folder, text shards or token shards.
 
     `counts` and `expected` are of pretraining records, by split. `sampled`: only some records were read, duplicates and
-    checksums not checked.
+    checksums not checked. Printed, it is a table of its splits, its first findings and a verdict.
     """
 
     folder: Path
@@ -86,6 +90,24 @@ class Outcome:
     """By split: the fraction of the tokens that are [UNK], and of the labels, where the vocabulary is known."""
     duplicates: dict[str, int] = field(default_factory=dict)  # records that repeat an earlier one: by split, and "across"
     texts: dict[str, str] = field(default_factory=dict)  # CRC-32C of the text shards that are as their manifest says, by name
+
+    def __repr__(self) -> str:
+        return f"<Outcome {self.title}: ok={self.ok}, {verdict([self])}>"
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    def lines(self) -> list[str]:
+        """Return what fits a screen: the table of the splits, the first findings, errors first, and the verdict."""
+        first = sorted(self.findings, key=lambda finding: finding.level != ERROR)[:_PRINTED]
+        more = len(self.findings) - len(first)
+        return [
+            f"{self.title}: {self.folder}",
+            *table_lines([SPLIT_HEADER, *self.split_rows()]),
+            *(printable(str(finding)) for finding in first),
+            *([f"... and {counted(more, 'more finding')}: .findings has all"] if more else []),
+            f"ok: {self.ok}; {verdict([self])}",
+        ]
 
     @property
     def errors(self) -> int:

@@ -43,7 +43,7 @@ class Downloaded:
 
     name: str
     folder: Path
-    listing: Listing
+    listing: Listing = field(repr=False)
     files: int
     size_bytes: int
     missing_bytes: int

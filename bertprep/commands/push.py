@@ -37,7 +37,7 @@ _SAME = ("corpus", "seq", "task", "name", "version")
 """What two pushes to one repository have in common."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Pushed:
     """The result of `push`: repository, address, commit, the manifest's entries.
 
@@ -50,6 +50,10 @@ class Pushed:
     files: dict[str, dict[str, Any]]
     changed: list[str]
     deleted: list[str]
+
+    def __repr__(self) -> str:
+        changes = f"{len(self.changed):,} changed, {len(self.deleted):,} deleted"
+        return f"<Pushed {self.url} at {self.commit}: {counted(len(self.files), 'file')}, {changes}>"
 
 
 @dataclass(frozen=True, kw_only=True)

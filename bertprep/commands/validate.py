@@ -50,6 +50,11 @@ class Validate(WithVocabulary, OnExecutor):
         "remove files whose size or checksum differs from their manifest, so that the command that made them makes them again",
     )
 
+    json: Path | str | None = option(None, "also write the full result to FILE", metavar="FILE", check=path_arg, shell=True)
+    html: Path | str | None = option(
+        None, "also write the result with charts and examples to PAGE", metavar="PAGE", check=path_arg, shell=True
+    )
+
     def validate(self) -> list[Outcome]:
         """Check all data sets under `paths`: workspaces, folders of records, or record files.
 
@@ -58,7 +63,7 @@ class Validate(WithVocabulary, OnExecutor):
         checksum is not the listed one.
 
             for outcome in bertprep.validate(["data"]):
-                print(outcome.folder, outcome.ok, *outcome.findings)
+                print(outcome)  # a table; outcome.ok, outcome.findings
         """
         from bertprep import kernels
         from bertprep.check.data_set import check_data_set
@@ -87,21 +92,11 @@ class Validate(WithVocabulary, OnExecutor):
         return outcomes
 
 
-@dataclass(frozen=True, kw_only=True)
-class ValidateAndShow(Validate):
-    """And where the result is written."""
-
-    json: Path | str | None = option(None, "also write the full result to FILE", metavar="FILE", check=path_arg)
-    html: Path | str | None = option(
-        None, "also write the result with charts and examples to PAGE", metavar="PAGE", check=path_arg
-    )
-
-
-REQUEST = ValidateAndShow
+REQUEST = Validate
 validate = function_of(Validate, Validate.validate)
 
 
-def run(request: ValidateAndShow) -> None:
+def run(request: Validate) -> None:
     """Print the findings, errors first, a table and a verdict; with --json also write all of it to a file."""
     from bertprep.check.outcome import verdict
 

@@ -150,6 +150,9 @@ class Manifest:
     versions: dict[str, str] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        return f"<Manifest of {self.kind}: {len(self.files):,} files>"
+
     @property
     def vocabulary(self) -> dict[str, Any]:
         """The size, sha256 and id of [PAD] of the vocabulary, as far as they are known."""
