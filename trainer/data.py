@@ -174,7 +174,7 @@ def _refuse_others(examples: ExampleSettings, names: Collection[str], why: str) 
 
 def _are_tokens(options: PretrainOptions, named: Sequence[Path]) -> bool:
     if options.format is None:
-        return any(each.kind == TOKEN_SHARDS for each in find_data_sets(named[:1]))
+        return any(each.content == TOKEN_SHARDS for each in find_data_sets(named[:1]))
     return options.format == TOKENS
 
 

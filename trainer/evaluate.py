@@ -130,7 +130,7 @@ def run(namespace: argparse.Namespace) -> int:
 
 def _open_splits(options: EvaluateOptions, file: Path, opened: ExitStack) -> list[Split]:
     folder = options.data or Path()
-    kinds = {each.kind for each in find_data_sets([folder])}
+    kinds = {each.content for each in find_data_sets([folder])}
     if TOKEN_SHARDS in kinds and RECORDS not in kinds:
         return [_open_tokens(folder, options.split, file, opened)]
     data_set = find_records(folder)

@@ -44,7 +44,7 @@ def check_data_set(
     if data_set.has_documents:
         vocabulary = None
         findings += folder.check_tokenizer(data_set)
-    elif data_set.kind == TEXT_SHARDS:
+    elif data_set.content == TEXT_SHARDS:
         vocabulary = None
     else:
         vocabulary, about_vocabulary = folder.check_vocabulary(data_set, vocabulary)
@@ -53,12 +53,12 @@ def check_data_set(
     checks = _choose_checks(data_set, vocabulary, options)
     if manifest and data_set.is_whole:
         findings += folder.check_names(data_set, manifest, set(checks.names))
-    outcome = Outcome(data_set.folder, data_set.kind, manifest, vocabulary.path if vocabulary else None)
+    outcome = Outcome(data_set.folder, data_set.content, manifest, vocabulary.path if vocabulary else None)
     outcome.sampled = sample is not None
-    if data_set.kind != TEXT_SHARDS or sample is None or checksums:
+    if data_set.content != TEXT_SHARDS or sample is None or checksums:
         missing = {finding.file for finding in findings if finding.code == "file-missing"}
         outcome.files = _check_files(data_set, checks, missing, checksums=checksums, workers=workers, shown=shown)
-    outcome.kind = next((file.format for file in outcome.files if file.format), data_set.kind)
+    outcome.kind = next((file.format for file in outcome.files if file.format), data_set.content)
     outcome.findings = findings
     checks.judge(outcome)
     if vocabulary:
@@ -74,9 +74,9 @@ def check_data_set(
 
 
 def _choose_checks(data_set: DataSet, vocabulary: Vocabulary | None, options: RecordOptions) -> Checks:
-    if data_set.kind == TEXT_SHARDS:
+    if data_set.content == TEXT_SHARDS:
         return TextShards(data_set)
-    if data_set.kind == TOKEN_SHARDS:
+    if data_set.content == TOKEN_SHARDS:
         return TokenShards(data_set, vocabulary)
     return Records(data_set, vocabulary, options)
 

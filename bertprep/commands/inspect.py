@@ -94,7 +94,7 @@ def _open(path: Path, vocab: Path | None) -> Iterator[Any]:
     from bertprep.work.find import MDS_SUFFIX, find_data_sets, search
 
     if path.is_dir():
-        files = (each.folder / name for each in search(path) if each.kind not in (TEXT_SHARDS, MDS) for name in each.files)
+        files = (each.folder / name for each in search(path) if each.content not in (TEXT_SHARDS, MDS) for name in each.files)
         example = next((f", such as {file}" for file in files), "")
         raise UsageError(f"{path}: is a folder; name a record file in it{example}")
     if path.suffix == MDS_SUFFIX:
@@ -104,7 +104,7 @@ def _open(path: Path, vocab: Path | None) -> Iterator[Any]:
         if data_set.manifest and data_set.manifest.tokenizer:
             yield _open_ids(path, data_set)
             return
-        if data_set.kind == TOKEN_SHARDS:
+        if data_set.content == TOKEN_SHARDS:
             vocabulary = load_vocabulary_of(data_set, vocab)
             yield _Documents(path, TokenShard(path.with_suffix(f".{TokenFile.BIN}")).read(vocabulary), vocabulary)
             return

@@ -305,7 +305,7 @@ def find_given_tokens(inputs: Sequence[Path | str], reporter: Reporter) -> DataS
     paths = [as_path(path) for path in inputs]
     is_folder = bool(paths) and paths[0].is_dir()  # not of each: it may be a request to a store
     if any(each.suffix in (".bin", ".idx") for each in paths) or (
-        is_folder and any(each.kind == TOKEN_SHARDS for each in search(paths[0]))
+        is_folder and any(each.content == TOKEN_SHARDS for each in search(paths[0]))
     ):
         found = find_token_shards(paths)
         for note in found.notes:

@@ -132,8 +132,8 @@ def _without_mds(data_sets: Sequence[DataSet]) -> list[DataSet]:
     """Return the data sets that are checked here, and remark on MDS; raises `UsageError` where there is nothing else."""
     from bertprep.tokens.mds import tell_who_reads
 
-    others = [each for each in data_sets if each.kind != MDS]
-    of_mds = [each for each in data_sets if each.kind == MDS]
+    others = [each for each in data_sets if each.content != MDS]
+    of_mds = [each for each in data_sets if each.content == MDS]
     lines = [tell_who_reads(each.folder, (each.folder / next(iter(each.files), "index.json")).parent) for each in of_mds]
     if not others:
         raise UsageError(lines[0])

@@ -26,7 +26,7 @@ def find_records(path: Path, prefer: Sequence[str] = ()) -> DataSet:
     manifest, a missing file or an unfinished run.
     """
     sets = find_data_sets([path])
-    found = [each for each in sets if each.kind == RECORDS]
+    found = [each for each in sets if each.content == RECORDS]
     if not found:
         raise UsageError(f"{path}: holds {_describe(sets[0])}")
     return _complete(path, *_choose(path, found, prefer))
@@ -39,9 +39,9 @@ def _describe(data_set: DataSet) -> str:
             f"{TOKEN_SHARDS} of whole documents, expected records; bertprep.TokenDataset and the trainer read these as they "
             "are, and bertprep convert --to mds --seq N makes MDS of them"
         )
-    if data_set.kind == MDS:
+    if data_set.content == MDS:
         return f"{MDS}, expected records; mosaicml-streaming reads it"
-    return f"{data_set.kind}, expected records; bertprep create makes records of {data_set.kind}"
+    return f"{data_set.content}, expected records; bertprep create makes records of {data_set.content}"
 
 
 def find_token_shards(paths: Sequence[Path], *, any_tokenizer: bool = False) -> DataSet:
@@ -50,13 +50,13 @@ def find_token_shards(paths: Sequence[Path], *, any_tokenizer: bool = False) -> 
     Those of documents, made with --tokenizer, are refused unless `any_tokenizer`.
     """
     sets = find_data_sets(paths)
-    found = [each for each in sets if each.kind == TOKEN_SHARDS]
+    found = [each for each in sets if each.content == TOKEN_SHARDS]
     if not found:
         raise UsageError(
-            f"{paths[0]}: holds {sets[0].kind}, expected token shards; bertprep tokenize makes them of text shards"
+            f"{paths[0]}: holds {sets[0].content}, expected token shards; bertprep tokenize makes them of text shards"
         )
     if len(paths) > 1 and len(found) < len(sets):
-        other = next(each for each in sets if each.kind != TOKEN_SHARDS)
+        other = next(each for each in sets if each.content != TOKEN_SHARDS)
         raise UsageError(
             f"{other.folder / next(iter(other.files), '')}: is not a token shard; name token shards or text, not both"
         )
@@ -124,7 +124,7 @@ def _complete(path: Path, chosen: DataSet, notes: tuple[str, ...]) -> DataSet:
             listed = _check_listed(chosen, chosen.manifest)
             extra = [chosen.folder / name for name in files if name not in chosen.manifest.files]
             notes += note_skipped(extra, f"in no {MANIFEST}")
-            files = in_order(token_bins(listed) if chosen.kind == TOKEN_SHARDS else listed)
+            files = in_order(token_bins(listed) if chosen.content == TOKEN_SHARDS else listed)
     if any(files.values()):
         notes += note_skipped([chosen.folder / name for name, split in files.items() if not split], "in no split")
         files = {name: split for name, split in files.items() if split}

@@ -47,7 +47,7 @@ class DataSet:
     """
 
     folder: Path
-    kind: str  # RECORDS, TEXT_SHARDS, MDS, or TOKEN_SHARDS, whose files are the .bin alone
+    content: str  # RECORDS of any kind, TEXT_SHARDS, MDS, or TOKEN_SHARDS, whose files are the .bin alone
     files: dict[str, str]
     manifest: Manifest | None = None
     problem: BertprepError | None = None
@@ -60,7 +60,7 @@ class DataSet:
     @cached_property
     def has_documents(self) -> bool:
         """Whether it is token shards of whole documents; those without a manifest have a .words next to them."""
-        if self.kind != TOKEN_SHARDS:
+        if self.content != TOKEN_SHARDS:
             return False
         if self.manifest:
             return self.manifest.tokenizer is not None

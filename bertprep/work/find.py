@@ -74,7 +74,7 @@ def find_data_sets(paths: Iterable[Path | str]) -> list[DataSet]:
         part = _make(root, kind, [_name(file, root) for file in files], *_read_manifest(root))
         notes = note_skipped([file for file in unknown if _root_of(file) == root], _UNKNOWN) if kind == RECORDS else ()
         found.append(replace(part, is_whole=False, notes=notes))
-    return list({(real_path(each.folder), each.kind, each.is_whole): each for each in found}.values())
+    return list({(real_path(each.folder), each.content, each.is_whole): each for each in found}.values())
 
 
 def search(folder: Path) -> list[DataSet]:
@@ -175,7 +175,7 @@ def _search_named(folder: Path) -> list[DataSet]:
     if sets := list(_search(folder, set(), unknown)):
         return sets
     if folder.name in SPLIT_NAMES:
-        texts = [each for each in search(folder.absolute().parent) if each.kind == TEXT_SHARDS]
+        texts = [each for each in search(folder.absolute().parent) if each.content == TEXT_SHARDS]
         if texts:
             return texts
     if unfinished := _unfinished_in(folder):
@@ -242,7 +242,7 @@ def _search(folder: Path, seen: set[Path], unknown: list[Path]) -> Iterator[Data
     if problem and not sets:
         texts = [_name(path, folder) for path in in_splits if path.suffix == ".txt"]
         sets = [DataSet(folder, TEXT_SHARDS, in_order(texts), problem=problem)] if texts else []
-    if not any(each.kind in (RECORDS, TEXT_SHARDS) for each in sets):
+    if not any(each.content in (RECORDS, TEXT_SHARDS) for each in sets):
         unknown += found.unknown
     yield from sets
     read = {path.parent for files in found.files.values() for path in files}.intersection(splits)

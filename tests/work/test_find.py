@@ -267,14 +267,14 @@ def test_files_that_are_not_read_are_checked(lay: Callable[[str], None]) -> None
 def test_a_folder_of_several_kinds_holds_a_data_set_of_each(lay: Callable[[str], None]) -> None:
     lay("training/part-0 training/x.bin test/shard.00000.mds")
     Path("training/x.idx").write_bytes(TOKEN_INDEX_MAGIC)
-    files = {each.kind: each.files for each in find_data_sets(["."])}
+    files = {each.content: each.files for each in find_data_sets(["."])}
     assert files == {
         TOKEN_SHARDS: {"training/x.bin": "training"},
         MDS: {"test/shard.00000.mds": "test"},
         RECORDS: {"training/part-0": "training"},
     }
     parts = find_data_sets(["training", "test"])
-    assert {each.kind: each.files for each in parts} == files
+    assert {each.content: each.files for each in parts} == files
     assert {(each.folder, each.is_whole) for each in parts} == {(Path(), False)}
 
 
