@@ -142,8 +142,10 @@ def _read(records: AnyRecords, indices: NDArray[np.int64], rows: int) -> RankBat
 
 
 def features(examples: Examples, row_weights: NDArray[np.float32] | None = None) -> dict[str, NDArray[Any]]:
-    """Return the arrays of examples by Google's names, and row_weights, 0 for those that are not real examples."""
-    arrays = {feature.name: np.ascontiguousarray(getattr(examples, feature.name)) for feature in examples.features}
+    """Return the arrays of examples, int32 and float32, by Google's names, and row_weights, 0 for those that are not real."""
+    arrays = {}
+    for feature, array in zip(examples.features, examples.arrays, strict=True):
+        arrays[feature.name] = np.array(array, np.float32 if array.dtype == np.float32 else np.int32)
     weights = np.ones(len(examples), np.float32) if row_weights is None else row_weights
     is_real = arrays.pop("is_real_example", None)
     return {**arrays, "row_weights": weights if is_real is None else weights * is_real.astype(np.float32)}

@@ -102,7 +102,7 @@ def _most_common_shape(firsts: Sequence[_First]) -> Shape:
 
 def _guess_special_tokens(examples: Examples) -> dict[str, int]:
     """Return the most frequent tokens where [CLS], the last [SEP] and [MASK] should be; -1 where there is none."""
-    lengths = np.clip(examples.input_mask.sum(axis=1), 1, examples.seq)
+    lengths = np.clip(examples.input_mask.sum(axis=1, dtype=np.int64), 1, examples.seq)
     found = {"cls": examples.input_ids[:, 0], "sep": examples.input_ids[np.arange(len(examples)), lengths - 1]}
     if isinstance(examples, MaskedExamples):
         positions = np.clip(examples.masked_lm_positions, 0, examples.seq - 1).astype(np.int64)

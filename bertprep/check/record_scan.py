@@ -41,7 +41,7 @@ _WORDS = {
     kernel.TWICE: ("bad-message", "feature {feature} once", "more than one"),
     kernel.WRONG_TYPE: ("feature-type", "feature {feature} as {values}", "a list of another type"),
     kernel.WRONG_COUNT: ("feature-shape", "{expected:,} values of {feature}", "{found:,}"),
-    kernel.OUT_OF_RANGE: ("id-range", "values of {feature} from 0 to 2147483647", "another value"),
+    kernel.OUT_OF_RANGE: ("id-range", "values of {feature} from 0 to {expected}", "{found}"),
 }  # fmt: skip
 
 

@@ -49,7 +49,7 @@ class RecordChecker:
         self._sketches = np.zeros((2 * self._pairs + 2, kernel.SKETCH_WORDS), np.uint64)
         self._sketched = np.zeros((2 * self._pairs + 2, 2), np.int64)  # the length, 0 for none, and the first token
         log2_of_factorials = [math.lgamma(n + 1) / math.log(2) * kernel.CHOICE for n in range(seq + 1)]
-        keys = seq + sum(rules.shape.counts)  # hashes of the text and of all values
+        keys = seq + rules.shape.itemsize  # for hashes of the text and of all values
         fields = vars(counts) | {
             "seq": seq, "vocabulary": tokens, "sep": rules.sep, "mask": rules.mask, "has_pairs": rules.has_pairs,
             "count_rule": rules.count_rule, "step": step, "kinds": rules.kinds,

@@ -33,7 +33,7 @@ def find_faults(examples: Examples, numbers: Ints, name: str, *, labels: int | N
 
 def _answer_faults(examples: SquadExamples, *, squad_2: bool) -> Iterator[Fault]:
     start, end, impossible = examples.start_positions, examples.end_positions, examples.is_impossible
-    positions, lengths = np.stack([start, end], axis=1), examples.input_mask.sum(axis=1)
+    positions, lengths = np.stack([start, end], axis=1), examples.input_mask.sum(axis=1, dtype=np.int64)
     first = (examples.segment_ids == 1).argmax(axis=1)
     none = (start == 0) & (end == 0)
     outside = ~none & ((start < first) | (end >= lengths - 1) | (start > end))

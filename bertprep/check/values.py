@@ -118,7 +118,7 @@ def _rows(flags: Flags) -> Flags:
     return np.logical_or.reduce(flags, axis=1) if flags.any() else np.zeros(len(flags), np.bool_)
 
 
-def find_broken(texts: Texts, next_sentence_labels: NDArray[np.int32] | None = None) -> Iterator[Rule]:
+def find_broken(texts: Texts, next_sentence_labels: NDArray[np.uint8] | None = None) -> Iterator[Rule]:
     """Yield the rules that hold for each record by itself, in the order in which findings are listed."""
     yield from _padding(texts)
     yield from _special_tokens(texts)

@@ -41,7 +41,7 @@ _SOURCES = (
     "record_counts",
 )
 _BLOCK = "block"
-_FIELD_TYPES = np.dtype(np.int32), np.dtype(np.float32)
+_FIELD_TYPES = {np.dtype(np.uint8): numbers.BYTES, np.dtype(np.int32): numbers.INTEGERS, np.dtype(np.float32): numbers.FLOATS}
 _C_TYPES: dict[str, Any] = {"int64": ctypes.c_int64, "uint64": ctypes.c_uint64, "uint32": ctypes.c_uint32}
 
 
@@ -132,10 +132,10 @@ def _fields_of(dtype: np.dtype[Any]) -> tuple[int, ...]:
     for name in dtype.names or ():
         field, offset = fields[name][:2]
         if field.base not in _FIELD_TYPES or name not in numbers.NUMBER_OF_FEATURE or field.ndim > 1:
-            raise TypeError(f"records have features as int32 or float32; found the field {name}, {field}")
+            raise TypeError(f"records have features as uint8, int32 or float32; found the field {name}, {field}")
         feature = numbers.NUMBER_OF_FEATURE[name]
         wanted |= 1 << feature
-        table += [feature, offset, math.prod(field.shape), int(field.base == np.float32)]
+        table += [feature, offset, math.prod(field.shape), _FIELD_TYPES[field.base]]
     return wanted, len(dtype.names or ()), *table
 
 

@@ -11,7 +11,16 @@ from bertprep.kernels import numbers as n
 from bertprep.kernels.crc32c import masked_crc32c
 from bertprep.kernels.language import Block, f32_p, i32_p, i64, i64_p, kernel, subroutine, u8_p
 from bertprep.kernels.memory import copy_memory, field_at, load_u32, load_u64, pointer_at, prefetch, shifted
-from bertprep.kernels.messages import check_list, count_values, find_features, locate_features, take_floats, take_numbers
+from bertprep.kernels.messages import (
+    check_list,
+    count_values,
+    find_features,
+    first_beyond,
+    locate_features,
+    take_bytes,
+    take_floats,
+    take_numbers,
+)
 
 # Notes: NOTES_SIZE numbers, PROBLEM_SIZE on a fault and SPAN_SIZE on each feature.
 
@@ -78,19 +87,24 @@ def _decode_record(data, size, at, record_format, block, row, spans, problem):
         return end
     for number in range(block[n.BLOCK_FIELDS]):
         field = shifted(block, n.FIELD_WIDTH * number)
-        feature, count, is_float = field[n.FIELD_FEATURE], field[n.FIELD_VALUES], field[n.FIELD_IS_FLOAT]
-        address = field_at(block, number, row)
+        feature, count, kind = field[n.FIELD_FEATURE], field[n.FIELD_VALUES], field[n.FIELD_TYPE]
+        address, is_float = field_at(block, number, row), kind == n.FLOATS
         fault = check_list(spans, feature, is_float, record_format, problem)
         if fault < 0:
             return fault
         if is_float:
-            fault = take_floats(data, spans, feature, pointer_at(f32_p, address), i64(0), count)
+            fault = take_floats(data, spans, feature, pointer_at(f32_p, address), count)
+        elif kind == n.BYTES:
+            fault = take_bytes(data, spans, feature, size, pointer_at(u8_p, address), count)
         else:
-            fault = take_numbers(data, spans, feature, size, pointer_at(i32_p, address), i64(0), count)
+            fault = take_numbers(data, spans, feature, size, pointer_at(i32_p, address), count)
         if fault < 0:
             problem[n.FEATURE], problem[n.EXPECTED] = feature, count
             if fault == n.WRONG_COUNT:
                 problem[n.FOUND] = _count(data, spans, feature, is_float)
+            elif fault == n.OUT_OF_RANGE:
+                problem[n.EXPECTED] = n.MAX_BYTE if kind == n.BYTES else n.MAX_INT32
+                problem[n.FOUND] = first_beyond(data, spans, feature, problem[n.EXPECTED])
             return fault
     return end + 4 if record_format == n.TFRECORD else end
 
@@ -121,7 +135,7 @@ def measure(file: i64_p, block: Block, counts: i64_p, notes: i64_p) -> i64:
         return end
     for number in range(block[n.BLOCK_FIELDS]):
         feature = block[n.FIELD_WIDTH * number + n.FIELD_FEATURE]
-        is_float = block[n.FIELD_WIDTH * number + n.FIELD_IS_FLOAT]
+        is_float = block[n.FIELD_WIDTH * number + n.FIELD_TYPE] == n.FLOATS
         fault = check_list(spans, feature, is_float, file[n.FILE_FORMAT], problem)
         if fault < 0:
             return fault

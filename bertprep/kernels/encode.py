@@ -36,11 +36,17 @@ def _ready_varint(number):
 
 
 @subroutine
-def _put_numbers(out, numbers, count, ready):
-    """Write `count` int32 of 0 or more as varints; return their bytes. The first pass finds how wide the widest is."""
+def _bits_of(numbers, count):
+    """Return the bits that any of the numbers has: how wide the widest is, and whether one is negative."""
     bits = u32(0)
     for i in range(count):
         bits |= u32(numbers[i])
+    return bits
+
+
+@subroutine
+def _put_numbers(out, numbers, count, bits, ready):
+    """Write `count` numbers of 0 or more as varints; return their bytes."""
     if bits < u32(1 << 7):
         for i in range(count):
             out[i] = numbers[i]
@@ -113,8 +119,8 @@ def _close_tfrecord(out, start, body, body_size):
     "count <= len(block)",
     keys="len(KNOWN_FEATURES) * KEY_WIDTH",
     headers="HEADERS * HEADER_WIDTH * len(block.dtype)",
-    ready="block.itemsize // 4",
-    packed="WIDEST_NUMBER * block.itemsize // 4 + SLACK",
+    ready="block.itemsize",
+    packed="WIDEST_NUMBER * block.itemsize + SLACK",
     tfrecords="sizes[0] + widest * count if formats & TFRECORD else 0",
     ofrecords="sizes[1] + widest * count if formats & OFRECORD else 0",
     sizes="2 + len(block.dtype)",
@@ -123,9 +129,10 @@ def encode(
     formats: i64, block: Block, widest: i64, keys: u8_p, headers: u8_p, ready: u32_p, packed: u8_p,
     tfrecords: u8_p, ofrecords: u8_p, sizes: i64_p, count: i64,
 ) -> i64:  # fmt: skip
-    """Write the first `count` records of the block from sizes[0] and sizes[1] of each format on, which advance; return `count`.
+    """Write the first `count` records of the block from sizes[0] and sizes[1] of each format on, which advance; return `count`,
+    or the first record with an integer below 0.
 
-    `formats` is TFRECORD, OFRECORD or both. Integers are at least 0, and a record takes at most `widest` bytes. `headers` has
+    `formats` is TFRECORD, OFRECORD or both. A record takes at most `widest` bytes. `headers` has
     HEADERS of HEADER_WIDTH bytes for each field, zeros at first; `ready` and `packed` have space for all values of a record.
     """
     around = 1 + varint_size(widest)
@@ -139,12 +146,23 @@ def encode(
         for number in range(block[n.BLOCK_FIELDS]):
             field = shifted(block, n.FIELD_WIDTH * number)
             values, feature, address = field[n.FIELD_VALUES], field[n.FIELD_FEATURE], field_at(block, number, row)
-            if field[n.FIELD_IS_FLOAT]:
+            if field[n.FIELD_TYPE] == n.FLOATS:
                 size = 4 * values
                 header_size, tag_at = _put_header(out, at, kept, keys, feature, i64(n.FLOAT_LIST_TAG), size)
                 copy_memory(shifted(out, at + header_size), pointer_at(u8_p, address), size)
+            elif field[n.FIELD_TYPE] == n.BYTES and _bits_of(pointer_at(u8_p, address), values) < u32(1 << 7):
+                size = values
+                header_size, tag_at = _put_header(out, at, kept, keys, feature, tag, size)
+                copy_memory(shifted(out, at + header_size), pointer_at(u8_p, address), size)
             else:
-                size = _put_numbers(packed, pointer_at(i32_p, address), values, ready)
+                if field[n.FIELD_TYPE] == n.BYTES:
+                    size = _put_numbers(packed, pointer_at(u8_p, address), values, u32(n.MAX_BYTE), ready)
+                else:
+                    numbers = pointer_at(i32_p, address)
+                    bits = _bits_of(numbers, values)
+                    if bits > u32(n.MAX_INT32):
+                        return row
+                    size = _put_numbers(packed, numbers, values, bits, ready)
                 header_size, tag_at = _put_header(out, at, kept, keys, feature, tag, size)
                 copy_some(out, at + header_size, packed, i64(0), size)
             tags[number] = at + tag_at - body
@@ -156,7 +174,7 @@ def encode(
             if formats & n.TFRECORD:
                 copy_some(ofrecords, of_at + 8, out, body, body_size)
                 for number in range(block[n.BLOCK_FIELDS]):
-                    if not block[n.FIELD_WIDTH * number + n.FIELD_IS_FLOAT]:
+                    if block[n.FIELD_WIDTH * number + n.FIELD_TYPE] != n.FLOATS:
                         ofrecords[of_at + 8 + tags[number]] = n.INT32_LIST_TAG
             of_at += 8 + body_size
         if formats & n.TFRECORD:

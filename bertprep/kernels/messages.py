@@ -11,7 +11,14 @@ import numpy as np
 from bertprep.kernels import numbers as n
 from bertprep.kernels.language import i64, inlined, subroutine
 from bertprep.kernels.memory import load_f32, load_f64, load_u64, shifted
-from bertprep.kernels.varints import count_numbers, read_number, read_varint, unpack
+from bertprep.kernels.varints import (
+    count_numbers,
+    read_number,
+    read_signed,
+    read_varint,
+    unpack_bytes,
+    unpack_numbers,
+)
 
 _NAMES = {name: feature for feature, known in enumerate(n.KNOWN_FEATURES) for name in (known, n.TF2_NAMES.get(known, known))}
 _BY_SIZE = sorted(_NAMES, key=len)
@@ -190,48 +197,72 @@ def count_values(data, at, end, width):
     return count
 
 
+def _make_taker(unpack, highest):
+    @subroutine
+    def take(data, spans, feature, limit, out, count):
+        at, end = spans[n.SPAN_SIZE * feature + n.BEGIN], spans[n.SPAN_SIZE * feature + n.END]
+        if at < end:
+            tag, begin, after = _next_field(data, at, end)
+            if tag == 0x0A and after == end:
+                return unpack(data, begin, end, limit, out, i64(0), count)
+        done = i64(0)
+        while at < end:
+            begin, at = _next_values(data, at, end, i64(0))
+            if begin < 0:
+                return i64(n.MALFORMED)
+            while begin < at:
+                value, begin = read_number(data, begin, at, i64(highest))
+                if value < 0:
+                    return value
+                if done == count:
+                    return i64(n.WRONG_COUNT)
+                out[done] = value
+                done += 1
+        return i64(0) if done == count else i64(n.WRONG_COUNT)
+
+    return take
+
+
+take_numbers, take_bytes = _make_taker(unpack_numbers, n.MAX_INT32), _make_taker(unpack_bytes, n.MAX_BYTE)
+"""take(data, spans, feature, limit, out, count): write the `count` numbers of a feature, and return 0 or a fault.
+
+The file ends at `limit`.
+"""
+
+
 @subroutine
-def take_numbers(data, spans, feature, limit, out, start, count):
-    """The `count` numbers of a feature to out[start:]; the file ends at `limit`. 0 or a fault."""
-    at, end = spans[n.SPAN_SIZE * feature + n.BEGIN], spans[n.SPAN_SIZE * feature + n.END]
-    if at < end:
-        tag, begin, after = _next_field(data, at, end)
-        if tag == 0x0A and after == end:
-            return unpack(data, begin, end, limit, out, start, count)
-    stop = start + count
+def first_beyond(data, spans, feature, highest):
+    """Return the first number of a feature that is not from 0 to `highest`; there is one."""
+    at, end, value = spans[n.SPAN_SIZE * feature + n.BEGIN], spans[n.SPAN_SIZE * feature + n.END], i64(0)
     while at < end:
         begin, at = _next_values(data, at, end, i64(0))
         if begin < 0:
-            return i64(n.MALFORMED)
+            break
         while begin < at:
-            value, begin = read_number(data, begin, at)
-            if value < 0:
+            value, begin = read_signed(data, begin, at)
+            if value < 0 or value > highest:
                 return value
-            if start == stop:
-                return i64(n.WRONG_COUNT)
-            out[start] = value
-            start += 1
-    return i64(0) if start == stop else i64(n.WRONG_COUNT)
+    return value
 
 
 @subroutine
-def take_floats(data, spans, feature, out, start, count):
+def take_floats(data, spans, feature, out, count):
     """The same for floats, which are doubles in some OFRecords."""
     at, end = spans[n.SPAN_SIZE * feature + n.BEGIN], spans[n.SPAN_SIZE * feature + n.END]
     width = i64(4) if spans[n.SPAN_SIZE * feature + n.KIND] == n.FLOAT_LIST else i64(8)
-    stop = start + count
+    done = i64(0)
     while at < end:
         begin, at = _next_values(data, at, end, width)
         if begin < 0:
             return i64(n.MALFORMED)
         values = (at - begin) // width
-        if values > stop - start:
+        if values > count - done:
             return i64(n.WRONG_COUNT)
         if width == 4:
             for i in range(values):
-                out[start + i] = load_f32(data, begin + 4 * i)
+                out[done + i] = load_f32(data, begin + 4 * i)
         else:
             for i in range(values):
-                out[start + i] = load_f64(data, begin + 8 * i)
-        start += values
-    return i64(0) if start == stop else i64(n.WRONG_COUNT)
+                out[done + i] = load_f64(data, begin + 8 * i)
+        done += values
+    return i64(0) if done == count else i64(n.WRONG_COUNT)

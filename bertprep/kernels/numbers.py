@@ -58,8 +58,11 @@ BLOCK_WIDTH = 4
 BLOCK_ADDRESS, BLOCK_ROW_BYTES, BLOCK_WANTED, BLOCK_FIELDS = range(BLOCK_WIDTH)
 """The address of the records, the bytes of each; the bits of the fields' features; how many fields. Then a row for each:"""
 FIELD_WIDTH = 4
-FIELD_FEATURE, FIELD_OFFSET, FIELD_VALUES, FIELD_IS_FLOAT = range(BLOCK_WIDTH, BLOCK_WIDTH + FIELD_WIDTH)
-"""The number of its feature, its offset in a record in bytes, its values, of four bytes each, and whether they are floats."""
+FIELD_FEATURE, FIELD_OFFSET, FIELD_VALUES, FIELD_TYPE = range(BLOCK_WIDTH, BLOCK_WIDTH + FIELD_WIDTH)
+"""The number of its feature, its offset in a record in bytes, how many values it has, and their type:"""
+BYTES, INTEGERS, FLOATS = range(3)
+"""uint8, int32, float32."""
+MAX_INT8, MAX_BYTE = 127, 255
 
 # --- decoding: a file as kernels see it, and what they note
 

@@ -18,13 +18,13 @@ _SHOWN_ALIKE = 32
 
 Counter = struct(
     {
-        "log2_factorials": "seq + 1", "kinds": "vocabulary", "keys": "seq + block.itemsize // 4",
+        "log2_factorials": "seq + 1", "kinds": "vocabulary", "keys": "seq + block.itemsize",
         "words": "WORD_ROWS * (seq + 1)", "unpaired": "seq + 2", "segments_in_bits": "4 * SKETCH_WORDS",
     },
     seq=i64, vocabulary=i64, sep=i64, mask=i64, has_pairs=i64, count_rule=i64, step=i64,  # see `check.rules`
     kinds=u8_p,  # (vocabulary,) CONTINUES and ALONE_IN_WORD
     log2_factorials=i64_p,  # (seq + 1,) in units of 1 / CHOICE
-    keys=u64_p,  # random numbers: seq for the hash of the text, and one for each value of a record
+    keys=u64_p,  # random numbers: seq for the hash of the text, and one or more for each value of a record
     # scratch memory
     words=i64_p,  # (WORD_ROWS, seq + 1)
     unpaired=i32_p,  # (seq + 2,) a record with a random B to compare with the next: first [SEP], length or 0 for none, text
@@ -50,24 +50,30 @@ def _first(values, start, stop, wanted):
 
 
 @subroutine
+def _hash(values, count, keys):
+    total = u64(0)
+    for i in range(count):
+        total += u64(values[i]) * keys[i]
+    return total
+
+
+@subroutine
 def _hash_all(block, row, keys):
     """The sum over all values; floats are taken as the bits they are."""
     total, at = u64(0), 0
     for feature in range(block[n.BLOCK_FIELDS]):
-        width = field_values(block, feature)
-        values = pointer_at(i32_p, field_at(block, feature, row))
-        for i in range(width):
-            total += u64(values[i]) * keys[at + i]
+        width, address = field_values(block, feature), field_at(block, feature, row)
+        if block[n.FIELD_WIDTH * feature + n.FIELD_TYPE] == n.BYTES:
+            total += _hash(pointer_at(u8_p, address), width, shifted(keys, at))
+        else:
+            total += _hash(pointer_at(i32_p, address), width, shifted(keys, at))
         at += width
     return total & ~u64(_MAX_CHOICES)
 
 
 @subroutine
 def _hash_text(text, count, keys):
-    total = u64(0)
-    for position in range(count):
-        total += u64(text[position]) * keys[position]
-    return total & ~u64(1)
+    return _hash(text, count, keys) & ~u64(1)
 
 
 @subroutine
@@ -276,7 +282,7 @@ def count_records(counter: Counter, block: Block, count: i64, texts: i32_p, abou
         t.predictions[r.drawn] += 1
         t.predicted[r.length] += r.drawn
         if t.has_pairs != 0:
-            _count_pair(t, r, i64(pointer_at(i32_p, field_at(block, n.NEXT_SENTENCE, row))[0]))
+            _count_pair(t, r, i64(pointer_at(u8_p, field_at(block, n.NEXT_SENTENCE, row))[0]))
         if t.step != 0 and (r.index & (t.step - 1)) < 2:
             slot = 2 * (r.index // t.step) + (r.index & 1)
             t.sketched[2 * slot], t.sketched[2 * slot + 1] = r.length, i64(text[1])

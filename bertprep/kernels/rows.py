@@ -46,7 +46,7 @@ def _prefetch_ahead(shards, indices, records, i, count):
     shards="SHARD_WIDTH * (int(indices[:count].max(initial=-1)) + 1)", indices="count", records="count",
 )  # fmt: skip
 def lay_out(
-    cls: i64, sep: i64, pad: i64, ones: i32_p, weights: f32_p, block: Block, shards: i64_p, indices: i64_p, records: i64_p,
+    cls: i64, sep: i64, pad: i64, ones: u8_p, weights: f32_p, block: Block, shards: i64_p, indices: i64_p, records: i64_p,
     count: i64,
 ) -> i64:  # fmt: skip
     """Write record records[i] of shard indices[i] to row i of the block, for `count` of them; return `count`.
@@ -72,8 +72,8 @@ def lay_out(
         copy_memory(shifted(ids, 2 + a_size), shifted(tokens, i64(slices[2])), max(b_size, 0))
         ids[size - 1] = sep
         fill(ids, size, seq, pad)
-        copy_memory(pointer_at(i32_p, field_at(block, n.INPUT_MASK, i)), shifted(ones, seq - size), seq)
-        segments = pointer_at(i32_p, field_at(block, n.SEGMENT_IDS, i))
+        copy_memory(pointer_at(u8_p, field_at(block, n.INPUT_MASK, i)), shifted(ones, seq - size), seq)
+        segments = pointer_at(u8_p, field_at(block, n.SEGMENT_IDS, i))
         copy_memory(segments, shifted(zeros_ones, seq - a_size - 2), size)
         fill(segments, size, seq, 0)
 
@@ -93,7 +93,7 @@ def lay_out(
         fill(labels, masks, pred, 0)
         copy_memory(pointer_at(f32_p, field_at(block, n.WEIGHTS, i)), shifted(weights, pred - masks), pred)
         if has_label:
-            pointer_at(i32_p, field_at(block, n.NEXT_SENTENCE, i))[0] = pointer_at(u8_p, shard[n.SHARD_IS_RANDOM])[instance]
+            pointer_at(u8_p, field_at(block, n.NEXT_SENTENCE, i))[0] = pointer_at(u8_p, shard[n.SHARD_IS_RANDOM])[instance]
     return count
 
 
@@ -110,7 +110,7 @@ def make_labels(block: Block, rows: i64, labels: i32_p) -> i64:
         weights = pointer_at(u32_p, field_at(block, n.WEIGHTS, row))  # their bits
         fill(labels, i64(0), seq, n.NOT_PREDICTED)
         before, i = i64(-1), i64(0)
-        while i < pred and i64(weights[i]) == n.FLOAT_ONE and before < i64(positions[i]) < seq:
+        while i < pred and i64(weights[i]) == n.FLOAT_ONE and before < i64(positions[i]) < seq and ids[i] >= 0:
             before = i64(positions[i])
             labels[before] = ids[i]
             i += 1

@@ -1,4 +1,4 @@
-"""Protobuf's varints to int32: the hot loop of reading.
+"""Protobuf's varints to int32 or uint8: the hot loop of reading.
 
 64 bytes are compared with 0x80 at once, which gives a bit for the last byte of each number. 64 one-byte numbers in a row are
 widened, 16 at a time; numbers of up to four bytes are taken apart by bits, 6 cycles a number; longer ones go byte by byte.
@@ -10,12 +10,21 @@ from numba.extending import intrinsic
 
 from bertprep.kernels import numbers as n
 from bertprep.kernels.language import i32_p, i64, subroutine, u8_p, u64
-from bertprep.kernels.memory import count_bits, find_bytes, leading_zeros, load_u32, loaded, stored, trailing_zeros
+from bertprep.kernels.memory import (
+    copy_memory,
+    count_bits,
+    find_bytes,
+    leading_zeros,
+    load_u32,
+    loaded,
+    shifted,
+    stored,
+    trailing_zeros,
+)
 
 _REACH = 67
 """Bytes of the file that must lie ahead for a block of 64: four are loaded even where the last of them begins a number."""
 _ALL_BITS = u64(0xFFFFFFFFFFFFFFFF)
-_MOST = 0x7FFFFFFF
 _SEVENS = u64(0x7F7F7F7F)
 
 
@@ -50,25 +59,51 @@ def read_varint(data, at, end):
 
 
 @subroutine
-def read_number(data, at, end):
-    """A value from 0 to 2**31 - 1 and where it ends, or a fault."""
+def read_number(data, at, end, highest):
+    """A value from 0 to `highest` and where it ends, or a fault."""
     value, after = read_varint(data, at, end)
     if value >= 0:
-        return (value if value <= _MOST else i64(n.OUT_OF_RANGE)), after
+        return (value if value <= highest else i64(n.OUT_OF_RANGE)), after
     return i64(n.OUT_OF_RANGE) if after - at == 9 else i64(n.MALFORMED), after
 
 
 @subroutine
-def _unpack_bytes(data, at, end, out, done, count):
+def read_signed(data, at, end):
+    """A value of 64 bits, as ints below 0 are written, and where it ends."""
+    value, shift = i64(0), i64(0)
+    while at < end and shift < 64:
+        byte = i64(data[at])
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        at += 1
+        if byte < 0x80:
+            break
+    return value, at
+
+
+@subroutine
+def _unpack_one_by_one(data, at, end, out, done, count, highest):
     while at < end:
         if done == count:
             return i64(n.WRONG_COUNT)
-        value, at = read_number(data, at, end)
+        value, at = read_number(data, at, end, highest)
         if value < 0:
             return value
         out[done] = value
         done += 1
     return i64(0) if done == count else i64(n.WRONG_COUNT)
+
+
+@subroutine
+def unpack_bytes(data, at, end, _limit, out, start, count):
+    """Read the numbers of data[at:end] to out[start:], which must be `count` of at most 255; return 0 or a fault."""
+    bits = u64(0)
+    for i in range(at, end):
+        bits |= u64(data[i])
+    if end - at == count and bits < u64(0x80):
+        copy_memory(shifted(out, start), shifted(data, at), count)
+        return i64(0)
+    return _unpack_one_by_one(data, at, end, out, start, start + count, i64(n.MAX_BYTE))
 
 
 @subroutine
@@ -90,7 +125,7 @@ def _put_block(out, done, data, at, ends):
 
 
 @subroutine
-def unpack(data, at, end, limit, out, start, count):
+def unpack_numbers(data, at, end, limit, out, start, count):
     """Read the numbers of data[at:end] to out[start:], which must be `count`; return 0 or a fault.
 
     The file ends at `limit`.
@@ -118,7 +153,7 @@ def unpack(data, at, end, limit, out, start, count):
         _put_block(out, done, data, at, ends)
         done += numbers
         at += size
-    return _unpack_bytes(data, at, end, out, done, stop)
+    return _unpack_one_by_one(data, at, end, out, done, stop, i64(n.MAX_INT32))
 
 
 @subroutine

@@ -81,7 +81,7 @@ class Rows(NamedTuple):
             else:
                 into: NDArray[Any] = getattr(examples, column.feature)[row : row + count]
                 into[...] = values.reshape(into.shape)
-                fault = _find_unfit(column, values)
+                fault = _find_unfit(column, values, into.dtype)
             faults += [fault] if fault else []
         if not faults:
             return count
@@ -90,11 +90,15 @@ class Rows(NamedTuple):
         return first[0]
 
 
-def _find_unfit(column: Column, values: NDArray[Any]) -> tuple[int, ...] | None:
-    if values.dtype.kind == "f" or (values.min() >= 0 and values.max() <= n.MAX_INT32):
+def _find_unfit(column: Column, values: NDArray[Any], dtype: np.dtype[Any]) -> tuple[int, ...] | None:
+    """Return the fault of the first value of a column that the feature's type, or the column's, cannot hold."""
+    if values.dtype.kind == "f":
         return None
-    first = np.argwhere((values < 0) | (values > n.MAX_INT32))[0]
-    return n.OUT_OF_RANGE, int(first[0]), n.NUMBER_OF_FEATURE[column.feature], 0, 0
+    most = min(np.iinfo(dtype).max, np.iinfo(values.dtype).max)
+    if values.min() >= 0 and values.max() <= most:
+        return None
+    row, position = np.argwhere((values < 0) | (values > most))[0].tolist()
+    return n.OUT_OF_RANGE, row, n.NUMBER_OF_FEATURE[column.feature], int(values[row, position]), int(most)
 
 
 def _take_predictions(labels: NDArray[np.int32], examples: MaskedExamples, row: int) -> tuple[int, ...] | None:
@@ -104,7 +108,7 @@ def _take_predictions(labels: NDArray[np.int32], examples: MaskedExamples, row: 
         return None
     predicted = labels[first][labels[first] != n.NOT_PREDICTED]
     if (predicted < 0).any():
-        return n.OUT_OF_RANGE, first, n.LABELS, 0, 0
+        return n.OUT_OF_RANGE, first, n.LABELS, int(predicted.min()), n.MAX_INT32
     return n.WRONG_COUNT, first, n.POSITIONS, len(predicted), examples.pred
 
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from bertprep import kernels
 from bertprep.errors import BertprepError, quoted
+from bertprep.kernels.numbers import MAX_INT8, MAX_INT32
 from bertprep.records.examples import KINDS, Examples, Feature, MaskedExamples, Shape, Width
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 NEXT_SENTENCE_NAMES = ("is_next", "random")
 METADATA = b"bertprep"
 """The key of our own metadata in a schema, JSON of an object with kind, seq and pred."""
-_MAX_INT8 = 127
 _BATCH_BYTES, _MAX_ROWS = 4 << 20, 1024
 
 
@@ -133,22 +133,17 @@ def _values_of(examples: Examples, column: Column) -> NDArray[Any]:
         labels = np.empty((len(examples), examples.seq), np.int32)
         put_labels(examples, labels)
         return labels
-    values: NDArray[Any] = getattr(examples, column.feature)
-    if column.dtype == np.int8:
-        check_fits(column, values.reshape(len(examples), -1))
-    return values.astype(column.dtype, "C")
-
-
-def check_fits(column: Column, found: NDArray[Any]) -> None:
-    """Raise `NoColumnsError` where a column of bytes cannot hold these values."""
-    if found.min(initial=0) >= 0 and found.max(initial=0) <= _MAX_INT8:
-        return
-    row, position = np.argwhere((found < 0) | (found > _MAX_INT8))[0].tolist()
-    raise NoColumnsError(
-        f"{column.feature} cannot be the column {column.name}, which has bytes: expected 0 to {_MAX_INT8}, "
-        f"found {found[row, position]}",
-        row,
-    )
+    values: NDArray[Any] = getattr(examples, column.feature).copy()
+    if values.dtype == np.float32:
+        return values
+    most = MAX_INT8 if column.dtype == np.int8 else MAX_INT32
+    if values.view(f"u{values.itemsize}").max(initial=0) > most:  # as those below 0 are too
+        found = values.reshape(len(values), -1)
+        row, position = np.argwhere((found < 0) | (found > most))[0].tolist()
+        raise NoColumnsError(
+            f"{column.feature} cannot be the column {column.name}: expected 0 to {most:,}, found {found[row, position]:,}", row
+        )
+    return values.view(np.int8) if column.dtype == np.int8 else values.astype(column.dtype, copy=False)
 
 
 def _explain_predictions(examples: MaskedExamples, row: int) -> NoColumnsError:

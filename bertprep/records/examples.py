@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from bertprep.config import InstanceSettings
 from bertprep.errors import BertprepError
-from bertprep.kernels.numbers import MAX_INT32
+from bertprep.kernels.numbers import MAX_BYTE, MAX_INT32
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -41,8 +41,10 @@ class Feature(NamedTuple):
     column_dtype: type[np.int8 | np.int32 | np.int64 | np.float32] = np.int32
 
     @property
-    def dtype(self) -> type[np.int32 | np.float32]:
-        return np.float32 if self.values in ("weight", "score") else np.int32
+    def dtype(self) -> type[np.uint8 | np.int32 | np.float32]:
+        if self.values in ("weight", "score"):
+            return np.float32
+        return np.uint8 if self.values in ("flag", "segment") else np.int32
 
 
 _TOKENS = (
@@ -56,8 +58,9 @@ _IS_REAL = Feature("is_real_example", "one", "flag", "is_real_example", np.int8)
 class Examples(np.recarray[Any, Any]):
     """n records of one kind, as a NumPy record array: a field for each feature, in the order of writing.
 
-    Values are int32, those of weights and scores float32. `examples.input_ids` is a view, to which assignment copies;
-    `examples[3]` is a record, `examples[3:7]` a view of some, and a list or mask of indices gives a copy.
+    Values are int32, those of masks, segments and other flags uint8, those of weights and scores float32.
+    `examples.input_ids` is a view, to which assignment copies; `examples[3]` is a record, `examples[3:7]` a view of some, and a
+    list or mask of indices gives a copy.
 
     >>> examples = PretrainingExamples.empty(1000, seq=128, pred=20)
     >>> len(examples), examples[:10].input_ids.shape
@@ -69,8 +72,8 @@ class Examples(np.recarray[Any, Any]):
     """What a message calls the kind: "pretraining", "SQuAD"."""
 
     input_ids: NDArray[np.int32]  # (n, seq)
-    input_mask: NDArray[np.int32]  # (n, seq)
-    segment_ids: NDArray[np.int32]  # (n, seq)
+    input_mask: NDArray[np.uint8]  # (n, seq)
+    segment_ids: NDArray[np.uint8]  # (n, seq)
 
     def __new__(cls, *arrays: NDArray[Any], **named: NDArray[Any]) -> Self:
         """Return records with the values of arrays, one for each feature, by position or name.
@@ -93,6 +96,7 @@ class Examples(np.recarray[Any, Any]):
             array, field = given[name], getattr(examples, name)
             if array.shape != field.shape:
                 raise ValueError(f"{cls.__name__}: {name} has shape {array.shape}, expected {field.shape} as the others")
+            _check_bytes(f"{cls.__name__}: {name}", array, field)
             field[...] = array
         return examples
 
@@ -122,8 +126,11 @@ class Examples(np.recarray[Any, Any]):
 
     def __setattr__(self, name: str, values: Any) -> None:
         """Copy values into the field of a feature; raises `AttributeError` where there is none of this name."""
-        if name not in (*(self.dtype.names or ()), "dtype"):
+        names = self.dtype.names or ()
+        if name not in (*names, "dtype"):
             raise AttributeError(f"{type(self).__name__}: {name} is not a feature of its records")
+        if name in names:
+            _check_bytes(f"{type(self).__name__}: {name}", values, self[name])
         super().__setattr__(name, values)
 
     @classmethod
@@ -149,25 +156,36 @@ class Examples(np.recarray[Any, Any]):
         """The fields in the order of the features, (n, values) or (n,): views."""
         return tuple(getattr(self, feature.name) for feature in self.features)
 
-    def check_values(self) -> None:
-        """Raise `BertprepError` for an integer that no record can hold: one below 0."""
+    def find_negative(self) -> str:
+        """Return which record has an integer below 0, which no file holds, "" if none has."""
         for feature, array in zip(self.features, self.arrays, strict=True):
-            if array.dtype == np.float32 or array.min(initial=0) >= 0:
-                continue
             values = array.reshape(len(array), -1)
-            row, position = np.argwhere(values < 0)[0].tolist()
-            what = f"{feature.name}[{position}]" if array.ndim > 1 else feature.name
-            raise BertprepError(f"record {row}: {what} is {values[row, position]:,}, expected 0 to {MAX_INT32:,}")
+            if array.dtype == np.int32 and values.min(initial=0) < 0:
+                row, position = np.argwhere(values < 0)[0].tolist()
+                what = f"{feature.name}[{position}]" if array.ndim > 1 else feature.name
+                return f"record {row}: {what} is {values[row, position]:,}, expected 0 to {MAX_INT32:,}"
+        return ""
+
+
+def _check_bytes(what: str, values: Any, field: NDArray[Any]) -> None:
+    """Raise `ValueError` for a value that a field of bytes cannot hold, of which NumPy would take the lowest eight bits."""
+    if field.dtype != np.uint8:
+        return
+    values = np.asarray(values)
+    if values.size and not 0 <= values.min() <= values.max() <= MAX_BYTE:
+        wrong = values[(values < 0) | (values > MAX_BYTE)][0]
+        raise ValueError(f"{what} has the value {wrong}, expected 0 to {MAX_BYTE}")
 
 
 def _check_array(what: str, array: Any, feature: Feature) -> None:
-    """Raise `TypeError` for anything but an array of the feature's rank, of values that fit its type."""
+    """Raise `TypeError` for anything but an array of the feature's rank and of a type that fits int32 or float32."""
     if not isinstance(array, np.ndarray) or array.ndim != (1 if feature.width == "one" else 2):
         found = f"an array of shape {array.shape}" if isinstance(array, np.ndarray) else type(array).__name__
         expected = "(n,)" if feature.width == "one" else f"(n, {feature.width})"
         raise TypeError(f"{what} is {found}, expected an array of shape {expected}")
-    if not np.can_cast(array.dtype, feature.dtype):
-        raise TypeError(f"{what} is an array of {array.dtype}, expected {np.dtype(feature.dtype)}; convert it with astype")
+    widest = np.dtype(np.float32 if feature.dtype == np.float32 else np.int32)
+    if not np.can_cast(array.dtype, widest):
+        raise TypeError(f"{what} is an array of {array.dtype}, expected {widest}; convert it with astype")
 
 
 class MaskedExamples(Examples):
@@ -192,7 +210,7 @@ class PretrainingExamples(MaskedExamples):
     features = (*MaskedExamples.features, Feature("next_sentence_labels", "one", "flag", "next_sentence_label", np.int64))
     title = "pretraining"
 
-    next_sentence_labels: NDArray[np.int32]  # (n,)
+    next_sentence_labels: NDArray[np.uint8]  # (n,)
 
 
 class SquadEvalExamples(Examples):
@@ -217,7 +235,7 @@ class SquadExamples(SquadEvalExamples):
 
     start_positions: NDArray[np.int32]  # (n,)
     end_positions: NDArray[np.int32]  # (n,), of the answer's last token
-    is_impossible: NDArray[np.int32]  # (n,)
+    is_impossible: NDArray[np.uint8]  # (n,)
 
 
 class ClassificationExamples(Examples):
@@ -227,7 +245,7 @@ class ClassificationExamples(Examples):
     title = "classification"
 
     label_ids: NDArray[np.int32]  # (n,)
-    is_real_example: NDArray[np.int32]  # (n,), 0 for what only fills up a batch
+    is_real_example: NDArray[np.uint8]  # (n,), 0 for what only fills up a batch
 
 
 class RegressionExamples(Examples):
@@ -237,7 +255,7 @@ class RegressionExamples(Examples):
     title = "regression"
 
     label_ids: NDArray[np.float32]  # (n,)
-    is_real_example: NDArray[np.int32]  # (n,)
+    is_real_example: NDArray[np.uint8]  # (n,)
 
 
 class Shape(NamedTuple):
@@ -250,6 +268,11 @@ class Shape(NamedTuple):
     def __str__(self) -> str:
         predictions = f" and {self.pred} predictions" if self.pred else ""
         return f"{self.kind.title} records of {self.seq} tokens{predictions}"
+
+    @property
+    def itemsize(self) -> int:
+        """The bytes of a record in memory."""
+        return self.kind.dtype_for(seq=self.seq, pred=self.pred).itemsize
 
     @property
     def counts(self) -> list[int]:
@@ -289,7 +312,7 @@ def rows_in_block(most: int, *, seq: int, pred: int, kind: type[Examples] = Pret
     >>> rows_in_block(256, seq=512, pred=80), rows_in_block(256, seq=65_535, pred=9_830)
     (256, 4)
     """
-    return max(1, min(most, BLOCK_BYTES // (4 * sum(Shape(kind, seq, pred).counts))))
+    return max(1, min(most, BLOCK_BYTES // Shape(kind, seq, pred).itemsize))
 
 
 def kind_of(lists: Mapping[str, bool]) -> type[Examples]:

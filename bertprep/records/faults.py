@@ -12,7 +12,7 @@ from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError
 from bertprep.kernels import numbers as n
 from bertprep.records.columns import COLUMNS, LABELS
-from bertprep.records.examples import Examples, Feature, PretrainingExamples, Values
+from bertprep.records.examples import Examples, Feature, MaskedExamples, PretrainingExamples, Values
 
 _MESSAGES = {RecordFormat.TFRECORD: "tf.train.Example", RecordFormat.OFRECORD: "OFRecord"}
 _LISTS = {  # the fields of each one's Feature
@@ -57,10 +57,9 @@ def _words(record_format: RecordFormat, fault: int, kind: type[Examples], number
         words = _FRAME_WORDS[fault].format(found=found, expected=expected, message=_MESSAGES.get(record_format))
         return f"{words}, make the file again"
     name = n.KNOWN_FEATURES[number]
-    most = n.MAX_INT32
     if record_format.is_columnar:
         column = next(column for column in COLUMNS[kind] if column.feature in (name, _OF_LABELS.get(name)))
-        what, most = f"column {column.name}", 127 if column.dtype == np.int8 else n.MAX_INT32
+        what = f"column {column.name}"
         if fault == n.WRONG_COUNT:
             return f"{what} predicts {found:,} tokens, expected {expected:,} at most; make the file again"
     else:
@@ -80,9 +79,10 @@ def _words(record_format: RecordFormat, fault: int, kind: type[Examples], number
         return f"feature {name} has {found:,} values, expected {_expected(feature, found, expected)}; make the file again"
     if fault == n.BEYOND_MODEL:
         return _beyond_model(what, feature, found, expected)
-    if what == f"column {LABELS.name}" and kind is PretrainingExamples:
-        return f"{what} has a value that is neither -100, where nothing is predicted, nor 0 to {most:,}; make the file again"
-    return f"{what} has a value that is negative or above {most:,}; make the file again"
+    also = (
+        ", or -100 where nothing is predicted" if what == f"column {LABELS.name}" and issubclass(kind, MaskedExamples) else ""
+    )
+    return f"{what} has the value {found:,}, expected 0 to {expected:,}{also}; make the file again"
 
 
 def _beyond_model(what: str, feature: Feature, found: int, expected: int) -> str:

@@ -382,9 +382,9 @@ def _find_excess(examples: Examples, most: NDArray[np.int64], notes: NDArray[np.
     """
     found: list[tuple[int, int, int, int]] = []
     for array, feature, highest in zip(examples.arrays, examples.features, most.tolist(), strict=True):
-        if not array.size or np.amax(array.view(np.uint32)) <= highest:
+        values = array.view(f"u{array.itemsize}").reshape(len(array), -1)
+        if values.max(initial=0) <= highest:
             continue
-        values = array.view(np.uint32).reshape(len(array), -1)
         compared = values & ~np.uint32(_MINUS_ZERO) if feature.values == "score" else values
         is_beyond = (compared > highest) & ((array.dtype != np.float32) | (values != _MINUS_ZERO))
         if is_beyond.any():

@@ -19,7 +19,7 @@ class RowMaker:
     def __init__(self, vocabulary: Vocabulary, shape: Shape) -> None:
         self.shape = shape
         self._special = vocabulary.cls, vocabulary.sep, vocabulary.pad
-        self._ones = np.repeat(np.array([1, 0, 1], np.int32), shape.seq)
+        self._ones = np.repeat(np.array([1, 0, 1], np.uint8), shape.seq)
         self._weights = np.repeat(np.array([1, 0], np.float32), shape.pred)
 
     def blocks(self, instances: Instances) -> Iterator[Examples]:

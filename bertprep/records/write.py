@@ -6,7 +6,7 @@ TFRecord and OFRecord are encoded in one pass (`kernels.encode`), Arrow and Parq
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,10 @@ from bertprep.files.checksums import BLAKE3
 from bertprep.files.hashed import FLUSHED_BYTES, HashedFile
 from bertprep.files.paths import as_path
 from bertprep.kernels import numbers as n
-from bertprep.records.columns import COLUMNS, record_batch, rows_in_batch, schema_of
+from bertprep.records.columns import COLUMNS, NoColumnsError, record_batch, rows_in_batch, schema_of
 from bertprep.records.examples import MAX_VALUES, Examples, Shape
 
+_NO_MEMORY = np.zeros(0, np.uint8)
 ROW_GROUP = 8
 """Record batches that a row group of a Parquet file has."""
 
@@ -68,8 +69,8 @@ def write_examples(
         for index, block in enumerate(blocks):
             shape = _check_block(block, index, shape, where)
             writers = writers or _make_writers(files, shape, variant, labels)
-            for writer in writers:
-                writer.put(block)
+            if not all(writer.put(block) for writer in writers):
+                raise BertprepError(f"{where}: block {index}: {block.find_negative()}")
             records += len(block)
         if not records:
             raise BertprepError(f"{where}: there is no example to write; expected at least one")
@@ -78,7 +79,7 @@ def write_examples(
 
 
 def _check_block(block: Examples, index: int, expected: Shape | None, where: str) -> Shape:
-    """Return the shape of a block, which must be `expected` after the first, with values that a record can hold."""
+    """Return the shape of a block, which must be `expected` after the first."""
     if not isinstance(block, Examples):
         raise TypeError(f"{where}: block {index} is {type(block).__name__}, expected Examples")
     shape = block.sizes
@@ -86,10 +87,6 @@ def _check_block(block: Examples, index: int, expected: Shape | None, where: str
         raise BertprepError(f"{where}: block {index} has {shape}, expected 1 to {MAX_VALUES:,} values of each feature")
     if shape != (expected or shape):
         raise BertprepError(f"{where}: block {index} has {shape}, expected {expected} as the blocks before; give each its file")
-    try:
-        block.check_values()
-    except BertprepError as error:
-        raise BertprepError(f"{where}: block {index}: {error}") from None
     return shape
 
 
@@ -110,34 +107,31 @@ class ProtobufWriter:
         counts = shape.counts
         self._max_record_bytes = n.WIDEST_AROUND + sum(n.WIDEST_HEADER + n.WIDEST_NUMBER * count for count in counts)
         headers = np.zeros(len(counts) * n.HEADERS * n.HEADER_WIDTH, np.uint8)
-        ready = np.zeros(sum(counts), np.uint32)
-        packed = np.zeros(n.WIDEST_NUMBER * sum(counts) + n.SLACK, np.uint8)
+        ready = np.zeros(shape.itemsize, np.uint32)
+        packed = np.zeros(n.WIDEST_NUMBER * shape.itemsize + n.SLACK, np.uint8)
         self._tables = self._max_record_bytes, feature_keys(variant.feature_names), headers, ready, packed
         self._sizes = np.zeros(2 + len(counts), np.int64)
-        self._bound: tuple[Examples, Callable[[int], int]] | None = None
 
-    def put(self, block: Examples) -> None:
-        has_new = [file.make_room(self._max_record_bytes * len(block)) for file in self._files]
-        if self._bound is None or self._bound[0] is not block or any(has_new):
-            self._bound = block, self._bind(block)
+    def put(self, block: Examples) -> bool:
+        """Write a block; return whether it could be, since no integer in it is below 0."""
+        for file in self._files:
+            file.make_room(self._max_record_bytes * len(block))
         for which, file in zip(self._formats, self._files, strict=True):
             self._sizes[DEFAULT_FORMATS.index(which)] = file.filled
-        self._bound[1](len(block))
+        memories = dict(zip(self._formats, (file.memory for file in self._files), strict=True))
+        both = (memories.get(which, _NO_MEMORY) for which in DEFAULT_FORMATS)
+        formats = sum(which.number for which in self._formats)
+        if kernels.load().encode(formats, block, *self._tables, *both, self._sizes, len(block)) < len(block):
+            return False
         for which, file in zip(self._formats, self._files, strict=True):
             file.filled = int(self._sizes[DEFAULT_FORMATS.index(which)])
         if max(file.filled for file in self._files) >= FLUSHED_BYTES:
             for file in self._files:
                 file.flush()
+        return True
 
     def finish(self) -> dict[RecordFormat, str]:
         return {which: file.finish() for which, file in zip(self._formats, self._files, strict=True)}
-
-    def _bind(self, block: Examples) -> Callable[[int], int]:
-        none = np.zeros(0, np.uint8)
-        memories = dict(zip(self._formats, (file.memory for file in self._files), strict=True))
-        both = (memories.get(which, none) for which in DEFAULT_FORMATS)
-        formats = sum(which.number for which in self._formats)
-        return kernels.load().encode.bind(formats, block, *self._tables, *both, self._sizes)
 
 
 class ColumnWriter:
@@ -159,14 +153,21 @@ class ColumnWriter:
             single = [column.name for column in COLUMNS[shape.kind] if column.width == "one"]
             self._writer = pq.ParquetWriter(self._file, self._schema, compression="zstd", write_statistics=single)
 
-    def put(self, block: Examples) -> None:
-        """Write the rows of a block; those that do not fill a batch wait, as copies, for others."""
-        if len(block) == self._rows and not self._waiting:
-            self._writer.write_batch(record_batch(block, self._schema))
-            return
-        self._waiting.append(record_batch(block, self._schema))
+    def put(self, block: Examples) -> bool:
+        """Write a block, as `ProtobufWriter.put`; rows that do not fill a batch wait, as copies, for others."""
+        try:
+            batch = record_batch(block, self._schema)
+        except NoColumnsError:
+            if block.find_negative():
+                return False
+            raise
+        if len(batch) == self._rows and not self._waiting:
+            self._writer.write_batch(batch)
+            return True
+        self._waiting.append(batch)
         while sum(map(len, self._waiting)) >= self._rows:
             self._write(self._rows)
+        return True
 
     def finish(self) -> dict[RecordFormat, str]:
         if self._waiting:

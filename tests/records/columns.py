@@ -56,7 +56,8 @@ def assert_same(found: Examples, expected: Examples) -> None:
     """The same records, floats bit by bit."""
     assert type(found) is type(expected)
     for feature, mine, other in zip(found.features, found.arrays, expected.arrays, strict=True):
-        np.testing.assert_array_equal(mine.view(np.int32), other.view(np.int32), feature.name)
+        bits = f"u{mine.itemsize}"
+        np.testing.assert_array_equal(mine.view(bits), other.view(bits), feature.name)
 
 
 def rows_of(examples: Examples, rows: Any) -> Examples:

@@ -9,7 +9,7 @@ import gzip
 import os
 import struct
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,6 @@ TFRECORD, OFRECORD = Variant(), Variant("ofrecord")
 TWO, TWO_OF = file_of(FIRST, SECOND), file_of(FIRST, SECOND, variant=OFRECORD)
 SIZE, SIZE_OF = len(file_of(FIRST)), len(file_of(FIRST, variant=OFRECORD))  # of the first of the two
 DAMAGED, CUT = "; corrupt, make the file again", "; truncated or corrupt, make the file again"
-NO_INT32 = "record 1: feature masked_lm_ids has a value that is negative or above 2,147,483,647; make the file again"
 
 
 def changed(content: bytes, at: int) -> bytes:
@@ -115,10 +114,16 @@ def faults() -> Iterator[tuple[str, bytes, str]]:
                 for packed_or_not in (variant, Variant(name, packed=False)):
                     content = first + file_of({**FIRST, feature: wrong}, variant=packed_or_not)
                     yield f"{len(wrong)} {feature}, {packed_or_not}", content, f"record 1: feature {feature} {line}"
-        for value in (-1, 2**31, -(2**31), 2**63 - 1):
-            for packed_or_not in (variant, Variant(name, packed=False)):
-                content = first + file_of({**FIRST, "masked_lm_ids": [4937, value]}, variant=packed_or_not)
-                yield f"{value}, {packed_or_not}", content, NO_INT32
+        for feature, values, highest in (
+            ("masked_lm_ids", (-1, 2**31, -(2**31), 2**63 - 1), "2,147,483,647"),
+            ("input_mask", (-1, 256, 300, 2**31, -(2**63)), "255"),
+            ("next_sentence_labels", (-1, 256, 65_536), "255"),
+        ):
+            for value, is_packed in product(values, (True, False)):
+                changed_values = [*FIRST[feature][:-1], value]
+                content = first + file_of({**FIRST, feature: changed_values}, variant=Variant(name, packed=is_packed))
+                line = f"record 1: feature {feature} has the value {value:,}, expected 0 to {highest}; make the file again"
+                yield f"{feature} {value}, {name} {is_packed}", content, line
         lists, floats, unknown = {
             "tfrecord": ("int64_list", "float_list", "an unknown list"),
             "ofrecord": ("int32_list or int64_list", "float_list or double_list", "an int64_list"),
@@ -235,16 +240,22 @@ def set_value(name: str, value: Any, table: pa.Table = TABLE) -> pa.Table:
     return table.set_column(number, table.schema.field(number), pa.array(values, table.schema.field(number).type))
 
 
-NEGATIVE = "has a value that is negative or above 2,147,483,647; make the file again"
-NO_BYTE = "has a value that is negative or above 127; make the file again"
 BAD_LABEL = (
-    "column labels has a value that is neither -100, where nothing is predicted, nor 0 to 2,147,483,647; make the file again"
+    "column labels has the value -1, expected 0 to 2,147,483,647, or -100 where nothing is predicted; make the file again"
 )
 BAD_RECORDS: dict[str, tuple[pa.Table, str]] = {
-    "a token below 0": (set_value("input_ids", -1), f"column input_ids {NEGATIVE}"),
-    "a mask below 0": (set_value("attention_mask", -128), f"column attention_mask {NO_BYTE}"),
+    "a token below 0": (
+        set_value("input_ids", -1), "column input_ids has the value -1, expected 0 to 2,147,483,647; make the file again"
+    ),
+    "a mask below 0": (
+        set_value("attention_mask", -128),
+        "column attention_mask has the value -128, expected 0 to 127; make the file again",
+    ),
     "a label below 0": (set_value("labels", -1), BAD_LABEL),
-    "one beyond int32": (set_value("next_sentence_label", 2**31), f"column next_sentence_label {NEGATIVE}"),
+    "a label beyond a byte": (
+        set_value("next_sentence_label", 2**31),
+        "column next_sentence_label has the value 2,147,483,648, expected 0 to 255; make the file again",
+    ),
     "too many labels": (
         set_value("labels", [5] * 4 + [-100] * 12), "column labels predicts 4 tokens, expected 3 at most; make the file again"
     ),

@@ -67,7 +67,7 @@ def test_records_are_read_into_a_block_in_one_piece_that_can_be_written(file: Re
         with pytest.raises(TypeError, match="read into a block that can be written, without gaps; give a copy of this one"):
             file.gather_into(wrong, range(300))
     swapped = zeros(count=300).view(zeros().dtype.newbyteorder(">"))
-    with pytest.raises(TypeError, match="records have features as int32 or float32; found the field input_ids"):
+    with pytest.raises(TypeError, match="records have features as uint8, int32 or float32; found the field input_ids"):
         file.gather_into(swapped, range(300))
 
 
@@ -113,7 +113,7 @@ def block_with(feature: str, value: int) -> Examples:
 def test_a_value_that_no_record_holds_is_named(name: RecordFormat, tmp_path: Path) -> None:
     for block, fault in (
         (block_with("input_ids", -5), "input_ids[0] is -5, expected 0 to 2,147,483,647"),
-        (block_with("next_sentence_labels", -1), "next_sentence_labels is -1, expected 0 to 2,147,483,647"),
+        (block_with("masked_lm_ids", -1), "masked_lm_ids[0] is -1, expected 0 to 2,147,483,647"),
         (block_with("masked_lm_positions", -1), "masked_lm_positions[0] is -1, expected 0 to 2,147,483,647"),
     ):
         assert refusal(tmp_path, name, zeros(), block) == f"block 1: record 1: {fault}"
@@ -147,3 +147,18 @@ def test_arrays_of_another_type_are_refused() -> None:
             PretrainingExamples(np.zeros((3, 8), dtype), *zeros().arrays[1:])
     for dtype in (np.uint8, np.bool_, ">i4"):
         assert PretrainingExamples(np.ones((3, 8), dtype), *zeros().arrays[1:]).input_ids.tolist() == [[1] * 8] * 3
+
+
+def test_a_value_beyond_a_byte_is_refused_where_it_is_given() -> None:
+    """NumPy would take the lowest eight bits of 300, which is 44."""
+    arrays = [array.astype(np.float32 if array.dtype == np.float32 else np.int32) for array in zeros().arrays]
+    assert PretrainingExamples(*arrays).input_mask.dtype == np.uint8
+    for value in (-1, 300):
+        wrong = arrays[1].copy()
+        wrong[1, 2] = value
+        with pytest.raises(ValueError, match=f"PretrainingExamples: input_mask has the value {value}, expected 0 to 255"):
+            PretrainingExamples(arrays[0], wrong, *arrays[2:])
+        block = zeros()
+        with pytest.raises(ValueError, match=f"PretrainingExamples: input_mask has the value {value}, expected 0 to 255"):
+            block.input_mask = wrong
+        assert not block.input_mask.any()

@@ -92,6 +92,7 @@ def test_a_row_that_only_fills_up_has_no_weight() -> None:
     examples = ClassificationExamples.empty(3, seq=8, pred=0)
     examples.is_real_example[...] = [1, 0, 1]
     arrays = features(examples, np.array([1, 1, 0], np.float32))
+    assert {array.dtype for array in arrays.values()} == {np.dtype(np.int32), np.dtype(np.float32)}  # masks too
     assert "is_real_example" not in arrays
     assert arrays["row_weights"].tolist() == [1, 0, 0]
 
