@@ -276,7 +276,7 @@ def test_a_bad_record_is_named_and_the_others_are_read(fault: str, tmp_path: Pat
             assert str(caught.value) == f"{path}: record 7: {words}"
     with Records([path], vocab_size=30_522) as opened:
         room = PretrainingExamples.empty(23, seq=16, pred=3)
-        assert [bad.number for bad in opened.gather_good(room, np.arange(23))] == [7]
+        assert [bad.index for bad in opened.gather_good(room, np.arange(23))] == [7]
     scan = RecordScan(path, "a")
     assert list(chain.from_iterable(numbers.tolist() for _, numbers in scan.intact_blocks(None))) == good
     assert [(finding.record, finding.count) for finding in scan.findings] == [(7, 1)]
