@@ -230,7 +230,7 @@ def _open_tokenizer(request: OfTokens) -> DocumentTokenizer:
     tokenizer = DocumentTokenizer(path, name)
     if tokenizer.info.mask is not None or as_path(str(request.tokenizer)).exists():
         return tokenizer
-    from bertprep.sources.splits import fetch_address
+    from bertprep.sources.hub_text import fetch_address
 
     address = f"hf://{request.tokenizer}/{TOKENIZER_CONFIG}"
     try:
@@ -253,7 +253,7 @@ def _find_tokenizer(request: OfTokens) -> tuple[Path, str]:
     if not path.is_file():
         if path.suffix == ".json" or not is_repository(given):
             raise UsageError(f"--tokenizer {given}: not found; name a {TOKENIZER}, a folder with one, or OWNER/NAME of a model")
-        from bertprep.sources.splits import fetch_address
+        from bertprep.sources.hub_text import fetch_address
 
         try:
             [(path, _)] = fetch_address(f"hf://{given}/{TOKENIZER}", request.workspace, reporter=request.reporter)

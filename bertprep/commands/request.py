@@ -120,7 +120,7 @@ class OfDocuments(Request):
             return
         if self.dataset is None:
             raise UsageError(f"--split {self.split}: goes with --dataset, which is not given")
-        from bertprep.sources.splits import check_split
+        from bertprep.sources.hub_text import check_split
 
         check_split(self.split)
 

@@ -134,7 +134,7 @@ def _fetch(location: str, request: Shard | OfTokens) -> Fetched | None:
 
         return [(fetch_web_file(location, request.workspace, reporter=request.reporter), None)]
     if location.startswith("hf://"):
-        from bertprep.sources.splits import fetch_address, is_hub_address
+        from bertprep.sources.hub_text import fetch_address, is_hub_address
 
         if is_hub_address(location):
             return fetch_address(location, request.workspace, reporter=request.reporter)
@@ -151,7 +151,7 @@ def _find_data_set(request: Shard | OfTokens) -> list[Source]:
         return [*find_saved(folder, split, field)]
     if is_object(folder):
         raise UsageError(f"--dataset {folder}: there is no such folder; name one that save_to_disk of datasets wrote")
-    from bertprep.sources.splits import fetch_split
+    from bertprep.sources.hub_text import fetch_split
 
     files = fetch_split(str(dataset), split, request.workspace, reporter=request.reporter)
     return [source_at(str(path), field, request.one_document_per_file, identity) for path, identity in files]

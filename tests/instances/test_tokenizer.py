@@ -31,7 +31,7 @@ def tokenize(folder: Path, text: str | bytes, *tokens: str, lower: bool = True) 
     return shard, [names[start:end] for start, end in pairwise(starts)]
 
 
-def test_splits_words_into_the_longest_pieces(tmp_path: Path) -> None:
+def test_hub_text_words_into_the_longest_pieces(tmp_path: Path) -> None:
     _, sentences = tokenize(tmp_path, "Unaffable, unwanted\n", "un", "##aff", "##able", "##a", "##want", "##ed", ",")
     assert sentences == [["un", "##aff", "##able", ",", "un", "##want", "##ed"]]
 

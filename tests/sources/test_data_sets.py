@@ -158,7 +158,7 @@ def test_tables_are_read_as_datasets_reads_them(tmp_path: Path) -> None:
     assert (len(ours), ours.count(""), ours.count("NA")) == (10, 1, 1)  # a document may be the word NA
 
 
-def test_splits(made: datasets.Dataset, tmp_path: Path) -> None:
+def test_hub_text(made: datasets.Dataset, tmp_path: Path) -> None:
     splits = datasets.DatasetDict({"test": made.select([1]), "validation": made.select([2, 4, 5])})
     splits.save_to_disk(tmp_path / "set")
     made.save_to_disk(tmp_path / "plain")

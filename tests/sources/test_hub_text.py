@@ -16,8 +16,8 @@ from huggingface_hub import constants
 from bertprep import shard
 from bertprep.errors import BertprepError, BertprepWarning
 from bertprep.progress import SILENT
+from bertprep.sources.hub_text import CONVERTED, fetch_split
 from bertprep.sources.inputs import source_at
-from bertprep.sources.splits import CONVERTED, fetch_split
 from bertprep.work.layout import Workspace
 from tests.hub_server import NOT_LET_IN, Account, HubServer, use_hub
 from tests.small_hub import SENTENCES, bookcorpus_files, parquet, wikipedia_files
