@@ -82,7 +82,7 @@ class Checkpoint(NamedTuple):
     state: Weights
 
 
-def compare(newest: Path, then: Mapping[str, Any], now: Mapping[str, Any], *, lengthen: bool) -> dict[str, Any]:
+def check_resumable(newest: Path, then: Mapping[str, Any], now: Mapping[str, Any], *, lengthen: bool) -> dict[str, Any]:
     """Return the settings of a run that resumes from a checkpoint; raises `UsageError` if they differ.
 
     More steps are accepted with `lengthen`, and recorded as [step, schedule before] in `lengthened`.

@@ -175,7 +175,7 @@ class Run:
     def settings_resumed_from(self, newest: Path, *, precision: str | None) -> dict[str, Any]:
         """Return the settings of this run as it resumes from a checkpoint; raises `UsageError` where the saved ones differ."""
         saved, settings = with_defaults(checkpoint.read_header(newest)), self.settings(precision=precision)
-        return checkpoint.compare(newest, saved, settings, lengthen=self.options.lengthen)
+        return checkpoint.check_resumable(newest, saved, settings, lengthen=self.options.lengthen)
 
     def files(self) -> dict[str, bytes]:
         """Return the files next to the checkpoints that describe the model: its sizes, its vocabulary or tokenizer."""

@@ -58,9 +58,9 @@ def _list_candidates(g, text, a_start, a_size, b_size, positions):
 
 
 @subroutine
-def _pick_words(g, text, a_start, a_size, b_start, candidates, count, wanted, picked):
-    """Pick words in random order, without those that would exceed `wanted` tokens; return their tokens, left in front in
-    `picked`.
+def _choose_masked_words(g, text, a_start, a_size, b_start, candidates, count, wanted, picked):
+    """Choose the words to mask in random order, without those that would exceed `wanted` tokens; return how
+    many tokens of theirs are in `picked`.
     """
     words, word_starts = shifted(g.scratch, 2 * (g.longest + 4)), shifted(g.scratch, 3 * (g.longest + 4))
     a, b = shifted(text, a_start - 1), shifted(text, b_start - a_size - 2)  # by positions
@@ -125,7 +125,7 @@ def _put_instance(g, text, instance, mask, a_start, a_size, b_start, b_size):
     wanted = g.predictions[size]
     if g.whole_word:
         count = _list_candidates(g, text, a_start, a_size, b_size, candidates)
-        count = _pick_words(g, text, a_start, a_size, b_start, candidates, count, wanted, positions)
+        count = _choose_masked_words(g, text, a_start, a_size, b_start, candidates, count, wanted, positions)
     else:
         candidate_count = _list_candidates(g, text, a_start, a_size, b_size, positions)
         count = min(wanted, candidate_count)

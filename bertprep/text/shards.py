@@ -96,7 +96,7 @@ def shard_corpus(
     finished = _find_finished(steps, made_with)
     if finished is None:
         try:
-            made = _make(steps, sources, files, copies or _copy_streams(steps, sources), made_with)
+            made = _make_shards(steps, sources, files, copies or _copy_streams(steps, sources), made_with)
         except BertprepError:  # perhaps since another run has finished, and removed what this one was reading
             if (finished := _find_finished(steps, made_with)) is None:
                 raise
@@ -153,7 +153,7 @@ def _find_finished(steps: _Steps, made_with: dict[str, Any]) -> Manifest | None:
     return manifest if is_in_place(steps.folder, manifest.files) else None
 
 
-def _make(
+def _make_shards(
     steps: _Steps,
     sources: Sequence[Source],
     files: Mapping[str, TextFile],
@@ -185,7 +185,7 @@ def _make(
     )
     text_bytes = sum(entry["text_bytes"] for entry in runs.values())
     reduce = _Reduce(steps.corpus, tuple(runs), text_bytes, keep_duplicates=steps.settings.keep_duplicates)
-    bounds = pairwise(cut_hashes(keys, sizes, fractions))
+    bounds = pairwise(split_by_hash(keys, sizes, fractions))
     tasks = [Task(name, {"text": name}, within) for name, within in zip(names, bounds, strict=True)]
     return Job(reduce, {"text": ledger}, tasks).run(steps.part, steps.workers, steps.reporter)
 
@@ -417,10 +417,12 @@ def count_shards(documents: int, text_bytes: int, settings: ShardSettings) -> tu
     return training, test
 
 
-def cut_hashes(keys: npt.NDArray[np.uint64], sizes: npt.NDArray[np.int64], fractions: Sequence[float]) -> list[int]:
-    """Return the bounds of the ranges of hashes with these fractions of the bytes, each with at least one of the sorted `keys`.
+def split_by_hash(keys: npt.NDArray[np.uint64], sizes: npt.NDArray[np.int64], fractions: Sequence[float]) -> list[int]:
+    """Return the bounds of the ranges of hashes, one for each shard: what is the training and what the test split.
 
-    >>> cut_hashes(np.array([5, 6, 7, 8], np.uint64), np.array([50, 10, 10, 30]), [0.5, 0.4, 0.1])
+    `fractions` are of the bytes, those of the test shards last; each range has at least one of the sorted `keys`.
+
+    >>> split_by_hash(np.array([5, 6, 7, 8], np.uint64), np.array([50, 10, 10, 30]), [0.5, 0.4, 0.1])
     [0, 6, 8, 18446744073709551616]
     """
     total = np.cumsum(sizes)

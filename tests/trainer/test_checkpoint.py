@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from bertprep.errors import BertprepError, UsageError
 from bertprep.weights.safetensors import write_safetensors
-from trainer.checkpoint import Evaluated, RunState, compare, find_checkpoints, newest, read, save
+from trainer.checkpoint import Evaluated, RunState, check_resumable, find_checkpoints, newest, read, save
 from trainer.run import with_defaults
 
 State = dict[str, NDArray[np.float32]]
@@ -66,10 +66,10 @@ def test_a_setting_that_an_older_checkpoint_lacks_has_its_default(
     for value, is_same in ((default, True), (not default, False)):
         of_run = {**now, section: {**now[section], setting: value}}
         if is_same:
-            assert compare(tmp_path, older, of_run, lengthen=False) == of_run
+            assert check_resumable(tmp_path, older, of_run, lengthen=False) == of_run
         else:
             with pytest.raises(UsageError, match=f"was made with other options: {option}; resume"):
-                compare(tmp_path, older, of_run, lengthen=False)
+                check_resumable(tmp_path, older, of_run, lengthen=False)
 
 
 def test_the_newest_are_kept_and_other_files_left_alone(tmp_path: Path) -> None:
