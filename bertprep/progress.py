@@ -1,6 +1,6 @@
 """Progress of long work: on a terminal one line with a bar, written again and again, else a line at most every five seconds."""
 
-import shutil
+import os
 import sys
 import time
 from dataclasses import dataclass
@@ -13,6 +13,7 @@ __all__ = ["SECONDS_BETWEEN_LINES", "SILENT", "Progress", "Reporter", "print_mes
 SECONDS_BETWEEN_LINES = 5.0
 _SECONDS_ON_TERMINAL = 0.1
 _BAR_WIDTH = 20
+_USUAL_COLUMNS = 80
 
 
 class Progress:
@@ -38,16 +39,16 @@ class Progress:
         if not self._enabled or now - self._last_line < between or self._done == self._total:
             return
         self._last_line, seconds = now, now - self._started
-        passed = f"{duration(seconds)} so far"
+        left = f"{duration(seconds)} so far"
         if self._total is not None and self._done:
-            passed = f"{duration(seconds / self._done * (self._total - self._done))} left"
+            left = f"{duration(seconds / self._done * (self._total - self._done))} left"
         line = self._line(seconds)
         if self._on_terminal:  # the next line, or message, is written over it; what does not fit is left out
-            shown = f"{self._bar()}{passed}, {printable(line)}"[: shutil.get_terminal_size().columns - 1]
+            shown = f"{self._bar()}{left}, {printable(line)}"[: _columns() - 1]
             sys.stderr.write(f"\x1b[K{shown}\r")
             sys.stderr.flush()
         else:
-            print_message(f"{line}, {passed}")
+            print_message(f"{line}, {left}")
 
     def _bar(self) -> str:
         if self._total is None:
@@ -59,17 +60,29 @@ class Progress:
         of_total = "" if self._total is None else f"/{self._total:,}"
         parts = [f"{self._label}: {self._done:,}{of_total} {self._things}"]
         for unit, amount in self._amounts.items():
-            if unit.startswith("MB") and amount < 1:
-                unit, amount = f"k{unit[1:]}", 1000 * amount
-            digits = int(unit.startswith("MB") and amount < 10)
-            throughput = f"{amount / max(seconds, 1e-9):,.{0 if amount >= 1000 else 1}f}/s"
-            parts.append(f"{amount:,.{digits}f} {unit.replace('_', ' ')} ({throughput})")
+            per_second = f"{_number(amount / max(seconds, 1e-9), unit)} {unit.partition('_')[0]}/s"
+            parts.append(f"{_number(amount, unit)} {unit.replace('_', ' ')} ({per_second})")
         return ", ".join(parts)
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
         if self._enabled and kind is None and (self._done or self._total != 0):
             seconds = time.monotonic() - self._started
-            print_message(f"{self._line(seconds)}, {duration(seconds)}")
+            print_message(f"{self._line(seconds)}, in {duration(seconds)}")
+
+
+def _number(amount: float, unit: str) -> str:
+    """Return an amount whose unit stays the same, however small it is."""
+    if not unit.startswith("MB"):
+        return f"{amount:,.0f}" if amount >= 10 else f"{amount:.3g}"
+    return f"{amount:,.1f}" if amount >= 1 else f"{amount:.3f}"
+
+
+def _columns() -> int:
+    """Return the width of the terminal that shows standard error; standard output may be a file."""
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or _USUAL_COLUMNS
+    except (OSError, ValueError):
+        return _USUAL_COLUMNS
 
 
 @dataclass(frozen=True)

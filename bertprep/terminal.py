@@ -171,13 +171,13 @@ def megabytes(size_bytes: int | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a duration as hours, minutes and seconds; with tenths below a minute.
+    """Return a duration as hours, minutes and seconds; below a minute as seconds with tenths.
 
     >>> duration(3725), duration(2.34), duration(59.97)
-    ('1:02:05', '0:00:02.3', '0:01:00')
+    ('1:02:05', '2.3 s', '0:01:00')
     """
     if seconds < 59.95:
-        return f"0:00:{seconds:04.1f}"
+        return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
 

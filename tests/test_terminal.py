@@ -1,6 +1,10 @@
 """A terminal shows everything that is printed and obeys none of it."""
 
+import fcntl
+import os
 import re
+import struct
+import termios
 import unicodedata
 import warnings
 from pathlib import Path
@@ -97,7 +101,7 @@ def test_progress_before_the_first_thing_is_finished(
     monkeypatch.setattr("bertprep.progress.SECONDS_BETWEEN_LINES", 0.0)
     with Progress("validate", 2, "files") as shown:
         shown.advance(0, MB=1.0, MB_of_text=0.014)
-    said = r"^validate: 0/2 files, 1.0 MB \(.*/s\), 14 kB of text \(.*/s\), 0:00:00.\d so far$"
+    said = r"^validate: 0/2 files, 1.0 MB \([\d,.]+ MB/s\), 0.014 MB of text \([\d,.]+ MB/s\), 0.\d s so far$"
     assert re.search(said, capsys.readouterr().err, re.MULTILINE)
 
 
@@ -106,7 +110,34 @@ def test_progress_on_a_terminal_has_a_bar(monkeypatch: pytest.MonkeyPatch, capsy
     monkeypatch.setattr("bertprep.progress._SECONDS_ON_TERMINAL", 0.0)
     with Progress("shard", 4) as shown:
         shown.advance()
-    assert re.match(r"\x1b\[K\[#####\.{15}\] \S+ left, shard: 1/4 shards\r", capsys.readouterr().err)
+    assert re.match(r"\x1b\[K\[#####\.{15}\] 0.\d s left, shard: 1/4 shards\r", capsys.readouterr().err)
+
+
+def test_the_units_of_progress_stay_the_same(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bertprep.progress.SECONDS_BETWEEN_LINES", 0.0)
+    with Progress("read", 3, "files") as shown:
+        for amount in (0.001, 1.5, 4000.0):
+            shown.advance(MB=amount, records=1000 * amount)
+    lines = capsys.readouterr().err.splitlines()
+    assert [re.sub(r"\(.*?\)", "", line).split(", ")[1:3] for line in lines[:2]] == [
+        ["0.001 MB ", "1 records "], ["1.5 MB ", "1,501 records "],
+    ]  # fmt: skip
+    assert re.search(
+        r"^read: 3/3 files, 4,001.5 MB \([\d,.]+ MB/s\), 4,001,501 records \([\d,]+ records/s\), in 0.\d s$", lines[2]
+    )
+
+
+@pytest.mark.parametrize("columns", [80, 40])
+def test_a_bar_fits_the_terminal_of_standard_error(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, terminal = os.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    monkeypatch.setattr("bertprep.progress._SECONDS_ON_TERMINAL", 0.0)
+    with os.fdopen(terminal, "w", encoding="utf-8") as stderr:
+        monkeypatch.setattr("sys.stderr", stderr)
+        with Progress("a name that is very long " * 5, 4) as shown:
+            shown.advance(records=12345, MB=1.0)
+    bar = os.read(ours, 1000).decode().partition("\r")[0].removeprefix("\x1b[K")
+    assert len(bar) == columns - 1
 
 
 def test_progress_of_nothing_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:

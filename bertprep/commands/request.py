@@ -30,7 +30,6 @@ from bertprep.options import (
     narrowed,
     option,
 )
-from bertprep.pool import default_workers
 from bertprep.progress import Reporter
 from bertprep.terminal import near
 from bertprep.work.layout import MDS_FORMAT, Workspace
@@ -157,6 +156,8 @@ class OnExecutor(How):
 
     def start_workers(self, *, shared: Path | None = None, read: Sequence[Path] = ()) -> int:
         """Return the workers; nodes of a cluster must share the folder and see the inputs."""
+        from bertprep.pool import default_workers
+
         if self.executor == LOCAL:
             return self.workers or default_workers()
         from bertprep.ray_pool import choose_workers

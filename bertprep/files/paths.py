@@ -11,7 +11,6 @@ import io
 import os
 import re
 import stat
-import tempfile
 from collections.abc import Collection, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PosixPath, PurePath, PurePosixPath
@@ -355,6 +354,8 @@ def _open(path: ObjectPath) -> BinaryIO:
 def open_download(path: ObjectPath) -> io.BufferedReader:
     """Open an unnamed local file with the bytes of an object, gone when closed."""
     folder = disk_folder()
+    import tempfile  # with its own imports 3 ms, which most commands need not wait for
+
     file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - until its reader closes it
     try:
         object_store.download(path, path.status(), file)
@@ -406,5 +407,7 @@ class _RangeReader(io.RawIOBase):
 
 def disk_folder() -> Path:
     """Return where large files without a name are written: /tmp may be memory."""
+    import tempfile
+
     on_disk = Path("/var/tmp")
     return on_disk if "TMPDIR" not in os.environ and os.access(on_disk, os.W_OK) else Path(tempfile.gettempdir())
