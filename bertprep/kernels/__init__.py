@@ -36,7 +36,7 @@ _SOURCES = (
     "best_fit",
     "mask_rows",
     "varints",
-    "messages",
+    "protobuf",
     "decode",
     "record_counts",
 )

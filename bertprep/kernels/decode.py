@@ -11,7 +11,7 @@ from bertprep.kernels import numbers as n
 from bertprep.kernels.crc32c import masked_crc32c
 from bertprep.kernels.language import Block, f32_p, i32_p, i64, i64_p, kernel, subroutine, u8_p
 from bertprep.kernels.memory import copy_memory, field_at, load_u32, load_u64, pointer_at, prefetch, shifted
-from bertprep.kernels.messages import (
+from bertprep.kernels.protobuf import (
     check_list,
     count_values,
     find_features,
