@@ -91,8 +91,7 @@ def main() -> int:
     parser.add_argument("--workers", type=int, metavar="INT", help="worker processes (default: one per CPU)")
     parser.add_argument("--devices", type=int, default=1, metavar="INT", help="GPUs that train (default: 1)")
     parser.add_argument("--batch-size", type=int, default=16, metavar="INT", help="sequences of a GPU (default: 16)")
-    options = parser.parse_args()
-    return exit_status(lambda: reproduce(options), "mlperf", interrupted="stopped; the same command resumes")
+    return exit_status(lambda: reproduce(parser.parse_args()), "mlperf", interrupted="stopped; the same command resumes")
 
 
 def reproduce(options: argparse.Namespace) -> None:

@@ -97,7 +97,7 @@ def test_mlperfs_own_scripts_leave_the_same_records(golden_corpus: Path, tmp_pat
     ):
         (path,) = (tmp_path / name).rglob("*.tfrecord")
         examples = bertprep.records.open(path)[:]
-        values = b"".join(array.tobytes() for array in examples.arrays)
+        values = b"".join(array.astype("f4" if array.dtype.kind == "f" else "i4").tobytes() for array in examples.arrays)
         assert (len(examples), path.stat().st_size, hashlib.sha256(values).hexdigest()) == (records, size, sha256)
 
 
@@ -153,6 +153,7 @@ def test_mistakes_are_one_line(
             f"{tmp_path}/absent: is not a folder; name that of part-00000-of",
         ),
         ([text, *training, "--data-only", "--parts", "0,3"], "--parts 0,3: must be numbers of parts from 0 to 2, such as 0,2"),
+        ([text, *training, "--part", "0"], "--part: unknown option, did you mean --parts?"),
         ([text, *training], "--checkpoint: is missing; name MLPerf's model.ckpt-28252, or give --data-only"),
         ([text, *training, "--checkpoint", "x", "--devices", "3"], "--devices 3, --batch-size 16: must divide the 256"),
     ):
