@@ -16,8 +16,8 @@ from typing import Any
 from benchmarks.harness import describe_machine, used
 from benchmarks.pages import ROOT, rewrite
 from trainer.log import LOG
+from trainer.metrics import describe_metrics
 from trainer.plot import read_log
-from trainer.tasks import describe_metrics
 
 _GUESS = re.compile(r"^dev: .* scores ([0-9.]+)\), .* half of each century$", re.MULTILINE)
 

@@ -31,7 +31,7 @@ from trainer.bench import peak_of, synthetic_records
 from trainer.engines import choice
 from trainer.model_config import ModelConfig
 from trainer.settings import EngineSettings, OptimizerSettings
-from trainer.tasks import Pretraining
+from trainer.tasks.pretraining import Pretraining
 
 ROOT = Path(__file__).resolve().parents[1]
 ENGINES = {"jax": "JAX", "tensorflow": "TensorFlow", "torch": "PyTorch"}

@@ -31,7 +31,7 @@ from trainer.log import LOG
 from trainer.model_config import ModelConfig
 from trainer.plot import read_log
 from trainer.settings import EngineSettings
-from trainer.tasks import Pretraining
+from trainer.tasks.pretraining import Pretraining
 from trainer.weights import check_weights, find_weights
 
 MD5 = {  # mlcommons/training, retired_benchmarks/bert (aa344c7f), README.md and dataset.md

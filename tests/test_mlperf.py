@@ -24,7 +24,8 @@ from examples import mlperf
 from tests.golden import GOLDEN
 from tests.trainer.test_data import opened
 from trainer.cli import make_parser
-from trainer.settings import OptimizerSettings, PretrainOptions
+from trainer.settings import OptimizerSettings
+from trainer.tasks.pretraining import PretrainOptions
 
 SCRIPT = Path(__file__).parents[1] / "examples" / "mlperf.py"
 VOCABULARY = GOLDEN / "vocab.txt"

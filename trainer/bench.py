@@ -31,12 +31,11 @@ from bertprep.progress import Progress, print_message
 from bertprep.records import PretrainingExamples
 from bertprep.terminal import counted, print_results
 from trainer.batches import features
-from trainer.data import DEFAULT_SEQ
 from trainer.engines import Engine, StepResult
 from trainer.engines.choice import check_engine, choose_engine, open_engine
 from trainer.model_config import PRESETS, ModelConfig
 from trainer.settings import OPTIMIZERS, EngineSettings, OptimizerSettings, check_folder
-from trainer.tasks import Pretraining
+from trainer.tasks.pretraining import DEFAULT_SEQ, Pretraining
 
 Batches: TypeAlias = Iterator[Mapping[str, NDArray[Any]]]
 """This rank's rows of one global batch after the other, without end."""

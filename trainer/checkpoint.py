@@ -25,7 +25,8 @@ from bertprep.untrusted import COUNT, LIST, OBJECT, SHA256_DIGITS, check_values,
 from bertprep.weights.hugging_face import Weights
 from bertprep.weights.safetensors import read_metadata, read_safetensors, write_safetensors
 from bertprep.weights.tensor_bundle import find_prefix
-from trainer.tasks import Task, task_of_checkpoint
+from trainer.tasks import task_of_checkpoint
+from trainer.tasks.task import Task
 
 _NAME = "checkpoint-{:09d}.safetensors"
 _PATTERN = f"checkpoint-{'[0-9]' * 9}.safetensors"  # no other name: a copy that a user makes is neither newest nor removed

@@ -15,21 +15,19 @@ from bertprep.terminal import exit_status
 from trainer.data import ExampleSettings
 from trainer.loop import train
 from trainer.run import prepare
-from trainer.settings import AnyOptions, EngineSettings, GlueOptions, OptimizerSettings, PretrainOptions, SquadOptions
+from trainer.settings import EngineSettings, OptimizerSettings, RunOptions
+from trainer.tasks import TASKS
+from trainer.tasks.pretraining import Pretraining
 
 FINISHED, STOPPED = 0, 3
 """Exit statuses; a run that was stopped has saved a checkpoint and can be resumed."""
-PRETRAIN = "pretrain"
 COMMANDS = {
-    PRETRAIN: "pretrain a model on records or token shards; resumes where it stopped",
-    "squad": "fine-tune a model on SQuAD's records; resumes where it stopped",
-    "glue": "fine-tune a model on records of labelled texts; resumes where it stopped",
+    **{command: task.help for command, task in TASKS.items()},
     "evaluate": "a model's loss or scores on records, and its predictions",
     "export": "a trained model -> what transformers or Google's scripts load",
     "bench": "sequences per second: skip steps, time steps, repeat",
 }
-_OPTIONS: dict[str, type[AnyOptions]] = {PRETRAIN: PretrainOptions, "squad": SquadOptions, "glue": GlueOptions}
-"""Of the commands that train; others have a module with `add_arguments` and `run`, which is loaded when it is needed."""
+"""Those that train a task, and others, whose module has `add_arguments` and `run` and is loaded when it is needed."""
 _OF_RECORDS = "is decided by the records here; bertprep task and create take --seq, and make others"
 FORMER = {
     "--train-batch-size": "is --batch-size here, the sequences of a device in a micro-batch",
@@ -55,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status: 0, 1 for data or machine, 2 for usage, 3 for stopped, 130 for Ctrl-C."""
     given = with_command(sys.argv[1:] if arguments is None else arguments)
     interrupted = "stopped"
-    if given[0] in _OPTIONS:
+    if given[0] in TASKS:
         interrupted += "; the same command resumes from the newest checkpoint, if there is one"
     return exit_status(lambda: _run(given), "trainer", interrupted=interrupted)
 
@@ -67,21 +65,23 @@ def with_command(arguments: Sequence[str]) -> list[str]:
     ['pretrain', '--steps', '10']
     """
     is_named = bool(arguments) and (arguments[0] in ("-h", "--help", "--version") or not arguments[0].startswith("-"))
-    return list(arguments) if is_named else [PRETRAIN, *arguments]
+    return list(arguments) if is_named else [Pretraining.command, *arguments]
 
 
 def _run(arguments: Sequence[str]) -> int:
     command = arguments[0]
     namespace = recipes.apply(command, make_parser(command).parse_args(arguments))
-    if command not in _OPTIONS:
+    if command not in TASKS:
         return int(import_module(f"trainer.{command}").run(namespace))
     engine, optimizer = read_options(EngineSettings, namespace), read_options(OptimizerSettings, namespace)
     # --seq and --pred are options of pretraining on records too, so they are not those of the examples.
     own = {"seq": ExampleSettings.seq, "pred": ExampleSettings.pred}
-    return start(read_options(_OPTIONS[command], namespace), engine, optimizer, read_options(ExampleSettings, namespace, **own))
+    return start(
+        read_options(TASKS[command].options, namespace), engine, optimizer, read_options(ExampleSettings, namespace, **own)
+    )
 
 
-def start(options: AnyOptions, settings: EngineSettings, optimizer: OptimizerSettings, examples: ExampleSettings) -> int:
+def start(options: RunOptions, settings: EngineSettings, optimizer: OptimizerSettings, examples: ExampleSettings) -> int:
     """Train, or go on with a run, to its end or until it is stopped; returns the exit status."""
     with ExitStack() as opened:
         prepared = prepare(options, settings, optimizer, examples, opened)
@@ -97,16 +97,16 @@ def make_parser(command: str) -> Parser:
 
 
 def _add_options(command: str, parser: Parser) -> None:
-    if command not in _OPTIONS:
+    if command not in TASKS:
         import_module(f"trainer.{command}").add_arguments(parser)
         return
-    is_pretraining = command == PRETRAIN
+    task = TASKS[command]
     run = parser.add_argument_group("run")
-    if is_pretraining:
+    if task is Pretraining:
         recipes.add_option(run)
-    add_options(run, _OPTIONS[command], without=() if is_pretraining else _OF_EPOCHS)
+    add_options(run, task.options, without=_OF_EPOCHS if task.is_scored else ())
     add_options(parser.add_argument_group("optimizer"), OptimizerSettings)
     add_options(parser.add_argument_group("devices"), EngineSettings)
-    if is_pretraining:
+    if task is Pretraining:
         group = parser.add_argument_group("examples of token shards", "Settings of create, for token shards alone.")
         add_options(group, ExampleSettings, without=("seq", "pred", "cased"))  # token shards are cased or not themselves

@@ -18,26 +18,28 @@ from bertprep.config import RECORD_FORMATS, InstanceSettings, RecordFormat, read
 from bertprep.errors import UsageError
 from bertprep.instances import load_vocabulary
 from bertprep.instances.vocabulary import load_vocabulary_of
-from bertprep.options import command_line, narrowed, option
+from bertprep.options import command_line, fields_of, narrowed, option
 from bertprep.progress import Reporter
 from bertprep.records import MaskedExamples, PretrainingExamples
 from bertprep.records.records import Records
-from bertprep.tasks.glue_metrics import check_metrics_installed
 from bertprep.tokens.live import DEFAULT_GROUP, LiveExamples
 from bertprep.work.choose import find_training_records, find_training_tokens
 from bertprep.work.data_set import DataSet
 from bertprep.work.find import find_data_sets, search
 from bertprep.work.layout import TEST, TOKENIZER, TOKENS, TRAINING, VOCABULARY
-from bertprep.work.manifest import RECORDS, TASK_RECORDS, TOKEN_SHARDS
+from bertprep.work.manifest import TOKEN_SHARDS
 from trainer.batches import AnyRecords
 from trainer.checkpoint import is_checkpoint, read_header
 from trainer.model_config import PRESETS, ModelConfig
-from trainer.settings import AnyOptions, GlueOptions, PretrainOptions, SquadOptions
-from trainer.tasks import Classification, Squad, Task, pretraining_on, task_of_records
-from trainer.token_records import TokenRecords
+from trainer.settings import RunOptions
+from trainer.tasks import task_of_records
+from trainer.tasks.pretraining import DEFAULT_SEQ, Pretraining, PretrainOptions
+from trainer.tasks.task import Task
+from trainer.token_records import DEFAULT_MASK_AS, TokenRecords
 
-DEFAULT_SEQ = InstanceSettings.seq
+_OF_SENTENCES = {each.name for each in fields(InstanceSettings)} - {"masked_lm_prob", "whole_word", "seed"}
 _OF_DOCUMENTS = {"mask_as", "packed"}
+"""Settings of examples that only token shards of sentences, or of documents, take."""
 _PREFERRED = RecordFormat.OFRECORD, RecordFormat.TFRECORD, RecordFormat.ARROW, RecordFormat.PARQUET, None
 
 
@@ -52,7 +54,7 @@ class ExampleSettings(InstanceSettings):
         least=0,
     )
     mask_as: tuple[float, ...] = option(
-        (0.8, 0.1, 0.1), "made with --tokenizer: the fractions of masked tokens that become [MASK], another token, or stay",
+        DEFAULT_MASK_AS, "made with --tokenizer: the fractions of masked tokens that become [MASK], another token, or stay",
         metavar="MASK,RANDOM,KEEP", separator=",", least=0, most=1,
     )  # fmt: skip
     packed: bool = option(True, "made with --tokenizer: a document a row (default: rows are packed with several)")
@@ -101,15 +103,14 @@ class Data:
             sampled = "the same in every epoch" if records.repeat_epochs else "re-sampled in each epoch"
             what = f"{len(records):,} on-the-fly examples of {shape} an epoch, dupe {records.settings.dupe:,}, {sampled}"
         if isinstance(records, TokenRecords):
-            rows = "packed rows" if records.is_packed else "documents"
-            what = f"{len(records):,} {rows} of {records.seq} tokens an epoch, masked anew in each"
+            what = f"{len(records):,} {records.describe()}"
         if self.test is None:
             what += ", no test split"
         notes = [note for each in self.sets for note in each.notes]
         return "; ".join([f"{self.folders[0]}{others}{self.choice}: {what}", *notes])
 
 
-def open_data(options: AnyOptions, examples: ExampleSettings, opened: ExitStack) -> Data:
+def open_data(options: RunOptions, examples: ExampleSettings, opened: ExitStack) -> Data:
     named, choice = (options.data, "") if options.data else _find_newest(options)
     vocab = options.vocab if isinstance(options, PretrainOptions) else None
     open_split: Callable[..., Any] = Records
@@ -130,14 +131,14 @@ def open_data(options: AnyOptions, examples: ExampleSettings, opened: ExitStack)
     records = opened.enter_context(open_split(folders, TRAINING))
     test = opened.enter_context(open_split(folders, TEST)) if all(each.paths(TEST) for each in sets) else None
     task = _check_pretraining(options, folders[0], records) if isinstance(options, PretrainOptions) else _task_of(options, sets)
-    if isinstance(task, Classification) and test is not None:
-        check_metrics_installed()
+    if test is not None:
+        task.check_scoring([TEST])
     return make_data(sets, folders, task, records, test, vocab, choice)
 
 
 def _open_sentences(options: PretrainOptions, examples: ExampleSettings, folder: Path) -> Callable[..., LiveExamples]:
+    _refuse(examples, _OF_DOCUMENTS, f"is for token shards made with --tokenizer, {folder} has sentences")
     settings = replace(examples, seq=options.seq or DEFAULT_SEQ, pred=options.pred or ExampleSettings.pred)
-    _refuse_others(settings, _OF_DOCUMENTS, f"is for token shards made with --tokenizer, {folder} has sentences")
 
     def open_split(folders: Sequence[Path], split: str) -> LiveExamples:
         seed = options.seed if split == TRAINING else PretrainOptions.seed  # all runs evaluate the same examples
@@ -150,13 +151,9 @@ def _open_sentences(options: PretrainOptions, examples: ExampleSettings, folder:
 
 
 def _open_documents(options: PretrainOptions, examples: ExampleSettings, folder: Path) -> Callable[..., TokenRecords]:
-    of_both = {"masked_lm_prob", "whole_word", "seed"}
-    others = {each.name for each in fields(ExampleSettings)} - _OF_DOCUMENTS - of_both
-    _refuse_others(examples, others, f"is for token shards of sentences, {folder} was made with --tokenizer")
-    for name in ("pred", "vocab", "shuffle_shards"):
-        if getattr(options, name) is not None:
-            option_name = name.replace("_", "-")
-            raise UsageError(f"--{option_name}: is for token shards of sentences, {folder} was made with --tokenizer")
+    why = f"is for token shards of sentences, {folder} was made with --tokenizer"
+    _refuse(examples, {*_OF_SENTENCES, "repeat_epochs"}, why)
+    _refuse(options, {"pred", "vocab", "shuffle_shards"}, why)
     if examples.masked_lm_prob == 1:
         raise UsageError("--masked-lm-prob 1: must be below 1 for token shards made with --tokenizer")
     return partial(
@@ -165,11 +162,11 @@ def _open_documents(options: PretrainOptions, examples: ExampleSettings, folder:
     )  # fmt: skip
 
 
-def _refuse_others(examples: ExampleSettings, names: Collection[str], why: str) -> None:
-    for name in sorted(names):
-        if getattr(examples, name) != getattr(ExampleSettings, name):
-            given = command_line(replace(ExampleSettings(), **{name: getattr(examples, name)}))
-            raise UsageError(f"{given[0]}: {why}; leave it out")
+def _refuse(settings: Any, names: Collection[str], why: str) -> None:
+    """Raise `UsageError` where one of these settings was given."""
+    for field in fields_of(type(settings)):
+        if field.keyword in names and getattr(settings, field.keyword) != field.default:
+            raise UsageError(f"{field.flag}: {why}; leave it out")
 
 
 def _are_tokens(options: PretrainOptions, named: Sequence[Path]) -> bool:
@@ -178,7 +175,7 @@ def _are_tokens(options: PretrainOptions, named: Sequence[Path]) -> bool:
     return options.format == TOKENS
 
 
-def _find_records(path: Path, options: AnyOptions) -> DataSet:
+def _find_records(path: Path, options: RunOptions) -> DataSet:
     found = find_training_records(path, (options.format,) if options.format else ())
     if options.format not in (None, found.format):
         raise UsageError(
@@ -196,23 +193,19 @@ def _check_pretraining(options: PretrainOptions, folder: Path, records: AnyRecor
             f"{folder}: has records of {records.seq} tokens, not of --seq {options.seq}; name others, or make them: "
             f"bertprep create --seq {options.seq}"
         )
-    return pretraining_on(records.kind)
+    return Pretraining.from_examples(records.kind)
 
 
-def _task_of(options: SquadOptions | GlueOptions, sets: Sequence[DataSet]) -> Task:
+def _task_of(options: RunOptions, sets: Sequence[DataSet]) -> Task:
     for each in sets:
         task = task_of_records(each)
-        if isinstance(options, SquadOptions):
-            is_expected = task == Squad(f"v{options.version}")
-        else:
-            is_expected = isinstance(task, Classification) and options.task_name in (None, task.of.name)
-        if not is_expected:
-            raise UsageError(f"{each.folder}: has records of {task.describe()}; name records that {options.make} makes")
+        if not task.is_requested_by(options):
+            raise UsageError(f"{each.folder}: has records of {task.describe()}; name records that {options.wanted.make} makes")
     return task
 
 
-def _find_newest(options: AnyOptions) -> tuple[tuple[Path], str]:
-    kind, setting, value, make = _wanted_by(options)
+def _find_newest(options: RunOptions) -> tuple[tuple[Path], str]:
+    kind, setting, value, make = options.wanted
     sets = [
         (each, each.manifest.made_with.get(setting))
         for each in search(options.workdir)
@@ -235,15 +228,6 @@ def _find_newest(options: AnyOptions) -> tuple[tuple[Path], str]:
     count = len({_without_format(each) for each in found})
     choice = f" (the newest of {count:,} in {options.workdir}; --data DIR takes another)" if count > 1 else ""
     return (chosen.folder,), choice
-
-
-def _wanted_by(options: AnyOptions) -> tuple[str, str, Any, str]:
-    if not isinstance(options, PretrainOptions):
-        return TASK_RECORDS, "corpus", options.records, options.make
-    if options.format == TOKENS:
-        return TOKEN_SHARDS, "", None, "bertprep tokenize"
-    seq = options.seq or DEFAULT_SEQ
-    return RECORDS, "seq", seq, f"bertprep create --seq {seq}"
 
 
 def _without_format(data_set: DataSet) -> tuple[str, ...]:
@@ -319,7 +303,8 @@ def check_fits_model(data: Data, model: ModelConfig, name: str) -> None:
         )
     for records in (data.records, data.test):
         if isinstance(records, Records):
-            records.limit_ids(model.vocab_size, model.type_vocab_size, labels=data.task.classes)
+            classes = len(data.task.labels) if data.task.labels else None
+            records.limit_ids(model.vocab_size, model.type_vocab_size, labels=classes)
 
 
 def check_vocabulary(weights: Path, data: Data) -> None:

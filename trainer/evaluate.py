@@ -24,8 +24,6 @@ from bertprep.files.paths import local_path, path_arg
 from bertprep.options import add_options, check_options, option, read_options
 from bertprep.progress import Reporter, print_message
 from bertprep.records.records import Records
-from bertprep.tasks.glue import TASKS, UNLABELLED
-from bertprep.tasks.glue_metrics import check_metrics_installed
 from bertprep.terminal import print_results
 from bertprep.work.choose import find_records, find_training_tokens
 from bertprep.work.data_set import DataSet
@@ -38,9 +36,10 @@ from trainer.data import Data, ExampleSettings, check_fits_model, check_vocabula
 from trainer.engines import Engine
 from trainer.engines.choice import check_engine, choose_engine, open_engine
 from trainer.model_config import ModelConfig
-from trainer.scores import AnswerOptions, Scorer, scorer_of
-from trainer.settings import EngineSettings, OptimizerSettings, PretrainOptions, check_folder
-from trainer.tasks import Classification, Pretraining, Task, name_of_split, task_of_records
+from trainer.settings import EngineSettings, OptimizerSettings, check_folder
+from trainer.tasks import TASKS, task_of_records
+from trainer.tasks.pretraining import Pretraining, PretrainOptions
+from trainer.tasks.task import Scorer, Task
 from trainer.weights import labels_of, model_of, read_weights, resolve_weights
 
 EVALUATED = ".evaluated"
@@ -62,12 +61,6 @@ class EvaluateOptions:
     split: str = option(TEST, "pretraining records: split", choices=(TRAINING, TEST))
     sequences: int = option(0, "pretraining records: how many, the first of the split (default: all)", least=0)
     batch_size: int = option(32, "sequences of a device at a time", least=1)
-    null_threshold: float | None = option(
-        None, "SQuAD 2.0: predict no answer where score(no answer) - score(best answer) exceeds this (default: the value "
-        "of the highest F1)",
-    )  # fmt: skip
-    n_best_size: int = option(20, "SQuAD: answers to a question in nbest_predictions.json", least=1)
-    max_answer_length: int = option(30, "SQuAD: tokens of the longest answer", least=1)
     out: Path | None = option(
         None, "where predictions go (default: a folder next to the weights)", metavar="DIR", check=local_path
     )
@@ -82,6 +75,9 @@ class EvaluateOptions:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of evaluate."""
     add_options(parser, EvaluateOptions)
+    for task in TASKS.values():
+        if task.scoring is not None:
+            add_options(parser, task.scoring)
     add_options(parser, EngineSettings)
 
 
@@ -99,7 +95,7 @@ def run(namespace: argparse.Namespace) -> int:
     settings = read_options(EngineSettings, namespace)
     with ExitStack() as opened:
         file = resolve_weights(options.init or "", options.workdir)
-        splits = _open_splits(options, file, opened)
+        splits = _open_splits(options, namespace, file, opened)
         data = splits[0].data
         task = data.task
         settings, why = choose_engine(settings, packed=data.is_packed)
@@ -128,19 +124,19 @@ def run(namespace: argparse.Namespace) -> int:
     return 0
 
 
-def _open_splits(options: EvaluateOptions, file: Path, opened: ExitStack) -> list[Split]:
+def _open_splits(options: EvaluateOptions, namespace: argparse.Namespace, file: Path, opened: ExitStack) -> list[Split]:
     folder = options.data or Path()
     kinds = {each.content for each in find_data_sets([folder])}
     if TOKEN_SHARDS in kinds and RECORDS not in kinds:
         return [_open_tokens(folder, options.split, file, opened)]
     data_set = find_records(folder)
     task = task_of_records(data_set)
-    answers = AnswerOptions(options.n_best_size, options.max_answer_length, options.null_threshold)
+    scoring = read_options(task.scoring, namespace) if task.scoring else None
     splits = []
     for name in _scored_splits(options, data_set, task) if task.is_scored else [options.split]:
         records = opened.enter_context(Records([data_set.folder], name))
         data = make_data([data_set], (data_set.folder,), task, records, None)
-        splits.append(Split(name, data, scorer_of(task, data_set.folder, records, name, answers)))
+        splits.append(Split(name, data, task.scorer(data_set.folder, records, name, scoring)))
     return splits
 
 
@@ -175,26 +171,25 @@ def _scored_splits(options: EvaluateOptions, data_set: DataSet, task: Task) -> l
     splits = [split for split in data_set.splits if split != TRAINING]
     if not splits:
         raise UsageError(f"{data_set.folder}: has no split to evaluate on; make one of a dev file")
-    if isinstance(task, Classification) and not set(splits) <= set(UNLABELLED):
-        check_metrics_installed()
+    task.check_scoring(splits)
     return splits
 
 
 def _check_task(file: Path, task: Task, data: Path) -> None:
     if is_checkpoint(file):
         trained = task_of(file)
-        expected = Classification(TASKS["mnli"]) if task == Classification(TASKS["ax"]) else task  # ax is for models of MNLI
-        if trained != expected and not isinstance(trained, Pretraining):
+        if trained != task.predicted_by and not isinstance(trained, Pretraining):
             raise UsageError(
                 f"{file}: was trained for {trained.describe()}, the records in {data} are of {task.describe()}; name weights "
                 "and records of the same task"
             )
-    elif isinstance(task, Classification) and (names := labels_of(file)):
-        found, wanted = ([name.casefold() for name in labels] for labels in (names, task.of.labels))
+    elif task.labels and (names := labels_of(file)):
+        found = [name.casefold() for name in names]
+        wanted = [name.casefold() for name in task.labels]
         if set(wanted) & set(found) and found != wanted:
             raise UsageError(
                 f"{file.parent}: its labels are {', '.join(names)}, those of the records in {data} are "
-                f"{', '.join(task.of.labels)}; make your own records with --labels in the model's order, or name another model"
+                f"{', '.join(task.labels)}; make your own records with --labels in the model's order, or name another model"
             )
 
 
@@ -220,7 +215,7 @@ def _evaluate_split(engine: Engine, options: EvaluateOptions, split: Split, out:
     if engine.is_on_any_rank(error is not None):
         raise error or BertprepError(f"{split.name}: another process could not evaluate it; its message says why")
     if engine.is_first:
-        name = name_of_split(split.data.task, split.name)
+        name = split.data.task.name_of_split(split.name)
         numbers = ", ".join(f"{metric} {value:.6g}" for metric, value in metrics.items())
         print_results(f"{name}, {sequences:,} sequences: {numbers or 'predictions alone, it has no labels'}")
         if split.scorer is not None:
@@ -236,7 +231,7 @@ def evaluate(
     There are no metrics without a masked token, or if a rank could not read all records of a scored task.
     """
     sums, own = np.zeros((len(task.outputs), 3)), 0.0
-    outputs: dict[str, list[NDArray[np.float32]]] = {name: [] for name in task.outputs}
+    outputs: dict[str, list[NDArray[np.float32]]] = {output.name: [] for output in task.outputs}
     for batch in batches:
         own += float(batch["row_weights"].sum())
         if scorer is None:

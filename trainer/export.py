@@ -28,14 +28,9 @@ from bertprep.work.layout import GOOGLE_PREFIX, VOCABULARY
 from trainer import checkpoint
 from trainer.checkpoint import is_checkpoint
 from trainer.model_config import ModelConfig
-from trainer.tasks import Classification, Pretraining, Squad, Task, task_of_checkpoint
+from trainer.tasks import task_of_checkpoint
 from trainer.weights import HUGGING_FACE_FILE, find_weights
 
-_CLASSES = {
-    Pretraining.name: "BertForPreTraining",
-    Squad.name: "BertForQuestionAnswering",
-    Classification.name: "BertForSequenceClassification",
-}
 TRANSFORMERS, GOOGLE = TARGETS = ("transformers", "google")
 
 
@@ -80,7 +75,12 @@ def export_model(source: Path, target: Path, to: str = TRANSFORMERS) -> None:
     if to == TRANSFORMERS:
         tokenizer["model_max_length"] = config.max_position_embeddings
         settings = {
-            CONFIG: {**json.loads(config.to_json()), **_class_settings(task), **padding},
+            CONFIG: {
+                **json.loads(config.to_json()),
+                "architectures": [task.hugging_face_class],
+                **task.hugging_face_settings(),
+                **padding,
+            },
             TOKENIZER_CONFIG: tokenizer if is_cased is None else {**tokenizer, "do_lower_case": not is_cased},
         }
     texts = {name: (json.dumps(each, indent=2, sort_keys=True) + "\n").encode() for name, each in settings.items()}
@@ -88,30 +88,18 @@ def export_model(source: Path, target: Path, to: str = TRANSFORMERS) -> None:
         if to == GOOGLE:
             write_bundle(unfinished / GOOGLE_PREFIX, weights)
         else:
-            save_weights(unfinished / HUGGING_FACE_FILE, weights)
+            save_weights(unfinished / HUGGING_FACE_FILE, weights, task.head_names)
         for each, content in {**texts, name: vocabulary}.items():
             with atomic_file(unfinished / each) as made:
                 made.write(content)
     parameters = sum(value.size for value in weights.values())
-    reader = f"--init_checkpoint={target / GOOGLE_PREFIX}" if to == GOOGLE else f"{_class_of(task)}.from_pretrained reads it"
+    reader = (
+        f"--init_checkpoint={target / GOOGLE_PREFIX}" if to == GOOGLE else f"{task.hugging_face_class}.from_pretrained reads it"
+    )
     print_message(f"{target}: {', '.join(sorted(path.name for path in target.iterdir()))}")
     print_message(f"  of {file}: step {saved.step:,}, {parameters:,} parameters; {reader}")
     if to == GOOGLE and is_cased is not None:
         print_message(f"  with --do_lower_case={not is_cased}, where a script tokenizes text")
-
-
-def _class_of(task: Task) -> str:
-    return "BertForMaskedLM" if task == Pretraining(has_pairs=False) else _CLASSES[task.name]
-
-
-def _class_settings(task: Task) -> dict[str, Any]:
-    settings: dict[str, Any] = {"architectures": [_class_of(task)]}
-    if isinstance(task, Classification):
-        names = task.of.labels or ("score",)
-        settings["problem_type"] = "regression" if task.of.is_regression else "single_label_classification"
-        settings["label2id"] = {name: index for index, name in enumerate(names)}
-        settings["id2label"] = {str(index): name for index, name in enumerate(names)}
-    return settings
 
 
 def _read_tokenizer(path: Path) -> tuple[bytes, dict[str, Any], dict[str, int]]:

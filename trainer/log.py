@@ -38,8 +38,9 @@ from bertprep.protobuf import fixed, integer, message
 from bertprep.records.records import BadRecordError
 from bertprep.terminal import duration
 from bertprep.work.layout import TEST
+from trainer.metrics import describe_metrics
 from trainer.plot import draw_losses, read_log
-from trainer.tasks import Task, describe_metrics, name_of_split
+from trainer.tasks.task import Task
 
 LOG, EVENTS, PICTURE = "log.jsonl", "tensorboard", "loss.png"
 Entry = Mapping[str, Any]
@@ -169,7 +170,7 @@ def training_line(entry: Entry, steps: int) -> str:
 
 
 def evaluation_line(task: Task, entry: Entry) -> str:
-    split = name_of_split(task, TEST)
+    split = task.name_of_split(TEST)
     return f"step {entry['step']:,}: {split} split, {entry['sequences']:,} sequences: {describe_metrics(entry)}"
 
 

@@ -40,8 +40,7 @@ from trainer.engines import Engine, StepResult
 from trainer.evaluate import evaluate, without_targets
 from trainer.log import RunLog
 from trainer.run import Run
-from trainer.scores import scorer_of
-from trainer.tasks import Sums, name_of_split
+from trainer.tasks.task import Sums
 from trainer.weights import read_weights
 
 
@@ -213,7 +212,7 @@ class _Loop:
         test = run.data.test
         self.scorer = None
         if isinstance(test, Records) and task.is_scored:  # opened now, so that missing labels fail before the first step
-            self.scorer = scorer_of(task, run.data.folders[0], test)
+            self.scorer = task.scorer(run.data.folders[0], test, TEST, None)
         self.best = checkpoint.read_best(run.out, state) if run.keep_best else None
         self.restart_clock()
 
@@ -378,7 +377,7 @@ class _Loop:
                 self.save_best(found)
             self.log.evaluation({"step": state.step, "sequences": sequences, **metrics})
         elif engine.is_first:
-            split = name_of_split(run.task, TEST)
+            split = run.task.name_of_split(TEST)
             print_message(
                 f"step {state.step:,}: {split} split: not evaluated, since no masked token is left without bad records"
             )
@@ -388,7 +387,7 @@ class _Loop:
         arrays = self.engine.state()
         if self.engine.is_first:
             path = checkpoint.save_best(self.run.out, self.state, arrays, found)
-            best, split = "lowest" if found.metric == "loss" else "highest", name_of_split(self.run.task, TEST)
+            best, split = "lowest" if found.metric == "loss" else "highest", self.run.task.name_of_split(TEST)
             metric = f"{best} {found.metric} on the {split} split so far, {found.value:.4f}"
             print_message(f"step {self.state.step:,}: {metric}: kept as {path}")
 

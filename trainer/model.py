@@ -1,13 +1,11 @@
-"""BERT and its heads, once for every framework: functions of operations, weights by name, and a batch.
+"""BERT's encoder, once for every framework: functions of operations, weights by name, and a batch.
 
     embed     word + segment + position embeddings -> LayerNorm                          (sequences * seq, hidden)
     layer     attention -> dense -> + input -> LayerNorm -> dense -> GELU -> dense -> + -> LayerNorm
     pool      first token -> dense -> tanh                                               (sequences, hidden)
-    HEADS     logits of each output of a task: masked_lm and next_sentence; start and end; label
-    TARGETS   the labels of each output, and its weight in the loss
 
-Weights have the names of Google's checkpoints. Dense products run in the compute precision, everything else in float32. GELU is
-exact. The masked-LM head runs at the masked positions only.
+Heads are in `trainer.tasks`. Weights have the names of Google's checkpoints. Dense products run in the compute precision,
+everything else in float32. GELU is exact.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from trainer.model_config import ModelConfig
 
@@ -113,8 +111,8 @@ class Bert:
     def embed(self) -> Array:
         """(sequences * seq, hidden): what each token is, its segment and its position, added up."""
         ops, config, part = self.ops, self.config, "bert/embeddings"
-        ids, segments = (ops.reshape(self.batch[name], (-1,)) for name in ("input_ids", "segment_ids"))
-        x = ops.look_up(self.weights[WORDS], ids)
+        x = ops.look_up(self.weights[WORDS], ops.reshape(self.batch["input_ids"], (-1,)))
+        segments = ops.reshape(self.batch["segment_ids"], (-1,))
         x = x + ops.look_up_small(self.weights[f"{part}/token_type_embeddings"], segments)
         positions = self.weights[f"{part}/position_embeddings"]
         if "position_ids" in self.batch:
@@ -134,22 +132,26 @@ class Bert:
             seen = ops.reshape(self.batch["input_mask"], (self.sequences, 1, 1, self.seq))
         else:
             ids = self.batch["sequence_ids"]
-            own, others = (ops.reshape(ids, (self.sequences, 1, *shape)) for shape in ((self.seq, 1), (1, self.seq)))
+            own = ops.reshape(ids, (self.sequences, 1, self.seq, 1))
+            others = ops.reshape(ids, (self.sequences, 1, 1, self.seq))
             seen = own == others
         return (1 - ops.float32(seen)) * MASKED_OUT
+
+    def split_heads(self, x: Array) -> Array:
+        """(sequences * seq, hidden) -> (sequences, seq, heads, units)."""
+        return self.ops.reshape(x, (self.sequences, self.seq, self.config.num_attention_heads, self.config.head_size))
 
     def attend(self, query: Array, key: Array, value: Array) -> Array:
         """Return (sequences * seq, hidden): for each token the values of all tokens, weighted by query and keys."""
         ops, config = self.ops, self.config
         dropout_rate = config.attention_probs_dropout_prob
-        by_head = self.sequences, self.seq, config.num_attention_heads, config.head_size
         is_packed = "sequence_ids" in self.batch
         if ops.has_fused_attention and not is_packed and (self.key is None or dropout_rate == 0):
-            heads = (ops.reshape(x, by_head) for x in (query, key, value))
-            context = ops.fused_attention(*heads, self.batch["input_mask"])
+            split = [self.split_heads(x) for x in (query, key, value)]
+            context = ops.fused_attention(*split, self.batch["input_mask"])
         else:
             scaled = query * (1 / math.sqrt(config.head_size))
-            query, key, value = (ops.permute(ops.reshape(x, by_head), (0, 2, 1, 3)) for x in (scaled, key, value))
+            query, key, value = [ops.permute(self.split_heads(x), (0, 2, 1, 3)) for x in (scaled, key, value)]
             weights = ops.compute(ops.softmax(ops.product(query, key) + self.masked_out()))  # (sequences, heads, seq, seq)
             context = ops.permute(self.drop(weights, dropout_rate) @ value, (0, 2, 1, 3))
         return ops.reshape(context, (-1, config.hidden_size))
@@ -158,7 +160,8 @@ class Bert:
         """(sequences * seq, hidden): each token attends to the others, then passes the feed-forward part by itself."""
         name, dropout_rate = f"bert/encoder/layer_{number}", self.config.hidden_dropout_prob
         parts = [f"{name}/attention/self/{part}" for part in ("query", "key", "value")]
-        kernels, biases = ([self.weights[f"{part}/{kind}"] for part in parts] for kind in ("kernel", "bias"))
+        kernels = [self.weights[f"{part}/kernel"] for part in parts]
+        biases = [self.weights[f"{part}/bias"] for part in parts]
         context = self.attend(*self.ops.project(x, kernels, biases))
         output = self.drop(self.dense(f"{name}/attention/output/dense", context), dropout_rate)
         x = self.norm(f"{name}/attention/output", x + output)
@@ -177,56 +180,3 @@ class Bert:
         """(sequences, hidden): each sequence as a whole, by its first token."""
         first = self.ops.reshape(hidden, (self.sequences, self.seq, self.config.hidden_size))[:, 0]
         return self.ops.tanh(self.dense("bert/pooler/dense", first))
-
-
-def pretraining(bert: Bert, hidden: Array) -> dict[str, Array]:
-    """Return (sequences * pred, vocabulary) logits of masked tokens and (sequences, 2) of next sentences, unless MLM only."""
-    ops, weights, name = bert.ops, bert.weights, "cls/predictions/transform"
-    masked = ops.gather_positions(hidden, bert.batch["masked_lm_positions"])
-    masked = bert.norm(name, ops.gelu(bert.dense(f"{name}/dense", masked)))
-    product = ops.product(masked, ops.compute(weights[WORDS]))
-    logits = {"masked_lm": ops.add_bias(product, weights["cls/predictions/output_bias"])}
-    if "next_sentence_labels" in bert.batch:
-        logits["next_sentence"] = bert.logits("cls/seq_relationship/output", bert.pool(hidden))
-    return logits
-
-
-def squad(bert: Bert, hidden: Array) -> dict[str, Array]:
-    """Return (sequences, seq) logits of each token to be an answer's first, and its last; padding has them too, like
-    Google's.
-    """
-    both = bert.ops.reshape(bert.logits("cls/squad/output", hidden), (bert.sequences, bert.seq, 2))
-    return {"start": both[:, :, 0], "end": both[:, :, 1]}
-
-
-def classification(bert: Bert, hidden: Array) -> dict[str, Array]:
-    """(sequences, labels) logits, or the (sequences, 1) prediction of a regression."""
-    return {"label": bert.logits("output", bert.drop(bert.pool(hidden), bert.config.hidden_dropout_prob))}
-
-
-HEADS = {"pretraining": pretraining, "squad": squad, "classification": classification}
-
-
-class Target(NamedTuple):
-    """The features that an output is compared with and weighted by, and its share of the loss."""
-
-    labels: str
-    weights: str
-    share: float
-
-
-TARGETS = {
-    "masked_lm": Target("masked_lm_ids", "masked_lm_weights", 1.0),
-    "next_sentence": Target("next_sentence_labels", "row_weights", 1.0),
-    "start": Target("start_positions", "row_weights", 0.5),
-    "end": Target("end_positions", "row_weights", 0.5),
-    "label": Target("label_ids", "row_weights", 1.0),
-}
-
-
-def forward(
-    ops: Operations, config: ModelConfig, task: str, weights: Arrays, batch: Arrays, key: Any = None
-) -> dict[str, Array]:
-    """Logits of each output of a task, with dropout where there is a key."""
-    bert = Bert(ops, config, weights, batch, key)
-    return HEADS[task](bert, bert.encode())

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import atomic_file
 from bertprep.untrusted import COUNT, TEXT, check_values, parse_json
-from trainer.tasks import describe_metrics, metric_names, name_in_text
+from trainer.metrics import describe_metrics, metric_names, name_in_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -33,8 +33,8 @@ from trainer.engines.choice import check_engine, choose_engine, is_first_process
 from trainer.log import LOG, PICTURE
 from trainer.model_config import PRESETS, ModelConfig
 from trainer.optimizers import Schedule
-from trainer.settings import AUTO, OPTIMIZERS, PRECISIONS, AnyOptions, EngineSettings, OptimizerSettings, RunOptions
-from trainer.tasks import Task
+from trainer.settings import AUTO, OPTIMIZERS, PRECISIONS, EngineSettings, OptimizerSettings, RunOptions
+from trainer.tasks.task import Task
 from trainer.token_records import TokenRecords
 from trainer.weights import check_weights, model_of, resolve_weights, short_name
 
@@ -214,7 +214,7 @@ def with_defaults(header: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def prepare(
-    options: AnyOptions, settings: EngineSettings, optimizer: OptimizerSettings, examples: ExampleSettings, opened: ExitStack
+    options: RunOptions, settings: EngineSettings, optimizer: OptimizerSettings, examples: ExampleSettings, opened: ExitStack
 ) -> tuple[Run, Engine] | None:
     """Check and show a run, and open its engine; None for one that is finished. What it holds open goes to `opened`."""
     init = resolve_weights(options.init, options.workdir) if options.init else None
@@ -247,7 +247,7 @@ def prepare(
     return run, engine
 
 
-def _choose_model(options: AnyOptions, data: Data, init: Path | None, *, has_accelerator: bool) -> tuple[str, ModelConfig]:
+def _choose_model(options: RunOptions, data: Data, init: Path | None, *, has_accelerator: bool) -> tuple[str, ModelConfig]:
     if init and options.model is None:
         name, model = str(init), model_of(init)
     else:

@@ -8,15 +8,13 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, NamedTuple, TypeAlias
+from typing import Any, ClassVar, NamedTuple
 
 from bertprep.config import RECORD_FORMATS
 from bertprep.errors import UsageError
 from bertprep.files.paths import is_object, path_arg
 from bertprep.options import check_options, command_line, option
-from bertprep.tasks.glue import TASKS, find_task
 from bertprep.tokens.live import DEFAULT_GROUP
-from bertprep.work.layout import TOKENS
 from trainer.model_config import PRESETS
 
 ENGINES = ("tensorflow", "jax", "oneflow", "torch")
@@ -124,7 +122,16 @@ MAX_EPOCHS = 100_000
 MAX_SEQ = 1 << 20
 MAX_STEPS = 10**10
 """With a global batch of a million, the index of an example is still far below 2**64."""
-_BATCH_SIZE = "sequences of a device in a micro-batch"
+BATCH_SIZE = "sequences of a device in a micro-batch"
+
+
+class Wanted(NamedTuple):
+    """Data sets of a workspace: their kind, a setting of their manifests and its value, and the command that makes them."""
+
+    kind: str
+    setting: str  # empty: any data set of the kind
+    value: Any
+    make: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,7 +158,7 @@ class RunOptions:
     )
     steps: int | None = option(None, "updates of the run (default: those of the epochs)", least=1, most=MAX_STEPS)
     epochs: float | None = option(None, "passes over the training records (default: 1)", above=0, most=MAX_EPOCHS)
-    batch_size: int = option(32, _BATCH_SIZE, least=1, most=MAX_BATCH)
+    batch_size: int = option(32, BATCH_SIZE, least=1, most=MAX_BATCH)
     accumulation: int = option(
         1, "micro-batches in a step", name="--accumulate", also=("--grad-acc-steps",), least=1, most=MAX_BATCH
     )
@@ -179,80 +186,17 @@ class RunOptions:
     skip_bad_records: int = option(0, "bad records that a process may skip; one more stops the run, with a checkpoint", least=0)
     default_epochs: ClassVar[float] = 1.0
 
+    @property
+    def wanted(self) -> Wanted:
+        """What it takes of a workspace where no data are named."""
+        raise NotImplementedError
+
     def __post_init__(self) -> None:
         check_options(self)
         if None not in (self.epochs, self.steps):
             raise UsageError(f"--epochs {self.epochs:g}: does not go with --steps {self.steps}; leave one of them out")
         if self.out is not None:
             check_folder("--out", self.out)
-
-
-@dataclass(frozen=True, kw_only=True)
-class PretrainOptions(RunOptions):
-    """Options of `pretrain`."""
-
-    format: str | None = option(
-        None, "record format, or tokens to make examples as they are read (default: that of the newest records)",
-        choices=(*RECORD_FORMATS, TOKENS),
-    )  # fmt: skip
-    seq: int | None = option(None, "length of a sequence in tokens (default: 128, or that of --data)", least=1, most=MAX_SEQ)
-    pred: int | None = option(None, "token shards: maximum number of masked tokens in a sequence (default: 20)", least=1)
-    vocab: Path | None = option(None, "vocabulary (default: the vocab.txt next to the records)", metavar="FILE", check=path_arg)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SquadOptions(RunOptions):
-    """Options of `squad`, with the defaults of `run_squad.py` for version 1.1."""
-
-    version: str = option("1.1", "version of SQuAD", choices=("1.1", "2.0"))
-    batch_size: int = option(12, _BATCH_SIZE, least=1, most=MAX_BATCH)
-    learning_rate: float | None = option(3e-5, "peak learning rate", name="--lr", above=0)
-    epochs: float | None = option(None, "passes over the training records (default: 2)", above=0, most=MAX_EPOCHS)
-    default_epochs: ClassVar[float] = 2.0
-
-    @property
-    def records(self) -> str:
-        return f"squad_v{self.version}"
-
-    @property
-    def make(self) -> str:
-        return f"bertprep task squad --version {self.version}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class GlueOptions(RunOptions):
-    """Options of `glue`, with the defaults of `run_classifier.py` for MRPC."""
-
-    name: str | None = option(
-        None, f"task: {', '.join(name for name in TASKS if name != 'ax')}, or your own (needed, or --data)", metavar="NAME"
-    )
-    learning_rate: float | None = option(2e-5, "peak learning rate", name="--lr", above=0)
-    epochs: float | None = option(None, "passes over the training records (default: 3)", above=0, most=MAX_EPOCHS)
-    default_epochs: ClassVar[float] = 3.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.name is None and not self.data:
-            raise UsageError("which task? give --name, such as --name mrpc, or the folder of its records with --data")
-
-    @property
-    def task_name(self) -> str | None:
-        """The name in manifests: one of GLUE's tasks may be spelled in other ways."""
-        try:
-            return self.name and find_task(self.name).name
-        except UsageError:
-            return self.name
-
-    @property
-    def records(self) -> str:
-        return f"glue_{self.task_name}"
-
-    @property
-    def make(self) -> str:
-        return "bertprep task glue" + (f" {self.task_name}" if self.task_name else "")
-
-
-AnyOptions: TypeAlias = PretrainOptions | SquadOptions | GlueOptions
 
 
 def check_folder(named: str, folder: Path) -> None:

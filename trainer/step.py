@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from trainer.model import TARGETS, Array, Arrays, Operations, forward
+from trainer.model import Array, Arrays, Bert, Operations
 from trainer.model_config import ModelConfig
 from trainer.optimizers import clip_factor, updates
 from trainer.settings import OptimizerSettings
+from trainer.tasks.task import Task
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class Step:
 
     ops: Operations
     model: ModelConfig
-    task: str
+    task: Task
     optimizer: OptimizerSettings
 
     def logits(self, weights: Arrays, batch: Arrays, key: Any = None) -> dict[str, Array]:
@@ -34,13 +35,18 @@ class Step:
 
         `batch` has the micro-batch's `dropout_key`, (1, 2).
         """
-        loss, sums = loss_and_sums(self.ops, batch, self.logits(weights, batch, batch["dropout_key"][0]), weight_sums)
+        logits = self.logits(weights, batch, batch["dropout_key"][0])
+        loss, sums = loss_and_sums(self.ops, self.task, batch, logits, weight_sums)
         return loss * scale, self.ops.stack(sums)
 
     def sums(self, weights: Arrays, batch: Arrays) -> Array:
         """Return the sums of an evaluation, which has no dropout, as one vector."""
-        logits = self.logits(weights, batch)
-        return self.ops.stack(loss_and_sums(self.ops, batch, logits, sum_weights(self.ops, batch))[1])
+        _, sums = loss_and_sums(self.ops, self.task, batch, self.logits(weights, batch), self.weight_sums(batch))
+        return self.ops.stack(sums)
+
+    def weight_sums(self, batch: Arrays) -> dict[str, Array]:
+        """Return the divisor of each output's loss, summed over the global batch."""
+        return sum_weights(self.ops, self.task, batch)
 
     def norm(self, gradients: Arrays, scale: Any) -> Array:
         """Return the norm of all gradients of the global batch, which are `scale` times too large."""
@@ -56,25 +62,34 @@ class Step:
         return updates(self.ops, self.optimizer, state, gradients, factor, learning_rate)
 
 
-def sum_weights(ops: Operations, batch: Arrays) -> dict[str, Array]:
-    """Return the divisor of each output's loss, summed over the global batch."""
-    return {name: ops.sum(batch[target.weights]) for name, target in TARGETS.items() if target.labels in batch}
+def forward(
+    ops: Operations, model: ModelConfig, task: Task, weights: Arrays, batch: Arrays, key: Any = None
+) -> dict[str, Array]:
+    """Return the logits of each output of a task, with dropout where there is a key."""
+    bert = Bert(ops, model, weights, batch, key)
+    return task.head(bert, bert.encode())
 
 
-def loss_and_sums(ops: Operations, batch: Arrays, logits: Arrays, weight_sums: Arrays) -> tuple[Array, list[Array]]:
+def sum_weights(ops: Operations, task: Task, batch: Arrays) -> dict[str, Array]:
+    """Return the sum of the weights of each output."""
+    return {output.name: ops.sum(batch[output.weights]) for output in task.outputs}
+
+
+def loss_and_sums(ops: Operations, task: Task, batch: Arrays, logits: Arrays, weight_sums: Arrays) -> tuple[Array, list[Array]]:
     """Return a micro-batch's part of the global batch's loss, and the sums of losses, correct predictions and weights of each
     output.
     """
     loss, sums = 0.0, []
-    for name, of_output in logits.items():
-        target = TARGETS[name]
-        labels, weights = (ops.reshape(batch[feature], (-1,)) for feature in (target.labels, target.weights))
-        if of_output.shape[-1] == 1:  # of a regression
+    for output in task.outputs:
+        of_output = logits[output.name]
+        labels = ops.reshape(batch[output.labels], (-1,))
+        weights = ops.reshape(batch[output.weights], (-1,))
+        if output.is_regression:
             error = ops.reshape(of_output, (-1,)) - labels
             losses, correct = error * error, 0.0 * weights
         else:
             losses, correct = ops.cross_entropy(labels, of_output), ops.float32(ops.argmax(of_output) == labels)
         loss_sum = ops.sum(losses * weights)
-        loss = loss + target.share * loss_sum / ops.maximum(weight_sums[name], 1e-5)  # 0 for a batch without a weight
+        loss = loss + output.share * loss_sum / ops.maximum(weight_sums[output.name], 1e-5)  # 0 for a batch without a weight
         sums += [loss_sum, ops.sum(correct * weights), ops.sum(weights)]
     return loss, sums

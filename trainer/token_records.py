@@ -20,6 +20,7 @@ from bertprep.records.records import BadRecordError
 from bertprep.work.layout import TOKENS, TRAINING
 
 NOT_PREDICTED = -100
+DEFAULT_MASK_AS = (0.8, 0.1, 0.1)
 
 
 class PackedExamples(MaskedExamples):
@@ -47,13 +48,23 @@ class TokenRecords(Closing):
         from bertprep.tokens.mixture import Mixture  # which needs packages that a machine for benchmarks may lack
 
         sets = [TokenDataset(folder, split, **settings) for folder in folders]
-        self.folders, self.settings = folders, settings
+        self.folders, self.settings, self._first = folders, settings, sets[0]
         self.rows = sets[0] if len(sets) == 1 else Mixture([(each, each.documents.tokens) for each in sets])
         self.tokenizer = sets[0].documents.tokenizer
         self.is_packed, self.sha256 = sets[0].packed, self.rows.sha256
         self.kind: type[MaskedExamples] = PackedExamples if self.is_packed else MaskedExamples
         self.seq, self.pred = sets[0].seq, max(each.most_predictions for each in sets)
         self.shape = Shape(self.kind, self.seq, self.pred)
+
+    def describe(self) -> str:
+        """The rows of an epoch, and how they are masked, in words."""
+        rows = "packed rows" if self.is_packed else "documents"
+        text = f"{rows} of {self.seq} tokens an epoch, {100 * self._first.masked_lm_prob:g}% masked anew in each"
+        if tuple(self._first.mask_as) != DEFAULT_MASK_AS:
+            text += f" (--mask-as {','.join(f'{fraction:g}' for fraction in self._first.mask_as)})"
+        if self._first.whole_word:
+            text += ", whole words"
+        return text
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -26,7 +26,7 @@ from bertprep.work.layout import GOOGLE_PREFIX, Workspace
 from trainer import checkpoint
 from trainer.checkpoint import is_checkpoint
 from trainer.model_config import ModelConfig
-from trainer.tasks import Classification, Task
+from trainer.tasks.task import Task
 
 HUGGING_FACE_FILE = "model.safetensors"
 Weights = dict[str, NDArray[np.float32]]
@@ -116,12 +116,12 @@ def model_of(file: Path) -> ModelConfig:
 def read_weights(path: Path, config: ModelConfig, task: Task, *, any_head: bool = False) -> tuple[Weights, str]:
     """Return the variables of a task's model in a file or folder, and a line on those initialized from the seed.
 
-    With `any_head` a classifier's head is taken whatever its labels.
+    With `any_head` the head of a task with labels is taken whatever they are.
     """
     file, shapes = find_weights(path), task.variable_shapes(config)
-    with _open(file, shapes) as found:
+    with _open(file, shapes, task) as found:
         names = _choose(file, found, shapes)
-        if not any_head and isinstance(task, Classification) and task.of.labels != labels_of(file):
+        if not any_head and task.labels is not None and task.labels != labels_of(file):
             names = [name for name in names if name.startswith("bert/")]
         read = checkpoint.read(file).state.__getitem__ if is_checkpoint(file) else found.read  # which checks its sha256
         weights = {name: np.array(read(name), order="C") for name in names}
@@ -132,14 +132,14 @@ def read_weights(path: Path, config: ModelConfig, task: Task, *, any_head: bool 
 def check_weights(path: Path, config: ModelConfig, task: Task) -> None:
     """Raise what `read_weights` would raise for names and shapes; no values are read."""
     file, shapes = find_weights(path), task.variable_shapes(config)
-    with _open(file, shapes) as found:
+    with _open(file, shapes, task) as found:
         _choose(file, found, shapes)
 
 
-def _open(file: Path, names: Shapes) -> AbstractContextManager[WeightFile]:
+def _open(file: Path, names: Shapes, task: Task) -> AbstractContextManager[WeightFile]:
     if prefix := find_prefix(file):
         return open_bundle(prefix)
-    return open_safetensors(file) if is_checkpoint(file) else open_weights(file, names)
+    return open_safetensors(file) if is_checkpoint(file) else open_weights(file, names, task.head_names)
 
 
 def _choose(file: Path, found: WeightFile, expected: Shapes) -> list[str]:
@@ -155,13 +155,12 @@ def _is_body(name: str) -> bool:
 
 
 def labels_of(file: Path) -> tuple[str, ...] | None:
-    """Return the labels of a classifier, of a regression none, by its checkpoint or `config.json`.
+    """Return the labels of a model's classes, of a regression none, by its checkpoint or `config.json`.
 
     None if unknown: no such file, or transformers' LABEL_0, LABEL_1, ...
     """
     if is_checkpoint(file):
-        task = checkpoint.task_of(file)
-        return task.of.labels if isinstance(task, Classification) else None
+        return checkpoint.task_of(file).labels
     path = file.parent / CONFIG
     try:
         settings = check_values(parse_json(read_bounded(path)), {"id2label": OBJECT})

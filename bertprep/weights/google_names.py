@@ -4,10 +4,9 @@
     bert/encoder/layer_0/attention/self/{query,key,value}/{kernel,bias}, .../attention/output/dense, .../intermediate/dense, ...
     bert/pooler/dense/{kernel,bias}
     cls/predictions/transform/..., cls/predictions/output_bias, cls/seq_relationship/{output_weights,output_bias}
-    cls/squad/{output_weights,output_bias}              of run_squad.py
-    output_weights, output_bias                         of run_classifier.py
 
 Kernels are (in, out). The masked-LM head multiplies by the word embeddings and has a bias of its own.
+Heads of other tasks are in the files of `trainer.tasks`.
 """
 
 from __future__ import annotations
@@ -43,8 +42,7 @@ def variable_shapes(config: Mapping[str, Any], *, next_sentence: bool = True) ->
 
     Without `next_sentence` there is neither its head nor the pooler.
     """
-    shapes = {**body_shapes(config), **dict(_pretraining_heads(config))}
-    return {name: shape for name, shape in shapes.items() if next_sentence or not name.startswith(NEXT_SENTENCE)}
+    return {**body_shapes(config, pooler=next_sentence), **pretraining_heads(config, next_sentence=next_sentence)}
 
 
 def body_shapes(config: Mapping[str, Any], *, pooler: bool = True) -> dict[str, tuple[int, ...]]:
@@ -54,13 +52,17 @@ def body_shapes(config: Mapping[str, Any], *, pooler: bool = True) -> dict[str, 
     return {**dict(_encoder(config)), **of_pooler}
 
 
-def squad_heads(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    return {"cls/squad/output_weights": (2, config["hidden_size"]), "cls/squad/output_bias": (2,)}
-
-
-def classification_heads(config: Mapping[str, Any], labels: int) -> dict[str, tuple[int, ...]]:
-    """The head of run_classifier.py; a regression has one label."""
-    return {"output_weights": (labels, config["hidden_size"]), "output_bias": (labels,)}
+def pretraining_heads(config: Mapping[str, Any], *, next_sentence: bool = True) -> dict[str, tuple[int, ...]]:
+    """Return those of the masked-LM head and, if used, of the one for next sentences."""
+    hidden = config["hidden_size"]
+    shapes = {
+        **dict(_dense("cls/predictions/transform/dense", hidden, hidden)),
+        **dict(_layer_norm("cls/predictions/transform", hidden)),
+        "cls/predictions/output_bias": (config["vocab_size"],),
+    }
+    if next_sentence:  # (out, in), unlike all others
+        shapes |= {"cls/seq_relationship/output_weights": (2, hidden), "cls/seq_relationship/output_bias": (2,)}
+    return shapes
 
 
 def _encoder(config: Mapping[str, Any]) -> Iterator[tuple[str, tuple[int, ...]]]:
@@ -78,15 +80,6 @@ def _encoder(config: Mapping[str, Any]) -> Iterator[tuple[str, tuple[int, ...]]]
         yield from _dense(f"{layer}/intermediate/dense", hidden, inner)
         yield from _dense(f"{layer}/output/dense", inner, hidden)
         yield from _layer_norm(f"{layer}/output", hidden)
-
-
-def _pretraining_heads(config: Mapping[str, Any]) -> Iterator[tuple[str, tuple[int, ...]]]:
-    hidden = config["hidden_size"]
-    yield from _dense("cls/predictions/transform/dense", hidden, hidden)
-    yield from _layer_norm("cls/predictions/transform", hidden)
-    yield "cls/predictions/output_bias", (config["vocab_size"],)
-    yield "cls/seq_relationship/output_weights", (2, hidden)  # (out, in), unlike all others
-    yield "cls/seq_relationship/output_bias", (2,)
 
 
 def _dense(name: str, inputs: int, outputs: int) -> Iterator[tuple[str, tuple[int, ...]]]:

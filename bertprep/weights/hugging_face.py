@@ -6,9 +6,9 @@ Names map one to one to Google's; dense layers are (out, in) instead of Google's
     bert/encoder/layer_0/output/LayerNorm/gamma  bert.encoder.layer.0.output.LayerNorm.weight; LayerNorm.gamma in old files
     bert/embeddings/word_embeddings              bert.embeddings.word_embeddings.weight
     cls/predictions/output_bias                  cls.predictions.bias
-    cls/squad/output_weights, output_weights     qa_outputs.weight, classifier.weight
 
 A file of BertModel alone has no "bert." before its names. A copy of the word embeddings as the head's matrix is ignored.
+Heads of tasks may have other names, which the caller gives.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,12 +35,7 @@ _THEIR_LAST_WORD = {
     "token_type_embeddings": "token_type_embeddings.weight",
     "position_embeddings": "position_embeddings.weight",
 }
-_HEADS = {
-    "cls/squad/output_weights": "qa_outputs.weight",
-    "cls/squad/output_bias": "qa_outputs.bias",
-    "output_weights": "classifier.weight",
-    "output_bias": "classifier.bias",
-}
+_NO_HEADS: Mapping[str, str] = MappingProxyType({})
 _COPIES = ("cls.predictions.decoder.weight", "cls.predictions.decoder.bias", "bert.embeddings.position_ids")
 
 
@@ -49,25 +45,27 @@ def hugging_face_name(name: str) -> str:
     >>> hugging_face_name("bert/encoder/layer_3/attention/self/query/kernel")
     'bert.encoder.layer.3.attention.self.query.weight'
     """
-    if name in _HEADS:
-        return _HEADS[name]
     *path, last = name.replace("layer_", "layer/").split("/")
     return ".".join([*path, _THEIR_LAST_WORD.get(last, last)])
 
 
 @contextmanager
-def open_weights(path: Path, names: Collection[str]) -> Iterator[WeightFile]:
-    """Open a `model.safetensors`: the variables in `names` by Google's names, the rest with slashes for dots."""
+def open_weights(path: Path, names: Collection[str], head_names: Mapping[str, str] = _NO_HEADS) -> Iterator[WeightFile]:
+    """Open a `model.safetensors`: the variables in `names` by Google's names, the rest with slashes for dots.
+
+    `head_names` are Hugging Face's names of variables that do not follow from Google's.
+    """
     with open_safetensors(path) as file:
         of_bert_model = "embeddings.word_embeddings.weight" in file.shapes
         own_names = {f"bert.{each}" if of_bert_model else each: each for each in file.shapes}
         stored: dict[str, str] = {}
         for name in names:
-            theirs = hugging_face_name(name)
-            of_old_files = f"{theirs.rpartition('.')[0]}.{name.rpartition('/')[2]}"  # LayerNorm.gamma
-            found = theirs if theirs in own_names else of_old_files
-            if found in own_names:
-                stored[name] = own_names.pop(found)
+            derived = hugging_face_name(name)
+            of_old_files = f"{derived.rpartition('.')[0]}.{name.rpartition('/')[2]}"  # LayerNorm.gamma
+            for theirs in (head_names.get(name, derived), of_old_files, derived):
+                if theirs in own_names:
+                    stored[name] = own_names.pop(theirs)
+                    break
         stored |= {name.replace(".", "/"): each for name, each in own_names.items() if name not in _COPIES}
 
         def read(name: str) -> NDArray[np.float32]:
@@ -75,7 +73,7 @@ def open_weights(path: Path, names: Collection[str]) -> Iterator[WeightFile]:
             return values.T if name.endswith("kernel") else values
 
         shapes = {name: file.shapes[each][:: -1 if name.endswith("kernel") else 1] for name, each in stored.items()}
-        yield WeightFile(shapes, read, hugging_face_name)
+        yield WeightFile(shapes, read, lambda name: head_names.get(name) or hugging_face_name(name))
 
 
 def read_weights(path: Path, shapes: Shapes, *, heads: bool = True) -> dict[str, NDArray[np.float32]]:
@@ -90,7 +88,8 @@ def read_weights(path: Path, shapes: Shapes, *, heads: bool = True) -> dict[str,
         return {name: file.read(name) for name in expected}
 
 
-def save_weights(path: Path, weights: Weights) -> None:
+def save_weights(path: Path, weights: Weights, head_names: Mapping[str, str] = _NO_HEADS) -> None:
     """Write variables, given by Google's names, as the file that `from_pretrained` of their class reads."""
-    theirs = {hugging_face_name(name): value.T if name.endswith("kernel") else value for name, value in weights.items()}
+    names = {name: head_names.get(name) or hugging_face_name(name) for name in weights}
+    theirs = {names[name]: value.T if name.endswith("kernel") else value for name, value in weights.items()}
     write_safetensors(path, theirs, {"format": "pt"})  # transformers requires it

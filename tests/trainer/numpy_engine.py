@@ -36,8 +36,9 @@ from trainer.engines.choice import choose_execution
 from trainer.loop import Stop
 from trainer.model_config import ModelConfig
 from trainer.run import Run
-from trainer.settings import AnyOptions, EngineSettings, OptimizerSettings, PretrainOptions
-from trainer.tasks import Pretraining, Sums, Task
+from trainer.settings import EngineSettings, OptimizerSettings, RunOptions
+from trainer.tasks.pretraining import Pretraining, PretrainOptions
+from trainer.tasks.task import Sums, Task
 
 SHARDS = (20, 13)  # records
 STEPS, BATCH, SEED = 12, 8, 3  # three epochs
@@ -219,7 +220,7 @@ def options_of(
 
 
 def run(
-    options: AnyOptions, engine: NumPyEngine | None = None, *, given: Mapping[str, Any] | None = None, **attributes: Any
+    options: RunOptions, engine: NumPyEngine | None = None, *, given: Mapping[str, Any] | None = None, **attributes: Any
 ) -> bool:
     """Whether a run finished, which a signal may stop; `given` are options of on-the-fly examples."""
     with _numpy_engines():
@@ -279,7 +280,7 @@ def plan(line: str, **attributes: Any) -> Run:
     return run
 
 
-def run_ranks(options: AnyOptions, *engines: NumPyEngine, given: Mapping[str, Any] | None = None) -> list[object]:
+def run_ranks(options: RunOptions, *engines: NumPyEngine, given: Mapping[str, Any] | None = None) -> list[object]:
     """Whether each rank finished, or the message of its error."""
 
     def of_rank(engine: NumPyEngine) -> object:
@@ -322,7 +323,7 @@ def _numpy_engines() -> Iterator[pytest.MonkeyPatch]:
         yield patch
 
 
-def _start(options: AnyOptions, engine: NumPyEngine, given: Mapping[str, Any]) -> bool:
+def _start(options: RunOptions, engine: NumPyEngine, given: Mapping[str, Any]) -> bool:
     _THREAD.engine = engine
     settings = EngineSettings(engine="tensorflow", devices=engine.devices)
     return start(options, settings, OptimizerSettings(), ExampleSettings(**given)) == FINISHED
@@ -338,7 +339,7 @@ def sigterm() -> None:
 
 
 def kill(
-    options: AnyOptions, *, step: int = 0, saving: str = "", method: str = "fork", engine: type[NumPyEngine] = NumPyEngine,
+    options: RunOptions, *, step: int = 0, saving: str = "", method: str = "fork", engine: type[NumPyEngine] = NumPyEngine,
     **attributes: Any,
 ) -> None:  # fmt: skip
     """SIGKILL a run as it starts a step, or when a file with `saving` in its path is written but has no name yet."""
@@ -349,7 +350,7 @@ def kill(
     assert process.exitcode == -signal.SIGKILL
 
 
-def _run_until(options: AnyOptions, step: int, saving: str, engine: type[NumPyEngine], attributes: Mapping[str, Any]) -> None:
+def _run_until(options: RunOptions, step: int, saving: str, engine: type[NumPyEngine], attributes: Mapping[str, Any]) -> None:
     def die(*_: object) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 

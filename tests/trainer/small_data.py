@@ -22,8 +22,8 @@ from tests.trainer.small_runs import MODEL
 from trainer import checkpoint
 from trainer.data import Data, ExampleSettings, open_data
 from trainer.model_config import ModelConfig
-from trainer.settings import PretrainOptions
-from trainer.tasks import Pretraining, Task
+from trainer.tasks.pretraining import Pretraining, PretrainOptions
+from trainer.tasks.task import Task
 from trainer.weights import Weights, initial_values
 
 TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "c", "d", "e")

@@ -32,7 +32,10 @@ from trainer.engines.choice import open_engine
 from trainer.log import LOG
 from trainer.model_config import ModelConfig
 from trainer.settings import ENGINES, EngineSettings, OptimizerSettings
-from trainer.tasks import Classification, Pretraining, Squad, Task
+from trainer.tasks.classification import Classification
+from trainer.tasks.pretraining import Pretraining
+from trainer.tasks.squad import Squad
+from trainer.tasks.task import Task
 
 VOCABULARY = GOLDEN / "vocab.txt"
 WEIGHTS = GOLDEN / "hugging_face.safetensors"

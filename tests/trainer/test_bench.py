@@ -14,7 +14,7 @@ from trainer.bench import summarize
 from trainer.cli import main
 from trainer.engines import Execution, StepResult
 from trainer.model_config import ModelConfig
-from trainer.tasks import Pretraining
+from trainer.tasks.pretraining import Pretraining
 
 
 class CountingEngine:

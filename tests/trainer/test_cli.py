@@ -15,7 +15,7 @@ from trainer.cli import COMMANDS, main, make_parser
 from trainer.model_config import ModelConfig
 from trainer.optimizers import Schedule
 from trainer.settings import EngineSettings, OptimizerSettings
-from trainer.tasks import Pretraining
+from trainer.tasks.pretraining import Pretraining
 from trainer.weights import initial_values
 
 TINY = ModelConfig.preset("tiny", vocab_size=10)

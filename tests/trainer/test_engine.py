@@ -32,7 +32,7 @@ from trainer.engines import Engine, State, StepResult
 from trainer.model_config import ModelConfig
 from trainer.optimizers import GROWTH_STEPS, Schedule
 from trainer.settings import ENGINES
-from trainer.tasks import Pretraining
+from trainer.tasks.pretraining import Pretraining
 
 MODEL = replace(small_runs.MODEL, num_hidden_layers=1)  # TensorFlow and JAX compile a dozen graphs of it
 LOSSES, RESUMED = GOLDEN / "losses_tasks.json", GOLDEN / "checkpoints.json"

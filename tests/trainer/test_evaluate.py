@@ -18,8 +18,9 @@ from tests.trainer.small_data import SEQ, make_task, save_checkpoint
 from tests.trainer.small_runs import MODEL
 from trainer.cli import main
 from trainer.evaluate import EVALUATED
-from trainer.scores import ClassificationScorer
-from trainer.tasks import Classification, Pretraining, Squad
+from trainer.tasks.classification import Classification, ClassificationScorer
+from trainer.tasks.pretraining import Pretraining
+from trainer.tasks.squad import Squad
 from trainer.weights import initial_values
 
 MOOD = Classification(own_task("mood", ("neg", "pos")))

@@ -20,7 +20,10 @@ from tests.trainer.test_initial_weights import CONFIG, check_equal, read, save_c
 from trainer.cli import main
 from trainer.export import export_model
 from trainer.model_config import ModelConfig
-from trainer.tasks import Classification, Pretraining, Squad, Task
+from trainer.tasks.classification import Classification
+from trainer.tasks.pretraining import Pretraining
+from trainer.tasks.squad import Squad
+from trainer.tasks.task import Task
 
 __all__ = ["store"]  # a fixture
 

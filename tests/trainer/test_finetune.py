@@ -19,8 +19,10 @@ from tests.trainer.small_data import make_moods, make_squad
 from tests.trainer.small_runs import MODEL, VOCABULARY
 from trainer.checkpoint import BEST, read_header
 from trainer.cli import main
-from trainer.settings import GlueOptions, SquadOptions
-from trainer.tasks import Classification, Pretraining, task_of_checkpoint, task_of_records
+from trainer.tasks import task_of_checkpoint, task_of_records
+from trainer.tasks.classification import Classification, GlueOptions
+from trainer.tasks.pretraining import Pretraining
+from trainer.tasks.squad import SquadOptions
 from trainer.weights import initial_values
 
 GOOD = load_vocabulary(VOCABULARY).tokens.index("good")

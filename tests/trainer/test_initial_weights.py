@@ -25,7 +25,10 @@ from tests.weights.tensorflow_checkpoints import CHECKPOINT, CONFIG
 from trainer.checkpoint import RunState
 from trainer.checkpoint import save as save_run
 from trainer.model_config import ModelConfig
-from trainer.tasks import Classification, Pretraining, Squad, Task
+from trainer.tasks.classification import Classification
+from trainer.tasks.pretraining import Pretraining
+from trainer.tasks.squad import Squad
+from trainer.tasks.task import Task
 from trainer.weights import Weights, check_weights, find_weights, initial_values, model_of, read_weights, short_name
 
 PRETRAINING, SQUAD = Pretraining(), Squad()

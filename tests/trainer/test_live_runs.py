@@ -29,8 +29,7 @@ from tests.trainer.numpy_engine import (
 )
 from tests.trainer.small_runs import VOCABULARY
 from trainer.checkpoint import find_checkpoints, task_of
-from trainer.settings import PretrainOptions
-from trainer.tasks import Pretraining
+from trainer.tasks.pretraining import Pretraining, PretrainOptions
 
 EXAMPLES = InstanceSettings(seq=32, pred=5, dupe=1, seed=3)
 GIVEN: dict[str, Any] = {"dupe": 1, "seed": 3}

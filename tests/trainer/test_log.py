@@ -17,7 +17,8 @@ from tests.trainer.numpy_engine import read_entries
 from trainer import log as run_log
 from trainer.log import EventFile, RunLog, append, evaluation_line, log_line, training_line, truncate_log
 from trainer.plot import draw_losses, make_figure, read_log
-from trainer.tasks import Classification, Pretraining
+from trainer.tasks.classification import Classification
+from trainer.tasks.pretraining import Pretraining
 
 METRICS: dict[str, Any] = {
     "loss": 6.125, "masked_lm_loss": 5.5, "masked_lm_accuracy": 0.18, "next_sentence_loss": 0.625,

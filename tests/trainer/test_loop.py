@@ -35,8 +35,7 @@ from trainer.batches import GlobalBatch
 from trainer.checkpoint import BEST, read, read_header
 from trainer.loop import Stop
 from trainer.model_config import ModelConfig
-from trainer.settings import PretrainOptions
-from trainer.tasks import Pretraining
+from trainer.tasks.pretraining import Pretraining, PretrainOptions
 from trainer.weights import initial_values
 
 ON_BOTH = pytest.mark.parametrize("has_accelerator", [False, True])

@@ -16,7 +16,7 @@ from bertprep.weights.hugging_face import open_weights
 from tests.golden import GOLDEN
 from trainer.model import Bert
 from trainer.model_config import ModelConfig
-from trainer.tasks import Pretraining
+from trainer.tasks.pretraining import Pretraining
 
 pytestmark = pytest.mark.tensorflow
 WHEELS = Path(sys.prefix) / "demo"

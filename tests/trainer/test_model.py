@@ -17,11 +17,14 @@ from bertprep.weights.hugging_face import hugging_face_name
 from tests.golden import GOLDEN
 from tests.trainer.small_runs import WEIGHTS, build, loss_of, on_engines, read_golden, train_step
 from trainer.engines import dropout_keys, to_numpy
-from trainer.model import MASKED_OUT, Bert, Operations, forward
+from trainer.model import MASKED_OUT, Bert, Operations
 from trainer.model_config import ModelConfig
 from trainer.settings import ENGINES
-from trainer.step import loss_and_sums, sum_weights
-from trainer.tasks import Classification, Pretraining, Squad, Task
+from trainer.step import forward, loss_and_sums, sum_weights
+from trainer.tasks.classification import Classification
+from trainer.tasks.pretraining import Pretraining
+from trainer.tasks.squad import Squad
+from trainer.tasks.task import Task
 from trainer.weights import read_weights
 
 Array = NDArray[Any]
@@ -190,7 +193,8 @@ def features_of(kind: str) -> dict[str, Array]:
 def weights_of(kind: str) -> dict[str, Array]:
     """Hugging Face's weights: the same body for all tasks, and the task's head."""
     weights, _ = read_weights(WEIGHTS, CONFIG, TASKS[kind])
-    names = {hugging_face_name(name): name for name in TASKS[kind].variable_shapes(CONFIG)}
+    task = TASKS[kind]
+    names = {task.head_names.get(name) or hugging_face_name(name): name for name in task.variable_shapes(CONFIG)}
     heads = {} if kind == "pretraining" else OF_TASKS[kind]["heads"]
     own = {names[name]: np.array(value, np.float32) for name, value in heads.items()}
     return {name: {**weights, **own}[name] for name in names.values()}
@@ -199,15 +203,17 @@ def weights_of(kind: str) -> dict[str, Array]:
 def golden_of(kind: str) -> dict[str, Array]:
     """Hugging Face's logits of each output."""
     found = BODY if kind == "pretraining" else OF_TASKS[kind]["outputs"]
-    logits = {name: found["logits" if name == "label" else f"{name}_logits"] for name in TASKS[kind].outputs}
+    names = [output.name for output in TASKS[kind].outputs]
+    logits = {name: found["logits" if name == "label" else f"{name}_logits"] for name in names}
     return {name: np.array(rows).reshape(-1, np.shape(rows)[-1]) for name, rows in logits.items()}
 
 
 def compute_loss(ops: Any, kind: str, put: Callable[[Array], Any], *weights: Any) -> tuple[Any, list[Any]]:
     """The loss of the golden batch; its sums, and the logits of each output."""
     batch = {name: put(rows) for name, rows in features_of(kind).items()}
-    logits = forward(ops, CONFIG, TASKS[kind].name, dict(zip(weights_of(kind), weights, strict=True)), batch)
-    loss, sums = loss_and_sums(ops, batch, logits, sum_weights(ops, batch))
+    task = TASKS[kind]
+    logits = forward(ops, CONFIG, task, dict(zip(weights_of(kind), weights, strict=True)), batch)
+    loss, sums = loss_and_sums(ops, task, batch, logits, sum_weights(ops, task, batch))
     return loss, [*sums, *logits.values()]
 
 
@@ -282,13 +288,14 @@ def pack(batch: dict[str, Array], padding: int) -> dict[str, Array]:
 
 @on_engines("jax", "torch")
 def test_packed_rows_have_the_loss_and_the_gradients_of_their_sequences(engine: str) -> None:
-    on, names = framework(engine), list(Pretraining(has_pairs=False).variable_shapes(CONFIG))
+    on, task = framework(engine), Pretraining(has_pairs=False)
+    names = list(task.variable_shapes(CONFIG))
     weights = [weights_of("pretraining")[name] for name in names]
 
     def compute(arrays: dict[str, Array], *weights: Any) -> tuple[Any, list[Any]]:
         batch = {name: on.put(rows) for name, rows in arrays.items()}
-        logits = forward(on.ops, CONFIG, "pretraining", dict(zip(names, weights, strict=True)), batch)
-        return loss_and_sums(on.ops, batch, logits, sum_weights(on.ops, batch))[0], list(logits.values())
+        logits = forward(on.ops, CONFIG, task, dict(zip(names, weights, strict=True)), batch)
+        return loss_and_sums(on.ops, task, batch, logits, sum_weights(on.ops, task, batch))[0], list(logits.values())
 
     batch = unpaired_batch()
     packed = pack(batch, padding=7)

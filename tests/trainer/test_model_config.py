@@ -9,7 +9,7 @@ import pytest
 
 from bertprep.errors import BertprepError
 from trainer.model_config import PRESETS, ModelConfig
-from trainer.tasks import Pretraining
+from trainer.tasks.pretraining import Pretraining
 
 GOOGLE = {  # bert_config.json of uncased_L-12_H-768_A-12
     "attention_probs_dropout_prob": 0.1, "hidden_act": "gelu", "hidden_dropout_prob": 0.1, "hidden_size": 768,

@@ -43,7 +43,7 @@ from trainer.engines.oneflow_pipeline import Process, arrange, cut, read_process
 from trainer.model import COMPUTE_DTYPES, WORDS
 from trainer.model_config import ModelConfig
 from trainer.settings import OptimizerSettings
-from trainer.tasks import Pretraining
+from trainer.tasks.pretraining import Pretraining
 
 TASK = Pretraining()
 BASE = ModelConfig.preset("base")  # embeddings of 24 million parameters, layers of 7 million

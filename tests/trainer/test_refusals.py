@@ -26,7 +26,9 @@ from tests.trainer.numpy_engine import pattern_of, refuse
 from tests.trainer.small_data import TOKENS, save_checkpoint, write_data, write_in_workspace
 from tests.trainer.small_runs import MODEL, VOCABULARY, WEIGHTS
 from trainer.model_config import ModelConfig
-from trainer.tasks import Classification, Pretraining, Squad
+from trainer.tasks.classification import Classification
+from trainer.tasks.pretraining import Pretraining
+from trainer.tasks.squad import Squad
 from trainer.weights import initial_values
 
 MOOD = Classification(own_task("mood", ("neg", "pos")))

@@ -14,7 +14,7 @@ from bertprep.files.paths import as_path
 from tests.object_store import Fault, Store, store
 from tests.records.test_store_records import upload, write_manifest
 from tests.trainer.numpy_engine import BATCH, SEED, SHARDS, RecordFolder, assert_same_run, kill, run, saved_steps
-from trainer.settings import PretrainOptions
+from trainer.tasks.pretraining import PretrainOptions
 from trainer.weights import find_weights, resolve_weights
 
 __all__ = ["store"]  # a fixture

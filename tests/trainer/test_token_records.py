@@ -36,8 +36,7 @@ from trainer.checkpoint import read_header
 from trainer.cli import main
 from trainer.export import export_model
 from trainer.model_config import ModelConfig
-from trainer.settings import PretrainOptions
-from trainer.tasks import Pretraining
+from trainer.tasks.pretraining import Pretraining, PretrainOptions
 from trainer.token_records import PackedExamples, TokenRecords
 
 SEQ = 64

@@ -11,7 +11,7 @@ import numpy as np
 
 from tests.golden import GOLDEN
 from trainer.model_config import ModelConfig
-from trainer.tasks import Pretraining
+from trainer.tasks.pretraining import Pretraining
 from trainer.weights import initial_values
 
 CHECKPOINT = GOLDEN / "google_checkpoint"

@@ -12,7 +12,7 @@ from bertprep.errors import BertprepError
 from bertprep.weights.hugging_face import hugging_face_name, read_weights, save_weights
 from bertprep.weights.safetensors import read_safetensors, write_safetensors
 from tests.trainer.small_runs import WEIGHTS, read_golden
-from trainer.tasks import Pretraining
+from trainer.tasks.pretraining import Pretraining
 
 SHAPES = Pretraining().variable_shapes(read_golden()["config"])
 

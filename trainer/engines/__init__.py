@@ -22,7 +22,7 @@ from bertprep.errors import BertprepError
 from trainer.model_config import ModelConfig
 from trainer.optimizers import FIRST_LOSS_SCALE, slots
 from trainer.settings import EngineSettings, OptimizerSettings
-from trainer.tasks import Sums, Task
+from trainer.tasks.task import Sums, Task
 from trainer.weights import initial_values
 
 Batch = Mapping[str, NDArray[Any]]

@@ -44,8 +44,8 @@ from trainer.model import Array, Arrays, Operation, Operations
 from trainer.model_config import LAYER_NORM_EPSILON, ModelConfig
 from trainer.optimizers import slots
 from trainer.settings import EngineSettings, OptimizerSettings
-from trainer.step import Step, sum_weights
-from trainer.tasks import Task
+from trainer.step import Step
+from trainer.tasks.task import Task
 
 DATA = "data"
 """The only axis of the mesh, over which batches are split."""
@@ -200,7 +200,7 @@ class JaxEngine(Engine):
             has_fused_attention=fits_cudnn and self.precision != "off" and self.execution.has_fused_attention,
             recompute=self.settings.checkpoint_activations,
         )
-        self._step = Step(ops, model, task.name, optimizer)
+        self._step = Step(ops, model, task, optimizer)
         self._state: dict[str, Array] = {}
         self._shards = {name: self._shard(shape) for name, shape in self.variables.items()}
         specs = {slot: shard for name, shard in self._shards.items() for slot in slots(optimizer, name)}
@@ -284,7 +284,7 @@ class JaxEngine(Engine):
 
     def _gradients(self, variables: Arrays, batch: Arrays, scale: Array) -> tuple[dict[str, Array], Array, Array]:
         """On a device, return its shards of the summed gradients times `scale`; the sums of losses, and of requests to stop."""
-        weight_sums = jax.lax.psum(sum_weights(self._step.ops, batch), DATA)
+        weight_sums = jax.lax.psum(self._step.weight_sums(batch), DATA)
 
         def loss(variables: Arrays, part: Arrays) -> tuple[Array, Array]:
             return self._step.micro_batch(variables, part, weight_sums, scale)

@@ -30,12 +30,13 @@ from trainer.engines import Batch, Engine, Processor, State
 from trainer.engines import oneflow_pipeline as pipeline
 from trainer.engines.choice import choose_execution
 from trainer.engines.oneflow_pipeline import COEFFICIENTS, PRIME
-from trainer.model import HEADS, TARGETS, WORDS, Array, Arrays, Bert, Operations
+from trainer.model import WORDS, Array, Arrays, Bert, Operations
 from trainer.model_config import LAYER_NORM_EPSILON, ModelConfig
 from trainer.optimizers import slots
 from trainer.settings import EngineSettings, OptimizerSettings
 from trainer.step import Step, loss_and_sums
-from trainer.tasks import Classification, Task
+from trainer.tasks.classification import Classification
+from trainer.tasks.task import Task
 
 _NEWEST_CAPABILITY = (8, 6)  # of a GPU that the published package was compiled for
 _INPUTS = ("input_ids", "segment_ids", "input_mask")  # features that the first stage has; the others are the head's
@@ -169,13 +170,13 @@ class _Part(flow.nn.Module):  # type: ignore[misc]
         return self.compute(self.make_bert(weights, batch, masks or None), *others)
 
 
-def _head(task: str, bert: Bert, hidden: Array, *divisors: Array) -> list[Array]:
+def _head(task: Task, bert: Bert, hidden: Array, *divisors: Array) -> list[Array]:
     """Return the scaled loss and the sums of all outputs; without sums of weights and loss scale the logits."""
-    logits = HEADS[task](bert, hidden)
+    logits = task.head(bert, hidden)
     if not divisors:
         return list(logits.values())
     *weight_sums, scale = (flow.narrow(divisors[0], 1, column, 1) for column in range(len(logits) + 1))
-    loss, sums = loss_and_sums(bert.ops, bert.batch, logits, dict(zip(logits, weight_sums, strict=True)))
+    loss, sums = loss_and_sums(bert.ops, task, bert.batch, logits, dict(zip(logits, weight_sums, strict=True)))
     return [flow.sum(loss * scale), flow.stack(sums)]
 
 
@@ -247,12 +248,12 @@ class OneFlowEngine(Engine):
 
     def prepare(self, model: ModelConfig, optimizer: OptimizerSettings, *, seed: int, task: Task) -> None:
         super().prepare(model, optimizer, seed=seed, task=task)
-        self._step = Step(Ops(self.precision), model, task.name, optimizer)
+        self._step = Step(Ops(self.precision), model, task, optimizer)
         self._stages = pipeline.cut(model, self.settings.stages, task)
         self._graphs: dict[tuple[Any, ...], _Graph] = {}  # one for each shape of batch
         names = pipeline.variables_of_parts(model, task)
         layers = [partial(Bert.layer, number=number) for number in range(model.num_hidden_layers)]
-        functions: list[Callable[..., Any]] = [Bert.embed, *layers, partial(_head, task.name)]
+        functions: list[Callable[..., Any]] = [Bert.embed, *layers, partial(_head, task)]
         self._parts, self._gradients = [], []  # of all stages
         for number, stage in enumerate(self._stages):
             zeros = {name: self._tensor(np.zeros(self.variables[name], np.float32)) for name in stage.variables}
@@ -310,7 +311,7 @@ class OneFlowEngine(Engine):
             found = self._run({name: batch[name] for name in _INPUTS})
         if self.processes > 1:
             found = [rows.to_global(sbp=flow.sbp.broadcast).to_local() for rows in found]
-        return dict(zip(self.task.outputs, found, strict=True))
+        return dict(zip([output.name for output in self.task.outputs], found, strict=True))
 
     def state(self) -> State:
         arrays = {name: np.array(self._state[name], np.float32) for name, shape in self.shapes.items() if not shape}
@@ -362,7 +363,7 @@ class OneFlowEngine(Engine):
 
     def _weight_sums_and_scale(self, batch: Batch, scale: float) -> Array:
         """Return (1, outputs + 1): the divisor of each output's loss, of the global batch, and the loss scale."""
-        own = np.array([[batch[TARGETS[name].weights].sum() for name in self.task.outputs]], np.float32)
+        own = np.array([[batch[output.weights].sum() for output in self.task.outputs]], np.float32)
         summed = self._sum_over_all(self._tensor(own * (self._stage == 0)))  # one process of each pipeline
         return flow.cat([summed, self._tensor(np.array([[scale]], np.float32))], dim=1)
 

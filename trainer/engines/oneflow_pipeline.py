@@ -23,7 +23,8 @@ from bertprep.errors import UsageError
 from trainer.model import WORDS
 from trainer.model_config import ModelConfig
 from trainer.settings import EngineSettings
-from trainer.tasks import Pretraining, Task
+from trainer.tasks.pretraining import Pretraining
+from trainer.tasks.task import Task
 
 Pipelines: TypeAlias = list[list[int]]
 """The rank of each stage of each pipeline."""

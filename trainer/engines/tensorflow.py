@@ -33,8 +33,8 @@ from trainer.engines.choice import choose_execution
 from trainer.model import Array, Arrays, Operation, Operations
 from trainer.model_config import LAYER_NORM_EPSILON, ModelConfig
 from trainer.settings import EngineSettings, OptimizerSettings
-from trainer.step import Step, sum_weights
-from trainer.tasks import Task
+from trainer.step import Step
+from trainer.tasks.task import Task
 
 _function = partial(tf.function, autograph=False)  # no Python branch here depends on a tensor
 
@@ -162,7 +162,7 @@ class TensorFlowEngine(Engine):
 
     def prepare(self, model: ModelConfig, optimizer: OptimizerSettings, *, seed: int, task: Task) -> None:
         super().prepare(model, optimizer, seed=seed, task=task)
-        self._step = Step(Ops(self.precision), model, task.name, optimizer)
+        self._step = Step(Ops(self.precision), model, task, optimizer)
         self._replicas = []
         for device in self._names:
             with tf.device(device):
@@ -238,7 +238,7 @@ class TensorFlowEngine(Engine):
         variables, accumulation = self._replica(), batch["input_ids"].shape[0]
         loss_scale = tf.identity(variables["loss_scale"])
         scale = self.scaled(loss_scale, accumulation)
-        weight_sums = self._sum_over_all(sum_weights(self._step.ops, batch))
+        weight_sums = self._sum_over_all(self._step.weight_sums(batch))
         compute = partial(self._compute_gradients, self._weights(), weight_sums=weight_sums, scale=scale)
         gradients, sums, stops = self._sum_over_all((*_add_up(compute, batch, accumulation), batch["stop"][0, 0]))
         norm = self._make_update(variables, gradients, learning_rate, scale)

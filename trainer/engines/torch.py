@@ -35,8 +35,8 @@ from trainer.model import Array, Arrays
 from trainer.model_config import ModelConfig
 from trainer.optimizers import is_decayed, slots
 from trainer.settings import EngineSettings, OptimizerSettings
-from trainer.step import Step, sum_weights
-from trainer.tasks import Task
+from trainer.step import Step
+from trainer.tasks.task import Task
 
 _MANY_UPDATES = 1e9
 """After which no correction of the moments is left: the fused Adam has no way to leave it out."""
@@ -146,7 +146,7 @@ class Replica:
     ) -> None:
         """Make the variables and the rest of the state, of these shapes, of zeros."""
         self._optimizer, self._precision, self._shapes = optimizer, precision, shapes
-        self._step = Step(Ops(precision), model, task.name, optimizer)
+        self._step = Step(Ops(precision), model, task, optimizer)
         self._update_step = self._step
         if self._world.size > 1:
             self._update_step = replace(self._step, ops=ShardedOps(self._world, precision))
@@ -159,7 +159,7 @@ class Replica:
         keys, stop = torch.from_numpy(batch["dropout_key"]), float(batch["stop"][0, 0])
         rows = self._tensors({name: array for name, array in batch.items() if name not in _OF_MICRO_BATCH})
         loss_scale = self._state["loss_scale"].clone()
-        scale, weight_sums = loss_scale * scaling, self._sum_over_devices(sum_weights(self._step.ops, rows))
+        scale, weight_sums = loss_scale * scaling, self._sum_over_devices(self._step.weight_sums(rows))
         sums = torch.zeros((), device=self._device)
         for number in range(len(keys)):
             part = {name: array[number] for name, array in rows.items()}

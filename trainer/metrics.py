@@ -1,0 +1,39 @@
+"""The names of metrics in the entries of a log, and in text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+_OTHERS = {
+    "kind", "step", "epoch", "sequences", "learning_rate", "gradient_norm", "loss_scale", "skipped", "sequences_per_second",
+    "tokens_per_second", "flops_per_second", "seconds_left", "threshold",
+}  # fmt: skip
+"""What entries of training and evaluation have besides metrics."""
+
+
+def metric_names(entries: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the metrics of log entries, losses first, without a redundant sum."""
+    names = dict.fromkeys(name for entry in entries for name in entry if name not in _OTHERS)
+    if "masked_lm_loss" in names:
+        names.pop("loss", None)
+    return sorted(names, key=lambda name: not name.endswith("loss"))
+
+
+def name_in_text(metric: str) -> str:
+    """A metric's name in the field's spelling.
+
+    >>> name_in_text("masked_lm_loss")
+    'masked-LM loss'
+    """
+    return metric.replace("masked_lm", "masked-LM").replace("next_sentence", "next-sentence").replace("_", " ")
+
+
+def describe_metrics(entry: Mapping[str, Any]) -> str:
+    """Return the metrics of a log entry in words.
+
+    >>> describe_metrics({"step": 9, "loss": 9.674, "masked_lm_loss": 8.98, "next_sentence_loss": 0.694})
+    'masked-LM loss 8.98, next-sentence loss 0.694'
+    """
+    found = {name: entry[name] for name in metric_names([entry]) if entry[name] is not None}
+    return ", ".join(f"{name_in_text(name)} {value:.3g}" for name, value in found.items())

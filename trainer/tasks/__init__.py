@@ -1,0 +1,48 @@
+"""The tasks, a file each: what a model is trained for. A new one is its file and its line in `TASKS`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from bertprep.errors import BertprepError, UsageError
+from bertprep.records import MaskedExamples
+from bertprep.records.records import Records
+from bertprep.work.data_set import DataSet
+from bertprep.work.layout import MANIFEST
+from bertprep.work.manifest import TASK_RECORDS
+from trainer.tasks.classification import Classification
+from trainer.tasks.pretraining import Pretraining
+from trainer.tasks.squad import Squad
+from trainer.tasks.task import Task
+
+TASKS: dict[str, type[Task]] = {each.command: each for each in (Pretraining, Squad, Classification)}
+"""By the command that trains them."""
+
+
+def task_of_records(data_set: DataSet) -> Task:
+    """Return the task of a folder of records; raises `UsageError` if only a manifest could tell."""
+    manifest = data_set.manifest
+    if manifest is not None and manifest.kind == TASK_RECORDS:
+        return TASKS[manifest.made_with["task"]].from_manifest(manifest.made_with)
+    with Records.open(data_set.folder / next(iter(data_set.files))) as file:
+        kind = file.kind
+    if not issubclass(kind, MaskedExamples):
+        raise UsageError(
+            f"{data_set.folder}: has {kind.title} records without a {MANIFEST} that names their task; make them by "
+            "bertprep task"
+        )
+    return Pretraining.from_examples(kind)
+
+
+def task_of_checkpoint(header: Mapping[str, Any]) -> Task:
+    """The task in a checkpoint's header; raises `BertprepError` for one that is unknown here."""
+    metadata = header.get("task")
+    if metadata is None:
+        return Pretraining()
+    if isinstance(metadata, Mapping):
+        for kind in TASKS.values():
+            task = kind.from_metadata(metadata) if metadata.get("name") == kind.name else None
+            if task is not None:
+                return task
+    raise BertprepError(f"the checkpoint is of the task {metadata!r:.200}, not one of this version; use a newer one")

@@ -1,0 +1,203 @@
+"""What a task is: its head on the encoder, outputs with their losses, variables, options, records and scores.
+
+Each other file of this folder is one task. It is all that the model, the step, checkpoints, exports and commands know of it.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertprep.records.records import Records
+from bertprep.weights import google_names
+from bertprep.weights.google_names import Shapes
+from bertprep.work.layout import DEV, TEST
+from trainer.model import Array, Bert
+from trainer.model_config import ModelConfig
+from trainer.settings import RunOptions
+
+Sums = NDArray[np.float64]
+"""(outputs, 3): the losses of each output of a task in nats, its correct predictions and weights, summed over the rows."""
+Logits = Mapping[str, NDArray[np.float32]]
+"""Those of all records of a split, by the names of the task's outputs."""
+_BLOCK = 1024  # records read at a time
+
+
+@dataclass(frozen=True)
+class Output:
+    """Logits of a head: the features that they are compared with and weighted by, and their share of the loss."""
+
+    name: str
+    labels: str
+    weights: str = "row_weights"
+    share: float = 1.0
+    is_regression: bool = False  # its loss is the squared error, and it has no accuracy
+
+    @property
+    def prefix(self) -> str:
+        """What the names of its metrics begin with."""
+        return "" if self.name == "label" else f"{self.name}_"
+
+
+class Scorer(Protocol):
+    """Scores a split by the logits of all of its records."""
+
+    def score(self, logits: Logits, out: Path | None = None) -> dict[str, float]:
+        """Return metrics by name, none of a split without labels; with `out` write the predictions there."""
+
+    def files(self, out: Path) -> list[Path]:
+        """Return the files that `score` may write."""
+
+
+@dataclass(frozen=True)
+class Task(ABC):
+    """What a model is trained for; a subclass is all kinds of one task, an instance one of them."""
+
+    name: ClassVar[str]  # in checkpoints
+    command: ClassVar[str]  # of the trainer, and the task in the manifests of its records
+    help: ClassVar[str]  # of the command
+    options: ClassVar[type[RunOptions]]  # of the command
+    is_scored: ClassVar[bool] = False  # evaluated by a scorer on the logits of all records, not by sums
+    scoring: ClassVar[type | None] = None  # options of `evaluate` that its scorer takes
+    head_names: ClassVar[
+        Mapping[str, str]
+    ] = {}  # Hugging Face's names of the head's variables that do not follow from Google's
+
+    @classmethod
+    @abstractmethod
+    def from_metadata(cls, metadata: Mapping[str, Any]) -> Task | None:
+        """Return the task that `metadata` came from, in a checkpoint's header; None for what it never returns."""
+
+    @classmethod
+    def from_manifest(cls, settings: Mapping[str, Any]) -> Task:
+        """Return the task of records made with these settings."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def metadata(self) -> dict[str, Any]:
+        """Return the task's part of a checkpoint's header; empty for pretraining with sentence pairs."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """The task in messages: its name, and its version or labels."""
+
+    def is_requested_by(self, options: RunOptions) -> bool:
+        """Whether a command with these options trains it."""
+        return isinstance(options, self.options)
+
+    @property
+    @abstractmethod
+    def outputs(self) -> tuple[Output, ...]:
+        """What the head gives, in that order."""
+
+    @property
+    def labels(self) -> tuple[str, ...] | None:
+        """The names of the classes in the order of their ids; none of a regression, None for a task without classes."""
+        return None
+
+    @property
+    def criterion(self) -> str:
+        """The metric by which evaluations are compared: the lowest loss is best, the highest of any other."""
+        return "loss"
+
+    @property
+    def predicted_by(self) -> Task:
+        """The task whose models predict its records."""
+        return self
+
+    @abstractmethod
+    def head(self, bert: Bert, hidden: Array) -> dict[str, Array]:
+        """Return the logits of each output from the encoder's last layer, (sequences * seq, hidden)."""
+
+    @abstractmethod
+    def head_shapes(self, model: ModelConfig) -> Shapes:
+        """Name and shape of each variable of the head, by Google's names."""
+
+    def body_shapes(self, model: ModelConfig) -> Shapes:
+        """Name and shape of each variable of the encoder."""
+        return google_names.body_shapes(asdict(model))
+
+    def rows_of_head(self, name: str, *, seq: int, pred: int) -> int:  # noqa: ARG002 - which others need
+        """Return how many vectors of a sequence a matrix of the head multiplies."""
+        return 1
+
+    def variable_shapes(self, model: ModelConfig) -> dict[str, tuple[int, ...]]:
+        """Name and shape of every variable, the head's last, in the order of every checkpoint."""
+        return {**self.body_shapes(model), **self.head_shapes(model)}
+
+    @property
+    @abstractmethod
+    def hugging_face_class(self) -> str:
+        """The class of transformers that loads the exported model."""
+
+    def hugging_face_settings(self) -> dict[str, Any]:
+        """Return what `config.json` says of the task."""
+        return {}
+
+    def scorer(self, data: Path, records: Records, split: str, options: Any) -> Scorer | None:  # noqa: ARG002 - which others need
+        """Return the scorer of a split; raises `BertprepError` if records do not match their questions.
+
+        `options` are of `scoring`, or None for the defaults.
+        """
+        return None
+
+    def check_scoring(self, splits: Collection[str]) -> None:  # noqa: B027 - most need none
+        """Raise where the metrics of these splits need a package that is not installed."""
+
+    def name_of_split(self, split: str) -> str:
+        """What users call a split: the test split of a scored task is its dev set."""
+        return DEV if self.is_scored and split == TEST else split
+
+    def flops(self, model: ModelConfig, *, seq: int, pred: int) -> int:
+        """Return the floating-point operations of a sequence, forward and backward: matrix products only."""
+        attention = 2 * seq * seq * model.hidden_size  # scores, and their products with the values
+        forward = model.num_hidden_layers * attention
+        for name, shape in self.variable_shapes(model).items():
+            if len(shape) == 2:
+                forward += math.prod(shape) * self._rows_of(name, seq=seq, pred=pred)
+        return 3 * 2 * forward  # of multiply-adds; backward takes twice what forward takes
+
+    def _rows_of(self, name: str, *, seq: int, pred: int) -> int:
+        if name.startswith("bert/encoder/"):
+            return seq
+        if name.startswith("bert/embeddings/") and name != google_names.WORD_EMBEDDINGS:
+            return 0
+        return self.rows_of_head(name, seq=seq, pred=pred)
+
+    def metrics(self, sums: Sums) -> dict[str, float]:
+        """Return means by name, the loss first; none if the first output has no weight."""
+        if sums[0, 2] == 0:
+            return {}
+        means: dict[str, float] = {}
+        loss = 0.0
+        for output, (loss_sum, correct_sum, weight_sum) in zip(self.outputs, sums.tolist(), strict=True):
+            means[f"{output.prefix}loss"] = loss_sum / weight_sum
+            loss += output.share * means[f"{output.prefix}loss"]
+            if not output.is_regression:
+                means[f"{output.prefix}accuracy"] = correct_sum / weight_sum
+        return {"loss": loss, **means}
+
+
+def read_features(records: Records, names: Sequence[str]) -> list[NDArray[Any]]:
+    """Return some features of all records of a split."""
+    blocks = []
+    for start in range(0, len(records), _BLOCK):
+        indices = np.arange(start, min(start + _BLOCK, len(records)), dtype=np.int64)
+        block = records.kind.empty(len(indices), seq=records.seq, pred=records.pred)
+        records.gather_into(block, indices)
+        blocks.append([getattr(block, name) for name in names])
+    return [np.concatenate(arrays) for arrays in zip(*blocks, strict=True)]
+
+
+def mean_cross_entropy(logits: NDArray[np.floating[Any]], labels: NDArray[np.integer[Any]]) -> float:
+    """Return the mean loss of labels (n,) by logits (n, classes), in nats."""
+    exact = logits.astype(np.float64)
+    log_softmax = exact - np.logaddexp.reduce(exact, axis=1, keepdims=True)
+    return float(-np.mean(log_softmax[np.arange(len(exact)), labels]))
