@@ -80,7 +80,7 @@ BERTPREP = """
 2 create --vocab vocab.txt --input text.txt --output out --part slurm => and SLURM_ARRAY_TASK_ID is not set; give --part I/N
 2 create --dry-run --part {1/4|finish} --input text.txt --output out --vocab vocab.txt => : a forecast is of all parts together;
 2 create --dry-run --executor ray --input text.txt --output out --vocab vocab.txt => : a forecast is made on this machine; leave
-2 create --dry-run --input megatron --output out => --input megatron: holds token shards; a forecast is of text, so name th
+2 create --dry-run --input megatron --output out => --input megatron/tokens: holds token shards; a forecast is of text, so
 2 {shard|tokenize --tokenizer wordpiece} --input cut.jsonl --field body --field text => --field: is given twice, body and text;
 2 create --recipe bert --recipe=mlperf => --recipe: is given twice, bert and mlperf; give one
 2 create --json f.json => --json: is for the forecast of --dry-run

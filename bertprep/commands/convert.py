@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bertprep.commands.request import InParts, InRows, OfTokens, function_of
+from bertprep.commands.request import InParts, InRows, function_of
 from bertprep.config import DEFAULT_FORMATS, RECORD_FORMATS, RecordFormat, Variant
 from bertprep.errors import UsageError
 from bertprep.files.paths import as_path, path_arg, real_path
@@ -76,7 +76,11 @@ class Convert(Variant, InRows, InParts):
         self.check_rows("--to mds", is_mds=self.to == MDS_FORMAT)
         self._check_paths(source, target)
         if self.to == MDS_FORMAT:
-            return make_mds(self, source, target, workers)
+            from bertprep.tokens.documents import open_all_splits
+            from bertprep.tokens.mds import INPUT_IDS, mds_job
+
+            job = mds_job(open_all_splits(source), target, self.seq or 0, self.column or INPUT_IDS)
+            return self.make(job, workers)
         data_set = find_records(source)
         for note in data_set.notes:
             warn(note)
@@ -87,7 +91,7 @@ class Convert(Variant, InRows, InParts):
         data_set = data_set if data_set.is_whole else data_set.by_itself()
         sources = identify_all(data_set, workers, self.reporter)
         job = conversion_job(data_set, sources, target, self._conversion({file.format for file in sources}))
-        return job.run(self.read_part(), workers, self.reporter)
+        return self.make(job, workers)
 
     def _convert_file(self, data_set: DataSet) -> Made:
         from bertprep.records.convert import convert_file, sizes_of_records
@@ -152,15 +156,6 @@ def run(request: Convert) -> None:
     if to == RecordFormat.ARROW and target.is_dir():
         print_results(f'datasets.load_from_disk("{target}") opens them')
     print_results(*request.finished_lines())
-
-
-def make_mds(request: Convert | OfTokens, source: Path, target: Path, workers: int, command: str = "convert") -> Made:
-    """Make the rows of a folder of token shards, as far as they are missing."""
-    from bertprep.tokens.documents import open_all_splits
-    from bertprep.tokens.mds import INPUT_IDS, mds_job
-
-    job = mds_job(open_all_splits(source), target, request.seq or 0, request.column or INPUT_IDS, command)
-    return job.run(request.read_part(), workers, request.reporter)
 
 
 def _format_of_target(target: Path, to: str | None) -> RecordFormat | None:

@@ -4,22 +4,38 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
-from bertprep.commands.request import OfRecords, check_target, function_of
+from bertprep.commands.request import InFormats, TextRequest, check_target, function_of
+from bertprep.config import InstanceSettings, RecordFormat
 from bertprep.errors import UsageError
 from bertprep.files.paths import as_path, path_arg
 from bertprep.options import HOW, narrowed, option
 from bertprep.terminal import print_results
+from bertprep.work.layout import settings_name
 
 if TYPE_CHECKING:
     from bertprep.commands.forecast import Forecast
+    from bertprep.tokens.make import Texts
     from bertprep.work.made import Made
 
 
 @dataclass(frozen=True, kw_only=True)
-class Create(OfRecords):
+class Create(InFormats, InstanceSettings, TextRequest):
     """Which text becomes records, of which form, where, and how."""
+
+    dry_run: bool = option(
+        False, "write nothing: forecast records, disk and time, from making a sample of the text in a temporary folder",
+        shell=True, group=HOW,
+    )  # fmt: skip
+    json: Path | str | None = option(
+        None, "write the forecast of --dry-run to FILE too", metavar="FILE", check=path_arg, rare=True, shell=True, group=HOW
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.json and not self.dry_run:
+            raise UsageError("--json: is for the forecast of --dry-run; add it")
 
     def create(self) -> Made:
         """Make masked-LM record files: exactly the examples of Google's generator, each text shard with a seed of its own.
@@ -35,10 +51,29 @@ class Create(OfRecords):
 
             bertprep.create(seq=512, pred=80, workdir="data", progress=True)
         """
-        from bertprep.commands.record_job import make_records
+        from bertprep.commands.texts import find_given_tokens, find_text, given_tokens
+        from bertprep.text.summary import report_given
+        from bertprep.tokens.make import record_job
 
         workers = self.start_workers(shared=as_path(self.output or self.workdir))
-        return make_records(self, workers)
+        settings = narrowed(InstanceSettings, self)
+        tokens = find_given_tokens(self.inputs, self.reporter)
+        if tokens:
+            texts, vocabulary = given_tokens(tokens, self, cased=self.cased)
+        else:
+            texts, vocabulary = find_text(self, workers, cased=self.cased, pairs=settings.has_pairs)
+        made = self.make(record_job(texts, vocabulary, settings, self.variant, self._folders(texts)), workers)
+        if made.is_complete and settings.has_pairs and not texts.is_of_workspace and not tokens:
+            report_given(self.reporter, texts, made, lengths=(self.seq,), is_meant=self.lines_are_sentences)
+        return made
+
+    def _folders(self, texts: Texts) -> dict[RecordFormat, Path]:
+        """Return the folder of each format: below `output`, or in the workspace under the name of the settings."""
+        if not texts.is_of_workspace:
+            return {name: as_path(self.output or ".") / name for name in self.record_formats}
+        shards, test_fraction = texts.made_from["shards"], texts.made_from["test_fraction"]
+        of_settings = settings_name(self, shards=shards, test_fraction=test_fraction, variant=self.variant)
+        return {name: self.workspace.records(name, of_settings, texts.corpus) for name in self.record_formats}
 
     def forecast(self) -> Forecast:
         """Forecast what `create` with these arguments makes, as if nothing existed.
@@ -47,39 +82,21 @@ class Create(OfRecords):
         """
         from bertprep.commands.forecast import forecast_of
 
-        return forecast_of(self)
+        return forecast_of(self, narrowed(InstanceSettings, self), self.variant, self.record_formats)
 
 
-@dataclass(frozen=True, kw_only=True)
-class CreateOrForecast(Create):
-    """And whether to forecast it instead."""
-
-    group: ClassVar[str] = HOW
-    dry_run: bool = option(
-        False, "write nothing: forecast records, disk, time and memory, from making a sample of the text in a temporary folder"
-    )
-    json: Path | str | None = option(
-        None, "write the forecast of --dry-run to FILE too", metavar="FILE", check=path_arg, rare=True
-    )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.json and not self.dry_run:
-            raise UsageError("--json: is for the forecast of --dry-run; add it")
-
-
-REQUEST = CreateOrForecast
+REQUEST = Create
 create = function_of(Create, Create.create)
 forecast = function_of(Create, Create.forecast)
 
 
-def run(request: CreateOrForecast) -> None:
+def run(request: Create) -> None:
     """Make the records, and print a summary of each format and split, or print a forecast."""
     if request.dry_run:
         from bertprep.commands.forecast import IS_FORECAST, show_forecast
 
         to_json = None if request.json is None else as_path(request.json)
         check_target("--json", to_json, ".json", IS_FORECAST)
-        show_forecast(narrowed(Create, request).forecast(), to_json)
+        show_forecast(request.forecast(), to_json)
         return
     print_results(*request.create().lines(), *request.finished_lines())

@@ -180,8 +180,8 @@ def _provide(wanted: Wanted, listing: Listing, connections: int, hub: Hub) -> Li
 
 
 def _report_books(reporter: Reporter, folder: Path) -> None:
-    from bertprep.commands.text_summary import report_books
     from bertprep.sources.inputs import find_sources
+    from bertprep.text.summary import report_books
 
     report_books(reporter, folder, find_sources([folder], field="text", one_document=True))
 

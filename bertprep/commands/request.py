@@ -9,12 +9,12 @@ from __future__ import annotations
 import inspect
 import re
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, TypeVar, get_type_hints
 
-from bertprep.config import DEFAULT_FORMATS, RECORD_FORMATS, InstanceSettings, RecordFormat, Variant
+from bertprep.config import DEFAULT_FORMATS, RECORD_FORMATS, RecordFormat, Variant
 from bertprep.errors import UsageError
 from bertprep.files.paths import as_path, is_object, path_arg
 from bertprep.options import (
@@ -32,15 +32,16 @@ from bertprep.options import (
 )
 from bertprep.progress import Reporter
 from bertprep.terminal import near
-from bertprep.work.layout import MDS_FORMAT, Workspace
+from bertprep.work.layout import Workspace
 from bertprep.work.parts import Finish, Part, read_part
 
 if TYPE_CHECKING:
     from bertprep.instances.vocabulary import Vocabulary
+    from bertprep.work.made import Made
+    from bertprep.work.run import Job
 
 LOCAL = "local"
 EXECUTORS = (LOCAL, "ray")
-MEGATRON = "megatron"
 P = ParamSpec("P")
 AnyRequest = TypeVar("AnyRequest")
 Result = TypeVar("Result")
@@ -182,6 +183,10 @@ class InParts(OnExecutor):
     def read_part(self) -> Part | Finish | None:
         return read_part(self.part)
 
+    def make(self, job: Job, workers: int) -> Made:
+        """Make this part of a job."""
+        return job.run(self.read_part(), workers, self.reporter)
+
     def finished_lines(self) -> list[str]:
         """Return the line for --part finish, which has found nothing missing."""
         return ["all parts are finished, and the manifest is written"] if self.part == "finish" else []
@@ -210,8 +215,13 @@ class OfVocabulary(Request):
 
 
 @dataclass(frozen=True, kw_only=True)
-class OfText(OfCorpus, OfVocabulary):
-    """Text shards, those of a corpus or given files, and the vocabulary that splits them into tokens."""
+class DocumentRequest(OfCorpus, OfDocuments, InParts):
+    """Documents of any source, in which a text file has its own: what `shard` takes, and `tokenize` with a tokenizer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextRequest(OfCorpus, OfVocabulary, InParts):
+    """Text shards, those of a corpus or given files, and the vocabulary that splits them: what `create` and `tokenize` take."""
 
     vocab: Path | str | None = option(
         None, "vocabulary: a file, one of the workspace such as books_8000, or that of a downloaded model such as "
@@ -279,57 +289,6 @@ class InFormats(Variant):
     @property
     def variant(self) -> Variant:
         return narrowed(Variant, self)
-
-
-@dataclass(frozen=True, kw_only=True)
-class OfRecords(InFormats, InstanceSettings, OfText, InParts):
-    """Text that becomes masked-LM records, of which form, where, and how."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class OfTokens(OfText, OfDocuments, InRows, InParts):
-    """Text that becomes token shards: of sentences and a vocabulary, or of documents by any tokenizer."""
-
-    group: ClassVar[str] = MADE
-    cased: bool = option(False, "keep upper case and accents, for a cased vocabulary")
-    tokenizer: Path | str | None = option(
-        None, "make shards of whole documents by any tokenizer.json: a file, a folder with one, or a model of the Hub, such as "
-        "answerdotai/ModernBERT-base", metavar="FILE|OWNER/NAME", check=str,
-    )  # fmt: skip
-    format: str = option(
-        MEGATRON, "with --tokenizer: token shards in Megatron's layout, or with mds also rows of --seq tokens for the readers "
-        "of mosaicml-streaming", choices=(MEGATRON, MDS_FORMAT),
-    )  # fmt: skip
-    inputs: Sequence[Path | str] = option(
-        (), "text files to use as shards unchanged: one sentence per line, a blank line after each document; with --tokenizer "
-        "files, folders, patterns or URLs of documents, as shard takes them", name="--input", metavar="PATH", check=path_arg,
-    )  # fmt: skip
-
-    def __post_init__(self) -> None:
-        if self.tokenizer is None:
-            super().__post_init__()
-            self.check_rows("--format mds", is_mds=self.format == MDS_FORMAT)
-            of_documents = {"--dataset": self.dataset is not None, "--field": self.field != "text"}
-            of_documents |= {"--one-document-per-file": self.one_document_per_file, "--format mds": self.format == MDS_FORMAT}
-            of_documents["--one-document-per-block"] = self.one_document_per_block
-            _refuse(of_documents, "goes with --tokenizer; without it, bertprep shard splits documents into sentences first")
-            return
-        super(OfText, self).__post_init__()
-        self.check_rows("--format mds", is_mds=self.format == MDS_FORMAT)
-        of_text = {"--vocab": self.vocab is not None, "--cased": self.cased, "--any-case": self.any_case}
-        of_text |= {"--lines-are-sentences": self.lines_are_sentences}
-        _refuse(of_text, "is not for --tokenizer, whose file says all; leave it out")
-        if (bool(self.inputs) or self.dataset is not None) != (self.output is not None):
-            raise UsageError("--input or --dataset goes with --output, the folder for their tokens; give both, or neither")
-        if self.format == MDS_FORMAT and self.part is not None:
-            raise UsageError(
-                "--format mds: needs all token shards; make them in parts, then bertprep convert --to mds in parts"
-            )
-
-
-def _refuse(given: Mapping[str, bool], why: str) -> None:
-    for name in (name for name, is_given in given.items() if is_given):
-        raise UsageError(f"{name}: {why}")
 
 
 def function_of(

@@ -2,18 +2,106 @@
 
 from __future__ import annotations
 
-from bertprep.commands.request import function_of
-from bertprep.commands.task_request import Glue, Squad
-from bertprep.files.paths import as_path
-from bertprep.terminal import print_results
-from bertprep.work.layout import TRAINING
-from bertprep.work.made import Made
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
 
+from bertprep.commands.request import InFormats, InParts, OfVocabulary, Where, function_of
+from bertprep.config import GLUE, GOOGLE, SQUAD, SQUAD_VERSIONS, GlueSettings, SquadSettings
+from bertprep.errors import UsageError
+from bertprep.files.paths import as_path, path_arg
+from bertprep.options import WHERE, described, narrowed, option
+from bertprep.terminal import print_results
+from bertprep.work.layout import TRAINING, task_settings_name
+
+if TYPE_CHECKING:
+    from bertprep.instances import Vocabulary
+    from bertprep.tasks.job import TaskRecords
+    from bertprep.work.made import Made
+
+CASED_MODEL = "google-bert/bert-base-cased"
 _UNUSUAL = {
     "dropped": "whose answer is not in their context",
     "recovered": "which run_squad.py drops for the white space in or around their answer",
 }
 """What the manifest counts of SQuAD's questions for training besides all of them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskRequest(InFormats, Where, OfVocabulary, InParts):
+    """Where the files of a task and their records are, and how these are made."""
+
+    group: ClassVar[str] = WHERE
+    feature_names: str = field(default=GOOGLE, init=False)  # which readers of tasks expect
+    vocab: Path | str | None = option(
+        None, "vocabulary: a file, one of the workspace such as books_8000, or a model whose vocabulary was downloaded "
+        "(default: that of bert-base)", metavar="FILE|NAME", check=str, also=("--vocab-file",),
+    )  # fmt: skip
+    inputs: Sequence[Path | str] = option(
+        (), "files whose names begin with train, dev or test, or a folder of them (default: what was downloaded)",
+        name="--input", metavar="PATH", check=path_arg,
+    )  # fmt: skip
+    output: Path | str | None = option(None, "folder for the records (default: the workspace)", metavar="DIR", check=path_arg)
+
+    def read(self, vocabulary: Vocabulary) -> TaskRecords:
+        """Return what becomes records; the files are read."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Squad(TaskRequest, SquadSettings):
+    """The windows of SQuAD's questions, as `run_squad.py` makes them."""
+
+    version: str = option(SQUAD_VERSIONS[0], "version of SQuAD", choices=SQUAD_VERSIONS)
+
+    @property
+    def settings(self) -> SquadSettings:
+        return narrowed(SquadSettings, self)
+
+    def read(self, vocabulary: Vocabulary) -> TaskRecords:
+        from bertprep.tasks.job import squad_records
+        from bertprep.tasks.splits import find_splits
+
+        folder = self.workspace.download("squad") / f"v{self.version}"
+        downloaded = [folder / f"{name}-v{self.version}.json" for name in ("train", "dev")]
+        return squad_records(find_splits(SQUAD, self.inputs, downloaded), self.version, vocabulary, self.settings)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Glue(TaskRequest, GlueSettings):
+    """Labelled texts, of GLUE or your own, as `run_classifier.py` makes them."""
+
+    name: str | None = field(
+        default=None,
+        kw_only=False,
+        metadata=described("task of GLUE, such as mrpc, or a name of your own for --input", metavar="NAME", positional=True),
+    )
+    labels: Sequence[str] = option(
+        (), "labels of your own task, in the order of their numbers (default: those of the training file, sorted)",
+        metavar="NAME,NAME[,...]", separator=",",
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.name:
+            raise UsageError("which task of GLUE? name it, as in bertprep task glue mrpc")
+        if not self.inputs:
+            from bertprep.tasks.glue import find_task
+
+            find_task(self.name)
+
+    @property
+    def settings(self) -> GlueSettings:
+        return narrowed(GlueSettings, self)
+
+    def read(self, vocabulary: Vocabulary) -> TaskRecords:
+        from bertprep.tasks.job import glue_records, name_glue_task
+        from bertprep.tasks.splits import find_splits
+
+        task = name_glue_task(str(self.name), self.labels)
+        downloaded = [self.workspace.download(task.folder) / file.name for file in task.files.values()]
+        return glue_records(find_splits(GLUE, self.inputs, downloaded), task, self.labels, vocabulary, self.settings)
 
 
 def create_task(request: Squad | Glue) -> Made:
@@ -29,10 +117,22 @@ def create_task(request: Squad | Glue) -> Made:
 
         bertprep.create_glue("mrpc", workdir="data")
     """
-    from bertprep.commands.task_job import resolve_task
+    from bertprep.instances import load_vocabulary
+    from bertprep.sources.catalogue import DEFAULT_MODEL
+    from bertprep.tasks.job import task_job
+    from bertprep.text.vocabulary import find_vocabulary
 
     workers = request.start_workers(shared=as_path(request.output or request.workdir))
-    return resolve_task(request).run(request.read_part(), workers, request.reporter)
+    default = CASED_MODEL if request.cased else DEFAULT_MODEL
+    vocabulary = load_vocabulary(find_vocabulary(request.workspace, request.vocab, default))
+    request.check_case(vocabulary, cased=request.cased)
+    records, variant = request.read(vocabulary), request.variant
+    if request.output is None:
+        of_settings = task_settings_name(request.settings, variant=variant)
+        folders = {name: request.workspace.records(name, of_settings, records.data_set) for name in request.record_formats}
+    else:
+        folders = {name: as_path(request.output) / name for name in request.record_formats}
+    return request.make(task_job(records, vocabulary, variant, folders), workers)
 
 
 REQUEST = {"squad": Squad, "glue": Glue}

@@ -5,47 +5,159 @@ They are of sentences of text shards and a vocabulary, or with --tokenizer of wh
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
 
-from bertprep.commands.request import OfTokens, function_of
-from bertprep.files.paths import as_path
-from bertprep.terminal import print_results
-from bertprep.work.layout import MDS_FORMAT
-from bertprep.work.made import Made
+from bertprep.commands.request import DocumentRequest, InRows, TextRequest, function_of
+from bertprep.errors import BertprepError, UsageError
+from bertprep.files.paths import as_path, path_arg
+from bertprep.options import MADE, WHERE, option
+from bertprep.terminal import print_results, warn
+from bertprep.work.layout import MDS_FORMAT, TOKENIZER, TOKENS, tokens_name
+
+if TYPE_CHECKING:
+    from bertprep.instances.document_tokenizer import DocumentTokenizer
+    from bertprep.text.tokenize_documents import DocumentShards
+    from bertprep.work.made import Made
+
+MEGATRON = "megatron"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tokenize(OfTokens):
+class Tokenize(TextRequest, DocumentRequest, InRows):
     """Which text becomes token shards, where, and how."""
+
+    group: ClassVar[str] = MADE
+    cased: bool = option(False, "keep upper case and accents, for a cased vocabulary")
+    tokenizer: Path | str | None = option(
+        None, "make shards of whole documents by any tokenizer.json: a file, a folder with one, or a model of the Hub, such as "
+        "answerdotai/ModernBERT-base", metavar="FILE|OWNER/NAME", check=str,
+    )  # fmt: skip
+    format: str = option(
+        MEGATRON, "with --tokenizer: token shards in Megatron's layout, or with mds also rows of --seq tokens for the readers "
+        "of mosaicml-streaming", choices=(MEGATRON, MDS_FORMAT),
+    )  # fmt: skip
+    inputs: Sequence[Path | str] = option(
+        (), "text files to use as shards unchanged: one sentence per line, a blank line after each document; with --tokenizer "
+        "files, folders, patterns or URLs of documents, as shard takes them", name="--input", metavar="PATH", check=path_arg,
+        group=WHERE,
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        if self.tokenizer is None:
+            super().__post_init__()
+            self.check_rows("--format mds", is_mds=self.format == MDS_FORMAT)
+            of_documents = {
+                "--dataset": self.dataset is not None,
+                "--field": self.field != "text",
+                "--one-document-per-file": self.one_document_per_file,
+                "--format mds": self.format == MDS_FORMAT,
+                "--one-document-per-block": self.one_document_per_block,
+            }
+            _refuse(of_documents, "goes with --tokenizer; without it, bertprep shard splits documents into sentences first")
+            return
+        super(TextRequest, self).__post_init__()  # its --input and --output are of sentences
+        self.check_rows("--format mds", is_mds=self.format == MDS_FORMAT)
+        of_text = {
+            "--vocab": self.vocab is not None,
+            "--cased": self.cased,
+            "--any-case": self.any_case,
+            "--lines-are-sentences": self.lines_are_sentences,
+        }
+        _refuse(of_text, "is not for --tokenizer, whose file says all; leave it out")
+        if (bool(self.inputs) or self.dataset is not None) != (self.output is not None):
+            raise UsageError("--input or --dataset goes with --output, the folder for their tokens; give both, or neither")
+        if self.format == MDS_FORMAT and self.part is not None:
+            raise UsageError(
+                "--format mds: needs all token shards; make them in parts, then bertprep convert --to mds in parts"
+            )
 
     def tokenize(self) -> Made:
         """Make token shards of text shards, in the layout of Megatron's indexed data sets (docs/formats.md).
 
-        The arguments are those of `create`, which uses these tokens as long as the text is the same. With `tokenizer`, a
-        tokenizer.json or a model of the Hub, a document is a sequence, `inputs` or a `dataset` are what `shard` takes,
-        `workers` are threads, and `format="mds"` adds an entry "mds" to "tokens" in `folders` and `manifests`.
+        The arguments are those of `create`, whose `inputs` may name these shards. With `tokenizer`, a tokenizer.json or a
+        model of the Hub, a document is a sequence, `inputs` or a `dataset` are what `shard` takes, `workers` are threads, and
+        `format="mds"` adds an entry "mds" to "tokens" in `folders` and `manifests`. With `output` the shards are in
+        output/tokens, the rows in output/mds.
 
         Raises `UsageError` for a request that cannot be met, `BertprepError` for invalid text or vocabulary, a failing machine,
         or other settings.
 
             bertprep.tokenize(vocab="vocab.txt", workdir="data", progress=True)
         """
-        from bertprep.commands.document_job import make_documents
-        from bertprep.commands.record_job import make_tokens
-
         workers = self.start_workers(shared=as_path(self.output or self.workdir))
-        made = make_documents(self, workers) if self.tokenizer else make_tokens(self, workers)
-        return self._make_mds(made, made.folder) if self.format == MDS_FORMAT else made
+        if self.tokenizer is None:
+            return self._tokenize_sentences(workers)
+        made = self._tokenize_documents(workers)
+        return self._make_mds(made) if self.format == MDS_FORMAT else made
 
-    def _make_mds(self, made: Made, tokens: Path) -> Made:
-        from bertprep.commands.convert import make_mds
+    def _tokenize_sentences(self, workers: int) -> Made:
+        from bertprep.commands.texts import find_text
+        from bertprep.text.summary import report_given
+        from bertprep.tokens.make import token_job
+
+        texts, vocabulary = find_text(self, workers, cased=self.cased)
+        if texts.is_of_workspace:
+            numbers = {name: texts.made_from[name] for name in ("shards", "test_fraction")}
+            name = tokens_name(cased=self.cased, vocabulary=vocabulary.sha256, **numbers)
+            folder = self.workspace.tokens(name, texts.corpus)
+        else:
+            folder = as_path(self.output or ".") / TOKENS
+        made = self.make(token_job(texts, vocabulary, folder, cased=self.cased), workers)
+        if not texts.is_of_workspace and made.is_complete:
+            report_given(self.reporter, texts, made, is_meant=self.lines_are_sentences)
+        return made
+
+    def _tokenize_documents(self, workers: int) -> Made:
+        from bertprep.pool import ClusterWorkers
+        from bertprep.text.tokenize_documents import document_job
+
+        tokenizer = _open_tokenizer(self)
+        if self.output is None:
+            documents = self._documents_of_corpus(workers)
+            folder = self.workspace.tokens(f"{tokenizer.info.name}_{tokenizer.info.sha256[:8]}", documents.corpus)
+        else:
+            folder = as_path(self.output) / TOKENS
+            documents = self._given_documents(folder, workers)
+        is_cluster = isinstance(workers, ClusterWorkers)
+        job = document_job(tokenizer, documents, folder, threads=1 if is_cluster else self.workers)
+        made = self.make(job, workers if is_cluster or tokenizer.is_compiled else 1)
+        if self.output is not None and self.part is None:
+            documents.report(made, self.reporter)
+        return made
+
+    def _documents_of_corpus(self, workers: int) -> DocumentShards:
+        from bertprep.commands.texts import find_corpus
+        from bertprep.text.tokenize_documents import shards_of_corpus
+
+        return shards_of_corpus(find_corpus(self, workers))
+
+    def _given_documents(self, folder: Path, workers: int) -> DocumentShards:
+        from bertprep.commands.documents import check_documents, find_given
+        from bertprep.sources.corpora import GIVEN, name_corpus, name_data_set
+        from bertprep.text.tokenize_documents import shards_of_sources
+
+        corpus = self.corpus or (GIVEN if self.dataset is None else name_data_set(self.dataset, self.split))
+        sources = find_given(self)
+        check_documents(self, sources, folder)
+        return shards_of_sources(sources, name_corpus(corpus, self.workspace), workers, self.reporter)
+
+    def _make_mds(self, made: Made) -> Made:
+        """Make the rows of the token shards too; the result has both."""
+        from bertprep.tokens.documents import open_all_splits
+        from bertprep.tokens.mds import INPUT_IDS, mds_job
+        from bertprep.work.made import Made
 
         if self.output is None:
-            target = self.workspace.records(MDS_FORMAT, f"{tokens.parent.name}_seq_len_{self.seq}", tokens.name)
+            target = self.workspace.records(MDS_FORMAT, f"{made.folder.parent.name}_seq_len_{self.seq}", made.folder.name)
         else:
             target = as_path(self.output) / MDS_FORMAT
-        mds = make_mds(self, tokens, target, 1, "tokenize")
+        column = self.column or INPUT_IDS
+        job = mds_job(open_all_splits(made.folder), target, self.seq or 0, column, command="tokenize")
+        mds = self.make(job, 1)
         return Made(
             folders={**made.folders, **mds.folders},
             manifests={**made.manifests, **mds.manifests},
@@ -62,3 +174,53 @@ tokenize = function_of(Tokenize, Tokenize.tokenize)
 def run(request: Tokenize) -> None:
     """Make the token shards, and print a summary of each split."""
     print_results(*request.tokenize().lines(), *request.finished_lines())
+
+
+def _refuse(given: Mapping[str, bool], why: str) -> None:
+    for name, is_given in given.items():
+        if is_given:
+            raise UsageError(f"{name}: {why}")
+
+
+def _open_tokenizer(request: Tokenize) -> DocumentTokenizer:
+    """Return the tokenizer of a request; where that of the Hub has no mask token, its tokenizer_config.json may name one."""
+    from bertprep.instances.document_tokenizer import DocumentTokenizer
+    from bertprep.instances.tokenizer_files import TOKENIZER_CONFIG
+
+    path, name = _find_tokenizer(request)
+    tokenizer = DocumentTokenizer(path, name)
+    if tokenizer.info.mask is not None or as_path(str(request.tokenizer)).exists():
+        return tokenizer
+    from bertprep.sources.hub_text import fetch_address
+
+    address = f"hf://{request.tokenizer}/{TOKENIZER_CONFIG}"
+    try:
+        [(config, _)] = fetch_address(address, request.workspace, reporter=request.reporter)
+    except UsageError:  # this model has none
+        return tokenizer
+    except BertprepError as error:
+        warn(f"{address}: was not read, and may name a mask token: {error}")
+        return tokenizer
+    return DocumentTokenizer(path, name, config)
+
+
+def _find_tokenizer(request: Tokenize) -> tuple[Path, str]:
+    """Return the tokenizer.json that a request names, by a file, a folder or a model of the Hub, and what to call it."""
+    from bertprep.sources.catalogue import is_repository
+
+    given = str(request.tokenizer)
+    path = as_path(given)
+    if path.is_dir() and not (path := path / TOKENIZER).is_file():
+        raise UsageError(f"--tokenizer {given}: this folder has no {TOKENIZER}; name one, or a folder with one")
+    name = path.resolve().parent.name if path.name == TOKENIZER else path.stem
+    if not path.is_file():
+        if path.suffix == ".json" or not is_repository(given):
+            raise UsageError(f"--tokenizer {given}: not found; name a {TOKENIZER}, a folder with one, or OWNER/NAME of a model")
+        from bertprep.sources.hub_text import fetch_address
+
+        try:
+            [(path, _)] = fetch_address(f"hf://{given}/{TOKENIZER}", request.workspace, reporter=request.reporter)
+        except UsageError as error:
+            raise UsageError(f"--tokenizer {given}: this model has no {TOKENIZER}; name another") from error
+        name = given.rpartition("/")[2]
+    return path, re.sub(r"[^\w.-]+", "_", name).lstrip(".-") or "tokenizer"

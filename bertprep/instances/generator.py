@@ -18,6 +18,8 @@ from bertprep.instances.tokenizer import TokenizedShard
 from bertprep.instances.vocabulary import Vocabulary
 from bertprep.kernels.numbers import GENERATOR_STATE_SIZE, INSTANCES, MASKS, PACKED, TWISTER_SIZE, TWISTER_STATE, TWISTER_USED
 
+GENERATOR = "google-research/bert eedf5716"
+"""The program whose examples are made, as manifests name it."""
 MAX_TOKENS_IN_SHARD = 1 << 31
 
 

@@ -121,6 +121,13 @@ def load_vocabulary(path: Path) -> Vocabulary:
     return Vocabulary(path, tokens, sha256, *(numbers[token] for token in SPECIAL_TOKENS))
 
 
+def padding_remarks(vocabulary: Vocabulary) -> list[str]:
+    """Return a line for those whose tools take padding to be 0, where it is not."""
+    if vocabulary.pad == 0:
+        return []
+    return [f"[PAD] is token {vocabulary.pad} of {vocabulary.path}, so input_ids are padded with it, not 0"]
+
+
 def load_vocabulary_of(data_set: DataSet, vocab: Path | None = None) -> Vocabulary:
     """Return `vocab`, or the vocabulary next to the data set, checked against the manifest."""
     if data_set.problem:

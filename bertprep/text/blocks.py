@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from pathlib import Path
 from statistics import median
 
 from bertprep.errors import BertprepError
@@ -23,6 +24,7 @@ from bertprep.sources.plain_text import GAP, ends_sentence, has_word
 from bertprep.sources.readers import is_local, open_stream, suffixes
 from bertprep.text.padding import FIRST_FILES, LENGTHS, TextSample
 from bertprep.text.sentences import split_lines, split_sentences
+from bertprep.work.manifest import TEXT_SHARDS, read_manifest
 
 MANY_BLOCKS = 6  # of a file, in the mean of those that are looked at
 FEW_SENTENCES = 5  # of a document
@@ -138,3 +140,35 @@ def _blocks_of(location: str) -> Iterator[list[str]]:
     for block in GAP.split(text):
         if has_word(block):
             yield split_lines(block)
+
+
+def check_lines_are_sentences(paths: Sequence[Path]) -> None:
+    """Raise `BertprepError` if most lines of text files hold several sentences or go on in the next, or most documents have
+    one line.
+
+    The beginning of the first files is judged, except for text shards of a manifest.
+    """
+    head = read_blocks([str(path) for path in paths if not _is_listed(path)])
+    if 2 * head.lines_of_several > head.lines:
+        why = f"{head.lines_of_several:,} of its first {head.lines:,} lines hold several sentences"
+    elif 2 * head.of_one_line > len(head.blocks):
+        why = f"{head.of_one_line:,} of its first {len(head.blocks):,} documents have one line only"
+    elif 2 * head.wrapped_lines > head.lines:
+        why = f"{head.wrapped_lines:,} of its first {head.lines:,} lines go on in the next one"
+    else:
+        return
+    how = f" (with {FILE_OR_BLOCK})" if head.are_paragraphs else ""
+    raise BertprepError(
+        f"--input {paths[0]}: is not one sentence a line: {why}, so next sentences would be random; bertprep shard --input "
+        f"FILES --corpus NAME{how} splits text into sentences, and create --corpus NAME takes these; --lines-are-sentences "
+        "takes the lines as they are"
+    )
+
+
+def _is_listed(path: Path) -> bool:
+    for folder in (path.parent, path.parent.parent):
+        with contextlib.suppress(BertprepError):  # what is not a manifest lists nothing
+            manifest = read_manifest(folder)
+            if manifest and manifest.kind == TEXT_SHARDS and path.relative_to(folder).as_posix() in manifest.files:
+                return True
+    return False

@@ -37,7 +37,7 @@ from bertprep.sources.plain_text import Piece, TextFile, cut_file, hash_file, re
 from bertprep.terminal import counted
 from bertprep.text.cleaning import write_lines
 from bertprep.text.runs import HASHES, Documents, Sorter, merge_runs, read_rows, read_windows, run_file
-from bertprep.work.layout import MAPPED, TEST, TRAINING, Workspace, text_shard
+from bertprep.work.layout import MAPPED, TEST, TRAINING, text_shard
 from bertprep.work.ledger import Entry, Ledger
 from bertprep.work.made import Made
 from bertprep.work.manifest import MAPPED_TEXT, TEXT_SHARDS, Manifest, is_in_place, read_manifest, versions_of
@@ -61,23 +61,22 @@ RUNS, ROWS = ".arrow", ".rows"
 
 
 def shard_corpus(
-    workspace: Workspace,
-    corpus: str,
+    folder: Path,
     sources: Sequence[Source],
     settings: ShardSettings,
     *,
+    part: Part | Finish | None,
     workers: int,
     reporter: Reporter,
-    about: dict[str, Any] | None = None,
-    part: Part | Finish | None = None,
 ) -> Made:
-    """Write the missing shards of `corpus`, or of a part of them.
+    """Write the missing shards of a corpus, whose folder is named for it, or of a part of them.
 
-    The manifest's `made_with` has the numbers of shards, the identity of the text and `about`; its `files` have the documents,
+    The manifest's `made_with` has the numbers of shards and the identity of the text; its `files` have the documents,
     sentences, words, bytes and BLAKE3 of each shard. Raises `UsageError` for an impossible request, `BertprepError` for
     unusable text, or a folder of other text or settings.
     """
-    steps = _Steps(workspace.sharded(corpus), corpus, settings, workers, part, reporter)
+    corpus = folder.name
+    steps = _Steps(folder, corpus, settings, workers, part, reporter)
     copies = {} if all(source.is_known for source in sources) else _copy_streams(steps, sources)
     sources = [
         source if source.is_known else replace(source, identity={BLAKE3: copies[index].content})
@@ -91,7 +90,6 @@ def shard_corpus(
         "language": settings.language or "en",
         "keep_duplicates": settings.keep_duplicates,
         "test_fraction": settings.test_fraction,
-        **(about or {}),
     }
     finished = _find_finished(steps, made_with)
     if finished is None:

@@ -1,11 +1,12 @@
 """Makes records or token shards of text shards: tokenize, generate, encode, and write one file for each format.
 
-Each text shard is a task of the work loop (`work.run`). The bytes depend on shard, vocabulary and settings only.
+A command gives texts, a vocabulary and settings; it gets a job, whose task is a text shard (`work.run`). The bytes depend on
+shard, vocabulary and settings only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -15,19 +16,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertprep import kernels
-from bertprep.config import DEFAULT_DIALECT, InstanceSettings, RecordFormat, Variant
+from bertprep.config import DEFAULT_DIALECT, InstanceSettings, RecordFormat, Variant, masks_cut_off
 from bertprep.errors import BertprepError
 from bertprep.files.paths import HEAD_BYTES, open_head
 from bertprep.instances import Tokenizer, Vocabulary, generate_instances
+from bertprep.instances.generator import GENERATOR
 from bertprep.instances.tokenizer import TokenizedShard
-from bertprep.instances.vocabulary import MANY_UNKNOWN
+from bertprep.instances.vocabulary import MANY_UNKNOWN, padding_remarks
+from bertprep.records.dataset_info import ledgers_by_format
 from bertprep.records.examples import Shape, kind_made_with
 from bertprep.records.rows import RowMaker
 from bertprep.records.write import entry_of, write_examples
 from bertprep.tokens.shard import BIN, TokenShard, write_token_shard
-from bertprep.work.layout import token_files
-from bertprep.work.ledger import Entry
-from bertprep.work.run import Maker, Task
+from bertprep.work.layout import SPLITS, VOCABULARY, TokenFile, record_names, token_files, token_shard_name
+from bertprep.work.ledger import Entry, Ledger
+from bertprep.work.manifest import RECORDS, TOKEN_SHARDS, versions_of
+from bertprep.work.run import Job, Maker, Task
 from bertprep.work.texts import check_text, check_unchanged, identify_text, text_entry
 
 _FIRST_TOKENS = 1 << 14  # of a token shard, in which [UNK] is counted: about as many as the first bytes of a text give
@@ -35,17 +39,90 @@ _FIRST_TOKENS = 1 << 14  # of a token shard, in which [UNK] is counted: about as
 
 @dataclass(frozen=True)
 class TextShard:
-    """A text shard, or a given token shard's .bin; `expected` is its entry in the manifest of text shards."""
+    """A text shard, the `number`-th of its split; `expected` is its entry in the manifest of text shards, where one lists it.
+
+    With `tokens` it is the .bin of a token shard that was given in place of text, which may be gone.
+    """
 
     path: Path
+    split: str
     number: int
-    tokens: TokenShard | None = None  # where it is tokenized already
-    expected: Mapping[str, Any] | None = None
+    expected: Entry | None = None
+    tokens: TokenShard | None = None
+
+
+@dataclass(frozen=True)
+class Texts:
+    """The text shards of a corpus, or files that were given in place of them; `made_from` is what a manifest says of them.
+
+    Text shards of a workspace have a manifest, with which their text is compared where it is read. Given files have none: what
+    is finished must be of the text as it is now.
+    """
+
+    corpus: str
+    shards: Sequence[TextShard]
+    made_from: dict[str, Any]
+    is_of_workspace: bool = False
 
     @property
-    def is_tokens(self) -> bool:
-        """Whether it is a given token shard, whose text may be gone."""
-        return self.tokens is not None and self.tokens.path == self.path
+    def advice(self) -> str:
+        """What to do where a folder holds something else."""
+        return "choose another --workdir or --corpus" if self.is_of_workspace else "choose another --output"
+
+
+def record_job(
+    texts: Texts, vocabulary: Vocabulary, settings: InstanceSettings, variant: Variant, folders: Mapping[RecordFormat, Path]
+) -> Job:
+    """Return the job that makes the records of texts, in a folder for each format."""
+    maker = RecordMaker(
+        vocabulary=vocabulary,
+        cased=settings.cased,
+        checks_text=not texts.is_of_workspace,
+        settings=settings,
+        variant=variant,
+    )
+    tasks = [
+        Task(str(shard.path), record_names([*folders], texts.corpus, shard.split, shard.number, variant), shard)
+        for shard in texts.shards
+    ]
+    made_with = {"generator": GENERATOR, **settings.made_with, **variant.made_with}
+    template = _ledger(RECORDS, next(iter(folders.values())), made_with, texts, vocabulary)
+    ledgers = ledgers_by_format(template, folders, tasks, dict.fromkeys(SPLITS, maker.shape))
+    return Job(maker, ledgers, tasks, [*padding_remarks(vocabulary), *mask_remarks(settings)])
+
+
+def token_job(texts: Texts, vocabulary: Vocabulary, folder: Path, *, cased: bool) -> Job:
+    """Return the job that makes the token shards of texts; those of a workspace are in a folder for each split."""
+    maker = TokenMaker(vocabulary=vocabulary, cased=cased, checks_text=not texts.is_of_workspace)
+    tasks = []
+    for shard in texts.shards:
+        prefix = f"{shard.split}/" if texts.is_of_workspace else ""
+        names = {str(end): prefix + token_shard_name(shard.split, texts.corpus, shard.number, end) for end in TokenFile}
+        tasks.append(Task(str(shard.path), names, shard))
+    ledger = _ledger(TOKEN_SHARDS, folder, {"tokenizer": GENERATOR, "cased": cased}, texts, vocabulary)
+    return Job(maker, dict.fromkeys(TokenFile, ledger), tasks)
+
+
+def _ledger(kind: str, folder: Path, made_with: dict[str, Any], texts: Texts, vocabulary: Vocabulary) -> Ledger:
+    return Ledger(
+        folder=folder,
+        kind=kind,
+        made_with={**made_with, "corpus": texts.corpus, **texts.made_from, "vocabulary": vocabulary.made_with},
+        versions=versions_of("llvmlite", "numpy"),
+        copies={VOCABULARY: vocabulary.path},
+        advice=texts.advice,
+    )
+
+
+def mask_remarks(settings: InstanceSettings) -> list[str]:
+    """Return a line if --pred leaves far fewer masks than --masked-lm-prob implies."""
+    wanted = masks_cut_off(settings.seq, settings.pred, settings.masked_lm_prob)
+    if not wanted:
+        return []
+    return [
+        f"--pred {settings.pred} limits the masks: --masked-lm-prob {settings.masked_lm_prob:g} of "
+        f"{settings.seq} tokens would be {wanted}, --pred {min(wanted, settings.longest)} allows them"
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,8 +135,6 @@ class ShardMaker(Maker):
     vocabulary: Vocabulary
     cased: bool
     checks_text: bool = False
-    ensure: Callable[[], object] | None = None  # what has to be there before anything is made
-    note: str = ""
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -67,11 +142,9 @@ class ShardMaker(Maker):
 
     def __getstate__(self) -> dict[str, Any]:
         """Only what the tables are made of: a process builds its own."""
-        return {**{each.name: getattr(self, each.name) for each in fields(self)}, "ensure": None}
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
     def prepare(self) -> None:
-        if self.ensure:
-            self.ensure()
         kernels.load()
         _ = self.tokenizer
 
@@ -84,7 +157,7 @@ class ShardMaker(Maker):
         unknown = float(np.mean(tokens == self.vocabulary.unk)) if len(tokens) else 0.0
         if unknown > MANY_UNKNOWN:
             advice = "and name another with --vocab, or leave --vocab out to train one on this text"
-            if shard.is_tokens:
+            if shard.tokens:
                 advice = "and the token shards, and run bertprep tokenize with another --vocab"
             yield (
                 f"{unknown:.0%} of the first tokens of {shard.path} are [UNK]: {self.vocabulary.path} does not fit this text; "
@@ -92,7 +165,7 @@ class ShardMaker(Maker):
             )
 
     def _first_tokens(self, shard: TextShard) -> NDArray[Any]:
-        if shard.tokens and shard.is_tokens:
+        if shard.tokens:
             return replace(shard.tokens).mapped[:_FIRST_TOKENS]  # of a copy, since what is mapped stays so
         with open_head(shard.path) as file:
             text = file.read(HEAD_BYTES)
@@ -140,13 +213,10 @@ class RecordMaker(ShardMaker):
         }
 
     def _read(self, shard: TextShard) -> tuple[TokenizedShard, dict[str, Any]]:
-        """Return the tokens of a shard, stored ones unless the text has changed, and the manifest's entry for its text."""
-        tokens, pairs = shard.tokens, self.settings.has_pairs
-        if tokens and shard.is_tokens:
-            return tokens.read(self.vocabulary, pairs=pairs), tokens.text or text_entry(shard.path.name, *identify(shard))
-        if tokens and tokens.text and identify_text(shard.path) == (tokens.text["bytes"], tokens.text["crc32c"]):
-            check_text(shard.path, shard.expected, tokens.text)
-            return tokens.read(self.vocabulary, pairs=pairs), tokens.text
+        """Return the tokens of a shard, and the manifest's entry for its text."""
+        if shard.tokens:
+            tokenized = shard.tokens.read(self.vocabulary, pairs=self.settings.has_pairs)
+            return tokenized, shard.tokens.text or text_entry(shard.path.name, *identify(shard))
         tokenized = self.tokenizer.tokenize_file(shard.path)
         return tokenized, _text_of(shard, tokenized)
 

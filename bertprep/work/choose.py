@@ -14,9 +14,11 @@ from bertprep.errors import BertprepError, UsageError
 from bertprep.files.paths import sizes_of
 from bertprep.work.data_set import DataSet, in_order, note_skipped, split_of, token_bins
 from bertprep.work.find import find_data_sets
-from bertprep.work.layout import MANIFEST, TRAINING
+from bertprep.work.layout import MANIFEST, TOKENS, TRAINING
 from bertprep.work.manifest import MDS, RECORDS, TOKEN_SHARDS, Manifest
 from bertprep.work.settings import resuming_command
+
+_FORMATS = (*RECORD_FORMATS, TOKENS)
 
 
 def find_records(path: Path, prefer: Sequence[str] = ()) -> DataSet:
@@ -90,12 +92,12 @@ def _choose(path: Path, found: Sequence[DataSet], prefer: Sequence[str]) -> tupl
     It is the folder's own, else that of a format, which `--output DIR` puts in DIR/FORMAT, else the only one below.
     """
     own = [each for each in found if each.folder == path or not each.is_whole]
-    formats = {each.folder.name: each for each in found if each.folder.parent == path and each.folder.name in RECORD_FORMATS}
+    formats = {each.folder.name: each for each in found if each.folder.parent == path and each.folder.name in _FORMATS}
     preferred = [formats[name] for name in prefer if name in formats]
     candidates = own or preferred[:1] or list(formats.values()) or list(found)
     chosen = candidates[0]
     if len(candidates) > 1 and formats:
-        names = [name for name in RECORD_FORMATS if name in formats]
+        names = [name for name in _FORMATS if name in formats]
         listed = " and ".join(f"{name}/" for name in names)
         raise UsageError(f"{path}: holds {listed}; name one, such as {path / names[0]}")
     if len(candidates) > 1:

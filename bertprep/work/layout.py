@@ -18,6 +18,7 @@ since trainers read everything in it.
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from enum import Enum
 from pathlib import Path
@@ -135,6 +136,15 @@ def record_file_name(
     if record_format == RecordFormat.OFRECORD:
         return f"part-{shard}"
     return f"{corpus}_{split}_{shard:05d}.{record_format}" + (".gz" if variant.compress == GZIP else "")
+
+
+def record_names(formats: Sequence[RecordFormat], corpus: str, split: str, shard: int, variant: Variant) -> dict[str, str]:
+    """Return the name of a record file in the folder of each format.
+
+    >>> record_names([RecordFormat.OFRECORD], "wiki", TEST, 3, DEFAULT_DIALECT)
+    {<RecordFormat.OFRECORD: 'ofrecord'>: 'test/part-3'}
+    """
+    return {name: f"{split_folder(name, split)}/{record_file_name(name, corpus, split, shard, variant)}" for name in formats}
 
 
 def split_folder(record_format: RecordFormat, split: str) -> str:

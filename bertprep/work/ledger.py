@@ -25,7 +25,7 @@ from bertprep.files.atomic import create_file, remove_leftovers, sync_folder, wr
 from bertprep.files.checksums import listed_checksum
 from bertprep.files.paths import checksum_like, checksum_of, is_object, remove_all, sizes_of
 from bertprep.untrusted import OBJECT, SHA256_DIGITS, TEXT, check_values, parse_json, read_bounded
-from bertprep.work.layout import LEDGER, LISTING, MANIFEST
+from bertprep.work.layout import LEDGER, LISTING, MANIFEST, MAPPED
 from bertprep.work.manifest import DECIDING, KINDS, Manifest, check_entry, is_in_place, read_manifest, write_manifest
 from bertprep.work.settings import SETTINGS_FILE, check_same, command_for, corrupt, make_header, read_settings
 
@@ -278,6 +278,11 @@ class Ledger:
         else:
             shutil.rmtree(self._path(""), ignore_errors=True)
         self._is_first = False
+
+
+def is_started(*folders: Path) -> bool:
+    """Return whether an earlier run has started or finished files in one of these folders."""
+    return any((folder / name).exists() for folder in folders for name in (MANIFEST, LEDGER, MAPPED))
 
 
 def is_unfinished(folder: Path) -> bool:

@@ -200,14 +200,6 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
         file.write(manifest.as_bytes())
 
 
-def read_finished(folder: Path, kind: str, made_with: dict[str, Any]) -> Manifest | None:
-    """Return the manifest of `folder` if it has the same settings and all files with their sizes."""
-    manifest = read_manifest(folder)
-    if not manifest or (manifest.kind, manifest.made_with) != (kind, json.loads(json.dumps(made_with))):
-        return None
-    return manifest if is_in_place(folder, manifest.files) else None
-
-
 def missing_files(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Return the files that a manifest lists and that are missing, or have another size."""
     sizes = sizes_of(folder, files)

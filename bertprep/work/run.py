@@ -46,8 +46,6 @@ class Maker:
 
     label = "make"
     things = "shards"
-    note = ""
-    """A line for people, printed where there is something to make."""
 
     def prepare(self) -> None:
         """Load what all workers share, so that a forked worker has it at once."""
@@ -137,8 +135,6 @@ class Job:
         maker = self.maker
         if todo:
             maker.prepare()
-            if maker.note:
-                reporter.message(maker.note)
             for line in maker.remarks(todo):
                 warn(line)
         else:

@@ -11,9 +11,9 @@ import pytest
 
 import bertprep
 from bertprep.cli import main
-from bertprep.commands import document_job
 from bertprep.commands.validate import validate
 from bertprep.errors import BertprepError, UsageError
+from bertprep.text import tokenize_documents
 from bertprep.tokens.documents import open_token_documents
 from bertprep.tokens.mds import MdsMaker
 from bertprep.work.choose import find_records
@@ -71,7 +71,7 @@ def test_faults_of_documents_are_found(name: str, tokens: Path) -> None:
 
 
 def test_an_unfinished_set_has_that_finding_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(document_job, "_TASK_BYTES", 1)
+    monkeypatch.setattr(tokenize_documents, "_TASK_BYTES", 1)
     for name in "ab":
         (tmp_path / f"{name}.txt").write_text(TEXT)
     tokenizer = write_tokenizer(tmp_path, "byte_bpe")
@@ -80,7 +80,7 @@ def test_an_unfinished_set_has_that_finding_alone(tmp_path: Path, monkeypatch: p
 
 
 def test_an_unfinished_run_of_tokenize_names_tokenize(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(document_job, "_TASK_BYTES", 1)
+    monkeypatch.setattr(tokenize_documents, "_TASK_BYTES", 1)
     for name in "ab":
         (tmp_path / f"{name}.txt").write_text(TEXT)
     shards = iter("a")
@@ -124,12 +124,12 @@ def test_mds_is_passed_over_with_the_line_that_checks_it(
 
 
 def test_documents_twice_and_in_both_splits_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(document_job, "_TASK_BYTES", 1)  # a shard of each file
+    monkeypatch.setattr(tokenize_documents, "_TASK_BYTES", 1)  # a shard of each file
     paths = [tmp_path / "a.txt", tmp_path / "b.txt"]
     paths[0].write_text("The first one\n\nAnother\n\nThe first one\n")
     paths[1].write_text("Of the test split\n\nAnother\n")
     made = bertprep.tokenize(tokenizer=write_tokenizer(tmp_path, "wordpiece"), inputs=paths, output=tmp_path / "out")
-    folder, manifest = made.folders["tokens"], tmp_path / "out/manifest.json"
+    folder, manifest = made.folder, made.folder / "manifest.json"
     content = json.loads(manifest.read_text())
     for number, split in enumerate(("training", "test")):  # as a corpus has them
         (folder / split).mkdir()
@@ -153,7 +153,7 @@ def test_many_unknown_tokens_are_a_warning(tmp_path: Path) -> None:
 
 def test_the_table_counts_documents_and_tokens(tokens: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["validate", str(tokens), "--json", str(tmp_path / "v.json")]) == 0
-    assert "out, token shards" in capsys.readouterr().out
+    assert "tokens, token shards" in capsys.readouterr().out
     (of_tokens,) = json.loads((tmp_path / "v.json").read_text())["data_sets"]
     found = of_tokens["splits"][""]
     assert (found["documents"], found["tokens"]) == (3, sum(count_of(tokens, document) for document in range(3)))

@@ -14,12 +14,12 @@ import pytest
 import bertprep
 from bertprep.cli import main
 from bertprep.commands.create import create
-from bertprep.commands.record_job import mask_remark
 from bertprep.commands.shard import shard
 from bertprep.config import RECORD_FORMATS
 from bertprep.errors import BertprepError, BertprepWarning
 from bertprep.files.paths import checksum_of
 from bertprep.instances import load_vocabulary
+from bertprep.tokens.make import mask_remarks
 from bertprep.work.choose import find_records
 from bertprep.work.layout import MANIFEST
 from tests.corpora import deal, pad_at, sums
@@ -147,7 +147,7 @@ def test_padding_is_the_number_of_pad(
     ],
 )
 def test_a_limit_of_masks_is_remarked_on(settings: dict[str, Any], said: str) -> None:
-    lines = list(mask_remark(bertprep.InstanceSettings(**settings)))
+    lines = list(mask_remarks(bertprep.InstanceSettings(**settings)))
     assert len(lines) == bool(said)
     assert said in "".join(lines)
 
@@ -172,23 +172,14 @@ def test_a_vocabulary_that_does_not_fit_the_text_is_warned_of(tmp_path: Path, ca
 
 
 def test_token_shards_that_are_mostly_unknown_are_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Given ones by what is in them, kept ones of the workspace by their text."""
-    text, tokens, workdir = tmp_path / "text.txt", tmp_path / "tokens", str(tmp_path / "work")
+    text, tokens = tmp_path / "text.txt", tmp_path / "tokens"
     text.write_text("один два три\nчетыре пять\n\n" * 20)
-    bertprep.shard([text], corpus="c", splitter="lines", shards=1, test_fraction=0, workdir=workdir, workers=1)
-    in_workspace = ["--corpus", "c", "--workdir", workdir]
-    for output, given in ((["--output", str(tokens)], ["--input", str(text)]), ([], in_workspace)):
-        assert main(["tokenize", *given, *output, "--vocab", str(VOCABULARY)]) == 0
-    for given, advice in (
-        (["--input", str(tokens), "--output", str(tmp_path / "out")], "and run bertprep tokenize with another --vocab\n"),
-        (in_workspace, "or leave --vocab out to train one on this text\n"),
-    ):
-        capsys.readouterr()
-        assert main(["create", *given, "--vocab", str(VOCABULARY)]) == 0
-        error = capsys.readouterr().err
-        assert error.count("warning: 100% of the first tokens of ") == 1
-        assert advice in error
-        assert ("create: takes the token shards in" in error) == (given is in_workspace)
+    assert main(["tokenize", "--input", str(text), "--output", str(tokens), "--vocab", str(VOCABULARY)]) == 0
+    capsys.readouterr()
+    assert main(["create", "--input", str(tokens), "--output", str(tmp_path / "out"), "--vocab", str(VOCABULARY)]) == 0
+    error = capsys.readouterr().err
+    assert error.count("warning: 100% of the first tokens of ") == 1
+    assert "and run bertprep tokenize with another --vocab\n" in error
 
 
 def test_case_and_vocabulary_must_fit(tmp_path: Path) -> None:
@@ -256,9 +247,8 @@ def test_a_corpus_has_both_splits_under_the_names_of_the_field(golden_corpus: Pa
         assert "pyarrow" in created.manifests[name].versions
     documents = sum(entry["documents"] for entry in created.manifests["ofrecord"].files.values())
     assert documents == 150
+    assert not create(workdir=tmp_path, corpus="gold", **asked, workers=1).made
     (tmp_path / "sharded/gold/training/gold_training_00001.txt").unlink()
-    assert not create(workdir=tmp_path, corpus="gold", **asked, workers=1).made  # which needs the text no more
-    (created.folders["ofrecord"] / "training/part-0").unlink()
     with pytest.raises(BertprepError, match=r"gold_training_00001\.txt: is missing or incomplete"):
         create(workdir=tmp_path, corpus="gold", **asked, workers=1)
 

@@ -38,7 +38,7 @@ def test_a_small_text_is_made_as_a_whole_so_that_its_numbers_are_exact(golden_co
     assert (found.training_records, found.test_records) == (total(created, "tfrecord", "examples"), 0)
     assert found.size_bytes == {name: total(created, name, "bytes") for name in ("tfrecord", "ofrecord")}
     assert found.sample_bytes == found.text_bytes == sum(path.stat().st_size for path in asked["inputs"])
-    assert min(found.cpu_seconds, found.wall_seconds, found.worker_peak_bytes) > 0
+    assert found.wall_seconds > 0
 
 
 def test_a_vocabulary_is_trained_and_splits_are_numbered_as_by_create(golden_corpus: Path, tmp_path: Path) -> None:

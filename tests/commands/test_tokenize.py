@@ -125,13 +125,15 @@ def test_what_megatron_wrote_is_read(name: str) -> None:
     assert read.document_starts.tolist() == [0, *accumulate(map(len, documents))]
 
 
-def test_create_takes_the_tokens_and_makes_the_same_bytes(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    made = make(copy, progress=True)
-    assert "create: takes the token shards in" in capsys.readouterr().err
+def test_token_shards_that_nobody_names_are_not_taken(tokens: Path, copy: Path) -> None:
+    """What `create` makes of a corpus does not depend on what else is in the workspace: --input names token shards."""
+    (tokens / "manifest.json").write_text("{")
+    for path in tokens.rglob("*.bin"):
+        path.write_bytes(bytes(path.stat().st_size))
+    made = make(copy)
     shutil.rmtree(copy / "tfrecord")
     shutil.rmtree(copy / "tokens")
-    assert make(copy, progress=True) == made
-    assert "takes the token shards" not in capsys.readouterr().err
+    assert make(copy) == made
 
 
 @pytest.mark.parametrize("checksum", ["crc32c", "sha256"])
@@ -150,21 +152,10 @@ def test_text_that_is_not_that_of_its_manifest_is_refused(checksum: str, copy: P
         make(copy)
     shutil.rmtree(copy / "tokens")
     with pytest.raises(BertprepError, match=said):
-        make(copy)
-    with pytest.raises(BertprepError, match=said):
         tokenize(workdir=copy, corpus="mine", vocab=VOCABULARY, workers=1)
     with pytest.raises(BertprepError, match=said):  # before a vocabulary is trained on it
         tokenize(workdir=copy, corpus="mine", workers=1)
     assert not (copy / "vocab").exists()
-
-
-def test_tokens_of_another_text_are_not_taken(copy: Path, tokens: Path) -> None:
-    made = make(copy)
-    shutil.rmtree(copy / "tfrecord")
-    edit_files(tokens, lambda entry: entry["text"].update(crc32c="0" * 8))
-    for path in tokens.rglob("*.bin"):
-        path.write_bytes(bytes(path.stat().st_size))
-    assert make(copy) == made
 
 
 def edit_files(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
@@ -184,38 +175,19 @@ def test_records_and_tokens_of_another_text_than_the_shards_are_found(copy: Path
     assert sorted(found) == sorted((f"training/mine_training_00001.{end}", "text-changed") for end in ends)
 
 
-def test_tokens_of_other_casing_are_not_taken(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    settings = bertprep.InstanceSettings(seq=64, pred=10, dupe=1, cased=True)
-    how = {"vocab": VOCABULARY, "any_case": True, "formats": "tfrecord"}
-    create(workdir=copy, corpus="mine", **vars(settings), **how, progress=True, workers=1)
-    assert "takes the token shards" not in capsys.readouterr().err
-
-
-def test_a_corrupt_manifest_of_tokens_means_tokenizing_again(
-    tokens: Path, copy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Nobody named these tokens, so they are not what the run is about."""
-    shutil.copytree(copy, tmp_path / "whole")
-    expected = make(tmp_path / "whole")
-    for content in ("{", "[]", '{"bertprep": 5}'):
-        shutil.rmtree(copy / "tfrecord", ignore_errors=True)
-        (tokens / "manifest.json").write_text(content)
-        assert make(copy, progress=True) == expected
-        assert "takes the token shards" not in capsys.readouterr().err
-
-
-def test_damaged_tokens_are_one_line_and_made_again(tokens: Path, copy: Path) -> None:
+def test_damaged_tokens_are_one_line_and_made_again(tokens: Path, copy: Path, tmp_path: Path) -> None:
     path = tokens / "training/mine_training_00001.bin"
     content = bytearray(path.read_bytes())
     content[10] ^= 1
     path.write_bytes(content)
+    asked: dict[str, Any] = {"inputs": [tokens], "output": tmp_path / "out", **vars(SETTINGS), "workers": 1}
     with pytest.raises(BertprepError, match=r"has blake3 .* by its manifest; remove it with bertprep validate"):
-        make(copy)
+        create(**asked)
     expected = sums(tokens)
     path.unlink()
     tokenize(workdir=copy, corpus="mine", vocab=VOCABULARY, workers=1)
     assert sums(tokens) != expected
-    assert make(copy)
+    assert create(**asked).manifest.files
 
 
 def test_records_of_a_folder_of_tokens_are_those_of_its_text(tokens: Path, copy: Path, tmp_path: Path) -> None:

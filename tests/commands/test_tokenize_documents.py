@@ -14,10 +14,10 @@ import tokenizers
 
 import bertprep
 from bertprep.cli import main
-from bertprep.commands import document_job
 from bertprep.errors import BertprepError, UsageError
 from bertprep.sources.documents import Source
 from bertprep.sources.plain_text import hash_file
+from bertprep.text import tokenize_documents
 from bertprep.tokens.documents import TokenDocuments, open_token_documents
 from bertprep.tokens.shard import TokenShard
 from tests.corpora import deal, sums
@@ -83,7 +83,7 @@ def test_documents_of_any_source_are_the_librarys(name: str, kind: str, tmp_path
     found = open_token_documents(tmp_path / "out")
     texts = [each for each in DOCUMENTS if each.strip()] if name == "a.txt" else DOCUMENTS
     assert documents_of(found) == expected(kind, texts)
-    assert (tmp_path / "out/tokenizer.json").read_bytes() == path.read_bytes()
+    assert (tmp_path / "out/tokens/tokenizer.json").read_bytes() == path.read_bytes()
     [shard] = found.shards
     assert found.tokenizer.name == kind
     entry = made.manifests["tokens"].files[shard.path.name]
@@ -98,7 +98,7 @@ def test_bytes_depend_neither_on_batches_nor_threads(kind: str, tmp_path: Path, 
     write_lines(tmp_path / "a.jsonl")
     options: dict[str, Any] = {"tokenizer": write_tokenizer(tmp_path, kind), "inputs": [tmp_path / "a.jsonl"]}
     bertprep.tokenize(**options, output=tmp_path / "one", workers=1)
-    monkeypatch.setattr(document_job, "_BATCH_CHARACTERS", 5)
+    monkeypatch.setattr(tokenize_documents, "_BATCH_CHARACTERS", 5)
     bertprep.tokenize(**options, output=tmp_path / "other")
     assert sums(tmp_path / "one") == sums(tmp_path / "other")
 
@@ -163,7 +163,7 @@ def test_a_config_names_the_mask_token(
     (folder / "tokenizer_config.json").write_bytes(config)
     bertprep.tokenize(tokenizer="somebody/blank" if is_of_hub else "blank", inputs=["a.txt"], output="out")
     assert open_token_documents("out").tokenizer.mask == tokenizers.Tokenizer.from_str(content.decode()).token_to_id("<blank>")
-    assert Path("out/tokenizer_config.json").read_bytes() == config
+    assert Path("out/tokens/tokenizer_config.json").read_bytes() == config
     assert main(["validate", "out"]) == 0
     bertprep.convert("out", "rows", to="mds", seq=16)
     assert Path("rows/tokenizer_config.json").read_bytes() == config
@@ -190,7 +190,7 @@ def test_changed_text_and_another_tokenizer_are_refused(tmp_path: Path, tokenize
         bertprep.tokenize(tokenizer=write_tokenizer(tmp_path, "llama"), inputs=[text], output=tmp_path / "out")
     text.write_text("Another text.\n")
     with pytest.raises(
-        BertprepError, match=r"out: was made with another --input: inputs\[0\]\.bytes .*; choose another --output"
+        BertprepError, match=r"out/tokens: was made with another --input: inputs\[0\]\.bytes .*; choose another --output"
     ):
         bertprep.tokenize(tokenizer=tokenizer, inputs=[text], output=tmp_path / "out")
 
@@ -198,7 +198,7 @@ def test_changed_text_and_another_tokenizer_are_refused(tmp_path: Path, tokenize
 def test_small_files_are_one_shard_and_blank_ones_left_out(
     tmp_path: Path, tokenizer: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(document_job, "_TASK_BYTES", 100)
+    monkeypatch.setattr(tokenize_documents, "_TASK_BYTES", 100)
     sizes = {"a": 40, "b": 60, "blank": 0, "c": 30, "large": 300, "x": 100}
     for name, size in sizes.items():
         (tmp_path / f"{name}.txt").write_text("é" * (size // 2) or "\n \n")
@@ -209,7 +209,7 @@ def test_small_files_are_one_shard_and_blank_ones_left_out(
     found = open_token_documents(out)
     assert [shard.sizes[0] for shard in found.shards] == [2, 1, 1, 1]
     assert documents_of(found) == expected("byte_bpe", ["é" * (size // 2) for size in sizes.values() if size])
-    made_with = json.loads((out / "manifest.json").read_text())["made_with"]
+    made_with = json.loads((out / "tokens/manifest.json").read_text())["made_with"]
     assert [each["bytes"] for each in made_with["inputs"]] == [40, 60, 3, 30, 13, 300, 100]
     assert all(len(each["blake3"]) == 64 for each in made_with["inputs"])
     with pytest.raises(BertprepError, match=r"blank\.txt: is blank, as is all of the input"):
@@ -219,7 +219,7 @@ def test_small_files_are_one_shard_and_blank_ones_left_out(
 def test_a_file_without_a_document_between_large_ones_stops_nothing(
     tmp_path: Path, tokenizer: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(document_job, "_TASK_BYTES", 6400)
+    monkeypatch.setattr(tokenize_documents, "_TASK_BYTES", 6400)
     for name in ("b", "d"):
         (tmp_path / f"{name}.txt").write_text(6400 * "x")
     for name in ("a", "c", "e"):
@@ -230,7 +230,7 @@ def test_a_file_without_a_document_between_large_ones_stops_nothing(
 
 def test_a_file_that_changes_after_it_was_hashed_is_an_error(tmp_path: Path) -> None:
     (path := tmp_path / "a.txt").write_text("before")
-    text = document_job.Text(Source(str(path), "text", {}), file=hash_file(path))
+    text = tokenize_documents.SourceText(Source(str(path), "text", {}), file=hash_file(path))
     assert list(text.documents()) == ["before"]
     path.write_text("afterwards")
     with pytest.raises(BertprepError, match=r"a\.txt: was changed since the start of the run"):
@@ -285,7 +285,7 @@ def test_a_mistake_is_one_line(
     error = [line for line in capsys.readouterr().err.splitlines() if "error" in line]
     assert len(error) == 1
     assert words in error[0]
-    assert not Path("out").exists() or not [*Path("out").iterdir()]
+    assert not [path for path in Path("out").rglob("*") if path.is_file()]
 
 
 def test_what_the_command_prints(tmp_path: Path, tokenizer: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -48,8 +48,7 @@ def texts(golden_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> list
 @pytest.fixture(scope="module")
 def tokens(texts: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tokens")
-    bertprep.tokenize(inputs=texts, output=folder, vocab=GOLDEN / "vocab.txt", workers=1)
-    return folder
+    return bertprep.tokenize(inputs=texts, output=folder, vocab=GOLDEN / "vocab.txt", workers=1).folder
 
 
 def copy_of(examples: Examples) -> Examples:
@@ -355,7 +354,7 @@ def test_what_does_not_fit_is_refused_in_one_line(own: Path, tokens: Path, texts
     ):
         LiveExamples(tokens, vocab=other)
     bertprep.tokenize(inputs=texts[:1], output=tmp_path / "theirs", vocab=other, workers=1)
-    with pytest.raises(BertprepError, match=r"^[^\n]*: is not the vocabulary that [^\n]*/theirs was made with: "):
+    with pytest.raises(BertprepError, match=r"^[^\n]*: is not the vocabulary that [^\n]*/theirs/tokens was made with: "):
         LiveExamples([tokens, tmp_path / "theirs"])
     live = LiveExamples(own, vocab=other)  # nothing tells
     with pytest.raises(BertprepError, match=r"^[^\n]*_00000.bin: [^\n]*vocabulary"):

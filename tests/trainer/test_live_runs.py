@@ -43,7 +43,9 @@ def workdir(golden_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     folder = tmp_path_factory.mktemp("live")
     texts = deal(golden_corpus, folder / "texts", 4)
     for split, inputs in (("training", texts[:3]), ("test", texts[3:])):
-        bertprep.tokenize(inputs=inputs, output=folder / "tokens" / split, vocab=VOCABULARY, workers=1)
+        tokens = bertprep.tokenize(inputs=inputs, output=folder / split, vocab=VOCABULARY, workers=1).folder
+        (folder / "tokens").mkdir(exist_ok=True)
+        tokens.rename(folder / "tokens" / split)
         (folder / "tokens" / split / MANIFEST).unlink()
         made = bertprep.create(**vars(EXAMPLES), inputs=inputs, output=folder / split, vocab=VOCABULARY, workers=1)
         for name, records in made.folders.items():

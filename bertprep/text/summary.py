@@ -8,34 +8,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from bertprep.commands.request import OfDocuments
 from bertprep.files.paths import HEAD_BYTES, as_path
 from bertprep.progress import Reporter
 from bertprep.sources.documents import MEMORY, WHOLE, Source
 from bertprep.terminal import counted, warn
-from bertprep.text.blocks import FEW_SENTENCES, MANY_BLOCKS, check_blocks, read_blocks
+from bertprep.text.blocks import FEW_SENTENCES, MANY_BLOCKS, read_blocks
 from bertprep.text.padding import FIRST_FILES, LENGTHS, SAMPLE_BYTES, TextSample, describe_text, sample_shards
 from bertprep.text.sentences import split_sentences
-from bertprep.work.layout import LEDGER, MANIFEST, MAPPED
+from bertprep.tokens.make import Texts
+from bertprep.work.made import Made
 
 _ADVICE = (
     "with so few sentences most next sentences are random: join documents that are parts of one text, or pack sentences of "
     "several into a record with create --pairs none"
 )
-
-
-def ask_what_a_document_is(request: OfDocuments, sources: Sequence[Source], folder: Path, language: str = "en") -> None:
-    """Raise `BertprepError` where plain text seems to be of paragraphs, before anything is made of it in `folder`.
-
-    A request that says what a document is, or resumes an earlier run, is not asked.
-    """
-    if not request.one_document_per_block and not is_started(folder):
-        check_blocks(sources, language)
-
-
-def is_started(*folders: Path) -> bool:
-    """Return whether an earlier run has started or finished files in one of these folders."""
-    return any((folder / name).exists() for folder in folders for name in (MANIFEST, LEDGER, MAPPED))
 
 
 def name_inputs(sources: Sequence[Source]) -> str:
@@ -64,6 +50,16 @@ def report_shards(
         reporter.message(line)
     else:
         _report(reporter, line, sentences, documents)
+
+
+def report_given(
+    reporter: Reporter, texts: Texts, made: Made, *, lengths: Sequence[int] = LENGTHS, is_meant: bool = False
+) -> None:
+    """Report what text files became that were given as shards; `is_meant` if the user said that a line is a sentence."""
+    entries = made.manifest.files.values()
+    counts = {count: sum(entry.get(count, 0) for entry in entries) for count in ("documents", "sentences")}
+    paths = [shard.path for shard in texts.shards]
+    report_shards(reporter, counted(len(paths), "file"), counts, paths, lengths=lengths, is_meant=is_meant)
 
 
 def _report(reporter: Reporter, line: str, sentences: float, documents: int) -> None:

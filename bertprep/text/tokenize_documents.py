@@ -1,14 +1,12 @@
-"""What `tokenize --tokenizer` does: the documents of any source, or of a corpus of the workspace, as tasks of the work loop.
+"""Documents of any source to token shards of whole documents: some small files in a row, a large one, or a text shard each.
 
-Some small source files in a row, a large one, or a text shard become a token shard. They are read as a stream: memory holds
-some batches of documents. The threads are those of `tokenizers`, so tasks run one after another; only the compiled tokenizer,
-which has none, uses processes.
+Documents are read as a stream: memory holds some batches of them. The threads are those of `tokenizers`, so tasks run one after
+another; only the compiled tokenizer, which has none, uses processes.
 """
 
 from __future__ import annotations
 
 import os
-import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -21,10 +19,6 @@ from typing import Any
 import numpy as np
 
 from bertprep import kernels
-from bertprep.commands.record_job import find_texts
-from bertprep.commands.request import OfTokens
-from bertprep.commands.shard import find_given
-from bertprep.commands.text_summary import ask_what_a_document_is, report_token_shards
 from bertprep.errors import BertprepError, UsageError, reading
 from bertprep.files.paths import HEAD_BYTES, as_path, open_head
 from bertprep.instances.document_tokenizer import (
@@ -36,16 +30,16 @@ from bertprep.instances.document_tokenizer import (
 )
 from bertprep.instances.tokenizer_files import TOKENIZER_CONFIG
 from bertprep.instances.vocabulary import MANY_UNKNOWN
-from bertprep.pool import ClusterWorkers
-from bertprep.sources.catalogue import is_repository
-from bertprep.sources.corpora import GIVEN, name_corpus, name_data_set
+from bertprep.progress import Reporter
 from bertprep.sources.documents import TEXT, WHOLE, Source
 from bertprep.sources.plain_text import TextFile, version_of
 from bertprep.terminal import counted, warn
 from bertprep.text.padding import FIRST_FILES
 from bertprep.text.shards import hash_files, identify
+from bertprep.text.summary import report_token_shards
+from bertprep.tokens.make import Texts
 from bertprep.tokens.shard import BIN, DOCUMENT_FILES, write_token_shard
-from bertprep.work.layout import MDS_FORMAT, TOKENIZER, TOKENS, TRAINING, token_shard_name
+from bertprep.work.layout import TOKENIZER, TRAINING, token_shard_name
 from bertprep.work.ledger import Entry, Ledger
 from bertprep.work.made import Made
 from bertprep.work.manifest import TOKEN_SHARDS, versions_of
@@ -62,8 +56,8 @@ _FIRST_DOCUMENTS, _FIRST_CHARACTERS = 16, 4096  # in which unknown tokens are co
 
 
 @dataclass(frozen=True)
-class Text:
-    """A source file, as it was hashed; `expected` is its entry in the manifest where it is a text shard of the workspace."""
+class SourceText:
+    """A source of documents: a `file` as it was hashed, or a text shard of the workspace, whose entry is `expected`."""
 
     source: Source
     expected: Entry | None = None
@@ -93,25 +87,95 @@ class Text:
                 yield text.rstrip("\r\n") if self.source.reader in (TEXT, WHOLE) else text
 
 
+@dataclass(frozen=True)
+class DocumentShard:
+    """The texts that become a token shard together, the `number`-th of its split."""
+
+    split: str
+    number: int
+    texts: Sequence[SourceText]
+
+
+@dataclass(frozen=True)
+class DocumentShards:
+    """The token shards of a corpus, by what becomes each; `made_from` is what a manifest says of it."""
+
+    corpus: str
+    shards: Sequence[DocumentShard]
+    made_from: dict[str, Any]
+    is_of_workspace: bool = False
+    advice: str = "choose another --output"
+
+    def report(self, made: Made, reporter: Reporter) -> None:
+        """Report what given files became."""
+        texts = [text for shard in self.shards for text in shard.texts]
+        documents = sum(entry["documents"] for entry in made.manifest.files.values() if "documents" in entry)
+        first = (document for text in texts[:FIRST_FILES] for document in text.documents())
+        report_token_shards(reporter, counted(len(texts), "file"), documents, first)
+
+
+def shards_of_corpus(texts: Texts) -> DocumentShards:
+    """Return a token shard for each text shard of a corpus of the workspace."""
+    shards = [
+        DocumentShard(shard.split, shard.number, [SourceText(Source(str(shard.path), TEXT, {}), shard.expected)])
+        for shard in texts.shards
+    ]
+    return DocumentShards(texts.corpus, shards, texts.made_from, is_of_workspace=True, advice=texts.advice)
+
+
+def shards_of_sources(sources: Sequence[Source], corpus: str, workers: int, reporter: Reporter) -> DocumentShards:
+    """Return a token shard for each large file or run of small ones, all of which are read for their checksums.
+
+    Raises `UsageError` for a source that is not a file, `BertprepError` where all files are blank.
+    """
+    for source in sources:
+        if source.is_stream:
+            raise UsageError(
+                f"{source.location}: is not read file by file; make text shards of it first: bertprep shard, then "
+                "bertprep tokenize --tokenizer --corpus NAME"
+            )
+    files = hash_files(sources, corpus, workers, reporter)
+    texts = _leave_out_blank([SourceText(source, file=files.get(source.location)) for source in sources])
+    shards = [DocumentShard(TRAINING, number, group) for number, group in enumerate(_group(texts))]
+    made_from = {"inputs": [identify(source, files) for source in sources], "shards": len(shards)}
+    return DocumentShards(corpus, shards, made_from)
+
+
+def document_job(tokenizer: DocumentTokenizer, documents: DocumentShards, folder: Path, threads: int | None = None) -> Job:
+    """Return the job that makes token shards of documents; those of a workspace are in a folder for each split."""
+    info = tokenizer.info
+    copies = {TOKENIZER: tokenizer.path}
+    if tokenizer.config:
+        copies[TOKENIZER_CONFIG] = tokenizer.config
+    ledger = Ledger(
+        folder=folder,
+        kind=TOKEN_SHARDS,
+        made_with={"tokenizer": info.made_with, "corpus": documents.corpus, **documents.made_from},
+        versions=versions_of("llvmlite", "numpy", "tokenizers"),
+        copies=copies,
+        advice=documents.advice,
+    )
+    tasks = []
+    for shard in documents.shards:
+        prefix = f"{shard.split}/" if documents.is_of_workspace else ""
+        names = {end: prefix + token_shard_name(shard.split, documents.corpus, shard.number, end) for end in DOCUMENT_FILES}
+        tasks.append(Task(shard.texts[0].source.location, names, shard.texts))
+    return Job(DocumentMaker(tokenizer=tokenizer, threads=threads), dict.fromkeys(DOCUMENT_FILES, ledger), tasks)
+
+
 @dataclass(frozen=True, kw_only=True)
 class DocumentMaker(Maker):
     """Makes one token shard after another, each of some texts; `threads` are those of `tokenizers`, by default one per CPU."""
 
     tokenizer: DocumentTokenizer
     threads: int | None = None
-    ensure: Callable[[], object] | None = None  # what has to be there before anything is made
     label = "tokenize"
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "ensure": None}
-
     def prepare(self) -> None:
-        if self.ensure:
-            self.ensure()
         kernels.load()
 
     def remarks(self, todo: Sequence[Task]) -> Iterator[str]:
-        text: Text = todo[0].argument[0]
+        text: SourceText = todo[0].argument[0]
         first = [document[:_FIRST_CHARACTERS] for document in islice(text.documents(), _FIRST_DOCUMENTS)]
         with self._limited_threads():
             tokens, _, begins_word = self.tokenizer.encode(first)
@@ -133,7 +197,7 @@ class DocumentMaker(Maker):
                 'where each is one, write JSON Lines, {"text": "..."} on each, to a file that ends in .jsonl'
             )
 
-    def make(self, argument: Sequence[Text], paths: Mapping[str, Path]) -> dict[str, Entry]:
+    def make(self, argument: Sequence[SourceText], paths: Mapping[str, Path]) -> dict[str, Entry]:
         made_of = self._check_shard(argument[0])
         with self._limited_threads(), write_token_shard(paths, width=self.tokenizer.info.width) as writer:
             for documents in self._encode(document for text in argument for document in text.documents()):
@@ -147,7 +211,7 @@ class DocumentMaker(Maker):
     def amounts(self, entries: Sequence[Entry]) -> dict[str, float]:
         return {each: sum(entry.get(each, 0) for entry in entries) for each in ("documents", "tokens")}
 
-    def _check_shard(self, text: Text) -> dict[str, Any]:
+    def _check_shard(self, text: SourceText) -> dict[str, Any]:
         """Return what the manifest has of a text shard; of given files `made_with` has all."""
         if text.expected is None:
             return {}
@@ -180,105 +244,7 @@ class DocumentMaker(Maker):
                 yield at_work.popleft().result()
 
 
-def make_documents(request: OfTokens, workers: int) -> Made:
-    """Make what a request with --tokenizer describes; the files of a token shard have one ledger."""
-    tokenizer = _open_tokenizer(request)
-    info = tokenizer.info
-    ensure, advice, given = None, "choose another --output", list[Text]()
-    if request.output is None:
-        found = find_texts(request, workers, pairs=False)
-        corpus, made_from, ensure, advice = found.corpus, found.made_from, found.ensure, "choose another --workdir or --corpus"
-        folder = request.workspace.tokens(f"{info.name}_{info.sha256[:8]}", corpus)
-        shards = [(each.split, each.number, [Text(Source(str(each.path), TEXT, {}), each.entry)]) for each in found.shards]
-    else:
-        corpus, folder = _name_given(request), as_path(request.output) / (TOKENS if request.format == MDS_FORMAT else "")
-        sources = [_checked(source) for source in find_given(request)]
-        ask_what_a_document_is(request, sources, folder)
-        hashed = hash_files(sources, corpus, workers, request.reporter)
-        given = _leave_out_blank([Text(each, file=hashed.get(each.location)) for each in sources])
-        groups = _group(given)
-        shards = [(TRAINING, number, texts) for number, texts in enumerate(groups)]
-        made_from = {"inputs": [identify(each, hashed) for each in sources], "shards": len(shards)}
-    ledger = Ledger(
-        folder=folder,
-        kind=TOKEN_SHARDS,
-        made_with={"tokenizer": info.made_with, "corpus": corpus, **made_from},
-        versions=versions_of("llvmlite", "numpy", "tokenizers"),
-        copies={TOKENIZER: tokenizer.path, **({TOKENIZER_CONFIG: tokenizer.config} if tokenizer.config else {})},
-        advice=advice,
-    )
-    tasks = []
-    for split, number, texts in shards:
-        prefix = f"{split}/" if request.output is None else ""
-        files = {end: prefix + token_shard_name(split, corpus, number, end) for end in DOCUMENT_FILES}
-        tasks.append(Task(texts[0].source.location, files, texts))
-    is_remote = isinstance(workers, ClusterWorkers)
-    maker = DocumentMaker(tokenizer=tokenizer, threads=1 if is_remote else request.workers, ensure=ensure)
-    job = Job(maker, dict.fromkeys(DOCUMENT_FILES, ledger), tasks)
-    processes = workers if is_remote or tokenizer.is_compiled else 1
-    made = job.run(request.read_part(), processes, request.reporter)
-    if given and request.part is None:
-        documents = sum(entry["documents"] for entry in made.manifest.files.values() if "documents" in entry)
-        first = (document for text in given[:FIRST_FILES] for document in text.documents())
-        report_token_shards(request.reporter, counted(len(given), "file"), documents, first)
-    return made
-
-
-def _open_tokenizer(request: OfTokens) -> DocumentTokenizer:
-    """Return the tokenizer of a request; where that of the Hub has no mask token, its tokenizer_config.json may name one."""
-    path, name = _find_tokenizer(request)
-    tokenizer = DocumentTokenizer(path, name)
-    if tokenizer.info.mask is not None or as_path(str(request.tokenizer)).exists():
-        return tokenizer
-    from bertprep.sources.hub_text import fetch_address
-
-    address = f"hf://{request.tokenizer}/{TOKENIZER_CONFIG}"
-    try:
-        [(config, _)] = fetch_address(address, request.workspace, reporter=request.reporter)
-    except UsageError:  # this model has none
-        return tokenizer
-    except BertprepError as error:
-        warn(f"{address}: was not read, and may name a mask token: {error}")
-        return tokenizer
-    return DocumentTokenizer(path, name, config)
-
-
-def _find_tokenizer(request: OfTokens) -> tuple[Path, str]:
-    """Return the tokenizer.json that a request names, by a file, a folder or a model of the Hub, and what to call it."""
-    given = str(request.tokenizer)
-    path = as_path(given)
-    if path.is_dir() and not (path := path / TOKENIZER).is_file():
-        raise UsageError(f"--tokenizer {given}: this folder has no {TOKENIZER}; name one, or a folder with one")
-    name = path.resolve().parent.name if path.name == TOKENIZER else path.stem
-    if not path.is_file():
-        if path.suffix == ".json" or not is_repository(given):
-            raise UsageError(f"--tokenizer {given}: not found; name a {TOKENIZER}, a folder with one, or OWNER/NAME of a model")
-        from bertprep.sources.hub_text import fetch_address
-
-        try:
-            [(path, _)] = fetch_address(f"hf://{given}/{TOKENIZER}", request.workspace, reporter=request.reporter)
-        except UsageError as error:
-            raise UsageError(f"--tokenizer {given}: this model has no {TOKENIZER}; name another") from error
-        name = given.rpartition("/")[2]
-    return path, re.sub(r"[^\w.-]+", "_", name).lstrip(".-") or "tokenizer"
-
-
-def _name_given(request: OfTokens) -> str:
-    named = GIVEN if request.dataset is None else name_data_set(request.dataset, request.split)
-    return name_corpus(request.corpus or named, request.workspace)
-
-
-def _checked(source: Source) -> Source:
-    """Return a source that is read file by file; raise `UsageError` for one that is not."""
-    if source.is_stream:
-        raise UsageError(
-            f"{source.location}: is not read file by file; make text shards of it first: bertprep shard, then "
-            "bertprep tokenize --tokenizer --corpus NAME"
-        )
-    return source
-
-
-def _leave_out_blank(texts: Sequence[Text]) -> list[Text]:
+def _leave_out_blank(texts: Sequence[SourceText]) -> list[SourceText]:
     """Return the texts without blank files, of which a warning tells; raise `BertprepError` where there is nothing else."""
     are_blank = [each.is_blank for each in texts]
     if any(are_blank):
@@ -289,7 +255,7 @@ def _leave_out_blank(texts: Sequence[Text]) -> list[Text]:
     return [each for each, is_blank in zip(texts, are_blank, strict=True) if not is_blank]
 
 
-def _group(texts: Iterable[Text]) -> list[list[Text]]:
+def _group(texts: Iterable[SourceText]) -> list[list[SourceText]]:
     """Return runs of texts that have at most `_TASK_BYTES` together, or are one that has more.
 
     A run of less than a 64th of that, between large files, joins the one before: it may have no document.
@@ -298,7 +264,7 @@ def _group(texts: Iterable[Text]) -> list[list[Text]]:
     return _join(runs, lambda size, following: min(size, following) < _TASK_BYTES // 64)
 
 
-def _join(groups: Sequence[list[Text]], fits: Callable[[int, int], bool]) -> list[list[Text]]:
+def _join(groups: Sequence[list[SourceText]], fits: Callable[[int, int], bool]) -> list[list[SourceText]]:
     """Return groups of which each is joined to the one before where their sizes fit."""
     joined, sizes = [groups[0]], [sum(text.size_bytes for text in groups[0])]
     for group in groups[1:]:
@@ -312,7 +278,7 @@ def _join(groups: Sequence[list[Text]], fits: Callable[[int, int], bool]) -> lis
     return joined
 
 
-def _plain_text(texts: Iterable[Text]) -> Iterator[Path]:
+def _plain_text(texts: Iterable[SourceText]) -> Iterator[Path]:
     """Yield the files in which a blank line ends a document."""
     return (text.file.path for text in texts if text.file and text.source.reader == TEXT)
 

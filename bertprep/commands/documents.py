@@ -1,0 +1,69 @@
+"""The documents that a request names by --input or --dataset, and whether it says what in them is a document."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bertprep.commands.request import DocumentRequest
+from bertprep.errors import UsageError
+from bertprep.files.paths import as_path, is_object
+from bertprep.work.ledger import is_started
+
+if TYPE_CHECKING:
+    from bertprep.sources.documents import Source
+    from bertprep.sources.inputs import Fetched
+
+
+def find_given(request: DocumentRequest) -> Sequence[Source]:
+    """Return the text that --input or --dataset names; what has an address is fetched into the workspace first."""
+    from bertprep.sources.inputs import find_sources
+
+    if request.dataset is not None:
+        return _find_data_set(request)
+    fetch = partial(_fetch, request=request)
+    return find_sources(request.inputs, field=request.field, one_document=request.one_document_per_file, fetch=fetch)
+
+
+def check_documents(request: DocumentRequest, sources: Sequence[Source], folder: Path, language: str = "en") -> None:
+    """Raise `BertprepError` where plain text seems to be of paragraphs, before anything is made of it in `folder`.
+
+    A request that says what a document is, or resumes an earlier run, is not asked.
+    """
+    from bertprep.text.blocks import check_blocks
+
+    if not request.one_document_per_block and not is_started(folder):
+        check_blocks(sources, language)
+
+
+def _fetch(location: str, request: DocumentRequest) -> Fetched | None:
+    from bertprep.sources.readers import is_web
+
+    if is_web(location):
+        from bertprep.sources.web import fetch_web_file
+
+        return [(fetch_web_file(location, request.workspace, reporter=request.reporter), None)]
+    if location.startswith("hf://"):
+        from bertprep.sources.hub_text import fetch_address, is_hub_address
+
+        if is_hub_address(location):
+            return fetch_address(location, request.workspace, reporter=request.reporter)
+    return None
+
+
+def _find_data_set(request: DocumentRequest) -> list[Source]:
+    from bertprep.sources.inputs import find_saved, from_memory, source_at
+
+    dataset, split, field = request.dataset, request.split, request.field
+    if not isinstance(dataset, str | Path):
+        return [*from_memory(dataset, split, field)]
+    if (folder := as_path(dataset)).is_dir():
+        return [*find_saved(folder, split, field)]
+    if is_object(folder):
+        raise UsageError(f"--dataset {folder}: there is no such folder; name one that save_to_disk of datasets wrote")
+    from bertprep.sources.hub_text import fetch_split
+
+    files = fetch_split(str(dataset), split, request.workspace, reporter=request.reporter)
+    return [source_at(str(path), field, request.one_document_per_file, identity) for path, identity in files]

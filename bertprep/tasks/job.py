@@ -1,0 +1,160 @@
+"""The record files of a fine-tuning task as a job: the examples of its files, by split, and what decides them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bertprep.config import GLUE, SQUAD, GlueSettings, RecordFormat, SquadSettings, Variant
+from bertprep.errors import UsageError
+from bertprep.files.checksums import SHA256
+from bertprep.files.paths import checksum_of
+from bertprep.instances import Vocabulary
+from bertprep.instances.generator import GENERATOR
+from bertprep.instances.vocabulary import padding_remarks
+from bertprep.records.dataset_info import ledgers_by_format
+from bertprep.tasks import EXAMPLES_PER_FILE
+from bertprep.tasks.glue import GlueTask, find_task, own_task
+from bertprep.tasks.glue_files import find_labels, read_file
+from bertprep.tasks.records import TaskRecordMaker, TaskSource, glue_source, squad_source
+from bertprep.tasks.squad import read_squad
+from bertprep.tasks.squad_features import SquadFeatures, make_features
+from bertprep.terminal import listed
+from bertprep.untrusted import CORPUS
+from bertprep.work.layout import DEV, QUESTIONS, TRAINING, VOCABULARY, record_names
+from bertprep.work.ledger import Ledger
+from bertprep.work.manifest import TASK_RECORDS
+from bertprep.work.run import Job, Task
+
+
+@dataclass(frozen=True)
+class TaskRecords:
+    """What becomes the records of a task: its files by split, which were read, and what the manifest says of them.
+
+    `data_set` names their folder, as in squad_v1.1 and glue_mrpc.
+    """
+
+    task: str
+    data_set: str
+    files: Mapping[str, Path]
+    source: TaskSource
+    made_with: dict[str, Any]
+    remarks: list[str] = field(default_factory=list)
+    copies: Mapping[str, Path] = field(default_factory=dict)
+
+
+def task_job(records: TaskRecords, vocabulary: Vocabulary, variant: Variant, folders: Mapping[RecordFormat, Path]) -> Job:
+    """Return the job that makes the records of a task, in a folder for each format."""
+    tasks = [
+        Task(
+            f"{records.files[split]}, block {number}",
+            record_names([*folders], records.data_set, split, number, variant),
+            (split, number),
+        )
+        for split, examples in records.source.splits.items()
+        for number in range(examples.files)
+    ]
+    template = Ledger(
+        folder=next(iter(folders.values())),
+        kind=TASK_RECORDS,
+        made_with={
+            "generator": GENERATOR,
+            "task": records.task,
+            "corpus": records.data_set,
+            **records.made_with,
+            **variant.made_with,
+            "examples_per_file": EXAMPLES_PER_FILE,
+            "vocabulary": vocabulary.made_with,
+        },
+        versions={},
+        counts=records.source.counts,
+        copies={VOCABULARY: vocabulary.path, **records.copies},
+        advice="choose another --output or --workdir",
+    )
+    shapes = {split: examples.shape for split, examples in records.source.splits.items()}
+    ledgers = ledgers_by_format(template, folders, tasks, shapes, records.source.labels)
+    return Job(TaskRecordMaker(records.source, variant), ledgers, tasks, [*padding_remarks(vocabulary), *records.remarks])
+
+
+def squad_records(files: Mapping[str, Path], version: str, vocabulary: Vocabulary, settings: SquadSettings) -> TaskRecords:
+    """Return the windows of SQuAD's questions, for training and dev."""
+    for split, path in files.items():
+        if split not in (TRAINING, DEV):
+            raise UsageError(f"--input {path}: SQuAD has files for training and dev; name it train... or dev...")
+    inputs = [_describe(split, path.stat().st_size, checksum_of(path, SHA256)) for split, path in files.items()]
+    features = {}
+    for split, path in files.items():
+        is_training = split == TRAINING
+        data = read_squad(path, f"v{version}", training=is_training)
+        features[split] = make_features(data, vocabulary, settings, training=is_training)
+    return TaskRecords(
+        task=SQUAD,
+        data_set=f"squad_v{version}",
+        files=files,
+        source=squad_source(features),
+        made_with={"version": version, "inputs": inputs, **asdict(settings)},
+        remarks=_squad_remarks(features, files, settings),
+        copies={QUESTIONS: files[DEV]} if DEV in files else {},
+    )
+
+
+def _squad_remarks(features: Mapping[str, SquadFeatures], files: Mapping[str, Path], settings: SquadSettings) -> list[str]:
+    remarks = []
+    dropped = features[TRAINING].dropped if TRAINING in files else []
+    if dropped:
+        remarks.append(
+            f"{files[TRAINING]}: drops {len(dropped):,} questions whose answer is not in their context: {listed(dropped)}"
+        )
+    smallest = settings.seq - settings.max_query - 3  # [CLS] and two [SEP]
+    if settings.doc_stride > smallest:
+        remarks.append(
+            f"--doc-stride {settings.doc_stride}: a window of --seq {settings.seq} may hold only {smallest} tokens of "
+            f"the context; the tokens between two windows are lost; give at most --doc-stride {smallest}"
+        )
+    return remarks
+
+
+def name_glue_task(name: str, labels: Sequence[str] = ()) -> GlueTask:
+    """Return the task of GLUE with this name, or one of the user's own, whose labels its training file may tell.
+
+    Raises `UsageError` for a name that folders cannot have, and for labels of a task that has its own.
+    """
+    try:
+        task = find_task(name)
+    except UsageError:
+        if not CORPUS.holds(name):
+            raise UsageError(f"{name}: must be of letters, digits, '_', '-' and '.'") from None
+        return GlueTask(name=name)
+    if labels:
+        own = ", ".join(task.labels) or "scores"
+        raise UsageError(f"--labels {','.join(labels)}: {task.name} has its own ({own}); leave it out")
+    return task
+
+
+def glue_records(
+    files: Mapping[str, Path], task: GlueTask, labels: Sequence[str], vocabulary: Vocabulary, settings: GlueSettings
+) -> TaskRecords:
+    """Return the labelled texts of a task of GLUE, or of the user's own with these labels or those of its training file."""
+    for split, path in files.items():
+        if task.folder and split not in task.files:
+            expected = ", ".join(file.name for file in task.files.values())
+            raise UsageError(f"--input {path}: {task.name} has no {split} split; its files are {expected}")
+    texts = {split: read_file(path, split, task) for split, path in files.items()}
+    if not task.folder:
+        if not labels and TRAINING not in texts:
+            raise UsageError(f"{task.name}: its labels are not known; give --labels, or a training file (train...)")
+        task = own_task(task.name, labels or find_labels(texts[TRAINING]))
+    inputs = [_describe(split, file.size_bytes, file.sha256) for split, file in texts.items()]
+    return TaskRecords(
+        task=GLUE,
+        data_set=f"glue_{task.name}",
+        files=files,
+        source=glue_source(texts, task, vocabulary, settings),
+        made_with={"name": task.name, "labels": list(task.labels), "inputs": inputs, **asdict(settings)},
+    )
+
+
+def _describe(split: str, size_bytes: int, sha256: str) -> dict[str, Any]:
+    return {"split": split, "bytes": size_bytes, "sha256": sha256}

@@ -1,0 +1,94 @@
+"""Which vocabulary: a file, one of the workspace by its name, that of a downloaded model, or one trained on a text.
+
+A trained one is named for its text, size and case, so that it is trained once, and another text has another.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+from bertprep.errors import UsageError
+from bertprep.files.paths import as_path
+from bertprep.progress import SILENT, Reporter
+from bertprep.sources.catalogue import DEFAULT_MODEL
+from bertprep.terminal import listed
+from bertprep.work.layout import VOCABULARY, Workspace
+from bertprep.work.ledger import Entry
+
+DEFAULT_VOCABULARY_SIZE = 8000
+
+
+@dataclass(frozen=True)
+class VocabularySettings:
+    """What besides the text decides a trained vocabulary: its number of tokens, special ones included, and its case."""
+
+    size: int = DEFAULT_VOCABULARY_SIZE
+    cased: bool = False
+
+
+def find_vocabulary(workspace: Workspace, given: Path | str | None, default: str = DEFAULT_MODEL) -> Path:
+    """Return the file `given`, or the vocabulary of that name: one of the workspace, or that of a downloaded model.
+
+    Without `given` it is that of the model `default`. Raises `UsageError` for a name of none, or of several.
+    """
+    vocab = default if given is None else given
+    if (path := as_path(vocab)).exists():
+        return path
+    if not re.fullmatch(r"(\w[\w.-]*/)?\w[\w.-]*(?<!\.txt)", str(vocab)):
+        raise UsageError(f"--vocab {vocab}: does not exist; name a vocab.txt, one token per line")
+    trained = workspace.vocabularies(str(vocab))
+    if len(trained) == 1:
+        return trained[0]
+    if trained:
+        raise UsageError(f"--vocab {vocab}: names {len(trained)} vocabularies; choose one of {listed(list(map(str, trained)))}")
+    for kind, model in product(("vocab", "weights"), (str(vocab), f"google-bert/{vocab}")):
+        path = workspace.download(kind) / model / VOCABULARY
+        if path.is_file():
+            return path
+    model = "" if str(vocab) in (DEFAULT_MODEL, DEFAULT_MODEL.partition("/")[2]) else f" --model {vocab}"
+    command = f"bertprep download vocab{model}"
+    if given is None:
+        raise UsageError(
+            f"the vocabulary of {default}, the default, is not downloaded; {command} fetches it, or --vocab FILE names another"
+        )
+    names = [path.stem for path in workspace.vocabularies()]
+    choice = f" (it has {listed(names)})" if names else ""
+    raise UsageError(
+        f"--vocab {vocab}: is neither a file, nor a vocabulary in {workspace.root}{choice}; for that of a model, "
+        f"{command} fetches it"
+    )
+
+
+def vocabulary_of_text(
+    workspace: Workspace, corpus: str, texts: Mapping[Path, Entry | None], settings: VocabularySettings
+) -> Path:
+    """Return where the vocabulary trained on these texts is in the workspace, whether it is there or not.
+
+    The entries are those of text shards in their manifest; raises `BertprepError` for a text that is not the listed one.
+    """
+    from bertprep.work.texts import check_text, identify_text
+
+    identities = {path: identify_text(path) for path in texts}
+    for path, (size_bytes, crc32c) in identities.items():
+        check_text(path, texts[path], {"bytes": size_bytes, "crc32c": crc32c})
+    text = hashlib.sha256("".join(crc32c for _, crc32c in identities.values()).encode()).hexdigest()
+    return workspace.vocabulary(corpus, size=settings.size, cased=settings.cased, text=text)
+
+
+def train(
+    texts: Sequence[Path], path: Path, settings: VocabularySettings, workers: int = 1, reporter: Reporter = SILENT
+) -> list[str]:
+    """Write a vocabulary trained on texts; returns a line where it has fewer tokens than asked for."""
+    from bertprep.instances import load_vocabulary
+    from bertprep.text.train_vocabulary import train_vocabulary
+
+    train_vocabulary(texts, path, size=settings.size, cased=settings.cased, workers=workers, reporter=reporter)
+    tokens = len(load_vocabulary(path))
+    if tokens == settings.size:
+        return []
+    return [f"{path}: has {tokens:,} tokens, not {settings.size:,}: this text gives no more"]
