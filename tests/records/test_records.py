@@ -312,6 +312,23 @@ def test_a_value_that_the_model_cannot_take_is_named(
         assert_same(room, examples)
 
 
+def test_a_bad_record_is_named_wherever_it_comes_among_files_of_several_formats(tmp_path: Path) -> None:
+    """Columns and protobufs are read by one call for each run of them."""
+    examples, paths = column_examples(PretrainingExamples, 15), []
+    for number, name in enumerate(("arrow", "tfrecord", "ofrecord", "arrow", "tfrecord")):
+        paths.append(tmp_path / f"{number}.{name}")
+        write_examples([examples[3 * number : 3 * number + 3]], {name: paths[-1]})
+    content = bytearray(paths[4].read_bytes())
+    content[len(content) // 2] ^= 1  # in the second of its three records, which are of one size or nearly so
+    paths[4].write_bytes(content)
+    with Records(paths) as records:
+        for indices in ([0, 13], [13, 0], [0, 3, 6, 9, 13], [9, 10, 11, 12, 13, 14], [5, 4, 1, 2, 13, 0]):
+            room = PretrainingExamples.empty(len(indices) + 2, seq=records.seq, pred=records.pred)
+            with pytest.raises(BadRecordError, match=rf"^{paths[4]}: record 1: ") as error:
+                records.gather_into(room, np.array(indices), row=2)
+            assert (error.value.index, error.value.row) == (13, 2 + indices.index(13))
+
+
 def test_records_must_agree(tmp_path: Path) -> None:
     write_folder(tmp_path / "a", (3,))
     first, long, squad = tmp_path / "a/training/part-0", tmp_path / "long", tmp_path / "squad"

@@ -81,6 +81,14 @@ def test_a_set_is_fetched_once_and_read_as_local(store: Store, tmp_path: Path, c
         assert_holds(gather(records, [14]), [there[0]])
 
 
+def test_more_files_are_fetched_than_at_a_time(store: Store, tmp_path: Path) -> None:
+    there = write_folder(tmp_path / "a", (1,) * 20)
+    upload(tmp_path / "a", store)
+    with Records([store.path("a")]) as records:
+        assert_holds(gather(records, range(20)), there)
+    assert sorted(fetched(store)) == [*range(20)]
+
+
 def test_a_file_that_is_not_that_of_the_manifest_is_refused(store: Store, tmp_path: Path) -> None:
     put_records(tmp_path / "a", store)
     store.faults.append(Fault("GET", ".*part-2", times=None, flip=10))
