@@ -202,6 +202,10 @@ def _short_range(counts: RecordCounts, short_seq_prob: float | None, uses: int |
     if counts.records < _RECORDS_FOR_LENGTHS or (uses is not None and uses < _FEW_USES):
         return 0.0, 1.0
     cut_short = (0.01 if short_seq_prob is None else short_seq_prob) * (counts.records if uses is None else uses)
+    # A short target length gives a short record where A and B are short. An A below half of the text was not truncated, so it
+    # tells how often that is; next to sentences longer than `seq` it is rare.
+    of_half = counts.lengths_of_a[: (len(counts.lengths) - 4) // 2].sum() / counts.records
+    cut_short *= of_half**2
     least = 1 / counts.records if cut_short > minus_log_limit(1) else 0.0  # Chernoff's bound for zero hits
     if not uses or short_seq_prob is None:
         return least, _MAX_SHORT

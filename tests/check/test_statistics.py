@@ -195,6 +195,11 @@ def test_all_full_or_nearly_all_short_records(golden: PretrainingExamples) -> No
     tally.lengths[128] = 10_000
     assert levels(0.1) == ["warning"]
     assert levels(0.0) == []
+    of_a = tally.lengths_of_a.copy()
+    tally.lengths_of_a[:] = 0
+    tally.lengths_of_a[62] = 10_000  # sentences so long that all were truncated
+    assert levels(0.1) == []
+    tally.lengths_of_a[:] = of_a
     tally.lengths[40] = 190_000
     assert levels(0.1, uses=100) == ["warning"]
     assert levels(0.1, uses=99) == []
