@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from bertprep import create_squad
+from bertprep.check import record_scan
 from bertprep.check.finding import Finding
 from bertprep.cli import main
 from bertprep.commands.validate import validate
@@ -127,6 +128,16 @@ CASES += [
     (RegressionExamples, plant("label_ids", 4, None, np.nan), "label-range", "a finite label of 0 or more"),  # type: ignore[arg-type]
     (RegressionExamples, plant("label_ids", 4, None, -1), "label-range", "a finite label of 0 or more"),
 ]
+
+
+def test_faults_are_counted_over_all_blocks_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record_scan, "BLOCK", 4)
+    examples = task_examples(ClassificationExamples, 20)
+    examples.label_ids[[2, 9, 17, 18]] = LABELS
+    examples.input_ids[[5, 11], 0] = FIRST_WORD
+    folder = write_set(tmp_path / "set", examples, made_with={"labels": ["a", "b", "c"]})
+    found = {finding.code: (finding.record, finding.count) for finding in findings_of(folder)}
+    assert found == {"label-range": (2, 4), "no-cls": (5, 2)}
 
 
 @pytest.mark.parametrize(("kind", "change", "code", "expected"), CASES)

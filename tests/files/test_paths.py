@@ -205,6 +205,23 @@ def test_an_object_is_written_once(conditions: str, store: Store, capsys: pytest
     assert capsys.readouterr().err == ""
 
 
+def test_all_of_a_list_are_removed_where_some_are_gone(store: Store) -> None:
+    """Stores without a request for many objects say which one there is not, and end there."""
+    for name in "abc":
+        write(store.path(f"x/{name}"), b"data")
+    refused = {"status": 404, "code": "NoSuchKey"}
+    store.faults += [Fault("POST", **refused), Fault("POST", skip=1, **refused)]  # for all of them, and then for the second
+    remove_all(store.path("x"), ["a", "b", "c"])
+    assert [path.name for path in store.path("x").iterdir()] == ["b"]  # which the store says is gone
+
+
+def test_the_beginning_of_an_empty_object_is_empty(store: Store) -> None:
+    """Stores refuse a range of it."""
+    write(store.path("x"), b"")
+    with open_head(store.path("x")) as file:
+        assert file.read() == b""
+
+
 def test_a_failed_write_leaves_nothing(store: Store) -> None:
     def write_and_fail() -> None:
         with atomic_file(store.path("x")) as file:

@@ -23,6 +23,7 @@ from bertprep.files.paths import checksum_of
 from bertprep.records import PretrainingExamples
 from bertprep.records.records import Records
 from bertprep.work.choose import find_records
+from bertprep.work.data_set import own_split
 from bertprep.work.find import find_data_sets, search
 from bertprep.work.manifest import MDS, RECORDS, TOKEN_SHARDS
 from bertprep.work.recognize import TOKEN_INDEX_MAGIC
@@ -276,6 +277,23 @@ def test_a_folder_of_several_kinds_holds_a_data_set_of_each(lay: Callable[[str],
     parts = find_data_sets(["training", "test"])
     assert {each.content: each.files for each in parts} == files
     assert {(each.folder, each.is_whole) for each in parts} == {(Path(), False)}
+
+
+@pytest.mark.parametrize(
+    ("name", "split"),
+    [
+        ("eval/part-0", "eval"),
+        ("eval/train.arrow", "eval"),
+        ("old/train.arrow", ""),
+        ("train.arrow", "train"),
+        ("test-00000-of-00002-0123abcd.parquet", "test"),
+        ("train.parquet.old", ""),
+        ("my_train.parquet", ""),
+        ("train.tfrecord", ""),
+    ],
+)
+def test_a_split_is_named_by_a_folder_or_by_the_whole_name_of_a_file(name: str, split: str) -> None:
+    assert own_split(name) == split
 
 
 def test_in_the_folder_of_a_split(lay: Callable[[str], None], monkeypatch: pytest.MonkeyPatch) -> None:
