@@ -69,6 +69,7 @@ class Field:
     """Whether it is a keyword of Python alone."""
     # These belong to the class of settings, and are known as soon as it is: see `fields_of`.
     keyword: str = ""
+    annotation: Any = None
     default: Any = None  # `MISSING` where it has none
     group: str = ""
 
@@ -185,6 +186,7 @@ def _resolve(settings: type, found: dataclasses.Field[Any], hint: Any) -> Field:
         described,
         name=name,
         keyword=found.name,
+        annotation=hint,
         default=found.default,
         group=described.group or getattr(owner, "group", OPTIONS),
         rule=replace(_of_type(described.rule, hint), optional=found.default is None),
