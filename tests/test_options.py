@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertprep.commands.request import function_of
+from bertprep.commands.function import function_of
 from bertprep.config import InstanceSettings, ShardSettings, Variant
 from bertprep.errors import UsageError
 from bertprep.files.paths import path_arg

@@ -12,8 +12,8 @@ import bertprep
 from bertprep.check.finding import Finding
 from bertprep.commands.create import Create
 from bertprep.commands.download import Downloaded
+from bertprep.commands.function import function_of
 from bertprep.commands.push import Pushed
-from bertprep.commands.request import function_of
 from bertprep.options import fields_of
 from bertprep.sources.listing import Listing, RemoteFile
 from tests.golden import GOLDEN

@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bertprep.commands.request import InParts, InRows, function_of
+from bertprep.commands.function import function_of
+from bertprep.commands.request import InParts, InRows
 from bertprep.config import DEFAULT_FORMATS, RECORD_FORMATS, RecordFormat, Variant
 from bertprep.errors import UsageError
 from bertprep.files.paths import as_path, path_arg, real_path

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bertprep.commands.request import InFormats, TextRequest, check_target, function_of
+from bertprep.commands.function import function_of
+from bertprep.commands.request import InFormats, TextRequest, check_target
 from bertprep.config import InstanceSettings, RecordFormat
 from bertprep.errors import UsageError
 from bertprep.files.paths import as_path, path_arg

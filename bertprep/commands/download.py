@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from bertprep.commands.request import Where, function_of
+from bertprep.commands.function import function_of
+from bertprep.commands.request import Where
 from bertprep.files.free_space import check_free_space, free_space
 from bertprep.files.paths import as_path, local_path
 from bertprep.options import MAX_AT_ONCE, OPTIONS, described, option

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from bertprep import pool
-from bertprep.commands.request import How, Where, function_of
+from bertprep.commands.function import function_of
+from bertprep.commands.request import How, Where
 from bertprep.config import RECORD_FORMATS, RecordFormat
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.checksums import SHA256

@@ -1,37 +1,21 @@
 """Groups of fields that requests share: where things are, and how the work is done.
 
 A request is a frozen dataclass of all options of a command, from a shell or from Python. `add_options` makes options of it,
-`function_of` a function, and settings classes among its bases the manifest's settings.
+`function.function_of` a function, and settings classes among its bases the manifest's settings.
 """
 
 from __future__ import annotations
 
-import inspect
-import re
-import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from bertprep.config import DEFAULT_FORMATS, RECORD_FORMATS, RecordFormat, Variant
 from bertprep.errors import UsageError
 from bertprep.files.paths import as_path, is_object, path_arg
-from bertprep.options import (
-    GROUPS,
-    HOW,
-    MADE,
-    MAX_AT_ONCE,
-    WHERE,
-    Field,
-    Settings,
-    described,
-    fields_of,
-    narrowed,
-    option,
-)
+from bertprep.options import HOW, MADE, MAX_AT_ONCE, WHERE, Settings, described, narrowed, option
 from bertprep.progress import Reporter
-from bertprep.terminal import near
 from bertprep.work.layout import Workspace
 from bertprep.work.parts import Finish, Part, read_part
 
@@ -42,9 +26,6 @@ if TYPE_CHECKING:
 
 LOCAL = "local"
 EXECUTORS = (LOCAL, "ray")
-P = ParamSpec("P")
-AnyRequest = TypeVar("AnyRequest")
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -289,53 +270,6 @@ class InFormats(Variant):
     @property
     def variant(self) -> Variant:
         return narrowed(Variant, self)
-
-
-def function_of(
-    request: Callable[P, AnyRequest], method: Callable[[AnyRequest], Result], name: str = ""
-) -> Callable[P, Result]:
-    """Return a function whose keywords are the fields of a request, and which calls its method, whose name it has by default.
-
-    Its documentation lists the keywords; options of the shell alone are not among them.
-    """
-    of_python = [each for each in fields_of(request) if not each.shell]
-    of_shell = {each.keyword for each in fields_of(request) if each.shell}
-    name = name or method.__name__
-    hints = get_type_hints(request)
-    own = inspect.signature(request)
-    signature = own.replace(
-        parameters=[each.replace(annotation=hints[each.name]) for each in own.parameters.values() if each.name not in of_shell],
-        return_annotation=inspect.signature(method).return_annotation,
-    )
-
-    def call(*arguments: P.args, **keywords: P.kwargs) -> Result:
-        unknown = next((each for each in keywords if each not in signature.parameters), None)
-        if unknown is not None:
-            raise TypeError(f"{name}() got an unexpected keyword argument {unknown!r}{near(unknown, [*signature.parameters])}")
-        try:
-            signature.bind(*arguments, **keywords)
-        except TypeError as error:  # it is of Python, but names no function
-            raise TypeError(f"{name}() {str(error).replace('too many', 'got too many')}") from None
-        return method(request(*arguments, **keywords))
-
-    call.__name__ = call.__qualname__ = name
-    call.__module__ = method.__module__
-    call.__doc__ = f"{inspect.cleandoc(method.__doc__ or '')}\n\n{_describe_keywords(of_python)}"
-    call.__signature__ = signature  # type: ignore[attr-defined]
-    return call
-
-
-def _describe_keywords(fields: Sequence[Field]) -> str:
-    """Return the help of each keyword, under the headings of --help, in which options are named by their keywords."""
-    keywords = {each.flag: f"`{each.keyword}`" for each in fields}
-    lines = []
-    for group in GROUPS:
-        if of_group := [each for each in fields if each.group == group]:
-            lines += ["", f"{group.capitalize()}:"]
-        for each in of_group:
-            text = re.sub(r"--[a-z][\w-]*", lambda found: keywords.get(found[0], found[0]), each.full_help)
-            lines += textwrap.wrap(f"{each.keyword}: {text}", 100, initial_indent="    ", subsequent_indent="        ")
-    return "\n".join(lines).strip()
 
 
 def check_is_no_folder(option: str, path: Path, name: str) -> None:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from bertprep.commands.request import DocumentRequest, function_of
+from bertprep.commands.function import function_of
+from bertprep.commands.request import DocumentRequest
 from bertprep.config import BY_LINES, ShardSettings
 from bertprep.errors import UsageError
 from bertprep.options import narrowed

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from bertprep.commands.request import InFormats, InParts, OfVocabulary, Where, function_of
+from bertprep.commands.function import function_of
+from bertprep.commands.request import InFormats, InParts, OfVocabulary, Where
 from bertprep.config import GLUE, GOOGLE, SQUAD, SQUAD_VERSIONS, GlueSettings, SquadSettings
 from bertprep.errors import UsageError
 from bertprep.files.paths import as_path, path_arg

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from bertprep.commands.request import DocumentRequest, InRows, TextRequest, function_of
+from bertprep.commands.function import function_of
+from bertprep.commands.request import DocumentRequest, InRows, TextRequest
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.paths import as_path, path_arg
 from bertprep.options import MADE, WHERE, option

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from bertprep.commands.request import OnExecutor, WithVocabulary, check_target, function_of
+from bertprep.commands.function import function_of
+from bertprep.commands.request import OnExecutor, WithVocabulary, check_target
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import explain_write_error
 from bertprep.files.outputs import begins_with, write_output

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
-from bertprep.commands.request import OfCorpus, OnExecutor, check_is_no_folder, function_of
+from bertprep.commands.function import function_of
+from bertprep.commands.request import OfCorpus, OnExecutor, check_is_no_folder
 from bertprep.errors import UsageError
 from bertprep.files.outputs import check_output
 from bertprep.files.paths import as_path, path_arg
