@@ -6,7 +6,7 @@ folders) is an argument of the functions that do the work.
 
 import math
 import re
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from enum import Enum
 from typing import Any, ClassVar
 
@@ -103,6 +103,9 @@ def masks_cut_off(seq: int, pred: int, masked_lm_prob: float) -> int:
     return wanted if wanted > 1.1 * pred else 0
 
 
+_SETTINGS_OF_0_1 = ("seq", "pred", "dupe", "masked_lm_prob", "short_seq_prob", "seed", "one_seed", "whole_word", "cased")
+
+
 @dataclass(frozen=True, kw_only=True)
 class InstanceSettings(Settings):
     """How text shards become masked-LM instances: the flags of Google's `create_pretraining_data.py`, and `pairs`.
@@ -163,9 +166,18 @@ class InstanceSettings(Settings):
 
     @property
     def made_with(self) -> dict[str, Any]:
-        """Return the settings for the manifest, without those that have no effect or, for `pairs`, are default."""
-        without = "pairs" if self.has_pairs else "short_seq_prob"
-        return {name: value for name, value in asdict(self).items() if name != without}
+        """Return the settings for the manifest, without those that have no effect.
+
+        A setting that came after 0.1 is there only where it is not the default, so that files made before it are still ours.
+        """
+        made_with = {}
+        for field in fields(InstanceSettings):
+            value = getattr(self, field.name)
+            if field.name in _SETTINGS_OF_0_1 or value != field.default:
+                made_with[field.name] = value
+        if not self.has_pairs:
+            del made_with["short_seq_prob"]
+        return made_with
 
     def shard_seed(self, shard: int) -> int:
         return self.seed if self.one_seed else self.seed + shard

@@ -242,3 +242,10 @@ def test_values_get_the_annotated_types():
 def test_a_value_of_another_type_is_usage(settings: type, name: str, value: Any, expected: str) -> None:
     with pytest.raises(UsageError, match=f"^--{name.replace('_', '-')} .*: must be {expected}, found {type(value).__name__}$"):
         settings(**{name: value})
+
+
+def test_a_setting_that_came_later_is_in_a_manifest_only_where_it_is_not_the_default() -> None:
+    """So that files made before there was one are still those of the same request."""
+    of_0_1 = {"seq", "pred", "dupe", "masked_lm_prob", "short_seq_prob", "seed", "one_seed", "whole_word", "cased"}
+    assert InstanceSettings().made_with.keys() == of_0_1
+    assert InstanceSettings(pairs="none").made_with.keys() == of_0_1 - {"short_seq_prob"} | {"pairs"}

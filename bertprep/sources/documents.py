@@ -168,6 +168,11 @@ READERS: dict[str, Callable[[Source], Iterable[str]]] = {
     "wikipedia": lambda source: map(prose_of, readers.read_parquet(source.location, source.field)),
     "bookcorpus": lambda source: join_books(readers.read_parquet(source.location, source.field)),
 }
+READER_OF_SUFFIX = {
+    ".jsonl": "json lines", ".ndjson": "json lines", ".json": "json lines", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet",
+    ".arrow": "arrow", ".xml": DUMP,
+}  # fmt: skip
+"""The reader of a file by its suffix; of any other name it is TEXT."""
 SPLITTERS = {"bookcorpus": "lines"}
 """The splitter by reader, for readers whose lines are known to be sentences."""
 

@@ -24,17 +24,13 @@ from urllib.parse import urlsplit
 from bertprep.errors import BertprepError, UsageError, quoted
 from bertprep.files.checksums import BLAKE3
 from bertprep.files.paths import as_path, checksum_of
-from bertprep.sources.documents import DUMP, MEMORY, TEXT, WHOLE, Source
+from bertprep.sources.documents import MEMORY, READER_OF_SUFFIX, TEXT, WHOLE, Source
 from bertprep.sources.fields import column_texts, find_column, row_text, show_names
 from bertprep.sources.readers import file_system, is_local, is_url, is_web, split_hops, suffixes
 from bertprep.untrusted import check_name, parse_json, read_bounded
 from bertprep.work.layout import DATASET_DICT, MANIFEST, STATE, TRAIN, VOCABULARY, is_saved
 
-READER_OF = {
-    ".jsonl": "json lines", ".ndjson": "json lines", ".json": "json lines", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet",
-    ".arrow": "arrow", ".xml": DUMP,
-}  # fmt: skip
-IN_FOLDERS = (".txt", *READER_OF)
+IN_FOLDERS = (".txt", *READER_OF_SUFFIX)
 """Suffixes of the files of a folder that are read; a file given by name is text unless `reader_of` knows better."""
 NO_TEXT = (".html", ".htm", ".pdf", ".doc", ".docx", ".epub", ".tar", ".tgz", ".zip", ".7z", ".xz", ".rar", ".npz")
 Fetched = Sequence[tuple[Path, dict[str, Any] | None]]
@@ -151,7 +147,7 @@ def reader_of(location: str) -> str:
             f"--input {location}: is a manifest, which lists files and has no text; name the files that it lists, or, if these "
             "are documents of yours, give the file another name"
         )
-    return READER_OF.get(kind, TEXT)
+    return READER_OF_SUFFIX.get(kind, TEXT)
 
 
 def check_given_once(locations: Iterable[str]) -> None:

@@ -69,24 +69,27 @@ GOOGLE_PREFIX = "bert_model.ckpt"
 """The file name prefix of a model in Google's releases."""
 
 
+_NAMED_ABOVE = ("cased", "seq", "pred", "masked_lm_prob", "seed", "dupe", "one_seed")
+
+
 def settings_name(settings: InstanceSettings, *, shards: int, test_fraction: float, variant: Variant = DEFAULT_DIALECT) -> str:
     """Return the folder name for the settings in NVIDIA's form, with further settings that are not default, except `one_seed`.
 
     >>> settings_name(InstanceSettings(), shards=256, test_fraction=0.1)
     'lower_case_1_seq_len_128_max_pred_20_masked_lm_prob_0.15_random_seed_12345_dupe_factor_5_shard_256_test_split_10'
+    >>> changed = InstanceSettings(short_seq_prob=0.2, whole_word=True, one_seed=True)
+    >>> settings_name(changed, shards=4, test_fraction=0).partition("_shard_")[2]
+    '4_test_split_0_short_seq_prob_0.2_whole_word'
     """
     name = (
         f"lower_case_{int(not settings.cased)}_seq_len_{settings.seq}_max_pred_{settings.pred}"
         f"_masked_lm_prob_{settings.masked_lm_prob}_random_seed_{settings.seed}_dupe_factor_{settings.dupe}"
         f"_shard_{shards}_test_split_{int(test_fraction * 100)}"
     )
-    default = {f.name: f.default for f in fields(InstanceSettings)}
-    if settings.short_seq_prob != default["short_seq_prob"]:
-        name += f"_short_seq_prob_{settings.short_seq_prob}"
-    if settings.whole_word:
-        name += "_whole_word"
-    if not settings.has_pairs:
-        name += f"_pairs_{settings.pairs}"
+    for field in fields(InstanceSettings):
+        value = getattr(settings, field.name)
+        if field.name not in _NAMED_ABOVE and value != field.default:
+            name += f"_{field.name}" if value is True else f"_{field.name}_{value}"
     return name + _in_variant(variant)
 
 

@@ -24,7 +24,9 @@ def test_docs_name_every_finding() -> None:
 def test_every_code_of_the_sources_has_its_advice() -> None:
     sources = [*ROOT.glob("bertprep/check/*.py"), ROOT / "bertprep/commands/validate.py"]
     named = {
-        code for path in sources for code in re.findall(r'(?:Finding|Rule|_Test)\(\s*"([a-z-]+)"', path.read_text("utf-8"))
+        code
+        for path in sources
+        for code in re.findall(r'(?:Finding|Rule|_Test|_Kind|file\.add)\(\s*"([a-z-]+)"', path.read_text("utf-8"))
     }
     described = {words[0] for words in record_scan._WORDS.values()}
     assert len(named) > 40
