@@ -18,10 +18,8 @@ from bertprep.files.checksums import BLAKE3, has_checksum, new_hash
 from bertprep.files.hashed import HashedFile
 from bertprep.files.paths import as_path
 from bertprep.sources import readers
-from bertprep.sources.dump import SiteInfo, read_dump
 from bertprep.sources.plain_text import MAX_DOCUMENT_BYTES
 from bertprep.sources.readers import is_local, open_raw, open_stream, suffixes
-from bertprep.sources.wikitext import prose_of, to_prose
 
 DUMP, MEMORY, TEXT, WHOLE = "dump", "memory", "text", "whole"
 RULES = {DUMP: 2, "csv": 2, "tsv": 2}
@@ -88,6 +86,9 @@ class Batch:
         """Yield its documents, cleaned of wikitext where they are articles."""
         import pyarrow as pa
 
+        from bertprep.sources.dump import SiteInfo  # with all of wikitext, which other sources need not load
+        from bertprep.sources.wikitext import to_prose
+
         with open_raw(str(self.path)) as raw, pa.ipc.open_file(pa.PythonFile(raw, mode="r")) as reader:
             names = json.loads((reader.schema.metadata or {}).get(b"namespaces", b"null"))
             texts = (value.as_py().decode() for value in reader.get_batch(self.index).column(0))
@@ -120,6 +121,8 @@ def _open_stream(source: Source, stack: ExitStack) -> tuple[dict[str, str] | Non
     """Return (what cleaning needs to know, the texts)."""
     if source.reader == MEMORY:
         return None, iter(source.texts())
+    from bertprep.sources.dump import read_dump
+
     site, articles = read_dump(stack.enter_context(open_stream(source.location)), source.location)
     names = [sorted(site.file_namespaces), sorted(site.category_namespaces)]
     return {"namespaces": json.dumps(names)}, _bounded((page.wikitext for page in articles), source)
@@ -165,7 +168,7 @@ READERS: dict[str, Callable[[Source], Iterable[str]]] = {
     "arrow": lambda source: readers.read_arrow(source.location, source.field),
     "csv": lambda source: readers.read_table(source.location, source.field, ","),
     "tsv": lambda source: readers.read_table(source.location, source.field, "\t"),
-    "wikipedia": lambda source: map(prose_of, readers.read_parquet(source.location, source.field)),
+    "wikipedia": lambda source: _prose_of_articles(readers.read_parquet(source.location, source.field)),
     "bookcorpus": lambda source: join_books(readers.read_parquet(source.location, source.field)),
 }
 READER_OF_SUFFIX = {
@@ -175,6 +178,12 @@ READER_OF_SUFFIX = {
 """The reader of a file by its suffix; of any other name it is TEXT."""
 SPLITTERS = {"bookcorpus": "lines"}
 """The splitter by reader, for readers whose lines are known to be sentences."""
+
+
+def _prose_of_articles(articles: Iterable[str]) -> Iterator[str]:
+    from bertprep.sources.wikitext import prose_of
+
+    return map(prose_of, articles)
 
 
 def _bounded(texts: Iterable[str], source: Source) -> Iterator[str]:

@@ -15,19 +15,18 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from statistics import median
+
+import numpy as np
 
 from bertprep.errors import BertprepError
 from bertprep.files.paths import HEAD_BYTES, as_path, open_head
 from bertprep.sources.documents import TEXT, Source
 from bertprep.sources.plain_text import GAP, ends_sentence, has_word
 from bertprep.sources.readers import is_local, open_stream, suffixes
-from bertprep.text.padding import FIRST_FILES, LENGTHS, TextSample
+from bertprep.text.padding import FEW_SENTENCES, FIRST_FILES, LENGTHS, MANY_BLOCKS, TextSample
 from bertprep.text.sentences import split_lines, split_sentences
 from bertprep.work.manifest import TEXT_SHARDS, read_manifest
 
-MANY_BLOCKS = 6  # of a file, in the mean of those that are looked at
-FEW_SENTENCES = 5  # of a document
 _MAX_BLOCKS = 1000  # more files are then not read
 FILE_OR_BLOCK = (
     "--one-document-per-file if each file is a document, or --one-document-per-block if each block between blank lines is one"
@@ -91,7 +90,7 @@ class Blocks:
     @property
     def sentences_of_a_block(self) -> float:
         """Return the number of sentences in the median block."""
-        return median(map(len, self.sentences))
+        return float(np.median([len(block) for block in self.sentences]))
 
     def describe(self) -> str:
         """Return what the blocks are and what they would become, for a message."""

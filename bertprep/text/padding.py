@@ -2,7 +2,7 @@
 
 The generator itself runs, on a sample of the documents in which each sentence has about as many placeholder tokens as a
 vocabulary for its language gives it. So the estimate rests on two things: a sample of at most `SAMPLE_BYTES`, and
-`TOKENS_PER_WORD`. docs/sources.md compares it with records that were made. Costs a tenth of a second.
+`TOKENS_PER_WORD`. docs/sources.md compares it with records that were made. Costs some 20 ms.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bertprep.instances import TokenizedShard, Vocabulary, generate_instances
 from bertprep.instances.vocabulary import SPECIAL_TOKENS
 from bertprep.sources.plain_text import GAP
 
-SAMPLE_BYTES = 1 << 19
+SAMPLE_BYTES = 1 << 18
 """The text whose sentences are counted; a longer document is cut there, which adds at most one short record."""
 TOKENS_PER_WORD = 1.1
 """Tokens that BERT's tokenizer makes of a word, in the mean: 1.06 with a vocabulary trained on the text, more with another."""
@@ -29,9 +29,11 @@ LENGTHS = (128, 512)
 """The lengths of records that padding is forecast for where a command has none."""
 FIRST_FILES = 16
 """The files at whose beginning a text is judged, here and in `text.blocks`."""
+MANY_BLOCKS = 6  # of a file, in the mean of those that are looked at
+FEW_SENTENCES = 5  # of a document
 _USES, _MAX_ROUNDS = 500, 50  # of documents: a tenth of them gives short records, which few would give by chance alone
-_WORD = re.compile(r"[^\W_]+")
-_ONE_TOKEN = re.compile(r"[^\w\s]|_|[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f]")
+_CJK = r"\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f"
+_WORD_OR_MARK = re.compile(rf"([^\W_{_CJK}]+)|[^\w\s]|_|[{_CJK}]")
 _PLACEHOLDER = len(SPECIAL_TOKENS)
 
 
@@ -88,8 +90,9 @@ def count_tokens(sentence: str) -> int:
     >>> count_tokens("It is so, he said."), count_tokens("我来了。")
     (8, 4)
     """
-    single = len(_ONE_TOKEN.findall(sentence))
-    return max(1, single + round(TOKENS_PER_WORD * len(_WORD.findall(_ONE_TOKEN.sub(" ", sentence)))))
+    found = _WORD_OR_MARK.findall(sentence)  # each word, and "" for a mark or a character
+    marks = found.count("")
+    return max(1, marks + round(TOKENS_PER_WORD * (len(found) - marks)))
 
 
 def sample_shards(paths: Sequence[Path]) -> TextSample:

@@ -7,16 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bertprep.files.paths import HEAD_BYTES, as_path
 from bertprep.progress import Reporter
-from bertprep.sources.documents import MEMORY, WHOLE, Source
 from bertprep.terminal import counted, warn
-from bertprep.text.blocks import FEW_SENTENCES, MANY_BLOCKS, read_blocks
-from bertprep.text.padding import FIRST_FILES, LENGTHS, SAMPLE_BYTES, TextSample, describe_text, sample_shards
+from bertprep.text.padding import (
+    FEW_SENTENCES,
+    FIRST_FILES,
+    LENGTHS,
+    MANY_BLOCKS,
+    SAMPLE_BYTES,
+    TextSample,
+    describe_text,
+    sample_shards,
+)
 from bertprep.text.sentences import split_sentences
 from bertprep.tokens.make import Texts
 from bertprep.work.made import Made
+
+if TYPE_CHECKING:
+    from bertprep.sources.documents import Source
 
 _ADVICE = (
     "with so few sentences most next sentences are random: join documents that are parts of one text, or pack sentences of "
@@ -26,6 +37,8 @@ _ADVICE = (
 
 def name_inputs(sources: Sequence[Source]) -> str:
     """Return the number of the sources, which are files or in memory."""
+    from bertprep.sources.documents import MEMORY
+
     return counted(len(sources), "data set" if any(each.reader == MEMORY for each in sources) else "file")
 
 
@@ -89,6 +102,9 @@ def report_books(reporter: Reporter, folder: Path, sources: Sequence[Source]) ->
 
     Warns where its files seem to be of many documents, or of a few sentences each.
     """
+    from bertprep.sources.documents import WHOLE
+    from bertprep.text.blocks import read_blocks
+
     books = [source.location for source in sources if source.reader == WHOLE]
     sizes = [as_path(location).stat().st_size for location in books]
     heads = [read_blocks([location]) for location in books[:FIRST_FILES]]
