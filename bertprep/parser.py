@@ -43,8 +43,7 @@ class Parser(argparse.ArgumentParser):
         self._given = sys.argv[1:] if args is None else list(args)
         found, left = super().parse_known_args(self._given, namespace)
         if left:
-            meant = f", did you mean --input {left[0]}?" if "--input" in self._option_string_actions else ""
-            self.error(f"{listed(left)}: not expected here{meant}")
+            self.error(f"{listed(left)}: not expected here{self._explain_left(left)}")
         return found, left
 
     def error(self, message: str) -> NoReturn:
@@ -58,6 +57,13 @@ class Parser(argparse.ArgumentParser):
         for other in others:
             print_message(f"{program}: error: {other}")
         raise UsageError(last)
+
+    def _explain_left(self, left: Sequence[str]) -> str:
+        """Return what was meant by arguments without an option, or how many of these there are."""
+        if "--input" in self._option_string_actions:
+            return f", did you mean --input {left[0]}?"
+        taken = [_usage(each) for each in self._get_positional_actions()]
+        return f"; {self.prog} takes {'one ' if len(taken) == 1 else ''}{' and '.join(taken)}" if taken else ""
 
     def _wrong_names(self) -> Iterator[str]:
         known = self._option_string_actions

@@ -1,4 +1,4 @@
-"""`bertprep inspect`: the examples of a record file, or the documents of a token shard, from one on, or those with a word.
+"""`bertprep inspect`: the examples of a record file, or the documents of a token shard, from one on.
 
 A terminal gets colours and lines of its width; otherwise (or with NO_COLOR) an example is one plain line.
 """
@@ -6,15 +6,15 @@ A terminal gets colours and lines of its width; otherwise (or with NO_COLOR) an 
 from __future__ import annotations
 
 import os
-import re
+import shlex
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from bertprep.commands.request import WithVocabulary
 from bertprep.errors import BertprepError, UsageError
@@ -25,19 +25,22 @@ from bertprep.work.layout import TOKENIZER, TokenFile
 from bertprep.work.manifest import MDS, TEXT_SHARDS, TOKEN_SHARDS
 
 if TYPE_CHECKING:
-    from bertprep.check.show import Phrase, Word
+    from bertprep.check.show import Word
     from bertprep.instances import TokenizedShard, Vocabulary
     from bertprep.instances.document_tokenizer import DocumentTokenizer
     from bertprep.records.records import Records
     from bertprep.tokens.shard import TokenShard
     from bertprep.work.data_set import DataSet
 
-_SAMPLE = _BLOCK = 256  # records
+_SAMPLE = 256  # records, of which most must fit the vocabulary
+_TOKENS_SHOWN = 512
+"""Of a document of a token shard, which may be a book."""
+_HEAD_LINES = 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class Inspect(WithVocabulary):
-    """Which examples of a file to show, from one on, or those with a word."""
+    """Which examples of a file to show, from one on."""
 
     group: ClassVar[str] = OPTIONS
     file: Path | str = field(
@@ -51,16 +54,13 @@ class Inspect(WithVocabulary):
     )
     record: int = option(0, "first record, or document of a token shard, to show")
     records: int = option(3, "how many to show", least=1, most=MAX_NUMBER)
-    search: str | None = option(
-        None, "show records or documents with this whole word, and say how many there are", metavar="WORD"
-    )
 
 
 REQUEST = Inspect
 
 
 def run(request: Inspect) -> None:
-    """Print examples, or documents with a sentence a line, from one on; with `search` only those that contain these words."""
+    """Print examples, or documents with a sentence a line, from one on."""
     from bertprep.check.show import write_words
 
     if not (file := as_path(request.file)).exists():
@@ -69,24 +69,27 @@ def run(request: Inspect) -> None:
         noun, total, first = source.noun, source.total, request.record
         if not 0 <= first < total:
             raise UsageError(f"--record {first}: {file} holds {noun}s 0 to {total - 1}")
-        about, found = [source.about], {}
-        chosen: Sequence[int] = range(first, min(first + request.records, total))
-        if request.search is not None:
-            phrase = source.phrase(request.search)
-            found = source.find(phrase)
-            about.append(f'{len(found):,} of {total:,} {noun}s have "{phrase}"')
-            chosen = [number for number in found if number >= first][: request.records]
-        print_results(*about)
+        print_results(source.about)
         width, colour = _terminal()
-        for number in chosen:
-            description, lines = source.show(number, found.get(number, set()))
-            print_results(
-                "", f"{noun} {number}: {description}", *(write_words(words, width=width, colour=colour) for words in lines)
-            )
+        for number in range(first, min(first + request.records, total)):
+            description, lines = source.show(number)
+            print_results("", f"{noun} {number}: {description}")
+            print_results(*(write_words(words, width=width, colour=colour) for words in lines))
+
+
+class _Source(Protocol):
+    """What is in a file: `total` of a `noun`, and the words of each."""
+
+    noun: str
+    total: int
+    about: str
+
+    def show(self, number: int) -> tuple[str, list[list[Word]]]:
+        """Return a description of one, and the words of its lines."""
 
 
 @contextmanager
-def _open(path: Path, vocab: Path | None) -> Iterator[Any]:
+def _open(path: Path, vocab: Path | None) -> Iterator[_Source]:
     from bertprep import records
     from bertprep.instances.vocabulary import load_vocabulary_of
     from bertprep.tokens.mds import tell_who_reads
@@ -99,14 +102,17 @@ def _open(path: Path, vocab: Path | None) -> Iterator[Any]:
         raise UsageError(f"{path}: is a folder; name a record file in it{example}")
     if path.suffix == MDS_SUFFIX:
         raise UsageError(tell_who_reads(path, path.parent))
+    if path.suffix == ".txt":
+        shown_by = f"head -n {_HEAD_LINES} {shlex.quote(str(path))}"
+        raise UsageError(f"{path}: is plain text, in a text shard a sentence a line; {shown_by} shows it")
     if path.suffix in (".bin", ".idx"):
         (data_set,) = find_data_sets([path])
         if data_set.manifest and data_set.manifest.tokenizer:
-            yield _open_ids(path, data_set)
+            yield _open_ids(path, data_set, vocab)
             return
         if data_set.content == TOKEN_SHARDS:
             vocabulary = load_vocabulary_of(data_set, vocab)
-            yield _Documents(path, TokenShard(path.with_suffix(f".{TokenFile.BIN}")).read(vocabulary), vocabulary)
+            yield _Sentences(path, TokenShard(path.with_suffix(f".{TokenFile.BIN}")).read(vocabulary), vocabulary)
             return
     with records.open(path) as file:
         (data_set,) = find_data_sets([path])
@@ -115,10 +121,14 @@ def _open(path: Path, vocab: Path | None) -> Iterator[Any]:
         yield _Records(file, vocabulary)
 
 
-def _open_ids(path: Path, data_set: DataSet) -> _Ids:
+def _open_ids(path: Path, data_set: DataSet, vocab: Path | None) -> _Ids:
     from bertprep.instances.document_tokenizer import DocumentTokenizer
     from bertprep.tokens.documents import open_token_documents
 
+    if vocab is not None:
+        raise UsageError(
+            f"--vocab {vocab}: is not for documents of any tokenizer, whose {TOKENIZER} is next to them; leave it out"
+        )
     kept = data_set.folder / TOKENIZER
     tokenizer = DocumentTokenizer(kept, kept.name) if kept.is_file() else None
     [shard] = open_token_documents(path.with_suffix(f".{TokenFile.BIN}")).shards
@@ -135,30 +145,14 @@ class _Ids:
         self._shard, self._tokenizer = shard, tokenizer
         self.about = f"{path}: {counted(self.total, self.noun)}" + ("" if tokenizer else f", no {TOKENIZER} next to them")
 
-    def phrase(self, search: str) -> str:
-        return search
-
-    def find(self, phrase: str) -> dict[int, set[int]]:
-        """Return those whose text has the phrase, not within a word."""
-        words = re.compile(rf"(?<!\w){re.escape(phrase)}(?!\w)")
-        return {number: set() for number in range(self.total) if words.search(self._text(number))}
-
-    def show(self, number: int, found: set[int]) -> tuple[str, list[list[Word]]]:  # noqa: ARG002 - as others
-        """Return a description of a document, and the words of its lines."""
+    def show(self, number: int) -> tuple[str, list[list[Word]]]:
         from bertprep.check.show import Token
 
-        lines = self._text(number).split("\n")
-        words = [[[Token(word, word, "plain", 0, is_found=False)] for word in line.split(" ")] for line in lines]
-        return f"{len(self._ids(number)):,} tokens", words
-
-    def _ids(self, number: int) -> list[int]:
-        starts = self._shard.starts
-        ids: list[int] = self._shard.tokens[starts[number] : starts[number + 1]].tolist()
-        return ids
-
-    def _text(self, number: int) -> str:
-        ids = self._ids(number)
-        return self._tokenizer.decode(ids) if self._tokenizer else " ".join(f"#{each}" for each in ids)
+        begin, end = self._shard.starts[number : number + 2].tolist()
+        ids: list[int] = self._shard.tokens[begin : min(end, begin + _TOKENS_SHOWN)].tolist()
+        text = self._tokenizer.decode(ids) if self._tokenizer else " ".join(f"#{identity}" for identity in ids)
+        lines = [[[Token(word, word, "plain", 0, in_answer=False)] for word in line.split(" ")] for line in text.split("\n")]
+        return _describe_tokens(end - begin, len(ids)), lines
 
 
 class _Records:
@@ -170,33 +164,16 @@ class _Records:
         kind = f"{file.pred} predictions" if file.pred else f"for {file.kind.title}"
         self.about = f"{file.path}: {file.format}, {counted(self.total, self.noun)}, {file.seq} tokens, {kind}"
 
-    def phrase(self, search: str) -> Phrase:
-        from bertprep.check.show import make_phrase
-
-        return make_phrase(search, self.vocabulary)
-
-    def find(self, phrase: Phrase) -> dict[int, set[int]]:
-        """Return the records that contain the phrase, in order, with the positions of its tokens."""
-        from bertprep.check.show import find_phrase
-        from bertprep.records.examples import rows_in_block
-
-        file, start = self._file, 0
-        found: dict[int, set[int]] = {}
-        for examples in file.blocks(rows_in_block(_BLOCK, seq=file.seq, pred=file.pred, kind=file.kind)):
-            rows, columns = find_phrase(examples, phrase)
-            for row, column in zip(rows.tolist(), columns.tolist(), strict=True):
-                found.setdefault(start + row, set()).update(range(column, column + len(phrase.numbers)))
-            start += len(examples)
-        return found
-
-    def show(self, number: int, found: set[int]) -> tuple[str, list[list[Word]]]:
+    def show(self, number: int) -> tuple[str, list[list[Word]]]:
         from bertprep.check.show import describe, example_words
 
         examples = self._file[number : number + 1]
-        return describe(examples, 0), [example_words(examples, 0, self.vocabulary, found=found)]
+        return describe(examples, 0), [example_words(examples, 0, self.vocabulary)]
 
 
-class _Documents:
+class _Sentences:
+    """Documents of sentences."""
+
     noun = "document"
 
     def __init__(self, path: Path, shard: TokenizedShard, vocabulary: Vocabulary) -> None:
@@ -205,42 +182,25 @@ class _Documents:
         sentences = counted(shard.sentences, "sentence")
         self.about = f"{path}: {counted(self.total, self.noun)}, {sentences}, {len(shard.tokens):,} tokens"
 
-    def phrase(self, search: str) -> Phrase:
-        from bertprep.check.show import make_phrase
-
-        return make_phrase(search, self.vocabulary)
-
-    def find(self, phrase: Phrase) -> dict[int, set[int]]:
-        """Return the documents with a sentence that contains the phrase, with the positions of its tokens."""
-        import numpy as np
-
-        from bertprep.check.show import find_in_text
-
-        shard, size = self._shard, len(phrase.numbers)
-        begins = find_in_text(shard.tokens[np.newaxis], phrase)[1]
-        sentences, sentences_of_ends = (
-            np.searchsorted(shard.sentence_starts, each, "right") - 1 for each in (begins, begins + size - 1)
-        )
-        documents = np.searchsorted(shard.document_starts, sentences, "right") - 1
-        is_inside = sentences == sentences_of_ends
-        found: dict[int, set[int]] = {}
-        for document, begin in zip(documents[is_inside].tolist(), begins[is_inside].tolist(), strict=True):
-            found.setdefault(document, set()).update(range(begin, begin + size))
-        return found
-
-    def show(self, number: int, found: set[int]) -> tuple[str, list[list[Word]]]:
-        """Return a description of a document, and the words of its (matching) sentences."""
+    def show(self, number: int) -> tuple[str, list[list[Word]]]:
         from bertprep.check.show import sentence_words
 
         shard = self._shard
         first, last = shard.document_starts[number : number + 2].tolist()
         bounds = shard.sentence_starts[first : last + 1].tolist()
-        lines = []
-        for begin, end in pairwise(bounds):
-            here = {position - begin for position in found if begin <= position < end}
-            if here or not found:
-                lines.append(sentence_words(shard.tokens[begin:end], self.vocabulary, found=here))
-        return f"{counted(last - first, 'sentence')}, {bounds[-1] - bounds[0]:,} tokens", lines
+        stop = min(bounds[-1], bounds[0] + _TOKENS_SHOWN)
+        lines = [
+            sentence_words(shard.tokens[begin : min(end, stop)], self.vocabulary)
+            for begin, end in pairwise(bounds)
+            if begin < stop
+        ]
+        tokens = _describe_tokens(bounds[-1] - bounds[0], stop - bounds[0])
+        return f"{counted(last - first, 'sentence')}, {tokens}", lines
+
+
+def _describe_tokens(tokens: int, shown: int) -> str:
+    """Return how many tokens a document has, and how many are shown where these are not all."""
+    return f"{tokens:,} tokens" + (f", the first {shown:,}" if shown < tokens else "")
 
 
 def _terminal() -> tuple[int | None, bool]:

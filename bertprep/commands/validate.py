@@ -16,7 +16,7 @@ from bertprep.files.outputs import begins_with, write_output
 from bertprep.files.paths import as_path, is_object, path_arg, real_path
 from bertprep.options import MAX_NUMBER, OPTIONS, described, option
 from bertprep.terminal import counted, print_message, print_results, print_table, warn
-from bertprep.work.layout import MANIFEST
+from bertprep.work.layout import MANIFEST, TOKENIZER
 from bertprep.work.manifest import MDS, sha256_of_text
 
 if TYPE_CHECKING:
@@ -75,6 +75,10 @@ class Validate(WithVocabulary, OnExecutor):
         data_sets = _without_mds(find_data_sets(self.paths))
         for note in (note for data_set in data_sets for note in data_set.notes):
             warn(note)
+        if self.vocab is not None and all(data_set.has_documents for data_set in data_sets):
+            raise UsageError(
+                f"--vocab {self.vocab}: is not for documents of any tokenizer, whose {TOKENIZER} is next to them; leave it out"
+            )
         vocabulary = load_vocabulary(as_path(self.vocab)) if self.vocab is not None else None
         workers = self.start_workers(read=[data_set.folder for data_set in data_sets])
         kernels.load()  # before workers are forked, so that they share it

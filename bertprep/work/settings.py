@@ -57,6 +57,9 @@ def describe_difference(found: dict[str, Any], asked: dict[str, Any]) -> str:
         return f"differs from this run in {name}: one has null, the other nothing"
     if name == "converted_to":
         return f"was {'not ' if before is None else ''}made by bertprep convert"
+    if name == "shards" and isinstance(before, int) and isinstance(now, int) and asked["kind"] != TEXT_SHARDS:
+        what = "text shards" if "test_shards" in asked["made_with"] else "--input files"  # of a corpus, or given ones
+        return f"was made of {before:,} {what}, this run has {now:,}"
     options = _OF_SHARD if asked["kind"] == TEXT_SHARDS else _OPTIONS
     if name.startswith("inputs["):
         options, name, before, now = _OF_INPUT, *_setting_of_input(name, before, now)

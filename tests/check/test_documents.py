@@ -169,11 +169,7 @@ def test_documents_are_shown_as_text(tokens: Path, capsys: pytest.CaptureFixture
     assert lines[0] == f"{path}: 3 documents"
     assert lines[2].startswith("document 0: ")
     assert lines[3:] == ["The first one.", "Of two lines."]
-    assert shown(path, "--search", "last")[1:4:2] == [
-        '1 of 3 documents have "last"',
-        f"document 2: {count_of(tokens, 2)} tokens",
-    ]
-    assert shown(path, "--search", "las")[1] == '0 of 3 documents have "las"'
+    assert shown(path, "--record", "2")[2] == f"document 2: {count_of(tokens, 2)} tokens"
     (tokens / "tokenizer.json").unlink()
     assert re.fullmatch(r"(#\d+ ?)+", shown(path, "--records", "1")[3])
 

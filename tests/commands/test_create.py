@@ -306,7 +306,7 @@ def test_settings_text_and_vocabulary_never_mix(golden_corpus: Path, tmp_path: P
         ({"one_seed": True}, "was made without --one-seed, this run has --one-seed; choose another --output"),
         ({"compress": "gzip", "formats": "tfrecord"}, "was made without --compress, this run has --compress gzip"),
         ({"corpus": "other"}, "was made with --corpus corpus, this run has --corpus other"),
-        ({"inputs": inputs[:1]}, "was made with shards 2, this run has 1"),
+        ({"inputs": inputs[:1]}, "was made of 2 --input files, this run has 1; choose another --output"),
         ({"vocab": other}, r"was made with another --vocab: vocabulary\.tokens 2937, this run has 2938"),
     ):
         with pytest.raises(BertprepError, match=message):

@@ -1,16 +1,18 @@
-"""Examples are shown in readable form, and found by their words, on a vocabulary that can be checked by eye."""
+"""Examples are shown in readable form, on a vocabulary that can be checked by eye."""
 
 import sys
 from pathlib import Path
 
 import pytest
 
-from bertprep.check.show import example_words, find_phrase, make_phrase, write_words
+import bertprep
+from bertprep.check.show import example_words, write_words
 from bertprep.cli import main
 from bertprep.commands.inspect import Inspect, run
 from bertprep.instances import Vocabulary, load_vocabulary
 from bertprep.records import PretrainingExamples
 from bertprep.records.write import write_examples
+from tests.instances.small_tokenizers import write_tokenizer
 
 TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "dog", "bark", "##s", "##ed", "cat"]
 TOKENS += ["states", "state", "##ment", ",", "語"]
@@ -80,43 +82,20 @@ def test_lines_end_before_the_width_of_the_terminal(examples: PretrainingExample
 
 
 def test_each_segment_has_a_colour(examples: PretrainingExamples, vocabulary: Vocabulary) -> None:
-    shown = write_words(example_words(examples, 1, vocabulary, found={5}), width=None, colour=True)
+    shown = write_words(example_words(examples, 1, vocabulary), width=None, colour=True)
     assert shown.split(" ") == [
         "\x1b[2m[CLS]\x1b[0m",
         "\x1b[36;1m[MASK→state]\x1b[0m\x1b[36mment\x1b[0m",
         "\x1b[2m[SEP]\x1b[0m",
-        "\x1b[33mstate\x1b[0m\x1b[33;4ms\x1b[0m",
+        "\x1b[33mstate\x1b[0m\x1b[33ms\x1b[0m",
         "\x1b[33mstate\x1b[0m",
         "\x1b[2m[SEP]\x1b[0m",
     ]
 
 
-@pytest.mark.parametrize(
-    ("word", "places"),
-    [
-        ("dog", [(0, 2), (0, 8)]),  # the second is a label
-        ("Dog", [(0, 2), (0, 8)]),
-        ("cat", []),  # is shown twice, and stood in neither place
-        ("barks", [(0, 3)]),
-        ("bark", []),
-        ("state", [(1, 6)]),  # neither in statement, nor in state ##s
-        ("statement", [(1, 1)]),
-        ("states", [(2, 7)]),
-        ("the dog", [(0, 1), (0, 7)]),
-        ("barks, ", [(0, 3)]),
-    ],
-)
-def test_whole_words_are_found_in_the_original_text(
-    examples: PretrainingExamples, vocabulary: Vocabulary, word: str, places: list[tuple[int, int]]
-) -> None:
-    rows, columns = find_phrase(examples, make_phrase(word, vocabulary))
-    assert list(zip(rows.tolist(), columns.tolist(), strict=True)) == places
-
-
 def test_impossible_positions_and_ids_are_harmless(examples: PretrainingExamples, vocabulary: Vocabulary) -> None:
     examples.masked_lm_positions[0, 0] = 2**31 - 1
     examples.input_ids[0, 3] = 2**31 - 1
-    assert len(find_phrase(examples, make_phrase("dog", vocabulary))[0]) == 2
     assert text(examples, 0, vocabulary).startswith("[CLS] the dog <2147483647: not in the vocabulary>s ,")
 
 
@@ -133,22 +112,44 @@ def test_a_file_is_shown(path: Path, capsys: pytest.CaptureFixture[str]) -> None
     ]
 
 
-def test_records_that_have_a_word(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for first in ([], ["--record", "0"]):
-        assert main(["inspect", str(path), "--search", "The", *first]) == 0
-        shown = [line for line in capsys.readouterr().out.splitlines() if line.startswith("record ")]
-        assert [line.partition(":")[0] for line in shown] == ["record 0", "record 2"]
-    assert main(["inspect", str(path), "--search", "The", "--records", "1", "--record", "1"]) == 0
-    out = capsys.readouterr().out.splitlines()
-    assert out[1] == '2 of 3 records have "the"'
-    assert out[3].startswith("record 2: ")
-    assert len(out) == 5
-    for arguments, words in (
-        (["--search", "dog bird"], "cannot be written in the tokens of"),
-        (["--record", "3"], f"--record 3: {path} holds records 0 to 2"),
-    ):
-        assert main(["inspect", str(path), *arguments]) == 2
-        assert words in capsys.readouterr().err
+def test_a_record_that_is_not_there_is_named(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", str(path), "--record", "3"]) == 2
+    assert f"--record 3: {path} holds records 0 to 2" in capsys.readouterr().err
+
+
+def test_text_is_shown_by_head(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "my text.txt"
+    path.write_text("One sentence.\n")
+    assert main(["inspect", str(path)]) == 2
+    said = capsys.readouterr().err
+    assert said == f"bertprep: error: {path}: is plain text, in a text shard a sentence a line; head -n 20 '{path}' shows it\n"
+
+
+def test_of_a_long_document_the_beginning_is_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], vocabulary: Vocabulary
+) -> None:
+    """A document of a token shard may be a book."""
+    text = tmp_path / "text.txt"
+    text.write_text("the dog barks the dog\n" * 200 + "\nthe dog\n")
+    how = {"inputs": [text], "lines_are_sentences": True, "any_case": True}
+    folder = bertprep.tokenize(output=tmp_path / "a", vocab=vocabulary.path, workers=1, **how).folder  # type: ignore[arg-type]
+    run(Inspect(folder / "corpus_training_00000.bin", records=1))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2] == "document 0: 200 sentences, 1,200 tokens, the first 512"
+    assert len(lines) == 3 + -(-512 // 6)
+    assert lines[-1] == "the dog"
+    text.write_text("words " * 2000)
+    tokenizer = write_tokenizer(tmp_path, "byte_bpe")
+    made = bertprep.tokenize(inputs=[text], tokenizer=tokenizer, output=tmp_path / "b", one_document_per_file=True)
+    run(Inspect(made.folder / "corpus_training_00000.idx"))
+    _, _, description, shown = capsys.readouterr().out.splitlines()
+    assert description.endswith(", the first 512")
+    assert len(shown.split()) < 600
+    assert main(["inspect", str(made.folder / "corpus_training_00000.bin"), "--vocab", str(vocabulary.path)]) == 2
+    assert "--vocab " in (said := capsys.readouterr().err)
+    assert "is not for documents of any tokenizer, whose tokenizer.json is next to them; leave it out" in said
+    assert main(["validate", str(made.folder), "--vocab", str(vocabulary.path)]) == 2
+    assert "is not for documents of any tokenizer" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("no_colour", "coloured"), [("", True), ("1", False)])
