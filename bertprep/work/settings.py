@@ -51,6 +51,9 @@ def describe_difference(found: dict[str, Any], asked: dict[str, Any]) -> str:
     >>> found, asked = ({"kind": "masked-LM records", "made_with": {"seq": seq}} for seq in (128, 512))
     >>> describe_difference(found, asked)
     'was made with --seq 128, this run has --seq 512'
+    >>> found, asked = ({"kind": "token shards", "made_with": {"shards": shards, "test_shards": 1}} for shards in (4, 8))
+    >>> describe_difference(found, asked)
+    'was made of 4 text shards, this run has 8'
     """
     name, before, now = _first_difference("", found, asked)
     if before is None and now is None:
