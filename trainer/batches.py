@@ -4,7 +4,8 @@
     index      of the record of files at that position, by an order that is another in each epoch (bertprep.tokens.order).
                What is made as it is read, of token shards, has an order of its own, and is named by its position
 
-Each data rank has an equal run of a global batch's rows. A bad record is a row whose weight is 0. A thread reads ahead.
+Each data rank has an equal run of a global batch's rows. A bad record is a row whose weight is 0. A thread reads ahead. To pack
+rows, each rank reads the records of the global batch, and takes its run of the rows that they make (trainer.packing).
 
     with TrainingBatches(records, GlobalBatch(256, data_world_size=8, data_rank=3), seed=1).from_step(1000) as batches:
         for batch in batches:  # 32 rows; batch.bad are the bad records among them
@@ -30,6 +31,7 @@ from bertprep.records import Examples
 from bertprep.records.records import BadRecordError, Records
 from bertprep.tokens.live import LiveExamples
 from bertprep.tokens.order import FileOrder, RecordOrder
+from trainer.packing import pack
 from trainer.settings import MAX_STEPS
 from trainer.token_records import TokenRecords
 
@@ -71,11 +73,13 @@ class TrainingBatches:
     """The records of a set, permuted anew in each epoch: this rank's rows of the global batch of any step, from 0.
 
     With `shuffle_shards` the records of that many files are permuted together; with 0 all records are. Examples that are made
-    as they are read have an order of their own.
+    as they are read have an order of their own. With `packed_into` examples are packed into rows of that many micro-batches.
     """
 
-    def __init__(self, records: AnyRecords, batch: GlobalBatch, *, seed: int, shuffle_shards: int = 0) -> None:
-        self.records, self.batch = records, batch
+    def __init__(
+        self, records: AnyRecords, batch: GlobalBatch, *, seed: int, shuffle_shards: int = 0, packed_into: int = 0
+    ) -> None:
+        self.records, self.batch, self._packed_into = records, batch, packed_into
         self._order: FileOrder | RecordOrder | None = None
         if isinstance(records, Records) and shuffle_shards:
             self._order = FileOrder(records.file_records, seed=seed, group=shuffle_shards)
@@ -84,7 +88,9 @@ class TrainingBatches:
 
     def indices(self, step: int) -> NDArray[np.int64]:
         """Return the (rows,) indices of this rank's records at `step`, or the positions of what is made as it is read."""
-        positions = self.batch.positions(step)
+        return self._indices_at(self.batch.positions(step))
+
+    def _indices_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         return positions if self._order is None else self._order.indices(positions)
 
     def locations(self, step: int) -> list[tuple[Path, int]]:
@@ -92,7 +98,14 @@ class TrainingBatches:
         return [self.records.origin_of(index) for index in self.indices(step).tolist()]
 
     def read(self, step: int) -> RankBatch:
-        return _read(self.records, self.indices(step), self.batch.rank_size)
+        if not self._packed_into:
+            return _read(self.records, self.indices(step), self.batch.rank_size)
+        of_all = GlobalBatch(self.batch.size)
+        arrays, bad = _read(self.records, self._indices_at(of_all.positions(step)), of_all.size)
+        packed = pack(arrays, micro_batches=self._packed_into)
+        rows = len(packed["input_ids"]) // self.batch.data_world_size
+        own = {name: array[self.batch.data_rank * rows :][:rows] for name, array in packed.items()}
+        return RankBatch(own, [error for error in bad if error.row // self.batch.rank_size == self.batch.data_rank])
 
     def from_step(self, first: int, stop: int = MAX_STEPS) -> AbstractContextManager[Iterator[RankBatch]]:
         """Read the batches of steps `first` to stop - 1 ahead; an error in reading is raised at its turn."""

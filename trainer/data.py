@@ -86,6 +86,7 @@ class Data:
 
     @property
     def is_packed(self) -> bool:
+        """Whether the rows of the data have several sequences; `--pack` makes such rows of other data."""
         return isinstance(self.records, TokenRecords) and self.records.is_packed
 
     @property

@@ -202,8 +202,10 @@ class _Loop:
         self.run, self.engine, self.state, self.log, self.stop = run, engine, state, log, stop
         records, task = run.data.records, run.task
         self.batch = GlobalBatch(run.global_batch, engine.data_world_size, engine.data_rank)
-        self.batches = TrainingBatches(records, self.batch, seed=run.options.seed, shuffle_shards=run.shuffle_shards)
-        self.flops = run.global_batch * task.flops(run.model, seq=records.seq, pred=records.pred)
+        self.batches = TrainingBatches(
+            records, self.batch, seed=run.options.seed, shuffle_shards=run.shuffle_shards, packed_into=run.packed_into
+        )
+        self.flops_of_row = task.flops(run.model, seq=records.seq, pred=records.pred)
         self.interval = self.new_interval()
         if state.interval:
             self.interval = _Interval.from_numbers(state.interval)
@@ -301,7 +303,9 @@ class _Loop:
             self.interval.add(result)
         elif not self.engine.is_on_any_rank(bool(step.read.batch.bad)):  # of bad records alone the engine makes no update
             raise self.explain_loss(result)
-        self.log.advance(self.batch.size, self.batch.size * self.run.data.records.seq)
+        rows = len(step.read.batch.arrays["input_ids"]) * self.batch.data_world_size
+        self.rows_on_clock += rows
+        self.log.advance(self.batch.size, rows * self.run.data.records.seq)
         if self.is_due(number, options.log_every):
             self.log_training(result)
         elif number == self.first + 1:
@@ -314,7 +318,7 @@ class _Loop:
 
     def restart_clock(self) -> None:
         """Measure throughput from here on, without evaluations and checkpoints before."""
-        self.clock, self.clock_step = time.monotonic(), self.state.step
+        self.clock, self.clock_step, self.rows_on_clock = time.monotonic(), self.state.step, 0
 
     def log_training(self, result: StepResult) -> None:
         records, number, schedule = self.run.data.records, self.state.step, self.run.schedule
@@ -325,9 +329,9 @@ class _Loop:
         self.interval = self.new_interval()
         if not metrics:  # all steps were of bad records alone
             return
-        steps_per_second = (number - self.clock_step) / max(time.monotonic() - self.clock, 1e-9)
+        seconds = max(time.monotonic() - self.clock, 1e-9)
+        steps_per_second, rows_per_second = (number - self.clock_step) / seconds, self.rows_on_clock / seconds
         self.restart_clock()
-        sequences_per_second = steps_per_second * self.batch.size
         self.log.train(
             {
                 "step": number,
@@ -337,9 +341,9 @@ class _Loop:
                 "gradient_norm": interval.gradient_norm / interval.steps,  # before clipping
                 "loss_scale": result.loss_scale,
                 "skipped": self.state.skipped,  # updates of the run so far, by fp16
-                "sequences_per_second": sequences_per_second,
-                "tokens_per_second": sequences_per_second * records.seq,
-                "flops_per_second": steps_per_second * self.flops,  # the model's, estimated
+                "sequences_per_second": steps_per_second * self.batch.size,
+                "tokens_per_second": rows_per_second * records.seq,  # with padding
+                "flops_per_second": rows_per_second * self.flops_of_row,  # the model's, estimated
                 "seconds_left": (schedule.steps - number) / max(steps_per_second, 1e-9),
             }
         )

@@ -177,6 +177,9 @@ class Bert:
         return x
 
     def pool(self, hidden: Array) -> Array:
-        """(sequences, hidden): each sequence as a whole, by its first token."""
-        first = self.ops.reshape(hidden, (self.sequences, self.seq, self.config.hidden_size))[:, 0]
+        """(sequences, hidden): each sequence as a whole, by its first token; of packed rows for all that a row may have."""
+        if "first_positions" in self.batch:
+            first = self.ops.gather_positions(hidden, self.batch["first_positions"])
+        else:
+            first = self.ops.reshape(hidden, (self.sequences, self.seq, self.config.hidden_size))[:, 0]
         return self.ops.tanh(self.dense("bert/pooler/dense", first))

@@ -26,6 +26,7 @@ from bertprep.terminal import counted
 from bertprep.tokens.live import LiveExamples
 from bertprep.work.layout import MODELS, TOKENIZER, VOCABULARY
 from trainer import checkpoint
+from trainer.batches import GlobalBatch, TrainingBatches
 from trainer.data import Data, ExampleSettings, check_fits_model, check_vocabulary, load_model, open_data
 from trainer.engines import Engine
 from trainer.engines import oneflow_pipeline as pipeline
@@ -34,6 +35,7 @@ from trainer.log import LOG, PICTURE
 from trainer.model_config import PRESETS, ModelConfig
 from trainer.optimizers import Schedule
 from trainer.settings import AUTO, OPTIMIZERS, PRECISIONS, EngineSettings, OptimizerSettings, RunOptions
+from trainer.tasks.pretraining import PretrainOptions
 from trainer.tasks.task import Task
 from trainer.token_records import TokenRecords
 from trainer.weights import check_weights, model_of, resolve_weights, short_name
@@ -71,6 +73,12 @@ class Run:
     @property
     def global_batch(self) -> int:
         return self.options.batch_size * self.options.accumulation * self.devices
+
+    @property
+    def packed_into(self) -> int:
+        """Micro-batches of a global batch whose examples are packed into rows; 0 where each row has one example."""
+        packs = isinstance(self.options, PretrainOptions) and self.options.pack
+        return self.options.accumulation * self.devices if packs else 0
 
     @cached_property
     def schedule(self) -> Schedule:
@@ -123,11 +131,24 @@ class Run:
             "init": str(self.init or "random weights"),
             "data": self.data.describe(),
             "global batch": f"{self.global_batch:,} sequences: {factors}",
+            **self._plan_of_packing(),
             "steps": f"{steps:,}; epochs: {steps * self.global_batch / records:.3g}",
             "learning rate": f"{self.schedule.peak:g} after {warmup} of warmup",
             "optimizer": self.optimizer.describe(),
             "out": str(self.out),
         }
+
+    def _plan_of_packing(self) -> dict[str, str]:
+        """Say what packing saves in the first step, whose records are read for it."""
+        if not self.packed_into:
+            return {}
+        settings: dict[str, Any] = {"seed": self.options.seed, "shuffle_shards": self.shuffle_shards}
+        batches = TrainingBatches(self.data.records, GlobalBatch(self.global_batch), packed_into=self.packed_into, **settings)
+        is_token = batches.read(0).arrays["sequence_ids"] > 0
+        sizes, tokens = (self.global_batch * self.data.records.seq, is_token.size), is_token.sum()
+        before, after = (f"{1 - tokens / size:.0%}" for size in sizes)
+        fewer = f"{sizes[0] / sizes[1]:.1f} times fewer rows"
+        return {"packing": f"{len(is_token):,} rows in the first step; padding {before} -> {after}: {fewer}"}
 
     def is_finished(self, step: int, evaluated: int) -> bool:
         """Return whether nothing is left to do after this step, with the last evaluation at step `evaluated`."""
@@ -221,8 +242,11 @@ def prepare(
     data = open_data(options, examples, opened)
     if init:
         check_vocabulary(init, data)
-    settings, why_engine = choose_engine(settings, packed=data.is_packed)
-    check_engine(settings, packed=data.is_packed)
+    packs = isinstance(options, PretrainOptions) and options.pack
+    if packs and data.is_packed:
+        raise UsageError(f"--pack: {data.folders[0]} gives packed rows already; leave it out")
+    settings, why_engine = choose_engine(settings, packed=packs or data.is_packed)
+    check_engine(settings, packed=packs or data.is_packed)
     engine: Engine | None = None
     devices, has_accelerator = known_devices(settings)
     if devices is None or (has_accelerator is None and init is None and options.model is None):

@@ -56,7 +56,7 @@ ADVICE = {
     "record-order": "shuffle the records, or let the trainer shuffle all of them, not only a buffer",
     "short-share": "check that the tool that made the records fills them up to seq",
     "few-predictions": "choose a larger --pred, or a smaller --masked-lm-prob",
-    "padding-share": "choose a smaller --seq, or longer documents",
+    "padding-share": "choose a smaller --seq, or longer documents; python -m trainer --pack computes less of the padding",
     "unknown-tokens": "remove these files and make them again: with a --vocab of the text's language, "
     "or train one on this text with bertprep vocab",
     "vocabulary-case": "make the records again with a vocabulary of the same case as --cased says",

@@ -118,11 +118,11 @@ runpy.run_module("trainer", run_name="__main__")
 def test_a_run_that_is_killed_ends_with_the_same_bytes(
     engine: str, workdir: Path, one_layer: list[str], tmp_path: Path
 ) -> None:
-    """With dropout, LAMB, fp16 and accumulation; on JAX, which has a handler of SIGTERM itself, stopped before.
+    """With dropout, LAMB, fp16, accumulation and packed rows; on JAX, which has a handler of SIGTERM itself, stopped before.
 
     On PyTorch with the processes of two devices.
     """
-    hard = ["--accumulate", "2", "--amp", "fp16", "--optimizer", "lamb", "--save-every", "4", "--steps", "16"]
+    hard = ["--accumulate", "2", "--amp", "fp16", "--optimizer", "lamb", "--save-every", "4", "--steps", "16", "--pack"]
     size = ["--batch-size", "4", "--devices", "2"] if engine == "torch" else ["--batch-size", "8"]
     options = ["--engine", engine, *size, *hard, *one_layer]
     uninterrupted, killed = tmp_path / "uninterrupted", tmp_path / "killed"

@@ -130,8 +130,8 @@ def test_a_phase_of_a_recipe_has_its_length_and_masks(tokens: Path, capsys: pyte
 @pytest.mark.parametrize(
     ("words", "parts"),
     [
-        ("--engine tensorflow", "--engine tensorflow: takes no packed rows | --engine jax or torch, or train with --no-packed"),
-        ("--engine oneflow", "--engine oneflow: takes no packed rows"),
+        ("--engine oneflow", "--engine oneflow: takes no packed rows | --engine jax or torch or tensorflow | with --no-packed"),
+        ("--pack", "--pack: | gives packed rows already; leave it out"),
         ("--engine jax --dupe 3", "--dupe: is for token shards of sentences | made with --tokenizer"),
         ("--engine jax --pred 3", "--pred: is for token shards of sentences"),
         ("--engine jax --masked-lm-prob 0.3,0.1", "--masked-lm-prob 0.3,0.1: must be a number"),

@@ -68,7 +68,7 @@ _ACCEPTED: dict[str, dict[str, tuple[tuple[Any, ...], str]]] = {  # values of op
         "checkpoint_activations": ((False,), "PyTorch's engine keeps all activations"),
     },
 }
-PACKED = ("jax", "torch")
+PACKED = ("jax", "torch", "tensorflow")
 """Engines that take packed rows, the first that is installed before the others."""
 
 
@@ -76,7 +76,8 @@ def check_engine(settings: EngineSettings, *, packed: bool = False) -> None:
     """Raise `UsageError` for an unsupported option, packed rows, or a missing framework."""
     if packed and settings.engine not in PACKED:
         raise UsageError(
-            f"--engine {settings.engine}: takes no packed rows; take --engine {' or '.join(PACKED)}, or train with --no-packed"
+            f"--engine {settings.engine}: takes no packed rows; take --engine {' or '.join(PACKED)}, or train without --pack, "
+            "and on token shards of documents with --no-packed"
         )
     for name, (accepted, why) in _ACCEPTED.get(settings.engine, {}).items():
         if getattr(settings, name) not in accepted:

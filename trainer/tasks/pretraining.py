@@ -38,6 +38,9 @@ class PretrainOptions(RunOptions):
     seq: int | None = option(None, "length of a sequence in tokens (default: 128, or that of --data)", least=1, most=MAX_SEQ)
     pred: int | None = option(None, "token shards: maximum number of masked tokens in a sequence (default: 20)", least=1)
     vocab: Path | None = option(None, "vocabulary (default: the vocab.txt next to the records)", metavar="FILE", check=path_arg)
+    pack: bool = option(
+        False, "lay several short examples in one row, which computes less padding (default: one example a row)"
+    )
 
     @property
     def wanted(self) -> Wanted:
