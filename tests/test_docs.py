@@ -240,7 +240,7 @@ def test_trees_have_a_path_in_each_line() -> None:
         block for document in DOCUMENTS for language in ("", "text") for block in blocks(document, language) if is_tree(block)
     ]
     assert len(trees) >= 4
-    for lines in (tree.splitlines() for tree in trees):
+    for lines in ([line for line in tree.splitlines() if line] for tree in trees):
         roots = {line.partition("/")[0] for line in lines if re.match(r"\w+/", line)}
         for line in lines:
             words = line.split()

@@ -34,10 +34,10 @@ from bertprep.files.atomic import atomic_file, explain_write_error, temporary_fo
 from bertprep.files.crc32c import masked_checksum
 from bertprep.files.paths import is_object
 from bertprep.progress import Progress, print_message
-from bertprep.protobuf import fixed, integer, message
 from bertprep.records.records import BadRecordError
 from bertprep.terminal import duration
 from bertprep.work.layout import TEST
+from trainer.event_messages import fixed, integer, message
 from trainer.metrics import describe_metrics
 from trainer.plot import draw_losses, read_log
 from trainer.tasks.task import Task

@@ -1,4 +1,4 @@
-"""The part of protobuf's wire format that TensorFlow's small messages need (protobuf.dev/programming-guides/encoding).
+"""The part of protobuf's wire format that the events of TensorBoard need (protobuf.dev/programming-guides/encoding).
 
 A field is its number and kind in one varint, then its value. Fields that are 0 or empty are not written, as in proto3.
 """
