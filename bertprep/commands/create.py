@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -56,6 +57,7 @@ class Create(InFormats, InstanceSettings, TextRequest):
         from bertprep.text.summary import report_given
         from bertprep.tokens.make import record_job
 
+        started = time.monotonic()
         workers = self.start_workers(shared=as_path(self.output or self.workdir))
         settings = narrowed(InstanceSettings, self)
         tokens = find_given_tokens(self.inputs, self.reporter)
@@ -66,7 +68,7 @@ class Create(InFormats, InstanceSettings, TextRequest):
         made = self.make(record_job(texts, vocabulary, settings, self.variant, self._folders(texts)), workers)
         if made.is_complete and settings.has_pairs and not texts.is_of_workspace and not tokens:
             report_given(self.reporter, texts, made, lengths=(self.seq,), is_meant=self.lines_are_sentences)
-        return made
+        return replace(made, seconds=time.monotonic() - started)
 
     def _folders(self, texts: Texts) -> dict[RecordFormat, Path]:
         """Return the folder of each format: below `output`, or in the workspace under the name of the settings."""

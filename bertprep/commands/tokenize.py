@@ -6,8 +6,9 @@ They are of sentences of text shards and a vocabulary, or with --tokenizer of wh
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -89,11 +90,12 @@ class Tokenize(TextRequest, DocumentRequest, InRows):
 
             bertprep.tokenize(vocab="vocab.txt", workdir="data", progress=True)
         """
+        started = time.monotonic()
         workers = self.start_workers(shared=as_path(self.output or self.workdir))
-        if self.tokenizer is None:
-            return self._tokenize_sentences(workers)
-        made = self._tokenize_documents(workers)
-        return self._make_mds(made) if self.format == MDS_FORMAT else made
+        made = self._tokenize_sentences(workers) if self.tokenizer is None else self._tokenize_documents(workers)
+        if self.format == MDS_FORMAT:
+            made = self._make_mds(made)
+        return replace(made, seconds=time.monotonic() - started)
 
     def _tokenize_sentences(self, workers: int) -> Made:
         from bertprep.commands.texts import find_text

@@ -25,8 +25,9 @@ _COLUMN_OF_COUNT = {
 class Made:
     """What a command has made: the folder and the manifest of each format, such as "tfrecord", "tokens" or "text".
 
-    `made` shards (of records: files) were missing and took `seconds`; `kept` ones existed. The manifests list all files; where
-    other parts of a run are not finished (`is_complete` is False), those that are there.
+    `made` shards (of records: files) were missing and `kept` ones existed; `seconds` are those of the command, with earlier
+    steps. The manifests list all files; where other parts of a run are not finished (`is_complete` is False), those that are
+    there.
     """
 
     folders: dict[str, Path]

@@ -3,6 +3,7 @@
 import gzip
 import json
 import shutil
+import time
 import warnings
 from collections.abc import Callable
 from importlib.metadata import version
@@ -385,3 +386,9 @@ def test_lines_that_are_sentences_pass(golden_corpus: Path, tmp_path: Path) -> N
     text = tmp_path / "text.txt"
     text.write_text("\n\n".join([*documents, *["It is. It was."] * few]), encoding="utf-8")
     create(inputs=[text], output=tmp_path / "out", vocab=VOCABULARY, formats="tfrecord", workers=1)
+
+
+def test_the_seconds_are_those_of_all_steps(tmp_path: Path) -> None:
+    begun = time.monotonic()
+    made = create(workdir=tmp_path, dupe=1, formats="tfrecord", workers=1)
+    assert made.seconds > 0.8 * (time.monotonic() - begun)  # the text and the vocabulary take more than the records
