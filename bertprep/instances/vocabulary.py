@@ -125,7 +125,7 @@ def load_vocabulary(path: Path) -> Vocabulary:
     return Vocabulary(path, tokens, sha256, *(numbers[token] for token in SPECIAL_TOKENS))
 
 
-def padding_remarks(vocabulary: Vocabulary) -> list[str]:
+def padding_warnings(vocabulary: Vocabulary) -> list[str]:
     """Return a line for those whose tools take padding to be 0, where it is not."""
     if vocabulary.pad == 0:
         return []

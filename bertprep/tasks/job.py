@@ -13,7 +13,7 @@ from bertprep.files.checksums import SHA256
 from bertprep.files.paths import checksum_of
 from bertprep.instances import Vocabulary
 from bertprep.instances.generator import GENERATOR
-from bertprep.instances.vocabulary import padding_remarks
+from bertprep.instances.vocabulary import padding_warnings
 from bertprep.records.dataset_info import ledgers_by_format
 from bertprep.tasks import EXAMPLES_PER_FILE
 from bertprep.tasks.glue import GlueTask, find_task, own_task
@@ -41,7 +41,7 @@ class TaskRecords:
     files: Mapping[str, Path]
     source: TaskSource
     made_with: dict[str, Any]
-    remarks: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
     copies: Mapping[str, Path] = field(default_factory=dict)
 
 
@@ -75,7 +75,7 @@ def task_job(records: TaskRecords, vocabulary: Vocabulary, variant: Variant, fol
     )
     shapes = {split: examples.shape for split, examples in records.source.splits.items()}
     ledgers = ledgers_by_format(template, folders, tasks, shapes, records.source.labels)
-    return Job(TaskRecordMaker(records.source, variant), ledgers, tasks, [*padding_remarks(vocabulary), *records.remarks])
+    return Job(TaskRecordMaker(records.source, variant), ledgers, tasks, [*padding_warnings(vocabulary), *records.warnings])
 
 
 def squad_records(files: Mapping[str, Path], version: str, vocabulary: Vocabulary, settings: SquadSettings) -> TaskRecords:
@@ -95,25 +95,25 @@ def squad_records(files: Mapping[str, Path], version: str, vocabulary: Vocabular
         files=files,
         source=squad_source(features),
         made_with={"version": version, "inputs": inputs, **asdict(settings)},
-        remarks=_squad_remarks(features, files, settings),
+        warnings=_squad_warnings(features, files, settings),
         copies={QUESTIONS: files[DEV]} if DEV in files else {},
     )
 
 
-def _squad_remarks(features: Mapping[str, SquadFeatures], files: Mapping[str, Path], settings: SquadSettings) -> list[str]:
-    remarks = []
+def _squad_warnings(features: Mapping[str, SquadFeatures], files: Mapping[str, Path], settings: SquadSettings) -> list[str]:
+    warnings = []
     dropped = features[TRAINING].dropped if TRAINING in files else []
     if dropped:
-        remarks.append(
+        warnings.append(
             f"{files[TRAINING]}: drops {len(dropped):,} questions whose answer is not in their context: {listed(dropped)}"
         )
     smallest = settings.seq - settings.max_query - 3  # [CLS] and two [SEP]
     if settings.doc_stride > smallest:
-        remarks.append(
+        warnings.append(
             f"--doc-stride {settings.doc_stride}: a window of --seq {settings.seq} may hold only {smallest} tokens of "
             f"the context; the tokens between two windows are lost; give at most --doc-stride {smallest}"
         )
-    return remarks
+    return warnings
 
 
 def name_glue_task(name: str, labels: Sequence[str] = ()) -> GlueTask:

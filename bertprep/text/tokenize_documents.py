@@ -174,7 +174,7 @@ class DocumentMaker(Maker):
     def prepare(self) -> None:
         kernels.load()
 
-    def remarks(self, todo: Sequence[Task]) -> Iterator[str]:
+    def warnings(self, todo: Sequence[Task]) -> Iterator[str]:
         text: SourceText = todo[0].argument[0]
         first = [document[:_FIRST_CHARACTERS] for document in islice(text.documents(), _FIRST_DOCUMENTS)]
         with self._limited_threads():

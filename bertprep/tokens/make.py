@@ -22,7 +22,7 @@ from bertprep.files.paths import HEAD_BYTES, open_head
 from bertprep.instances import Tokenizer, Vocabulary, generate_instances
 from bertprep.instances.generator import GENERATOR
 from bertprep.instances.tokenizer import TokenizedShard
-from bertprep.instances.vocabulary import MANY_UNKNOWN, padding_remarks
+from bertprep.instances.vocabulary import MANY_UNKNOWN, padding_warnings
 from bertprep.records.dataset_info import ledgers_by_format
 from bertprep.records.examples import Shape, kind_made_with
 from bertprep.records.rows import RowMaker
@@ -88,7 +88,7 @@ def record_job(
     made_with = {"generator": GENERATOR, **settings.made_with, **variant.made_with}
     template = _ledger(RECORDS, next(iter(folders.values())), made_with, texts, vocabulary)
     ledgers = ledgers_by_format(template, folders, tasks, dict.fromkeys(SPLITS, maker.shape))
-    return Job(maker, ledgers, tasks, [*padding_remarks(vocabulary), *mask_remarks(settings)])
+    return Job(maker, ledgers, tasks, [*padding_warnings(vocabulary), *mask_warnings(settings)])
 
 
 def token_job(texts: Texts, vocabulary: Vocabulary, folder: Path, *, cased: bool) -> Job:
@@ -114,7 +114,7 @@ def _ledger(kind: str, folder: Path, made_with: dict[str, Any], texts: Texts, vo
     )
 
 
-def mask_remarks(settings: InstanceSettings) -> list[str]:
+def mask_warnings(settings: InstanceSettings) -> list[str]:
     """Return a line if --pred leaves far fewer masks than --masked-lm-prob implies."""
     wanted = masks_cut_off(settings.seq, settings.pred, settings.masked_lm_prob)
     if not wanted:
@@ -148,7 +148,7 @@ class ShardMaker(Maker):
         kernels.load()
         _ = self.tokenizer
 
-    def remarks(self, todo: Sequence[Task]) -> Iterator[str]:
+    def warnings(self, todo: Sequence[Task]) -> Iterator[str]:
         shard: TextShard = todo[0].argument
         try:
             tokens = self._first_tokens(shard)

@@ -50,7 +50,7 @@ class Maker:
     def prepare(self) -> None:
         """Load what all workers share, so that a forked worker has it at once."""
 
-    def remarks(self, todo: Sequence[Task]) -> Iterator[str]:  # noqa: ARG002 - of subclasses
+    def warnings(self, todo: Sequence[Task]) -> Iterator[str]:  # noqa: ARG002 - of subclasses
         """Yield warnings, where there is something to make."""
         yield from ()
 
@@ -71,7 +71,7 @@ class Maker:
 
 @dataclass(frozen=True)
 class Job:
-    """What a command makes: its tasks, their maker, and the ledgers of the output folders; `remarks` become warnings.
+    """What a command makes: its tasks, their maker, and the ledgers of the output folders; `warnings` are printed first.
 
     The ledgers are by the keys of `Task.files`: of records these are formats; the files of a token shard have one ledger.
     """
@@ -79,7 +79,7 @@ class Job:
     maker: Maker
     ledgers: Mapping[str, Ledger]
     tasks: Sequence[Task]
-    remarks: Sequence[str] = ()
+    warnings: Sequence[str] = ()
 
     def run(self, part: Part | Finish | None = None, workers: int = 1, reporter: Reporter = SILENT) -> Made:
         """Make what is missing of a part's tasks, and close the complete ledgers.
@@ -87,7 +87,7 @@ class Job:
         Raises `BertprepError` for the first task that fails, other settings, and files that no other part will make.
         """
         started = time.monotonic()
-        for line in self.remarks:
+        for line in self.warnings:
             warn(line)
         names: dict[Ledger, list[str]] = {}
         for key, ledger in self.ledgers.items():
@@ -135,7 +135,7 @@ class Job:
         maker = self.maker
         if todo:
             maker.prepare()
-            for line in maker.remarks(todo):
+            for line in maker.warnings(todo):
                 warn(line)
         else:
             of_part = f" of part {part}" if part else ""

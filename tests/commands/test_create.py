@@ -20,7 +20,7 @@ from bertprep.config import RECORD_FORMATS
 from bertprep.errors import BertprepError, BertprepWarning
 from bertprep.files.paths import checksum_of
 from bertprep.instances import load_vocabulary
-from bertprep.tokens.make import mask_remarks
+from bertprep.tokens.make import mask_warnings
 from bertprep.work.choose import find_records
 from bertprep.work.layout import MANIFEST
 from tests.corpora import deal, pad_at, sums
@@ -147,8 +147,8 @@ def test_padding_is_the_number_of_pad(
         ({"seq": 512, "pred": 76}, ""),
     ],
 )
-def test_a_limit_of_masks_is_remarked_on(settings: dict[str, Any], said: str) -> None:
-    lines = list(mask_remarks(bertprep.InstanceSettings(**settings)))
+def test_a_limit_of_masks_is_warned_of(settings: dict[str, Any], said: str) -> None:
+    lines = list(mask_warnings(bertprep.InstanceSettings(**settings)))
     assert len(lines) == bool(said)
     assert said in "".join(lines)
 
