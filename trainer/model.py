@@ -171,9 +171,10 @@ class Bert:
 
     def encode(self) -> Array:
         """The last layer's output for every token, (sequences * seq, hidden)."""
-        x = self.embed()
-        for number in range(self.config.num_hidden_layers):
-            x = self.ops.recompute(partial(self.layer, number=number))(x)
+        embed, *layers = encoder_parts(self.config)
+        x = embed(self)
+        for layer in layers:
+            x = self.ops.recompute(partial(layer, self))(x)
         return x
 
     def pool(self, hidden: Array) -> Array:
@@ -183,3 +184,8 @@ class Bert:
         else:
             first = self.ops.reshape(hidden, (self.sequences, self.seq, self.config.hidden_size))[:, 0]
         return self.ops.tanh(self.dense("bert/pooler/dense", first))
+
+
+def encoder_parts(config: ModelConfig) -> list[Operation]:
+    """Return the embeddings and the layers, each a function of a `Bert` and, but for the first, of the result before it."""
+    return [Bert.embed, *(partial(Bert.layer, number=number) for number in range(config.num_hidden_layers))]

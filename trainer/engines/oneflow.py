@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -33,26 +34,28 @@ from trainer.engines.oneflow_pipeline import COEFFICIENTS, PRIME
 from trainer.model import WORDS, Array, Arrays, Bert, Operations
 from trainer.model_config import LAYER_NORM_EPSILON, ModelConfig
 from trainer.optimizers import slots
+from trainer.parts import parts_of
 from trainer.settings import EngineSettings, OptimizerSettings
 from trainer.step import Step, loss_and_sums
-from trainer.tasks.classification import Classification
 from trainer.tasks.task import Task
 
 _NEWEST_CAPABILITY = (8, 6)  # of a GPU that the published package was compiled for
-_INPUTS = ("input_ids", "segment_ids", "input_mask")  # features that the first stage has; the others are the head's
 
 
 class Ops(Operations):
     """OneFlow's operations; dropout needs `powers_of_units()` on the device."""
 
-    reshape, permute, sqrt, tanh = map(staticmethod, (flow.reshape, flow.permute, flow.sqrt, flow.tanh))
-    sum, gelu, softmax = map(staticmethod, (flow.sum, flow._C.gelu, partial(flow.softmax, dim=-1)))
+    reshape = staticmethod(flow.reshape)
+    permute = staticmethod(flow.permute)
+    sqrt = staticmethod(flow.sqrt)
+    sign = staticmethod(flow.sign)
+    tanh = staticmethod(flow.tanh)
+    gelu = staticmethod(flow._C.gelu)
+    sum = staticmethod(flow.sum)
+    stack = staticmethod(flow.stack)
+    square_sum = staticmethod(lambda x: flow.sum(flow.square(x)))
+    softmax = staticmethod(partial(flow.softmax, dim=-1))
     cross_entropy = staticmethod(lambda labels, logits: flow._C.sparse_softmax_cross_entropy(logits, labels))
-    sign, stack, square_sum = (
-        staticmethod(flow.sign),
-        staticmethod(flow.stack),
-        staticmethod(lambda x: flow.sum(flow.square(x))),
-    )
     expm1 = staticmethod(math.expm1)  # of a Python number, the count of updates
 
     def __init__(self, precision: str = "off", powers: Array = None) -> None:
@@ -146,18 +149,19 @@ class _Through(flow.autograd.Function):  # type: ignore[misc]
         return None, upstream
 
 
-class _Part(flow.nn.Module):  # type: ignore[misc]
-    """The embeddings, a layer or the head: `compute` is given a `Bert` and the previous part's result.
+class _Module(flow.nn.Module):  # type: ignore[misc]
+    """A part of the network on its stage: `compute` is given a `Bert` on the part's features and the previous part's result.
 
     A variable is a pair: its value, and the tensor from which its gradient is subtracted.
     """
 
     def __init__(
-        self, compute: Callable[..., Any], make_bert: Callable[..., Bert], stage: int,
+        self, compute: Callable[..., Any], features: Sequence[str], make_bert: Callable[..., Bert], stage: int,
         variables: Mapping[str, tuple[Array, Array]],
     ) -> None:  # fmt: skip
         super().__init__()
-        self.compute, self.make_bert, self.stage, self.variables = compute, make_bert, stage, list(variables)
+        self.compute, self.features, self.make_bert, self.stage = compute, features, make_bert, stage
+        self.variables = list(variables)
         for number, (value, gradient) in enumerate(variables.values()):
             self.register_buffer(f"value_{number}", value)
             self.register_parameter(f"gradient_{number}", gradient)
@@ -170,7 +174,7 @@ class _Part(flow.nn.Module):  # type: ignore[misc]
         return self.compute(self.make_bert(weights, batch, masks or None), *others)
 
 
-def _head(task: Task, bert: Bert, hidden: Array, *divisors: Array) -> list[Array]:
+def _head_and_losses(task: Task, bert: Bert, hidden: Array, *divisors: Array) -> list[Array]:
     """Return the scaled loss and the sums of all outputs; without sums of weights and loss scale the logits."""
     logits = task.head(bert, hidden)
     if not divisors:
@@ -181,13 +185,13 @@ def _head(task: Task, bert: Bert, hidden: Array, *divisors: Array) -> list[Array
 
 
 class _Graph(flow.nn.Graph):  # type: ignore[misc]
-    """A pass over a batch, which returns `_head`'s result.
+    """A pass over a batch, which returns the result of `_head_and_losses`.
 
     For training, the mean gradient of `micro_batches` micro-batches is subtracted from `gradients`.
     """
 
     def __init__(
-        self, parts: Sequence[_Part], placements: Sequence[Any], gradients: Sequence[Array], micro_batches: int,
+        self, parts: Sequence[_Module], placements: Sequence[Any], gradients: Sequence[Array], micro_batches: int,
         *, recompute: bool,
     ) -> None:  # fmt: skip
         super().__init__()
@@ -204,16 +208,20 @@ class _Graph(flow.nn.Graph):  # type: ignore[misc]
             of_layer.activation_checkpointing = recompute and self._is_training
 
     def build(self, batch: Arrays, masks: Sequence[Sequence[Array]], divisors: Sequence[Array]) -> list[Array]:
-        embeddings, *layers, head = self.parts
-        mask = {"input_mask": batch["input_mask"]}
-        hidden = embeddings({name: batch[name] for name in _INPUTS}, masks[0])
-        for layer, of_layer in zip(layers, masks[1:-1], strict=True):
-            hidden = layer(mask, of_layer, hidden)
-        labels = {name: feature for name, feature in batch.items() if name not in _INPUTS}
-        outputs: list[Array] = head({**mask, **labels}, masks[-1], hidden, *divisors)
+        *encoder, head = self.parts
+        *masks_of_encoder, masks_of_head = masks
+        hidden: list[Array] = []  # none for the embeddings
+        for part, of_part in zip(encoder, masks_of_encoder, strict=True):
+            hidden = [part(_chosen(batch, part.features), of_part, *hidden)]
+        outputs: list[Array] = head(_chosen(batch, head.features), masks_of_head, *hidden, *divisors)
         if self._is_training:
             outputs[0].backward()
         return outputs
+
+
+def _chosen(batch: Arrays, features: Sequence[str]) -> dict[str, Array]:
+    """Return those of the features that a batch has: without losses it has no labels."""
+    return {name: batch[name] for name in features if name in batch}
 
 
 class OneFlowEngine(Engine):
@@ -251,19 +259,22 @@ class OneFlowEngine(Engine):
         self._step = Step(Ops(self.precision), model, task, optimizer)
         self._stages = pipeline.cut(model, self.settings.stages, task)
         self._graphs: dict[tuple[Any, ...], _Graph] = {}  # one for each shape of batch
-        names = pipeline.variables_of_parts(model, task)
-        layers = [partial(Bert.layer, number=number) for number in range(model.num_hidden_layers)]
-        functions: list[Callable[..., Any]] = [Bert.embed, *layers, partial(_head, task)]
-        self._parts, self._gradients = [], []  # of all stages
+        *encoder, head = parts_of(model, task)
+        self._inputs = {name for part in (*encoder, head) for name in part.features}
+        labels = {name for output in task.outputs for name in (output.labels, output.weights)}
+        with_losses = replace(head, compute=partial(_head_and_losses, task), features=(*head.features, *labels))
+        parts = [*encoder, with_losses]
+        self._modules: list[_Module] = []  # of all stages
+        self._gradients = []
         for number, stage in enumerate(self._stages):
             zeros = {name: self._tensor(np.zeros(self.variables[name], np.float32)) for name in stage.variables}
             values = {name: self._on_stage(value, number, flow.sbp.broadcast) for name, value in zeros.items()}
             pairs = {name: (value, flow.nn.Parameter(flow.zeros_like(value))) for name, value in values.items()}
             powers = self._on_stage(self._tensor(powers_of_units()), number, flow.sbp.broadcast)
             make_bert = partial(Bert, Ops(self.precision, powers), model)
-            for part in stage.parts:
-                of_part = {name: pairs[name] for name in names[part]}
-                self._parts.append(_Part(functions[part], make_bert, number, of_part))
+            for part in [parts[index] for index in stage.parts]:
+                variables = {name: pairs[name] for name in part.variables}
+                self._modules.append(_Module(part.compute, part.features, make_bert, number, variables))
             self._gradients += [gradient for _, gradient in pairs.values()]
             if number == self._stage:
                 self._own_gradients = {name: _own(gradient) for name, (_, gradient) in pairs.items()}
@@ -292,7 +303,8 @@ class OneFlowEngine(Engine):
         if len(self._stages) > 1 and WORDS in self._own_gradients:
             self._add_other_end(self._own_gradients[WORDS])
         result = self._sum_over_all(flow.cat([sums, self._squared_norm(), self._tensor(stop[:1])]))
-        scale /= micro_batches  # a graph has subtracted the mean over its micro-batches
+        # A graph's SGD leaves minus the mean over its micro-batches, not the sum.
+        scale /= micro_batches
         norm = flow.sqrt(result[-2:-1]) / scale
         factor = self._step.factor(norm, -scale)
         for name, value in self._step.changes(self._state, self._own_gradients, factor, learning_rate):
@@ -308,7 +320,7 @@ class OneFlowEngine(Engine):
 
     def logits(self, batch: Batch) -> dict[str, Array]:
         with flow.no_grad():
-            found = self._run({name: batch[name] for name in _INPUTS})
+            found = self._run(_chosen(batch, sorted(self._inputs)))
         if self.processes > 1:
             found = [rows.to_global(sbp=flow.sbp.broadcast).to_local() for rows in found]
         return dict(zip([output.name for output in self.task.outputs], found, strict=True))
@@ -369,10 +381,15 @@ class OneFlowEngine(Engine):
 
     def _draw_masks(self, keys: NDArray[np.int32], shape: Sequence[int]) -> list[list[Array]]:
         sequences, rngs = shape[0] // len(keys), [np.random.default_rng(key) for key in keys]
+        rows_of_parts = [part.mask_rows for part in parts_of(self.model, self.task, seq=shape[1])]
         return [
-            [self._rows(np.concatenate([draw(rng, sequences, rows) for rng in rngs]), part.stage) for rows in of_part]
-            for part, of_part in zip(self._parts, _rows_of_masks(self.model, self.task, shape[1]), strict=True)
+            [self._rows(np.concatenate([draw(rng, sequences, rows) for rng in rngs]), module.stage) for rows in rows_of_part]
+            for module, rows_of_part in zip(self._modules, rows_of_parts, strict=True)
         ]
+
+    def _stage_of(self, feature: str) -> int:
+        """Return the first stage that reads a feature."""
+        return next((module.stage for module in self._modules if feature in module.features), len(self._stages) - 1)
 
     def _rows(self, array: NDArray[Any], stage: int) -> Array:
         return self._on_stage(self._tensor(array), stage, flow.sbp.split(0))
@@ -381,15 +398,15 @@ class OneFlowEngine(Engine):
         self, batch: Batch, divisors: Sequence[Array] = (), masks: Sequence[Sequence[Array]] = (), micro_batches: int = 0
     ) -> list[Array]:
         last = len(self._stages) - 1
-        features = {name: self._rows(array, 0 if name in _INPUTS else last) for name, array in batch.items()}
+        features = {name: self._rows(array, self._stage_of(name)) for name, array in batch.items()}
         repeated = [each.repeat(max(1, micro_batches), 1) for each in divisors]  # a row for each micro-batch
         placed = [self._on_stage(each, last, flow.sbp.broadcast) for each in repeated]
         key = (micro_batches, len(placed), *(array.shape for array in batch.values()))
         if key not in self._graphs:
             self._graphs[key] = _Graph(
-                self._parts, self._placements, self._gradients, micro_batches, recompute=self.settings.checkpoint_activations
+                self._modules, self._placements, self._gradients, micro_batches, recompute=self.settings.checkpoint_activations
             )
-        outputs: list[Array] = self._graphs[key](features, masks or [[] for _ in self._parts], placed)
+        outputs: list[Array] = self._graphs[key](features, masks or [[] for _ in self._modules], placed)
         for gradient in self._gradients:
             gradient.grad = None  # of the graph that was made, and in the way of the next
         return outputs
@@ -417,13 +434,6 @@ open_engine = OneFlowEngine
 def _own(variable: Array) -> Array:
     data = variable.data
     return data.to_local() if data.is_global else data
-
-
-def _rows_of_masks(model: ModelConfig, task: Task, seq: int) -> list[list[int]]:
-    hidden = [seq] if model.hidden_dropout_prob else []
-    attention = [model.num_attention_heads * seq] if model.attention_probs_dropout_prob else []
-    head = [1] if model.hidden_dropout_prob and task.name == Classification.name else []
-    return [hidden, *[[*attention, *hidden, *hidden]] * model.num_hidden_layers, head]
 
 
 def _join() -> tuple[pipeline.Process, int]:

@@ -20,8 +20,8 @@ from itertools import accumulate
 from typing import TypeAlias
 
 from bertprep.errors import UsageError
-from trainer.model import WORDS
 from trainer.model_config import ModelConfig
+from trainer.parts import parts_of
 from trainer.settings import EngineSettings
 from trainer.tasks.pretraining import Pretraining
 from trainer.tasks.task import Task
@@ -84,21 +84,6 @@ class Stage:
     variables: tuple[str, ...]
 
 
-def variables_of_parts(config: ModelConfig, task: Task) -> list[tuple[str, ...]]:
-    """The names of the variables of the embeddings, of each layer, and of the head with its pooler, if it has one.
-
-    The masked-LM head has the word embeddings too, since it multiplies by them.
-
-    >>> [len(names) for names in variables_of_parts(ModelConfig.preset("tiny"), Pretraining())]
-    [5, 16, 16, 10]
-    """
-    names = list(task.variable_shapes(config))
-    prefixes = ["bert/embeddings/", *(f"bert/encoder/layer_{number}/" for number in range(config.num_hidden_layers))]
-    parts = [tuple(name for name in names if name.startswith(prefix)) for prefix in prefixes]
-    head = [name for name in names if not name.startswith(("bert/embeddings/", "bert/encoder/"))]
-    return [*parts, (*head, WORDS) if task.name == Pretraining.name else tuple(head)]
-
-
 def cut(config: ModelConfig, stages: int, task: Task) -> list[Stage]:
     """Assign complete layers to stages, so that the largest stage has as few parameters as possible.
 
@@ -110,8 +95,8 @@ def cut(config: ModelConfig, stages: int, task: Task) -> list[Stage]:
     layers = config.num_hidden_layers
     if not 1 <= stages <= layers:
         raise UsageError(f"--stages {stages}: the model has {layers} layers, and a stage has whole ones; choose 1 to {layers}")
-    shapes, names = task.variable_shapes(config), variables_of_parts(config, task)
-    embeddings, layer, *_, head = (sum(math.prod(shapes[name]) for name in of_part) for of_part in names)
+    shapes, parts = task.variable_shapes(config), parts_of(config, task)
+    embeddings, layer, *_, head = [sum(math.prod(shapes[name]) for name in part.variables) for part in parts]
     counts, sizes = [1] * stages, [layer] * stages
     sizes[0] += embeddings
     sizes[-1] += head
@@ -122,7 +107,7 @@ def cut(config: ModelConfig, stages: int, task: Task) -> list[Stage]:
     counts[0] += 1  # the embeddings
     counts[-1] += 1  # the head
     runs = [range(end - count, end) for end, count in zip(accumulate(counts), counts, strict=True)]
-    return [Stage(parts, tuple(dict.fromkeys(name for part in parts for name in names[part]))) for parts in runs]
+    return [Stage(run, tuple(dict.fromkeys(name for number in run for name in parts[number].variables))) for run in runs]
 
 
 def arrange(*, hosts: int, per_host: int, stages: int, strategy: str) -> Pipelines:
