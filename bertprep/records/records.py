@@ -7,6 +7,7 @@ are read too: features in any order, TensorFlow 2's names, packed or not, int32 
 
 from __future__ import annotations
 
+import math
 import operator
 import os
 import threading
@@ -382,7 +383,7 @@ def _find_excess(examples: Examples, most: NDArray[np.int64], notes: NDArray[np.
     """
     found: list[tuple[int, int, int, int]] = []
     for array, feature, highest in zip(examples.arrays, examples.features, most.tolist(), strict=True):
-        values = array.view(f"u{array.itemsize}").reshape(len(array), -1)
+        values = array.view(f"u{array.itemsize}").reshape(len(array), math.prod(array.shape[1:]))  # maybe of no row
         if values.max(initial=0) <= highest:
             continue
         compared = values & ~np.uint32(_MINUS_ZERO) if feature.values == "score" else values

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from bertprep.errors import BertprepError
+from bertprep.records.records import Records
 from tests.trainer.numpy_engine import (
     BATCH,
     LAST,
@@ -54,6 +55,14 @@ def test_the_last_step_before_a_bad_record_is_saved(ranks: int, has_accelerator:
     repair()
     assert run_ranks(options, *make_ranks(ranks)) == [True] * ranks
     assert_same_run(data.out, data.other)
+
+
+def test_a_bad_record_that_is_read_first_is_named(data: RecordFolder) -> None:
+    data.corrupt(5)
+    with Records([data.folder]) as records:
+        records.limit_ids(30522)
+        [error] = records.gather_good(records.kind.empty(2, seq=records.seq, pred=records.pred), np.array([5, 6]))
+    assert (error.row, str(error).startswith(data.name(5))) == (0, True)
 
 
 def test_a_fault_before_the_first_step_leaves_no_checkpoint(data: RecordFolder) -> None:
