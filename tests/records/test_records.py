@@ -94,7 +94,7 @@ def test_more_files_are_open_than_the_soft_limit_allows(tmp_path: Path) -> None:
         with Records([tmp_path / "a"]) as records:
             numbers = np.random.default_rng(0).permutation(120)
             assert_holds(gather(records, numbers), [expected[number] for number in numbers])
-        assert len(list(Path("/dev/fd").iterdir())) == open_before
+        assert len(list(Path("/dev/fd").iterdir())) <= open_before  # those of earlier tests may go meanwhile
         (tmp_path / "few.py").write_text(
             "import resource, sys; from bertprep.records import Records\n"
             "resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40)); Records(sys.argv[1])"
