@@ -173,6 +173,14 @@ def findings_of(folder: Path) -> list[Finding]:
     return outcome.findings
 
 
+def test_words_are_not_judged_without_the_vocabulary_that_says_where_they_begin(
+    sound: dict[tuple[str, int], Path], tmp_path: Path
+) -> None:
+    data = Spoiled.copy(sound["tfrecord", 96], tmp_path / "golden", "tfrecord")
+    (data.folder / VOCABULARY).unlink()
+    assert [(finding.code, finding.file) for finding in findings_of(data.folder)] == [("vocabulary", VOCABULARY)]
+
+
 @pytest.mark.parametrize(
     ("fault", "record_format"), [pytest.param(f, name, id=f"{f.name}, {name}") for f in FAULTS for name in f.formats]
 )

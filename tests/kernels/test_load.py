@@ -1,6 +1,7 @@
 """Compiled code is loaded once, whichever thread is the first to need it, and compiled again where its source changed."""
 
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from bertprep import kernels
+from bertprep.kernels import build
 
 LOAD_AT_ONCE = """
 import threading
@@ -48,3 +50,20 @@ def test_code_is_compiled_again_where_any_source_changed(tmp_path: Path, monkeyp
         with pytest.raises(InterruptedError):
             kernels.load.__wrapped__()
     assert len(set(names)) == len(others) + 1
+
+
+def test_ctrl_c_takes_effect_once_the_compiler_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which could swallow it."""
+    steps = []
+
+    def compile_kernels(_: object) -> bytes:
+        signal.raise_signal(signal.SIGINT)
+        steps.append("compiled")
+        return b""
+
+    monkeypatch.setattr(build, "compile_kernels", compile_kernels)
+    handler = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        kernels._compile()
+    assert steps == ["compiled"]
+    assert signal.getsignal(signal.SIGINT) is handler
