@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from bertprep.errors import BertprepError, UsageError
+from bertprep.files.checksums import ALGORITHMS, digest
 from bertprep.instances.tokenizer import TokenizedShard
 from bertprep.instances.vocabulary import Vocabulary
 from bertprep.tokens.shard import TokenShard, write_token_shard
@@ -105,6 +106,20 @@ def test_what_does_not_fit_is_refused(tmp_path: Path, tokens: bytes, index: byte
         TokenShard(write(tmp_path, tokens, index)).read(VOCABULARY)
     assert words in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("changed", ["bin", "idx"])
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_file_that_is_not_that_of_its_manifest_is_refused(tmp_path: Path, algorithm: str, changed: str) -> None:
+    """Although another token, and another document, would do as well."""
+    path = write(tmp_path, ids(5, 6, 7), index(*GOOD))
+    listed = {end: {algorithm: digest(path.with_suffix(f".{end}").read_bytes(), algorithm)} for end in ("bin", "idx")}
+    shard = TokenShard(path, listed)
+    assert_equal(shard.read(VOCABULARY), small_shard([[5, 6]], [[7]]))
+    write(tmp_path, *((ids(5, 6, 8), index(*GOOD)) if changed == "bin" else (ids(5, 6, 7), index(8, [2, 1], [0, 4], [0, 2]))))
+    assert TokenShard(path).read(VOCABULARY)
+    with pytest.raises(BertprepError, match=rf"x\.{changed}: has {algorithm} .*, expected {algorithm} .* by its manifest"):
+        shard.read(VOCABULARY)
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
