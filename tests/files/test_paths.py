@@ -205,6 +205,17 @@ def test_an_object_is_written_once(conditions: str, store: Store, capsys: pytest
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.parametrize("other", [b"mine", b"another"])
+def test_of_two_who_write_an_object_at_once_the_first_wins(other: bytes, store: Store) -> None:
+    store.faults.append(Fault("PUT", "x", act=lambda: store.request("PUT", "x", other)))
+    if other == b"mine":
+        assert not put(store.path("x"), b"mine")
+    else:
+        with pytest.raises(BertprepError, match="is there already"):
+            put(store.path("x"), b"mine")
+    assert store.path("x").read_bytes() == other
+
+
 def test_all_of_a_list_are_removed_where_some_are_gone(store: Store) -> None:
     """Stores without a request for many objects say which one there is not, and end there."""
     for name in "abc":

@@ -50,6 +50,12 @@ def test_longer_documents_have_less_padding() -> None:
     assert padding[-1] < 0.2  # the tenth of documents that give short records
 
 
+def test_a_sample_without_sentences_has_no_padding() -> None:
+    for documents in ([], [[]], [[], []]):
+        assert TextSample(documents).record_padding(128) == 0
+        assert TextSample(documents).sentences == 0
+
+
 def test_the_line_is_for_people() -> None:
     line = describe_text("50 files became 50 documents", 52.64, {128: 0.0621, 512: 0.217})
     assert line == "50 files became 50 documents of 52.6 sentences; expect 6% padding in records of 128 tokens, 22% of 512"

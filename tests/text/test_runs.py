@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bertprep.text import runs
-from bertprep.text.runs import HASHES, Sorter, merge_runs, read_windows, run_file
+from bertprep.text.runs import HASHES, Sorter, hash_document, merge_runs, read_rows, read_windows, run_file
 
 
 def write_run(path: Path, documents: list[bytes]) -> dict[str, int | str]:
@@ -17,6 +17,22 @@ def write_run(path: Path, documents: list[bytes]) -> dict[str, int | str]:
             sorter.add(document)
         sorter.flush()
     return file.entry()
+
+
+def test_the_rows_of_a_file_are_those_of_its_documents(tmp_path: Path) -> None:
+    """Which a process sorts one file after another."""
+    for name, documents in (("a", [b"One.\n\n", b"Two.\n\n"]), ("b", [b"Three.\n\n"]), ("c", [])):
+        with run_file(tmp_path / f"{name}.arrow") as file:
+            sorter = Sorter(file)
+            for document in documents:
+                sorter.add(document)
+            sorter.flush()
+        (tmp_path / f"{name}.rows").write_bytes(sorter.rows())
+        rows = read_rows(tmp_path / f"{name}.rows")
+        assert sorted(rows[:, 0].tolist()) == sorted(
+            int.from_bytes(hash_document(document.removesuffix(b"\n\n"))[:8], "big") for document in documents
+        )
+        assert sorted(rows[:, 1].tolist()) == sorted(map(len, documents))
 
 
 @pytest.mark.parametrize("max_bits", [0, 2, 10])

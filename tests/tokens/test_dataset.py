@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 import re
 import subprocess
@@ -357,6 +358,16 @@ def test_settings_cannot_be_changed_afterwards(tokens: Path, name: str) -> None:
             setattr(each, name, 1)
         each.set_epoch(1)
         assert each.epoch == 1
+
+
+@pytest.mark.parametrize("size", [1, 4096, 4097, 10_000])
+def test_batches_of_any_size_are_the_same_rows(tokens: Path, size: int) -> None:
+    """Positions of some 4,096 rows are located at once."""
+    dataset = TokenDataset(tokens, seq=SEQ)
+    first, second = itertools.islice(dataset.batches(size), 2)
+    expected = dataset.rows(dataset.row_ids(np.arange(2 * size)))
+    for name in ("input_ids", "labels"):
+        np.testing.assert_array_equal(np.concatenate([first[name], second[name]]), expected[name])
 
 
 def test_batches_far_on_are_had_at_once_or_refused(tokens: Path) -> None:
