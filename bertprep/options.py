@@ -20,13 +20,12 @@ import types
 import typing
 from collections.abc import Collection, Sequence
 from dataclasses import MISSING, dataclass, replace
-from enum import Enum
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from bertprep.errors import UsageError
 from bertprep.parser import Once
-from bertprep.rules import Rule
+from bertprep.rules import Rule, WrongValueError, shown
 
 AnySettings = TypeVar("AnySettings")
 
@@ -105,15 +104,8 @@ class Field:
             value = (given,)
         try:
             return self.rule.read(value)
-        except (TypeError, ValueError) as error:
-            wrong = self._at_fault(value)
-            if isinstance(error, TypeError):
-                why = f"{wrong!r}: must be {error}, found {type(wrong).__name__}"
-            elif str(error).startswith("one of"):
-                why = f"{shown(wrong)}: unknown; choose {error}"
-            else:
-                why = f"{shown(wrong)}: must be {error}"
-            raise UsageError(f"{self.name} {why}") from None
+        except WrongValueError as error:
+            raise UsageError(f"{self.name} {error.complaint}") from None
 
     def parse(self, text: str) -> Any:
         """Return the value of an argument, whose limits are checked when the settings are made."""
@@ -131,11 +123,6 @@ class Field:
             return [self.name, *map(shown, value)]
         text = self.separator.join(map(shown, value)) if self.rule.many else shown(value)
         return [f"{self.name}={text}"] if text.startswith("-") else [self.name, text]
-
-    def _at_fault(self, value: Any) -> Any:
-        one = replace(self.rule, many=False, optional=False)
-        is_list = self.rule.many and isinstance(value, tuple | list)
-        return next((each for each in value if not one.holds(each)), value) if is_list else value
 
 
 def option(default: Any, help: str, **more: Any) -> Any:  # noqa: A002 - argparse's name
@@ -281,18 +268,3 @@ def command_line(*settings: Any) -> list[str]:
     """Return the arguments that give these settings; defaults are left out."""
     given = [(each, getattr(one, each.keyword)) for one in settings for each in fields_of(type(one))]
     return [argument for each, value in given if value != each.default for argument in each.arguments(value)]
-
-
-def shown(value: Any) -> str:
-    """Return a value as on a command line.
-
-    >>> shown((0.5, 1e-06)), shown(True)
-    ('0.5,1e-06', 'True')
-    """
-    if isinstance(value, tuple):
-        return ",".join(map(shown, value))
-    if isinstance(value, Enum):
-        return str(value.value)
-    if isinstance(value, float):
-        return f"{value:g}" if float(f"{value:g}") == value else repr(value)
-    return str(value)

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bertprep.errors import UsageError
-from bertprep.options import shown
 from bertprep.parser import Once
+from bertprep.rules import shown
 from bertprep.terminal import near, print_message
 
 OPTION = "--recipe"

@@ -1,7 +1,7 @@
 """What a value must be: one check for settings from Python, options from a shell and JSON from a file.
 
 A `Rule` names a type, and a range, choices, a pattern or a function. `read` returns the value as that type, or raises
-`TypeError` or `ValueError` with what was expected.
+`WrongValueError` with what was expected.
 """
 
 import math
@@ -17,6 +17,31 @@ _IN_WORDS: dict[type, str] = {
     int: "a whole number", float: "a number", bool: "True or False", str: "text", Path: "a path",
     dict: "an object of names and values", list: "a list",
 }  # fmt: skip
+
+
+class WrongValueError(ValueError):
+    """A value that breaks a rule; its text is what was expected."""
+
+    def __init__(self, value: Any, expected: str) -> None:
+        super().__init__(expected)
+        self.value = value
+
+    @property
+    def complaint(self) -> str:
+        """The value and what is wrong with it, for a user who gave it."""
+        return f"{shown(self.value)}: must be {self}"
+
+
+class _WrongTypeError(WrongValueError):
+    @property
+    def complaint(self) -> str:
+        return f"{self.value!r}: must be {self}, found {type(self.value).__name__}"
+
+
+class _WrongChoiceError(WrongValueError):
+    @property
+    def complaint(self) -> str:
+        return f"{shown(self.value)}: unknown; choose {self}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,20 +70,20 @@ class Rule:
         128
         >>> Rule(kinds=(int,), least=8, most=65_535).read(7)
         Traceback (most recent call last):
-        ValueError: at least 8 and at most 65,535
+        bertprep.rules.WrongValueError: at least 8 and at most 65,535
         """
         if value is None and self.optional:
             return None
         if not self.many:
             return self._read_one(value)
         if not isinstance(value, Iterable) or isinstance(value, str | bytes | Mapping | Path):
-            raise TypeError(f"a list, each {self.in_words}")
+            raise _WrongTypeError(value, f"a list, each {self.in_words}")
         return tuple(map(self._read_one, value))
 
     def holds(self, value: Any) -> bool:
         try:
             self.read(value)
-        except (TypeError, ValueError):
+        except WrongValueError:
             return False
         return True
 
@@ -80,20 +105,20 @@ class Rule:
         kind = self.kinds[0]
         return tuple(str(member.value) for member in kind) if issubclass(kind, Enum) else self.choices
 
-    def _read_one(self, value: Any) -> Any:
-        value = self._converted(value)
+    def _read_one(self, given: Any) -> Any:
+        value = self._converted(given)
         if self.choices and value not in self.choices:
-            raise self._not_allowed()
+            raise self._not_allowed(given)
         if isinstance(value, int | float) and not self._is_in_range(value):
             bounds = {"at least": self.least, "above": self.above, "at most": self.most, "below": self.below}
             range_in_words = " and ".join(f"{words} {bound:,}" for words, bound in bounds.items() if bound is not None)
-            raise ValueError(range_in_words or "finite")
+            raise WrongValueError(given, range_in_words or "finite")
         if self.pattern and not re.fullmatch(self.pattern, value):
-            raise ValueError(self.in_words)
+            raise WrongValueError(given, self.in_words)
         try:
             return self.check(value) if self.check else value
         except ValueError as error:
-            raise ValueError(self.words or str(error)) from None
+            raise WrongValueError(given, self.words or str(error)) from None
 
     def _converted(self, value: Any) -> Any:
         for kind in self.kinds:
@@ -101,10 +126,10 @@ class Rule:
                 return _as_kind(value, kind)
             except (TypeError, ValueError, OverflowError):
                 continue
-        raise self._not_allowed() if issubclass(self.kinds[0], Enum) else TypeError(self.in_words)
+        raise self._not_allowed(value) if issubclass(self.kinds[0], Enum) else _WrongTypeError(value, self.in_words)
 
-    def _not_allowed(self) -> ValueError:
-        return ValueError(f"one of {', '.join(self.allowed)}")
+    def _not_allowed(self, value: Any) -> WrongValueError:
+        return _WrongChoiceError(value, f"one of {', '.join(self.allowed)}")
 
     def _is_in_range(self, value: float) -> bool:
         return (
@@ -126,3 +151,18 @@ def _as_kind(value: Any, kind: type) -> Any:
     if kind is int or not isinstance(value, kind):  # True is an int of Python
         raise TypeError
     return value
+
+
+def shown(value: Any) -> str:
+    """Return a value as on a command line.
+
+    >>> shown((0.5, 1e-06)), shown(True)
+    ('0.5,1e-06', 'True')
+    """
+    if isinstance(value, tuple):
+        return ",".join(map(shown, value))
+    if isinstance(value, Enum):
+        return str(value.value)
+    if isinstance(value, float):
+        return f"{value:g}" if float(f"{value:g}") == value else repr(value)
+    return str(value)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bertprep.rules import Rule
+from bertprep.rules import Rule, WrongValueError
 from bertprep.terminal import printable
 
 MAX_JSON_BYTES = 64 << 20
@@ -170,7 +170,7 @@ def check_values(
         try:
             if name in content:
                 rule.read(content[name])
-        except (TypeError, ValueError) as error:
+        except WrongValueError as error:
             each = "a list, each " if rule.many and isinstance(content[name], list) else ""
             or_null = ", or null" if rule.optional else ""
             raise ValueError(f"{prefix}{name} is {_shown(content[name])}, expected {each}{error}{or_null}") from None
