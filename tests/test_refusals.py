@@ -100,6 +100,7 @@ BERTPREP = """
 2 {create --output out|vocab|shard|tokenize --tokenizer wordpiece --output out} --input a.html => a .html file is not read; give
 2 {create --output out|vocab|shard|tokenize --tokenizer wordpiece --output out} --input in/manifest.json => : is a manifest,
 2 {create --output out|vocab|shard|tokenize --tokenizer wordpiece --output out} --input text.txt folder/../text.txt => is given
+2 {create --output out|tokenize --output out|vocab} --input text.txt ./text.txt => text.txt: is given twice; give each text once
 2 {shard|tokenize --tokenizer wordpiece --output out} --input cut.jsonl ./cut.jsonl => cut.jsonl: is given twice; give each text
 2 {shard|tokenize --tokenizer wordpiece --output out} --input text.txt --dataset folder => --dataset and --input: give only one
 1 create --input text.txt --output text.txt --vocab vocab.txt => text.txt/tfrecord/.ledger/settings.json: cannot

@@ -16,12 +16,11 @@ from bertprep.files.paths import as_path, path_arg, real_path
 from bertprep.options import described, narrowed, option
 from bertprep.terminal import print_results, warn
 from bertprep.work.layout import MDS_FORMAT
-from bertprep.work.made import Made
-from bertprep.work.manifest import RECORDS, Manifest
 
 if TYPE_CHECKING:
     from bertprep.records.convert import Conversion
     from bertprep.work.data_set import DataSet
+    from bertprep.work.made import Made
 
 _PART = re.compile(r"part-\d+")
 
@@ -68,20 +67,27 @@ class Convert(Variant, InRows, InParts):
 
             bertprep.convert("data/tfrecord/.../sample", "records/ofrecord", shards=8)
         """
-        from bertprep.records.convert import conversion_job
-        from bertprep.records.identify import identify_all
-        from bertprep.work.choose import find_records
-
+        started = time.monotonic()
         source, target = as_path(self.source), as_path(self.target)
         workers = self.start_workers(shared=target)
         self.check_rows("--to mds", is_mds=self.to == MDS_FORMAT)
         self._check_paths(source, target)
-        if self.to == MDS_FORMAT:
-            from bertprep.tokens.documents import open_all_splits
-            from bertprep.tokens.mds import INPUT_IDS, mds_job
+        made = self._make_rows(workers) if self.to == MDS_FORMAT else self._convert_records(workers)
+        return made.since(started)
 
-            job = mds_job(open_all_splits(source), target, self.seq or 0, self.column or INPUT_IDS)
-            return self.make(job, workers)
+    def _make_rows(self, workers: int) -> Made:
+        from bertprep.tokens.documents import open_all_splits
+        from bertprep.tokens.mds import INPUT_IDS, mds_job
+
+        documents = open_all_splits(as_path(self.source))
+        return self.make(mds_job(documents, as_path(self.target), self.seq or 0, self.column or INPUT_IDS), workers)
+
+    def _convert_records(self, workers: int) -> Made:
+        from bertprep.records.convert import conversion_job
+        from bertprep.records.identify import identify_all
+        from bertprep.work.choose import find_records
+
+        source = as_path(self.source)
         data_set = find_records(source)
         for note in data_set.notes:
             warn(note)
@@ -90,21 +96,22 @@ class Convert(Variant, InRows, InParts):
                 raise UsageError(f"{source}: is one file, which has no parts; leave out --part, or give --shards")
             return self._convert_file(data_set)
         data_set = data_set if data_set.is_whole else data_set.by_itself()
-        sources = identify_all(data_set, workers, self.reporter)
-        job = conversion_job(data_set, sources, target, self._conversion({file.format for file in sources}))
-        return self.make(job, workers)
+        files = identify_all(data_set, workers, self.reporter)
+        conversion = self._conversion({file.format for file in files})
+        return self.make(conversion_job(data_set, files, as_path(self.target), conversion), workers)
 
     def _convert_file(self, data_set: DataSet) -> Made:
+        """Convert one file, which has no ledger; nothing tells later of what it was made."""
         from bertprep.records.convert import convert_file, sizes_of_records
         from bertprep.records.identify import identify
+        from bertprep.work.made import Made
+        from bertprep.work.manifest import RECORDS, Manifest
 
-        started, target = time.monotonic(), as_path(self.target)
-        source = identify(as_path(self.source))
+        target, source = as_path(self.target), identify(as_path(self.source))
         conversion = self._conversion({source.format})
         entry = convert_file(data_set, source, target, conversion)
         manifest = Manifest(RECORDS, {**sizes_of_records(source.shape), **conversion.made_with}, {target.name: entry})
-        seconds = time.monotonic() - started
-        return Made({conversion.to: target}, {conversion.to: manifest}, made=1, kept=0, seconds=seconds)
+        return Made({conversion.to: target}, {conversion.to: manifest}, made=1, kept=0, seconds=0)
 
     def _conversion(self, found: set[RecordFormat]) -> Conversion:
         """Return what files of these formats become."""

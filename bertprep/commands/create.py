@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,7 +68,7 @@ class Create(InFormats, InstanceSettings, TextRequest):
         made = self.make(record_job(texts, vocabulary, settings, self.variant, self._folders(texts)), workers)
         if made.is_complete and settings.has_pairs and not texts.is_of_workspace and not tokens:
             report_given(self.reporter, texts, made, lengths=(self.seq,), is_meant=self.lines_are_sentences)
-        return replace(made, seconds=time.monotonic() - started)
+        return made.since(started)
 
     def _folders(self, texts: Texts) -> dict[RecordFormat, Path]:
         """Return the folder of each format: below `output`, or in the workspace under the name of the settings."""

@@ -6,7 +6,6 @@ A terminal gets colours and lines of its width; otherwise (or with NO_COLOR) an 
 from __future__ import annotations
 
 import os
-import shlex
 import shutil
 import sys
 from collections.abc import Iterator
@@ -22,7 +21,6 @@ from bertprep.files.paths import as_path, path_arg
 from bertprep.options import MAX_NUMBER, OPTIONS, described, option
 from bertprep.terminal import counted, print_results
 from bertprep.work.layout import TOKENIZER, TokenFile
-from bertprep.work.manifest import MDS, TEXT_SHARDS, TOKEN_SHARDS
 
 if TYPE_CHECKING:
     from bertprep.check.show import Word
@@ -95,6 +93,7 @@ def _open(path: Path, vocab: Path | None) -> Iterator[_Source]:
     from bertprep.tokens.mds import tell_who_reads
     from bertprep.tokens.shard import TokenShard
     from bertprep.work.find import MDS_SUFFIX, find_data_sets, search
+    from bertprep.work.manifest import MDS, TEXT_SHARDS, TOKEN_SHARDS
 
     if path.is_dir():
         files = (each.folder / name for each in search(path) if each.content not in (TEXT_SHARDS, MDS) for name in each.files)
@@ -103,6 +102,8 @@ def _open(path: Path, vocab: Path | None) -> Iterator[_Source]:
     if path.suffix == MDS_SUFFIX:
         raise UsageError(tell_who_reads(path, path.parent))
     if path.suffix == ".txt":
+        import shlex
+
         shown_by = f"head -n {_HEAD_LINES} {shlex.quote(str(path))}"
         raise UsageError(f"{path}: is plain text, in a text shard a sentence a line; {shown_by} shows it")
     if path.suffix in (".bin", ".idx"):

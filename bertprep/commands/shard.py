@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -15,7 +16,6 @@ from bertprep.sources.corpora import GIVEN, language_of, name_corpus, name_data_
 from bertprep.sources.sample import SAMPLE, write_sample
 from bertprep.terminal import counted, print_results
 from bertprep.work.layout import TRAINING, Workspace
-from bertprep.work.ledger import is_started
 
 if TYPE_CHECKING:
     from bertprep.sources.documents import Source
@@ -45,7 +45,9 @@ class Shard(ShardSettings, DocumentRequest):
         from bertprep.commands.documents import check_documents, find_given
         from bertprep.text.shards import shard_corpus
         from bertprep.text.summary import name_inputs, report_shards
+        from bertprep.work.ledger import is_started
 
+        started = time.monotonic()
         workspace, is_given = self.workspace, bool(self.inputs) or self.dataset is not None
         corpus = self._name_corpus()
         language = self.language or language_of(corpus)
@@ -66,7 +68,7 @@ class Shard(ShardSettings, DocumentRequest):
             counts = {count: sum(entry[count] for entry in files.values()) for count in ("documents", "sentences")}
             is_meant = self.one_document_per_block or exists
             report_shards(self.reporter, name_inputs(sources), counts, training, is_meant=is_meant)
-        return made
+        return made.since(started)
 
     def _name_corpus(self) -> str:
         """Return the name of the text shards; text of the user's own cannot have that of a download."""

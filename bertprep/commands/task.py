@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -123,6 +124,7 @@ def create_task(request: Squad | Glue) -> Made:
     from bertprep.tasks.job import task_job
     from bertprep.text.vocabulary import find_vocabulary
 
+    started = time.monotonic()
     workers = request.start_workers(shared=as_path(request.output or request.workdir))
     default = CASED_MODEL if request.cased else DEFAULT_MODEL
     vocabulary = load_vocabulary(find_vocabulary(request.workspace, request.vocab, default))
@@ -133,7 +135,7 @@ def create_task(request: Squad | Glue) -> Made:
         folders = {name: request.workspace.records(name, of_settings, records.data_set) for name in request.record_formats}
     else:
         folders = {name: as_path(request.output) / name for name in request.record_formats}
-    return request.make(task_job(records, vocabulary, variant, folders), workers)
+    return request.make(task_job(records, vocabulary, variant, folders), workers).since(started)
 
 
 REQUEST = {"squad": Squad, "glue": Glue}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -95,7 +95,7 @@ class Tokenize(TextRequest, DocumentRequest, InRows):
         made = self._tokenize_sentences(workers) if self.tokenizer is None else self._tokenize_documents(workers)
         if self.format == MDS_FORMAT:
             made = self._make_mds(made)
-        return replace(made, seconds=time.monotonic() - started)
+        return made.since(started)
 
     def _tokenize_sentences(self, workers: int) -> Made:
         from bertprep.commands.texts import find_text
@@ -167,6 +167,7 @@ class Tokenize(TextRequest, DocumentRequest, InRows):
             made=made.made + mds.made,
             kept=made.kept + mds.kept,
             seconds=made.seconds + mds.seconds,
+            is_complete=made.is_complete and mds.is_complete,
         )
 
 

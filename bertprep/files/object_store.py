@@ -26,7 +26,6 @@ from bertprep.files.checksums import BLAKE3, digest, new_hash
 from bertprep.files.object_url import ObjectUrl
 from bertprep.patience import MAX_WAIT, TRIES, first_wait_seconds, silence_seconds, wait_seconds
 from bertprep.terminal import print_message
-from bertprep.untrusted import MAX_LISTED, MAX_LISTED_BYTES
 
 BLOCK_BYTES = 16 << 20
 """What one request reads of a large object."""
@@ -190,6 +189,8 @@ async def _objects(path: ObjectUrl, store: Any, key: str) -> AsyncIterator[Any]:
         name_bytes += sum(len(each["path"]) for each in found)
         if names > 2 * (len(seen) + _LISTED_AT_ONCE):
             raise _endless(path, "lists the same names again and again")
+        from bertprep.untrusted import MAX_LISTED, MAX_LISTED_BYTES  # not for every command that names a path
+
         if names > MAX_LISTED or name_bytes > MAX_LISTED_BYTES:
             raise _endless(path, f"lists more than {MAX_LISTED:,} names, or {MAX_LISTED_BYTES >> 20} MiB of them")
 

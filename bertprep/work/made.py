@@ -5,8 +5,9 @@ Shell and Python get the same lines: a command prints what `repr` shows.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,10 @@ class Made:
     def manifest(self) -> Manifest:
         """The manifest of the first format."""
         return next(iter(self.manifests.values()))
+
+    def since(self, started: float) -> Made:
+        """Return the result with the seconds since `time.monotonic()` was `started`: a command also counts what it prepared."""
+        return replace(self, seconds=time.monotonic() - started)
 
     def rows(self) -> list[tuple[str, ...]]:
         """Return a table: a heading, then for each format and split the files, what is counted in them, and megabytes."""

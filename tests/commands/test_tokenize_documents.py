@@ -316,6 +316,27 @@ def test_rows_of_mds_are_made_of_the_tokens(tmp_path: Path, tokenizer: Path, cap
     assert "--format mds: needs --seq" in capsys.readouterr().err
 
 
+def test_token_shards_are_in_one_place_with_rows_and_without(tmp_path: Path, tokenizer: Path) -> None:
+    """So that rows of what is tokenized already are made of it."""
+    write_lines(tmp_path / "a.jsonl")
+    asked: dict[str, Any] = {"tokenizer": tokenizer, "inputs": [tmp_path / "a.jsonl"], "output": tmp_path / "out"}
+    alone = bertprep.tokenize(**asked)
+    both = bertprep.tokenize(**asked, format="mds", seq=8)
+    assert alone.folders == {"tokens": tmp_path / "out/tokens"}
+    assert both.folders == {**alone.folders, "mds": tmp_path / "out/mds"}
+    assert (both.made, both.kept) == (1, 1)  # the rows, and the tokens
+    assert bertprep.tokenize(**asked, format="mds", seq=8).made == 0
+    assert "nothing to do" in repr(bertprep.tokenize(**asked))
+
+
+def test_help_lists_input_next_to_output(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["tokenize", "--help"])
+    of_group = capsys.readouterr().out.partition("\nwhere:\n")[2].partition("\nhow:\n")[0]
+    assert "--input PATH" in of_group
+    assert "--output DIR" in of_group
+
+
 def test_tokens_and_rows_in_a_store_are_those_of_a_disk(tmp_path: Path, tokenizer: Path, store: Store) -> None:
     write_lines(tmp_path / "a.jsonl")
     options: dict[str, Any] = {"tokenizer": tokenizer, "inputs": [tmp_path / "a.jsonl"], "format": "mds", "seq": 8}

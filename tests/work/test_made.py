@@ -1,5 +1,6 @@
 """The result of a command: what Python shows of it is what the shell prints."""
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -64,3 +65,8 @@ def test_the_shell_prints_what_python_shows(tmp_path: Path, capsys: pytest.Captu
         "nothing to do, all files exist:",
         f"  {tmp_path / 'out' / 'tfrecord'}",
     ]
+
+
+def test_seconds_count_what_a_command_prepares() -> None:
+    made = Made({"text": Path("t")}, {"text": Manifest(TEXT_SHARDS, {}, {})}, made=1, kept=0, seconds=0)
+    assert 100 < made.since(time.monotonic() - 100).seconds < 200
