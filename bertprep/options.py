@@ -144,12 +144,16 @@ _RESOLVED = "_resolved_fields"
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """A dataclass whose fields are checked when it is built; `group` is their heading in --help."""
+    """A dataclass whose fields are checked when it is built, and converted to their types; `group` is their heading in --help.
+
+    Integral values become int, other numbers float, lists tuples. Raises `UsageError` with the option's name.
+    """
 
     group: ClassVar[str] = OPTIONS
 
     def __post_init__(self) -> None:
-        check_options(self)
+        for each in fields_of(type(self)):
+            object.__setattr__(self, each.keyword, each.read(getattr(self, each.keyword)))
 
 
 def fields_of(settings: Any) -> tuple[Field, ...]:
@@ -199,15 +203,6 @@ def _members(hint: Any) -> list[Any]:
 def rules_of(settings: type) -> dict[str, Rule]:
     """Return the rules of a settings dataclass by keyword, for the same values in JSON."""
     return {each.keyword: each.rule for each in fields_of(settings)}
-
-
-def check_options(settings: Any) -> None:
-    """Check the fields of a new settings dataclass, and convert them to their annotated types.
-
-    Integral values become int, other numbers float, lists tuples. Raises `UsageError` with the option's name.
-    """
-    for each in fields_of(type(settings)):
-        object.__setattr__(settings, each.keyword, each.read(getattr(settings, each.keyword)))
 
 
 def narrowed(settings: type[AnySettings], request: Any) -> AnySettings:

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from bertprep.errors import UsageError
 from bertprep.files.atomic import atomic_file
 from bertprep.files.paths import local_path
-from bertprep.options import add_options, check_options, command_line, option, read_options
+from bertprep.options import Settings, add_options, command_line, option, read_options
 from bertprep.progress import Progress, print_message
 from bertprep.records import PretrainingExamples
 from bertprep.terminal import counted, print_results
@@ -49,7 +49,7 @@ _PEAKS = {  # TFLOP/s of dense bf16 by the makers' data sheets
 
 
 @dataclass(frozen=True, kw_only=True)
-class BenchOptions:
+class BenchOptions(Settings):
     """What is measured."""
 
     model: str | None = option(
@@ -67,7 +67,7 @@ class BenchOptions:
     out: Path = option(Path("data/bench"), "folder for the results", metavar="DIR", check=local_path)
 
     def __post_init__(self) -> None:
-        check_options(self)
+        super().__post_init__()
         check_folder("--out", self.out)
 
 

@@ -21,7 +21,7 @@ from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import write_if_different
 from bertprep.files.outputs import check_output, marked_by
 from bertprep.files.paths import local_path, path_arg
-from bertprep.options import add_options, check_options, option, read_options
+from bertprep.options import Settings, add_options, option, read_options
 from bertprep.progress import Reporter, print_message
 from bertprep.records.records import Records
 from bertprep.terminal import print_results
@@ -47,7 +47,7 @@ EVALUATED = ".evaluated"
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateOptions:
+class EvaluateOptions(Settings):
     """What is evaluated, and how."""
 
     init: str | None = option(
@@ -66,7 +66,7 @@ class EvaluateOptions:
     )
 
     def __post_init__(self) -> None:
-        check_options(self)
+        super().__post_init__()
         for name, what in (("init", "weights"), ("data", "a folder of records")):
             if getattr(self, name) is None:
                 raise UsageError(f"--{name}: is needed; name {what}")

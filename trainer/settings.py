@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 from bertprep.config import RECORD_FORMATS
 from bertprep.errors import UsageError
 from bertprep.files.paths import is_object, path_arg
-from bertprep.options import check_options, command_line, option
+from bertprep.options import Settings, command_line, option
 from bertprep.tokens.live import DEFAULT_GROUP
 from trainer.model_config import PRESETS
 
@@ -40,7 +40,7 @@ OPTIMIZERS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class EngineSettings:
+class EngineSettings(Settings):
     """What runs the steps, and on what."""
 
     engine: str = option(
@@ -74,7 +74,7 @@ class EngineSettings:
     host_rank: int | None = option(None, "rank of this process among the hosts, from 0 (needed with --hosts)", least=0)
 
     def __post_init__(self) -> None:
-        check_options(self)
+        super().__post_init__()
         for host in self.hosts:
             name, _, port = host.rpartition(":")
             if not name or not port.isdecimal():
@@ -86,7 +86,7 @@ class EngineSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OptimizerSettings:
+class OptimizerSettings(Settings):
     """What does not change from update to update; the defaults are constants in Google's and NVIDIA's BERT."""
 
     name: str = option("adam", "optimizer", name="--optimizer", choices=tuple(OPTIMIZERS))
@@ -101,9 +101,6 @@ class OptimizerSettings:
     )  # fmt: skip
     epsilon: float = option(1e-6, "added to the root of that second mean, to divide by", above=0)
     clip_norm: float = option(1.0, "gradients of a global batch are scaled down to at most this norm", above=0)
-
-    def __post_init__(self) -> None:
-        check_options(self)
 
     @property
     def second_decay(self) -> float:
@@ -135,7 +132,7 @@ class Wanted(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions:
+class RunOptions(Settings):
     """What is requested of a training run besides its engine and optimizer; a subclass has the defaults of its command."""
 
     data: tuple[Path, ...] = option(
@@ -192,7 +189,7 @@ class RunOptions:
         raise NotImplementedError
 
     def __post_init__(self) -> None:
-        check_options(self)
+        super().__post_init__()
         if None not in (self.epochs, self.steps):
             raise UsageError(f"--epochs {self.epochs:g}: does not go with --steps {self.steps}; leave one of them out")
         if self.out is not None:
