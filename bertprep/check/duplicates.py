@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bertprep.check.counts import Ints
+from bertprep.check.counts import Ints, distinct
 from bertprep.check.finding import ERROR, WARNING, Finding
 from bertprep.check.outcome import CheckedFile
 from bertprep.check.repeats import Repeats
@@ -110,7 +110,7 @@ def find_duplicates(files: Sequence[CheckedFile]) -> tuple[list[Finding], dict[s
         within = is_here & records.is_repeat & (records.split_of_first == number)
         crossing = is_here & (records.split_of_first != number)
         # of several test records equal to one in training, all but the first also repeat each other
-        counts[name] = int(within.sum()) + int(crossing.sum()) - len(np.unique(records.first[crossing]))
+        counts[name] = int(within.sum()) + int(crossing.sum()) - len(distinct(records.first[crossing]))
         findings += _judge(records, within, _WITHIN, size=records.size_of(name), by_chance=by_chance)
         if name == TEST:
             counts[ACROSS] = int(crossing.sum())
@@ -154,9 +154,9 @@ def _judge_texts_of_files(records: _RepeatedRecords) -> list[Finding]:
     """
     chosen = np.flatnonzero(records.is_certain & ~records.is_repeat)
     file, first = records.file[chosen], records.first_alike[chosen]
-    texts_here = np.unique(np.stack([file, first]), axis=1)[0]  # the file of each of its texts
+    texts, _ = np.unique(np.stack([file, first]), axis=1, return_counts=True)  # each text of each file once
     files = len(records.files)
-    repeats_within = np.bincount(file, minlength=files) - np.bincount(texts_here, minlength=files)
+    repeats_within = np.bincount(file, minlength=files) - np.bincount(texts[0], minlength=files)
     other = records.file_of(first)
     is_elsewhere = (other != file) & (records.split_of_first_alike[chosen] == records.split[chosen])
     chosen, pairs = chosen[is_elsewhere], np.stack([file, other])[:, is_elsewhere]

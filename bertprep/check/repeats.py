@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from bertprep.check.counts import Ints
+from bertprep.check.counts import Ints, distinct
 from bertprep.check.finding import ERROR, Finding
 from bertprep.check.outcome import CheckedFile
 
@@ -57,7 +57,7 @@ def _more_than_once(hashes: Sequence[Hashes]) -> Ints:
     order = np.argsort(joined, kind="stable")
     ordered = joined[order]
     is_next = ordered[1:] == ordered[:-1]
-    return np.unique(np.concatenate([order[:-1][is_next], order[1:][is_next]]))
+    return distinct(np.concatenate([order[:-1][is_next], order[1:][is_next]]))
 
 
 def first_equal(hashes: Hashes) -> Ints:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-import numpy as np
-
 from bertprep.check.finding import WARNING, Finding
 from bertprep.check.outcome import CheckedFile
 from bertprep.work.layout import TEST, TRAINING
@@ -24,9 +22,12 @@ def judge_file_sizes(files: Iterable[CheckedFile]) -> list[Finding]:
     for file in files:
         by_split.setdefault(file.split, []).append(file)
     for of_split in by_split.values():
-        median = float(np.median([file.records for file in of_split]))
-        uneven = [f for f in of_split if not median / _SIZE_FACTOR <= f.records <= median * _SIZE_FACTOR]
-        if uneven and len(of_split) >= _MIN_FILES:
+        if len(of_split) < _MIN_FILES:
+            continue
+        ordered = sorted(file.records for file in of_split)
+        median = (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
+        uneven = [file for file in of_split if not median / _SIZE_FACTOR <= file.records <= median * _SIZE_FACTOR]
+        if uneven:
             worst = max(uneven, key=lambda file: abs(math.log(max(file.records, 1) / max(median, 1))))
             expected = f"{median / _SIZE_FACTOR:,.0f} to {median * _SIZE_FACTOR:,.0f} records, about as the other files have"
             more = f"; {len(uneven):,} of {len(of_split):,} files are outside" if len(uneven) > 1 else ""

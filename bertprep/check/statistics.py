@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bertprep.check.counts import Ints, RecordCounts
+from bertprep.check.counts import Ints, RecordCounts, distinct
 from bertprep.check.finding import ERROR, WARNING, Finding
 from bertprep.check.rules import RecordRules
 from bertprep.kernels import numbers as kernel
@@ -263,7 +263,7 @@ def judge_split(
 
 def judge_file(counts: RecordCounts, rules: RecordRules, where: str, *, files: int, uses: int | None = None) -> list[Finding]:
     """Return the findings about one of `files` files, each judged by itself."""
-    ends = np.unique(np.linspace(0, rules.tokens, _RANGES + 1).astype(np.int64))[1:-1]
+    ends = distinct(np.linspace(0, rules.tokens, _RANGES + 1).astype(np.int64))[1:-1]
     random_tokens = _random_token_tests(counts, rules, ends, is_file=True, streams=1)
     tests = [*_next_sentence_tests(counts, uses), *_order_tests(counts, rules)]
     return _judge(_mask_tests(counts, rules), random_tokens, tests, where, files=files)

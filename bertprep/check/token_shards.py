@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertprep.check.counts import Ints, TokenCounts
+from bertprep.check.counts import Ints, TokenCounts, distinct
 from bertprep.check.finding import WARNING, Finding
 from bertprep.check.outcome import CheckedFile, Checks, Outcome
 from bertprep.check.repeats import HASH_BYTES, find_repeated_documents
@@ -113,7 +113,7 @@ def _check_ids(file: CheckedFile, tokens: NDArray[Any], starts: Ints, tokenizer:
     ):
         wrong = np.flatnonzero(is_wrong)
         if wrong.size:
-            documents = np.unique(np.searchsorted(starts, wrong, side="right") - 1)
+            documents = distinct(np.searchsorted(starts, wrong, side="right") - 1)
             file.add(code, expected, f"{int(tokens[wrong[0]]):,}", int(documents[0]), len(documents))
 
 

@@ -7,6 +7,8 @@ import json
 import re
 import shutil
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -336,3 +338,11 @@ def test_padding_must_be_the_number_of_pad(golden_corpus: Path, tmp_path: Path) 
         if known_by:
             (tmp_path / "set/ofrecord" / known_by).unlink()
     assert [finding.expected for finding in padding_of(changed(with_zeros))] == []
+
+
+def test_numpys_masked_arrays_are_not_loaded(golden_corpus: Path, tmp_path: Path) -> None:
+    """They take a tenth of a short run, and a plain `np.unique(values)` or `np.median` loads them."""
+    create(inputs=[golden_corpus], output=tmp_path, vocab=GOLDEN / "vocab.txt", formats="tfrecord", workers=1)
+    code = f"import sys, bertprep; bertprep.validate([{str(tmp_path)!r}], workers=1); print('numpy.ma' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
