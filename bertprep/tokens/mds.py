@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertprep.errors import BertprepError, UsageError
+from bertprep.errors import BertprepError
 from bertprep.files.atomic import atomic_file, write_if_different
 from bertprep.files.checksums import BLAKE3, digest
 from bertprep.instances.tokenizer_files import TOKENIZER_CONFIG
@@ -158,8 +158,6 @@ def mds_job(documents: Mapping[str, TokenDocuments], target: Path, seq: int, col
     first = next(iter(documents.values()))
     kept = [name for name in (TOKENIZER, VOCABULARY) if (first.folder / name).is_file()][:1]
     configs = [TOKENIZER_CONFIG] if TOKENIZER in kept and (first.folder / TOKENIZER_CONFIG).is_file() else []
-    if seq <= (added := first.tokenizer.added_tokens):
-        raise UsageError(f"--seq {seq}: has no room for a token next to the {added} special ones")
     ledger = Ledger(
         folder=target,
         kind=MDS,

@@ -131,8 +131,7 @@ def test_what_convert_refuses(tmp_path: Path) -> None:
     for options, words in (
         ({"to": "mds"}, "--to mds: needs --seq"),
         ({"to": "tfrecord", "seq": 128}, "--seq 128: goes with --to mds"),
-        ({"to": "mds", "seq": 1}, "--seq 1: has no room for a token next to the 2 special ones"),
-        ({"to": "mds", "seq": 2}, "--seq 2: has no room for a token next to the 2 special ones"),
+        ({"to": "mds", "seq": 3}, "--seq 3: must be at least 4"),
         ({"to": "mds", "seq": 128, "shards": 2}, "--shards 2: is not for --to mds"),
     ):
         with pytest.raises(UsageError, match=words):
