@@ -279,6 +279,17 @@ def test_a_folder_of_several_kinds_holds_a_data_set_of_each(lay: Callable[[str],
     assert {(each.folder, each.is_whole) for each in parts} == {(Path(), False)}
 
 
+def test_only_files_of_the_split_that_is_named_need_to_be_there(lay: Callable[[str], None]) -> None:
+    lay("training/part-0 training/part-1 test/part-0 MANIFEST.json")
+    Path("test/part-0").unlink()
+    assert list(find_records(Path("training")).files) == ["training/part-0", "training/part-1"]
+    with pytest.raises(BertprepError, match=r"^test/part-0: is missing, manifest.json lists it"):
+        find_records(Path())
+    Path("training/part-1").unlink()
+    with pytest.raises(BertprepError, match=r"^training/part-1: is missing, manifest.json lists it"):
+        find_records(Path("training"))
+
+
 @pytest.mark.parametrize(
     ("name", "split"),
     [
