@@ -7,6 +7,7 @@ import pickle
 import re
 import subprocess
 import sys
+import warnings
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -200,6 +201,34 @@ def test_text_without_words_is_masked_as_much_as_other_text(
     candidates = np.where(is_masked, rows["labels"], rows["input_ids"]) > MASK
     assert is_masked.sum(1).tolist() == np.maximum(np.rint(candidates.sum(1) * 0.3), 1).tolist()
     assert 0.2 < is_masked[:, 1:11].sum() / candidates[:, 1:11].sum() < 0.4  # not one part of a row alone
+
+
+@pytest.mark.parametrize("settings", [{}, {"whole_word": True}, {"span": 10}])
+@pytest.mark.parametrize("word", [1, 3, 5000], ids=["a token", "three tokens", "no end"])
+def test_a_text_of_one_repeated_word_is_masked_as_much_as_other_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: int, settings: dict[str, Any]
+) -> None:
+    made = [(np.full(size, 9, np.int32), np.arange(size) % word == 0) for size in (1, 2, 61, 2000)]
+    monkeypatch.setattr(f"{__name__}.documents", lambda *_: made)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of words that are too long
+        rows = TokenDataset(write_set(tmp_path / "set", shards=1), seq=SEQ, **settings)[:]
+    is_masked = rows["labels"] != -100
+    candidates = np.where(is_masked, rows["labels"], rows["input_ids"]) == 9
+    assert is_masked.sum(1).tolist() == np.maximum(np.rint(candidates.sum(1) * 0.3), 1).tolist()
+
+
+@pytest.mark.parametrize("settings", [{}, {"whole_word": True}, {"span": 10}])
+def test_a_row_of_unknown_tokens_alone_has_no_label(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]
+) -> None:
+    """docs/encoders.md says so: there is nothing to predict."""
+    made = [(np.full(size, token, np.int32), np.ones(size, np.bool_)) for size, token in ((62, UNK), (62, 9))]
+    monkeypatch.setattr(f"{__name__}.documents", lambda *_: made)
+    rows = TokenDataset(write_set(tmp_path / "set", shards=1), seq=SEQ, **settings)[:]
+    is_unknown = (rows["input_ids"] == UNK).any(1)
+    assert (rows["labels"] != -100).sum(1)[np.argsort(is_unknown)].tolist() == [round(0.3 * 62), 0]
+    assert rows["input_ids"][is_unknown].tolist() == [[CLS, *[UNK] * 62, SEP]]
 
 
 def test_words_of_sentence_shards_are_those_of_the_vocabulary(tmp_path: Path) -> None:
