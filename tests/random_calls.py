@@ -1,10 +1,11 @@
-"""Random calls of the public names of `bertprep.records` and of the data sets.
+"""Random calls of the public names of `bertprep.records`, of the data sets, and of `convert` and `validate`.
 
     python -m tests.random_calls FOLDER SEED COUNT
 
 Names and parameters are found by introspection. An argument is one that the parameter's name suggests, or any of a pool of
-odd values; what a call returns is called in turn. An exception is a right answer. The process must not end, hang, or take
-more memory than `MEMORY_BYTES`; FOLDER.call has the call that it is in. Some calls are made at once by several threads. Those
+odd values; what a call returns is called in turn. `convert` and `validate` have copies of the data, which they may remove. An
+exception is a right answer. The process must not end, hang, or take more memory than `MEMORY_BYTES`; FOLDER.call has the call
+that it is in. Some calls are made at once by several threads. Those
 get small numbers only: where a call has taken all memory, Python itself hangs in starting a thread.
 """
 
@@ -36,6 +37,8 @@ _M_ARENA_MAX = -8
 MAX_CALL_SECONDS = 300  # the first call of to_dataset imports what takes half a minute on a busy machine
 DATA_SETS = "RecordDataset", "TokenDataset", "Mixture", "LiveExamples"
 CRASHES_OF_NUMPY = ("repeat",)  # multiplies its count with the number of records, and writes past the end where that overflows
+JOBS = "convert", "validate"
+FORMATS = "tfrecord", "ofrecord", "arrow", "parquet"
 METHODS = "__getitem__", "__getitems__", "__len__", "__iter__", "__enter__", "__exit__", "__repr__", "__reduce__"
 MAX_BYTES_HELD = 16 << 20  # of one result
 RESULTS_HELD, LIFE = 40, 60  # results that are called in turn; calls after which an object is made again
@@ -56,6 +59,7 @@ class Caller:
         self.random, self.folder, self.numbers = random.Random(seed), folder, NUMBERS
         self.files = sorted(path for path in (folder / "records").iterdir() if not path.name.startswith("."))
         self.data = [folder / "tokens", folder / "sentences", folder / "records", folder, *self.files]
+        self.copies = [folder / "copies" / path.relative_to(folder) for path in self.data]
         self.results: list[Any] = []
         self.made: dict[str, tuple[Any, int]] = {}
         self.makers: dict[str, Callable[[], Any]] = {
@@ -70,6 +74,7 @@ class Caller:
         }
         self.functions = {f"records.{name}": value for name in records.__all__ if callable(value := getattr(records, name))}
         self.functions |= {name: getattr(bertprep, name) for name in DATA_SETS if name in bertprep.__all__}
+        self.jobs = {name: getattr(bertprep, name) for name in JOBS}
 
     def make_block(self) -> Examples:
         kind = self.random.choice(records.KINDS)
@@ -94,6 +99,8 @@ class Caller:
     def call(self) -> tuple[str, Callable[[], Any]]:
         """Return a call, and how it is written down."""
         chance = self.random.random()
+        if chance < 0.01:
+            return self.job()
         if chance < 0.12:
             name = self.random.choice([*self.functions])
             return self.with_arguments(name, self.functions[name])
@@ -107,6 +114,14 @@ class Caller:
         if isinstance(attribute, property) or not callable(getattr(type(found), name, None)):
             return f"{what}.{name}", lambda: getattr(found, name)
         return self.with_arguments(f"{what}.{name}", getattr(found, name))
+
+    def job(self) -> tuple[str, Callable[[], Any]]:
+        name = self.random.choice(JOBS)
+        data, self.data = self.data, self.copies
+        try:
+            return self.with_arguments(name, self.jobs[name])
+        finally:
+            self.data = data
 
     def with_arguments(self, name: str, function: Callable[..., Any]) -> tuple[str, Callable[[], Any]]:
         try:
@@ -130,8 +145,6 @@ class Caller:
                 break
         if self.random.random() < 0.02:
             positional.append(self.odd_value())
-        if name == "LiveExamples.batches":  # all examples before the first must be made, to be counted
-            named["first"] = self.random.randrange(-1, 20)
         written = ", ".join([*map(short, positional), *(f"{key}={short(value)}" for key, value in named.items())])
         return f"{name}({written})", lambda: function(*positional, **named)
 
@@ -159,9 +172,29 @@ class Caller:
         choose = self.random.choice
         if name in ("path", "data", "folder", "source"):
             return choose(self.data)
-        if name in ("paths",):
-            formats = self.random.sample(["tfrecord", "ofrecord", "arrow", "parquet"], self.random.randrange(1, 4))
+        if name == "target":
+            return self.folder / "copies" / f"{choose('abc')}{self.random.randrange(30)}{choose(['', '.arrow', '.tfrecord'])}"
+        if name == "paths" and self.data is self.copies:
+            return choose([self.data, [choose(self.data)]])
+        if name == "paths":
+            formats = self.random.sample(FORMATS, self.random.randrange(1, 4))
             return {each: self.folder / "out" / f"{each}{self.random.randrange(2)}" for each in formats}
+        if name == "to":
+            return choose(FORMATS)
+        if name == "compress":
+            return choose(["none", "gzip"])
+        if name == "executor":
+            return "local"
+        if name == "feature_names":
+            return choose(["google", "tf2"])
+        if name == "part":
+            return choose(["0/2", "1/2", "finish", "2/1"])
+        if name in ("column", "vocab"):
+            return None
+        if name in ("progress", "whole_word", "remove_damaged"):
+            return choose([True, False])
+        if name in ("workers", "shards", "pick", "sample"):
+            return choose([1, 2, 3, choose(self.numbers)])
         if name in ("blocks", "arrays"):
             return choose([[self.some_block() for _ in range(self.random.randrange(3))], self.array()])
         if name in ("examples", "block"):

@@ -1,5 +1,6 @@
 """No public call ends the process, whatever its arguments: 20,000 random ones in a process of its own; --seed draws others."""
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -27,6 +28,7 @@ def make_data(folder: Path, texts: list[Path]) -> None:
             write_examples([block], {name: folder / "records" / f"{KINDS.index(kind)}.{name}"})
     write_set(folder / "tokens")
     bertprep.tokenize(inputs=texts, output=folder / "sentences", vocab=GOLDEN / "vocab.txt", workers=1)
+    shutil.copytree(folder, folder / "copies")
 
 
 @pytest.mark.slow

@@ -71,6 +71,8 @@ class Validate(WithVocabulary, OnExecutor):
         from bertprep.instances import load_vocabulary
         from bertprep.work.find import find_data_sets
 
+        if not self.paths:
+            raise UsageError("no data; name at least one folder or file")
         reporter = self.reporter
         data_sets = _without_mds(find_data_sets(self.paths))
         for note in (note for data_set in data_sets for note in data_set.notes):

@@ -69,6 +69,11 @@ def test_clean_data_has_no_findings(made: Path) -> None:
     assert np.array_equal(outcomes[0].counts["training"].labels, outcomes[1].counts["training"].labels)
 
 
+def test_no_paths_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"^no data; name at least one folder or file$"):
+        bertprep.validate([])
+
+
 def test_files_without_manifest_and_vocabulary(copy: Path) -> None:
     for name in ("manifest.json", "vocab.txt"):
         (copy / "ofrecord" / name).unlink()
