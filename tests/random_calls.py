@@ -175,7 +175,7 @@ class Caller:
         if name == "target":
             return self.folder / "copies" / f"{choose('abc')}{self.random.randrange(30)}{choose(['', '.arrow', '.tfrecord'])}"
         if name == "paths" and self.data is self.copies:
-            return choose([self.data, [choose(self.data)]])
+            return self.random.sample(self.data, self.random.randrange(3))
         if name == "paths":
             formats = self.random.sample(FORMATS, self.random.randrange(1, 4))
             return {each: self.folder / "out" / f"{each}{self.random.randrange(2)}" for each in formats}

@@ -216,7 +216,7 @@ class LiveExamples(ColumnDataset):
         self._check_process()
         epoch, shards = self._order.group_after(int(ids.epochs[-1]), int(ids.windows[-1]))
         of_epoch = 0 if self.repeat_epochs else epoch
-        self._instances.make_ahead((of_epoch, shard) for shard in shards.tolist())
+        self._instances.make_ahead([(of_epoch, shard) for shard in shards.tolist()])
 
 
 def shards_of(data_set: DataSet, split: str) -> tuple[TokenShard, ...]:

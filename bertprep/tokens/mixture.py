@@ -120,7 +120,7 @@ class Mixture(TokenRows):
         columns: Columns = {}
         for index in np.unique(of_sets).tolist() or [0]:
             is_own = of_sets == index
-            for name, values in self.sets[index].rows(in_sets[is_own]).items():
+            for name, values in self.sets[index]._read(in_sets[is_own]).items():
                 if name not in columns:
                     columns[name] = np.empty((len(positions), *values.shape[1:]), values.dtype)
                 columns[name][is_own] = values

@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import threading
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -82,7 +82,7 @@ class ShardInstances:
                 made.instances = self._make(key)
             return made.instances
 
-    def make_ahead(self, keys: Iterable[Key]) -> None:
+    def make_ahead(self, keys: Sequence[Key]) -> None:
         """Let a thread make the instances that are not there; each is made where it is needed, if it is not made before."""
         with self._lock:
             self._ahead = deque(key for key in keys if key not in self._made)
