@@ -91,6 +91,11 @@ class OfDocuments(Request):
         False, "each block of a text file, between blank lines, is one document, even if it has few sentences"
     )
 
+    @property
+    def is_given(self) -> bool:
+        """Whether the text is named, and not that of a corpus."""
+        return bool(self.inputs) or self.dataset is not None
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.inputs and self.dataset is not None:
@@ -220,6 +225,10 @@ class TextRequest(OfCorpus, OfVocabulary, InParts):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self.check_output()
+
+    def check_output(self) -> None:
+        """Raise `UsageError` where text is given without an output folder, or the reverse."""
         if bool(self.inputs) != (self.output is not None):
             example = self.inputs[0] if self.inputs else "FILES"
             raise UsageError(

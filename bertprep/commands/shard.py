@@ -15,7 +15,7 @@ from bertprep.options import narrowed
 from bertprep.sources.corpora import GIVEN, language_of, name_corpus, name_data_set, parts_of
 from bertprep.sources.sample import SAMPLE, write_sample
 from bertprep.terminal import counted, print_results
-from bertprep.work.layout import TRAINING, Workspace
+from bertprep.work.layout import MANIFEST, TRAINING, Workspace
 
 if TYPE_CHECKING:
     from bertprep.sources.documents import Source
@@ -45,21 +45,19 @@ class Shard(ShardSettings, DocumentRequest):
         from bertprep.commands.documents import check_documents, find_given
         from bertprep.text.shards import shard_corpus
         from bertprep.text.summary import name_inputs, report_shards
-        from bertprep.work.ledger import is_started
 
         started = time.monotonic()
-        workspace, is_given = self.workspace, bool(self.inputs) or self.dataset is not None
-        corpus = self._name_corpus()
+        workspace, corpus = self.workspace, self._name_corpus()
         language = self.language or language_of(corpus)
         settings = replace(narrowed(ShardSettings, self), language=language)
         workers = self.start_workers(shared=workspace.root)
         folder = workspace.sharded(corpus)
-        exists = is_started(folder)
+        exists = (folder / MANIFEST).exists()
         if self.corpus is None and not self.inputs:
-            others = "" if is_given else ", --input your own text"
+            others = "" if self.is_given else ", --input your own text"
             self.reporter.message(f"shard: using {corpus} (--corpus names another{others})")
-        sources = find_given(self) if is_given else _downloaded(workspace, corpus)
-        if is_given and settings.splitter != BY_LINES:
+        sources = find_given(self) if self.is_given else _downloaded(workspace, corpus)
+        if self.is_given and settings.splitter != BY_LINES:
             check_documents(self, sources, folder, language or "en")
         made = shard_corpus(folder, sources, settings, part=self.read_part(), workers=workers, reporter=self.reporter)
         if made.is_complete:
@@ -73,11 +71,10 @@ class Shard(ShardSettings, DocumentRequest):
     def _name_corpus(self) -> str:
         """Return the name of the text shards; text of the user's own cannot have that of a download."""
         asked = self.corpus
-        is_given = bool(self.inputs) or self.dataset is not None
-        if asked is None and is_given:
+        if asked is None and self.is_given:
             asked = GIVEN if self.dataset is None else name_data_set(self.dataset, self.split)
         corpus = name_corpus(asked, self.workspace, self.language)
-        if is_given and parts_of(corpus):
+        if self.is_given and parts_of(corpus):
             raise UsageError(
                 f"--corpus {asked}: is the name of a download; give your own text another one, such as --corpus my_{corpus}"
             )

@@ -49,33 +49,35 @@ class Tokenize(TextRequest, DocumentRequest, InRows):
     )  # fmt: skip
 
     def __post_init__(self) -> None:
-        if self.tokenizer is None:
-            super().__post_init__()
-            self.check_rows("--format mds", is_mds=self.format == MDS_FORMAT)
-            of_documents = {
-                "--dataset": self.dataset is not None,
-                "--field": self.field != "text",
-                "--one-document-per-file": self.one_document_per_file,
-                "--format mds": self.format == MDS_FORMAT,
-                "--one-document-per-block": self.one_document_per_block,
-            }
-            _refuse(of_documents, "goes with --tokenizer; without it, bertprep shard splits documents into sentences first")
-            return
-        super(TextRequest, self).__post_init__()  # its --input and --output are of sentences
+        super().__post_init__()
         self.check_rows("--format mds", is_mds=self.format == MDS_FORMAT)
+        of_documents = {
+            "--dataset": self.dataset is not None,
+            "--field": self.field != "text",
+            "--one-document-per-file": self.one_document_per_file,
+            "--format mds": self.format == MDS_FORMAT,
+            "--one-document-per-block": self.one_document_per_block,
+        }
         of_text = {
             "--vocab": self.vocab is not None,
             "--cased": self.cased,
             "--any-case": self.any_case,
             "--lines-are-sentences": self.lines_are_sentences,
         }
-        _refuse(of_text, "is not for --tokenizer, whose file says all; leave it out")
-        if (bool(self.inputs) or self.dataset is not None) != (self.output is not None):
-            raise UsageError("--input or --dataset goes with --output, the folder for their tokens; give both, or neither")
+        if self.tokenizer is None:
+            _refuse(of_documents, "goes with --tokenizer; without it, bertprep shard splits documents into sentences first")
+        else:
+            _refuse(of_text, "is not for --tokenizer, whose file says all; leave it out")
         if self.format == MDS_FORMAT and self.part is not None:
             raise UsageError(
                 "--format mds: needs all token shards; make them in parts, then bertprep convert --to mds in parts"
             )
+
+    def check_output(self) -> None:
+        if self.tokenizer is None:
+            super().check_output()
+        elif self.is_given != (self.output is not None):
+            raise UsageError("--input or --dataset goes with --output, the folder for their tokens; give both, or neither")
 
     def tokenize(self) -> Made:
         """Make token shards of text shards, in the layout of Megatron's indexed data sets (docs/formats.md).

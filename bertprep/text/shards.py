@@ -109,6 +109,8 @@ def shard_corpus(
 
 @dataclass(frozen=True)
 class _Steps:
+    """What the steps of sharding a corpus have in common: the folder of its shards, the settings, and how the work is done."""
+
     folder: Path
     corpus: str
     settings: ShardSettings
