@@ -120,13 +120,18 @@ class Kernel:
             raise TypeError(f"{self._name}: {name} must be a record array")
         if not (block.flags.c_contiguous and block.flags.aligned):
             raise TypeError(f"{self._name}: {name} must be records that follow each other in memory; give a copy of them")
-        table = _fields_of(block.dtype)
-        return (ctypes.c_int64 * (2 + len(table)))(block.ctypes.data, block.itemsize, *table)
+        fields = _fields_of(block.dtype)
+        table = type(fields).from_buffer_copy(fields)
+        table[numbers.BLOCK_ADDRESS] = block.ctypes.data
+        return table
 
 
 @lru_cache
-def _fields_of(dtype: np.dtype[Any]) -> tuple[int, ...]:
-    """Return BLOCK_WANTED, BLOCK_FIELDS, and FIELD_* of each field; raises `TypeError` for one that is not a feature."""
+def _fields_of(dtype: np.dtype[Any]) -> ctypes.Array[ctypes.c_int64]:
+    """Return the numbers BLOCK_*, without an address, and FIELD_* of each field.
+
+    Raises `TypeError` for a field that is not a feature.
+    """
     table: list[int] = []
     wanted, fields = 0, dict(dtype.fields or {})
     for name in dtype.names or ():
@@ -136,7 +141,8 @@ def _fields_of(dtype: np.dtype[Any]) -> tuple[int, ...]:
         feature = numbers.NUMBER_OF_FEATURE[name]
         wanted |= 1 << feature
         table += [feature, offset, math.prod(field.shape), _FIELD_TYPES[field.base]]
-    return wanted, len(dtype.names or ()), *table
+    row = 0, dtype.itemsize, wanted, len(dtype.names or ()), *table
+    return (ctypes.c_int64 * len(row))(*row)
 
 
 def _dtypes(kind: Any) -> Any:

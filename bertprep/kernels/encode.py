@@ -45,8 +45,11 @@ def _bits_of(numbers, count):
 
 
 @subroutine
-def _put_numbers(out, numbers, count, bits, ready):
-    """Write `count` numbers of 0 or more as varints; return their bytes."""
+def _put_numbers(out, numbers, count, ready):
+    """Write `count` numbers as varints; return their bytes, or -1 if one is below 0."""
+    bits = _bits_of(numbers, count)
+    if bits > u32(n.MAX_INT32):
+        return i64(-1)
     if bits < u32(1 << 7):
         for i in range(count):
             out[i] = numbers[i]
@@ -126,11 +129,12 @@ def _close_tfrecord(out, start, body, body_size):
     sizes="2 + len(block.dtype)",
 )
 def encode(
-    formats: i64, block: Block, widest: i64, keys: u8_p, headers: u8_p, ready: u32_p, packed: u8_p,
-    tfrecords: u8_p, ofrecords: u8_p, sizes: i64_p, count: i64,
+    formats: i64, widest: i64, keys: u8_p, headers: u8_p, ready: u32_p, packed: u8_p, sizes: i64_p,
+    tfrecords: u8_p, ofrecords: u8_p, block: Block, count: i64,
 ) -> i64:  # fmt: skip
-    """Write the first `count` records of the block from sizes[0] and sizes[1] of each format on, which advance; return `count`,
-    or the first record with an integer below 0.
+    """Write the first `count` records of the block from sizes[0] and sizes[1] of each format on, which advance.
+
+    Returns `count`, or the first record with an integer below 0.
 
     `formats` is TFRECORD, OFRECORD or both. A record takes at most `widest` bytes. `headers` has
     HEADERS of HEADER_WIDTH bytes for each field, zeros at first; `ready` and `packed` have space for all values of a record.
@@ -156,13 +160,11 @@ def encode(
                 copy_memory(shifted(out, at + header_size), pointer_at(u8_p, address), size)
             else:
                 if field[n.FIELD_TYPE] == n.BYTES:
-                    size = _put_numbers(packed, pointer_at(u8_p, address), values, u32(n.MAX_BYTE), ready)
+                    size = _put_numbers(packed, pointer_at(u8_p, address), values, ready)
                 else:
-                    numbers = pointer_at(i32_p, address)
-                    bits = _bits_of(numbers, values)
-                    if bits > u32(n.MAX_INT32):
-                        return row
-                    size = _put_numbers(packed, numbers, values, bits, ready)
+                    size = _put_numbers(packed, pointer_at(i32_p, address), values, ready)
+                if size < 0:
+                    return row
                 header_size, tag_at = _put_header(out, at, kept, keys, feature, tag, size)
                 copy_some(out, at + header_size, packed, i64(0), size)
             tags[number] = at + tag_at - body

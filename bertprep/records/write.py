@@ -109,8 +109,10 @@ class ProtobufWriter:
         headers = np.zeros(len(counts) * n.HEADERS * n.HEADER_WIDTH, np.uint8)
         ready = np.zeros(shape.itemsize, np.uint32)
         packed = np.zeros(n.WIDEST_NUMBER * shape.itemsize + n.SLACK, np.uint8)
-        self._tables = self._max_record_bytes, feature_keys(variant.feature_names), headers, ready, packed
+        formats, keys = sum(which.number for which in self._formats), feature_keys(variant.feature_names)
         self._sizes = np.zeros(2 + len(counts), np.int64)
+        encode = kernels.load().encode
+        self._encode = encode.bind(formats, self._max_record_bytes, keys, headers, ready, packed, self._sizes)
 
     def put(self, block: Examples) -> bool:
         """Write a block; return whether it could be, since no integer in it is below 0."""
@@ -120,8 +122,7 @@ class ProtobufWriter:
             self._sizes[DEFAULT_FORMATS.index(which)] = file.filled
         memories = dict(zip(self._formats, (file.memory for file in self._files), strict=True))
         both = (memories.get(which, _NO_MEMORY) for which in DEFAULT_FORMATS)
-        formats = sum(which.number for which in self._formats)
-        if kernels.load().encode(formats, block, *self._tables, *both, self._sizes, len(block)) < len(block):
+        if self._encode(*both, block, len(block)) < len(block):
             return False
         for which, file in zip(self._formats, self._files, strict=True):
             file.filled = int(self._sizes[DEFAULT_FORMATS.index(which)])
