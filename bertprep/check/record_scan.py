@@ -102,8 +102,8 @@ class RecordScan(OpenFile):
         """Read records to the first rows; return how many, or a fault, which `notes` describe."""
         if self.rows:
             return self.rows.read(ids, block, 0, self.notes)
-        files = np.zeros(len(ids), np.int64)
-        return kernels.load().gather(self.row(), files, ids, len(ids), block, 0, self.notes)
+        gather, files = kernels.load().gather, np.zeros(len(ids), np.int64)
+        return gather(gather.table("files", [self.describe()]), files, ids, len(ids), block, 0, self.notes)
 
     def check_table(self, table: Table) -> None:
         if table.damage:
@@ -126,8 +126,7 @@ class RecordScan(OpenFile):
 
     def measure(self) -> Shape:
         for record in range(min(len(self), _TRIES)):
-            row = self.row(int(self.offsets[record]))
-            fault, self.kind, counts = measure_record(row, self.notes)
+            fault, self.kind, counts = measure_record(self.describe(int(self.offsets[record])), self.notes)
             seq, pred = counts.get("input_ids", 0), counts.get("masked_lm_positions", 0)
             if fault >= 0 and min(counts.values()) > 0 and max(counts.values()) <= MAX_VALUES:
                 return Shape(self.kind, seq, pred)

@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bertprep.config import RecordFormat
 from bertprep.kernels import numbers
@@ -45,6 +46,25 @@ _FIELD_TYPES = {np.dtype(np.uint8): numbers.BYTES, np.dtype(np.int32): numbers.I
 _C_TYPES: dict[str, Any] = {"int64": ctypes.c_int64, "uint64": ctypes.c_uint64, "uint32": ctypes.c_uint32}
 
 
+class _Row(NamedTuple):
+    """The type of a row of a table: the types of its fields, and the least sizes of its arrays."""
+
+    fields: dict[str, Any]
+    extents: dict[str, str]
+
+
+class Table:
+    """Many structs for a kernel, which `Kernel.table` has checked; it holds their arrays."""
+
+    def __init__(self, kind: _Row, numbers_of_rows: NDArray[np.int64], rows: Sequence[Mapping[str, Any]]) -> None:
+        self.kind, self.numbers = kind, numbers_of_rows
+        self._rows = rows  # so that no address goes stale
+
+    @property
+    def size(self) -> int:
+        return len(self.numbers)
+
+
 class Kernel:
     """One compiled function: takes NumPy arrays where the source says pointer, dicts of fields for a struct, and numbers.
 
@@ -52,7 +72,10 @@ class Kernel:
     """
 
     def __init__(self, engine: Any, name: str, interface: Mapping[str, Any]) -> None:
-        """`interface` is `build`'s; a type is a NumPy type's name, with `*` for a pointer, "block", or the types of fields."""
+        """`interface` is `build`'s; a type is a NumPy type's name, with `*` for a pointer, "block", or the types of fields.
+
+        A list of the types of fields and their extents is a table's.
+        """
         self._engine = engine  # which holds the code: of two that threads load at once, one is dropped by `load`
         self._name = name
         parameters, self._conditions, extents = interface["parameters"], interface["conditions"], interface["extents"]
@@ -72,6 +95,20 @@ class Kernel:
         self._check_extents(arguments)
         result: int = self._function(*plain)
         return result
+
+    def table(self, parameter: str, rows: Sequence[Mapping[str, Any]]) -> Table:
+        """Return the table of some structs for a parameter, all of them checked and held once."""
+        kind = dict(self._parameters)[parameter]
+        numbers_of_rows = np.zeros((len(rows), len(kind.fields)), np.int64)
+        extents = [(name, compile(extent, name, "eval")) for name, extent in kind.extents.items()]
+        for row, of_row in zip(rows, numbers_of_rows, strict=True):
+            of_row[:] = [self._plain((f"{parameter}.{name}", field), row[name]) for name, field in kind.fields.items()]
+            for name, extent in extents:
+                if row[name].size < (least := eval(extent, vars(numbers), dict(row))):
+                    raise ValueError(
+                        f"{self._name}: {parameter}.{name} has {row[name].size:,} values, expected at least {least:,}"
+                    )
+        return Table(kind, numbers_of_rows, rows)
 
     def bind(self, *arguments: Any) -> Callable[..., int]:
         """Return the function with its first arguments given, checked and held once: for what is called for every block."""
@@ -107,6 +144,10 @@ class Kernel:
             return argument
         if kind == _BLOCK:
             return self._block(name, argument)
+        if isinstance(kind, _Row):
+            if not isinstance(argument, Table) or argument.kind != kind:
+                raise TypeError(f"{self._name}: {name} must be a table of such structs")
+            return argument.numbers.ctypes.data
         is_array = isinstance(argument, np.ndarray) and argument.dtype == kind
         if not (is_array and argument.flags.c_contiguous and argument.flags.aligned):
             raise TypeError(f"{self._name}: {name} must be a contiguous array of {kind}")
@@ -146,9 +187,11 @@ def _fields_of(dtype: np.dtype[Any]) -> ctypes.Array[ctypes.c_int64]:
 
 
 def _dtypes(kind: Any) -> Any:
-    """Return the dtype of an array, None for a number, those of its fields for a struct, "block" for records."""
+    """Return the dtype of an array, None for a number, those of its fields for a struct or a table, "block" for records."""
     if kind == _BLOCK:
         return kind
+    if isinstance(kind, list):
+        return _Row(_dtypes(kind[0]), kind[1])
     if isinstance(kind, dict):
         return {name: _dtypes(field) for name, field in kind.items()}
     return np.dtype(kind[:-1]) if kind[-1] == "*" else None

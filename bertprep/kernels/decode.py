@@ -9,7 +9,7 @@ message.
 
 from bertprep.kernels import numbers as n
 from bertprep.kernels.crc32c import masked_crc32c
-from bertprep.kernels.language import Block, f32_p, i32_p, i64, i64_p, kernel, subroutine, u8_p
+from bertprep.kernels.language import Block, Table, f32_p, i32_p, i64, i64_p, kernel, struct, subroutine, u8_p
 from bertprep.kernels.memory import copy_memory, field_at, load_u32, load_u64, pointer_at, prefetch, shifted
 from bertprep.kernels.protobuf import (
     check_list,
@@ -21,6 +21,12 @@ from bertprep.kernels.protobuf import (
     take_floats,
     take_numbers,
 )
+
+File = struct({"data": "size", "offsets": "records + 1"}, data=u8_p, size=i64, format=i64, offsets=i64_p, records=i64)
+"""A file's bytes, its format, and where its records begin and the last ends, or space for so many; a file of columns has -1."""
+Files = Table(File)
+Content = struct({"data": "size"}, data=u8_p, size=i64)
+_WIDTH, _CONTENT_WIDTH = len(File.fields), len(Content.fields)
 
 # Notes: NOTES_SIZE numbers, PROBLEM_SIZE on a fault and SPAN_SIZE on each feature.
 
@@ -109,15 +115,15 @@ def _decode_record(data, size, at, record_format, block, row, spans, problem):
     return end + 4 if record_format == n.TFRECORD else end
 
 
-@kernel(file="FILE_WIDTH", lists="len(KNOWN_FEATURES)", notes="NOTES_SIZE")
-def find_lists(file: i64_p, lists: i64_p, notes: i64_p) -> i64:
+@kernel(lists="len(KNOWN_FEATURES)", notes="NOTES_SIZE")
+def find_lists(file: File, lists: i64_p, notes: i64_p) -> i64:
     """The field of each known feature's list in the first record, 0 for none, -1 for no such feature; 0 or a fault."""
-    data, problem, spans = pointer_at(u8_p, file[n.FILE_DATA]), notes, shifted(notes, n.PROBLEM_SIZE)
+    of, problem, spans = File(file), notes, shifted(notes, n.PROBLEM_SIZE)
     problem[n.ROW] = 0
-    begin, end = _open_record(data, file[n.FILE_SIZE], i64(0), file[n.FILE_FORMAT], problem)
+    begin, end = _open_record(of.data, of.size, i64(0), of.format, problem)
     if begin < 0:
         return begin
-    found = find_features(data, begin, end, file[n.FILE_FORMAT], i64(-1), spans, problem)
+    found = find_features(of.data, begin, end, of.format, i64(-1), spans, problem)
     if found < 0:
         return found
     for feature in range(len(n.KNOWN_FEATURES)):
@@ -125,79 +131,78 @@ def find_lists(file: i64_p, lists: i64_p, notes: i64_p) -> i64:
     return i64(0)
 
 
-@kernel(file="FILE_WIDTH", counts="len(block.dtype)", notes="NOTES_SIZE")
-def measure(file: i64_p, block: Block, counts: i64_p, notes: i64_p) -> i64:
+@kernel(counts="len(block.dtype)", notes="NOTES_SIZE")
+def measure(file: File, block: Block, counts: i64_p, notes: i64_p) -> i64:
     """How many values the first record has in each field of the block; 0 or a fault."""
-    data, problem, spans = pointer_at(u8_p, file[n.FILE_DATA]), notes, shifted(notes, n.PROBLEM_SIZE)
+    of, problem, spans = File(file), notes, shifted(notes, n.PROBLEM_SIZE)
     problem[n.ROW] = 0
-    end = _locate(data, file[n.FILE_SIZE], i64(0), file[n.FILE_FORMAT], block, spans, problem)
+    end = _locate(of.data, of.size, i64(0), of.format, block, spans, problem)
     if end < 0:
         return end
     for number in range(block[n.BLOCK_FIELDS]):
         feature = block[n.FIELD_WIDTH * number + n.FIELD_FEATURE]
         is_float = block[n.FIELD_WIDTH * number + n.FIELD_TYPE] == n.FLOATS
-        fault = check_list(spans, feature, is_float, file[n.FILE_FORMAT], problem)
+        fault = check_list(spans, feature, is_float, of.format, problem)
         if fault < 0:
             return fault
-        counts[number] = _count(data, spans, feature, is_float)
+        counts[number] = _count(of.data, spans, feature, is_float)
         if counts[number] < 0:
-            problem[n.FEATURE] = feature
             return counts[number]
     return i64(0)
 
 
-@kernel("0 <= found <= most <= file[FILE_RECORDS]", problem="PROBLEM_SIZE")
-def find_records(file: i64_p, found: i64, most: i64, problem: i64_p) -> i64:
+@kernel("0 <= found <= most <= records", problem="PROBLEM_SIZE")
+def find_records(file: File, found: i64, most: i64, problem: i64_p) -> i64:
     """Find the offsets of records, `found` of which are known, up to the end of the file or record `most`; return their
     number.
     """
-    data, size, record_format = pointer_at(u8_p, file[n.FILE_DATA]), file[n.FILE_SIZE], file[n.FILE_FORMAT]
-    offsets = pointer_at(i64_p, file[n.FILE_OFFSETS])
-    at = offsets[found]
-    while at < size and found < most:
-        begin, end = _open_frame(data, size, at, record_format, problem)
+    of = File(file)
+    at = of.offsets[found]
+    while at < of.size and found < most:
+        begin, end = _open_frame(of.data, of.size, at, of.format, problem)
         if begin < 0:
             problem[n.ROW] = found
             return begin
-        at = end + 4 if record_format == n.TFRECORD else end
+        at = end + 4 if of.format == n.TFRECORD else end
         found += 1
-        offsets[found] = at
+        of.offsets[found] = at
     return found
 
 
 @kernel(
     "0 <= row <= len(block) - count",
-    files="FILE_WIDTH * (int(numbers[:count].max(initial=-1)) + 1)", numbers="count", records="count", notes="NOTES_SIZE",
+    files="int(numbers[:count].max(initial=-1)) + 1", numbers="count", records="count", notes="NOTES_SIZE",
 )  # fmt: skip
-def gather(files: i64_p, numbers: i64_p, records: i64_p, count: i64, block: Block, row: i64, notes: i64_p) -> i64:
+def gather(files: Files, numbers: i64_p, records: i64_p, count: i64, block: Block, row: i64, notes: i64_p) -> i64:
     """Read record records[i] of file numbers[i] to row `row` + i, for i below `count`; return count or a fault."""
     problem, spans = notes, shifted(notes, n.PROBLEM_SIZE)
     for i in range(count):
         is_run = i + _AHEAD < count and records[i + _AHEAD] == records[i] + _AHEAD  # which the processor sees coming by itself
         if i + 2 * _AHEAD < count and not is_run:
-            coming = n.FILE_WIDTH * numbers[i + 2 * _AHEAD]
-            prefetch(pointer_at(i64_p, files[coming + n.FILE_OFFSETS]), records[i + 2 * _AHEAD])
+            coming = File(shifted(files, _WIDTH * numbers[i + 2 * _AHEAD]))
+            prefetch(coming.offsets, records[i + 2 * _AHEAD])
         if i + _AHEAD < count and not is_run:
-            coming = n.FILE_WIDTH * numbers[i + _AHEAD]
-            bounds = shifted(pointer_at(i64_p, files[coming + n.FILE_OFFSETS]), records[i + _AHEAD])
+            coming = File(shifted(files, _WIDTH * numbers[i + _AHEAD]))
+            bounds = shifted(coming.offsets, records[i + _AHEAD])
             lines = (bounds[1] - bounds[0]) // 64 + 1
             for line in range(min(lines, i64(_MOST_LINES))):
-                prefetch(pointer_at(u8_p, files[coming + n.FILE_DATA]), bounds[0] + 64 * line)
-        file = shifted(files, n.FILE_WIDTH * numbers[i])
-        data, offsets = pointer_at(u8_p, file[n.FILE_DATA]), pointer_at(i64_p, file[n.FILE_OFFSETS])
-        at, size, record_format = offsets[records[i]], file[n.FILE_SIZE], file[n.FILE_FORMAT]
-        at = _decode_record(data, size, at, record_format, block, row + i, spans, problem)
+                prefetch(coming.data, bounds[0] + 64 * line)
+        of = File(shifted(files, _WIDTH * numbers[i]))
+        at = _decode_record(of.data, of.size, of.offsets[records[i]], of.format, block, row + i, spans, problem)
         if at < 0:
             problem[n.ROW] = i
             return at
     return count
 
 
-@kernel(addresses="count", out="count * size")
-def copy_rows(addresses: i64_p, count: i64, size: i64, out: u8_p) -> i64:
-    """Copy `size` bytes from each address, one row after another; returns count."""
+@kernel(files="int(numbers[:count].max(initial=-1)) + 1", numbers="count", starts="count", out="count * size")
+def copy_rows(files: Table(Content), numbers: i64_p, starts: i64_p, count: i64, size: i64, out: u8_p) -> i64:
+    """Copy `size` bytes from starts[i] of file numbers[i], one row after another; return `count`, or a row outside its file."""
     for i in range(count):
         if i + _AHEAD < count:
-            prefetch(pointer_at(u8_p, addresses[i + _AHEAD]), i64(0))
-        copy_memory(shifted(out, i * size), pointer_at(u8_p, addresses[i]), size)
+            prefetch(Content(shifted(files, _CONTENT_WIDTH * numbers[i + _AHEAD])).data, starts[i + _AHEAD])
+        of = Content(shifted(files, _CONTENT_WIDTH * numbers[i]))
+        if starts[i] < 0 or starts[i] > of.size - size:
+            return i64(i)
+        copy_memory(shifted(out, i * size), shifted(of.data, starts[i]), size)
     return count

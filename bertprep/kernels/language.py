@@ -6,6 +6,7 @@ uint64 or uint32 on purpose; do not mix them, since numba turns int64 with uint6
 
 from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from llvmlite import binding as llvm
@@ -20,6 +21,13 @@ u8_p, u16_p, i32_p, u32_p, i64_p, u64_p, f32_p = map(_pointer, (types.uint8, typ
 
 class Block:
     """The type of a parameter for which callers give records, a record array; the kernel has the table of `Kernel`, BLOCK_*."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """The type of a parameter for which callers give a `kernels.Table`, many structs; `read_row` gets one in a kernel."""
+
+    row: Any
 
 
 CPU_FEATURES = dict(llvm.get_host_cpu_features())
@@ -46,14 +54,20 @@ class KernelSource:
             self.extents |= getattr(kind, "extents", {})
 
     def compile(self) -> Any:
-        arguments = [i64_p if kind is Block or hasattr(kind, "fields") else kind for kind in self._types.values()]
+        is_struct = [kind is Block or isinstance(kind, Table) or hasattr(kind, "fields") for kind in self._types.values()]
+        arguments = [i64_p if is_one else kind for kind, is_one in zip(self._types.values(), is_struct, strict=True)]
         return cfunc(i64(*arguments), error_model="numpy")(self._function)
 
 
 def _described(kind: Any) -> Any:
-    """The name of a NumPy type, with `*` after it for a pointer; "block" for records; the names of the fields of a struct."""
+    """The name of a NumPy type, with `*` after it for a pointer; "block" for records; the names of the fields of a struct.
+
+    A table is a list of its row's fields and their extents.
+    """
     if kind is Block:
         return "block"
+    if isinstance(kind, Table):
+        return [_described(kind.row), kind.row.extents]
     if hasattr(kind, "fields"):
         return {name: _described(field) for name, field in kind.fields.items()}
     return f"{kind.dtype.name}*" if isinstance(kind, types.CPointer) else str(kind.name)

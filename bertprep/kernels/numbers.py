@@ -64,12 +64,7 @@ BYTES, INTEGERS, FLOATS = range(3)
 """uint8, int32, float32."""
 MAX_INT8, MAX_BYTE = 127, 255
 
-# --- decoding: a file as kernels see it, and what they note
-
-FILE_WIDTH = 5
-FILE_SIZE, FILE_FORMAT, FILE_DATA, FILE_OFFSETS, FILE_RECORDS = range(FILE_WIDTH)
-"""A row for each file: its bytes and their address, its format, the address of its records' offsets, all within the file, and
-the records that it has, or has space for the offsets of."""
+# --- decoding: what kernels note
 
 TRUNCATED, LEFT_OVER, LENGTH_CHECKSUM, DATA_CHECKSUM = -1, -2, -3, -4
 """Of a frame: the file ends inside it; too few bytes for one are left; one of its two checksums is wrong."""
@@ -126,12 +121,6 @@ NO_SEGMENT = -1
 """The size of segment B where it and its [SEP] are missing: so any sequence has the sizes of both segments and three tokens."""
 UNCHANGED = -1
 """The replacement of a masked position whose token stays: to read the token there would be a cache miss."""
-
-SHARD_WIDTH = 7
-(
-    SHARD_TOKENS, SHARD_SLICES, SHARD_IS_RANDOM, SHARD_MASK_ENDS, SHARD_POSITIONS, SHARD_REPLACEMENTS, SHARD_ORDER,
-) = range(SHARD_WIDTH)  # fmt: skip
-"""A row for each shard whose instances are in memory: the addresses of their arrays, by the names of `generator.Instances`."""
 
 # --- rows of tokens
 

@@ -5,9 +5,34 @@ The memory of an instance is prefetched a few rows ahead.
 """
 
 from bertprep.kernels import numbers as n
-from bertprep.kernels.language import Block, f32_p, i32_p, i64, i64_p, kernel, subroutine, u8_p, u16_p, u32_p
+from bertprep.kernels.language import (
+    Block,
+    Table,
+    f32_p,
+    i32_p,
+    i64,
+    i64_p,
+    kernel,
+    struct,
+    subroutine,
+    u8_p,
+    u16_p,
+    u32_p,
+)
 from bertprep.kernels.memory import copy_memory, field_at, field_values, fill, pointer_at, prefetch, shifted
 
+Shard = struct(
+    {
+        "slices": "4 * len(order)", "is_random_next": "len(order)", "mask_ends": "len(order)",
+        "mask_positions": "int(mask_ends[-1]) if len(mask_ends) else 0",
+        "mask_replacements": "int(mask_ends[-1]) if len(mask_ends) else 0",
+    },
+    tokens=i32_p, slices=i32_p, is_random_next=u8_p, mask_ends=i64_p, mask_positions=u16_p, mask_replacements=i32_p,
+    order=i64_p,
+)  # fmt: skip
+"""The arrays of a shard's `generator.Instances`."""
+Shards = Table(Shard)
+_WIDTH = len(Shard.fields)
 _AHEAD = 4  # rows between asking for the memory of an instance and using it
 
 
@@ -15,54 +40,52 @@ _AHEAD = 4  # rows between asking for the memory of an instance and using it
 def _prefetch_ahead(shards, indices, records, i, count):
     """Begin to bring what rows a little ahead will need, in the order in which one leads to the other."""
     if i + 3 * _AHEAD < count:
-        shard = shifted(shards, n.SHARD_WIDTH * indices[i + 3 * _AHEAD])
-        prefetch(pointer_at(i64_p, shard[n.SHARD_ORDER]), records[i + 3 * _AHEAD])
+        shard = Shard(shifted(shards, _WIDTH * indices[i + 3 * _AHEAD]))
+        prefetch(shard.order, records[i + 3 * _AHEAD])
     if i + 2 * _AHEAD < count:
-        shard = shifted(shards, n.SHARD_WIDTH * indices[i + 2 * _AHEAD])
-        instance = pointer_at(i64_p, shard[n.SHARD_ORDER])[records[i + 2 * _AHEAD]]
-        prefetch(pointer_at(i32_p, shard[n.SHARD_SLICES]), 4 * instance)
-        prefetch(pointer_at(u8_p, shard[n.SHARD_IS_RANDOM]), instance)
-        prefetch(pointer_at(i64_p, shard[n.SHARD_MASK_ENDS]), max(instance - 1, 0))
+        shard = Shard(shifted(shards, _WIDTH * indices[i + 2 * _AHEAD]))
+        instance = shard.order[records[i + 2 * _AHEAD]]
+        prefetch(shard.slices, 4 * instance)
+        prefetch(shard.is_random_next, instance)
+        prefetch(shard.mask_ends, max(instance - 1, 0))
     if i + _AHEAD < count:
-        shard = shifted(shards, n.SHARD_WIDTH * indices[i + _AHEAD])
-        instance = pointer_at(i64_p, shard[n.SHARD_ORDER])[records[i + _AHEAD]]
-        slices = shifted(pointer_at(i32_p, shard[n.SHARD_SLICES]), 4 * instance)
-        tokens = pointer_at(i32_p, shard[n.SHARD_TOKENS])
+        shard = Shard(shifted(shards, _WIDTH * indices[i + _AHEAD]))
+        instance = shard.order[records[i + _AHEAD]]
+        slices = shifted(shard.slices, 4 * instance)
         for segment in range(0, 4, 2):
             start, size = i64(slices[segment]), i64(slices[segment + 1])
             for at in range(0, size + 15, 16):
-                prefetch(tokens, start + at)
-        ends = pointer_at(i64_p, shard[n.SHARD_MASK_ENDS])
+                prefetch(shard.tokens, start + at)
+        ends = shard.mask_ends
         first, last = ends[instance - 1] if instance else i64(0), ends[instance] - 1
-        prefetch(pointer_at(u16_p, shard[n.SHARD_POSITIONS]), first)
-        prefetch(pointer_at(u16_p, shard[n.SHARD_POSITIONS]), last)
+        prefetch(shard.mask_positions, first)
+        prefetch(shard.mask_positions, last)
         for mask in range(first, last + 16, 16):
-            prefetch(pointer_at(i32_p, shard[n.SHARD_REPLACEMENTS]), min(mask, last))
+            prefetch(shard.mask_replacements, min(mask, last))
 
 
 @kernel(
     "count <= len(block)",
     ones="3 * block.dtype['input_ids'].shape[0]", weights="2 * block.dtype['masked_lm_ids'].shape[0]",
-    shards="SHARD_WIDTH * (int(indices[:count].max(initial=-1)) + 1)", indices="count", records="count",
+    shards="int(indices[:count].max(initial=-1)) + 1", indices="count", records="count",
 )  # fmt: skip
 def lay_out(
-    cls: i64, sep: i64, pad: i64, ones: u8_p, weights: f32_p, block: Block, shards: i64_p, indices: i64_p, records: i64_p,
+    cls: i64, sep: i64, pad: i64, ones: u8_p, weights: f32_p, block: Block, shards: Shards, indices: i64_p, records: i64_p,
     count: i64,
 ) -> i64:  # fmt: skip
     """Write record records[i] of shard indices[i] to row i of the block, for `count` of them; return `count`.
 
-    A row of `shards` has the addresses of a shard's instances (SHARD_WIDTH). The last field, next_sentence_labels, is optional.
-    `ones` are seq ones, seq zeros, seq ones, `weights` pred ones, then pred zeros.
+    The last field, next_sentence_labels, is optional. `ones` are seq ones, seq zeros, seq ones, `weights` pred ones, then pred
+    zeros.
     """
     seq, pred = field_values(block, n.INPUT_IDS), field_values(block, n.POSITIONS)
     has_label = block[n.BLOCK_FIELDS] > n.NEXT_SENTENCE
     zeros_ones = shifted(ones, seq)
     for i in range(count):
         _prefetch_ahead(shards, indices, records, i, count)
-        shard = shifted(shards, n.SHARD_WIDTH * indices[i])
-        tokens = pointer_at(i32_p, shard[n.SHARD_TOKENS])
-        instance = pointer_at(i64_p, shard[n.SHARD_ORDER])[records[i]]
-        slices = shifted(pointer_at(i32_p, shard[n.SHARD_SLICES]), 4 * instance)
+        shard = Shard(shifted(shards, _WIDTH * indices[i]))
+        tokens, instance = shard.tokens, shard.order[records[i]]
+        slices = shifted(shard.slices, 4 * instance)
         a_size, b_size = i64(slices[1]), i64(slices[3])
         size = a_size + b_size + 3  # b_size is -1 where there is no pair
         ids = pointer_at(i32_p, field_at(block, n.INPUT_IDS, i))
@@ -77,11 +100,9 @@ def lay_out(
         copy_memory(segments, shifted(zeros_ones, seq - a_size - 2), size)
         fill(segments, size, seq, 0)
 
-        ends = pointer_at(i64_p, shard[n.SHARD_MASK_ENDS])
-        start = ends[instance - 1] if instance else i64(0)
-        masks = ends[instance] - start
-        masked = shifted(pointer_at(u16_p, shard[n.SHARD_POSITIONS]), start)
-        replacements = shifted(pointer_at(i32_p, shard[n.SHARD_REPLACEMENTS]), start)
+        start = shard.mask_ends[instance - 1] if instance else i64(0)
+        masks = shard.mask_ends[instance] - start
+        masked, replacements = shifted(shard.mask_positions, start), shifted(shard.mask_replacements, start)
         positions = pointer_at(i32_p, field_at(block, n.POSITIONS, i))
         labels = pointer_at(i32_p, field_at(block, n.LABELS, i))
         for k in range(masks):
@@ -93,7 +114,7 @@ def lay_out(
         fill(labels, masks, pred, 0)
         copy_memory(pointer_at(f32_p, field_at(block, n.WEIGHTS, i)), shifted(weights, pred - masks), pred)
         if has_label:
-            pointer_at(u8_p, field_at(block, n.NEXT_SENTENCE, i))[0] = pointer_at(u8_p, shard[n.SHARD_IS_RANDOM])[instance]
+            pointer_at(u8_p, field_at(block, n.NEXT_SENTENCE, i))[0] = shard.is_random_next[instance]
     return count
 
 

@@ -6,13 +6,13 @@ these columns is cast to such a stream first. pyarrow checks what a file claims 
 
 from __future__ import annotations
 
-import ctypes
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -44,18 +44,30 @@ _PARQUET_ROWS = 256  # read at a time
 _FAILURES = pa.ArrowException, OSError, ValueError, LookupError, TypeError, OverflowError, MemoryError
 
 
-class Rows(NamedTuple):
-    """Addresses of rows: row i, of the batch whose end is the first above i, is at bases[batch] + i * widths."""
+@dataclass(frozen=True)
+class Rows:
+    """Where rows are in their files: row i, of the batch whose end is the first above i, is at bases[batch] + i * widths."""
 
+    files: Sequence[NDArray[np.uint8]]
     ends: NDArray[np.int64]  # (batches,)
+    file_of: NDArray[np.int64]  # (batches,)
     bases: NDArray[np.int64]  # (batches, columns)
     widths: NDArray[np.int64]  # (columns,), in bytes
+
+    @cached_property
+    def _table(self) -> kernels.Table:
+        return kernels.load().copy_rows.table("files", [{"data": data, "size": data.size} for data in self.files])
 
     @staticmethod
     def join(files: Sequence[tuple[int, Rows]]) -> Rows:
         """Number the rows of each file, which have the same columns, from the index given with it, which ascend."""
-        bases = [rows.bases - first * rows.widths for first, rows in files]
-        return Rows(np.concatenate([first + rows.ends for first, rows in files]), np.concatenate(bases), files[0][1].widths)
+        return Rows(
+            [rows.files[0] for _, rows in files],
+            np.concatenate([first + rows.ends for first, rows in files]),
+            np.repeat(np.arange(len(files)), [len(rows.ends) for _, rows in files]),
+            np.concatenate([rows.bases - first * rows.widths for first, rows in files]),
+            files[0][1].widths,
+        )
 
     def read(self, indices: NDArray[np.int64], examples: Examples, row: int, notes: NDArray[np.int64]) -> int:
         """Read the records with these indices to the rows from `row` on; return how many, or a fault with `notes`, as kernels
@@ -65,17 +77,18 @@ class Rows(NamedTuple):
         if not count:
             return 0
         batches = np.searchsorted(self.ends, indices, side="right")
-        addresses = self.bases[batches] + indices[:, None] * self.widths
+        starts = self.bases[batches] + indices[:, None] * self.widths
         is_run = batches[0] == batches[-1] and bool((np.diff(indices) == 1).all())  # of rows next to each other, read in place
         for index, column in enumerate(COLUMNS[type(examples)]):
             shape, size = (count, values_in(column, examples.sizes)), int(self.widths[index])
             if is_run:
-                memory = (ctypes.c_ubyte * (count * size)).from_address(int(addresses[0, index]))
-                values: NDArray[Any] = np.frombuffer(memoryview(memory), column.dtype).reshape(shape)
+                start = int(starts[0, index])
+                memory = self.files[self.file_of[batches[0]]][start : start + count * size]
+                values: NDArray[Any] = memory.view(column.dtype).reshape(shape)
             else:
                 values = np.empty(shape, column.dtype)
-                starts = np.ascontiguousarray(addresses[:, index])
-                kernels.load().copy_rows(starts, count, size, values.reshape(-1).view(np.uint8))
+                out = values.reshape(-1).view(np.uint8)
+                kernels.load().copy_rows(self._table, self.file_of[batches], starts[:, index].copy(), count, size, out)
             if column is LABELS and isinstance(examples, MaskedExamples):
                 fault = _take_predictions(values, examples, row)
             else:
@@ -183,9 +196,10 @@ def find_table(path: Path, data: NDArray[np.uint8], pred: int | None = None) -> 
         raise BertprepError(f"{path}: holds no records; make it again")
     widths = np.array([values_in(column, shape) * np.dtype(column.dtype).itemsize for column in COLUMNS[kind]])
     batch_ends = np.cumsum(counts, dtype=np.int64)
-    bases = np.array(addresses, np.int64).reshape(-1, len(widths)) - (batch_ends - counts)[:, None] * widths
+    starts = np.array(addresses, np.int64).reshape(-1, len(widths)) - data.ctypes.data
+    bases = starts - (batch_ends - counts)[:, None] * widths
     return Table(
-        Rows(batch_ends, bases, widths),
+        Rows([data], batch_ends, np.zeros(len(counts), np.int64), bases, widths),
         shape._replace(pred=most if known is None else known),
         known is not None,
         BertprepError(f"{path}: after {records:,} records: {damage}") if damage else None,

@@ -2,7 +2,7 @@
 
     TFRecord, OFRecord   the offsets of records, found by a walk over all lengths, 0.1 microseconds a record
     gzip                 decompressed into memory
-    Arrow                the addresses of rows, where columns have the types that bertprep writes
+    Arrow                where columns begin in the file, where columns have the types that bertprep writes
     Parquet, other Arrow cast to such a stream in memory
 
 The offsets of large files are kept in the user's cache (`offset_cache`). Lengths and checksums are verified by every reading.
@@ -95,7 +95,7 @@ class OpenFile(Closing):
             raise
 
     def close(self) -> None:
-        self.data = np.empty(0, np.uint8)
+        self.data, self.rows = np.empty(0, np.uint8), None
         if self._mapping is not None:
             with contextlib.suppress(BufferError):  # an error on its way still holds the bytes; they go when it does
                 self._mapping.close()
@@ -105,9 +105,9 @@ class OpenFile(Closing):
         """The memory that the file takes, which is not that of the page cache."""
         return int(self.data.size) if self.is_held else 0
 
-    def row(self, start: int = 0) -> NDArray[np.int64]:
-        """Return the file, from the byte `start` on, as kernels see it (FILE_WIDTH); holds as long as the file is open."""
-        return describe_file(self.data, self.format, self.offsets, start)
+    def describe(self, start: int = 0) -> dict[str, Any]:
+        """Return the file, from the byte `start` on, as kernels take it."""
+        return describe_file(self.data[start:], self.format, self.offsets)
 
     def explain(self, fault: int, record: int) -> BertprepError:
         return explain(self.path, self.format, fault, record, self.notes, self.kind)
@@ -139,7 +139,7 @@ class OpenFile(Closing):
 
     def measure(self) -> Shape:
         """Return the shape of the first record."""
-        fault, self.kind, counts = measure_record(self.row(), self.notes)
+        fault, self.kind, counts = measure_record(self.describe(), self.notes)
         if fault < 0:
             raise self.explain(fault, 0)
         shape = Shape(self.kind, counts["input_ids"], counts.get("masked_lm_positions", 0))
@@ -245,27 +245,23 @@ def allow_open_files() -> None:
 # --- by the kernels
 
 
-def describe_file(
-    data: NDArray[np.uint8], record_format: RecordFormat, offsets: NDArray[np.int64], start: int = 0
-) -> NDArray[np.int64]:
-    """Return the file with these bytes, from `start` on, as kernels see it; holds as long as both arrays."""
-    row = np.zeros(n.FILE_WIDTH, np.int64)
-    row[[n.FILE_SIZE, n.FILE_FORMAT]] = data.size - start, record_format.number
-    row[[n.FILE_DATA, n.FILE_OFFSETS]] = data.ctypes.data + start, offsets.ctypes.data
-    row[n.FILE_RECORDS] = len(offsets) - 1
-    return row
+def describe_file(data: NDArray[np.uint8], record_format: RecordFormat, offsets: NDArray[np.int64]) -> dict[str, Any]:
+    """Return a file's bytes, and the offsets of its records or space for them, as kernels take them."""
+    return {
+        "data": data, "size": data.size, "format": record_format.number, "offsets": offsets, "records": len(offsets) - 1
+    }  # fmt: skip
 
 
-def measure_record(row: NDArray[np.int64], notes: NDArray[np.int64]) -> tuple[int, type[Examples], dict[str, int]]:
+def measure_record(file: dict[str, Any], notes: NDArray[np.int64]) -> tuple[int, type[Examples], dict[str, int]]:
     """Return (0 or a fault, kind, values of each feature) of the first record; `notes` describe a fault."""
     lists = np.zeros(len(n.KNOWN_FEATURES), np.int64)
-    fault = kernels.load().find_lists(row, lists, notes)
+    fault = kernels.load().find_lists(file, lists, notes)
     if fault < 0:
         return fault, PretrainingExamples, {}
-    floats = (n.FLOAT_LIST, n.DOUBLE_LIST) if row[n.FILE_FORMAT] == RecordFormat.OFRECORD.number else (n.FLOAT_LIST,)
+    floats = (n.FLOAT_LIST, n.DOUBLE_LIST) if file["format"] == RecordFormat.OFRECORD.number else (n.FLOAT_LIST,)
     kind = kind_of({name: found in floats for name, found in zip(n.KNOWN_FEATURES, lists.tolist(), strict=True) if found >= 0})
     counts = np.zeros(len(kind.features), np.int64)
-    fault = kernels.load().measure(row, kind.empty(0, seq=0), counts, notes)
+    fault = kernels.load().measure(file, kind.empty(0, seq=0), counts, notes)
     return fault, kind, dict(zip([feature.name for feature in kind.features], counts.tolist(), strict=True))
 
 

@@ -39,6 +39,8 @@ from bertprep.work.layout import TEST, TRAINING
 if TYPE_CHECKING:
     import datasets
 
+    from bertprep.records.arrow_reader import Rows
+
 _MAX_FLOAT, _MINUS_ZERO = 0x7F7FFFFF, 0x80000000  # the bits of the highest finite float32 and of -0
 
 Selection: TypeAlias = slice | Sequence[int] | NDArray[np.integer] | NDArray[np.bool_]
@@ -169,6 +171,8 @@ class Records(Closing):
         self._lock = threading.Lock()  # another thread may close what one reads
         self._highest: NDArray[np.int64] | None = None  # the highest value of each feature
         self._files: list[OpenFile] = []
+        self._table: kernels.Table | None = None
+        self._columns: Rows | None = None
         self._is_open, may_hold = True, MAX_HELD_BYTES
         try:
             for path in paths:
@@ -183,7 +187,7 @@ class Records(Closing):
         self._ends = np.cumsum(records)  # (files,): the id after each file's last
         self._starts = self._ends - records
         self._is_columnar = np.array([file.format.is_columnar for file in self._files])
-        self._rows = np.array([file.row() for file in self._files])  # (files, FILE_WIDTH)
+        self._table = kernels.load().gather.table("files", [file.describe() for file in self._files])
         of_columns = [(start, file.rows) for start, file in zip(self._starts.tolist(), self._files, strict=True) if file.rows]
         self._columns = of_columns[0][1].join(of_columns) if of_columns else None
 
@@ -204,6 +208,7 @@ class Records(Closing):
         """Give the files' memory back; what was read stays."""
         with self._lock:
             self._is_open = False
+            self._table = self._columns = None  # which hold the files' bytes
             for file in self._files:
                 file.close()
 
@@ -328,7 +333,7 @@ class Records(Closing):
             if self._columns and len(some) and is_columnar[start]:
                 fault = self._columns.read(self._starts[of_files] + some, examples, row + start, notes)
             else:
-                fault = kernels.load().gather(self._rows, of_files, some, stop - start, examples, row + start, notes)
+                fault = kernels.load().gather(self._table, of_files, some, stop - start, examples, row + start, notes)
             if fault < 0:
                 notes[n.ROW] += start
                 break

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,8 @@ class RowMaker:
         count = min(len(instances), rows_in_batch(self.shape))
         block = self.shape.kind.empty(count, seq=self.shape.seq, pred=self.shape.pred)
         indices, records = np.zeros(count, np.int64), np.empty(count, np.int64)
-        fixed = *self._special, self._ones, self._weights, block, addresses(instances), indices, records
+        shards = tabulate([instances])
+        fixed = *self._special, self._ones, self._weights, block, shards, indices, records
         lay_out = kernels.load().lay_out.bind(*fixed)
         for first in range(0, len(instances), count):
             filled = min(count, len(instances) - first)
@@ -35,17 +36,14 @@ class RowMaker:
             lay_out(filled)
             yield block if filled == count else block[:filled]
 
-    def take(self, shards: NDArray[np.int64], indices: NDArray[np.int64], records: NDArray[np.int64]) -> Examples:
-        """Return record records[i] of shard indices[i] as row i; `shards` has a row of `addresses` for each."""
+    def take(self, shards: Sequence[Instances], indices: NDArray[np.int64], records: NDArray[np.int64]) -> Examples:
+        """Return record records[i] of the instances shards[indices[i]] as row i."""
         block = self.shape.kind.empty(len(records), seq=self.shape.seq, pred=self.shape.pred)
-        kernels.load().lay_out(*self._special, self._ones, self._weights, block, shards, indices, records, len(records))
+        fixed = *self._special, self._ones, self._weights, block, tabulate(shards)
+        kernels.load().lay_out(*fixed, indices, records, len(records))
         return block
 
 
-def addresses(instances: Instances) -> NDArray[np.int64]:
-    """Return what a kernel is told of a shard: where its arrays are, in the order of SHARD_WIDTH in `kernels.numbers`."""
-    arrays = (
-        instances.tokens, instances.slices, instances.is_random_next, instances.mask_ends, instances.mask_positions,
-        instances.mask_replacements, instances.order,
-    )  # fmt: skip
-    return np.array([array.ctypes.data for array in arrays], np.int64)
+def tabulate(shards: Sequence[Instances]) -> kernels.Table:
+    """Return the instances of some shards as `lay_out` takes them."""
+    return kernels.load().lay_out.table("shards", [vars(instances) for instances in shards])

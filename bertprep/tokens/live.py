@@ -36,7 +36,7 @@ from bertprep.records.columns import Columns, to_columns
 from bertprep.records.examples import Examples, Shape, kind_made_with
 from bertprep.records.record_dataset import ColumnDataset
 from bertprep.records.records import BadRecordError, Selection, check_room, select_records
-from bertprep.records.rows import RowMaker, addresses
+from bertprep.records.rows import RowMaker
 from bertprep.tokens.order import RowIds, WindowOrder, check_epoch, checked_positions
 from bertprep.tokens.shard import TokenShard
 from bertprep.tokens.shard_instances import ShardInstances
@@ -206,8 +206,7 @@ class LiveExamples(ColumnDataset):
             made = [self._instances.get(divmod(each, self.shards)) for each in some]
             is_own = (start <= indices) & (indices < start + len(made))
             which, counts = indices[is_own] - start, np.array([len(each) for each in made])
-            table = np.array([addresses(each) for each in made], np.int64)
-            examples[: len(ids)][is_own] = self._rows.take(table, which, ids.rows[is_own] % counts[which])
+            examples[: len(ids)][is_own] = self._rows.take(made, which, ids.rows[is_own] % counts[which])
 
     def _make_ahead(self, ids: RowIds) -> None:
         """Begin to make the group of shards after the last of these rows."""

@@ -12,10 +12,14 @@ from bertprep.records import PretrainingExamples
 ROWS, SEQ, PRED = 3, 8, 2
 
 
+def contents(*sizes: int) -> kernels.Table:
+    of_files = [{"data": np.arange(size, dtype=np.uint8), "size": size} for size in sizes]
+    return kernels.load().copy_rows.table("files", of_files)
+
+
 def arguments_of_copy_rows() -> dict[str, Any]:
-    source = np.zeros(SEQ, np.uint8)
-    addresses = np.full(ROWS, source.ctypes.data, np.int64)
-    return {"addresses": addresses, "count": ROWS, "size": SEQ, "out": np.zeros(ROWS * SEQ, np.uint8)}
+    of_rows = {"numbers": np.zeros(ROWS, np.int64), "starts": np.zeros(ROWS, np.int64)}
+    return {"files": contents(SEQ), **of_rows, "count": ROWS, "size": SEQ, "out": np.zeros(ROWS * SEQ, np.uint8)}
 
 
 def not_aligned(array: NDArray[Any]) -> NDArray[Any]:
@@ -27,7 +31,7 @@ def test_arrays_are_of_their_type_in_one_piece_and_large_enough() -> None:
     given = arguments_of_copy_rows()
     kernel = kernels.load().copy_rows
     assert kernel(*given.values()) == ROWS
-    for name in ("addresses", "out"):
+    for name in ("numbers", "starts", "out"):
         array = given[name]
         for wrong in (array.astype(np.int16), array.astype(">i4"), array.repeat(2)[::2], not_aligned(array), None, [[1]]):
             with pytest.raises(TypeError, match=rf"^copy_rows: {name} must be a contiguous array of u?int"):
@@ -95,9 +99,39 @@ def test_bound_arguments_are_checked_too() -> None:
 
 def test_records_are_written_to_rows_that_a_block_has() -> None:
     block = PretrainingExamples.empty(ROWS, seq=SEQ, pred=PRED)
-    files, notes, indices = np.zeros(5, np.int64), np.zeros(64, np.int64), np.zeros(ROWS, np.int64)
+    notes, indices = np.zeros(64, np.int64), np.zeros(ROWS, np.int64)
+    gather = kernels.load().gather
+    files = gather.table("files", [described(np.zeros(100, np.uint8), np.array([0, 100]))])
     for row in (-1, 1, 2**40):
         with pytest.raises(ValueError, match=r"^gather: expected 0 <= row <= len"):
-            kernels.load().gather(files, indices, indices, ROWS, block, row, notes)
-    with pytest.raises(ValueError, match=r"^gather: files has 5 values, expected at least 10$"):
-        kernels.load().gather(files, indices + 1, indices, ROWS, block, 0, notes)
+            gather(files, indices, indices, ROWS, block, row, notes)
+    with pytest.raises(ValueError, match=r"^gather: files has 1 values, expected at least 2$"):
+        gather(files, indices + 1, indices, ROWS, block, 0, notes)
+
+
+def described(data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> dict[str, Any]:
+    return {"data": data, "size": data.size, "format": 1, "offsets": offsets, "records": len(offsets) - 1}
+
+
+def test_the_rows_of_a_table_are_checked_and_its_arrays_held() -> None:
+    gather, copy_rows = kernels.load().gather, kernels.load().copy_rows
+    good = described(np.zeros(100, np.uint8), np.array([0, 100]))
+    for name, wrong, fault in (
+        ("size", 101, "gather: files.data has 100 values, expected at least 101"),
+        ("records", 2, "gather: files.offsets has 2 values, expected at least 3"),
+    ):
+        with pytest.raises(ValueError, match=f"^{fault}$"):
+            gather.table("files", [good, {**good, name: wrong}])
+    for array in (np.zeros(100, np.int8), np.zeros(200, np.uint8)[::2], None):
+        with pytest.raises(TypeError, match=r"^gather: files.data must be a contiguous array of uint8$"):
+            gather.table("files", [{**good, "data": array}])
+    given = arguments_of_copy_rows()
+    for wrong in (np.zeros((1, 2), np.int64), gather.table("files", [good]), None):
+        with pytest.raises(TypeError, match=r"^copy_rows: files must be a table of such structs$"):
+            copy_rows(*{**given, "files": wrong}.values())
+    of_rows = {"numbers": np.array([1, 0, 1]), "starts": np.array([1, 0, 2])}
+    assert copy_rows(*{**given, "files": contents(SEQ, SEQ + 2), **of_rows}.values()) == ROWS
+    assert given["out"].reshape(ROWS, SEQ)[:, 0].tolist() == [1, 0, 2]
+    for starts, wrong in (([1, 0, 3], 2), ([-1, 0, 0], 0), ([1, 2**62, 0], 1)):  # a row outside its file
+        others = {**of_rows, "starts": np.array(starts)}
+        assert copy_rows(*{**given, "files": contents(SEQ, SEQ + 2), **others}.values()) == wrong
