@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from bertprep.check.finding import WARNING, Finding, file_that
+from bertprep.check.outcome import Outcome
 from bertprep.config import SQUAD
 from bertprep.errors import BertprepError
+from bertprep.files.atomic import explain_write_error
 from bertprep.files.checksums import SHA256, Checksum, listed_checksum
-from bertprep.files.paths import checksum_like, checksum_of
+from bertprep.files.paths import checksum_like, checksum_of, is_object
 from bertprep.instances import Vocabulary, load_vocabulary
 from bertprep.work.data_set import DataSet
 from bertprep.work.layout import LEDGER, MANIFEST, QUESTIONS, TOKENIZER, VOCABULARY
@@ -125,3 +128,20 @@ def find_gaps(data_set: DataSet) -> list[Finding]:
             found = f"{sum(first <= number < end for number in numbers):,} of them"
             findings.append(Finding("file-missing", missing, f"the files {first} to {end - 1}", found))
     return findings
+
+
+def remove_damaged(outcome: Outcome) -> Iterator[str]:
+    """Remove the files whose size or checksum is not that of the manifest; yield a line about each."""
+    listed = outcome.manifest.files if outcome.manifest else {}
+    for finding in outcome.findings:
+        if finding.code != "file-changed" or finding.file not in listed:
+            continue
+        path, folder = outcome.folder / finding.file, outcome.folder
+        if not is_object(path) and path.parent.resolve() != folder.resolve() / Path(finding.file).parent:
+            raise BertprepError(f"{path.parent}: is a link, and nothing is removed there; remove {path.name} there yourself")
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise explain_write_error(path, error) from error
+        found = f"has {finding.found}, expected {finding.expected}"
+        yield f"{path}: {found}; removed; run the command that made it again"

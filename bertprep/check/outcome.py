@@ -142,6 +142,36 @@ class Outcome:
                 known = self.token_counts.get(file.split, TokenCounts())
                 self.token_counts[file.split] = known + file.counts
 
+    def as_json(self) -> dict[str, Any]:
+        """Return all of it, but what was only needed to judge, as `validate --json` writes it."""
+        splits: dict[str, dict[str, Any]] = {
+            split: {
+                "records": counts.records,
+                "tokens": counts.text_tokens,
+                "padding_share": counts.padding_share,
+                "fractions": {fraction.name: fraction.as_json() for fraction in self.expected[split].fractions},
+                "lengths": counts.lengths.tolist(),
+                "predictions_per_record": counts.predictions.tolist(),
+                "positions": counts.positions.tolist(),
+            }
+            for split, counts in self.counts.items()
+        }
+        for split, tokens in self.token_counts.items():
+            lists = {name: getattr(tokens, name).tolist() for name in ("lengths", "documents_by_sentences")}
+            splits[split] = {**vars(tokens), **lists}
+        for split, (of_tokens, of_labels) in self.unknown.items():
+            splits[split] |= {"unknown_share": of_tokens, "unknown_share_of_labels": of_labels}
+        plain = ("kind", "seq", "pred", "sampled", "ok", "errors", "warnings", "duplicates")
+        of_file = ("name", "split", "records", "size_bytes")
+        return {
+            "folder": str(self.folder),
+            **{name: getattr(self, name) for name in plain},
+            "vocabulary": str(self.vocabulary) if self.vocabulary else None,
+            "findings": [vars(finding) for finding in self.findings],
+            "splits": splits,
+            "files": [{name: getattr(file, name) for name in of_file} for file in self.files],
+        }
+
     def split_rows(self) -> list[tuple[str, ...]]:
         """Return a row for each split, as `SPLIT_HEADER` says; what was not counted is empty."""
         splits = sorted({file.split for file in self.files}, key=split_order) or [""]

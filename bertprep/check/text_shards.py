@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 from itertools import chain
 
 import numpy as np
 
 from bertprep import kernels
 from bertprep.check.counts import TokenCounts
-from bertprep.check.finding import ERROR, WARNING
+from bertprep.check.finding import ERROR, WARNING, Finding
 from bertprep.check.fit import judge_documents
 from bertprep.check.outcome import CheckedFile, Checks, Outcome
 from bertprep.check.repeats import HASH_BYTES, find_repeated_documents
@@ -23,7 +24,8 @@ from bertprep.files.atomic import TEMPORARY_SUFFIX
 from bertprep.files.checksums import BLAKE3, Checksum, digest, find_checksum
 from bertprep.files.paths import sizes_of
 from bertprep.work.data_set import DataSet
-from bertprep.work.layout import SPLITS
+from bertprep.work.layout import MANIFEST, SPLITS
+from bertprep.work.manifest import sha256_of_text
 
 MAX_SENTENCE = 10_000  # characters
 _DOCUMENT_END = b"\n\n"
@@ -60,6 +62,22 @@ class TextShards(Checks):
         outcome.findings += judge_split_sizes(outcome.files, made_with.get("test_fraction"), documents)
         level = WARNING if made_with.get("keep_duplicates") else ERROR
         outcome.findings += find_repeated_documents(outcome.files, level, "line")
+
+
+def compare_texts(outcomes: Sequence[Outcome]) -> None:
+    """Add findings about records and tokens of another text than the text shards that were checked with them."""
+    texts = {sha256_of_text(outcome.manifest): outcome.texts for outcome in outcomes if outcome.manifest and outcome.texts}
+    for outcome in outcomes:
+        if outcome.manifest is None:
+            continue
+        crc32c_of = texts.get(outcome.manifest.made_with.get("text_sha256", ""), {})
+        for name, entry in outcome.manifest.files.items():
+            text = entry.get("text", {})
+            expected, found = crc32c_of.get(str(text.get("name"))), text.get("crc32c")
+            if expected not in (None, found):
+                right = f"to be made of {text['name']} as it is now, crc32c {expected}"
+                wrong = f"crc32c {found[:16]}, as {MANIFEST} says"
+                outcome.findings.insert(0, Finding("text-changed", name, right, wrong))
 
 
 def check_text(file: CheckedFile) -> None:
