@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertprep.check.counts import Ints, distinct
+from bertprep.check.expected import minus_log_limit, minus_log_p
 from bertprep.check.finding import ERROR, WARNING, Finding
 from bertprep.check.outcome import CheckedFile
 from bertprep.check.repeats import Repeats
-from bertprep.check.statistics import minus_log_limit, minus_log_p
 from bertprep.terminal import counted
 from bertprep.work.layout import TEST
 

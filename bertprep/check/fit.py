@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from bertprep.check.counts import RecordCounts, TokenCounts
+from bertprep.check.expected import FALSE_ALARMS
 from bertprep.check.finding import WARNING, Finding
 from bertprep.check.outcome import Outcome
-from bertprep.check.statistics import FALSE_ALARMS
 from bertprep.config import masks_cut_off
 from bertprep.instances import Vocabulary
 from bertprep.instances.vocabulary import capital_tokens, case_conflict

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertprep.check.counts import Ints, RecordCounts, TokenCounts
+from bertprep.check.expected import Expected
 from bertprep.check.finding import ERROR, Finding
-from bertprep.check.statistics import Expected
 from bertprep.files.checksums import Checksum
 from bertprep.terminal import counted, printable, table_lines
 from bertprep.work.layout import split_order

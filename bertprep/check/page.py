@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from bertprep import records
 from bertprep.check.counts import Ints, RecordCounts, TokenCounts
+from bertprep.check.expected import Fraction
 from bertprep.check.finding import LEVELS
 from bertprep.check.outcome import SPLIT_HEADER, CheckedFile, Outcome, verdict
 from bertprep.check.show import describe, example_words, text_length
-from bertprep.check.statistics import Fraction
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.outputs import has_in_head, write_output
 from bertprep.instances.vocabulary import Vocabulary, load_vocabulary

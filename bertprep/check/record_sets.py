@@ -14,13 +14,14 @@ from operator import add
 from bertprep.check.continuations import records_compared
 from bertprep.check.counts import RecordCounts
 from bertprep.check.duplicates import find_duplicates, find_identical_files
+from bertprep.check.expected import expect, fitting_probability
 from bertprep.check.finding import Finding
 from bertprep.check.fit import Origin, judge_padding, judge_predictions
 from bertprep.check.infer import RecordOptions, rules_by_split
 from bertprep.check.outcome import CheckedFile, Checks, Outcome
 from bertprep.check.records import check_file
 from bertprep.check.sizes import judge_file_sizes, judge_split_sizes
-from bertprep.check.statistics import expect, fitting_probability, judge_file, judge_split
+from bertprep.check.statistics import judge_file, judge_split
 from bertprep.check.tasks import check_first_ids
 from bertprep.instances import Vocabulary
 from bertprep.work.data_set import DataSet

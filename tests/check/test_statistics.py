@@ -11,8 +11,8 @@ import bertprep
 from bertprep import records
 from bertprep.check import statistics
 from bertprep.check.counts import RecordCounts
+from bertprep.check.expected import expect
 from bertprep.check.records import RecordChecker
-from bertprep.check.statistics import expect
 from bertprep.commands.create import create
 from bertprep.config import InstanceSettings
 from bertprep.kernels import numbers as kernel

@@ -18,9 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bertprep
+from bertprep.check.expected import expect
 from bertprep.check.records import RecordChecker
 from bertprep.check.rules import RecordRules
-from bertprep.check.statistics import expect, judge_split
+from bertprep.check.statistics import judge_split
 from bertprep.config import InstanceSettings
 from bertprep.errors import BertprepError, UsageError
 from bertprep.instances import Instances, Tokenizer, Vocabulary, load_vocabulary, reference
