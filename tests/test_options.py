@@ -165,6 +165,21 @@ def test_a_field_may_be_of_the_shell_or_of_python_alone():
         function(page="a")
 
 
+def test_what_follows_two_hyphens_are_values():
+    parser = Parser(prog="test")
+    add_options(parser, Request)
+    assert read_options(Request, parser.parse_args(["--", "-a"])).source == Path("-a")
+    with pytest.raises(UsageError, match=r"^-b: not expected here; test takes one SRC; test --help lists the options$"):
+        parser.parse_args(["--", "-a", "-b"])
+
+
+def test_fields_that_are_passed_replace_those_of_the_command_line():
+    parser = Parser(prog="test")
+    add_options(parser, Run)
+    namespace = parser.parse_args(["--steps", "7", "--eager"])
+    assert read_options(Run, namespace, steps=3, version="new") == Run(steps=3, eager=True, version="new")
+
+
 def test_the_fields_of_a_class_are_resolved_once():
     assert fields_of(Answer) is fields_of(Answer)
     assert [each.keyword for each in fields_of(Answer)] == ["page", "quiet"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import bertprep
-from bertprep.check.finding import Finding
+from bertprep.check.finding import WARNING, Finding
 from bertprep.commands.create import Create
 from bertprep.commands.download import Downloaded
 from bertprep.commands.function import function_of
@@ -52,6 +52,11 @@ def test_a_keyword_has_the_default_and_the_type_of_its_field() -> None:
 
 def test_the_documentation_names_keywords_and_not_options() -> None:
     assert "treat each line of `inputs` as a sentence" in (bertprep.create.__doc__ or "")
+
+
+def test_keywords_have_the_headings_of_help() -> None:
+    headings = re.findall(r"^([A-Z][a-z ]+):\n    (\w+):", bertprep.create.__doc__ or "", re.MULTILINE)
+    assert headings == [("What is made", "any_case"), ("Where", "workdir"), ("How", "progress")]
 
 
 def test_a_wrong_call_names_the_function() -> None:
@@ -117,6 +122,7 @@ def test_results_fit_a_screen(golden_corpus: Path, tmp_path: Path) -> None:
     outcomes = bertprep.validate([tmp_path])
     for outcome in outcomes:
         assert str(outcome).splitlines()[-1].startswith("ok: True; no errors, ")
+        outcome.findings.append(Finding("file-changed", "training/part-0", "10 bytes", "9 bytes", level=WARNING))
         outcome.findings += [Finding("file-changed", f"training/part-{number}", "10 bytes", "9 bytes") for number in range(40)]
         title, heading, row, *findings, more, verdict = str(outcome).splitlines()
         assert title == f"{outcome.title}: {outcome.folder}"
