@@ -527,6 +527,13 @@ def test_counts_of_windows_go_with_a_pickled_set(tokens: Path, monkeypatch: pyte
     assert len(pickle.loads(pickled)) == expected
 
 
+def test_numbers_of_numpy_are_numbers(tokens: Path) -> None:
+    of_numpy = TokenDataset(tokens, seq=np.int64(SEQ), seed=np.uint8(7), masked_lm_prob=np.float32(0.25), epochs=np.int16(2))  # type: ignore[arg-type]
+    of_python = TokenDataset(tokens, seq=SEQ, seed=7, masked_lm_prob=0.25, epochs=2)
+    assert of_numpy.sha256 == of_python.sha256
+    assert_equal(of_numpy.rows([0, 5]), of_python.rows([0, 5]))
+
+
 def test_threads_that_read_at_once_read_what_one_does(tokens: Path) -> None:
     """Each has scratch memory of its own, in which words are listed and the state of its random numbers is."""
     dataset = TokenDataset(tokens, seq=512, whole_word=True, masked_lm_prob=0.4)

@@ -11,7 +11,7 @@ from bertprep.errors import BertprepError
 from bertprep.work.layout import LEDGER, MANIFEST
 from bertprep.work.ledger import Ledger, is_unfinished
 from bertprep.work.manifest import MDS, RECORDS, Manifest, read_manifest
-from bertprep.work.settings import resuming_command
+from bertprep.work.settings import SETTINGS_FILE, resuming_command
 from tests.hostile import NESTED
 from tests.work.toy import tree
 
@@ -53,6 +53,19 @@ def test_what_is_finished_is_found_again_and_closed(folder: Path) -> None:
     assert not is_unfinished(folder)
 
 
+@pytest.mark.parametrize(
+    ("versions", "line"),
+    [
+        ({**VERSIONS, "bertprep": "2"}, "was started with bertprep 1, this run has bertprep 2, which may write other bytes"),
+        ({**VERSIONS, "pyarrow": "3"}, "was started with pyarrow None, this run has pyarrow 3, which may write other bytes"),
+        ({"numpy": "2"}, "was started with bertprep 1, this run has bertprep None, which may write other bytes"),
+    ],
+)
+def test_what_one_version_began_no_other_finishes(versions: dict[str, str], line: str, folder: Path) -> None:
+    with pytest.raises(BertprepError, match=f"^{folder}: {line}"):
+        ledger_of(folder, versions).open([NAME])
+
+
 def test_the_command_that_resumes_a_run_is_the_one_that_began_it(tmp_path: Path) -> None:
     tokenizer = {"name": "a", "sha256": "0" * 64, "model": "BPE", "width": 9, "special": [], "words": "a"}
     made_with = {"seq": 8, "column": "c", "tokenizer": {**tokenizer, **dict.fromkeys(("cls", "sep", "pad", "mask", "unk"))}}
@@ -61,6 +74,8 @@ def test_the_command_that_resumes_a_run_is_the_one_that_began_it(tmp_path: Path)
         Ledger(folder=folder, kind=MDS, made_with=made_with, versions=VERSIONS, command=command).open(["train/a.mds"])
         assert resuming_command(folder) == f"bertprep {expected}"
     assert resuming_command(tmp_path) == "the command that makes it"
+    (folder / LEDGER / SETTINGS_FILE).write_bytes(b"corrupt")
+    assert resuming_command(folder) == "the command that makes it"
 
 
 def test_a_file_of_a_run_that_begins_at_the_same_time_is_not_foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
