@@ -38,7 +38,7 @@ class _First(NamedTuple):
 
     split: str
     examples: Examples
-    knows_pred: bool
+    is_columnar: bool
 
 
 def rules_by_split(data_set: DataSet, vocabulary: Vocabulary | None, options: RecordOptions) -> dict[str, RecordRules]:
@@ -56,7 +56,7 @@ def _read_firsts(data_set: DataSet) -> Iterator[_First]:
         with contextlib.suppress(BertprepError), RecordScan(data_set.folder / name, name) as scan:
             block = next(scan.intact_blocks(_FIRST_RECORDS), None) if scan.seq else None
             if block:
-                yield _First(split, block[0], scan.knows_pred)
+                yield _First(split, block[0], scan.format.is_columnar)
 
 
 def _rules_of(
@@ -67,7 +67,7 @@ def _rules_of(
         firsts = [first for first in firsts if first.split == split] or firsts
     kind, seq, pred = _most_common_shape(firsts)
     first = next((each.examples for each in firsts if each.examples.sizes == (kind, seq, pred)), None)
-    pred = max([pred, *(each.examples.pred for each in firsts if not each.knows_pred)])
+    pred = max([pred, *(each.examples.pred for each in firsts if each.is_columnar)])
     is_pretraining = issubclass(kind, MaskedExamples)
     by_manifest = "generator" in made_with and is_pretraining
     if by_manifest:

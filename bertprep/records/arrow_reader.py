@@ -129,13 +129,12 @@ def _take_predictions(labels: NDArray[np.int32], examples: MaskedExamples, row: 
 class Table:
     """The records of an Arrow stream in memory.
 
-    Where the file does not give `pred`, `shape` has the most predictions of a record. `damage` is the error that ends the file
+    `damage` is the error that ends the file
     early.
     """
 
     rows: Rows
     shape: Shape
-    knows_pred: bool
     damage: BertprepError | None
 
     @property
@@ -146,7 +145,8 @@ class Table:
 def find_table(path: Path, data: NDArray[np.uint8], pred: int | None = None) -> Table | None:
     """Return the records of the Arrow stream with these bytes; None if it must be cast to be read.
 
-    `pred` is used if the file does not give it. Raises `BertprepError` for anything but records.
+    Where the file does not say for how many predictions its records have space, it is for `pred`, or the most of a record.
+    Raises `BertprepError` for anything but records.
     """
     source = pa.BufferReader(pa.py_buffer(data))
     with _explained(path, RecordFormat.ARROW):
@@ -201,7 +201,6 @@ def find_table(path: Path, data: NDArray[np.uint8], pred: int | None = None) -> 
     return Table(
         Rows([data], batch_ends, np.zeros(len(counts), np.int64), bases, widths),
         shape._replace(pred=most if known is None else known),
-        known is not None,
         BertprepError(f"{path}: after {records:,} records: {damage}") if damage else None,
     )
 

@@ -34,7 +34,6 @@ class IdentifiedFile:
     records: int
     size_bytes: int
     checksum: Checksum
-    knows_pred: bool = True
 
 
 def identify(path: Path, name: str = "", split: str = "", algorithm: str = BLAKE3) -> IdentifiedFile:
@@ -42,14 +41,19 @@ def identify(path: Path, name: str = "", split: str = "", algorithm: str = BLAKE
     with Records.open(path) as file:
         records, size_bytes = len(file), path.stat().st_size
         checksum = Checksum(algorithm, checksum_of(path, algorithm))
-        of_file = file.format, file.shape, records, size_bytes, checksum, file.knows_pred
+        of_file = file.format, file.shape, records, size_bytes, checksum
         return IdentifiedFile(path, name, split, *of_file)
 
 
 def with_one_pred(files: Sequence[IdentifiedFile]) -> list[IdentifiedFile]:
-    """Return the files; those that do not say how many predictions their records have room for get the highest number."""
+    """Return the files; those that do not say for how many predictions their records have space have it for the most of any."""
     most = max((file.shape.pred for file in files), default=0)
-    return [file if file.knows_pred else replace(file, shape=file.shape._replace(pred=most)) for file in files]
+    return [_with_pred(file, most) if file.format.is_columnar and file.shape.pred < most else file for file in files]
+
+
+def _with_pred(file: IdentifiedFile, pred: int) -> IdentifiedFile:
+    with Records.open(file.path, pred=pred) as opened:
+        return replace(file, shape=opened.shape)
 
 
 def check_identified(data_set: DataSet, files: Sequence[IdentifiedFile]) -> None:

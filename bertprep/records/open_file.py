@@ -63,17 +63,19 @@ class OpenFile(Closing):
     """The records of one file, until `close`; all have the shape of the first.
 
     `data` are the bytes that records are read from, `offsets` (records + 1,) where they begin, or `rows` those of columns.
-    Raises `BertprepError` for a file that is unreadable, corrupt or no record file. `knows_pred` is False where `pred` is the
-    argument or the most predictions of a record.
+    Raises `BertprepError` for a file that is unreadable, corrupt or no record file.
     """
 
     def __init__(self, path: Path, *, pred: int | None = None, may_hold: int = MAX_HELD_BYTES) -> None:
-        """`may_hold` are the bytes that may be decompressed or cast; `pred` is for columns that do not say it."""
+        """`may_hold` are the bytes that may be decompressed or cast.
+
+        `pred` is for columns that do not say for how many predictions they have space; without it that is the most of a record.
+        """
         self.path = path
         self.data: NDArray[np.uint8] = np.empty(0, np.uint8)
         self.offsets: NDArray[np.int64] = np.empty(0, np.int64)
         self.rows: Rows | None = None
-        self.is_held, self.knows_pred = False, True
+        self.is_held = False
         self.kind: type[Examples] = PretrainingExamples
         self.notes = np.zeros(n.NOTES_SIZE, np.int64)
         self._mapping: mmap.mmap | None = None
@@ -85,7 +87,7 @@ class OpenFile(Closing):
             if self.format.is_columnar:
                 table = self._find_table(pred, may_hold)
                 self.check_table(table)
-                self.rows, self.records, self.shape, self.knows_pred = table.rows, table.records, table.shape, table.knows_pred
+                self.rows, self.records, self.shape = table.rows, table.records, table.shape
             else:
                 self.records = self.find_records()
                 self.shape = self.measure()

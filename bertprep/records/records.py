@@ -178,7 +178,7 @@ class Records(Closing):
             for path in paths:
                 self._files.append(file := OpenFile(path, pred=pred, may_hold=may_hold))
                 may_hold -= file.held_bytes
-            self._check_alike(pred)
+            self._check_alike()
         except BaseException:
             self.close()
             raise
@@ -191,12 +191,14 @@ class Records(Closing):
         of_columns = [(start, file.rows) for start, file in zip(self._starts.tolist(), self._files, strict=True) if file.rows]
         self._columns = of_columns[0][1].join(of_columns) if of_columns else None
 
-    def _check_alike(self, pred: int | None) -> None:
-        """Give files that do not say it space for the most predictions of any, and raise where shapes differ."""
-        first, most = self._files[0], max(file.shape.pred for file in self._files)
-        for file in self._files:
-            if not file.knows_pred and pred is None:
-                file.shape = file.shape._replace(pred=most)
+    def _check_alike(self) -> None:
+        """Raise where shapes differ; files that do not say `pred` are opened again with the most of any."""
+        most = max(file.shape.pred for file in self._files)
+        for index, file in enumerate(self._files):
+            if file.format.is_columnar and file.shape.pred < most:
+                file.close()
+                self._files[index] = OpenFile(file.path, pred=most, may_hold=file.held_bytes or MAX_HELD_BYTES)
+        first = self._files[0]
         for file in self._files:
             file.shape.check_same(file.path, first.shape, first.path, "give data that was made with the same settings")
 
@@ -233,11 +235,6 @@ class Records(Closing):
     @property
     def formats(self) -> list[str]:
         return sorted({file.format for file in self._files})
-
-    @property
-    def knows_pred(self) -> bool:
-        """Whether the files say for how many predictions their records have space; else `pred` is the most of one."""
-        return all(file.knows_pred for file in self._files)
 
     @property
     def held_bytes(self) -> int:

@@ -17,6 +17,7 @@ import pytest
 
 import bertprep
 from bertprep import records
+from bertprep.errors import BertprepError
 from bertprep.records import Examples, PretrainingExamples, RegressionExamples
 from bertprep.records.records import Records
 from bertprep.records.write import write_examples
@@ -140,12 +141,11 @@ def test_any_form_is_read_and_converted_to_ours(form: str, tmp_path: Path) -> No
     write(tmp_path / "a")
     with records.open(tmp_path / "a") as file:
         assert (file.held_bytes > 0, file.shape) == (is_held, EXAMPLES.sizes)
-        assert file.knows_pred == (file.format in ("tfrecord", "ofrecord"))
         assert_same(file[:], EXAMPLES)
         assert_same(file[[22, 0, 9]], rows_of(EXAMPLES, [22, 0, 9]))
-        knows_pred = file.knows_pred
+        says_pred = file.format in ("tfrecord", "ofrecord")
     with records.open(tmp_path / "a", pred=5) as file:  # for a file that does not give it
-        assert file.pred == (3 if knows_pred else 5)
+        assert file.pred == (3 if says_pred else 5)
     with Records([tmp_path / "a"]) as opened:
         room = PretrainingExamples.empty(23, seq=16, pred=3)
         opened.gather_into(room, np.arange(22, -1, -1))
@@ -204,6 +204,10 @@ def test_files_that_do_not_say_their_predictions_have_room_for_the_most(tmp_path
     write_examples([column_examples(PretrainingExamples, 4, pred=5)], {"arrow": tmp_path / "b" / "x.arrow"})
     with Records([tmp_path / "a", tmp_path / "b"]) as opened:
         assert opened.pred == 5
+    write_examples([column_examples(PretrainingExamples, 4, pred=6)], {"arrow": tmp_path / "b" / "y.arrow"})
+    for read in (lambda: Records([tmp_path / "b"]), lambda: bertprep.convert(tmp_path / "b", tmp_path / "d", to="tfrecord")):
+        with pytest.raises(BertprepError, match="expected 16 and"):  # both say it, and differently
+            read()
 
 
 @pytest.mark.parametrize(("described", "found"), [("20", 2), ("5", 5), (None, 2)])  # 20 are more than the 16 tokens
@@ -213,7 +217,9 @@ def test_the_description_next_to_a_file_may_say_its_predictions(described: str |
         info = f'{{"description": "Records: max_predictions_per_seq={described}, ..."}}'
         (tmp_path / "dataset_info.json").write_text(info)
     with records.open(tmp_path / "a.arrow") as file:
-        assert (file.pred, file.knows_pred) == (found, found == 5)
+        assert file.pred == found
+    with records.open(tmp_path / "a.arrow", pred=7) as file:
+        assert file.pred == (5 if found == 5 else 7)
 
 
 def test_what_datasets_writes_is_read(tmp_path: Path) -> None:
