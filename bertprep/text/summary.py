@@ -22,12 +22,11 @@ from bertprep.text.padding import (
     describe_text,
     sample_shards,
 )
-from bertprep.text.sentences import split_sentences
-from bertprep.tokens.make import Texts
-from bertprep.work.made import Made
 
 if TYPE_CHECKING:
     from bertprep.sources.documents import Source
+    from bertprep.tokens.make import Texts
+    from bertprep.work.made import Made
 
 _ADVICE = (
     "with so few sentences most next sentences are random: join documents that are parts of one text, or pack sentences of "
@@ -85,6 +84,8 @@ def _report(reporter: Reporter, line: str, sentences: float, documents: int) -> 
 
 def report_token_shards(reporter: Reporter, inputs: str, documents: int, texts: Iterable[str]) -> None:
     """Report what `inputs` became: token shards of so many documents, by the first of their texts."""
+    from bertprep.text.sentences import split_sentences
+
     sample, size = [], 0
     for text in texts:
         sample.append(split_sentences(text[:SAMPLE_BYTES]))
