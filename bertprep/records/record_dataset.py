@@ -3,7 +3,7 @@
     loader = DataLoader(RecordDataset("data/..."), batch_size=256, shuffle=True)
 
 One call of the compiled reader gathers a batch from any files. Workers share mapped files; Parquet, gzip and other layouts of
-Arrow are rewritten by every worker: convert them to Arrow first.
+Arrow are held in memory by every worker: convert them to Arrow first.
 """
 
 from __future__ import annotations

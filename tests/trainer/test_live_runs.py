@@ -125,6 +125,19 @@ def test_the_training_split_stands_for_all(workdir: Path) -> None:
     assert of_training.data.test is not None
 
 
+def test_runs_of_any_seed_evaluate_the_same_examples(workdir: Path) -> None:
+    line = f"--data {workdir / 'tokens'} --seq 32 --pred 5 --dupe 1 --vocab {VOCABULARY} --steps 5 --model tiny"
+    firsts = []
+    for seed in (1, 2):
+        of_seed = plan(f"{line} --seed {seed}")
+        records, test = of_seed.data.records, of_seed.data.test
+        assert isinstance(records, LiveExamples)
+        assert isinstance(test, LiveExamples)
+        firsts.append((test.row_ids(range(100)).rows.tolist(), records.row_ids(range(100)).rows.tolist()))
+    assert firsts[0][0] == firsts[1][0]
+    assert firsts[0][1] != firsts[1][1]
+
+
 def test_a_run_without_sentence_pairs_has_no_next_sentences(workdir: Path, tmp_path: Path) -> None:
     assert run(options_on(workdir, tmp_path, eval_every=20), given={**GIVEN, "pairs": "none"})
     entries = read_entries(tmp_path)
