@@ -32,6 +32,7 @@ class Operations:
     """A framework's operations, from which model, losses and optimizer are composed; along the last axis."""
 
     has_fused_attention = False
+    fuses_packed_rows = False  # fused attention takes the masks of packed rows too
     cast: Operation  # x, name of a dtype
     reshape: Operation  # x, shape
     permute: Operation  # x, axes
@@ -56,7 +57,7 @@ class Operations:
     layer_norm: Operation  # x, gamma, beta; computed in float32, in the precision of x
     dropout: Operation  # x, dropout rate, key, number of the mask
     cross_entropy: Operation  # labels (n,), logits (n, classes) -> (n,), in nats
-    fused_attention: Operation  # query, key and value (sequences, seq, heads, units), mask (sequences, seq)
+    fused_attention: Operation  # query, key and value (sequences, seq, heads, units), what is added to the scores
 
     def __init__(self, precision: str = "off") -> None:
         self.precision, self._dtype = precision, COMPUTE_DTYPES[precision]
@@ -145,10 +146,10 @@ class Bert:
         """Return (sequences * seq, hidden): for each token the values of all tokens, weighted by query and keys."""
         ops, config = self.ops, self.config
         dropout_rate = config.attention_probs_dropout_prob
-        is_packed = "sequence_ids" in self.batch
-        if ops.has_fused_attention and not is_packed and (self.key is None or dropout_rate == 0):
-            split = [self.split_heads(x) for x in (query, key, value)]
-            context = ops.fused_attention(*split, self.batch["input_mask"])
+        is_dropped = self.key is not None and dropout_rate > 0
+        takes_mask = ops.fuses_packed_rows or "sequence_ids" not in self.batch
+        if ops.has_fused_attention and takes_mask and not is_dropped:
+            context = ops.fused_attention(*[self.split_heads(x) for x in (query, key, value)], self.masked_out())
         else:
             scaled = query * (1 / math.sqrt(config.head_size))
             query, key, value = [ops.permute(self.split_heads(x), (0, 2, 1, 3)) for x in (scaled, key, value)]

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from tests.trainer.small_runs import MODEL, free_ports, make_batch, train_step
 from tests.trainer.test_engine import first_step
 from trainer.batches import features
 from trainer.engines.choice import open_engine
+from trainer.model import Bert
 from trainer.settings import EngineSettings
 
 pytestmark = pytest.mark.jax
@@ -58,6 +60,19 @@ def test_masks_with_gaps_are_refused_where_cudnn_is_given_lengths(monkeypatch: p
             send(batch)
 
 
+def test_fused_attention_has_the_lengths_of_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """XLA's implementation stands in for cuDNN's."""
+    jax, engine = import_module("jax"), import_module("trainer.engines.jax")
+    attend = jax.nn.dot_product_attention
+    monkeypatch.setattr(jax.nn, "dot_product_attention", lambda *x, **given: attend(*x, **{**given, "implementation": "xla"}))
+    batch = {"input_mask": np.array([[1] * 6, [1] * 4 + [0] * 2], np.int32)}
+    states = np.random.default_rng(1).normal(size=(3, 12, MODEL.hidden_size)).astype(np.float32)
+    plain, fused = (
+        Bert(engine.Ops(has_fused_attention=is_fused), MODEL, {}, batch).attend(*states) for is_fused in (False, True)
+    )
+    np.testing.assert_allclose(fused, plain, rtol=1e-5, atol=1e-6)
+
+
 def test_more_devices_than_there_are_is_an_error() -> None:
     with pytest.raises(UsageError, match=r"--devices 64: .* there are 4"):
         open_engine(EngineSettings(engine="jax", devices=64))
@@ -73,6 +88,7 @@ def test_a_process_under_slurm_has_all_devices_of_its_host() -> None:
     """As with docs/training.md's command, one task for each host: JAX itself would take it for one task for each GPU."""
     code = f"""
 from trainer.engines.choice import open_engine
+from trainer.model import Bert
 from trainer.settings import EngineSettings
 open_engine(EngineSettings(engine="jax", hosts=("127.0.0.1:{free_ports(1)[0]}",), host_rank=0))
 import jax
@@ -85,6 +101,7 @@ print(jax.config.values["jax_cuda_visible_devices"])
 def test_what_is_compiled_is_kept_for_the_next_run(tmp_path: Path) -> None:
     code = """
 from trainer.engines.choice import open_engine
+from trainer.model import Bert
 from trainer.settings import EngineSettings
 open_engine(EngineSettings(engine="jax"))
 import jax

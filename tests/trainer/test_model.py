@@ -17,7 +17,7 @@ from bertprep.weights.hugging_face import hugging_face_name
 from tests.golden import GOLDEN
 from tests.trainer.small_runs import WEIGHTS, build, loss_of, on_engines, read_golden, train_step
 from trainer.engines import dropout_keys, to_numpy
-from trainer.model import MASKED_OUT, Bert, Operations
+from trainer.model import Bert, Operations
 from trainer.model_config import ModelConfig
 from trainer.settings import ENGINES
 from trainer.step import forward, loss_and_sums, sum_weights
@@ -83,9 +83,10 @@ class Fused(NumPy):
 
     has_fused_attention = True
 
-    def fused_attention(self, query: Array, key: Array, value: Array, mask: Array) -> Array:
+    def fused_attention(self, query: Array, key: Array, value: Array, masked_out: Array) -> Array:
+        assert masked_out.shape[2] == 1
         scores = np.einsum("nqhu,nkhu->nhqk", query, key) / math.sqrt(query.shape[-1])
-        weights = self.softmax(scores + (1 - mask[:, None, None, :]) * MASKED_OUT)
+        weights = self.softmax(scores + masked_out)
         return np.einsum("nhqk,nkhu->nqhu", weights, value)
 
 
@@ -324,6 +325,7 @@ def test_20_steps_are_hugging_faces(kind: str) -> None:
 
 IDS = np.array([3, 0, 3, 6, 3])  # one that is used again, others that never are
 MANY_IDS = np.arange(500) ** 2 % 7  # 0, 1, 2 and 4
+PACKED_ROWS = [[1, 2, 2, 0], [1, 0, 0, 0]]  # sequence ids, 0 for padding
 OPERATIONS: dict[str, tuple[Callable[..., Any], list[Array]]] = {  # functions of operations, a `put` of integers, and arrays
     "gelu": (lambda ops, _, x: ops.gelu(x), [np.linspace(-8, 8, 1001)]),
     "layer_norm": (lambda ops, _, *x: ops.layer_norm(*x), [2 + 3 * RNG.normal(size=(5, 64)), *RNG.normal(size=(2, 64))]),
@@ -338,6 +340,15 @@ OPERATIONS: dict[str, tuple[Callable[..., Any], list[Array]]] = {  # functions o
     ),
     "attention": (
         lambda ops, put, *x: Bert(ops, HEADS_OF_3, {}, {"input_mask": put([[1, 1, 1, 0], [1, 0, 0, 0]])}).attend(*x),
+        [*RNG.normal(size=(3, 8, 6))],
+    ),
+    "attention_in_packed_rows": (
+        lambda ops, put, *x: Bert(
+            ops,
+            HEADS_OF_3,
+            {},
+            {"input_mask": put([[1, 1, 1, 0], [1, 0, 0, 0]]), "sequence_ids": put([[1, 2, 2, 0], [1, 0, 0, 0]])},
+        ).attend(*x),
         [*RNG.normal(size=(3, 8, 6))],
     ),
     "look_up_many": (lambda ops, put, x: ops.look_up(x, put(MANY_IDS)), [RNG.normal(size=(7, 4))]),

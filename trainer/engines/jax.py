@@ -172,8 +172,10 @@ class Ops(Operations):
         """Return values masked by a hash of each element's index and the key, faster than random bits."""
         return _dropout(x, key + jnp.array([0, number], key.dtype), dropout_rate)
 
-    def fused_attention(self, query: Array, key: Array, value: Array, mask: Array) -> Array:
-        lengths = jnp.maximum(mask.sum(axis=1, dtype=jnp.int32), 1)  # a row that only fills up a batch has no token
+    def fused_attention(self, query: Array, key: Array, value: Array, masked_out: Array) -> Array:
+        lengths = jnp.maximum(
+            (masked_out[:, 0, 0] == 0).sum(axis=1, dtype=jnp.int32), 1
+        )  # a row that only fills up a batch has no token
         return jax.nn.dot_product_attention(query, key, value, key_value_seq_lengths=lengths, implementation="cudnn")
 
     def recompute(self, layer: Operation) -> Operation:
@@ -390,7 +392,7 @@ def _has_fused_attention(device: Any, processor: Processor, options: Mapping[str
         return False
 
     def attend(x: Array) -> Array:
-        return Ops().fused_attention(x, x, x, jnp.ones((1, 64), jnp.int32)).sum(dtype=jnp.float32)
+        return Ops().fused_attention(x, x, x, jnp.zeros((1, 1, 1, 64))).sum(dtype=jnp.float32)
 
     try:
         with jax.default_device(device):

@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional
 
 from trainer.engines.torch_processes import World
-from trainer.model import MASKED_OUT, Array, Operations
+from trainer.model import Array, Operations
 from trainer.model_config import LAYER_NORM_EPSILON
 
 
@@ -56,6 +56,7 @@ class Ops(Operations):
     """PyTorch's operations."""
 
     has_fused_attention = True
+    fuses_packed_rows = True
     reshape = staticmethod(torch.reshape)
     permute = staticmethod(torch.permute)
     where = staticmethod(torch.where)
@@ -111,10 +112,10 @@ class Ops(Operations):
     def cross_entropy(self, labels: Array, logits: Array) -> Array:
         return functional.cross_entropy(logits, labels.long(), reduction="none")
 
-    def fused_attention(self, query: Array, key: Array, value: Array, mask: Array) -> Array:
-        added = ((1 - mask) * MASKED_OUT).to(query.dtype)[:, None, None, :]
+    def fused_attention(self, query: Array, key: Array, value: Array, masked_out: Array) -> Array:
         query, key, value = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
-        return functional.scaled_dot_product_attention(query, key, value, attn_mask=added).transpose(1, 2)
+        mask = masked_out.to(query.dtype)
+        return functional.scaled_dot_product_attention(query, key, value, attn_mask=mask).transpose(1, 2)
 
 
 class ShardedOps(Ops):
