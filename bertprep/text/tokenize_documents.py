@@ -44,7 +44,7 @@ from bertprep.work.ledger import Entry, Ledger
 from bertprep.work.made import Made
 from bertprep.work.manifest import TOKEN_SHARDS, versions_of
 from bertprep.work.run import Job, Maker, Task
-from bertprep.work.texts import check_text, identify_text, text_entry
+from bertprep.work.text_identity import check_text, identify_text, text_entry
 
 _BATCH_CHARACTERS = 1 << 20  # which take some 100 MB in `tokenizers`
 _AT_ONCE = 2  # batches, so that its threads have work while Python copies

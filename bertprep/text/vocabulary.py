@@ -71,7 +71,7 @@ def vocabulary_of_text(
 
     The entries are those of text shards in their manifest; raises `BertprepError` for a text that is not the listed one.
     """
-    from bertprep.work.texts import check_text, identify_text
+    from bertprep.work.text_identity import check_text, identify_text
 
     identities = {path: identify_text(path) for path in texts}
     for path, (size_bytes, crc32c) in identities.items():

@@ -32,7 +32,7 @@ from bertprep.work.layout import SPLITS, VOCABULARY, TokenFile, record_names, to
 from bertprep.work.ledger import Entry, Ledger
 from bertprep.work.manifest import RECORDS, TOKEN_SHARDS, versions_of
 from bertprep.work.run import Job, Maker, Task
-from bertprep.work.texts import check_text, check_unchanged, identify_text, text_entry
+from bertprep.work.text_identity import check_text, check_unchanged, identify_text, text_entry
 
 _FIRST_TOKENS = 1 << 14  # of a token shard, in which [UNK] is counted: about as many as the first bytes of a text give
 

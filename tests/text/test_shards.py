@@ -32,7 +32,7 @@ from bertprep.text import cleaning, runs, shards
 from bertprep.text.shards import count_shards
 from bertprep.work.manifest import Manifest
 from bertprep.work.run import FAIL_AFTER
-from bertprep.work.texts import identify_text
+from bertprep.work.text_identity import identify_text
 
 SMALL = {
     shards: {"PIECE_BYTES": 1500, "MAX_RUNS": 3, "MERGED_RUNS": 2, "_WRITE_BYTES": 100},

@@ -8,7 +8,7 @@ from bertprep.errors import BertprepError, UsageError
 from bertprep.instances import load_vocabulary
 from bertprep.text.vocabulary import VocabularySettings, find_vocabulary, train, vocabulary_of_text
 from bertprep.work.layout import Workspace
-from bertprep.work.texts import identify_text, text_entry
+from bertprep.work.text_identity import identify_text, text_entry
 
 
 @pytest.fixture
