@@ -6,7 +6,7 @@ when opened, such as Parquet, are read as a unit.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -45,12 +45,6 @@ _WORDS = {
 }  # fmt: skip
 
 
-def describe_fault(fault: int, file: str, record: int, notes: Mapping[str, object]) -> Finding:
-    """Return the finding of a fault that the reader numbers, with the notes on the record that has it."""
-    code, expected, found = _WORDS[fault]
-    return Finding(code, file, expected.format(**notes), found.format(**notes), record)
-
-
 class RecordScan(OpenFile):
     """One file, open until `close`; `findings` grow while it is read.
 
@@ -85,18 +79,17 @@ class RecordScan(OpenFile):
         rows = rows_in_block(BLOCK, seq=self.seq, pred=self.pred, kind=self.kind)
         buffer = self.kind.empty(rows, seq=self.seq, pred=self.pred)
         wanted = len(self) if sample is None else min(sample, len(self))
-        at = 0
-        while at < wanted:
-            stop = min(at + rows, wanted)
-            numbers = np.arange(at, stop) * len(self) // wanted
-            done = self._gather(numbers, buffer)
+        start = 0
+        while start < wanted:
+            ids = np.arange(start, min(start + rows, wanted)) * len(self) // wanted
+            done = self._gather(ids, buffer)
             fault = min(done, 0)
-            if fault < 0:
+            if fault:  # those before the bad record were read
                 done = int(self.notes[kernel.ROW])
-                self._note(fault, int(numbers[done]))
+                self._add_fault(fault, int(ids[done]))
             if done:
-                yield buffer if done == rows else buffer[:done], numbers[:done]
-            at += done + (fault < 0)
+                yield buffer if done == rows else buffer[:done], ids[:done]
+            start += done + 1 if fault else done
 
     def _gather(self, ids: NDArray[np.int64], block: Examples) -> int:
         """Read records to the first rows; return how many, or a fault, which `notes` describe."""
@@ -106,49 +99,56 @@ class RecordScan(OpenFile):
         return gather(gather.table("files", [self.describe()]), files, ids, len(ids), block, 0, self.notes)
 
     def check_table(self, table: Table) -> None:
+        """Note where an Arrow or Parquet file is damaged."""
         if table.damage:
             found = str(table.damage).removeprefix(f"{self.path}: ")
-            self._add(Finding("truncated", self._name, "the batches of a whole file", found, table.records))
+            self._add("truncated", "the batches of a whole file", found, table.records)
 
     def find_records(self) -> int:
+        """Return how many records have a beginning and an end; note what is after them."""
         self.offsets, fault = find_offsets(self.data, self.format, self.notes)
-        found = len(self.offsets) - 1
-        rest = self.data[self.offsets[found] :]
+        count = len(self.offsets) - 1
+        rest = self.data[self.offsets[count] :]
         if fault < 0 and rest.any():
-            self._note(fault, found)
+            self._add_fault(fault, count)
         elif fault < 0:
-            zeros = f"{rest.size:,} bytes that are all 0"
-            self._add(Finding("trailing-bytes", self._name, "the end of the file", zeros, found))
+            self._add("trailing-bytes", "the end of the file", f"{rest.size:,} bytes that are all 0", count)
         elif rest.size:
-            mean = f"a mean of {int(self.offsets[found]) // found} before it"
-            self._add(Finding("bad-message", self._name, f"records of {MIN_RECORD_BYTES} bytes or more", mean, found))
-        return found
+            mean = int(self.offsets[count]) // count
+            self._add("bad-message", f"records of {MIN_RECORD_BYTES} bytes or more", f"a mean of {mean} before it", count)
+        return count
 
     def measure(self) -> Shape:
+        """Return the shape of the first readable record; note what is wrong where none is."""
+        fault = seq = pred = 0
         for record in range(min(len(self), _TRIES)):
             fault, self.kind, counts = measure_record(self.describe(int(self.offsets[record])), self.notes)
             seq, pred = counts.get("input_ids", 0), counts.get("masked_lm_positions", 0)
             if fault >= 0 and min(counts.values()) > 0 and max(counts.values()) <= MAX_VALUES:
                 return Shape(self.kind, seq, pred)
-        if len(self) and fault < 0:
-            self._note(fault, 0)
+        if fault < 0:
+            self._add_fault(fault, 0)
         elif len(self):
             expected = f"1 to {MAX_VALUES:,} values in input_ids and masked_lm_positions"
-            self._add(Finding("feature-shape", self._name, expected, f"{seq:,} and {pred:,}", 0))
+            self._add("feature-shape", expected, f"{seq:,} and {pred:,}", 0)
         return Shape(self.kind, 0, 0)
 
-    def _note(self, fault: int, record: int) -> None:
+    def _add_fault(self, fault: int, record: int) -> None:
+        """Add a fault that a kernel has found; `notes` tell of what and where."""
         feature = kernel.KNOWN_FEATURES[int(self.notes[kernel.FEATURE])]
         is_float = fault == kernel.WRONG_TYPE and self.kind.feature(feature).dtype == np.float32
-        notes = {
+        words = {
             "found": int(self.notes[kernel.FOUND]),
             "expected": int(self.notes[kernel.EXPECTED]),
             "feature": feature,
             "values": "floats" if is_float else "integers",
             "message": "tf.train.Example" if self.format == RecordFormat.TFRECORD else "OFRecord",
         }
-        self._add(describe_fault(fault, self._name, record, notes))
+        code, expected, found = _WORDS[fault]
+        self._add(code, expected.format(**words), found.format(**words), record)
 
-    def _add(self, new: Finding) -> None:
-        first = self._faults.get((new.code, new.expected))
-        self._faults[new.code, new.expected] = replace(first, count=first.count + 1) if first else new
+    def _add(self, code: str, expected: str, found: str, record: int) -> None:
+        """Add a finding, or count one more record of it."""
+        known = self._faults.get((code, expected))
+        finding = replace(known, count=known.count + 1) if known else Finding(code, self._name, expected, found, record)
+        self._faults[code, expected] = finding
