@@ -31,8 +31,8 @@ _TASKS = 1000  # of which each takes some neighbouring files where there are mor
 
 def check_data_set(
     data_set: DataSet, vocabulary: Vocabulary | None, *,
-    masked_lm_prob: float | None = None, whole_word: bool = False, sample: int | None = None, checksums: bool = True,
-    workers: int, shown: Progress,
+    masked_lm_prob: float | None = None, whole_word: bool = False, pred: int | None = None, sample: int | None = None,
+    checksums: bool = True, workers: int, shown: Progress,
 ) -> Outcome:  # fmt: skip
     """Check one data set; `vocabulary` replaces the one next to it, `sample` limits the records of each file.
 
@@ -49,7 +49,7 @@ def check_data_set(
     else:
         vocabulary, about_vocabulary = folder.check_vocabulary(data_set, vocabulary)
         findings += about_vocabulary
-    options = RecordOptions(masked_lm_prob or DEFAULT_MASKED_LM_PROB, whole_word, sample)
+    options = RecordOptions(masked_lm_prob or DEFAULT_MASKED_LM_PROB, whole_word, sample, pred)
     checks = _choose_checks(data_set, vocabulary, options)
     if manifest and data_set.is_whole:
         findings += folder.check_names(data_set, manifest, set(checks.names))

@@ -31,6 +31,7 @@ class RecordOptions:
     masked_lm_prob: float = DEFAULT_MASKED_LM_PROB
     whole_word: bool = False
     sample: int | None = None
+    pred: int | None = None  # of columns that do not say for how many predictions they have space
 
 
 class _First(NamedTuple):
@@ -67,7 +68,8 @@ def _rules_of(
         firsts = [first for first in firsts if first.split == split] or firsts
     kind, seq, pred = _most_common_shape(firsts)
     first = next((each.examples for each in firsts if each.examples.sizes == (kind, seq, pred)), None)
-    pred = max([pred, *(each.examples.pred for each in firsts if each.is_columnar)])
+    of_columns = [each.examples.pred for each in firsts if each.is_columnar]
+    pred = max([pred, *of_columns, options.pred or 0]) if of_columns else pred
     is_pretraining = issubclass(kind, MaskedExamples)
     by_manifest = "generator" in made_with and is_pretraining
     if by_manifest:

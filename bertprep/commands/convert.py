@@ -54,6 +54,11 @@ class Convert(Variant, InRows, InParts):
         "(default: all)", metavar="N", least=1,
     )  # fmt: skip
 
+    pred: int | None = option(
+        None, "predictions that records of Arrow and Parquet have space for, where the files do not say it (default: the most "
+        "of any record)", metavar="N", least=1, rare=True,
+    )  # fmt: skip
+
     def convert(self) -> Made:
         """Write the records of a file or a folder in another format, number of files, or selection; no value changes.
 
@@ -96,7 +101,7 @@ class Convert(Variant, InRows, InParts):
                 raise UsageError(f"{source}: is one file, which has no parts; leave out --part, or give --shards")
             return self._convert_file(data_set)
         data_set = data_set if data_set.is_whole else data_set.by_itself()
-        files = identify_all(data_set, workers, self.reporter)
+        files = identify_all(data_set, workers, self.reporter, pred=self.pred)
         conversion = self._conversion({file.format for file in files})
         return self.make(conversion_job(data_set, files, as_path(self.target), conversion), workers)
 
@@ -107,7 +112,7 @@ class Convert(Variant, InRows, InParts):
         from bertprep.work.made import Made
         from bertprep.work.manifest import RECORDS, Manifest
 
-        target, source = as_path(self.target), identify(as_path(self.source))
+        target, source = as_path(self.target), identify(as_path(self.source), pred=self.pred)
         conversion = self._conversion({source.format})
         entry = convert_file(data_set, source, target, conversion)
         manifest = Manifest(RECORDS, {**sizes_of_records(source.shape), **conversion.made_with}, {target.name: entry})

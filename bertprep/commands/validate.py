@@ -44,6 +44,10 @@ class Validate(WithVocabulary, OnExecutor):
         None, "fraction of masked tokens in records without a manifest (default: 0.15)", above=0, most=1
     )
     whole_word: bool = option(False, "records without a manifest mask whole words")
+    pred: int | None = option(
+        None, "predictions that records of Arrow and Parquet have space for, where the files do not say it (default: the most "
+        "of any record)", metavar="N", least=1, rare=True,
+    )  # fmt: skip
     sample: int | None = option(None, "check only this many records of each file", least=1, most=MAX_NUMBER)
     remove_damaged: bool = option(
         False,
@@ -91,6 +95,7 @@ class Validate(WithVocabulary, OnExecutor):
             how: dict[str, Any] = {
                 "masked_lm_prob": self.masked_lm_prob,
                 "whole_word": self.whole_word,
+                "pred": self.pred,
                 "sample": self.sample,
                 "checksums": self.sample is None or self.remove_damaged,
                 "workers": workers,

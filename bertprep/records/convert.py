@@ -132,7 +132,8 @@ def convert_file(data_set: DataSet, source: IdentifiedFile, target: Path, conver
     """
     check_pick(source.path, conversion.pick, source.shape)
     (spans,) = assign([source], None, conversion.pick)
-    with closing(RecordConverter(conversion.to, conversion.variant, class_labels(data_set, source))) as converter:
+    labels, pred = class_labels(data_set, source), source.shape.pred
+    with closing(RecordConverter(conversion.to, conversion.variant, labels, pred=pred)) as converter:
         if not target.is_file():
             return entry_of(converter.convert(spans, target))
         with temporary_folder(target) as folder:

@@ -36,9 +36,14 @@ class IdentifiedFile:
     checksum: Checksum
 
 
-def identify(path: Path, name: str = "", split: str = "", algorithm: str = BLAKE3) -> IdentifiedFile:
-    """Read a record file's checksum and count its records; raises `BertprepError` where it is none."""
-    with Records.open(path) as file:
+def identify(
+    path: Path, name: str = "", split: str = "", algorithm: str = BLAKE3, *, pred: int | None = None
+) -> IdentifiedFile:
+    """Read a record file's checksum and count its records; raises `BertprepError` where it is none.
+
+    `pred` is for columns that do not say for how many predictions they have space.
+    """
+    with Records.open(path, pred=pred) as file:
         records, size_bytes = len(file), path.stat().st_size
         checksum = Checksum(algorithm, checksum_of(path, algorithm))
         of_file = file.format, file.shape, records, size_bytes, checksum
@@ -76,7 +81,9 @@ def check_identified(data_set: DataSet, files: Sequence[IdentifiedFile]) -> None
             )
 
 
-def identify_all(data_set: DataSet, workers: int = 1, reporter: Reporter = SILENT) -> list[IdentifiedFile]:
+def identify_all(
+    data_set: DataSet, workers: int = 1, reporter: Reporter = SILENT, *, pred: int | None = None
+) -> list[IdentifiedFile]:
     """Read all files of a data set; raises `BertprepError` for one that is not what the manifest says."""
     kernels.load()
     entries = data_set.manifest.files if data_set.manifest else {}
@@ -84,7 +91,7 @@ def identify_all(data_set: DataSet, workers: int = 1, reporter: Reporter = SILEN
     def read(name: str) -> IdentifiedFile:
         listed = find_checksum(entries.get(name, {}))
         algorithm = listed.algorithm if listed else BLAKE3
-        return identify(data_set.folder / name, name, data_set.files[name], algorithm)
+        return identify(data_set.folder / name, name, data_set.files[name], algorithm, pred=pred)
 
     identified: dict[str, IdentifiedFile] = {}
     with (

@@ -243,3 +243,17 @@ def test_what_datasets_writes_is_read(tmp_path: Path) -> None:
     assert find_records(tmp_path / "hub").splits == ["training", "test"]
     with Records([tmp_path / "hub"], "test") as opened:
         assert len(opened) == 5
+
+
+def test_space_for_more_predictions_is_named(tmp_path: Path) -> None:
+    """Columns of another tool have labels, which fit records of any number of predictions from their own on."""
+    (tmp_path / "a").mkdir()
+    examples = column_examples(PretrainingExamples, 8, pred=2)
+    write_stream(table_of(examples).replace_schema_metadata(None), tmp_path / "a" / "x.arrow")
+    [outcome] = bertprep.validate([tmp_path / "a"], pred=7)
+    assert outcome.pred == 7
+    for target, source in (("b.tfrecord", tmp_path / "a" / "x.arrow"), ("c", tmp_path / "a")):
+        bertprep.convert(source, tmp_path / target, to="tfrecord", pred=7)
+        with Records([tmp_path / target]) as opened:
+            assert opened.pred == 7
+            assert opened[:].masked_lm_ids[:, :2].tolist() == examples.masked_lm_ids.tolist()
