@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from bertprep.records import MaskedExamples, PretrainingExamples
 from bertprep.records.records import Records
 from bertprep.records.write import write_examples
-from tests.trainer.numpy_engine import plan, refuse
+from tests.trainer.numpy_engine import RecordFolder, plan, refuse
 from tests.trainer.small_data import write_data
 from tests.trainer.small_runs import MODEL, PRED, SEQ, TASKS, build, loss_of, make_batch, on_engines, train_step
 from trainer.batches import GlobalBatch, TrainingBatches, features
@@ -144,6 +144,17 @@ def test_ranks_share_the_rows_of_a_global_batch(record_format: str, tmp_path: Pa
                 ]
                 for name, array in expected.items():
                     np.testing.assert_array_equal(np.concatenate([rank.arrays[name] for rank in ranks]), array)
+
+
+def test_a_bad_record_is_left_out_and_reported_by_the_rank_that_would_have_it(tmp_path: Path) -> None:
+    data = RecordFolder(tmp_path / "data")
+    data.corrupt(5)
+    with Records([data.folder]) as records:
+        ranks = [TrainingBatches(records, GlobalBatch(24, 2, rank), seed=1, packed_into=2) for rank in range(2)]
+        step = next(step for step in range(9) for rank in ranks if 5 in rank.indices(step))
+        of_ranks = [rank.read(step) for rank in ranks]
+        assert [len(batch.bad) for batch in of_ranks] == [int(5 in rank.indices(step)) for rank in ranks]
+    assert sum(batch.arrays["row_weights"].sum() for batch in of_ranks) == 23
 
 
 def test_the_plan_says_what_packing_saves(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

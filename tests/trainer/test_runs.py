@@ -62,10 +62,10 @@ def start_two(workdir: Path, out: Path, *options: str) -> "list[subprocess.Popen
 
 @with_hosts
 def test_two_processes_are_as_one(engine: str, workdir: Path, one_layer: list[str], tmp_path: Path) -> None:
-    """As are two micro-batches, which both have in common with both processes' four."""
+    """As are two micro-batches, which both have in common with both processes' four, and packed rows."""
     options = ["--engine", engine, "--no-dropout", "--lr", "0.003", *one_layer]
     one = train_here(workdir, tmp_path / "one", *options)
-    finish(*start_two(workdir, tmp_path / "two", *options, "--batch-size", "4", "--accumulate", "2"))
+    finish(*start_two(workdir, tmp_path / "two", *options, "--batch-size", "4", "--accumulate", "2", "--pack"))
     two = training_log(tmp_path / "two")
     np.testing.assert_allclose(losses(two), losses(one), rtol=0, atol=1e-5)
     assert losses(one)[-1] < losses(one)[0] - 0.01
