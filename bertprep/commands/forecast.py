@@ -7,6 +7,7 @@ text. Nothing is downloaded or left behind.
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -45,7 +46,8 @@ _MIN_PIECES = 8
 class Forecast:
     """The output and the time of `create`, from a sample of `sample_bytes` of its `text_bytes`.
 
-    `size_bytes` is by format; `wall_seconds` are those of the records, with `workers`; `disks` has needed and free space.
+    `size_bytes` is by format; `wall_seconds` are with `workers`, and include training a vocabulary; `disks` has needed and free
+    space.
     """
 
     text_bytes: int
@@ -98,21 +100,22 @@ def forecast_of(
         sample = _write_sample(texts, folder / "text", workers)
         total, sampled = _size_of(texts.shards), _size_of(sample.shards)
         request.reporter.message(f"create: forecasting from {sampled / 1e6:,.1f} of {total / 1e6:,.1f} MB of text")
+        kernels.load()
+        started = time.monotonic()
         vocabulary = named_vocabulary(request, cased=settings.cased)
         if vocabulary is None:  # of the sample, which it then fits
             vocabulary = default_vocabulary(Workspace(folder), sample, workers, SILENT, cased=settings.cased)
-        kernels.load()
-        records, size_bytes, seconds = {TRAINING: 0, TEST: 0}, Counter[str](), 0.0
+        records, size_bytes = {TRAINING: 0, TEST: 0}, Counter[str]()
         for split in dict.fromkeys(shard.split for shard in sample.shards):
             of_split = _of_split(sample, split)
             folders = {name: folder / split / name for name in formats}
             made = record_job(of_split, vocabulary, settings, variant, folders).run(None, workers, SILENT)
             scale = _size_of(_of_split(texts, split).shards) / _size_of(of_split.shards)
-            seconds += made.seconds
             for name, manifest in made.manifests.items():
                 entries = manifest.files.values()
                 records[split] = round(scale * sum(entry["examples"] for entry in entries))
                 size_bytes[name] += round(scale * sum(entry["bytes"] for entry in entries))
+        seconds = time.monotonic() - started
         busiest = _busiest(texts.shards, workers) / _busiest(sample.shards, workers)
     return Forecast(
         text_bytes=total,

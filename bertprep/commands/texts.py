@@ -24,7 +24,7 @@ from bertprep.tokens.shard import TokenShard
 from bertprep.work.choose import find_token_shards
 from bertprep.work.data_set import DataSet
 from bertprep.work.find import search
-from bertprep.work.layout import SPLITS, TEST, TRAINING, Workspace, text_shard
+from bertprep.work.layout import SPLITS, TEST, TOKENS, TRAINING, Workspace, text_shard
 from bertprep.work.ledger import is_started
 from bertprep.work.manifest import (
     TEXT_SHARDS,
@@ -67,7 +67,7 @@ def given_texts(request: TextRequest, *, pairs: bool) -> Texts:
     """Return the text files of --input as shards; with `pairs` they must have a sentence a line."""
     paths = check_text_files(request.inputs)
     output = as_path(request.output or ".")
-    is_known = request.lines_are_sentences or is_started(output, *(output / name for name in RECORD_FORMATS))
+    is_known = request.lines_are_sentences or is_started(output, *(output / name for name in (*RECORD_FORMATS, TOKENS)))
     if pairs and not is_known:
         from bertprep.text.blocks import check_lines_are_sentences
 

@@ -307,6 +307,16 @@ def test_a_workspace_is_validated_with_its_tokens(made: Path, tmp_path: Path, ca
     assert of_tokens["splits"]["training"]["sentences"] == sum(of_tokens["splits"]["training"]["lengths"])
 
 
+def test_what_was_begun_with_lines_that_are_sentences_goes_on_without_saying_so(tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("One sentence. Another one. A third.\n" * 20)
+    asked: dict[str, Any] = {"inputs": [text], "output": tmp_path / "out", "vocab": VOCABULARY, "workers": 1}
+    with pytest.raises(BertprepError, match="is not one sentence a line"):
+        tokenize(**asked)
+    assert tokenize(**asked, lines_are_sentences=True).made == 1
+    assert tokenize(**asked).made == 0
+
+
 def test_documents_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = tmp_path / "text.txt"
     text.write_text("One sentence.\nAnother two words.\n\nThe second document.\nIt has two.\n")

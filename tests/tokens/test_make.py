@@ -10,6 +10,7 @@ from bertprep.config import DEFAULT_DIALECT, InstanceSettings, RecordFormat
 from bertprep.errors import BertprepError
 from bertprep.instances import load_vocabulary
 from bertprep.tokens.make import Texts, TextShard, record_job, token_job
+from bertprep.work.parts import FINISH
 from tests.corpora import deal, sums
 from tests.golden import GOLDEN
 
@@ -57,5 +58,6 @@ def test_finished_records_of_a_text_that_has_changed_are_refused(texts: Texts, t
     )
     job.run()
     texts.shards[0].path.write_text("Another text.\n")
-    with pytest.raises(BertprepError, match=r"has changed since: .* choose another --output"):
-        job.run()
+    for part in (None, FINISH):
+        with pytest.raises(BertprepError, match=r"has changed since: .* choose another --output"):
+            job.run(part)

@@ -131,7 +131,9 @@ def test_a_part_says_what_is_missing_and_finishing_names_it(made: Request, reque
         replace(request_here, part=FINISH)()
     assert not tree(request_here.output)
     result = replace(request_here, part=Part(1, 2))()
-    assert (result.is_complete, result.made, len(result.manifests["double"].files)) == (False, 3, 3)
+    assert (result.is_complete, result.made, result.kept, len(result.manifests["double"].files)) == (False, 3, 0, 3)
+    again = replace(request_here, part=Part(1, 4))()  # numbers 1 and 5, which are made
+    assert (again.made, again.kept) == (0, 2)
     assert is_unfinished(request_here.output / "plain")
     with pytest.raises(BertprepError, match=r"4 of 7 files are missing"):
         replace(request_here, part=FINISH)()
