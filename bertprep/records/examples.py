@@ -310,7 +310,7 @@ def rows_in_block(most: int, *, seq: int, pred: int, kind: type[Examples] = Pret
     """Return how many records of a shape to read at a time: `most`, or as many as fit `BLOCK_BYTES`, at least one.
 
     >>> rows_in_block(256, seq=512, pred=80), rows_in_block(256, seq=65_535, pred=9_830)
-    (256, 4)
+    (256, 8)
     """
     return max(1, min(most, BLOCK_BYTES // Shape(kind, seq, pred).itemsize))
 
