@@ -55,7 +55,7 @@ def check_data_set(
         findings += folder.check_names(data_set, manifest, set(checks.names))
     outcome = Outcome(data_set.folder, data_set.content, manifest, vocabulary.path if vocabulary else None)
     outcome.sampled = sample is not None
-    if data_set.content != TEXT_SHARDS or sample is None or checksums:
+    if data_set.content != TEXT_SHARDS or checksums:
         missing = {finding.file for finding in findings if finding.code == "file-missing"}
         outcome.files = _check_files(data_set, checks, missing, checksums=checksums, workers=workers, shown=shown)
     outcome.kind = next((file.format for file in outcome.files if file.format), data_set.content)

@@ -156,6 +156,7 @@ def test_the_table_counts_documents_and_tokens(tokens: Path, tmp_path: Path, cap
     assert "tokens, token shards" in capsys.readouterr().out
     (of_tokens,) = json.loads((tmp_path / "v.json").read_text())["data_sets"]
     found = of_tokens["splits"][""]
+    assert not any(found["documents_by_sentences"])  # which are not known
     assert (found["documents"], found["tokens"]) == (3, sum(count_of(tokens, document) for document in range(3)))
 
 

@@ -296,6 +296,7 @@ def test_tokens_of_megatron_are_validated() -> None:
         ("document-twice", "whole_documents.bin"),
     ]
     assert outcome.token_counts[""].documents == 16
+    assert outcome.token_counts[""].documents_by_sentences.sum() == 16
     assert outcome.token_counts[""].sentences == 3 * 11 + 4
 
 
@@ -342,3 +343,13 @@ def test_the_page_of_tokens(tokens: Path, tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     assert main(["validate", str(tokens), "--workers", "1", "--html", str(path)]) == 0
     assert "None: every check of bertprep validate passed." in path.read_text()
+
+
+def test_our_own_token_shards_may_have_one_sentence_a_document(tmp_path: Path) -> None:
+    """Other tools' are told that create makes no pairs of them."""
+    (tmp_path / "a.txt").write_text("the cat saw\n\nthe dog ran\n\n")
+    made = bertprep.tokenize(
+        inputs=[tmp_path / "a.txt"], lines_are_sentences=True, vocab=VOCABULARY, output=tmp_path / "out", workers=1
+    )
+    [outcome] = validate([made.folder], workers=1)
+    assert outcome.findings == []

@@ -66,6 +66,11 @@ def test_what_one_version_began_no_other_finishes(versions: dict[str, str], line
         ledger_of(folder, versions).open([NAME])
 
 
+def test_a_run_that_only_finishes_binds_no_folder(tmp_path: Path) -> None:
+    assert ledger_of(tmp_path / "new").open([NAME], binds=False) == {}
+    assert not (tmp_path / "new" / LEDGER).exists()
+
+
 def test_the_command_that_resumes_a_run_is_the_one_that_began_it(tmp_path: Path) -> None:
     tokenizer = {"name": "a", "sha256": "0" * 64, "model": "BPE", "width": 9, "special": [], "words": "a"}
     made_with = {"seq": 8, "column": "c", "tokenizer": {**tokenizer, **dict.fromkeys(("cls", "sep", "pad", "mask", "unk"))}}
