@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from bertprep.commands.push import push as push
     from bertprep.commands.shard import shard as shard
     from bertprep.commands.task import create_glue as create_glue
+    from bertprep.commands.task import create_ner as create_ner
     from bertprep.commands.task import create_squad as create_squad
     from bertprep.commands.tokenize import tokenize as tokenize
     from bertprep.commands.validate import validate as validate
@@ -51,6 +52,7 @@ _HOME = {
     "convert": "bertprep.commands.convert",
     "create": "bertprep.commands.create",
     "create_glue": "bertprep.commands.task",
+    "create_ner": "bertprep.commands.task",
     "create_squad": "bertprep.commands.task",
     "download": "bertprep.commands.download",
     "forecast": "bertprep.commands.create",

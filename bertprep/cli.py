@@ -24,7 +24,7 @@ COMMANDS = {
     "vocab": "train a vocabulary",
     "tokenize": "tokenize text once: into Megatron's .bin and .idx files, or MDS for mosaicml-streaming",
     "create": "text shards -> TFRecord, OFRecord, Arrow or Parquet files for pretraining",
-    "task": "the files of SQuAD or GLUE -> such files for fine-tuning",
+    "task": "the files of SQuAD, GLUE or tagged words -> such files for fine-tuning",
     "convert": "records -> another format or variant, or more or fewer files; lossless; token shards -> MDS",
     "validate": "is this data right? findings, a table, exit status 0 or 1",
     "inspect": "show the examples of a record file in readable form",

@@ -52,7 +52,7 @@ BY_LINES = "lines"
 SPLITTERS = ("sentencex", BY_LINES)
 FEATURE_NAMES = GOOGLE, TF2 = ("google", "tf2")
 COMPRESSIONS = NONE, GZIP = ("none", "gzip")
-TASKS = SQUAD, GLUE = ("squad", "glue")
+TASKS = SQUAD, GLUE, NER = ("squad", "glue", "ner")
 SQUAD_VERSIONS = ("1.1", "2.0")
 
 

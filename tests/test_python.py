@@ -19,7 +19,8 @@ from bertprep.sources.listing import Listing, RemoteFile
 from tests.golden import GOLDEN
 
 FUNCTIONS = (
-    "convert", "create", "create_glue", "create_squad", "download", "forecast", "load_dataset", "push", "shard", "tokenize",
+    "convert", "create", "create_glue", "create_ner", "create_squad",
+    "download", "forecast", "load_dataset", "push", "shard", "tokenize",
     "train_vocabulary", "validate",
 )  # fmt: skip
 

@@ -82,6 +82,8 @@ def loss_and_sums(ops: Operations, task: Task, batch: Arrays, logits: Arrays, we
     loss, sums = 0.0, []
     for output in task.outputs:
         of_output = logits[output.name]
+        if len(of_output.shape) > 2:  # of each token
+            of_output = ops.reshape(of_output, (-1, of_output.shape[-1]))
         labels = ops.reshape(batch[output.labels], (-1,))
         weights = ops.reshape(batch[output.weights], (-1,))
         if output.is_regression:

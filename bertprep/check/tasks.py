@@ -10,7 +10,13 @@ from numpy.typing import NDArray
 from bertprep.check.counts import Ints
 from bertprep.check.finding import Finding
 from bertprep.check.outcome import CheckedFile
-from bertprep.records.examples import ClassificationExamples, Examples, RegressionExamples, SquadExamples
+from bertprep.records.examples import (
+    ClassificationExamples,
+    Examples,
+    RegressionExamples,
+    SquadExamples,
+    TokenClassificationExamples,
+)
 from bertprep.tasks.squad_features import FIRST_UNIQUE_ID
 
 Fault = tuple[str, str, NDArray[np.bool_], NDArray[np.generic]]
@@ -24,6 +30,8 @@ def find_faults(examples: Examples, numbers: Ints, name: str, *, labels: int | N
         faults = _answer_faults(examples, squad_2=squad_2)
     elif isinstance(examples, (ClassificationExamples, RegressionExamples)):
         faults = _label_faults(examples, labels)
+    elif isinstance(examples, TokenClassificationExamples):
+        faults = _token_label_faults(examples, labels)
     for code, expected, bad, found in faults:
         if bad.any():
             row = int(np.argmax(bad))
@@ -51,6 +59,16 @@ def _label_faults(examples: ClassificationExamples | RegressionExamples, classes
     elif classes is not None:
         yield "label-range", f"label_ids below {classes}, the number of labels", labels >= classes, labels
     yield "label-range", "is_real_example 0 or 1", ~np.isin(real, (0, 1)), real
+
+
+def _token_label_faults(examples: TokenClassificationExamples, classes: int | None) -> Iterator[Fault]:
+    labels, weights = examples.label_ids, examples.label_weights
+    if classes is not None:
+        expected = f"label_ids below {classes}, the number of labels"
+        yield "label-range", expected, np.any(labels >= classes, axis=1), np.max(labels, axis=1)
+    yield "label-range", "label_weights 0 or 1", np.any(~np.isin(weights, (0, 1)), axis=1), np.max(weights, axis=1)
+    is_at_padding = (weights > 0) & (examples.input_mask == 0)
+    yield "label-range", "no label at padding", np.any(is_at_padding, axis=1), np.max(weights, axis=1)
 
 
 def check_order(unique_ids: Ints, file: CheckedFile) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from bertprep.config import SQUAD
+from bertprep.config import NER, SQUAD
 from bertprep.kernels.numbers import NOT_PREDICTED
 from bertprep.records.columns import COLUMNS
 from bertprep.records.examples import MaskedExamples, PretrainingExamples, Shape
@@ -26,7 +26,7 @@ HUB_SPLITS = {
 """What `datasets` calls the split of a folder if not as the folder, as the Hub's own copies of the tasks do."""
 
 _PUBLIC_DOMAIN = "public-domain"
-_TASKS = {RECORDS: "fill-mask", SQUAD: "question-answering"}
+_TASKS = {RECORDS: "fill-mask", SQUAD: "question-answering", NER: "token-classification"}
 _TEXT = "text-classification"
 _MEANINGS = {
     "input_ids": "tokens, [CLS] A [SEP] B [SEP], then padding",

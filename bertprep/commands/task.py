@@ -1,4 +1,4 @@
-"""`bertprep task squad` and `task glue`: the files of a fine-tuning task become record files."""
+"""`bertprep task squad`, `task glue` and `task ner`: the files of a fine-tuning task become record files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from bertprep.commands.function import function_of
 from bertprep.commands.request import InFormats, InParts, OfVocabulary, Where
-from bertprep.config import GLUE, GOOGLE, SQUAD, SQUAD_VERSIONS, GlueSettings, SquadSettings
+from bertprep.config import GLUE, GOOGLE, NER, SQUAD, SQUAD_VERSIONS, GlueSettings, SquadSettings
 from bertprep.errors import UsageError
 from bertprep.files.paths import as_path, path_arg
 from bertprep.options import WHERE, described, narrowed, option
@@ -106,7 +106,37 @@ class Glue(TaskRequest, GlueSettings):
         return glue_records(find_splits(GLUE, self.inputs, downloaded), task, self.labels, vocabulary, self.settings)
 
 
-def create_task(request: Squad | Glue) -> Made:
+@dataclass(frozen=True, kw_only=True)
+class Ner(TaskRequest, GlueSettings):
+    """Words with tags, from CoNLL files or files of `datasets`, as records for token classification."""
+
+    name: str | None = field(
+        default=None,
+        kw_only=False,
+        metadata=described("name of your task, such as conll2003", metavar="NAME", positional=True),
+    )
+    labels: Sequence[str] = option(
+        (), "tags in the order of their numbers (default: those of the training file, O first)", metavar="NAME,NAME[,...]",
+        separator=",",
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.name or not self.inputs:
+            raise UsageError("which words? give a name and files, as in bertprep task ner conll2003 --input train.txt dev.txt")
+
+    @property
+    def settings(self) -> GlueSettings:
+        return narrowed(GlueSettings, self)
+
+    def read(self, vocabulary: Vocabulary) -> TaskRecords:
+        from bertprep.tasks.ner import ner_records
+        from bertprep.tasks.splits import find_splits
+
+        return ner_records(find_splits(NER, self.inputs, []), str(self.name), self.labels, vocabulary, self.settings)
+
+
+def create_task(request: Squad | Glue | Ner) -> Made:
     """Make record files of a task: the examples of Google's `run_squad.py` or `run_classifier.py`.
 
     The files are downloaded ones, or `inputs`, whose names begin with train, dev or test. `version` is SQuAD's; `name` is a
@@ -138,12 +168,13 @@ def create_task(request: Squad | Glue) -> Made:
     return request.make(task_job(records, vocabulary, variant, folders), workers).since(started)
 
 
-REQUEST = {"squad": Squad, "glue": Glue}
+REQUEST = {"squad": Squad, "glue": Glue, "ner": Ner}
 create_squad = function_of(Squad, create_task, "create_squad")
 create_glue = function_of(Glue, create_task, "create_glue")
+create_ner = function_of(Ner, create_task, "create_ner")
 
 
-def run(request: Squad | Glue) -> None:
+def run(request: Squad | Glue | Ner) -> None:
     """Make the records of a task, and print what each format and split has."""
     made = create_task(request)
     print_results(*made.lines())

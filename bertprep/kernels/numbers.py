@@ -17,6 +17,7 @@ TF2_NAMES = {"input_ids": "input_word_ids", "segment_ids": "input_type_ids"}
 INPUT_IDS, INPUT_MASK, SEGMENT_IDS, POSITIONS, LABELS, WEIGHTS, NEXT_SENTENCE = range(len(FEATURES))
 KNOWN_FEATURES = (
     *FEATURES, "unique_ids", "start_positions", "end_positions", "is_impossible", "label_ids", "is_real_example",
+    "label_weights",
 )  # fmt: skip
 """Those of all kinds of records; a feature's number is its index here. `records.examples` says which kind has which."""
 NUMBER_OF_FEATURE = {name: number for number, name in enumerate(KNOWN_FEATURES)}

@@ -24,6 +24,7 @@ from bertprep.records.examples import (
     RegressionExamples,
     SquadEvalExamples,
     SquadExamples,
+    TokenClassificationExamples,
 )
 from bertprep.records.records import BadRecordError, Records
 from bertprep.records.write import WrittenFile, write_examples
@@ -46,6 +47,7 @@ __all__ = [
     "RegressionExamples",
     "SquadEvalExamples",
     "SquadExamples",
+    "TokenClassificationExamples",
     "WrittenFile",
     "open",
     "write_examples",

@@ -33,6 +33,7 @@ from bertprep.records.examples import (
     Shape,
     SquadEvalExamples,
     SquadExamples,
+    TokenClassificationExamples,
 )
 from bertprep.untrusted import parse_json, read_bounded
 from bertprep.work.layout import DATASET_INFO
@@ -91,6 +92,8 @@ class Rows:
                 kernels.load().copy_rows(self._table, self.file_of[batches], starts[:, index].copy(), count, size, out)
             if column is LABELS and isinstance(examples, MaskedExamples):
                 fault = _take_predictions(values, examples, row)
+            elif isinstance(examples, TokenClassificationExamples) and column.feature == "label_ids":
+                fault = _take_token_labels(values, examples, row)
             else:
                 into: NDArray[Any] = getattr(examples, column.feature)[row : row + count]
                 into[...] = values.reshape(into.shape)
@@ -123,6 +126,17 @@ def _take_predictions(labels: NDArray[np.int32], examples: MaskedExamples, row: 
     if (predicted < 0).any():
         return n.OUT_OF_RANGE, first, n.LABELS, int(predicted.min()), n.MAX_INT32
     return n.WRONG_COUNT, first, n.POSITIONS, len(predicted), examples.pred
+
+
+def _take_token_labels(labels: NDArray[np.int32], examples: TokenClassificationExamples, row: int) -> tuple[int, ...] | None:
+    """Write labels (records, seq) as ids and weights; return the first fault."""
+    into, is_label = slice(row, row + len(labels)), labels != n.NOT_PREDICTED
+    examples.label_ids[into] = np.where(is_label, labels, 0)
+    examples.label_weights[into] = is_label
+    if not (is_wrong := is_label & (labels < 0)).any():
+        return None
+    row, position = np.argwhere(is_wrong)[0].tolist()
+    return n.OUT_OF_RANGE, row, n.NUMBER_OF_FEATURE["label_ids"], int(labels[row, position]), n.MAX_INT32
 
 
 @dataclass(frozen=True)
@@ -309,6 +323,14 @@ def _kind_of(path: Path, schema: pa.Schema) -> type[Examples]:
     return kind
 
 
+def _own_metadata(schema: pa.Schema) -> dict[str, Any]:
+    try:
+        found = parse_json((schema.metadata or {})[METADATA])
+    except (LookupError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 def _intended_kind(schema: pa.Schema) -> type[Examples]:
     names = schema.names
     if "unique_ids" in names:
@@ -317,8 +339,9 @@ def _intended_kind(schema: pa.Schema) -> type[Examples]:
     of_labels = schema.field(labels[0]).type if labels else None
     if "next_sentence_label" in names or of_labels is None:
         return PretrainingExamples
-    if is_list(of_labels):
-        return MaskedExamples
+    if is_list(of_labels):  # of both kinds, which only our own metadata tell apart
+        is_tagged = _own_metadata(schema).get("kind") == TokenClassificationExamples.title
+        return TokenClassificationExamples if is_tagged else MaskedExamples
     return RegressionExamples if pa.types.is_floating(of_labels) else ClassificationExamples
 
 

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from bertprep import kernels
 from bertprep.errors import BertprepError, quoted
-from bertprep.kernels.numbers import MAX_INT8, MAX_INT32
-from bertprep.records.examples import KINDS, Examples, Feature, MaskedExamples, Shape, Width
+from bertprep.kernels.numbers import MAX_INT8, MAX_INT32, NOT_PREDICTED
+from bertprep.records.examples import KINDS, Examples, Feature, MaskedExamples, Shape, TokenClassificationExamples, Width
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,13 +54,21 @@ def _column_of(feature: Feature) -> Column:
     return Column(feature.column, feature.name, "one" if feature.width == "one" else "seq", feature.column_dtype)
 
 
-def _columns_of(kind: type[Examples]) -> tuple[Column, ...]:
+IN_LABELS = {"masked_lm_positions": "masked_lm_ids", "masked_lm_weights": "masked_lm_ids", "label_weights": "label_ids"}
+"""Features without a column of their own, and the feature with whose values the column labels has theirs."""
+
+
+def columns_of(kind: type[Examples]) -> tuple[Column, ...]:
+    """Return the columns of a kind of records; raises `ValueError` for a feature that none of them has."""
+    for feature in kind.features:
+        if not feature.column and feature.name not in IN_LABELS:
+            raise ValueError(f"{kind.__name__}: {feature.name} has no column, so Arrow and Parquet files would not have it")
     found = [_column_of(feature) for feature in kind.features if feature.column]
     mask = next(i for i, each in enumerate(found) if each.feature == "input_mask")
     return (*found[:mask], found[mask + 1], found[mask], *found[mask + 2 :])
 
 
-COLUMNS = {kind: _columns_of(kind) for kind in KINDS}
+COLUMNS = {kind: columns_of(kind) for kind in KINDS}
 LABELS = next(each for each in COLUMNS[MaskedExamples] if each.feature == "masked_lm_ids")
 """The column of masked_lm_positions, _ids and _weights together."""
 
@@ -99,8 +107,7 @@ def to_columns(examples: Examples) -> Columns:
         values: NDArray[Any] = part if column.dtype != np.float32 else part.view(np.float32)[:count]
         values = values.reshape(count, shape.seq) if column.width == "seq" else values
         columns[column.name] = values
-        if column is LABELS and isinstance(examples, MaskedExamples):
-            put_labels(examples, labels := np.empty(values.shape, np.int32))
+        if (labels := _labels_of(examples, column)) is not None:
             values[...] = labels
         else:
             values[...] = getattr(examples, column.feature)
@@ -112,6 +119,31 @@ def put_labels(examples: MaskedExamples, labels: NDArray[np.int32]) -> None:
     made = kernels.load().make_labels(examples, len(examples), labels)
     if made < len(examples):
         raise _explain_predictions(examples, made)
+
+
+def _labels_of(examples: Examples, column: Column) -> NDArray[np.int32] | None:
+    """Return the labels (n, seq) of tokens, -100 where there is none; None for any other column."""
+    if isinstance(examples, MaskedExamples) and column is LABELS:
+        labels = np.empty((len(examples), examples.seq), np.int32)
+        put_labels(examples, labels)
+        return labels
+    if isinstance(examples, TokenClassificationExamples) and column.feature == "label_ids":
+        _check_label_weights(examples)
+        return np.where(examples.label_weights > 0, examples.label_ids, np.int32(NOT_PREDICTED))
+    return None
+
+
+def _check_label_weights(examples: TokenClassificationExamples) -> None:
+    """Raise `NoColumnsError` for labels that the column cannot hold: with a fraction as weight, or a value but no weight."""
+    ids, weights = examples.label_ids, examples.label_weights
+    is_wrong = ~np.isin(weights, (0, 1)) | ((weights == 0) & (ids != 0)) | (ids < 0)
+    if is_wrong.any():
+        row, position = np.argwhere(is_wrong)[0].tolist()
+        raise NoColumnsError(
+            "labels cannot be the column labels: expected label_ids of 0 or more with weight 1, 0 where the weight is 0, found "
+            f"{ids[row, position]} with weight {weights[row, position]:g} at token {position}",
+            row,
+        )
 
 
 def record_batch(examples: Examples, schema: pa.Schema) -> pa.RecordBatch:
@@ -129,9 +161,7 @@ def record_batch(examples: Examples, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _values_of(examples: Examples, column: Column) -> NDArray[Any]:
-    if column is LABELS and isinstance(examples, MaskedExamples):
-        labels = np.empty((len(examples), examples.seq), np.int32)
-        put_labels(examples, labels)
+    if (labels := _labels_of(examples, column)) is not None:
         return labels
     values: NDArray[Any] = getattr(examples, column.feature).copy()
     if values.dtype == np.float32:

@@ -31,6 +31,7 @@ from bertprep.records.examples import (
     Shape,
     SquadEvalExamples,
     SquadExamples,
+    TokenClassificationExamples,
     rows_in_block,
 )
 from bertprep.records.identify import SAME_SETTINGS, IdentifiedFile
@@ -154,7 +155,7 @@ def check_pick(source: Path, pick: int | None, shape: Shape) -> None:
 
 def class_labels(data_set: DataSet, source: IdentifiedFile) -> Sequence[str]:
     """Return the names of the classes, where the manifest or the columns of a classification task have them."""
-    if source.shape.kind is not ClassificationExamples:
+    if source.shape.kind not in (ClassificationExamples, TokenClassificationExamples):
         return ()
     known: Sequence[str] = data_set.manifest.made_with.get("labels", ()) if data_set.manifest else ()
     return known or (class_names(source.path) if source.format.is_columnar else ())

@@ -258,6 +258,16 @@ class RegressionExamples(Examples):
     is_real_example: NDArray[np.uint8]  # (n,)
 
 
+class TokenClassificationExamples(Examples):
+    """A sentence with a label at the first token of each word: [CLS] A [SEP]."""
+
+    features = (*_TOKENS, Feature("label_ids", "seq", "class", "labels"), Feature("label_weights", "seq", "weight"))
+    title = "token classification"
+
+    label_ids: NDArray[np.int32]  # (n, seq)
+    label_weights: NDArray[np.float32]  # (n, seq), 1 where there is a label
+
+
 class Shape(NamedTuple):
     """What all records of a file have in common: their kind, and how many tokens and predictions each has."""
 
@@ -298,6 +308,7 @@ KINDS: tuple[type[Examples], ...] = (
     SquadEvalExamples,
     ClassificationExamples,
     RegressionExamples,
+    TokenClassificationExamples,
 )
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError
 from bertprep.kernels import numbers as n
-from bertprep.records.columns import COLUMNS, LABELS
+from bertprep.records.columns import COLUMNS, IN_LABELS, LABELS
 from bertprep.records.examples import Examples, Feature, MaskedExamples, PretrainingExamples, Values
 
 _MESSAGES = {RecordFormat.TFRECORD: "tf.train.Example", RecordFormat.OFRECORD: "OFRecord"}
@@ -32,7 +32,6 @@ _FRAME_WORDS = {
     n.DATA_CHECKSUM: "the checksum of its data should be {expected:08x}, it is {found:08x}; corrupt",
     n.MALFORMED: "it is no valid {message} message; corrupt or something else",
 }
-_OF_LABELS = dict.fromkeys(("masked_lm_positions", "masked_lm_weights"), LABELS.feature)
 
 
 def explain(
@@ -58,7 +57,7 @@ def _words(record_format: RecordFormat, fault: int, kind: type[Examples], number
         return f"{words}, make the file again"
     name = n.KNOWN_FEATURES[number]
     if record_format.is_columnar:
-        column = next(column for column in COLUMNS[kind] if column.feature in (name, _OF_LABELS.get(name)))
+        column = next(column for column in COLUMNS[kind] if column.feature in (name, IN_LABELS.get(name)))
         what = f"column {column.name}"
         if fault == n.WRONG_COUNT:
             return f"{what} predicts {found:,} tokens, expected {expected:,} at most; make the file again"

@@ -60,7 +60,7 @@ def glue_source(files: Mapping[str, TextFile], task: GlueTask, vocabulary: Vocab
     splits = {}
     for split, file in files.items():
         make = partial(_make_examples, file.rows, label_ids(file, task), vocabulary, settings)
-        splits[split] = Split(shape, _bounds(len(file.rows), file.first_line - 1), make)
+        splits[split] = Split(shape, bounds_of(len(file.rows), file.first_line - 1), make)
     return TaskSource(splits, {f"{split}_examples": len(file.rows) for split, file in files.items()}, task.labels)
 
 
@@ -79,7 +79,7 @@ def squad_source(features: Mapping[str, SquadFeatures]) -> TaskSource:
     splits, counts = {}, {}
     for split, each in features.items():
         kind = SquadExamples if split == TRAINING else SquadEvalExamples
-        splits[split] = Split(Shape(kind, each.settings.seq, 0), _bounds(len(each)), partial(_windows, each))
+        splits[split] = Split(Shape(kind, each.settings.seq, 0), bounds_of(len(each)), partial(_windows, each))
         counts[f"{split}_questions"] = len(each.data)
         if split == TRAINING:
             counts |= {f"{split}_dropped": len(each.dropped), f"{split}_recovered": len(each.recovered)}
@@ -90,10 +90,10 @@ def _windows(features: SquadFeatures, start: int, stop: int) -> Examples:
     return features[start:stop]
 
 
-def _bounds(examples: int, header_lines: int = 0) -> list[int]:
+def bounds_of(examples: int, header_lines: int = 0) -> list[int]:
     """Return where the record files of a split begin, and where the last one ends.
 
-    >>> _bounds(20_000, header_lines=1)
+    >>> bounds_of(20_000, header_lines=1)
     [0, 8191, 16383, 20000]
     """
     inner = range(EXAMPLES_PER_FILE - header_lines, examples, EXAMPLES_PER_FILE)

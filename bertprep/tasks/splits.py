@@ -6,17 +6,17 @@ import re
 from collections.abc import Container, Sequence
 from pathlib import Path
 
-from bertprep.config import GLUE, SQUAD
+from bertprep.config import GLUE, NER, SQUAD
 from bertprep.errors import UsageError
 from bertprep.files.paths import as_path
 from bertprep.work.layout import DEV, DEV_MISMATCHED, SUBMISSION, SUBMISSION_MISMATCHED, TRAINING
 
 _SPLIT_OF_NAME = {
-    "train": TRAINING, "training": TRAINING, "dev_mismatched": DEV_MISMATCHED, "dev": DEV, "validation": DEV, "eval": DEV,
+    "train": TRAINING, "training": TRAINING, "dev_mismatched": DEV_MISMATCHED, "dev": DEV, "validation": DEV, "valid": DEV, "eval": DEV,
     "test_mismatched": SUBMISSION_MISMATCHED, "test": SUBMISSION, "diagnostic": SUBMISSION,
 }  # fmt: skip
 """What the name of a file begins with, and no letter after it -> its split."""
-_SUFFIXES = {SQUAD: (".json",), GLUE: (".tsv", ".jsonl", ".json")}
+_SUFFIXES = {SQUAD: (".json",), GLUE: (".tsv", ".jsonl", ".json"), NER: (".conll", ".txt", ".jsonl", ".json", ".parquet")}
 
 
 def find_splits(task: str, inputs: Sequence[Path | str], downloaded: Sequence[Path]) -> dict[str, Path]:

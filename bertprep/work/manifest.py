@@ -15,6 +15,7 @@ from typing import Any
 
 from bertprep.config import (
     GLUE,
+    NER,
     SQUAD,
     SQUAD_VERSIONS,
     TASKS,
@@ -134,7 +135,7 @@ _TOKENIZER = {
 }  # fmt: skip
 _OF_TOKENS = ("cased", "vocabulary")
 """What `made_with` needs of token shards of sentences; those of documents have a tokenizer, an object."""
-_OF_TASK = {SQUAD: ("version", "doc_stride", "max_query"), GLUE: ("name", "labels")}
+_OF_TASK = {SQUAD: ("version", "doc_stride", "max_query"), GLUE: ("name", "labels"), NER: ("name", "labels")}
 """What `made_with` needs of each task."""
 
 

@@ -15,8 +15,9 @@ from trainer.tasks.classification import Classification
 from trainer.tasks.pretraining import Pretraining
 from trainer.tasks.squad import Squad
 from trainer.tasks.task import Task
+from trainer.tasks.token_classification import TokenClassification
 
-TASKS: dict[str, type[Task]] = {each.command: each for each in (Pretraining, Squad, Classification)}
+TASKS: dict[str, type[Task]] = {each.command: each for each in (Pretraining, Squad, Classification, TokenClassification)}
 """By the command that trains them."""
 
 
