@@ -12,7 +12,8 @@ from bertprep.files.paths import as_path
 from bertprep.work.layout import DEV, DEV_MISMATCHED, SUBMISSION, SUBMISSION_MISMATCHED, TRAINING
 
 _SPLIT_OF_NAME = {
-    "train": TRAINING, "training": TRAINING, "dev_mismatched": DEV_MISMATCHED, "dev": DEV, "validation": DEV, "valid": DEV, "eval": DEV,
+    "train": TRAINING, "training": TRAINING, "dev_mismatched": DEV_MISMATCHED, "dev": DEV, "validation": DEV, "eval": DEV,
+    "valid": DEV,
     "test_mismatched": SUBMISSION_MISMATCHED, "test": SUBMISSION, "diagnostic": SUBMISSION,
 }  # fmt: skip
 """What the name of a file begins with, and no letter after it -> its split."""

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bertprep.records import Examples, MaskedExamples
+from bertprep.records import Examples, MaskedExamples, TokenClassificationExamples
 from bertprep.records.columns import COLUMNS, LABELS, schema_of
 from tests.records.task_records import task_examples
 
@@ -46,6 +46,8 @@ def table_of(examples: Examples) -> pa.Table:
             values = np.full(examples.input_ids.shape, NOT_PREDICTED)
             row, place = np.nonzero(examples.masked_lm_weights)
             values[row, examples.masked_lm_positions[row, place]] = examples.masked_lm_ids[row, place]
+        if isinstance(examples, TokenClassificationExamples) and column.name == LABELS.name:
+            values = np.where(examples.label_weights == 1, examples.label_ids, NOT_PREDICTED)
         is_list = pa.types.is_fixed_size_list(field.type)
         flat = pa.array(values.reshape(-1), field.type.value_type if is_list else field.type)
         arrays.append(pa.FixedSizeListArray.from_arrays(flat, examples.seq) if is_list else flat)

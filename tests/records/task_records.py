@@ -5,7 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from bertprep.records import KINDS, Examples, MaskedExamples
-from bertprep.records.examples import ClassificationExamples, RegressionExamples, SquadEvalExamples, SquadExamples
+from bertprep.records.examples import (
+    ClassificationExamples,
+    RegressionExamples,
+    SquadEvalExamples,
+    SquadExamples,
+    TokenClassificationExamples,
+)
 
 TASK_KINDS = [kind for kind in KINDS if not issubclass(kind, MaskedExamples)]
 CLS, SEP, FIRST_WORD, TOKENS, LABELS = 2, 3, 5, 40, 3
@@ -36,6 +42,9 @@ def task_examples(kind: type[Examples], count: int, *, seq: int = 16, seed: int 
             examples.is_impossible[row] = row % 6 == 0
     if isinstance(examples, SquadExamples | SquadEvalExamples):
         examples.unique_ids[:] = 1_000_000_000 + first + np.arange(count)
+    if isinstance(examples, TokenClassificationExamples):
+        examples.label_weights[:, 1::2] = examples.input_mask[:, 1::2]
+        examples.label_ids[:] = rng.integers(0, LABELS, examples.label_ids.shape) * (examples.label_weights > 0)
     if isinstance(examples, ClassificationExamples):
         examples.label_ids[:] = rng.integers(0, LABELS, count)
     if isinstance(examples, RegressionExamples):

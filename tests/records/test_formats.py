@@ -21,7 +21,7 @@ from bertprep.config import RECORD_FORMATS, RecordFormat, Variant
 from bertprep.errors import BertprepError
 from bertprep.files.checksums import digest
 from bertprep.kernels.numbers import MAX_BYTE
-from bertprep.records import KINDS, Examples, MaskedExamples, PretrainingExamples, SquadExamples
+from bertprep.records import KINDS, Examples, MaskedExamples, PretrainingExamples, SquadExamples, TokenClassificationExamples
 from bertprep.records.columns import NoColumnsError, schema_of
 from bertprep.records.dataset_info import DatasetFolder
 from bertprep.records.examples import Shape
@@ -81,7 +81,7 @@ def test_parquet_has_the_same_columns(kind: type[Examples], tmp_path: Path) -> N
         found = file.read(use_threads=False)
     assert found.cast(schema_of(examples.sizes)).equals(table_of(examples))
     lists = [field.type.list_size for field in found.schema if pa.types.is_fixed_size_list(field.type)]
-    assert lists == [9] * (3 + issubclass(kind, MaskedExamples))
+    assert lists == [9] * (3 + issubclass(kind, MaskedExamples | TokenClassificationExamples))
 
 
 @by_kind

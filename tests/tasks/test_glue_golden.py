@@ -40,8 +40,7 @@ def test_examples_are_google_s(name: str, split: str, seq: int) -> None:
     assert [row[1].decode() for row in file.rows] == [row["text_b"] or "" for row in expected]
     if file.split not in UNLABELLED:
         assert [task.labels[label] for label in labels] == [row["label"] for row in expected]
-    for array, wanted in zip(
-        examples.arrays, ("input_ids", "input_mask", "segment_ids", "label_id", "is_real_example"), strict=True
-    ):
-        assert array.dtype == np.int32
+    names = ("input_ids", "input_mask", "segment_ids", "label_id", "is_real_example")
+    for array, feature, wanted in zip(examples.arrays, examples.features, names, strict=True):
+        assert array.dtype == feature.dtype
         np.testing.assert_array_equal(array, [row[wanted] for row in expected])
