@@ -168,9 +168,8 @@ def _write_sample(texts: Texts, folder: Path, workers: int) -> Texts:
 
 
 def _of_split(texts: Texts, split: str) -> Texts:
-    """Return the shards of a split, numbered from 0 as `create` numbers them."""
-    of_split = [shard for shard in texts.shards if shard.split == split]
-    return replace(texts, shards=[replace(shard, number=number) for number, shard in enumerate(of_split)])
+    """Return the texts of a split; a shard keeps its number, and so its seed."""
+    return replace(texts, shards=[shard for shard in texts.shards if shard.split == split])
 
 
 def _size_of(shards: Sequence[TextShard]) -> int:

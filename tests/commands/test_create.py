@@ -338,6 +338,17 @@ def test_without_a_vocabulary_one_is_trained_for_the_text_and_kept(golden_corpus
     assert (tmp_path / "text_1_fresh/ofrecord/vocab.txt").read_bytes() == kept.read_bytes()
 
 
+def test_the_vocabulary_of_a_corpus_is_trained_on_its_training_split(golden_corpus: Path, tmp_path: Path) -> None:
+    """It is that of `bertprep vocab`, and knows nothing of the text that is held out."""
+    shard([golden_corpus], splitter="lines", workdir=tmp_path, corpus="gold", workers=1)
+    create(workdir=tmp_path, corpus="gold", dupe=1, formats="tfrecord", workers=1)
+    [trained] = (tmp_path / "vocab").iterdir()
+    assert bertprep.train_vocabulary(corpus="gold", workdir=tmp_path) == trained
+    texts = sorted((tmp_path / "sharded/gold/training").iterdir())
+    alone = bertprep.train_vocabulary(texts, output=tmp_path / "alone.txt")
+    assert alone.read_bytes() == trained.read_bytes()
+
+
 def test_text_without_a_last_newline_resumes(tmp_path: Path) -> None:
     texts = [tmp_path / "a.txt", tmp_path / "b.txt"]
     for text in texts:
