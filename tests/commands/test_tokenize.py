@@ -190,6 +190,14 @@ def test_damaged_tokens_are_one_line_and_made_again(tokens: Path, copy: Path, tm
     assert create(**asked).manifest.files
 
 
+def test_nothing_is_forecast_of_token_shards(tokens: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What padding to expect is said of text."""
+    create(inputs=[tokens], output=tmp_path / "out", **vars(SETTINGS), workers=1, progress=True)
+    said = capsys.readouterr().err
+    assert "create: 3/3 shards" in said
+    assert " became " not in said
+
+
 def test_records_of_a_folder_of_tokens_are_those_of_its_text(tokens: Path, copy: Path, tmp_path: Path) -> None:
     texts = sorted((copy / "sharded/mine/training").iterdir())
     expected = create(inputs=texts, output=tmp_path / "a", vocab=VOCABULARY, **vars(SETTINGS), workers=1)

@@ -15,6 +15,7 @@ import tokenizers
 import bertprep
 from bertprep.cli import main
 from bertprep.errors import BertprepError, UsageError
+from bertprep.instances.document_tokenizer import DocumentTokenizer
 from bertprep.sources.documents import Source
 from bertprep.sources.plain_text import hash_file
 from bertprep.text import tokenize_documents
@@ -111,7 +112,15 @@ def test_the_callers_number_of_threads_is_kept(
     if own:
         monkeypatch.setenv("RAYON_NUM_THREADS", own)
     write_lines(tmp_path / "a.jsonl")
+    asked, encode = set(), DocumentTokenizer.encode
+
+    def recorded(*arguments: Any) -> Any:
+        asked.add(os.environ.get("RAYON_NUM_THREADS"))
+        return encode(*arguments)
+
+    monkeypatch.setattr(DocumentTokenizer, "encode", recorded)
     bertprep.tokenize(tokenizer=tokenizer, inputs=[tmp_path / "a.jsonl"], output=tmp_path / "out", workers=2)
+    assert asked == {"2"}
     assert os.environ.get("RAYON_NUM_THREADS") == own
 
 
