@@ -16,7 +16,6 @@ from bertprep.files.paths import as_path, path_arg, real_path
 from bertprep.options import MAX_NUMBER, OPTIONS, described, option
 from bertprep.terminal import counted, print_message, print_results, print_table, warn
 from bertprep.work.layout import TOKENIZER
-from bertprep.work.manifest import MDS
 
 if TYPE_CHECKING:
     from bertprep.check.outcome import Outcome
@@ -155,6 +154,7 @@ def run(request: Validate) -> None:
 def _without_mds(data_sets: Sequence[DataSet]) -> list[DataSet]:
     """Return the data sets that are checked here, and warn of MDS; raises `UsageError` where there is nothing else."""
     from bertprep.tokens.mds import tell_who_reads
+    from bertprep.work.manifest import MDS
 
     others, lines = [], []
     for data_set in data_sets:
