@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 _TOKENS_OF_EXAMPLE = 16
 """There is space for seq / 16 examples in a row: shorter ones than this are rare."""
-_SIZES = 16
+_SIZES = 32
 """At most as many different numbers of rows has a micro-batch: each is compiled anew."""
 
 Batch = Mapping[str, NDArray[Any]]

@@ -100,14 +100,14 @@ def test_rows_hold_what_fits_and_are_few() -> None:
 
 def test_a_micro_batch_has_few_different_numbers_of_rows() -> None:
     sizes = {len(pack(short_batch(step), micro_batches=1)["input_ids"]) for step in range(40)}
-    assert 1 < len(sizes) <= 4
-    assert all(size % 3 == 0 for size in sizes)
+    assert 1 < len(sizes) <= 8
+    assert all(size % 2 == 0 for size in sizes)  # of 48 examples
 
 
 def test_a_batch_of_bad_records_alone_is_a_row_of_padding() -> None:
     batch = {name: np.zeros_like(array) for name, array in short_batch().items()}
     packed = pack(batch, micro_batches=2)
-    assert packed["input_ids"].shape == (4, SEQ)
+    assert packed["input_ids"].shape == (2, SEQ)
     assert not any(array.any() for array in packed.values())
 
 
@@ -164,7 +164,7 @@ def test_the_plan_says_what_packing_saves(tmp_path: Path, capsys: pytest.Capture
     settings = f"--model {tmp_path / 'model.json'} --batch-size {EXAMPLES} --steps 9"
     command = f"--data {tmp_path / 'data'} {settings} --out {tmp_path / 'out'}"
     for pack_option, expected in (
-        ("--pack", ["30 rows in the first step; padding 62% -> 39%: 1.6 times fewer rows"]),
+        ("--pack", ["28 rows in the first step; padding 62% -> 34%: 1.7 times fewer rows"]),
         ("", []),
     ):
         plan(f"{command} {pack_option}")
