@@ -6,6 +6,7 @@ What goes wrong in silence without the masks is tested too, since that is why th
 from __future__ import annotations
 
 import json
+import pickle
 import re
 from collections.abc import Iterable, Iterator
 from copy import copy
@@ -22,6 +23,7 @@ import bertprep
 from bertprep import TokenDataset
 from bertprep.errors import UsageError
 from bertprep.tokens.packed_models import CAUSAL_MODELS, ENCODERS
+from bertprep.tokens.packing import Windows
 from tests.instances.small_tokenizers import TEXT, write_tokenizer
 
 pytestmark = pytest.mark.torch
@@ -249,6 +251,12 @@ def test_packed_logits_are_those_of_each_sequence_alone(name: str, attention: st
             assert error(attention_mask={"full_attention": full, "sliding_attention": full}) > 1e-4
         if name != "llama":
             assert error(attention_mask=None) > 1e-4
+
+
+def test_rows_are_counted_before_a_stream_is_given_to_workers(tokens: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = TokenDataset(tokens, seq=64).stream(4)
+    monkeypatch.setattr(Windows, "counts", property(lambda _: pytest.fail("a worker counted rows")))
+    assert len(next(iter(pickle.loads(pickle.dumps(stream))))["labels"]) == 4
 
 
 @pytest.mark.parametrize("name", ["modernbert", "roberta"])

@@ -261,6 +261,9 @@ def test_any_batch_is_the_same_from_anywhere(tokens: Path) -> None:
     both = TokenDataset(tokens, seq=SEQ, epochs=2)
     assert len(both) == 2 * len(dataset)
     assert_equal({name: both[-3:][name] for name in rows}, {name: dataset[-3:][name] for name in rows})
+    both.set_epoch(1)
+    assert_equal({name: both[:3][name] for name in rows}, {name: dataset[:3][name] for name in rows})
+    assert [len(batch["labels"]) for batch in dataset.batches(8, rows=range(0), stop=2)] == [0, 0]  # of no rank
     for first in range(count):
         resumed = TokenDataset(tokens, seq=SEQ) if first % 10 == 0 else pickle.loads(pickle.dumps(dataset))
         assert_equal(next(resumed.batches(8, first=first, stop=first + 1)), batches[first])

@@ -228,17 +228,31 @@ def test_threads_may_read_while_another_closes(tokens: Path) -> None:
             assert all(threads.map(read, range(30)))
 
 
-def test_a_thread_that_cannot_make_examples_ahead_delays_nothing(tokens: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a thread without memory: what it left is made where it is needed."""
+def test_examples_are_made_ahead_once_or_where_they_are_needed(tokens: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a thread, or if that has no memory or cannot be started, without it."""
     with LiveExamples(tokens, settings=SMALL, shuffle_shards=2) as live:
         expected = read(live, 0, 40)
-    make, made_ahead = ShardInstances._make, []
+    make, made, made_ahead = ShardInstances._make, [], []
+
+    def record(self: ShardInstances, key: tuple[int, int]) -> Instances:
+        made.append(key)
+        return make(self, key)
 
     def fail_ahead(self: ShardInstances, key: tuple[int, int]) -> Instances:
         if threading.current_thread().name == "examples-ahead":
             made_ahead.append(key)
             raise MemoryError
         return make(self, key)
+
+    monkeypatch.setattr(ShardInstances, "_make", record)
+    with LiveExamples(tokens, settings=SMALL, shuffle_shards=2, repeat_epochs=True) as live:
+        read(live, 0, 3 * len(live) // 64)
+        live.close()
+        of_epochs = {epoch for epoch, _ in made}
+        made.clear()
+        read(live, 0, 1)
+    assert of_epochs == {0}
+    assert len(made) >= 2  # again, since `close` gave the memory back
 
     monkeypatch.setattr(ShardInstances, "_make", fail_ahead)
     with LiveExamples(tokens, settings=SMALL, shuffle_shards=2) as live:
