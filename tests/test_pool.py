@@ -181,16 +181,32 @@ def test_threads_that_cannot_be_started_are_not_needed(monkeypatch: pytest.Monke
     assert pool.map_in_threads(abs, range(-5, 0)) == [5, 4, 3, 2, 1]
 
 
-def test_the_error_of_the_first_item_that_fails_ends_the_work_of_all_threads() -> None:
+def test_after_a_failure_no_thread_begins_another_item() -> None:
+    caller, has_failed = threading.current_thread(), threading.Event()
+    failed: dict[int, threading.Thread] = {}
     done: list[int] = []
 
     def work(item: int) -> None:
-        if item == 30:
-            raise ValueError(f"item {item}")
+        if threading.current_thread() is not caller:
+            failed[item] = threading.current_thread()
+            has_failed.set()
+        if item in failed:
+            raise ValueError("an item that fails")
+        assert has_failed.wait(60)
+        for thread in failed.values():
+            thread.join()
         done.append(item)
 
-    for most in (1, 2, 2, 2):  # whoever takes the item
-        done.clear()
+    with pytest.raises(ValueError, match="an item that fails"):
+        pool.map_in_threads(work, range(1000), most=2)
+    assert len(done) <= 1  # which was begun before
+
+
+def test_the_error_is_that_of_the_first_item_that_fails() -> None:
+    def work(item: int) -> None:
+        if item >= 30:
+            raise ValueError(f"item {item}")
+
+    for most in (1, 4):
         with pytest.raises(ValueError, match="item 30"):
-            pool.map_in_threads(work, range(1_000_000), most=most)
-        assert len(done) < 100_000
+            pool.map_in_threads(work, range(1000), most=most)
