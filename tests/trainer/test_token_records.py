@@ -110,6 +110,13 @@ def test_a_row_with_a_bad_id_is_skipped_in_every_epoch(packed: bool, tmp_path: P
         run(options, given={"packed": packed})
     with TokenRecords([folder], seq=SEQ, packed=packed) as records:
         assert len(records) < 60 * 8 / 2  # so it is read more than once
+        block = records.kind.empty(len(records), seq=SEQ, pred=records.pred)
+        for array in block.arrays:
+            array[...] = 1  # of the batch before
+        [bad] = records.gather_good(block, np.arange(len(records)))
+        assert bad.index == bad.row
+        assert not any(array[bad.row].any() for array in block.arrays)
+        assert block.input_ids.any(1).sum() == len(records) - 1
     assert run(replace(options, skip_bad_records=1), given={"packed": packed})
     [entry] = read_entries(tmp_path / "out", "bad_record")
     assert entry["what"].startswith(f"{corrupt}: token 100 is 65,000, expected 0 to 299 by its tokenizer; ")
