@@ -112,9 +112,9 @@ class TorchEngine(Engine):
     def _call_with_rows(self, method: str, batch: Batch, accumulation: int, *arguments: Any) -> Any:
         """Call a method of all replicas with the rows of each, (micro-batches, rows, ...), of this process's batch."""
         split = {name: array.reshape(accumulation, self._local_devices, -1, *array.shape[1:]) for name, array in batch.items()}
-        first, *others = ({name: array[:, number] for name, array in split.items()} for number in range(self._local_devices))
-        self._workers.call(method, [(rows, *arguments) for rows in others])
-        return getattr(self._replica, method)(first, *arguments)
+        parts = [{name: array[:, number] for name, array in split.items()} for number in range(self._local_devices)]
+        self._workers.call(method, [(rows, *arguments) for rows in parts[1:]])
+        return getattr(self._replica, method)(parts[0], *arguments)
 
 
 class Replica:

@@ -35,7 +35,7 @@ _all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_t
 
 
 class Address(NamedTuple):
-    """Where the first process listens, and which of the devices of all processes is meant."""
+    """Where the first process listens, and the place of a device among all."""
 
     host: str
     port: int
@@ -53,9 +53,11 @@ class World:
 
     def sum(self, x: torch.Tensor) -> torch.Tensor:
         """Return the sum over all devices."""
-        if self.size > 1:
-            dist.all_reduce(x := x.contiguous().clone())
-        return x
+        if self.size == 1:
+            return x
+        total = x.contiguous().clone()
+        dist.all_reduce(total)
+        return total
 
     def sum_rows(self, rows: torch.Tensor) -> torch.Tensor:
         """(size, width) -> (width,): this device's row of the sum over all devices."""
