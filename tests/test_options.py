@@ -141,7 +141,9 @@ def test_a_request_is_positional_in_both_and_takes_one_for_a_list(capsys: pytest
         parser.parse_args(["a", "--model", "b"])
     with pytest.raises(SystemExit):
         parser.parse_args(["--help"])
-    assert capsys.readouterr().out.startswith("usage: test SRC [OPTIONS]")
+    shown = capsys.readouterr().out
+    assert shown.startswith("usage: test SRC [OPTIONS]")
+    assert shown.count("\nhow:\n") == 1  # the options of a group share its heading
 
 
 @dataclass(frozen=True, kw_only=True)

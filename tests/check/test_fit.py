@@ -226,3 +226,5 @@ def test_the_verdict(made: Path) -> None:
     assert verdict([wrong]) == f"1 error, 2 warnings: {count}"
     assert (outcome.ok, wrong.ok, wrong.errors, wrong.warnings) == (True, False, 1, 2)
     assert verdict([Outcome(Path("x"), "text shards", None, None)]) == "no errors, no warnings: nothing in 0 files"
+    number = 2 * outcome.files[0].records
+    assert verdict([wrong, outcome]) == f"1 error, 2 warnings: {number:,} records in 2 files"
