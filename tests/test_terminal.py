@@ -113,6 +113,13 @@ def test_progress_on_a_terminal_has_a_bar(monkeypatch: pytest.MonkeyPatch, capsy
     assert re.match(r"\x1b\[K\[#####\.{15}\] 0.\d s left, shard: 1/4 shards\r", capsys.readouterr().err)
 
 
+def test_a_message_clears_the_line_of_progress(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also where the results go to a file."""
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    print_message("finished")
+    assert capsys.readouterr().err == "\x1b[Kfinished\n"
+
+
 def test_the_units_of_progress_stay_the_same(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bertprep.progress.SECONDS_BETWEEN_LINES", 0.0)
     with Progress("read", 3, "files") as shown:

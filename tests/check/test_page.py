@@ -83,6 +83,16 @@ def test_the_page_shows_all_counts(outcome: Outcome, examples: list[Example]) ->
     assert charts == ["Length", "Segment", "Predictions", "Position"]
 
 
+def test_the_mean_lengths_of_a_and_b_leave_out_special_tokens(made: Path) -> None:
+    path = made / "training/books_training_00000.tfrecord"
+    (outcome,) = bertprep.validate([path], workers=1)
+    with bertprep.records.open(path) as file:
+        masks, segments = file[:].input_mask, file[:].segment_ids
+    mean_b = segments.sum(axis=1).mean() - 1  # [SEP]
+    mean_a = (masks - segments).sum(axis=1).mean() - 2  # [CLS] and [SEP]
+    assert f"A has {mean_a:.1f} tokens on average, B {mean_b:.1f}, without [CLS] and [SEP]." in page(outcome)
+
+
 def test_the_page_of_text_shows_the_lengths_of_documents(made: Path) -> None:
     (text,) = bertprep.validate([made.parents[2] / "sharded"], workers=1)
     html = page(text)

@@ -1,6 +1,7 @@
 """`bertprep push` to a Hub that is real HTTP, and back: nothing is sent twice, nobody sees half, all records are the same."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -169,6 +170,19 @@ def test_only_what_differs_is_sent(hub: HubServer, records: Path, tmp_path: Path
     assert sorted(path for path in files_on(hub) if path.endswith(".parquet")) == [
         "test/mine_test_00000.parquet", "train/mine_training_00000.parquet",
     ]  # fmt: skip
+
+
+@pytest.mark.usefixtures("hub")
+def test_the_command_prints_what_changed(records: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bertprep.convert(records, tmp_path / "one", to="parquet", shards=1)
+    of_pushes = []
+    for folder in (records, records, tmp_path / "one"):
+        assert main(["push", str(folder), NAME]) == 0
+        of_pushes.append(capsys.readouterr().out.splitlines()[-2].partition(": ")[0])
+    first, again, fewer = of_pushes
+    assert re.fullmatch(r"\d files changed", first)
+    assert again == "nothing has changed"
+    assert re.fullmatch(r"\d files changed, 1 deleted", fewer)
 
 
 @pytest.mark.slow

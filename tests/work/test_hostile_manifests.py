@@ -112,6 +112,9 @@ def test_a_value_of_another_type_and_a_name_that_leads_elsewhere_are_one_line(re
     change(records, lambda content: next(iter(content["files"].values())).pop("blake3"))
     assert ".blake3 is missing" in unreadable(records)
     (records / MANIFEST).write_bytes(valid)
+    change(records, lambda content: list(content["files"].values())[-1].pop("examples"))
+    assert ".examples is missing" in unreadable(records)
+    (records / MANIFEST).write_bytes(valid)
     change(records, set_at("schema", to=99))
     assert "schema 99, expected 1: a newer bertprep wrote it" in unreadable(records)
 

@@ -40,6 +40,12 @@ def test_kubernetes_tells_the_index() -> None:
         read_part("kubernetes/8", environment={})
 
 
+@pytest.mark.parametrize("text", ["0/0", "0/1000000000001"])
+def test_a_number_of_parts_has_limits(text: str) -> None:
+    with pytest.raises(UsageError, match=r"^--part [\d/]+: there must be at least 1 part and at most [\d,]+$"):
+        read_part(text, environment={})
+
+
 @pytest.mark.parametrize(
     "text", ["", "/", "1/", "/4", "-1/4", "1/-4", "1.0/4", "1/4/9", "a/b", "٣/٤", "1 /4", "kubernetes", "0/9" * 99]
 )
