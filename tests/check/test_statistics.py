@@ -11,7 +11,7 @@ import bertprep
 from bertprep import records
 from bertprep.check import statistics
 from bertprep.check.counts import RecordCounts
-from bertprep.check.expected import expect
+from bertprep.check.expected import expect, minus_log_p
 from bertprep.check.records import RecordChecker
 from bertprep.commands.create import create
 from bertprep.config import InstanceSettings
@@ -171,6 +171,13 @@ def test_what_neighbours_have_in_common_is_counted_by_itself(golden: Pretraining
             assert closer > 20 * less_close
         else:
             assert 0.5 < closer / less_close < 2
+
+
+def test_an_expected_fraction_with_slack_is_a_range() -> None:
+    """From 792 to 808 of 1,000 here."""
+    found = np.array([791, 793, 800, 807, 809])
+    assert (minus_log_p(found, 1000, 800) > 0).tolist() == [True, True, False, True, True]
+    assert (minus_log_p(found, 1000, 800, slack=0.01) > 0).tolist() == [True, False, False, False, True]
 
 
 def test_draws_of_files_with_one_seed_are_correlated(golden: PretrainingExamples) -> None:

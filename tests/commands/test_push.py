@@ -265,6 +265,10 @@ REFUSED: dict[str, tuple[Callable[[Case], Any], str]] = {
     ),
     "offline": (lambda it: it.environment.setattr(constants, "HF_HUB_OFFLINE", True), "HF_HUB_OFFLINE forbids any request"),
     "taken": (lambda it: it.hub.put(REPOSITORY, {"data.csv": b"a,b"}), "holds data.csv, which bertprep push did not write"),
+    "taken, with a card": (
+        lambda it: it.hub.put(REPOSITORY, {"README.md": b"mine"}),
+        "holds README.md, which bertprep push did not write",
+    ),
     "another corpus": (lambda it: it.hub.put(REPOSITORY, other(it.records)), "whose corpus is theirs, and not mine; name"),
     "without vocabulary": (lambda it: (it.records / "vocab.txt").unlink(), "has no vocab.txt, without which nobody can"),
     "other vocabulary": (
