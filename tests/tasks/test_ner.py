@@ -46,10 +46,16 @@ def test_files_of_three_kinds_have_the_same_sentences(tmp_path: Path) -> None:
     for path in (
         write(tmp_path / "train.conll", CONLL),
         write(tmp_path / "train.jsonl", "\n".join(lines)),
+        write(tmp_path / "DEV.JSON", "\n".join(lines)),
         tmp_path / "train.parquet",
     ):
         assert read_tagged(path).sentences == SENTENCES
         assert find_labels(read_tagged(path)) == LABELS
+
+
+@pytest.mark.parametrize("ends", ["", "\n", "\n\n", "\r\n"])
+def test_a_last_sentence_needs_no_blank_line(ends: str, tmp_path: Path) -> None:
+    assert read_tagged(write(tmp_path / "train.conll", CONLL.rstrip("\n") + ends)).sentences == SENTENCES
 
 
 @pytest.mark.parametrize("seq", [16, 8])

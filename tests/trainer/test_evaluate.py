@@ -8,16 +8,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from bertprep.records.records import Records
+from bertprep.errors import BertprepError
+from bertprep.records import Examples
+from bertprep.records.records import BadRecordError, Records
 from bertprep.records.write import write_examples
 from bertprep.tasks.glue import TASKS, own_task
 from bertprep.weights.hugging_face import save_weights
-from tests.trainer.numpy_engine import make_ranks, refuse, run_command, run_command_on
+from tests.trainer.numpy_engine import RecordFolder, make_ranks, refuse, run_command, run_command_on
 from tests.trainer.small_data import SEQ, make_task, save_checkpoint
 from tests.trainer.small_runs import MODEL
 from trainer.cli import main
 from trainer.evaluate import EVALUATED
+from trainer.model_config import ModelConfig
 from trainer.tasks.classification import Classification, ClassificationScorer
 from trainer.tasks.pretraining import Pretraining
 from trainer.tasks.squad import Squad
@@ -121,6 +125,25 @@ def test_all_ranks_stop_where_the_first_cannot_write(
     first, other = sorted(line for line in capsys.readouterr().err.splitlines() if "error: " in line)
     assert str(out / "dev") in first
     assert "another process could not evaluate it" in other
+
+
+def test_records_that_cannot_be_read_have_no_loss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those before them would give one, of a part of the split."""
+    data, gather = RecordFolder(tmp_path / "data"), Records.gather_good
+
+    def gather_until_8(records: Records, examples: Examples, indices: NDArray[np.int64]) -> list[BadRecordError]:
+        if indices.max() >= 8:
+            raise BertprepError("part-0: the disk does not answer")
+        return gather(records, examples, indices)
+
+    monkeypatch.setattr(Records, "gather_good", gather_until_8)
+    save_checkpoint(tmp_path / "run", Pretraining(), config=ModelConfig.preset("tiny", vocab_size=30522))
+    assert run_command("evaluate", "--init", tmp_path / "run", "--data", data.folder, "--batch-size", 4) == 1
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "part-0: the disk does not answer" in printed.err
 
 
 @pytest.mark.tensorflow
