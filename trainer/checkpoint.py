@@ -120,8 +120,13 @@ def _differences(then: Mapping[str, Any], now: Mapping[str, Any], prefix: str = 
         before = then.get(key)
         if isinstance(value, Mapping):
             yield from _differences(before or {}, value, f"{key}.")
-        elif None not in (before, value) and before != json.loads(json.dumps(value)):
+        elif before is not None and value is not None and before != _as_json(value):
             yield prefix + key, before, value
+
+
+def _as_json(value: Any) -> Any:
+    """Return a value as it comes back from a header: tuples are lists."""
+    return json.loads(json.dumps(value))
 
 
 def fingerprint(settings: Mapping[str, Any]) -> int:

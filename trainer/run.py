@@ -145,10 +145,10 @@ class Run:
         settings: dict[str, Any] = {"seed": self.options.seed, "shuffle_shards": self.shuffle_shards}
         batches = TrainingBatches(self.data.records, GlobalBatch(self.global_batch), packed_into=self.packed_into, **settings)
         is_token = batches.read(0).arrays["sequence_ids"] > 0
-        sizes, tokens = (self.global_batch * self.data.records.seq, is_token.size), is_token.sum()
-        before, after = (f"{1 - tokens / size:.0%}" for size in sizes)
-        fewer = f"{sizes[0] / sizes[1]:.1f} times fewer rows"
-        return {"packing": f"{len(is_token):,} rows in the first step; padding {before} -> {after}: {fewer}"}
+        unpacked, tokens = self.global_batch * self.data.records.seq, is_token.sum()
+        padding = f"padding {1 - tokens / unpacked:.0%} -> {1 - tokens / is_token.size:.0%}"
+        fewer = f"{unpacked / is_token.size:.1f} times fewer rows"
+        return {"packing": f"{len(is_token):,} rows in the first step; {padding}: {fewer}"}
 
     def is_finished(self, step: int, evaluated: int) -> bool:
         """Return whether nothing is left to do after this step, with the last evaluation at step `evaluated`."""

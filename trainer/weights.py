@@ -143,15 +143,15 @@ def _open(file: Path, names: Shapes, task: Task) -> AbstractContextManager[Weigh
 
 
 def _choose(file: Path, found: WeightFile, expected: Shapes) -> list[str]:
-    both = found.shapes, expected
-    found_body, body = ({name: shape for name, shape in shapes.items() if _is_body(name)} for shapes in both)
     advice = "give weights of a BERT with the sizes of its bert_config.json"
-    google_names.check_variables(file, found_body, body, found.own_name, advice)
+    google_names.check_variables(file, _body(found.shapes), _body(expected), found.own_name, advice)
     return [name for name, shape in expected.items() if found.shapes.get(name) == shape]
 
 
-def _is_body(name: str) -> bool:
-    return name.startswith("bert/") and not name.startswith(google_names.POOLER)
+def _body(shapes: Shapes) -> dict[str, tuple[int, ...]]:
+    """Return the variables of the encoder, without its pooler."""
+    names = [name for name in shapes if name.startswith("bert/") and not name.startswith(google_names.POOLER)]
+    return {name: shapes[name] for name in names}
 
 
 def labels_of(file: Path) -> tuple[str, ...] | None:

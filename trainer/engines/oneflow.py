@@ -179,7 +179,7 @@ def _head_and_losses(task: Task, bert: Bert, hidden: Array, *divisors: Array) ->
     logits = task.head(bert, hidden)
     if not divisors:
         return list(logits.values())
-    *weight_sums, scale = (flow.narrow(divisors[0], 1, column, 1) for column in range(len(logits) + 1))
+    *weight_sums, scale = [flow.narrow(divisors[0], 1, column, 1) for column in range(len(logits) + 1)]
     loss, sums = loss_and_sums(bert.ops, task, bert.batch, logits, dict(zip(logits, weight_sums, strict=True)))
     return [flow.sum(loss * scale), flow.stack(sums)]
 

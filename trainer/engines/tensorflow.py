@@ -77,11 +77,22 @@ class Ops(Operations):
     deterministic.
     """
 
-    cast, reshape, permute, where = map(staticmethod, (tf.cast, tf.reshape, tf.transpose, tf.where))
-    maximum, is_finite, sqrt, expm1 = map(staticmethod, (tf.maximum, tf.math.is_finite, tf.sqrt, tf.math.expm1))
+    cast = staticmethod(tf.cast)
+    reshape = staticmethod(tf.reshape)
+    permute = staticmethod(tf.transpose)
+    where = staticmethod(tf.where)
+    maximum = staticmethod(tf.maximum)
+    is_finite = staticmethod(tf.math.is_finite)
     is_not_zero = staticmethod(lambda x: x != 0)
-    sign, stack, square_sum = staticmethod(tf.sign), staticmethod(tf.stack), staticmethod(lambda x: 2 * tf.nn.l2_loss(x))
-    tanh, softmax, sum, gelu = map(staticmethod, (tf.tanh, tf.nn.softmax, tf.reduce_sum, _gelu))
+    sqrt = staticmethod(tf.sqrt)
+    sign = staticmethod(tf.sign)
+    expm1 = staticmethod(tf.math.expm1)
+    tanh = staticmethod(tf.tanh)
+    gelu = staticmethod(_gelu)
+    softmax = staticmethod(tf.nn.softmax)
+    sum = staticmethod(tf.reduce_sum)
+    stack = staticmethod(tf.stack)
+    square_sum = staticmethod(lambda x: 2 * tf.nn.l2_loss(x))
     argmax = staticmethod(partial(tf.argmax, axis=-1, output_type=tf.int32))
     add_bias = staticmethod(tf.nn.bias_add)  # which adds, and sums its gradient, in half the time of a plain addition
 
