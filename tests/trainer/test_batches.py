@@ -16,7 +16,7 @@ from bertprep.records.records import Records
 from bertprep.tokens.order import RecordOrder
 from tests.records.test_records import write_folder
 from tests.trainer.numpy_engine import RecordFolder
-from trainer.batches import EvaluationBatches, GlobalBatch, TrainingBatches, features
+from trainer.batches import READ_AHEAD, EvaluationBatches, GlobalBatch, TrainingBatches, features
 
 RECORDS = 37
 
@@ -140,3 +140,12 @@ def test_a_long_evaluation_reports_its_progress(
     first, second = capsys.readouterr().err.splitlines()
     assert first.startswith("evaluation: 1/3 batches, 16 sequences (")
     assert second.startswith("evaluation: 2/3 batches, 32 sequences (")
+
+
+def test_so_many_batches_are_read_while_a_step_runs(records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
+    batches, read = TrainingBatches(records, GlobalBatch(4), seed=1), []
+    monkeypatch.setattr(batches, "read", read.append)
+    with batches.from_step(0, 100) as steps:
+        next(steps)
+        next(steps)
+    assert 2 <= len(read) <= 2 + READ_AHEAD
