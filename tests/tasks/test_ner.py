@@ -46,7 +46,7 @@ def test_files_of_three_kinds_have_the_same_sentences(tmp_path: Path) -> None:
     for path in (
         write(tmp_path / "train.conll", CONLL),
         write(tmp_path / "train.jsonl", "\n".join(lines)),
-        write(tmp_path / "DEV.JSON", "\n".join(lines)),
+        write(tmp_path / "DEV.JSON", "\n\n".join(lines)),
         tmp_path / "train.parquet",
     ):
         assert read_tagged(path).sentences == SENTENCES

@@ -13,7 +13,7 @@ from bertprep.errors import BertprepError
 from bertprep.progress import SILENT, Reporter
 from bertprep.records import BadRecordError, ClassificationExamples, Examples, PretrainingExamples
 from bertprep.records.records import Records
-from bertprep.tokens.order import RecordOrder
+from bertprep.tokens.order import FileOrder, RecordOrder
 from tests.records.test_records import write_folder
 from tests.trainer.numpy_engine import RecordFolder
 from trainer.batches import READ_AHEAD, EvaluationBatches, GlobalBatch, TrainingBatches, features
@@ -49,6 +49,13 @@ def test_a_global_batch_is_the_same_however_it_is_split(records: Records, world_
     assert complete.locations(0) == [records.origin_of(index) for index in complete.indices(0).tolist()]
     in_order = RecordOrder(RECORDS, 1).indices(np.arange(4 * 24))  # over the ends of epochs
     np.testing.assert_array_equal(np.concatenate([complete.indices(step) for step in range(4)]), in_order)
+
+
+@pytest.mark.parametrize("together", [1, 2, 3])
+def test_the_records_of_so_many_files_are_permuted_together(together: int, records: Records) -> None:
+    batches = TrainingBatches(records, GlobalBatch(RECORDS), seed=1, shuffle_shards=together)
+    in_order = FileOrder(records.file_records, seed=1, group=together).indices(np.arange(RECORDS))
+    np.testing.assert_array_equal(batches.indices(0), in_order)
 
 
 def test_reading_ahead_from_any_step_gives_the_same_batches(records: Records) -> None:

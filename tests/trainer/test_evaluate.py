@@ -82,11 +82,13 @@ def test_the_length_of_answers_and_lists_can_be_chosen(version: str, tasks: dict
     assert max(len(entries) for entries in chosen.values()) <= 3
     assert {len(entry["text"].split()) for entries in chosen.values() for entry in entries} <= {0, 1}
     if version == "2.0":
-        run, blank = tmp_path / "run", tmp_path / "blank"
-        assert evaluate(run, tasks[version], blank, "--null-threshold=-1000", outputs=answer_position_14) == 0
+        run, out = tmp_path / "run", tmp_path / "of_threshold"
+        for threshold, are_blank in (("-1000", True), ("0", False)):
+            assert evaluate(run, tasks[version], out, f"--null-threshold={threshold}", outputs=answer_position_14) == 0
+            predictions = json.loads((out / "predictions.json").read_bytes()).values()
+            assert {text == "" for text in predictions} == {are_blank}
         names = [EVALUATED, "nbest_predictions.json", "null_odds.json", "predictions.json"]
-        assert sorted(path.name for path in blank.iterdir()) == names
-        assert set(json.loads((blank / "predictions.json").read_bytes()).values()) == {""}
+        assert sorted(path.name for path in out.iterdir()) == names
 
 
 def test_labels_may_differ_in_case_and_a_model_of_mnli_is_for_ax(tasks: dict[str, Path], tmp_path: Path) -> None:
