@@ -78,6 +78,8 @@ print(*sys.modules)
     assert not slow & set(shown.splitlines()[-1].split())
     helped = {line.split()[2] for line in shown.splitlines() if line.startswith("usage: ")}
     assert helped == set(COMMANDS) - {"train"}
+    letters = "".join(shown.split())  # lines may end after any hyphen
+    assert [name for name in helped if "".join(COMMANDS[name].split()) not in letters] == []
     assert "trainer" not in shown.splitlines()[-1].split()
 
 

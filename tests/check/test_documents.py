@@ -70,6 +70,11 @@ def test_faults_of_documents_are_found(name: str, tokens: Path) -> None:
     assert [code for code, _ in codes(tokens)] == expected
 
 
+def test_the_size_of_a_token_shard_is_that_of_its_files(tokens: Path) -> None:
+    [outcome] = validate([tokens], workers=1)
+    assert outcome.files[0].size_bytes == sum((tokens / f"{NAME}.{end}").stat().st_size for end in ("bin", "idx", "words"))
+
+
 def test_an_unfinished_set_has_that_finding_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tokenize_documents, "_TASK_BYTES", 1)
     for name in "ab":

@@ -214,7 +214,9 @@ def test_small_files_are_one_shard_and_blank_ones_left_out(
     (tmp_path / "empty.jsonl").write_text('{"text": ""}\n')
     out = tmp_path / "out"
     assert main(["tokenize", "--tokenizer", str(tokenizer), "--input", str(tmp_path / "*"), "--output", str(out)]) == 0
-    assert f"warning: 1 blank file left out, such as {tmp_path / 'blank.txt'}\n" in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert f"warning: 1 blank file left out, such as {tmp_path / 'blank.txt'}\n" in shown
+    assert "\n6 files became 5 documents" in shown
     found = open_token_documents(out)
     assert [shard.sizes[0] for shard in found.shards] == [2, 1, 1, 1]
     assert documents_of(found) == expected("byte_bpe", ["é" * (size // 2) for size in sizes.values() if size])

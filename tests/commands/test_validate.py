@@ -120,6 +120,20 @@ def test_a_bad_record_does_not_stop_the_others(copy: Path) -> None:
     assert outcome.counts["training"].records == outcome.files[0].records - 1
 
 
+def test_a_bad_record_of_a_sample_is_named_by_its_id_in_the_file(copy: Path) -> None:
+    content = bytearray((copy / NAME).read_bytes())
+    with records.open(copy / NAME) as file:
+        record = 25 * len(file) // 50  # the middle one of the sample
+    start = 0
+    for _ in range(record):
+        start += 16 + int.from_bytes(content[start : start + 8], "little")  # its length, two checksums of four bytes
+    content[start + 100] ^= 1
+    (copy / NAME).write_bytes(content)
+    (outcome,) = bertprep.validate([copy / NAME], sample=50, workers=1)
+    assert [finding.record for finding in outcome.findings if finding.code == "bad-checksum"] == [record]
+    assert outcome.counts["training"].records == 49
+
+
 def test_a_bad_file_does_not_stop_the_others(copy: Path) -> None:
     (copy / NAME).write_bytes(b"")
     (outcome,) = bertprep.validate([copy / "tfrecord"], workers=2)
