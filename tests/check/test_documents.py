@@ -70,6 +70,14 @@ def test_faults_of_documents_are_found(name: str, tokens: Path) -> None:
     assert [code for code, _ in codes(tokens)] == expected
 
 
+def test_documents_that_do_not_begin_a_word_are_counted(tokens: Path) -> None:
+    path = tokens / f"{NAME}.words"
+    path.write_bytes(bytes(path.stat().st_size))
+    [outcome] = validate([tokens], workers=1)
+    [(record, count)] = [(finding.record, finding.count) for finding in outcome.findings if finding.code == "word-starts"]
+    assert (record, count) == (0, 3)
+
+
 def test_the_size_of_a_token_shard_is_that_of_its_files(tokens: Path) -> None:
     [outcome] = validate([tokens], workers=1)
     assert outcome.files[0].size_bytes == sum((tokens / f"{NAME}.{end}").stat().st_size for end in ("bin", "idx", "words"))

@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import bertprep
@@ -138,6 +139,8 @@ def test_of_a_long_document_the_beginning_is_shown(
     assert lines[2] == "document 0: 200 sentences, 1,200 tokens, the first 512"
     assert len(lines) == 3 + -(-512 // 6)
     assert lines[-1] == "the dog"
+    run(Inspect(folder / "corpus_training_00000.bin", record=1))
+    assert capsys.readouterr().out.splitlines()[2:] == ["document 1: 1 sentence, 2 tokens", "the dog"]
     text.write_text("words " * 2000)
     tokenizer = write_tokenizer(tmp_path, "byte_bpe")
     made = bertprep.tokenize(inputs=[text], tokenizer=tokenizer, output=tmp_path / "b", one_document_per_file=True)
@@ -150,6 +153,17 @@ def test_of_a_long_document_the_beginning_is_shown(
     assert "is not for documents of any tokenizer, whose tokenizer.json is next to them; leave it out" in said
     assert main(["validate", str(made.folder), "--vocab", str(vocabulary.path)]) == 2
     assert "is not for documents of any tokenizer" in capsys.readouterr().err
+
+
+def test_documents_without_their_tokenizer_are_ids(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "text.txt").write_text("the dog barks")
+    tokenizer = write_tokenizer(tmp_path, "byte_bpe")
+    made = bertprep.tokenize(inputs=[tmp_path / "text.txt"], tokenizer=tokenizer, output=tmp_path / "out")
+    (made.folder / "tokenizer.json").unlink()
+    path = made.folder / "corpus_training_00000.bin"
+    run(Inspect(path))
+    *_, shown = capsys.readouterr().out.splitlines()
+    assert shown.split() == [f"#{number}" for number in np.fromfile(path, np.uint16)]
 
 
 @pytest.mark.parametrize(("no_colour", "coloured"), [("", True), ("1", False)])

@@ -129,7 +129,9 @@ def test_a_corpus_of_the_workspace_has_both_splits_its_sentences_joined(
 ) -> None:
     data = tmp_path / "data"
     bertprep.shard(deal(golden_corpus, tmp_path / "text", 3), shards=2, workdir=data, corpus="mine", workers=1)
-    folder = bertprep.tokenize(tokenizer=tokenizer, workdir=data, corpus="mine").folders["tokens"]
+    folders = bertprep.tokenize(tokenizer=tokenizer, workdir=data, corpus="mine", format="mds", seq=8).folders
+    folder = folders["tokens"]
+    assert folders["mds"] == data / "mds" / f"{folder.parent.name}_seq_len_8" / "mine"
     assert folder.parent.parent == data / "tokens"
     assert folder.parent.name.startswith("byte_bpe_")
     for split, files in (("training", 2), ("test", 1)):
@@ -297,6 +299,16 @@ def test_a_mistake_is_one_line(
     assert len(error) == 1
     assert words in error[0]
     assert not [path for path in Path("out").rglob("*") if path.is_file()]
+
+
+def test_a_part_reports_nothing_of_all_files(tmp_path: Path, tokenizer: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_lines(tmp_path / "a.jsonl")
+    asked = ["--tokenizer", str(tokenizer), "--input", str(tmp_path / "a.jsonl"), "--output", str(tmp_path / "out")]
+    for part in ("0/1", "finish"):
+        assert main(["tokenize", *asked, "--part", part]) == 0
+        assert " became " not in capsys.readouterr().err
+    assert main(["tokenize", *asked]) == 0
+    assert "1 file became 5 documents" in capsys.readouterr().err
 
 
 def test_what_the_command_prints(tmp_path: Path, tokenizer: Path, capsys: pytest.CaptureFixture[str]) -> None:
