@@ -5,7 +5,8 @@
     Arrow                where columns begin in the file, where columns have the types that bertprep writes
     Parquet, other Arrow cast to such a stream in memory
 
-The offsets of large files are kept in the user's cache (`offset_cache`). Lengths and checksums are verified by every reading.
+The offsets of large files are kept in the user's cache (`files.kept_arrays`). Lengths and checksums are verified whenever records
+are read.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from bertprep import kernels
 from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError
 from bertprep.files.archives import BUFFER_BYTES, GZIP, BrokenArchiveError, decompress
+from bertprep.files.kept_arrays import keep_array, kept_array
 from bertprep.files.object_cache import open_local
 from bertprep.kernels import numbers as n
 from bertprep.records.examples import MAX_VALUES, Examples, PretrainingExamples, Shape, kind_of
 from bertprep.records.faults import explain
-from bertprep.records.offset_cache import keep_offsets, kept_offsets
 from bertprep.work.recognize import GZIP_MAGIC, find_format
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ MAX_HELD_BYTES = 4 << 30
 """Of files that are decompressed or cast, of all that are open together."""
 _MIN_KEPT_BYTES = 1 << 20  # the walk over a smaller file takes no longer than to open another
 _FIRST_OFFSETS = 1 << 16
+_OFFSETS = "offsets"  # the folder of the cache
 
 
 class Closing:
@@ -122,8 +124,9 @@ class OpenFile(Closing):
 
     def find_records(self) -> int:
         """Find the offsets of all records; return how many there are."""
-        kept = kept_offsets(self.path, self._status, self.data.size) if self._may_be_kept else None
-        if kept is not None:
+        of_file = f"{self.path.absolute()}\0{self._status.st_size}\0{self._status.st_mtime_ns}"
+        kept = kept_array(_OFFSETS, of_file) if self._may_be_kept else None
+        if kept is not None and are_offsets(kept, self.data.size):
             self.offsets = kept
             return len(kept) - 1
         self.offsets, fault = find_offsets(self.data, self.format, self.notes)
@@ -136,7 +139,7 @@ class OpenFile(Closing):
                 f"{MIN_RECORD_BYTES} or more; corrupt or something else, make the file again"
             )
         if self._may_be_kept:
-            keep_offsets(self.path, self._status, self.offsets)
+            keep_array(_OFFSETS, of_file, self.offsets)
         return records
 
     def measure(self) -> Shape:
@@ -265,6 +268,11 @@ def measure_record(file: dict[str, Any], notes: NDArray[np.int64]) -> tuple[int,
     counts = np.zeros(len(kind.features), np.int64)
     fault = kernels.load().measure(file, kind.empty(0, seq=0), counts, notes)
     return fault, kind, dict(zip([feature.name for feature in kind.features], counts.tolist(), strict=True))
+
+
+def are_offsets(array: NDArray[np.int64], size_bytes: int) -> bool:
+    """Return whether an array can be the offsets of a file of this size: kernels read wherever they lead."""
+    return len(array) > 1 and array[0] == 0 and array[-1] == size_bytes and bool((array[:-1] < array[1:]).all())
 
 
 def find_offsets(

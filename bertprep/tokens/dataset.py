@@ -39,6 +39,7 @@ from bertprep.tokens.documents import open_token_documents
 from bertprep.tokens.order import RowIds, WindowOrder, checked_positions
 from bertprep.tokens.packing import Window, Windows
 from bertprep.tokens.token_rows import SEQUENTIAL, TokenRows
+from bertprep.tokens.window_counts import check_counts
 from bertprep.work.layout import TRAINING
 
 WINDOWS_IN_GROUP = 16
@@ -57,7 +58,7 @@ class TokenDataset(TokenRows):
     Columns are int64: `input_ids`, `labels` (-100 where nothing is predicted); of packed rows `position_ids`, which restart
     with each sequence, and `sequence_ids`, which count them, padding as one of its own; else `attention_mask`.
     `dataset[index]` is a row in the order of an epoch, the first or that of `set_epoch`, or of those that follow. All epochs
-    have as many; the first use counts them, and packs all documents for that.
+    have as many; the first use counts them, and packs all documents for that, once for all runs of a user.
     """
 
     def __init__(
@@ -238,6 +239,7 @@ class TokenDataset(TokenRows):
         """Return the columns of rows, by arrays of one dimension."""
         of_batch, indices = np.unique(ids.windows, return_inverse=True)
         windows = [self._windows.get(window) for window in of_batch.tolist()]
+        check_counts(str(self.folder), of_batch, [len(window) for window in windows], self._order.counts)
         table = np.array([window.addresses for window in windows], np.int64).reshape(-1, n.WINDOW_WIDTH)
         count = len(ids)
         input_ids, labels, position_ids, sequence_ids = (np.empty((count, self.seq), np.int64) for _ in range(4))

@@ -41,6 +41,7 @@ from bertprep.tokens.order import RowIds, WindowOrder, check_epoch, checked_posi
 from bertprep.tokens.shard import TokenShard
 from bertprep.tokens.shard_instances import ShardInstances
 from bertprep.tokens.token_rows import batch_positions
+from bertprep.tokens.window_counts import check_counts, count_windows
 from bertprep.work.choose import find_token_shards
 from bertprep.work.data_set import DataSet
 from bertprep.work.layout import TOKENS, TRAINING
@@ -129,7 +130,7 @@ class LiveExamples(ColumnDataset):
     # --- what is known of the examples
 
     def __len__(self) -> int:
-        """How many examples an epoch has; the first use makes all of epoch 0, to count them."""
+        """How many examples an epoch has; to count them, a user's first run makes all of epoch 0."""
         return self._order.rows_in_epoch
 
     @property
@@ -141,7 +142,8 @@ class LiveExamples(ColumnDataset):
     def _order(self) -> WindowOrder:
         """The order of all examples; it goes with a pickled data set, so workers need not count examples again."""
         self._check_process()
-        return WindowOrder(self._instances.counts, seed=self.seed, group=self.shuffle_shards)
+        counts = count_windows(self.shards, {"examples": self.sha256}, lambda: self._instances.counts)
+        return WindowOrder(counts, seed=self.seed, group=self.shuffle_shards)
 
     @cached_property
     def sha256(self) -> str:
@@ -205,6 +207,8 @@ class LiveExamples(ColumnDataset):
             some = of_epochs[start : start + self.shuffle_shards].tolist()
             made = [self._instances.get(divmod(each, self.shards)) for each in some]
             is_own = (start <= indices) & (indices < start + len(made))
+            of_first_epoch = {each: len(found) for each, found in zip(some, made, strict=True) if each < self.shards}
+            check_counts(str(self.folder), np.array([*of_first_epoch], np.int64), [*of_first_epoch.values()], self.counts)
             which, counts = indices[is_own] - start, np.array([len(each) for each in made])
             examples[: len(ids)][is_own] = self._rows.take(made, which, ids.rows[is_own] % counts[which])
 

@@ -16,6 +16,7 @@ from bertprep import kernels
 from bertprep.pool import map_in_threads
 from bertprep.tokens.documents import TokenDocuments
 from bertprep.tokens.shard import TokenShard
+from bertprep.tokens.window_counts import count_windows
 
 WINDOW_TOKENS = 1 << 22
 _WINDOWS_HELD = 256  # 40 MB of documents of 400 tokens
@@ -49,16 +50,24 @@ class Windows:
     """The rows of documents, by windows of `WINDOW_TOKENS` consecutive tokens of a shard; those used last are held."""
 
     def __init__(self, documents: TokenDocuments, *, seq: int, packed: bool) -> None:
-        self._shards, self._seq, self._packed = documents.shards, seq, packed
+        self._documents, self._shards = documents, documents.shards
+        self._seq, self._packed = seq, packed
         self._added = documents.tokenizer.added_tokens
         self._firsts = np.cumsum([0, *(-(-shard.sizes[1] // WINDOW_TOKENS) for shard in self._shards)])  # (shards + 1,)
         self.get = lru_cache(_WINDOWS_HELD)(self._make)
 
     @cached_property
     def counts(self) -> NDArray[np.int64]:
-        """How many rows each window has: (windows,). The first use packs all of them, by all cores."""
-        windows = range(int(self._firsts[-1]))
-        return np.array(map_in_threads(lambda window: len(self.get(window)), windows), np.int64)
+        """How many rows each window has: (windows,). To find them packs all windows, by all cores."""
+        windows = int(self._firsts[-1])
+        depends_on = {
+            "documents": self._documents.sha256, "window_tokens": WINDOW_TOKENS,
+            "seq": self._seq, "packed": self._packed, "added": self._added,
+        }  # fmt: skip
+        return count_windows(windows, depends_on, lambda: self._count(windows))
+
+    def _count(self, windows: int) -> NDArray[np.int64]:
+        return np.array(map_in_threads(lambda window: len(self.get(window)), range(windows)), np.int64)
 
     def shard_of(self, window: int) -> TokenShard:
         """Return the token shard that a window is part of."""
