@@ -5,8 +5,8 @@
     Arrow                where columns begin in the file, where columns have the types that bertprep writes
     Parquet, other Arrow cast to such a stream in memory
 
-The offsets of large files are kept in the user's cache (`files.kept_arrays`). Lengths and checksums are verified whenever records
-are read.
+The offsets of large files are kept in the user's cache (`files.kept_arrays`). Lengths and checksums are verified whenever
+records are read.
 """
 
 from __future__ import annotations
