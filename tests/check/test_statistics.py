@@ -188,6 +188,16 @@ def test_draws_of_files_with_one_seed_are_correlated(golden: PretrainingExamples
     assert [finding.code for finding in statistics.judge_split(tally, RULES, "x", expect(tally, RULES, streams=100))] == []
 
 
+def test_files_with_one_seed_draw_fewer_different_random_tokens(golden: PretrainingExamples) -> None:
+    tally = count(golden)
+    fractions = np.ones(len(VOCABULARY))
+    fractions[VOCABULARY.mask] = 0
+    draws = np.random.default_rng(1).multinomial(int(tally.replaced.sum()) // 4, fractions / fractions.sum())
+    tally.replaced[:] = 4 * draws
+    assert codes(tally) == ["random-tokens"]
+    assert [finding.code for finding in statistics.judge_split(tally, RULES, "x", expect(tally, RULES, streams=4))] == []
+
+
 def test_all_full_or_nearly_all_short_records(golden: PretrainingExamples) -> None:
     tally = count(golden)
 

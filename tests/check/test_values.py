@@ -1,12 +1,15 @@
 """The rules for single records, each with the words that a user reads, and records as small as can be."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from bertprep.check.records import RecordChecker
-from bertprep.check.rules import RecordRules
+from bertprep.check.rules import RecordRules, kinds_of_tokens
+from bertprep.instances.vocabulary import Vocabulary
+from bertprep.kernels import numbers as kernel
 from bertprep.records import MaskedExamples, PretrainingExamples
 from tests.check import VOCABULARY
 
@@ -89,6 +92,13 @@ def test_a_valid_record() -> None:
 )
 def test_each_rule_says_where_it_is_broken(feature: str, values: list[float] | int, finding: str) -> None:
     assert finding in found(**{feature: values})
+
+
+def test_nothing_continues_punctuation_and_what_is_unknown() -> None:
+    tokens = ("[UNK]", "$", "+", ".", "\u3002", "a", "7", "\u8a9e", "\u20ac", "##s", "##$")
+    vocabulary = Vocabulary(Path("vocab.txt"), tokens, "0" * 64, pad=5, unk=0, cls=6, sep=7, mask=8)
+    alone, continues = kernel.ALONE_IN_WORD, kernel.CONTINUES
+    assert [*kinds_of_tokens(vocabulary)] == [*[alone] * 5, *[0] * 4, *[continues] * 2]
 
 
 @pytest.mark.parametrize("kind", [PretrainingExamples, MaskedExamples])

@@ -85,6 +85,8 @@ def test_each_text_shard_becomes_two_files(made: Path) -> None:
         assert [entry[what] for what in ("documents", "sentences", "tokens")] == [
             expected.documents, expected.sentences, len(expected.tokens)
         ]  # fmt: skip
+        of_index = manifest["files"][f"{name}.idx"]
+        assert not {"documents", "sentences", "tokens"} & of_index.keys()  # which would count them twice
         assert entry["text"]["crc32c"] == f"{expected.text_crc32c:08x}"
 
 
