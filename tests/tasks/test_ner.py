@@ -80,6 +80,7 @@ def test_the_first_piece_of_a_word_has_its_label(seq: int, vocabulary: Vocabular
         ("train.conll", "-DOCSTART- O\n\n", "holds no sentence"),
         ("train.jsonl", '{"tokens": ["a"], "ner_tags": [1]}', "line 1: its tags are not a list of names"),
         ("train.jsonl", '{"tokens": ["a"], "ner_tags": ["O", "O"]}', "line 1: has 1 words and 2 tags"),
+        ("train.jsonl", '{"tokens": [], "ner_tags": []}', "line 1: has 0 words and 0 tags"),
         ("train.jsonl", '{"text": "a"}', "line 1: has the columns text, expected one of tokens, words"),
         ("train.jsonl", "[]", "line 1: is not an object"),
         ("train.conll", "Anna O\n", "has 1 tags, expected 2 to 1,000"),

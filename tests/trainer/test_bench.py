@@ -92,6 +92,16 @@ def test_steps_are_timed_without_those_that_are_skipped(engine: CountingEngine, 
     assert len(Path("bench/bench.jsonl").read_text().splitlines()) == 2
 
 
+def test_the_operations_of_a_sequence_are_those_of_its_matrix_products() -> None:
+    hidden, inner, tokens, seq, pred = 8, 16, 10, 5, 3
+    model = ModelConfig(
+        vocab_size=tokens, hidden_size=hidden, num_hidden_layers=2, num_attention_heads=2, intermediate_size=inner
+    )
+    layer = seq * (4 * hidden * hidden + 2 * hidden * inner) + 2 * seq * seq * hidden  # the last: scores, and what they weigh
+    heads = pred * (hidden * hidden + hidden * tokens) + hidden * hidden + 2 * hidden  # masked tokens; pooler and pairs
+    assert Pretraining().flops(model, seq=seq, pred=pred) == 3 * 2 * (2 * layer + heads)
+
+
 def test_the_median_of_the_repeats_counts(engine: CountingEngine) -> None:
     """With nothing skipped the slow steps are timed: 6 steps in 65 seconds, in 12 and in 6."""
     engine.slow, engine.has_accelerator = {0: 60, 6: 7}, False

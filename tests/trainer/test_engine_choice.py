@@ -16,9 +16,11 @@ import numpy as np
 import pytest
 
 from bertprep.errors import UsageError
-from trainer.engines import Processor, dropout_keys
+from trainer.engines import Batch, Engine, Execution, Processor, dropout_keys
 from trainer.engines.choice import PACKED, _lean_import, check_engine, choose_engine, choose_execution, open_engine
-from trainer.settings import EngineSettings
+from trainer.model_config import ModelConfig
+from trainer.settings import EngineSettings, OptimizerSettings
+from trainer.tasks.pretraining import Pretraining
 
 H100 = Processor("NVIDIA H100", (9, 0), is_gpu=True)
 T4 = Processor("Tesla T4", (7, 5), is_gpu=True)
@@ -184,3 +186,22 @@ def test_dropout_keys_are_those_of_each_micro_batch_on_any_rank() -> None:
     assert keys.tolist()[:2] == [[1061303675, 1047225702], [508857249, 691098155]]
     np.testing.assert_array_equal(dropout_keys(1, 8, range(2, 4)), keys[2:])
     assert len({tuple(key) for key in (*keys, *dropout_keys(1, 9, range(4)), *dropout_keys(2, 8, range(4)))}) == 12
+
+
+class KeyEngine(Engine):
+    """An engine that does nothing but to note the dropout keys of a step."""
+
+    packages = (np,)
+
+    def start(self, batch: Batch, learning_rate: float, accumulation: int) -> Any:  # noqa: ARG002
+        self.keys = batch["dropout_key"]
+        return np.zeros(3 * len(self.task.outputs) + 3)
+
+
+def test_a_step_has_the_dropout_of_the_runs_seed() -> None:
+    """On the second of two processes, which has the third and the fourth micro-batch."""
+    engine = KeyEngine(EngineSettings(engine="jax"), Processor(), Execution("off"), devices=2, rank=1, processes=2)
+    for seed in (1, 2):
+        engine.prepare(ModelConfig.preset("tiny"), OptimizerSettings(), seed=seed, task=Pretraining())
+        engine.train({}, step=8, learning_rate=0.1, accumulation=2, stop=False)()
+        np.testing.assert_array_equal(engine.keys, dropout_keys(seed, 8, range(2, 4)))

@@ -11,11 +11,12 @@ import pytest
 from numpy.typing import NDArray
 
 from bertprep.errors import BertprepError
-from bertprep.records import Examples
+from bertprep.records import Examples, MaskedExamples
 from bertprep.records.records import BadRecordError, Records
 from bertprep.records.write import write_examples
 from bertprep.tasks.glue import TASKS, own_task
 from bertprep.weights.hugging_face import save_weights
+from tests.records.columns import column_examples
 from tests.trainer.numpy_engine import RecordFolder, make_ranks, refuse, run_command, run_command_on
 from tests.trainer.small_data import SEQ, make_task, save_checkpoint
 from tests.trainer.small_runs import MODEL
@@ -146,6 +147,16 @@ def test_records_that_cannot_be_read_have_no_loss(
     printed = capsys.readouterr()
     assert printed.out == ""
     assert "part-0: the disk does not answer" in printed.err
+
+
+def test_records_without_pairs_are_for_a_model_without_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "data" / "test").mkdir(parents=True)
+    write_examples([column_examples(MaskedExamples, 3, seq=8)], {"tfrecord": tmp_path / "data" / "test" / "part-0"})
+    save_checkpoint(tmp_path / "run", Pretraining(has_pairs=False), config=ModelConfig.preset("tiny", vocab_size=30522))
+    assert run_command("evaluate", "--init", tmp_path / "run", "--data", tmp_path / "data") == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("test, 3 sequences: loss ")
+    assert "next_sentence" not in printed
 
 
 @pytest.mark.tensorflow

@@ -161,13 +161,15 @@ def test_the_plan_says_what_packing_saves(tmp_path: Path, capsys: pytest.Capture
     (tmp_path / "data").mkdir()
     write_examples([short_examples()], {"tfrecord": tmp_path / "data" / "part-0.tfrecord"})
     (tmp_path / "model.json").write_text(MODEL.to_json())
-    settings = f"--model {tmp_path / 'model.json'} --batch-size {EXAMPLES} --steps 9"
+    settings = f"--model {tmp_path / 'model.json'} --steps 9"
     command = f"--data {tmp_path / 'data'} {settings} --out {tmp_path / 'out'}"
-    for pack_option, expected in (
-        ("--pack", ["28 rows in the first step; padding 62% -> 34%: 1.7 times fewer rows"]),
-        ("", []),
+    saved = "28 rows in the first step; padding 62% -> 34%: 1.7 times fewer rows"
+    for options, expected in (
+        (f"--batch-size {EXAMPLES} --pack", [saved]),
+        (f"--batch-size {EXAMPLES // 2} --accumulate 2 --pack", [saved]),
+        (f"--batch-size {EXAMPLES}", []),
     ):
-        plan(f"{command} {pack_option}")
+        plan(f"{command} {options}")
         printed = capsys.readouterr().err.splitlines()
         assert [line.split(maxsplit=1)[1] for line in printed if line.startswith("packing")] == expected
 
