@@ -5,7 +5,7 @@
                What is made as it is read, of token shards, has an order of its own, and is named by its position
 
 Each data rank has an equal run of a global batch's rows. A bad record is a row whose weight is 0. A thread reads ahead. To pack
-rows, each rank reads the records of the global batch, and takes its run of the rows that they make (trainer.packing).
+rows, each rank reads the records of the global batch, and takes its run of the rows that they make (trainer.packed_rows).
 
     with TrainingBatches(records, GlobalBatch(256, data_world_size=8, data_rank=3), seed=1).from_step(1000) as batches:
         for batch in batches:  # 32 rows; batch.bad are the bad records among them
@@ -31,7 +31,7 @@ from bertprep.records import Examples
 from bertprep.records.records import BadRecordError, Records
 from bertprep.tokens.live import LiveExamples
 from bertprep.tokens.order import FileOrder, RecordOrder
-from trainer.packing import pack
+from trainer.packed_rows import pack
 from trainer.settings import MAX_STEPS
 from trainer.token_records import TokenRecords
 

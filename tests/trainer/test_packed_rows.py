@@ -15,7 +15,7 @@ from tests.trainer.small_data import write_data
 from tests.trainer.small_runs import MODEL, PRED, SEQ, TASKS, build, loss_of, make_batch, on_engines, train_step
 from trainer.batches import GlobalBatch, TrainingBatches, features
 from trainer.engines.choice import PACKED
-from trainer.packing import Capacity, assign_rows, pack
+from trainer.packed_rows import Capacity, assign_rows, pack
 
 EXAMPLES = 48
 
