@@ -98,9 +98,10 @@ def read_tagged(path: Path) -> TaggedFile:
         if suffix == ".parquet":
             sentences = list(_read_parquet(data))
         elif suffix in (".json", ".jsonl"):
-            sentences = list(_read_json(data.decode().splitlines()))
+            sentences = list(_read_json(data.decode().split("\n")))
         else:
-            sentences = list(_read_conll(data.decode().replace("\r", "").split("\n")))
+            text = data.decode().removeprefix("\ufeff").replace("\r", "")
+            sentences = list(_read_conll(text.split("\n")))
     except UnicodeDecodeError as error:
         raise BertprepError(f"{path}: byte {error.start:,} is not UTF-8; convert the file, for instance with iconv") from error
     except ValueError as error:
@@ -114,7 +115,7 @@ def _read_conll(lines: Sequence[str]) -> Iterator[Sentence]:
     words: list[str] = []
     tags: list[str] = []
     for number, line in enumerate([*lines, ""], 1):
-        fields = line.split()
+        fields = [field for field in line.replace("\t", " ").split(" ") if field]  # a word may have other spaces
         if fields and fields[0] != _DOCUMENT:
             if len(fields) < 2:
                 raise ValueError(f"line {number:,}: has one column, expected a word and its tag; a blank line ends a sentence")
@@ -149,10 +150,19 @@ def _read_parquet(data: bytes) -> Iterator[Sentence]:
     names = _class_names(metadata, next(name for name in TAGS if name in columns))
     for number, (sentence, of_sentence) in enumerate(zip(words.to_pylist(), tags.to_pylist(), strict=True)):
         try:
-            named = [names[tag] if names and isinstance(tag, int) else tag for tag in of_sentence]
-            yield _checked(sentence, named)
-        except (ValueError, LookupError) as error:
+            yield _checked(sentence, _name_tags(of_sentence, names))
+        except ValueError as error:
             raise ValueError(f"row {number:,}: {error}") from error
+
+
+def _name_tags(tags: Any, names: Sequence[str]) -> Any:
+    """Return the names of numbered tags; those that are names already, or no list, are left as they are."""
+    if not names or not isinstance(tags, list):
+        return tags
+    unknown = [tag for tag in tags if isinstance(tag, int) and not 0 <= tag < len(names)]
+    if unknown:
+        raise ValueError(f"has the tag {unknown[0]:,}, expected 0 to {len(names) - 1:,}; leave sentences without tags out")
+    return [names[tag] if isinstance(tag, int) else tag for tag in tags]
 
 
 def _class_names(metadata: Any, column: str) -> list[str]:
@@ -241,9 +251,9 @@ def make_examples(
     found = list(_pieces(sentences, vocabulary, settings))
     for row, ((_, tags), (_, positions, sizes)) in enumerate(zip(sentences, found, strict=True)):
         is_labelled = _has_label(positions, sizes, seq)
-        places = positions[is_labelled] + 1  # after [CLS]
-        labels[row, places] = np.array([ids[tag] for tag in tags], np.int32)[is_labelled]
-        weights[row, places] = 1
+        first_pieces = positions[is_labelled] + 1  # after [CLS]
+        labels[row, first_pieces] = np.array([ids[tag] for tag in tags], np.int32)[is_labelled]
+        weights[row, first_pieces] = 1
     lengths = np.array([len(tokens) for tokens, _, _ in found], np.int64)
     joined = np.concatenate([tokens for tokens, _, _ in found])
     starts = np.cumsum(lengths) - lengths

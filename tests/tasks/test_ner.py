@@ -58,6 +58,40 @@ def test_a_last_sentence_needs_no_blank_line(ends: str, tmp_path: Path) -> None:
     assert read_tagged(write(tmp_path / "train.conll", CONLL.rstrip("\n") + ends)).sentences == SENTENCES
 
 
+def test_columns_are_separated_by_spaces_and_tabs_alone(tmp_path: Path) -> None:
+    """A number may have a no-break space, which `str.split` takes for a separator; a byte order mark is none of the text."""
+    content = "\ufeff-DOCSTART- -X- O\n\n10\u00a0000 \t CD\tB-NUM\n\u00a0 O\n"
+    assert read_tagged(write(tmp_path / "train.conll", content)).sentences == [(["10\u00a0000", "\u00a0"], ["B-NUM", "O"])]
+
+
+def test_a_line_of_json_ends_where_its_line_feed_is(tmp_path: Path) -> None:
+    """A string may have the line and paragraph separators of Unicode, at which `str.splitlines` splits too."""
+    line = json.dumps({"tokens": ["a\u2028b", "c\x85d"], "ner_tags": ["O", "O"]}, ensure_ascii=False)
+    assert read_tagged(write(tmp_path / "dev.jsonl", f"{line}\r\n")).sentences == [(["a\u2028b", "c\x85d"], ["O", "O"])]
+
+
+@pytest.mark.parametrize(
+    ("tags", "error"),
+    [
+        ([0, -1], r"row 1: has the tag -1, expected 0 to 1; leave sentences without tags out"),
+        ([0, 2], r"row 1: has the tag 2, expected 0 to 1"),
+        (None, r"row 1: its tags are not a list of names, but None"),
+    ],
+)
+def test_a_numbered_tag_without_a_name_is_one_line(tags: list[int] | None, error: str, tmp_path: Path) -> None:
+    """`datasets` writes -1 for what has no tag, which Python would take for the last name."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    feature = {"feature": {"names": ["O", "B-PER"], "_type": "ClassLabel"}, "_type": "List"}
+    metadata = {"huggingface": json.dumps({"info": {"features": {"ner_tags": feature}}})}
+    table = pa.table({"tokens": [["Anna", "sleeps"]] * 2, "ner_tags": [[1, 0], tags]})
+    path = tmp_path / "train.parquet"
+    pq.write_table(table.replace_schema_metadata(metadata), path)
+    with pytest.raises(BertprepError, match=f"^{path}: {error}"):
+        read_tagged(path)
+
+
 @pytest.mark.parametrize("seq", [16, 8])
 def test_the_first_piece_of_a_word_has_its_label(seq: int, vocabulary: Vocabulary) -> None:
     """What does not fit has none: the last two pieces are "." and, of the longer rows, none."""
