@@ -66,14 +66,15 @@ def is_running(process: int) -> bool:
 
 
 def test_the_death_of_a_devices_process_is_a_line(workdir: Path, tmp_path: Path) -> None:
-    run = start(command(workdir, tmp_path, "--engine", "torch", "--devices", "2", "--batch-size", "8", "--steps", "100000"))
+    """The process before it in order is running, or reports that it has lost it."""
+    run = start(command(workdir, tmp_path, "--engine", "torch", "--devices", "3", "--batch-size", "8", "--steps", "100000"))
     log = tmp_path / "log.jsonl"
     wait_for(lambda: log.exists() and len(log.read_bytes().splitlines()) > 3, run)
-    [process] = processes_of_devices(run.pid)
+    _, process = processes_of_devices(run.pid)
     os.kill(process, signal.SIGKILL)
     last = finish(run, status=1).splitlines()[-1]
     assert last == (
-        f"trainer: error: device 1 of this host: its process {process} has ended; start the run again, it resumes from the "
+        f"trainer: error: device 2 of this host: its process {process} has ended; start the run again, it resumes from the "
         "newest checkpoint"
     )
 

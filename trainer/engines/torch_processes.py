@@ -102,16 +102,22 @@ class Workers:
             pipe.send((method, of_process))
 
     def explain(self, error: Exception) -> Exception:
-        """Return why a collective has failed, where it is one of these processes."""
+        """Return why a collective has failed, where it is one of these processes.
+
+        One that was killed is the cause of what the others report: that they have lost it.
+        """
         connection.wait([process.sentinel for process in self._processes], timeout=_EXIT_SECONDS)
+        reported: list[str] = []
         for number, (pipe, process) in enumerate(zip(self._pipes, self._processes, strict=True), 1):
-            with suppress(EOFError, OSError):
-                return RuntimeError(pipe.recv()) if pipe.poll() else error
-            return BertprepError(
-                f"device {number} of this host: its process {process.pid} has ended; start the run again, it resumes from the "
-                "newest checkpoint"
-            )
-        return error
+            try:
+                if pipe.poll():
+                    reported.append(pipe.recv())
+            except (EOFError, OSError):
+                return BertprepError(
+                    f"device {number} of this host: its process {process.pid} has ended; start the run again, it resumes from "
+                    "the newest checkpoint"
+                )
+        return RuntimeError(reported[0]) if reported else error
 
 
 def _close_all(pipes: list[Any]) -> None:
