@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -135,8 +135,8 @@ class Convert(Variant, InRows, InParts):
 
     def _check_paths(self, source: Path, target: Path) -> None:
         if self.to == MDS_FORMAT:
-            variant = {f"--{name.replace('_', '-')}": value for name, value in asdict(self.variant).items()}
-            given = {"--shards": self.shards, "--pick": self.pick, **(variant if self.variant != Variant() else {})}
+            variant = {f"--{name.replace('_', '-')}": value for name, value in self.variant.made_with.items()}
+            given = {"--shards": self.shards, "--pick": self.pick, **variant}
             for name, value in given.items():
                 if value is not None:
                     raise UsageError(f"{name} {value}: is not for --to mds; leave it out")
