@@ -41,8 +41,14 @@ class Token:
     @property
     def look(self) -> tuple[str, ...]:
         """The SGR codes on a terminal."""
-        of_segment = (_SEGMENT_B if self.segment else _SEGMENT_A,) + (_TO_PREDICT,) * (self.state != "plain")
-        return ((_SPECIAL,) if self.state == "special" else of_segment) + (_ANSWER,) * self.in_answer
+        codes = [_SEGMENT_B if self.segment else _SEGMENT_A]
+        if self.state == "special":
+            codes = [_SPECIAL]
+        elif self.state != "plain":
+            codes.append(_TO_PREDICT)
+        if self.in_answer:
+            codes.append(_ANSWER)
+        return tuple(codes)
 
 
 Word = list[Token]

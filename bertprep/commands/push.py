@@ -187,7 +187,8 @@ def _earlier(hub: Hub, wanted: HubFiles, private: bool) -> Manifest | None:
 def _check_same(page: str, earlier: Manifest | None, manifest: Manifest | None) -> None:
     if earlier is None or manifest is None:
         return
-    there, here = ({key: each.made_with.get(key) for key in _SAME} for each in (earlier, manifest))
+    there = {key: earlier.made_with.get(key) for key in _SAME}
+    here = {key: manifest.made_with.get(key) for key in _SAME}
     if there != here or earlier.kind != manifest.kind:
         key = next((key for key in _SAME if there[key] != here[key]), "kind")
         found, expected = there.get(key, earlier.kind), here.get(key, manifest.kind)

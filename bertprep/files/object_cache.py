@@ -87,11 +87,6 @@ def open_local(path: Path) -> BufferedReader:
     return open_plain(_copy(path)) if _is_here(path) else open_download(path)
 
 
-def kept_about(path: Path) -> Path:
-    """Return the cache file for an index of an object or folder of a store."""
-    return cache_folder() / f"about-{_digest([str(path)])}"
-
-
 def _copy(path: ObjectPath) -> Path:
     status = path.status()
     suffixes = "".join(path.suffixes)[-32:]

@@ -71,9 +71,7 @@ class Rows:
         )
 
     def read(self, indices: NDArray[np.int64], examples: Examples, row: int, notes: NDArray[np.int64]) -> int:
-        """Read the records with these indices to the rows from `row` on; return how many, or a fault with `notes`, as kernels
-        do.
-        """
+        """Read the records with these indices to the rows from `row` on; return how many, or a fault with its `notes`."""
         count, faults = len(indices), []
         if not count:
             return 0
@@ -141,11 +139,7 @@ def _take_token_labels(labels: NDArray[np.int32], examples: TokenClassificationE
 
 @dataclass(frozen=True)
 class Table:
-    """The records of an Arrow stream in memory.
-
-    `damage` is the error that ends the file
-    early.
-    """
+    """The records of an Arrow stream in memory; `damage` is the error that ends the file early."""
 
     rows: Rows
     shape: Shape

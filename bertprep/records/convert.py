@@ -200,7 +200,8 @@ def assign(files: Sequence[IdentifiedFile], shards: int | None, pick: int | None
     picked = (np.arange(pick) * (records / pick)).astype(np.int64) if pick else None
     assigned = []
     for shard in range(shards):
-        start, stop = (shard * (total // shards) + min(shard, total % shards) for shard in (shard, shard + 1))
+        start = shard * (total // shards) + min(shard, total % shards)
+        stop = (shard + 1) * (total // shards) + min(shard + 1, total % shards)
         spans, first = [], 0
         for file in files:
             of_file: range | NDArray[np.int64] = range(max(start - first, 0), min(stop - first, file.records))

@@ -205,7 +205,7 @@ class MaskedExamples(Examples):
 
 
 class PretrainingExamples(MaskedExamples):
-    """The same of two segments, with the label of the second; 4 bytes more a record."""
+    """Records of two segments, up to pred masked tokens, and the next-sentence label: 1 where the second is random."""
 
     features = (*MaskedExamples.features, Feature("next_sentence_labels", "one", "flag", "next_sentence_label", np.int64))
     title = "pretraining"
@@ -223,7 +223,7 @@ class SquadEvalExamples(Examples):
 
 
 class SquadExamples(SquadEvalExamples):
-    """The same windows with the answer; both positions are 0 where it is not in the window."""
+    """Windows of a SQuAD context with the answer; both positions are 0 where it is not in the window."""
 
     features = (
         *SquadEvalExamples.features,
@@ -249,7 +249,7 @@ class ClassificationExamples(Examples):
 
 
 class RegressionExamples(Examples):
-    """The same with a number instead of the class, as STS-B has."""
+    """A sentence or a pair with a number instead of a class, as STS-B has."""
 
     features = (*_TOKENS, Feature("label_ids", "one", "score", "labels", np.float32), _IS_REAL)
     title = "regression"

@@ -104,7 +104,10 @@ def parts_of(corpus: str) -> list[str]:
 
 def _downloaded(workspace: Workspace) -> list[str]:
     present = [path.parent.name for path in sorted(workspace.download("").glob(f"*/{LISTING}"))]
-    return [BOOKS] * (BOOKS in present) + ["wikipedia"] * any(map(_WIKI.fullmatch, present))
+    found = [BOOKS] if BOOKS in present else []
+    if any(map(_WIKI.fullmatch, present)):
+        found.append("wikipedia")
+    return found
 
 
 def _languages(workspace: Workspace) -> list[str]:

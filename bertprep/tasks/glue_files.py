@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from bertprep.errors import BertprepError, reading
 from bertprep.files.object_cache import open_local
 from bertprep.tasks.glue import MAX_SCORE, UNLABELLED, GlueTask
+from bertprep.terminal import counted
 from bertprep.untrusted import parse_json
 from bertprep.work.layout import by_number
 
@@ -127,7 +128,7 @@ def _columns(header: Sequence[str], text_a: str, text_b: str | None, label: str 
 def _read_columns(columns: Columns, line: bytes) -> Row:
     fields = line.split(b"\t")
     if len(fields) < columns.least:
-        found = f"has {len(fields)} column{'s' * (len(fields) > 1)}" if line else "is blank"
+        found = f"has {counted(len(fields), 'column')}" if line else "is blank"
         raise ValueError(f"{found}, expected {columns.least} or more columns, separated by tabs; fix it")
     text_b, label = columns.text_b, columns.label
     return fields[columns.text_a], b"" if text_b is None else fields[text_b], b"" if label is None else fields[label]

@@ -242,7 +242,10 @@ class TokenDataset(TokenRows):
         check_counts(str(self.folder), of_batch, [len(window) for window in windows], self._order.counts)
         table = np.array([window.addresses for window in windows], np.int64).reshape(-1, n.WINDOW_WIDTH)
         count = len(ids)
-        input_ids, labels, position_ids, sequence_ids = (np.empty((count, self.seq), np.int64) for _ in range(4))
+        input_ids = np.empty((count, self.seq), np.int64)
+        labels = np.empty_like(input_ids)
+        position_ids = np.empty_like(input_ids)
+        sequence_ids = np.empty_like(input_ids)
         filled = self._fill_rows(
             table, indices.astype(np.int64), ids.rows, self._keys(ids), count, input_ids, labels, position_ids, sequence_ids
         )

@@ -85,7 +85,10 @@ def _checked(name: str, index: int, count: int) -> Part:
 
 def _of_slurm(environment: Mapping[str, str]) -> Part:
     what = f"--part {SLURM}: is for a job array (sbatch --array=0-399)"
-    one, first, last, count = (_number(environment, f"SLURM_ARRAY_TASK_{name}", what) for name in ("ID", "MIN", "MAX", "COUNT"))
+    one = _number(environment, "SLURM_ARRAY_TASK_ID", what)
+    first = _number(environment, "SLURM_ARRAY_TASK_MIN", what)
+    last = _number(environment, "SLURM_ARRAY_TASK_MAX", what)
+    count = _number(environment, "SLURM_ARRAY_TASK_COUNT", what)
     step, rest = divmod(last - first, count - 1) if count > 1 else (1, last - first)
     if rest or step < 1 or (one - first) % step:
         raise UsageError(

@@ -68,13 +68,18 @@ def describe_difference(found: dict[str, Any], asked: dict[str, Any]) -> str:
         options, name, before, now = _OF_INPUT, *_setting_of_input(name, before, now)
     if name in options:
         option = "--" + options[name].replace("_", "-")
-        made, wanted = (
-            "" if value in (None, False) else option if value is True else f"{option} {value}" for value in (before, now)
-        )
+        made, wanted = _with_value(option, before), _with_value(option, now)
         return f"was made {f'with {made}' if made else f'without {option}'}, this run has {wanted or f'no {option}'}"
     setting = name.removeprefix("number of ").partition(".")[0].partition("[")[0]
     of = {"vocabulary": "another --vocab: ", "inputs": "another --input: "}.get(setting, "")
     return f"was made with {of}{name} {show_setting(before)}, this run has {show_setting(now)}"
+
+
+def _with_value(option: str, value: Any) -> str:
+    """Return an option with its value as on a command line, "" where it is not given."""
+    if value is None or value is False:
+        return ""
+    return option if value is True else f"{option} {value}"
 
 
 def _first_difference(name: str, found: Any, wanted: Any) -> tuple[str, Any, Any]:

@@ -199,17 +199,19 @@ class Replica:
             is_skipped = is_skipped | ~torch.isfinite(factor)
         for decays in (True, False):
             names = [name for name in gradients if is_decayed(name) == decays]
-            moments = ([state[slots(settings, name)[slot]] for name in names] for slot in range(2))
+            first_moments = [state[slots(settings, name)[0]] for name in names]
+            second_moments = [state[slots(settings, name)[1]] for name in names]
             torch._fused_adamw_(
                 [state[name] for name in names],
                 [gradients[name] for name in names],
-                *moments,
+                first_moments,
+                second_moments,
                 [],
                 [updates] * len(names),
                 lr=learning_rate,
                 beta1=settings.beta_1,
                 beta2=settings.second_decay,
-                weight_decay=settings.weight_decay * decays,
+                weight_decay=settings.weight_decay if decays else 0.0,
                 eps=settings.epsilon,
                 amsgrad=False,
                 maximize=False,
