@@ -162,9 +162,16 @@ def _write_sample(texts: Texts, folder: Path, workers: int) -> Texts:
             with path.open("rb") as file:
                 text = file.read(piece_bytes)
             path = folder / f"{index:05d}.txt"
-            path.write_bytes(text[: text.rfind(b"\n\n") + 2] or text[: text.rfind(b"\n") + 1])  # the last document goes on
+            path.write_bytes(_without_last_document(text))  # which goes on
         sample.append(replace(shard_of_text, path=path, expected=None))
     return replace(texts, shards=sample)
+
+
+def _without_last_document(text: bytes) -> bytes:
+    """Return the text up to its last blank line; of one document, up to its last sentence."""
+    blank = text.rfind(b"\n\n")
+    end = blank + 2 if blank >= 0 else text.rfind(b"\n") + 1
+    return text[:end]
 
 
 def _of_split(texts: Texts, split: str) -> Texts:

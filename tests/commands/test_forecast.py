@@ -68,6 +68,20 @@ def test_a_sample_forecasts_all_records_and_bytes_within_a_tenth(tmp_path: Path,
     assert found.size_bytes == {"tfrecord": pytest.approx(total(created, "tfrecord", "bytes"), rel=0.1)}
 
 
+def test_a_sample_of_a_document_that_is_longer_than_it_ends_with_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forecasts, "SAMPLE_BYTES", 20_000)
+    sentence = "the of and in to was\n"
+    texts = [tmp_path / "a.txt", tmp_path / "b.txt"]
+    for path in texts:
+        path.write_text(sentence * 5000)
+    asked: dict[str, Any] = {"inputs": texts, "output": tmp_path / "out", "vocab": VOCABULARY, "formats": "tfrecord"}
+    found = forecast(**asked, lines_are_sentences=True, dupe=1, workers=1)
+    assert found.sample_bytes == 2 * (10_000 // len(sentence)) * len(sentence)
+    assert found.training_records > 100
+
+
 def test_too_small_a_disk_is_reported(
     golden_corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
