@@ -245,4 +245,4 @@ class Variant(Settings):
             raise UsageError(f"{asked}: is for TFRecord only, no reader of {other} takes it; give {asked_by} tfrecord")
 
 
-DEFAULT_DIALECT = Variant()
+DEFAULT_VARIANT = Variant()

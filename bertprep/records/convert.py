@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertprep import kernels
-from bertprep.config import DEFAULT_DIALECT, SQUAD, RecordFormat, Variant
+from bertprep.config import DEFAULT_VARIANT, SQUAD, RecordFormat, Variant
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import temporary_folder
 from bertprep.files.checksums import listed_checksum
@@ -80,7 +80,7 @@ class Conversion:
     """What records become: a format, its variant, and of each split a number of files and of records, or all as they are."""
 
     to: RecordFormat
-    variant: Variant = DEFAULT_DIALECT
+    variant: Variant = DEFAULT_VARIANT
     shards: int | None = None
     pick: int | None = None
 
@@ -223,7 +223,7 @@ class RecordConverter(Maker):
     def __init__(
         self,
         record_format: RecordFormat,
-        variant: Variant = DEFAULT_DIALECT,
+        variant: Variant = DEFAULT_VARIANT,
         labels: Sequence[str] = (),
         pred: int | None = None,
         *,

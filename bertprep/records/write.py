@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertprep import kernels
-from bertprep.config import DEFAULT_DIALECT, DEFAULT_FORMATS, TF2, RecordFormat, Variant
+from bertprep.config import DEFAULT_FORMATS, DEFAULT_VARIANT, TF2, RecordFormat, Variant
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import AtomicFile, atomic_file
 from bertprep.files.checksums import BLAKE3
@@ -46,7 +46,7 @@ def entry_of(written: WrittenFile) -> dict[str, Any]:
 def write_examples(
     blocks: Iterable[Examples],
     paths: Mapping[RecordFormat, Path | str],
-    variant: Variant = DEFAULT_DIALECT,
+    variant: Variant = DEFAULT_VARIANT,
     labels: Sequence[str] = (),
     *,
     tidies: bool = True,

@@ -11,7 +11,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from bertprep import kernels
-from bertprep.config import DEFAULT_DIALECT, GlueSettings, RecordFormat, Variant
+from bertprep.config import DEFAULT_VARIANT, GlueSettings, RecordFormat, Variant
 from bertprep.instances import Tokenizer, Vocabulary
 from bertprep.records.examples import (
     ClassificationExamples,
@@ -105,7 +105,7 @@ class TaskRecordMaker(Maker):
     """Makes record files; a task's argument is its split and the block's index."""
 
     source: TaskSource
-    variant: Variant = field(default=DEFAULT_DIALECT)
+    variant: Variant = field(default=DEFAULT_VARIANT)
     label = "task"
 
     def prepare(self) -> None:

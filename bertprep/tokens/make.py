@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertprep import kernels
-from bertprep.config import DEFAULT_DIALECT, InstanceSettings, RecordFormat, Variant, masks_cut_off
+from bertprep.config import DEFAULT_VARIANT, InstanceSettings, RecordFormat, Variant, masks_cut_off
 from bertprep.errors import BertprepError
 from bertprep.files.paths import HEAD_BYTES, open_head
 from bertprep.instances import Tokenizer, Vocabulary, generate_instances
@@ -182,7 +182,7 @@ class RecordMaker(ShardMaker):
     """Makes the record files of one shard after another."""
 
     settings: InstanceSettings
-    variant: Variant = field(default=DEFAULT_DIALECT)
+    variant: Variant = field(default=DEFAULT_VARIANT)
     label = "create"
 
     @property

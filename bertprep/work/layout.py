@@ -24,7 +24,7 @@ from enum import Enum
 from pathlib import Path
 
 from bertprep.config import (
-    DEFAULT_DIALECT,
+    DEFAULT_VARIANT,
     GZIP,
     TF2,
     GlueSettings,
@@ -72,7 +72,7 @@ GOOGLE_PREFIX = "bert_model.ckpt"
 _NAMED_ABOVE = ("cased", "seq", "pred", "masked_lm_prob", "seed", "dupe", "one_seed")
 
 
-def settings_name(settings: InstanceSettings, *, shards: int, test_fraction: float, variant: Variant = DEFAULT_DIALECT) -> str:
+def settings_name(settings: InstanceSettings, *, shards: int, test_fraction: float, variant: Variant = DEFAULT_VARIANT) -> str:
     """Return the folder name for the settings in NVIDIA's form, with further settings that are not default, except `one_seed`.
 
     >>> settings_name(InstanceSettings(), shards=256, test_fraction=0.1)
@@ -93,7 +93,7 @@ def settings_name(settings: InstanceSettings, *, shards: int, test_fraction: flo
     return name + _in_variant(variant)
 
 
-def task_settings_name(settings: SquadSettings | GlueSettings, *, variant: Variant = DEFAULT_DIALECT) -> str:
+def task_settings_name(settings: SquadSettings | GlueSettings, *, variant: Variant = DEFAULT_VARIANT) -> str:
     """Return the folder name for the settings of a fine-tuning task.
 
     >>> task_settings_name(GlueSettings()), task_settings_name(SquadSettings(cased=True))
@@ -133,7 +133,7 @@ def record_file_name(
     corpus: str,
     split: str,
     shard: int,
-    variant: Variant = DEFAULT_DIALECT,
+    variant: Variant = DEFAULT_VARIANT,
 ) -> str:
     """Return the name of one record file, as trainers expect it; compressed ones do not match *.tfrecord."""
     if record_format == RecordFormat.OFRECORD:
@@ -144,7 +144,7 @@ def record_file_name(
 def record_names(formats: Sequence[RecordFormat], corpus: str, split: str, shard: int, variant: Variant) -> dict[str, str]:
     """Return the name of a record file in the folder of each format.
 
-    >>> record_names([RecordFormat.OFRECORD], "wiki", TEST, 3, DEFAULT_DIALECT)
+    >>> record_names([RecordFormat.OFRECORD], "wiki", TEST, 3, DEFAULT_VARIANT)
     {<RecordFormat.OFRECORD: 'ofrecord'>: 'test/part-3'}
     """
     return {name: f"{split_folder(name, split)}/{record_file_name(name, corpus, split, shard, variant)}" for name in formats}

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import bertprep
-from bertprep.config import DEFAULT_DIALECT, InstanceSettings, RecordFormat
+from bertprep.config import DEFAULT_VARIANT, InstanceSettings, RecordFormat
 from bertprep.errors import BertprepError
 from bertprep.instances import load_vocabulary
 from bertprep.tokens.make import Texts, TextShard, record_job, token_job
@@ -26,7 +26,7 @@ def texts(golden_corpus: Path, tmp_path: Path) -> Texts:
 def test_a_job_of_records_makes_what_create_makes(texts: Texts, tmp_path: Path) -> None:
     vocabulary = load_vocabulary(GOLDEN / "vocab.txt")
     folders = {name: tmp_path / "job" / name for name in (RecordFormat.TFRECORD, RecordFormat.PARQUET)}
-    made = record_job(texts, vocabulary, SETTINGS, DEFAULT_DIALECT, folders).run()
+    made = record_job(texts, vocabulary, SETTINGS, DEFAULT_VARIANT, folders).run()
     paths = [shard.path for shard in texts.shards]
     how = {"vocab": vocabulary.path, "formats": [*folders], "lines_are_sentences": True, "workers": 1}
     bertprep.create(inputs=paths, output=tmp_path / "create", **vars(SETTINGS), **how)  # type: ignore[arg-type]
@@ -45,7 +45,7 @@ def test_a_job_of_tokens_is_taken_by_one_of_records(texts: Texts, tmp_path: Path
 
 def test_a_task_travels_to_another_process(texts: Texts, tmp_path: Path) -> None:
     folders = {RecordFormat.TFRECORD: tmp_path / "out"}
-    job = record_job(texts, load_vocabulary(GOLDEN / "vocab.txt"), SETTINGS, DEFAULT_DIALECT, folders)
+    job = record_job(texts, load_vocabulary(GOLDEN / "vocab.txt"), SETTINGS, DEFAULT_VARIANT, folders)
     job.maker.prepare()
     maker, task = pickle.loads(pickle.dumps((job.maker, job.tasks[1])))
     entries = maker.make(task.argument, {"tfrecord": tmp_path / "a.tfrecord"})
@@ -54,7 +54,7 @@ def test_a_task_travels_to_another_process(texts: Texts, tmp_path: Path) -> None
 
 def test_finished_records_of_a_text_that_has_changed_are_refused(texts: Texts, tmp_path: Path) -> None:
     job = record_job(
-        texts, load_vocabulary(GOLDEN / "vocab.txt"), SETTINGS, DEFAULT_DIALECT, {RecordFormat.TFRECORD: tmp_path / "out"}
+        texts, load_vocabulary(GOLDEN / "vocab.txt"), SETTINGS, DEFAULT_VARIANT, {RecordFormat.TFRECORD: tmp_path / "out"}
     )
     job.run()
     texts.shards[0].path.write_text("Another text.\n")

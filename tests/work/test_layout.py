@@ -4,14 +4,14 @@ from itertools import product
 
 import pytest
 
-from bertprep.config import DEFAULT_DIALECT, GlueSettings, InstanceSettings, SquadSettings, Variant
+from bertprep.config import DEFAULT_VARIANT, GlueSettings, InstanceSettings, SquadSettings, Variant
 from bertprep.work.layout import settings_name, task_settings_name
 
 
 @pytest.mark.parametrize(
     ("variant", "ending"),
     [
-        (DEFAULT_DIALECT, ""),
+        (DEFAULT_VARIANT, ""),
         (Variant(compress="gzip"), "_gzip"),
         (Variant(feature_names="tf2"), "_tf2_names"),
         (Variant(feature_names="tf2", compress="gzip"), "_tf2_names_gzip"),
