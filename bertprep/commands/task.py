@@ -137,12 +137,12 @@ class Ner(TaskRequest, GlueSettings):
 
 
 def create_task(request: Squad | Glue | Ner) -> Made:
-    """Make record files of a task: the examples of Google's `run_squad.py` or `run_classifier.py`.
+    """Make record files of a task: the examples of Google's `run_squad.py` or `run_classifier.py`, or of tagged words.
 
     The files are downloaded ones, or `inputs`, whose names begin with train, dev or test. `version` is SQuAD's; `name` is a
-    task of GLUE, or the user's own with texts and labels in TSV or JSON Lines, whose classes are `labels` or those of the
-    training file. `vocab` is a file or a downloaded model, bert-base by default. Finished files are kept. `part`, such as
-    "3/400", makes only that part.
+    task of GLUE, or the user's own with texts and labels in TSV or JSON Lines, or tagged words in CoNLL files, JSON Lines or
+    Parquet. `labels` are its classes or tags, by default those of the training file. `vocab` is a file or a downloaded model,
+    bert-base by default. Finished files are kept. `part`, such as "3/400", makes only that part.
 
     Raises `UsageError` for a request that cannot be met, `BertprepError` for wrong files, vocabulary or machine, or other
     settings.

@@ -150,8 +150,9 @@ def choose_corpus(workspace: Workspace, asked: str | None, reporter: Reporter) -
 
 
 def ensure_shards(workspace: Workspace, corpus: str, workers: int, reporter: Reporter) -> Manifest:
-    """Return the manifest of a corpus's text shards; missing ones of the sample and of downloads are made, with the others'
-    settings.
+    """Return the manifest of a corpus's text shards.
+
+    Missing ones of the sample and of downloads are made, with the settings of the others.
     """
     if finished := finished_shards(workspace, corpus):
         return finished

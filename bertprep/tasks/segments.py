@@ -32,8 +32,8 @@ class Segments(NamedTuple):
         [15, 16, 17, 12, 13]
         """
         ends = np.cumsum(self.sizes)
-        places: NDArray[np.int64] = np.repeat(self.starts - (ends - self.sizes), self.sizes) + np.arange(self.sizes.sum())
-        return self.tokens[places]
+        positions: NDArray[np.int64] = np.repeat(self.starts - (ends - self.sizes), self.sizes) + np.arange(self.sizes.sum())
+        return self.tokens[positions]
 
 
 def lay_out(a: Segments, b: Segments, vocabulary: Vocabulary, seq: int) -> tuple[NDArray[np.int32], ...]:

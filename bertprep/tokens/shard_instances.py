@@ -117,7 +117,7 @@ class ShardInstances:
             thread.join()
 
     def _hold(self, key: Key) -> _Made:
-        """Return the place of some instances, as the one used last; the one used longest ago goes."""
+        """Return the entry of some instances, as the one used last; the one used longest ago is dropped."""
         with self._lock:
             made = self._made.pop(key, None) or _Made()
             self._made[key] = made

@@ -191,10 +191,10 @@ class Engine:
         return None
 
     def scaled(self, loss_scale: Any, accumulation: int) -> Any:
-        """Return the factor of a micro-batch's loss: in fp16 the loss scale times the rounded-up number of micro-batches; else
-        1.
-        """
-        return loss_scale * 2.0 ** math.ceil(math.log2(accumulation * self.devices)) if self.precision == "fp16" else 1.0
+        """Return the factor of a micro-batch's loss: 1, or in fp16 the loss scale times the micro-batches, rounded up."""
+        if self.precision != "fp16":
+            return 1.0
+        return loss_scale * 2.0 ** math.ceil(math.log2(accumulation * self.devices))
 
     @contextmanager
     def errors_in_a_line(self) -> Iterator[None]:
