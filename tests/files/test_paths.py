@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 import pytest
 
-from bertprep import patience
+from bertprep import patience, untrusted
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files import object_store
 from bertprep.files.atomic import atomic_file, atomic_folder, temporary_folder
@@ -458,8 +458,8 @@ def listing(keys: Iterable[str]) -> bytes:
 def test_a_listing_without_end_is_one_line(
     page: Callable[[int], list[str]], why: str, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(object_store, "MAX_LISTED", 10_000)
-    monkeypatch.setattr(object_store, "MAX_LISTED_BYTES", 1 << 20)
+    monkeypatch.setattr(untrusted, "MAX_LISTED", 10_000)
+    monkeypatch.setattr(untrusted, "MAX_LISTED_BYTES", 1 << 20)
     monkeypatch.setattr(object_store, "_silence_of_listing", lambda: 1.0)
     pages = count()
     store.faults.append(Fault("GET", times=None, body=lambda _: listing(page(next(pages)))))
