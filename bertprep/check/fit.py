@@ -109,7 +109,8 @@ def count_unknown(outcome: Outcome, vocabulary: Vocabulary) -> None:
     """Add the fractions of [UNK] of each split that has tokens."""
     for split, records in outcome.counts.items():
         if len(records.tokens) == len(vocabulary) and records.tokens.sum() and records.labels.sum():
-            of_tokens, of_labels = (float(each[vocabulary.unk] / each.sum()) for each in (records.tokens, records.labels))
+            of_tokens = float(records.tokens[vocabulary.unk] / records.tokens.sum())
+            of_labels = float(records.labels[vocabulary.unk] / records.labels.sum())
             outcome.unknown[split] = of_tokens, of_labels
     for split, shards in outcome.token_counts.items():
         if shards.tokens:

@@ -42,7 +42,8 @@ class Rule(NamedTuple):
         at = int(np.argmax(self.wrong[row])) if self.wrong.ndim == 2 else ()
         words = {fact: int(values[row]) for fact, values in facts.items()}
         words["at"] = at or 0
-        words["value"], words["other"] = (0 if of is None else int(of[row][at]) for of in (self.values, self.others))
+        words["value"] = 0 if self.values is None else int(self.values[row][at])
+        words["other"] = 0 if self.others is None else int(self.others[row][at])
         expected, found = self.expected.format(**words), self.found.format(**words)
         return Finding(self.code, "", expected, found, record, count=0, level=self.level)
 

@@ -202,7 +202,8 @@ class DocumentTokenizer:
         if begins and (self.info.sep is None or found[-1:] == [self.info.sep]):
             return data
         names = self.special_tokens
-        cls, sep = ([names[role]] if role in names else [] for role in ("cls", "sep"))
+        cls = [names["cls"]] if "cls" in names else []
+        sep = [names["sep"]] if "sep" in names else []
         library = tokenizers.Tokenizer.from_str(data.decode())
         library.post_processor = TemplateProcessing(
             single=[*cls, "$A", *sep],

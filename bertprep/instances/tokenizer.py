@@ -123,7 +123,8 @@ class Tokenizer:
         state = np.zeros(TOKENIZER_STATE_SIZE, np.int64)
         # capacity for the worst case, all tokens and sentences of one byte: the OS gives memory only for what is written
         tokens = np.empty(size + 1 + TOKEN_SLACK, np.int32)
-        sentence_ends, document_ends = (np.empty(size // 2 + 1, np.int64) for _ in range(2))
+        sentence_ends = np.empty(size // 2 + 1, np.int64)
+        document_ends = np.empty(size // 2 + 1, np.int64)
         text_bytes = text_crc32c = 0
         while lines := file.read(_BLOCK_BYTES) + file.readline():  # which stay in the processor's cache
             if text_bytes + len(lines) > size:

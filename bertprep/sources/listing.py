@@ -158,7 +158,8 @@ def check_on_disk(folder: Path) -> None:
 def check_source(listing: Listing, source: dict[str, Any], folder: Path) -> None:
     """Raise `BertprepError` if the download in `folder` is not the requested one."""
     if listing.source != source:
-        found, expected = (quoted(" ".join(map(str, each.values()))) for each in (listing.source, source))
+        found = quoted(" ".join(map(str, listing.source.values())))
+        expected = quoted(" ".join(map(str, source.values())))
         raise BertprepError(
             f"{folder}: holds a download of {found}, requested is {expected}; choose another --workdir, or remove this folder"
         )

@@ -80,7 +80,8 @@ def predict_answers(
         pairs = _find_pairs(features, example, start_logits[rows], end_logits[rows], nbest_size, max_answer_length)
         null: tuple[float, float] | None = None
         if with_null:
-            starts, ends = (logits[rows, 0].astype(np.float64) for logits in (start_logits, end_logits))
+            starts = start_logits[rows, 0].astype(np.float64)
+            ends = end_logits[rows, 0].astype(np.float64)
             least = int(np.argmin(starts + ends)) if len(starts) else -1
             null = (float(starts[least]), float(ends[least])) if len(starts) else (0.0, 0.0)
         entries = _order(pairs, null, example, texts, nbest_size)
@@ -145,13 +146,13 @@ def _find_pairs(
     nbest_size: int,
     max_answer_length: int,
 ) -> Pairs:
-    """Return the possible answers to a question, from and to tokens of the context: by row, then rank of the start, then of the
-    end.
-    """
+    """Return the possible answers to a question, as tokens of the context: by row, rank of the start and of the end."""
     rows, first = features.rows_of(example), int(features.queries.sizes[example]) + 2  # after [CLS], the question and [SEP]
     _, window_starts, sizes = features.windows.of((rows, None))  # (rows, 1)
-    starts, ends = (_best_positions(logits, nbest_size) - first for logits in (start_logits, end_logits))  # (rows, best)
-    can_start, can_end = ((positions >= 0) & (positions < sizes) for positions in (starts, ends))
+    starts = _best_positions(start_logits, nbest_size) - first  # (rows, best)
+    ends = _best_positions(end_logits, nbest_size) - first
+    can_start = (starts >= 0) & (starts < sizes)
+    can_end = (ends >= 0) & (ends < sizes)
     tokens = np.where(can_start, starts + window_starts - window_starts[:1], 0)
     can_start &= np.take_along_axis(features.max_context(example), tokens, axis=1)
     lengths = ends[:, None, :] - starts[:, :, None] + 1  # (rows, best starts, best ends)
