@@ -126,7 +126,8 @@ def open_data(options: RunOptions, examples: ExampleSettings, opened: ExitStack)
             given.insert(0, "--pred")
         if given:
             raise UsageError(
-                f"{given[0]}: is for token shards, {sets[0].folder} holds records; leave it out, or name token shards"
+                f"{given[0]}: is for token shards, {sets[0].folder} holds records; leave it out, and a --recipe that sets it, "
+                "or name token shards"
             )
     folders = tuple(each.folder if each.is_whole else path for path, each in zip(named, sets, strict=True))
     records = opened.enter_context(open_split(folders, TRAINING))

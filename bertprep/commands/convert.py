@@ -102,6 +102,7 @@ class Convert(Variant, InRows, InParts):
             return self._convert_file(data_set)
         data_set = data_set if data_set.is_whole else data_set.by_itself()
         files = identify_all(data_set, workers, self.reporter, pred=self.pred)
+        self._check_pred(files[0].shape.pred)
         conversion = self._conversion({file.format for file in files})
         return self.make(conversion_job(data_set, files, as_path(self.target), conversion), workers)
 
@@ -113,10 +114,18 @@ class Convert(Variant, InRows, InParts):
         from bertprep.work.manifest import RECORDS, Manifest
 
         target, source = as_path(self.target), identify(as_path(self.source), pred=self.pred)
+        self._check_pred(source.shape.pred)
         conversion = self._conversion({source.format})
         entry = convert_file(data_set, source, target, conversion)
         manifest = Manifest(RECORDS, {**sizes_of_records(source.shape), **conversion.made_with}, {target.name: entry})
         return Made({conversion.to: target}, {conversion.to: manifest}, made=1, kept=0, seconds=0)
+
+    def _check_pred(self, found: int) -> None:
+        """Raise `UsageError` where --pred contradicts what the files say."""
+        if self.pred not in (None, found):
+            raise UsageError(
+                f"--pred {self.pred}: {self.source} says that its records have space for {found}; leave --pred out"
+            )
 
     def _conversion(self, found: set[RecordFormat]) -> Conversion:
         """Return what files of these formats become."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache, partial
@@ -36,6 +37,7 @@ TAGS = ("ner_tags", "tags", "labels")
 """The names that columns may have."""
 _DOCUMENT = "-DOCSTART-"  # a line of CoNLL 2003 between documents
 _MAX_LABELS = 1000
+_ENTITY_TAG = re.compile(r"O|[BIESLU]-.+")
 
 Sentence = tuple[list[str], list[str]]
 """The words of a sentence, and their tags."""
@@ -57,14 +59,14 @@ def ner_records(
     """Return the tagged sentences of files by split; the labels are those given, or those of the training file."""
     if not CORPUS.holds(name):
         raise UsageError(f"{name}: must be of letters, digits, '_', '-' and '.'")
-    tagged = {split: read_tagged(path) for split, path in files.items()}
+    tagged = {split: read_tagged(path, labels) for split, path in files.items()}
     if not labels and TRAINING not in tagged:
         raise UsageError(f"{name}: its labels are not known; give --labels, or a training file (train...)")
     names = tuple(labels) or find_labels(tagged[TRAINING])
     ids = {label: index for index, label in enumerate(names)}
     splits: dict[str, Split] = {}
     counts: dict[str, int] = {}
-    warnings = []
+    warnings = _label_warnings(name, names)
     shape = Shape(TokenClassificationExamples, settings.seq, 0)
     for split, file in tagged.items():
         _check_tags(file, ids)
@@ -89,16 +91,19 @@ def ner_records(
     )
 
 
-def read_tagged(path: Path) -> TaggedFile:
-    """Read a file of tagged words; raises `BertprepError` for the first sentence that is wrong."""
+def read_tagged(path: Path, labels: Sequence[str] = ()) -> TaggedFile:
+    """Read a file of tagged words; raises `BertprepError` for the first sentence that is wrong.
+
+    `labels` are the names of numbered tags in a file that does not have them.
+    """
     with reading(path, "; expected a file of tagged words"), open_local(path) as file:
         data = file.read()
     suffix = path.suffix.lower()
     try:
         if suffix == ".parquet":
-            sentences = list(_read_parquet(data))
+            sentences = list(_read_parquet(data, labels))
         elif suffix in (".json", ".jsonl"):
-            sentences = list(_read_json(data.decode().split("\n")))
+            sentences = list(_read_json(data.decode().split("\n"), labels))
         else:
             text = data.decode().removeprefix("\ufeff").replace("\r", "")
             sentences = list(_read_conll(text.split("\n")))
@@ -114,11 +119,17 @@ def read_tagged(path: Path) -> TaggedFile:
 def _read_conll(lines: Sequence[str]) -> Iterator[Sentence]:
     words: list[str] = []
     tags: list[str] = []
+    columns = 0
     for number, line in enumerate([*lines, ""], 1):
         fields = [field for field in line.replace("\t", " ").split(" ") if field]  # a word may have other spaces
         if fields and fields[0] != _DOCUMENT:
             if len(fields) < 2:
                 raise ValueError(f"line {number:,}: has one column, expected a word and its tag; a blank line ends a sentence")
+            columns = columns or len(fields)
+            if len(fields) != columns:
+                raise ValueError(
+                    f"line {number:,}: has {len(fields)} columns, those before have {columns}; the tag is the last one"
+                )
             words.append(fields[0])
             tags.append(fields[-1])
         elif words:
@@ -126,7 +137,7 @@ def _read_conll(lines: Sequence[str]) -> Iterator[Sentence]:
             words, tags = [], []
 
 
-def _read_json(lines: Sequence[str]) -> Iterator[Sentence]:
+def _read_json(lines: Sequence[str], labels: Sequence[str]) -> Iterator[Sentence]:
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -135,19 +146,19 @@ def _read_json(lines: Sequence[str]) -> Iterator[Sentence]:
             if not isinstance(values, dict):
                 raise ValueError("is not an object")
             words, tags = _column(values, WORDS), _column(values, TAGS)
-            yield _checked(words, tags)
+            yield _checked(words, _name_tags(tags, labels))
         except ValueError as error:
             raise ValueError(f"line {number:,}: {error}") from error
 
 
-def _read_parquet(data: bytes) -> Iterator[Sentence]:
+def _read_parquet(data: bytes, labels: Sequence[str]) -> Iterator[Sentence]:
     import pyarrow.parquet as pq
 
     table = pq.read_table(io.BytesIO(data))
     columns = {name: table.column(name) for name in table.column_names}
     metadata = parse_json((table.schema.metadata or {}).get(b"huggingface", b"{}"))
     words, tags = _column(columns, WORDS), _column(columns, TAGS)
-    names = _class_names(metadata, next(name for name in TAGS if name in columns))
+    names = _class_names(metadata, next(name for name in TAGS if name in columns)) or labels
     for number, (sentence, of_sentence) in enumerate(zip(words.to_pylist(), tags.to_pylist(), strict=True)):
         try:
             yield _checked(sentence, _name_tags(of_sentence, names))
@@ -186,7 +197,9 @@ def _checked(words: Any, tags: Any) -> Sentence:
     """Return a sentence; raises `ValueError` for anything but words with as many names of tags."""
     for values, what in ((words, "words"), (tags, "tags")):
         if not isinstance(values, list) or not all(isinstance(value, str) and value.strip() for value in values):
-            raise ValueError(f"its {what} are not a list of names, but {values!r:.80}; numbered tags need their names")
+            raise ValueError(
+                f"its {what} are not a list of names, but {values!r:.80}; numbered tags need --labels, their names in order"
+            )
     if len(words) != len(tags) or not words:
         raise ValueError(f"has {len(words):,} words and {len(tags):,} tags, expected as many, and at least one")
     return words, tags
@@ -198,6 +211,18 @@ def find_labels(file: TaggedFile) -> tuple[str, ...]:
     if not 2 <= len(found) <= _MAX_LABELS:
         raise BertprepError(f"{file.path}: has {len(found):,} tags, expected 2 to {_MAX_LABELS:,} (--labels names them)")
     return tuple(sorted(found, key=lambda tag: (tag != OUTSIDE, tag.partition("-")[2], tag)))
+
+
+def _label_warnings(name: str, labels: Sequence[str]) -> list[str]:
+    """Return a line if labels are not those of entities, O or such as B-PER: maybe the columns are others."""
+    others = [label for label in labels if not _ENTITY_TAG.fullmatch(label)]
+    if not others:
+        return []
+    listed = ", ".join(others)[:100]
+    return [
+        f"{name}: {len(others):,} of {len(labels):,} labels are neither {OUTSIDE} nor such as B-PER: {listed}; "
+        "the word must be in the first column and its tag in the last one; scores of entities need such prefixes"
+    ]
 
 
 def _check_tags(file: TaggedFile, ids: Mapping[str, int]) -> None:

@@ -227,6 +227,15 @@ def test_a_source_that_differs_from_its_manifest(
     assert not target.exists()
 
 
+@pytest.mark.parametrize("is_file", [True, False])
+def test_predictions_that_contradict_the_files_are_refused(is_file: bool, tmp_path: Path) -> None:
+    source = write(tmp_path / "a" / "part-0", file_of(FIRST))
+    target = tmp_path / "b.tfrecord" if is_file else tmp_path / "b"
+    with pytest.raises(UsageError, match=r"^--pred 1: .* says that its records have space for 2; leave"):
+        bertprep.convert(source if is_file else source.parent, target, to="tfrecord", pred=1, workers=1)
+    assert not target.exists()
+
+
 def test_a_source_that_has_another_shape_when_it_is_read_is_named(tmp_path: Path) -> None:
     """As when another run replaces it after the shapes of all were compared."""
     first = write(tmp_path / "a", file_of(FIRST))

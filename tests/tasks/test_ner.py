@@ -16,10 +16,10 @@ from bertprep.instances.vocabulary import SPECIAL_TOKENS
 from bertprep.records import Records
 from bertprep.records.columns import columns_of
 from bertprep.records.examples import Feature, TokenClassificationExamples
-from bertprep.tasks.ner import find_labels, make_examples, read_tagged
+from bertprep.tasks.ner import find_labels, make_examples, ner_records, read_tagged
 
 WORDS = ["[PAD]", *SPECIAL_TOKENS[1:], "anna", "lives", "in", "par", "##is", ".", "the"]
-CONLL = "-DOCSTART- -X- O O\n\nAnna NNP B-PER\nlives VBZ O\nin IN O\nParis NNP B-LOC\n. . O\n\nThe\tO\n"
+CONLL = "-DOCSTART- -X- O O\n\nAnna NNP B-PER\nlives VBZ O\nin IN O\nParis NNP B-LOC\n. . O\n\nThe\tDT\tO\n"
 SENTENCES = [(["Anna", "lives", "in", "Paris", "."], ["B-PER", "O", "O", "B-LOC", "O"]), (["The"], ["O"])]
 LABELS = ("O", "B-LOC", "B-PER")
 
@@ -60,7 +60,7 @@ def test_a_last_sentence_needs_no_blank_line(ends: str, tmp_path: Path) -> None:
 
 def test_columns_are_separated_by_spaces_and_tabs_alone(tmp_path: Path) -> None:
     """A number may have a no-break space, which `str.split` takes for a separator; a byte order mark is none of the text."""
-    content = "\ufeff-DOCSTART- -X- O\n\n10\u00a0000 \t CD\tB-NUM\n\u00a0 O\n"
+    content = "\ufeff-DOCSTART- -X- O\n\n10\u00a0000 \t CD\tB-NUM\n\u00a0 SP O\n"
     assert read_tagged(write(tmp_path / "train.conll", content)).sentences == [(["10\u00a0000", "\u00a0"], ["B-NUM", "O"])]
 
 
@@ -92,6 +92,21 @@ def test_a_numbered_tag_without_a_name_is_one_line(tags: list[int] | None, error
         read_tagged(path)
 
 
+def test_labels_name_the_numbered_tags_of_json(tmp_path: Path) -> None:
+    path = write(tmp_path / "train.jsonl", '{"tokens": ["Anna", "sleeps"], "ner_tags": [1, 0]}')
+    assert read_tagged(path, ["O", "B-PER"]).sentences == [(["Anna", "sleeps"], ["B-PER", "O"])]
+
+
+def test_columns_in_another_order_are_warned_of(tmp_path: Path, vocabulary: Vocabulary) -> None:
+    path = write(tmp_path / "train.conll", "B-PER Anna\nO sleeps\n")
+    [line] = ner_records({"training": path}, "x", (), vocabulary, GlueSettings(seq=16)).warnings
+    assert line.startswith(
+        "x: 2 of 2 labels are neither O nor such as B-PER: Anna, sleeps; the word must be in the first column"
+    )
+    path = write(tmp_path / "train.conll", "Anna B-PER\nsleeps O\n")
+    assert not ner_records({"training": path}, "x", (), vocabulary, GlueSettings(seq=16)).warnings
+
+
 @pytest.mark.parametrize("seq", [16, 8])
 def test_the_first_piece_of_a_word_has_its_label(seq: int, vocabulary: Vocabulary) -> None:
     """What does not fit has none: the last two pieces are "." and, of the longer rows, none."""
@@ -111,6 +126,7 @@ def test_the_first_piece_of_a_word_has_its_label(seq: int, vocabulary: Vocabular
     ("name", "content", "error"),
     [
         ("train.conll", "Anna\n", "line 1: has one column"),
+        ("train.conll", "Anna B-PER\nsleeps O VBZ\n", "line 2: has 3 columns, those before have 2; the tag is the last one"),
         ("train.conll", "-DOCSTART- O\n\n", "holds no sentence"),
         ("train.jsonl", '{"tokens": ["a"], "ner_tags": [1]}', "line 1: its tags are not a list of names"),
         ("train.jsonl", '{"tokens": ["a"], "ner_tags": ["O", "O"]}', "line 1: has 1 words and 2 tags"),
