@@ -383,7 +383,9 @@ def test_a_state_of_other_rows_is_refused(settings: dict[str, Any], message: str
     state = json.loads(json.dumps(open_rows(tokens, "modernbert").stream(BATCH).state_dict()))
     open_rows(tokens, "modernbert").stream(BATCH).load_state_dict(state)
     if settings.pop("split", None):
-        bertprep.tokenize(inputs=[__file__], tokenizer=tokens, output=tmp_path / "other", one_document_per_file=True, workers=1)
+        bertprep.tokenize(
+            inputs=[__file__], tokenizer=tokens / "tokens", output=tmp_path / "other", one_document_per_file=True, workers=1
+        )
         tokens = tmp_path / "other"
     with pytest.raises(UsageError, match=f"^the state is of other rows: {message}; take what it was saved with$"):
         open_rows(tokens, "modernbert", **settings).stream(BATCH).load_state_dict(state)
