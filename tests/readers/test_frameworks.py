@@ -195,3 +195,17 @@ def test_records_of_a_data_loader_are_what_bert_for_pretraining_takes(created: d
         np.testing.assert_array_equal(torch.cat([batch[name] for batch in batches]).numpy(), column)
     model = BertForPreTraining(BertConfig(num_hidden_layers=2, hidden_size=32, num_attention_heads=2, intermediate_size=64))
     assert model(**batches[0]).loss.isfinite()
+
+
+@pytest.mark.torch
+def test_the_features_of_a_block_are_tensors_without_a_copy() -> None:
+    import torch
+
+    block = PretrainingExamples.empty(5, seq=9, pred=3)  # sizes that no other type's divides
+    for feature in PretrainingExamples.features:
+        array = getattr(block, feature.name)
+        tensor = torch.from_numpy(array)
+        array[...] = 1
+        assert tensor.eq(1).all()
+        tensor[2:] = 0
+        assert np.count_nonzero(array) == 2 * (array.size // 5)
