@@ -62,7 +62,7 @@ class RunLog:
         self._can_draw = True
         self.known_bad: set[str] = set()  # what is wrong with each record that this process has skipped so far
         self.has_evaluation = False  # after `first_step`
-        self._has_losses = False
+        self._has_new_losses = False  # which the picture does not show
 
     def __enter__(self) -> RunLog:
         with ExitStack() as opened:
@@ -79,7 +79,7 @@ class RunLog:
 
     def _open(self, opened: ExitStack, kept: Sequence[Entry]) -> None:
         self.has_evaluation = any(entry["kind"] == "evaluation" and entry["step"] == self._first_step for entry in kept)
-        self._has_losses = any(entry["kind"] in ("train", "evaluation") for entry in kept)
+        self._has_new_losses = any(entry["kind"] in ("train", "evaluation") for entry in kept)
         self._open_file(opened)
         self._events = opened.enter_context(closing(EventFile(self._folder / EVENTS, first_step=self._first_step)))
         opened.callback(self._finish)
@@ -122,7 +122,7 @@ class RunLog:
     def _report(self, kind: str, group: str, entry: Entry, line: str) -> None:
         if self._is_shown:
             self._append(kind, entry)
-            self._has_losses = True
+            self._has_new_losses = True
             self._events.write(entry["step"], {f"{group}/{name}": value for name, value in entry.items() if name != "step"})
             print_message(line)
 
@@ -151,8 +151,9 @@ class RunLog:
 
     def _draw(self) -> None:
         try:
-            if self._is_shown and self._can_draw and self._has_losses:
+            if self._is_shown and self._can_draw and self._has_new_losses:
                 draw_losses({self._out.resolve().name: self._folder / LOG}, self._folder / PICTURE)
+                self._has_new_losses = False
         except BertprepError as error:
             self._can_draw = False
             print_message(str(error))

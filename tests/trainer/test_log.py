@@ -122,6 +122,11 @@ def test_losses_are_drawn_after_an_evaluation_and_at_the_end(tmp_path: Path, dra
     assert drawn == [[100, 200, 200], [100, 200, 200, 300]]
 
 
+def test_a_run_that_ends_with_an_evaluation_draws_its_losses_once(tmp_path: Path, drawn: list[list[int]]) -> None:
+    run(tmp_path / "out", first=0, last=200)
+    assert drawn == [[100, 200, 200]]
+
+
 def test_a_failing_plot_is_reported_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
