@@ -95,7 +95,7 @@ class Ledger:
         if manifest is None:
             self._bind(names, entries, sizes, binds=binds)
             if self._read_manifest():  # another run has closed the folder meanwhile
-                return self.open(names)
+                return self.open(names, binds=binds)
         elif others := sorted(set(names) - manifest.files.keys()):
             raise BertprepError(f"{self.folder}: its {MANIFEST} does not list {others[0]}; {self.advice}")
         self._remove_leftovers(names)

@@ -215,6 +215,12 @@ class Engine:
             ) from error
 
 
+def rows_of_devices(batch: Batch, accumulation: int, devices: int) -> list[Batch]:
+    """Return the rows of each device of a process, whose batch has those of all: features (micro-batches, rows, ...)."""
+    split = {name: array.reshape(accumulation, devices, -1, *array.shape[1:]) for name, array in batch.items()}
+    return [{name: array[:, device] for name, array in split.items()} for device in range(devices)]
+
+
 def to_numpy(tensor: Any) -> NDArray[Any]:
     """A copy of a framework's tensor, which may share its memory."""
     if hasattr(tensor, "detach"):  # of PyTorch or OneFlow, on a GPU maybe

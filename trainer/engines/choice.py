@@ -48,6 +48,12 @@ def choose_execution(settings: EngineSettings, processors: Sequence[Processor]) 
     return Execution("bf16" if worst.capability >= (8, 0) else "fp16", xla, "--amp off for float32")
 
 
+def check_gpus(settings: EngineSettings, gpus: int) -> None:
+    """Raise `UsageError` where a host has GPUs, but fewer than `--devices`."""
+    if gpus and (settings.devices or 0) > gpus:
+        raise UsageError(f"--devices {settings.devices}: this host has {gpus} GPUs")
+
+
 _LAUNCHER = "python -m oneflow.distributed.launch --nproc_per_node N -m trainer"
 _ONLY_ONEFLOW = ((1,), "only OneFlow has pipelines")
 _ACCEPTED: dict[str, dict[str, tuple[tuple[Any, ...], str]]] = {  # values of options that an engine has not all of, and why

@@ -28,8 +28,8 @@ os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 import tensorflow as tf
 
 from bertprep.errors import UsageError
-from trainer.engines import Batch, Engine, Processor, State
-from trainer.engines.choice import choose_execution
+from trainer.engines import Batch, Engine, Processor, State, rows_of_devices
+from trainer.engines.choice import check_gpus, choose_execution
 from trainer.model import Array, Arrays, Operation, Operations
 from trainer.model_config import LAYER_NORM_EPSILON, ModelConfig
 from trainer.settings import EngineSettings, OptimizerSettings
@@ -216,11 +216,11 @@ class TensorFlowEngine(Engine):
     def _spread(self, batch: Batch, accumulation: int) -> Any:
         """Rows of this process as tensors (micro-batches, rows of one, ...) of each of its devices."""
         replicas = len(self._replicas)
-        split = {name: array.reshape(accumulation, replicas, -1, *array.shape[1:]) for name, array in batch.items()}
+        parts = rows_of_devices(batch, accumulation, replicas)
 
         def of_replica(context: Any) -> dict[str, Array]:
             number = context.replica_id_in_sync_group - self.data_rank * replicas
-            return {name: tf.constant(array[:, number]) for name, array in split.items()}
+            return {name: tf.constant(array) for name, array in parts[number].items()}
 
         return self._strategy.experimental_distribute_values_from_function(of_replica)
 
@@ -294,8 +294,7 @@ def _add_up(compute: Operation, batch: Arrays, accumulation: int) -> Any:
 
 def _choose_gpus(settings: EngineSettings) -> list[Any]:
     gpus: list[Any] = tf.config.list_physical_devices("GPU")
-    if gpus and (settings.devices or 0) > len(gpus):
-        raise UsageError(f"--devices {settings.devices}: this host has {len(gpus)} GPUs")
+    check_gpus(settings, len(gpus))
     gpus = gpus[: settings.devices]
     tf.config.set_visible_devices(gpus, "GPU")
     for gpu in gpus:

@@ -26,9 +26,8 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read as CUDA star
 import torch
 from torch.nn import functional
 
-from bertprep.errors import UsageError
-from trainer.engines import Batch, Engine, Processor, State, exit_without_waiting
-from trainer.engines.choice import choose_execution
+from trainer.engines import Batch, Engine, Processor, State, exit_without_waiting, rows_of_devices
+from trainer.engines.choice import check_gpus, choose_execution
 from trainer.engines.torch_operations import Ops, ShardedOps
 from trainer.engines.torch_processes import Workers, World, connect
 from trainer.model import Array, Arrays
@@ -111,8 +110,7 @@ class TorchEngine(Engine):
 
     def _call_with_rows(self, method: str, batch: Batch, accumulation: int, *arguments: Any) -> Any:
         """Call a method of all replicas with the rows of each, (micro-batches, rows, ...), of this process's batch."""
-        split = {name: array.reshape(accumulation, self._local_devices, -1, *array.shape[1:]) for name, array in batch.items()}
-        parts = [{name: array[:, number] for name, array in split.items()} for number in range(self._local_devices)]
+        parts = rows_of_devices(batch, accumulation, self._local_devices)
         self._workers.call(method, [(rows, *arguments) for rows in parts[1:]])
         return getattr(self._replica, method)(parts[0], *arguments)
 
@@ -296,8 +294,7 @@ def _join(shards: Array, shape: tuple[int, ...]) -> Array:
 def open_engine(settings: EngineSettings) -> TorchEngine:
     """Return the engine on all GPUs of this host, or one CPU, unless settings differ; waits for the other hosts."""
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if gpus and (settings.devices or 0) > gpus:
-        raise UsageError(f"--devices {settings.devices}: this host has {gpus} GPUs")
+    check_gpus(settings, gpus)
     devices = settings.devices or max(1, gpus)
     return TorchEngine(settings, devices, *connect(settings, devices, Replica))
 
