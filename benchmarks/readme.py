@@ -33,7 +33,7 @@ runpy.run_path(sys.path[0] + "/create_pretraining_data.py", run_name="__main__")
 """
 # What is shown: a command, and the lines of its output, of which long ones are cut.
 SESSION = {
-    "bertprep create --seq 128 --pred 20": slice(0, 3),
+    "bertprep create --seq 128 --pred 20": slice(0, 5),
     "bertprep inspect data/ofrecord/*_128_*/sample/training/part-0 --records 1": slice(-1, None),
     "python -m trainer --format ofrecord --steps 200": slice(-2, -1),
 }
