@@ -38,13 +38,16 @@ if TYPE_CHECKING:
     from bertprep.records.record_dataset import RecordDataset as RecordDataset
     from bertprep.tokens.dataset import TokenDataset as TokenDataset
     from bertprep.tokens.live import LiveExamples as LiveExamples
+    from bertprep.tokens.masking import MaskSchedule as MaskSchedule
     from bertprep.tokens.mixture import Mixture as Mixture
+    from bertprep.tokens.replaced import replace_tokens as replace_tokens
 
 _HOME = {
     "BertprepError": "bertprep.errors",
     "BertprepWarning": "bertprep.errors",
     "InstanceSettings": "bertprep.config",
     "LiveExamples": "bertprep.tokens.live",
+    "MaskSchedule": "bertprep.tokens.masking",
     "Mixture": "bertprep.tokens.mixture",
     "RecordDataset": "bertprep.records.record_dataset",
     "TokenDataset": "bertprep.tokens.dataset",
@@ -60,6 +63,7 @@ _HOME = {
     "load_vocabulary": "bertprep.instances",
     "push": "bertprep.commands.push",
     "recipe": "bertprep.recipes",
+    "replace_tokens": "bertprep.tokens.replaced",
     "shard": "bertprep.commands.shard",
     "tokenize": "bertprep.commands.tokenize",
     "train_vocabulary": "bertprep.commands.vocab",

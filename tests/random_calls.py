@@ -35,7 +35,7 @@ from bertprep.records import Examples
 MEMORY_BYTES = 2 << 30
 _M_ARENA_MAX = -8
 MAX_CALL_SECONDS = 300  # the first call of to_dataset imports what takes half a minute on a busy machine
-DATA_SETS = "RecordDataset", "TokenDataset", "Mixture", "LiveExamples"
+FUNCTIONS = "RecordDataset", "TokenDataset", "Mixture", "LiveExamples", "MaskSchedule", "replace_tokens"
 CRASHES_OF_NUMPY = ("repeat",)  # multiplies its count with the number of records, and writes past the end where that overflows
 JOBS = "convert", "validate"
 FORMATS = "tfrecord", "ofrecord", "arrow", "parquet"
@@ -73,7 +73,7 @@ class Caller:
             ),
         }
         self.functions = {f"records.{name}": value for name in records.__all__ if callable(value := getattr(records, name))}
-        self.functions |= {name: getattr(bertprep, name) for name in DATA_SETS if name in bertprep.__all__}
+        self.functions |= {name: getattr(bertprep, name) for name in FUNCTIONS if name in bertprep.__all__}
         self.jobs = {name: getattr(bertprep, name) for name in JOBS}
 
     def make_block(self) -> Examples:

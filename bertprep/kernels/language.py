@@ -16,7 +16,9 @@ from numba.extending import intrinsic
 
 i64, u64, i32, u32 = types.int64, types.uint64, types.int32, types.uint32
 _pointer: Any = types.CPointer
-u8_p, u16_p, i32_p, u32_p, i64_p, u64_p, f32_p = map(_pointer, (types.uint8, types.uint16, i32, u32, i64, u64, types.float32))
+u8_p, u16_p, i32_p, u32_p, i64_p, u64_p, f32_p, f64_p = map(
+    _pointer, (types.uint8, types.uint16, i32, u32, i64, u64, types.float32, types.float64)
+)
 
 
 class Block:

@@ -2,12 +2,12 @@
 
 Each row names its window, of which the kernel has the addresses, so the rows of a batch may be of any windows. Draw i of a row
 is a hash of the row's key and i (splitmix64), so a row is the same in any batch, process or order.
-`tests/kernels/test_mask_rows.py` has the same in plain Python. A row of 1,024 tokens with 30% of them masked takes about 5
+`bertprep.tokens.reference` has the same in plain Python. A row of 1,024 tokens with 30% of them masked takes about 5
 microseconds.
 """
 
 from bertprep.kernels import numbers as n
-from bertprep.kernels.language import i32_p, i64, i64_p, inlined, kernel, struct, subroutine, u8_p, u16_p, u64, u64_p
+from bertprep.kernels.language import f64_p, i32_p, i64, i64_p, inlined, kernel, struct, subroutine, u8_p, u16_p, u64, u64_p
 from bertprep.kernels.memory import copy_numbers, fill, pointer_at, shifted
 
 _STEP = u64(0x9E3779B97F4A7C15)  # splitmix64
@@ -18,7 +18,7 @@ _LOW_32 = u64(0xFFFFFFFF)
 
 RowSettings = struct(
     {
-        "is_special": "width", "begins_word": "width", "predictions": "seq + 1", "span_below": "longest_span",
+        "is_special": "width", "begins_word": "width", "span_below": "longest_span",
         "words": "3 * (seq + 1)", "state": "1",
     },
     seq=i64, cls=i64, sep=i64, pad=i64, mask=i64,  # cls and sep are NO_TOKEN where there is none
@@ -26,9 +26,10 @@ RowSettings = struct(
     width=i64, is_special=u8_p,  # by id, of which there are `width`
     whole_words=i64, begins_word=u8_p,  # by id, for windows without word bits
     longest_word=i64,  # in tokens; those of longer words are masked one by one
-    predictions=i32_p,  # by the number of tokens that can be masked
     mask_below=i64, random_below=i64,  # of 2**32: what a predicted token is replaced by
     span_below=i64_p, longest_span=i64,  # of 2**32: the probability of spans of up to 1, 2, ... words
+    replaces_spans=i64,  # what a token is replaced by is drawn once for a span, as SpanBERT does, and not for each token
+    keeps_spans=i64,  # a span that does not fit between masked words is left out, as ALBERT does, and not cut off
     words=i32_p,  # scratch, (3, seq + 1)
     state=u64_p,  # scratch, one number
 )  # fmt: skip
@@ -106,18 +107,16 @@ def _list_words(s, window, begin, size, ids, at, word):
 
 
 @subroutine
-def _mask_token(s, ids, labels, position):
-    """Make a token's id its label, and replace it by [MASK], a random token that is not special, or itself."""
+def _mask_token(s, ids, labels, position, bits):
+    """Make a token's id its label, and replace it by what `bits` say: [MASK], a random token that is not special, or itself."""
     labels[position] = ids[position]
-    bits = _draw(s.state)
     kind = i64(bits >> _HALF)
     if kind < s.mask_below:
         ids[position] = s.mask
     elif kind < s.random_below:
         token = i64(((bits & _LOW_32) * u64(s.width)) >> _HALF)
         while s.is_special[token]:
-            bits = _draw(s.state)
-            token = i64(((bits & _LOW_32) * u64(s.width)) >> _HALF)
+            token = i64(((_draw(s.state) & _LOW_32) * u64(s.width)) >> _HALF)
         ids[position] = token
 
 
@@ -135,12 +134,55 @@ def _mask_tokens_of_words(s, words, wanted, ids, labels):
         other = i + i64(((_draw(s.state) >> _HALF) * u64(count - i)) >> _HALF)
         position = i64(left[other])
         left[other] = left[i]
-        _mask_token(s, ids, labels, position)
+        _mask_token(s, ids, labels, position, _draw(s.state))
 
 
 @subroutine
-def _mask_words(s, words, ids, labels, sequence_ids):
-    """Mask spans of words, which begin at words in random order, until enough tokens are masked.
+def _words_in_reach(s, word, words, sequence_ids):
+    """Return how many words, `longest_span` at most, follow each other from `word` on in its sequence, itself counted."""
+    starts, ends = s.words, shifted(s.words, s.seq + 1)
+    count = 1
+    while count < s.longest_span and word + count < words:
+        before, start = i64(ends[word + count - 1]), i64(starts[word + count])
+        if start != before or sequence_ids[start] != sequence_ids[before - 1]:
+            break
+        count += 1
+    return count
+
+
+@subroutine
+def _draw_span(s, reach):
+    """Return a random number of words, at most `longest_span`; of spans that are kept whole, at most `reach`."""
+    length = i64(_draw(s.state) >> _HALF)
+    if s.keeps_spans:
+        length = i64((u64(length) * u64(s.span_below[reach - 1])) >> _HALF)
+    span = 1
+    while span < s.longest_span and length >= s.span_below[span - 1]:
+        span += 1
+    return span
+
+
+@subroutine
+def _words_that_fit(s, word, span, space, labels):
+    """Return how many words of a span can be masked, of `space` tokens in all: those before the first masked one, or none."""
+    starts, ends = s.words, shifted(s.words, s.seq + 1)
+    fitting, tokens = 0, i64(0)
+    while fitting < span:
+        start = i64(starts[word + fitting])
+        tokens += i64(ends[word + fitting]) - start
+        if tokens > space:
+            break
+        if labels[start] != n.NOT_PREDICTED:
+            if s.keeps_spans:
+                fitting = 0
+            break
+        fitting += 1
+    return fitting
+
+
+@subroutine
+def _mask_words(s, words, share, ids, labels, sequence_ids):
+    """Mask spans of words, which begin at words in random order, until a share of the tokens is masked, at least one.
 
     Where no other word fits, tokens of the words that are left are masked one by one, so every row has as many as it wants.
     """
@@ -149,8 +191,8 @@ def _mask_words(s, words, ids, labels, sequence_ids):
     for word in range(words):
         order[word] = word
         candidates += i64(ends[word] - starts[word])
-    wanted = i64(s.predictions[candidates])
-    masked = 0
+    wanted = min(candidates, max(_rounded(share * candidates), i64(1)))
+    masked = i64(0)
     for i in range(words):
         if masked >= wanted:
             break
@@ -159,22 +201,32 @@ def _mask_words(s, words, ids, labels, sequence_ids):
         order[other] = order[i]
         span = 1
         if s.longest_span > 1:
-            length = i64(_draw(s.state) >> _HALF)
-            while span < s.longest_span and length >= s.span_below[span - 1]:
-                span += 1
-        end = word + span
-        while word < end:
-            start, size = i64(starts[word]), i64(ends[word] - starts[word])
-            if labels[start] != n.NOT_PREDICTED or masked + size > wanted:
-                break
-            for position in range(start, start + size):
-                _mask_token(s, ids, labels, position)
-            masked += size
-            word += 1
-            if word == words or starts[word] != start + size or sequence_ids[start + size] != sequence_ids[start]:
-                break
+            reach = _words_in_reach(s, word, words, sequence_ids)
+            span = min(_draw_span(s, reach), reach)
+        span = _words_that_fit(s, word, span, wanted - masked, labels)
+        if span == 0:
+            continue
+        kind = u64(0)
+        if s.replaces_spans:
+            kind = (_draw(s.state) >> _HALF) << _HALF
+        for position in range(starts[word], ends[word + span - 1]):
+            bits = _draw(s.state)
+            if s.replaces_spans:
+                bits = kind | (bits & _LOW_32)
+            _mask_token(s, ids, labels, position, bits)
+            masked += 1
     if masked < wanted:
         _mask_tokens_of_words(s, words, wanted - masked, ids, labels)
+
+
+@inlined
+def _rounded(number):
+    """Return the nearest whole number to one that is not negative; of two, the even one."""
+    floor = i64(number)
+    rest = number - floor
+    if rest > 0.5 or (rest == 0.5 and floor % 2 == 1):
+        floor += 1
+    return floor
 
 
 @subroutine
@@ -186,15 +238,16 @@ def _number(s, positions, sequences, start, end, number):
 
 @kernel(
     windows="WINDOW_WIDTH * (int(indices[:count].max(initial=-1)) + 1)", indices="count", rows="count", keys="count",
+    shares="count",
     input_ids="count * seq", labels="count * seq", position_ids="count * seq", sequence_ids="count * seq",
 )  # fmt: skip
 def fill_rows(
-    settings: RowSettings, windows: i64_p, indices: i64_p, rows: i64_p, keys: u64_p, count: i64,
+    settings: RowSettings, windows: i64_p, indices: i64_p, rows: i64_p, keys: u64_p, shares: f64_p, count: i64,
     input_ids: i64_p, labels: i64_p, position_ids: i64_p, sequence_ids: i64_p,
 ) -> i64:  # fmt: skip
-    """Write row rows[i] of window indices[i] to row i of the arrays; return `count`, or the first row with a fault.
+    """Write row rows[i] of window indices[i] to row i of the arrays, and mask shares[i] of its tokens.
 
-    Faults are an id out of range and more than `seq` tokens.
+    Returns `count`, or the first row with a fault: an id out of range, or more than `seq` tokens.
 
     A row of `windows` has what is known of one (WINDOW_WIDTH). Padding is a sequence of its own, and -100 the label of what is
     not predicted; of causal labels, which models shift, that is the first token of each sequence.
@@ -232,5 +285,5 @@ def fill_rows(
         if not s.is_causal:
             s.state[0] = keys[i]
             s.state[0] = _draw(s.state)  # a hash of the key, so that rows of similar keys have nothing in common
-            _mask_words(s, words, ids, row_labels, sequences)
+            _mask_words(s, words, shares[i], ids, row_labels, sequences)
     return count

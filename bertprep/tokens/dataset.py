@@ -21,7 +21,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from numbers import Integral, Real
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -29,13 +29,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bertprep import kernels
-from bertprep.config import read_mask_as
 from bertprep.errors import BertprepError, UsageError
 from bertprep.instances.document_tokenizer import MANY_LONG_WORDS, MAX_WORD_TOKENS, share_in_long_words
 from bertprep.kernels import numbers as n
 from bertprep.records.columns import Columns
 from bertprep.terminal import warn
 from bertprep.tokens.documents import open_token_documents
+from bertprep.tokens.masking import MaskedShare, Masking
 from bertprep.tokens.order import RowIds, WindowOrder, checked_positions
 from bertprep.tokens.packing import Window, Windows
 from bertprep.tokens.token_rows import SEQUENTIAL, TokenRows
@@ -45,9 +45,9 @@ from bertprep.work.layout import TRAINING
 WINDOWS_IN_GROUP = 16
 """Windows whose rows are shuffled together."""
 _ROW_BITS = 32  # of a window, in the key of a row's masks
-_SPAN_PROBABILITY = 0.2
-_SETTINGS = "seq", "masked_lm_prob", "mask_as", "whole_word", "span", "packed", "objective", "first_position", "seed"
-"""What rows depend on, besides the documents."""
+_SETTINGS = "seq", "packed", "objective", "first_position", "seed"
+"""What rows depend on, besides the documents and masks."""
+_MASKING = "masked_lm_prob", "mask_as", "whole_word", "span", "ngram"
 _MAX_POSITION = (1 << 31) - 1
 _FIRST_TOKENS = 1 << 16  # in which long words are counted
 
@@ -67,10 +67,11 @@ class TokenDataset(TokenRows):
         split: str = TRAINING,
         *,
         seq: int = 1024,
-        masked_lm_prob: float = 0.3,
+        masked_lm_prob: MaskedShare = 0.3,
         mask_as: tuple[float, float, float] = (0.8, 0.1, 0.1),
         whole_word: bool = False,
         span: int | None = None,
+        ngram: int | None = None,
         packed: bool = True,
         objective: Literal["mlm", "clm"] = "mlm",
         first_position: int = 0,
@@ -79,31 +80,31 @@ class TokenDataset(TokenRows):
         vocab: Path | str | None = None,
         verify: bool = False,
     ) -> None:
-        """`mask_as` are the shares of predicted tokens that become [MASK], become a random token, and stay as they are.
+        """`masked_lm_prob` is the share of tokens to predict; of a pair, it is drawn for each row; or it is a `MaskSchedule`.
 
-        `span` is the most whole words that are masked together, 10 for SpanBERT. `collate_for` sets `first_position`. The
-        objective "clm" gives the labels of causal language models. `len` counts `epochs`, each masked anew, for what does not
-        call `set_epoch`. `vocab` is for token shards of sentences without one. `verify` reads all files first, and raises
-        `BertprepError` for one whose checksum is not that of the manifest.
+        `mask_as` are the shares of predicted tokens that become [MASK], become a random token, and stay as they are. `span` is
+        the most whole words that are masked together, 10 for SpanBERT, and `ngram` the same by ALBERT's law, which takes 3.
+        `collate_for` sets `first_position`. The objective "clm" gives the labels of causal language models. `len` counts
+        `epochs`, each masked anew, for what does not call `set_epoch`. `vocab` is for token shards of sentences without one.
+        `verify` reads all files first, and raises `BertprepError` for one whose checksum is not that of the manifest.
         """
         self.documents = open_token_documents(data, split, vocab, verify=verify)
         self.folder, self.split = self.documents.folder, split
         self.seq, self.packed, self.seed, self.epochs = seq, packed, seed, epochs
         self.objective, self.first_position = objective, first_position
-        self.masked_lm_prob, self.mask_as = masked_lm_prob, mask_as
-        self.whole_word, self.span = whole_word or span is not None, span
+        self.masking = Masking(masked_lm_prob=masked_lm_prob, mask_as=mask_as, whole_word=whole_word, span=span, ngram=ngram)
+        self.masked_lm_prob, self.mask_as = self.masking.masked_lm_prob, self.masking.mask_as
+        self.whole_word, self.span, self.ngram = self.masking.whole_word, self.masking.span, self.masking.ngram
         self._check_numbers()
         self._check_tokenizer()
         self.epoch = 0
         self._open()
         self._warn_of_long_words()
-        self._fix(*_SETTINGS, "documents", "folder", "split", "epochs")
+        self._fix(*_SETTINGS, *_MASKING, "masking", "documents", "folder", "split", "epochs")
 
     def _check_numbers(self) -> None:
-        for name, least in (("seq", 1), ("span", 1), ("epochs", 1), ("first_position", 0), ("seed", 0)):
+        for name, least in (("seq", 1), ("epochs", 1), ("first_position", 0), ("seed", 0)):
             value = getattr(self, name)
-            if name == "span" and value is None:
-                continue
             if not isinstance(value, Integral):
                 raise UsageError(f"{name} {value!r}: expected a whole number")
             if value < least:
@@ -111,10 +112,6 @@ class TokenDataset(TokenRows):
             if name == "first_position" and int(value) > _MAX_POSITION:
                 raise UsageError(f"{name} {value}: must be at most {_MAX_POSITION:,}")
             setattr(self, name, int(value))
-        if not isinstance(self.masked_lm_prob, Real) or not 0 < self.masked_lm_prob < 1:
-            raise UsageError(f"masked_lm_prob {self.masked_lm_prob!r}: expected a share above 0 and below 1")
-        self.masked_lm_prob = float(self.masked_lm_prob)
-        self.mask_as = read_mask_as(self.mask_as, f"mask_as {self.mask_as}")
 
     def _check_tokenizer(self) -> None:
         tokenizer = self.documents.tokenizer
@@ -183,9 +180,8 @@ class TokenDataset(TokenRows):
         if self.objective == "clm":
             return "no masks"
         if not self.whole_word:
-            return f"{self.masked_lm_prob:.3g} of the tokens masked"
-        rule = self.documents.tokenizer.words
-        masked = f"{self.masked_lm_prob:.3g} of the tokens masked by whole words (rule {rule})"
+            return self.masking.share
+        masked = f"{self.masking.share} by whole words (rule {self.documents.tokenizer.words})"
         share = self._share_in_long_words
         return f"{masked}, {share:.0%} token by token" if share > MANY_LONG_WORDS else masked
 
@@ -204,13 +200,22 @@ class TokenDataset(TokenRows):
         """The most labels of a row other than -100."""
         if self.objective == "clm":
             return self.seq - 1
-        return int(self._row_settings["predictions"][self.seq - self.documents.tokenizer.added_tokens])
+        return self.masking.most_predictions(self.seq - self.documents.tokenizer.added_tokens)
 
     @property
     def made_of(self) -> dict[str, Any]:
         """All that rows depend on."""
         settings = {name: getattr(self, name) for name in _SETTINGS}
-        return {"rows": 2 if self.masks_words else 1, "documents": self.documents.sha256, "settings": settings}
+        return {
+            "rows": self._version_of_rows, "documents": self.documents.sha256, "settings": {**settings, **self.masking.made_of},
+        }  # fmt: skip
+
+    @property
+    def _version_of_rows(self) -> int:
+        """Which version of the code rows depend on: they changed for whole words, and later for spans."""
+        if not self.masks_words:
+            return 1
+        return 2 if self.span is None else 3
 
     @property
     def sha256(self) -> str:
@@ -229,14 +234,14 @@ class TokenDataset(TokenRows):
             raise UsageError(f"{self}: a batch has rows of the epochs {', '.join(map(str, epochs))}, mixed; {SEQUENTIAL}")
 
     def _read(self, positions: NDArray[np.int64]) -> Columns:
-        return self._fill(self._order.locate(positions))
+        return self._fill(self._order.locate(positions), positions)
 
     def _read_batches(self, positions: NDArray[np.int64]) -> Iterator[Columns]:
         ids = self._order.locate(positions)
-        return (self._fill(ids[batch]) for batch in range(len(ids)))
+        return (self._fill(ids[batch], positions[batch]) for batch in range(len(ids)))
 
-    def _fill(self, ids: RowIds) -> Columns:
-        """Return the columns of rows, by arrays of one dimension."""
+    def _fill(self, ids: RowIds, positions: NDArray[np.int64]) -> Columns:
+        """Return the columns of rows and their positions, by arrays of one dimension."""
         of_batch, indices = np.unique(ids.windows, return_inverse=True)
         windows = [self._windows.get(window) for window in of_batch.tolist()]
         check_counts(str(self.folder), of_batch, [len(window) for window in windows], self._order.counts)
@@ -246,8 +251,10 @@ class TokenDataset(TokenRows):
         labels = np.empty_like(input_ids)
         position_ids = np.empty_like(input_ids)
         sequence_ids = np.empty_like(input_ids)
+        keys = self._keys(ids)
+        shares = self.masking.shares(positions, keys)
         filled = self._fill_rows(
-            table, indices.astype(np.int64), ids.rows, self._keys(ids), count, input_ids, labels, position_ids, sequence_ids
+            table, indices.astype(np.int64), ids.rows, keys, shares, count, input_ids, labels, position_ids, sequence_ids
         )
         if filled < count:
             self._check_ids(int(ids.windows[filled]), windows[indices[filled]], int(ids.rows[filled]))
@@ -285,11 +292,6 @@ class TokenDataset(TokenRows):
         is_special = np.zeros(tokenizer.width, np.uint8)
         is_special[list(tokenizer.special)] = 1
         table = self.documents.begins_word
-        predictions = np.rint(self.masked_lm_prob * np.arange(self.seq + 1)).astype(np.int32)
-        predictions[1:] = np.maximum(predictions[1:], 1)
-        longest_span = self.span or 1
-        up_to = 1 - (1 - _SPAN_PROBABILITY) ** np.arange(1, longest_span + 1)
-        masked, random, _ = self.mask_as
         cls, sep = _or_no_token(tokenizer.cls), _or_no_token(tokenizer.sep)
         return {
             "cls": cls,
@@ -301,14 +303,9 @@ class TokenDataset(TokenRows):
             "is_causal": int(self.objective == "clm"),
             "width": tokenizer.width,
             "is_special": is_special,
-            "predictions": predictions,
-            "whole_words": int(self.whole_word),
             "longest_word": MAX_WORD_TOKENS,
             "begins_word": is_special if table is None else table.view(np.uint8),  # read only where there is a table
-            "mask_below": round(masked * 2**32),
-            "random_below": round((masked + random) * 2**32),
-            "longest_span": longest_span,
-            "span_below": np.rint(up_to / up_to[-1] * 2**32).astype(np.int64),
+            **self.masking.for_kernel,
         }
 
 

@@ -12,27 +12,12 @@ from hypothesis import strategies as st
 
 from bertprep import kernels
 from bertprep.kernels import numbers as n
+from bertprep.tokens import reference
 from bertprep.tokens.packing import Window, pack_sequences, split_documents
 
 CLS, SEP, PAD, MASK, UNK = range(5)
 WIDTH = 40
-
-
-class Draws:
-    """splitmix64, which begins at a hash of its key."""
-
-    def __init__(self, key: int) -> None:
-        self.state = key
-        self.state = self()
-
-    def __call__(self) -> int:
-        self.state = (self.state + 0x9E3779B97F4A7C15) % 2**64
-        mixed = (self.state ^ self.state >> 30) * 0xBF58476D1CE4E5B9 % 2**64
-        mixed = (mixed ^ mixed >> 27) * 0x94D049BB133111EB % 2**64
-        return mixed ^ mixed >> 31
-
-    def below(self, most: int) -> int:
-        return (self() >> 32) * most >> 32
+SHARES = 0.0, 0.05, 0.15, 0.3, 0.5, 0.9, 1.0
 
 
 @dataclass
@@ -45,33 +30,45 @@ class Settings:
     first_position: int = 0
     is_causal: int = 0
     whole_words: int = 0
-    share: float = 0.3
     mask_as: tuple[float, float] = (0.8, 0.9)
     """The share that becomes [MASK], and that with those that become random tokens."""
     span_below: tuple[float, ...] = (1.0,)
+    replaces_spans: int = 0
+    keeps_spans: int = 0
     longest_word: int = 16
 
     @property
     def special_tokens(self) -> int:
         return (self.cls >= 0) + (self.sep >= 0)
 
+    def law(self, share: float) -> reference.MaskLaw:
+        masked, or_random = (round(share * 2**32) for share in self.mask_as)
+        return reference.MaskLaw(
+            share=share, mask_below=masked, random_below=or_random,
+            up_to=np.rint(np.array(self.span_below) * 2**32).astype(int).tolist(),
+            replaces_spans=bool(self.replaces_spans), keeps_spans=bool(self.keeps_spans),
+            mask=MASK, special=frozenset(range(5)), width=WIDTH,
+        )  # fmt: skip
+
     def for_kernel(self, begins_word: np.ndarray[Any, Any]) -> dict[str, Any]:
         chosen = {
             name: getattr(self, name)
-            for name in ("seq", "cls", "sep", "first_position", "is_causal", "whole_words", "longest_word")
-        }
+            for name in (
+                "seq", "cls", "sep", "first_position", "is_causal", "whole_words", "longest_word", "replaces_spans",
+                "keeps_spans",
+            )
+        }  # fmt: skip
         is_special = np.zeros(WIDTH, np.uint8)
         is_special[:5] = 1
         return {
             **chosen, "pad": PAD, "mask": MASK, "width": WIDTH, "is_special": is_special, "begins_word": begins_word,
-            "predictions": np.rint(self.share * np.arange(self.seq + 1)).astype(np.int32),
             "mask_below": round(self.mask_as[0] * 2**32), "random_below": round(self.mask_as[1] * 2**32),
             "longest_span": len(self.span_below), "span_below": np.rint(np.array(self.span_below) * 2**32).astype(np.int64),
             "words": np.empty((3, self.seq + 1), np.int32), "state": np.empty(1, np.uint64),
         }  # fmt: skip
 
 
-def row_of(sequences: list[list[int]], begins: list[list[bool]], s: Settings, key: int) -> tuple[list[int], ...]:
+def row_of(sequences: list[list[int]], begins: list[list[bool]], s: Settings, made: Row) -> tuple[list[int], ...]:
     """Return input_ids, labels, position_ids and sequence_ids of a row; begins[i][j] is whether a token begins a word."""
     ids: list[int] = []
     labels: list[int] = []
@@ -104,53 +101,27 @@ def row_of(sequences: list[list[int]], begins: list[list[bool]], s: Settings, ke
     if s.is_causal:
         return ids, labels, positions, numbers
 
-    draws = Draws(key)
-
-    def mask(position: int) -> None:
-        labels[position] = ids[position]
-        bits = draws()
-        if bits >> 32 < round(s.mask_as[0] * 2**32):
-            ids[position] = MASK
-        elif bits >> 32 < round(s.mask_as[1] * 2**32):
-            while (token := (bits % 2**32) * WIDTH >> 32) < 5:
-                bits = draws()
-            ids[position] = token
-
-    wanted = int(np.rint(s.share * sum(map(len, words))))
-    order, masked = list(range(len(words))), 0
-    for i in range(len(words)):
-        if masked >= wanted:
-            break
-        other = i + draws.below(len(words) - i)
-        order[i], order[other] = order[other], order[i]
-        word, span = order[i], 1
-        if len(s.span_below) > 1:
-            length = draws() >> 32
-            span += sum(length >= round(below * 2**32) for below in s.span_below[:-1])
-        for next_word in range(word, min(word + span, len(words))):
-            place = words[next_word]
-            before = words[next_word - 1][-1]
-            follows = next_word == word or (place[0] == before + 1 and numbers[place[0]] == numbers[before])
-            if not follows or labels[place[0]] != -100 or masked + len(place) > wanted:
-                break
-            for position in place:
-                mask(position)
-            masked += len(place)
-    left = [position for word in words if labels[word[0]] == -100 for position in word]
-    for i in range(wanted - masked):  # no other word fits
-        other = i + draws.below(len(left) - i)
-        left[i], left[other] = left[other], left[i]
-        mask(left[i])
-    return ids, labels, positions, numbers
+    return ids, reference.mask_row(ids, numbers, words, s.law(made.share), made.key), positions, numbers
 
 
-def fill(windows: list[Window], indices: list[int], rows: list[int], keys: list[int], given: dict[str, Any]) -> tuple[int, Any]:
+@dataclass
+class Row:
+    """A row of a window: the key of its masks, and its share of masked tokens."""
+
+    window: int
+    row: int
+    key: int
+    share: float = 0.3
+
+
+def fill(windows: list[Window], rows: list[Row], given: dict[str, Any]) -> tuple[int, Any]:
     """Call the kernel; return its answer, and the arrays by rows."""
     seq = given["seq"]
     arrays = np.full((4, len(rows), seq), -7, np.int64)
     table = np.array([window.addresses for window in windows], np.int64)
     answer = kernels.load().fill_rows(
-        given, table, np.array(indices), np.array(rows), np.array(keys, np.uint64), len(rows), *arrays
+        given, table, np.array([each.window for each in rows]), np.array([each.row for each in rows]),
+        np.array([each.key for each in rows], np.uint64), np.array([each.share for each in rows]), len(rows), *arrays,
     )  # fmt: skip
     return answer, arrays.transpose(1, 0, 2)
 
@@ -162,7 +133,8 @@ def row_settings(draw: st.DrawFn) -> Settings:
         seq=draw(st.integers(3, 70)),
         cls=draw(st.sampled_from([CLS, n.NO_TOKEN])), sep=draw(st.sampled_from([SEP, n.NO_TOKEN])),
         first_position=draw(st.sampled_from([0, 2])), is_causal=draw(st.integers(0, 4)) == 0,
-        whole_words=longest_span > 1 or draw(st.booleans()), share=draw(st.sampled_from([0.05, 0.15, 0.3, 0.9])),
+        whole_words=longest_span > 1 or draw(st.booleans()),
+        replaces_spans=int(draw(st.booleans())), keeps_spans=int(draw(st.booleans())),
         mask_as=draw(st.sampled_from([(0.8, 0.9), (1.0, 1.0), (0.0, 1.0), (0.2, 0.5)])),
         span_below=tuple((i + 1) / longest_span for i in range(longest_span)), longest_word=draw(st.sampled_from([1, 3, 16])),
     )  # fmt: skip
@@ -185,14 +157,13 @@ def test_rows_equal_those_of_plain_python(data: st.DataObject, s: Settings, seed
         for row in range(len(row_starts) - 1):
             slices = [slice(begins[each], begins[each] + sizes[each]) for each in order[row_starts[row] : row_starts[row + 1]]]
             of_words = bits if has_bits else begins_word[tokens] > 0
-            key = int(random.integers(2**63)) * 2 + row % 2
-            made.append((index, row, key))
+            this = Row(index, row, int(random.integers(2**63)) * 2 + row % 2, share=float(random.choice(SHARES)))
+            made.append(this)
             expected.append(
-                row_of([tokens[each].tolist() for each in slices], [of_words[each].tolist() for each in slices], s, key)
+                row_of([tokens[each].tolist() for each in slices], [of_words[each].tolist() for each in slices], s, this)
             )
     chosen = random.permutation(len(made)).tolist()
-    indices, rows, keys = ([made[each][field] for each in chosen] for field in range(3))
-    answer, found = fill(windows, indices, rows, keys, s.for_kernel(begins_word))
+    answer, found = fill(windows, [made[each] for each in chosen], s.for_kernel(begins_word))
     assert answer == len(made)
     assert [tuple(map(list, row)) for row in found.tolist()] == [expected[each] for each in chosen]
 
@@ -201,5 +172,5 @@ def test_rows_equal_those_of_plain_python(data: st.DataObject, s: Settings, seed
 def test_an_id_out_of_range_is_found_before_it_is_used(wrong: int) -> None:
     tokens = np.array([5, 6, 7, wrong], np.int32)
     window = Window(tokens, None, np.array([0, 2]), np.array([2, 2], np.int32), np.array([0, 1, 2]))
-    answer, _ = fill([window], [0, 0], [0, 1], [1, 2], Settings(seq=8).for_kernel(np.ones(WIDTH, np.uint8)))
+    answer, _ = fill([window], [Row(0, 0, 1), Row(0, 1, 2)], Settings(seq=8).for_kernel(np.ones(WIDTH, np.uint8)))
     assert answer == 1

@@ -20,7 +20,7 @@ import pyarrow.parquet
 import pytest
 
 import bertprep
-from bertprep import TokenDataset
+from bertprep import TokenDataset, replace_tokens
 from bertprep.errors import UsageError
 from bertprep.tokens.packed_models import CAUSAL_MODELS, ENCODERS
 from bertprep.tokens.packing import Windows
@@ -405,3 +405,34 @@ def test_ranks_and_workers_together_read_what_one_reads(world: int, workers: int
         for index, batch in zip(range(6), DataLoader(stream, batch_size=None, num_workers=workers), strict=False):
             found[index] += batch["input_ids"].tolist()
     assert found == expected
+
+
+def test_tensors_are_replaced_alike_and_a_generator_and_a_discriminator_train_together() -> None:
+    import torch
+    from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining
+
+    ids, labels = (
+        torch.tensor([[2, 4, 6, 4, 3, 0], [2, 7, 4, 8, 9, 3]]),
+        torch.tensor([[-100, 5, -100, 6, -100, -100], [-100, -100, 9, 8, -100, -100]]),
+    )
+    text = torch.tensor([[2, 5, 6, 6, 3, 0], [2, 7, 9, 8, 9, 3]])
+    drawn, is_replaced = replace_tokens(ids, labels, 50.0 * torch.nn.functional.one_hot(text), seed=1)
+    assert drawn.tolist() == text.tolist()
+    assert not is_replaced.any()
+
+    size = {"vocab_size": 10, "embedding_size": 16, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    torch.manual_seed(1)
+    generator, discriminator = ElectraForMaskedLM(ElectraConfig(**size)), ElectraForPreTraining(ElectraConfig(**size))
+    optimizer = torch.optim.AdamW([*generator.parameters(), *discriminator.parameters()], lr=1e-2)
+    mask = (text != 0).long()
+    losses = []
+    for step in range(5):
+        predicted = generator(ids, attention_mask=mask, labels=labels)
+        drawn, is_replaced = replace_tokens(ids, labels, predicted.logits, seed=step)
+        found = discriminator(drawn, attention_mask=mask, labels=is_replaced)
+        loss = predicted.loss + 50 * found.loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(predicted.loss.item())
+    assert losses[-1] < losses[0]

@@ -19,7 +19,7 @@ import pytest
 from numpy.typing import NDArray
 
 import bertprep
-from bertprep import TokenDataset
+from bertprep import MaskSchedule, TokenDataset
 from bertprep.errors import BertprepError, UsageError
 from bertprep.records.record_dataset import stack_rows
 from bertprep.tokens import dataset as token_dataset
@@ -146,6 +146,80 @@ def test_masks_are_as_asked_for_in_every_row(tokens: Path) -> None:
     assert (abs(masked - 0.3 * of) < 4 * (0.21 * of + 1) ** 0.5).all()  # nowhere more than elsewhere
     assert min(replaced_by) > MASK
     assert len(replaced_by) == INFO.width - 5
+
+
+def count_masked(rows: dict[str, Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return how many tokens of each row are masked, and how many could be."""
+    is_masked = rows["labels"] != -100
+    return is_masked.sum(1), (np.where(is_masked, rows["labels"], rows["input_ids"]) > MASK).sum(1)
+
+
+def test_a_share_of_a_range_is_drawn_for_each_row_and_epoch(tokens: Path) -> None:
+    dataset = TokenDataset(tokens, seq=SEQ, masked_lm_prob=(0.0, 1.0))
+    masked, of = count_masked(dataset.rows(np.arange(12 * dataset.rows_in_epoch)))
+    shares = (masked / of).reshape(12, -1)
+    counts, _ = np.histogram(shares, 5, (0, 1))
+    expected = shares.size / 5
+    assert ((counts - expected) ** 2 / expected).sum() < 18.5  # chi-square of 4 degrees: once in a thousand
+    assert shares.min() < 0.03
+    assert shares.max() > 0.97
+    assert (abs(np.diff(shares, axis=0)) > 0.02).mean() > 0.9  # each epoch has others
+    assert dataset.most_predictions == SEQ - 2
+
+
+def test_a_schedule_changes_the_share_from_row_to_row_until_its_end(tokens: Path) -> None:
+    dataset = TokenDataset(tokens, seq=SEQ, masked_lm_prob=MaskSchedule(0.6, 0.2, rows=100))
+    masked, of = count_masked(dataset.rows(np.arange(164)))  # two epochs
+    expected = np.maximum(0.6 - 0.4 * np.arange(164) / 100, 0.2) * of
+    assert (abs(masked - expected) < 0.5001).all()
+    assert dataset.most_predictions == round(0.6 * (SEQ - 2))
+    assert dataset.made_of["settings"]["masked_lm_prob"] == {"start": 0.6, "end": 0.2, "rows": 100}
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ((0, 0.2, 5), "MaskSchedule: start 0: expected a share above 0 and below 1"),
+        ((0.3, "0.2", 5), "MaskSchedule: end '0.2': expected a share"),
+        ((0.3, 0.2, 0), "MaskSchedule: rows 0: expected how many rows the change takes, such as 1_000_000"),
+    ],
+)
+def test_schedules_that_cannot_be_are_refused(given: Any, expected: str) -> None:
+    with pytest.raises(UsageError, match=expected):
+        MaskSchedule(*given)
+
+
+def spans_of(dataset: TokenDataset) -> tuple[list[int], list[bool]]:
+    """Return the lengths in words of all runs of masked words, and whether all their tokens were treated alike."""
+    lengths, alike = [], []
+    words = {}
+    for shard in range(3):
+        for ids, begins in documents(60, shard):
+            for at in range(0, len(ids), SEQ - 2):
+                words[tuple(ids[at : at + SEQ - 2].tolist())] = begins[at : at + SEQ - 2]
+    for row in map(dataset.__getitem__, range(len(dataset))):
+        for number, ids in enumerate(sequences_of(row)):
+            is_own = row["sequence_ids"] == number
+            masked = (row["labels"] != -100)[is_own][1:-1]
+            begins = words[tuple(ids[1:-1])]
+            is_mask = row["input_ids"][is_own][1:-1] == MASK
+            for run in np.split(np.arange(len(masked)), np.flatnonzero(np.diff(masked)) + 1):
+                if masked[run[0]]:
+                    lengths.append(int(begins[run].sum()))
+                    alike.append(len({*is_mask[run].tolist()}) == 1)
+    return lengths, alike
+
+
+def test_a_span_is_replaced_as_one_and_an_ngram_token_by_token(tokens: Path) -> None:
+    of_span, of_ngram = (
+        TokenDataset(tokens, seq=SEQ, masked_lm_prob=0.05, mask_as=(0.5, 0.0, 0.5), **law)
+        for law in ({"span": 10}, {"ngram": 3})
+    )
+    (_, alike), (lengths, mixed) = spans_of(of_span), spans_of(of_ngram)
+    assert np.mean(alike) > 0.95  # some spans touch
+    assert np.mean(mixed) < 0.8
+    assert max(lengths) >= 3
+    assert of_span.made_of["rows"] == 3
 
 
 @pytest.mark.parametrize("span", [None, 10])
@@ -356,6 +430,11 @@ def test_boundaries_of_a_batch_and_who_attends_to_whom(tokens: Path) -> None:
         ({"first_position": 2**63}, "first_position 9223372036854775808: must be at most 2,147,483,647"),
         ({"masked_lm_prob": "0.3"}, "masked_lm_prob '0.3': expected a share"),
         ({"mask_as": 1}, "mask_as 1: expected the shares"),
+        ({"masked_lm_prob": (0.5, 0.2)}, r"masked_lm_prob \(0.5, 0.2\): expected a share above 0 .* two for a range, such as"),
+        ({"masked_lm_prob": (0.1, 0.2, 0.3)}, "masked_lm_prob .*: expected a share above 0"),
+        ({"ngram": "3"}, "ngram '3': expected a whole number"),
+        ({"ngram": 2**40}, "ngram 1099511627776: must be at most 1,048,576"),
+        ({"span": 10, "ngram": 3}, "span 10 and ngram 3: are two laws of lengths; give one of them"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(tokens: Path, given: dict[str, Any], expected: str) -> None:

@@ -1,0 +1,179 @@
+"""Which tokens of a row are masked, and what replaces them: the settings, checked, and as the kernel `mask_rows` takes them.
+
+A row's share of masked tokens is a number, or a random number of a range, or follows a schedule over the rows of a run. Masks
+are of tokens, of whole words, or of runs of whole words: SpanBERT's, whose lengths are geometric, or ALBERT's n-grams.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from numbers import Integral, Real
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertprep.config import read_mask_as
+from bertprep.errors import UsageError
+
+_SPAN_PROBABILITY = 0.2  # of SpanBERT's geometric lengths
+_LONGEST = 1 << 20  # words of a span
+_SALT = np.uint64(0xD1B54A32D192ED03)  # keeps a row's share from what the kernel draws by the same key
+_MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)  # of splitmix64
+_SHIFTS = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(11)
+
+
+@dataclass(frozen=True)
+class MaskSchedule:
+    """A share of masked tokens that goes from `start` to `end` in a straight line over the first `rows` rows, then stays.
+
+    The rows of a data set are counted over all epochs. `TokenDataset(masked_lm_prob=MaskSchedule(0.3, 0.15, rows=1_000_000))`
+    """
+
+    start: float
+    end: float
+    rows: int
+
+    def __post_init__(self) -> None:
+        for name in ("start", "end"):
+            value = getattr(self, name)
+            if not isinstance(value, Real) or not 0 < float(value) < 1:
+                raise UsageError(f"MaskSchedule: {name} {value!r}: expected a share above 0 and below 1")
+            object.__setattr__(self, name, float(value))
+        if not isinstance(self.rows, Integral) or not 1 <= int(self.rows) < 1 << 63:
+            raise UsageError(f"MaskSchedule: rows {self.rows!r}: expected how many rows the change takes, such as 1_000_000")
+        object.__setattr__(self, "rows", int(self.rows))
+
+    def shares(self, positions: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return the share of masked tokens of the rows at positions."""
+        part = np.minimum(positions / self.rows, 1.0)
+        return self.start + (self.end - self.start) * part
+
+
+MaskedShare: TypeAlias = float | tuple[float, float] | MaskSchedule
+
+
+@dataclass(frozen=True, kw_only=True)
+class Masking:
+    """How rows are masked, with the keywords of `TokenDataset`; raises `UsageError` for what cannot be."""
+
+    masked_lm_prob: MaskedShare = 0.3
+    mask_as: tuple[float, float, float] = (0.8, 0.1, 0.1)
+    whole_word: bool = False
+    span: int | None = None
+    ngram: int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "masked_lm_prob", _check_share(self.masked_lm_prob))
+        object.__setattr__(self, "mask_as", read_mask_as(self.mask_as, f"mask_as {self.mask_as}"))
+        for name in ("span", "ngram"):
+            longest = getattr(self, name)
+            if longest is None:
+                continue
+            if not isinstance(longest, int | np.integer):
+                raise UsageError(f"{name} {longest!r}: expected a whole number")
+            if longest < 1:
+                raise UsageError(f"{name} {longest}: must be at least 1")
+            if longest > _LONGEST:
+                raise UsageError(f"{name} {longest}: must be at most {_LONGEST:,}")
+            object.__setattr__(self, name, int(longest))
+            object.__setattr__(self, "whole_word", True)
+        if self.span is not None and self.ngram is not None:
+            raise UsageError(f"span {self.span} and ngram {self.ngram}: are two laws of lengths; give one of them")
+
+    @property
+    def made_of(self) -> dict[str, Any]:
+        """The settings, as a state or a checksum has them; what a version before had not is there only if it is set."""
+        settings = {"mask_as": self.mask_as, "whole_word": self.whole_word, "span": self.span}
+        if self.ngram is not None:
+            settings["ngram"] = self.ngram
+        share = self.masked_lm_prob
+        return {"masked_lm_prob": asdict(share) if isinstance(share, MaskSchedule) else share, **settings}
+
+    @property
+    def share(self) -> str:
+        """The share of masked tokens, in words."""
+        match self.masked_lm_prob:
+            case MaskSchedule(start, end, rows):
+                return f"{start:.3g} to {end:.3g} of the tokens masked over {rows:,} rows"
+            case (low, high):
+                return f"{low:.3g} to {high:.3g} of the tokens masked at random"
+        return f"{self.masked_lm_prob:.3g} of the tokens masked"
+
+    @property
+    def highest_share(self) -> float:
+        """The share of masked tokens that no row exceeds, but for the one token that each has at least."""
+        match self.masked_lm_prob:
+            case MaskSchedule(start, end):
+                return max(start, end)
+            case (_, high):
+                return high
+            case share:
+                return share
+
+    def most_predictions(self, tokens: int) -> int:
+        """Return the most masked tokens of a row that has `tokens` which can be masked."""
+        return min(tokens, max(1, int(np.rint(self.highest_share * tokens))))
+
+    def shares(self, positions: NDArray[np.int64], keys: NDArray[np.uint64]) -> NDArray[np.float64]:
+        """Return the share of masked tokens of the rows at positions, whose masks are drawn by `keys`."""
+        match self.masked_lm_prob:
+            case MaskSchedule() as schedule:
+                return schedule.shares(positions)
+            case (low, high):
+                return low + (high - low) * _draw_uniform(keys)
+            case share:
+                return np.full(len(keys), share)
+
+    @cached_property
+    def for_kernel(self) -> dict[str, Any]:
+        """The arguments of the kernel that say how rows are masked."""
+        masked, random, _ = self.mask_as
+        up_to = self._probability_up_to
+        return {
+            "whole_words": int(self.whole_word),
+            "mask_below": round(masked * 2**32),
+            "random_below": round((masked + random) * 2**32),
+            "longest_span": len(up_to),
+            "span_below": np.rint(up_to * 2**32).astype(np.int64),
+            "replaces_spans": int(self.span is not None),
+            "keeps_spans": int(self.ngram is not None),
+        }
+
+    @property
+    def _probability_up_to(self) -> NDArray[np.float64]:
+        """The probability of runs of up to 1, 2, ... words."""
+        lengths = np.arange(1, (self.span or self.ngram or 1) + 1)
+        probabilities = (1 - _SPAN_PROBABILITY) ** lengths if self.ngram is None else 1 / lengths
+        up_to: NDArray[np.float64] = np.cumsum(probabilities)
+        return up_to / float(up_to[-1])
+
+
+def _check_share(given: Any) -> MaskedShare:
+    """Return the share of masked tokens, or the range or schedule of it; raise `UsageError` for anything else."""
+    if isinstance(given, MaskSchedule):
+        return given
+    if isinstance(given, Real):
+        if not 0 < float(given) < 1:
+            raise UsageError(f"masked_lm_prob {given!r}: expected a share above 0 and below 1")
+        return float(given)
+    is_range = isinstance(given, Sequence) and len(given) == 2 and all(isinstance(bound, Real) for bound in given)
+    if not is_range or not 0 <= given[0] < given[1] <= 1:
+        raise UsageError(
+            f"masked_lm_prob {given!r:.80}: expected a share above 0 and below 1, two for a range, such as (0.1, 0.9), or a "
+            "MaskSchedule"
+        )
+    return float(given[0]), float(given[1])
+
+
+def _draw_uniform(keys: NDArray[np.uint64]) -> NDArray[np.float64]:
+    """Return a number from 0 to 1 for each key, by a hash of it (splitmix64)."""
+    first, second, third, unused = _SHIFTS
+    mixed = keys ^ _SALT
+    mixed = (mixed ^ (mixed >> first)) * _MIX_1
+    mixed = (mixed ^ (mixed >> second)) * _MIX_2
+    mixed ^= mixed >> third
+    drawn: NDArray[np.float64] = (mixed >> unused) * 2.0**-53
+    return drawn
