@@ -1,22 +1,26 @@
 """How published encoders were pretrained, as the options of our commands and the keywords of `TokenDataset`.
 
     bertprep tokenize --recipe modernbert --input text.parquet --output tokens
-    bertprep.TokenDataset("tokens", **bertprep.recipe("modernbert:2").dataset())
+    bertprep.TokenDataset("tokens", **bertprep.recipe("modernbert:2"))
 
-Only what shapes the data is here: the tokenizer, lengths, masks, packing, and the fraction of tokens of each phase. Options
-that are given next to --recipe override it.
+Only what shapes the data is here: the tokenizer, lengths, objective, masks, packing, and the fraction of tokens of each phase.
+Options that are given next to --recipe override it. What of a model is not taken stands in docs/encoders.md.
 """
 
 from __future__ import annotations
 
 from argparse import SUPPRESS, Namespace
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bertprep.errors import UsageError
 from bertprep.parser import Once
 from bertprep.rules import shown
 from bertprep.terminal import near, print_message
+
+if TYPE_CHECKING:
+    from bertprep.tokens.masking import MaskedShare
 
 OPTION = "--recipe"
 COMMANDS = CREATE, TOKENIZE, PRETRAIN = "create", "tokenize", "pretrain"
@@ -26,28 +30,55 @@ COMMANDS = CREATE, TOKENIZE, PRETRAIN = "create", "tokenize", "pretrain"
 class Phase:
     """A phase of a pretraining: sequence length, fraction of the tokens that are masked, and its fraction of all tokens.
 
-    `pred` is the maximum number of masked tokens of a record, where sentences are paired.
+    The masked fraction is drawn for each row from a pair, goes to `last` over the first `rows` rows, or is None for the
+    objective "clm". The fraction of all tokens is None where it is not published. `pred` is the maximum number of masked
+    tokens of a record, where sentences are paired.
     """
 
     seq: int
-    masked_lm_prob: float
-    fraction: float = 1.0
+    masked: float | tuple[float, float] | None
+    fraction: float | None = 1.0
     pred: int | None = None
+    last: float | None = None
+    rows: int | None = None
+
+    @property
+    def masked_lm_prob(self) -> MaskedShare | None:
+        if not isinstance(self.masked, float) or self.last is None or self.rows is None:
+            return self.masked
+        from bertprep.tokens.masking import MaskSchedule  # which needs NumPy, and the command line does not
+
+        return MaskSchedule(self.masked, self.last, self.rows)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe:
-    """The data of one encoder; `source` is where its values were read."""
+class Recipe(Mapping[str, Any]):
+    """The data of one encoder, a mapping of the keywords of `TokenDataset` for its first phase.
+
+    `source` is where its values were read: files of a repository with their lines, or a paper by its number.
+    """
 
     name: str
     tokenizer: str  # of the Hub
     phases: tuple[Phase, ...]
     mask_as: tuple[float, float, float] = (0.8, 0.1, 0.1)  # [MASK], a random token, the token itself
+    whole_word: bool = False
+    span: int | None = None
+    ngram: int | None = None
     packed: bool = True
     first_position: int = 0
     dupe: int | None = None  # of create, which pairs sentences; the others take documents
     mds_column: str | None = None  # that its own loader of MDS reads, if it is not our default
     source: str = field(repr=False)
+
+    def __getitem__(self, keyword: str) -> Any:
+        return self.dataset()[keyword]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.dataset())
+
+    def __len__(self) -> int:
+        return len(self.dataset())
 
     def phase(self, number: int) -> Phase:
         """Return a phase, counted from 1."""
@@ -58,12 +89,15 @@ class Recipe:
     def dataset(self, phase: int = 1, **others: Any) -> dict[str, Any]:
         """Return the keywords of `TokenDataset` for a phase; `others` override them, as in `dataset(seq=128)`."""
         chosen = self.phase(phase)
-        return {
-            "seq": chosen.seq, "masked_lm_prob": chosen.masked_lm_prob, "mask_as": self.mask_as, "packed": self.packed,
-            "first_position": self.first_position, **others,
-        }  # fmt: skip
+        masked_lm_prob = chosen.masked_lm_prob
+        keywords: dict[str, Any] = {"seq": chosen.seq, "packed": self.packed, "first_position": self.first_position}
+        if masked_lm_prob is None:
+            return {**keywords, "objective": "clm", **others}
+        keywords |= {"masked_lm_prob": masked_lm_prob, "mask_as": self.mask_as}
+        by_words = {"whole_word": self.whole_word or None, "span": self.span, "ngram": self.ngram}
+        return {**keywords, **{name: value for name, value in by_words.items() if value is not None}, **others}
 
-    def values(self, command: str, *, mds: bool = False) -> dict[str, Any]:
+    def options(self, command: str, *, mds: bool = False) -> dict[str, Any]:
         """Return the options of a command for the first phase, by name; the trainer's command is pretrain."""
         phase = self.phases[0]
         if command == TOKENIZE:
@@ -78,11 +112,19 @@ class Recipe:
             return {"seq": phase.seq, "pred": phase.pred, "masked_lm_prob": phase.masked_lm_prob, "dupe": self.dupe}
         if self.dupe is not None:  # whose masks are in the records
             return {"seq": phase.seq}
+        if self.span or self.ngram or not isinstance(phase.masked_lm_prob, float):
+            raise UsageError(
+                f"{OPTION} {self.name}: the trainer masks one share of tokens or whole words; read these rows with "
+                f'bertprep.TokenDataset(FOLDER, **bertprep.recipe("{self.name}"))'
+            )
+        by_words = {"whole_word": True} if self.whole_word else {}
         unpacked = {} if self.packed else {"packed": False}
-        return {"seq": phase.seq, **unpacked, "masked_lm_prob": phase.masked_lm_prob, "mask_as": self.mask_as}
+        return {"seq": phase.seq, **unpacked, "masked_lm_prob": phase.masked_lm_prob, **by_words, "mask_as": self.mask_as}
 
 
 _BERT = "google-bert/bert-base-uncased"
+_MODERNBERT = "answerdotai/ModernBERT-base"
+_EUROBERT = "EuroBERT/EuroBERT-210m"
 RECIPES = {
     each.name: each
     for each in (
@@ -92,23 +134,81 @@ RECIPES = {
             source="google-research/bert README.md and create_pretraining_data.py; NVIDIA's bertPrep for 80 predictions of 512",
         ),
         Recipe(
+            name="mlperf", tokenizer=_BERT, packed=False, dupe=10, phases=(Phase(512, 0.15, pred=76),),
+            source="mlcommons/training retired_benchmarks/bert README.md",
+        ),
+        Recipe(
             name="roberta", tokenizer="FacebookAI/roberta-base", first_position=2, phases=(Phase(512, 0.15),),
             source="facebookresearch/fairseq examples/roberta/config/pretraining/base.yaml",
         ),
         Recipe(
-            name="modernbert", tokenizer="answerdotai/ModernBERT-base",
+            name="xlm-r", tokenizer="FacebookAI/xlm-roberta-base", first_position=2, phases=(Phase(512, 0.15),),
+            source="the model card of FacebookAI/xlm-roberta-large for 15%; 512 positions are those of its config.json",
+        ),
+        Recipe(
+            name="albert", tokenizer="albert/albert-base-v2", packed=False, ngram=3, phases=(Phase(512, 0.15),),
+            source="google-research/albert create_pretraining_data.py: flags ngram, masked_lm_prob, max_seq_length, "
+            "favor_shorter_ngram and do_whole_word_mask",
+        ),
+        Recipe(
+            name="spanbert", tokenizer="google-bert/bert-base-cased", packed=False, span=10, phases=(Phase(512, 0.15),),
+            source="facebookresearch/SpanBERT pretraining/README.md: the command; pretraining/fairseq/tasks/span_bert.py:99",
+        ),
+        Recipe(
+            name="electra", tokenizer="google/electra-base-discriminator", packed=False, mask_as=(0.85, 0.0, 0.15),
+            phases=(Phase(512, 0.15),),
+            source="google-research/electra configure_pretraining.py: mask_prob and the notes on larger models; "
+            "pretrain/pretrain_helpers.py:202",
+        ),
+        Recipe(
+            name="deberta-v3", tokenizer="microsoft/deberta-v3-base", packed=False, whole_word=True, mask_as=(1.0, 0.0, 0.0),
+            phases=(Phase(512, 0.15),),
+            source="microsoft/DeBERTa experiments/language_model/rtd.sh, DeBERTa/apps/tasks/rtd_task.py:145, mlm_task.py:46",
+        ),
+        Recipe(
+            name="mosaicbert", tokenizer=_BERT, packed=False, phases=(Phase(128, 0.3),),
+            source="mosaicml/examples examples/benchmarks/bert/yamls/main/mosaic-bert-base-uncased.yaml:9-11",
+        ),
+        Recipe(
+            name="nomic-bert", tokenizer=_BERT, phases=(Phase(2048, 0.3),),
+            source="nomic-ai/contrastors src/contrastors/configs/train/mlm.yaml:35,55",
+        ),
+        Recipe(
+            name="gte-en", tokenizer="Alibaba-NLP/gte-en-mlm-large", packed=False,
+            phases=(Phase(512, 0.3, 0.556), Phase(2048, 0.3, 0.222), Phase(8192, 0.3, 0.222)),  # by batch size and steps
+            source="the model card of Alibaba-NLP/gte-en-mlm-large, Training Procedure",
+        ),
+        Recipe(
+            name="mgte", tokenizer="Alibaba-NLP/gte-multilingual-mlm-base", packed=False,
+            phases=(Phase(2048, 0.3, 0.893), Phase(8192, 0.3, 0.107)),  # 250,000 steps of 8,192 rows, 30,000 of 2,048
+            source="the model card of Alibaba-NLP/gte-multilingual-mlm-base; arXiv 2407.19669, Appendix, Table 8",
+        ),
+        Recipe(
+            name="modernbert", tokenizer=_MODERNBERT,
             phases=(Phase(1024, 0.3, 0.851), Phase(8192, 0.3, 0.124), Phase(8192, 0.3, 0.025)),  # 1,719, 250 and 50 B tokens
             source="AnswerDotAI/ModernBERT yamls/modernbert/modernbert-base-*.yaml, src/sequence_packer.py",
         ),
         Recipe(
-            name="neobert", tokenizer=_BERT, packed=False, mask_as=(1.0, 0.0, 0.0),
-            phases=(Phase(1024, 0.2, 0.952), Phase(4096, 0.2, 0.048)),  # 1 M steps of 2,048, then 50,000 of 512 sequences
-            source="chandar-lab/NeoBERT conf/datacollator/mlm_20.yaml, jobs/neobert.sh, jobs/neobert-4096.sh",
+            name="bioclinical-modernbert", tokenizer=_MODERNBERT,
+            phases=(Phase(8192, 0.3, 0.951), Phase(8192, 0.15, 0.049)),  # 160.453 and 8.247 B tokens
+            source="lindvalllab/BioClinical-ModernBERT pretraining_resources/configs/phase1/phase1_base.yaml, "
+            "pretraining_configs/phase2/phase2_base.yaml: max_seq_len, mlm_probability, sequence_packing, max_duration",
         ),
         Recipe(
-            name="eurobert", tokenizer="EuroBERT/EuroBERT-210m", mask_as=(1.0, 0.0, 0.0), phases=(Phase(2048, 0.3),),
-            mds_column="tokens",
-            source="Nicolas-BZRD/EuroBERT optimus/trainer/configuration/train.py, the defaults of its code",
+            name="chinese-modernbert", tokenizer="feynmanzhao/chinese-modernbert-large-wwm", whole_word=True,
+            phases=(Phase(1024, 0.3, None, last=0.15, rows=1_200_000_000_000 // 1024), Phase(8192, 0.15, None)),
+            source="arXiv 2510.12285, abstract: 30 to 15%, 1,024 to 8,192 tokens, 1.2 T tokens",
+        ),
+        Recipe(
+            name="llm-jp-modernbert", tokenizer="llm-jp/llm-jp-modernbert-base",
+            phases=(Phase(1024, 0.3, None), Phase(8192, 0.3, None)),
+            source="arXiv 2504.15544",
+        ),
+        Recipe(
+            name="ettin", tokenizer="jhu-clsp/ettin-encoder-150m", packed=False,
+            phases=(Phase(1024, 0.3, 0.85), Phase(7999, 0.3, 0.125), Phase(7999, 0.15, 0.025)),  # 1,700, 250 and 50 B tokens
+            source="JHU-CLSP/ettin-encoder-vs-decoder pretraining/configs/standard/base/encoder_base.yaml, "
+            "de_decay/encoder_base.yaml, prolong_decay/encoder_base.yaml",
         ),
         Recipe(
             name="mmbert", tokenizer="jhu-clsp/mmBERT-base",
@@ -116,8 +216,32 @@ RECIPES = {
             source="JHU-CLSP/mmBERT README.md",
         ),
         Recipe(
-            name="mlperf", tokenizer=_BERT, packed=False, dupe=10, phases=(Phase(512, 0.15, pred=76),),
-            source="mlcommons/training retired_benchmarks/bert README.md",
+            name="neobert", tokenizer=_BERT, packed=False, mask_as=(1.0, 0.0, 0.0),
+            phases=(Phase(1024, 0.2, 0.952), Phase(4096, 0.2, 0.048)),  # 1 M steps of 2,048, then 50,000 of 512 sequences
+            source="chandar-lab/NeoBERT conf/datacollator/mlm_20.yaml, jobs/neobert.sh, jobs/neobert-4096.sh",
+        ),
+        Recipe(
+            name="eurobert", tokenizer=_EUROBERT, mask_as=(1.0, 0.0, 0.0), mds_column="tokens",
+            phases=(Phase(2048, 0.5, None), Phase(8192, 0.1, None)),
+            source="arXiv 2503.05500: pretraining, then annealing; Nicolas-BZRD/EuroBERT docs/trainer.md for mask_as",
+        ),
+        Recipe(
+            name="clm-then-mlm", tokenizer=_EUROBERT, mask_as=(1.0, 0.0, 0.0), mds_column="tokens",
+            phases=(Phase(2048, None, 0.5), Phase(2048, 0.4, 0.5)),
+            source="arXiv 2507.00994: 2,048 tokens; halves, one of the two best splits; 40%, of the 20 to 50% that were tried",
+        ),
+        Recipe(
+            name="esm2", tokenizer="facebook/esm2_t33_650M_UR50D", packed=False, phases=(Phase(1024, 0.15),),
+            source="config.json of facebook/esm2_t12_35M_UR50D: 1,026 positions, of which its padding takes two; "
+            "preprocessor.json of keras/esm2_t12_35M for the masks",
+        ),
+        Recipe(
+            name="mdlm", tokenizer="openai-community/gpt2", mask_as=(1.0, 0.0, 0.0), phases=(Phase(1024, (0.001, 1.0)),),
+            source="kuleshov-group/mdlm configs/config.yaml: noise, sampling_eps; configs/model/small.yaml: length",
+        ),
+        Recipe(
+            name="llada", tokenizer="GSAI-ML/LLaDA-8B-Base", mask_as=(1.0, 0.0, 0.0), phases=(Phase(4096, (0.001, 1.0)),),
+            source="ML-GSAI/LLaDA GUIDELINES.md, Pre-training",
         ),
     )
 }  # fmt: skip
@@ -128,9 +252,9 @@ _HELP = (
 
 
 def recipe(name: str) -> Recipe:
-    """Return how a published encoder was pretrained: bert, roberta, modernbert, neobert, eurobert, mmbert or mlperf.
+    """Return how a published encoder was pretrained, a mapping of keywords: `TokenDataset("tokens", **recipe("mmbert:2"))`.
 
-    NAME:PHASE is that phase alone, counted from 1.
+    NAME:PHASE is that phase alone, counted from 1; `bertprep.recipes.RECIPES` has all names.
 
     >>> recipe("mmbert").phase(2) == recipe("mmbert:2").phase(1)
     True
@@ -162,7 +286,7 @@ def apply(command: str, given: Namespace) -> Namespace:
     if "recipe" not in given:
         return given
     chosen = recipe(given.recipe)
-    values = chosen.values(command, mds=getattr(given, "format", None) == "mds")
+    values = chosen.options(command, mds=getattr(given, "format", None) == "mds")
     added = {name: value for name, value in values.items() if name not in given}
     text = " ".join(_as_option(name, value) for name, value in added.items()) or "all that it stands for is given"
     if command == PRETRAIN and len(chosen.phases) > 1:

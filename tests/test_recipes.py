@@ -16,6 +16,7 @@ from trainer.cli import make_parser
 from trainer.data import ExampleSettings
 
 MASK_AS_BERT = (ExampleSettings.mask_as, ExampleSettings.packed)
+NOT_OF_TRAINER = {"albert", "chinese-modernbert", "clm-then-mlm", "llada", "mdlm", "spanbert"}
 ENCODERS = Path(__file__).parents[1] / "docs" / "encoders.md"
 
 
@@ -36,41 +37,83 @@ def test_create_takes_the_options_of_a_phase_and_others_override_them(capsys: py
     assert create("--recipe=mlperf").pred == 76
 
 
-def test_a_recipe_gives_the_keywords_of_a_token_dataset() -> None:
-    assert bertprep.recipe("mmbert").dataset(phase=3) == {
+def test_a_recipe_is_a_mapping_of_the_keywords_of_a_token_dataset() -> None:
+    assert dict(bertprep.recipe("mmbert:3")) == {
         "seq": 8192, "masked_lm_prob": 0.05, "mask_as": (0.8, 0.1, 0.1), "packed": True, "first_position": 0,
     }  # fmt: skip
-    assert bertprep.recipe("mmbert:3").dataset(seq=64) == bertprep.recipe("mmbert").dataset(phase=3, seq=64)
-    assert bertprep.recipe("roberta").dataset()["first_position"] == 2
-    for recipe in recipes.RECIPES.values():
-        assert abs(sum(phase.fraction for phase in recipe.phases) - 1) < 1e-6
-        assert abs(sum(recipe.mask_as) - 1) < 1e-6
+    assert bertprep.recipe("mmbert").dataset(phase=3, seq=64) == {**bertprep.recipe("mmbert:3"), "seq": 64}
+    assert bertprep.recipe("roberta")["first_position"] == 2
+    assert dict(bertprep.recipe("clm-then-mlm")) == {"seq": 2048, "packed": True, "first_position": 0, "objective": "clm"}
+    assert bertprep.recipe("chinese-modernbert")["masked_lm_prob"] == bertprep.MaskSchedule(0.3, 0.15, 1_171_875_000)
+
+
+@pytest.mark.parametrize("name", recipes.RECIPES)
+def test_the_phases_of_a_recipe_are_all_of_its_tokens(name: str) -> None:
+    recipe = bertprep.recipe(name)
+    fractions = [phase.fraction for phase in recipe.phases if phase.fraction is not None]
+    assert not fractions or abs(sum(fractions) - 1) < 1e-6
+    assert len(fractions) in (0, len(recipe.phases))
+    assert abs(sum(recipe.mask_as) - 1) < 1e-6
+
+
+def as_in_docs(phase: recipes.Phase, *, is_only: bool) -> str:
+    if phase.masked is None:
+        masked = "clm"
+    elif isinstance(phase.masked, tuple):
+        masked = "{:.3g}-{:.3g}%".format(*(100 * share for share in phase.masked))
+    else:
+        masked = f"{100 * phase.masked:.3g}" + (f" to {100 * phase.last:.3g}%" if phase.last is not None else "%")
+    fraction = "" if is_only or phase.fraction is None else f", {100 * phase.fraction:.3g}%"
+    return f"{phase.seq:,}, {masked}{fraction}"
 
 
 @pytest.mark.parametrize("name", recipes.RECIPES)
 def test_the_table_of_the_docs_has_the_values(name: str) -> None:
     recipe = bertprep.recipe(name)
-    (row,) = re.findall(rf"^\| {name} \| (.*) \|$", ENCODERS.read_text(encoding="utf-8"), re.MULTILINE)
-    tokenizer, phases, mask_as, packed = row.split(" | ")
-    assert tokenizer in (recipe.tokenizer, "the same")
-    expected = [f"{phase.seq:,}, {100 * phase.masked_lm_prob:.3g}%" for phase in recipe.phases]
-    if len(expected) > 1:
-        expected = [f"{shown}, {100 * phase.fraction:.3g}%" for shown, phase in zip(expected, recipe.phases, strict=True)]
-    assert phases == "; ".join(expected)
+    (row,) = re.findall(rf"^\| {re.escape(name)} \| (.*) \|$", ENCODERS.read_text(encoding="utf-8"), re.MULTILINE)
+    tokenizer, phases, masks, packed, _ = row.split(" | ")
+    mask_as, _, words = masks.partition("; ")
+    assert tokenizer == recipe.tokenizer
+    assert phases == "; ".join(as_in_docs(phase, is_only=len(recipe.phases) == 1) for phase in recipe.phases)
     assert mask_as == ", ".join(f"{100 * share:.0f}" for share in recipe.mask_as)
     assert packed == ("pairs: `create`" if recipe.dupe is not None else "yes" if recipe.packed else "no")
+    assert words == (
+        f"spans to {recipe.span}" if recipe.span
+        else f"n-grams to {recipe.ngram}" if recipe.ngram
+        else "whole words" if recipe.whole_word
+        else ""
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("name", recipes.RECIPES)
-def test_tokenize_and_the_trainer_know_the_options_of_a_recipe(name: str) -> None:
+def test_tokenize_knows_the_options_of_a_recipe(name: str) -> None:
     recipe = bertprep.recipe(name)
-    examples = read_options(ExampleSettings, read("pretrain", "--recipe", name, "--seq", "64"))
-    assert examples.masked_lm_prob == recipe.phase(1).masked_lm_prob
-    assert (examples.mask_as, examples.packed) == ((recipe.mask_as, recipe.packed) if recipe.dupe is None else MASK_AS_BERT)
     words = ["--recipe", name, "--input", "text", "--output", "mds"]
     assert read_options(Tokenize, read("tokenize", *words)).tokenizer == recipe.tokenizer
     of_mds = read_options(Tokenize, read("tokenize", *words, "--format", "mds"))
-    assert (of_mds.seq, of_mds.column) == (recipe.phase(1).seq, "tokens" if name == "eurobert" else None)
+    column = "tokens" if name in ("eurobert", "clm-then-mlm") else None
+    assert (of_mds.seq, of_mds.column) == (recipe.phase(1).seq, column)
+
+
+@pytest.mark.parametrize("name", sorted({*recipes.RECIPES} - NOT_OF_TRAINER))
+def test_the_trainer_knows_the_options_of_a_recipe(name: str) -> None:
+    recipe = bertprep.recipe(name)
+    examples = read_options(ExampleSettings, read("pretrain", "--recipe", name, "--seq", "64"))
+    assert examples.masked_lm_prob == recipe.phase(1).masked_lm_prob
+    assert examples.whole_word == recipe.whole_word
+    assert (examples.mask_as, examples.packed) == ((recipe.mask_as, recipe.packed) if recipe.dupe is None else MASK_AS_BERT)
+
+
+@pytest.mark.parametrize("name", sorted(NOT_OF_TRAINER))
+def test_the_trainer_refuses_masks_that_it_has_not(name: str) -> None:
+    with pytest.raises(
+        UsageError, match=rf'^--recipe {name}: the trainer masks one share .* \*\*bertprep.recipe\("{name}"\)\)$'
+    ):
+        read("pretrain", "--recipe", name)
+
+
+def test_a_phase_that_the_trainer_has_is_not_refused_for_another() -> None:
+    assert read("pretrain", "--recipe", "clm-then-mlm:2").masked_lm_prob == 0.4
 
 
 @pytest.mark.parametrize(
@@ -80,7 +123,7 @@ def test_tokenize_and_the_trainer_know_the_options_of_a_recipe(name: str) -> Non
         ("bert:1", "--seq 128"),
         ("mmbert:3 --seq 64", "--masked-lm-prob 0.05 --mask-as 0.8,0.1,0.1"),
         ("neobert:2 --mask_as 1,0,0", "--seq 4096 --no-packed --masked-lm-prob 0.2"),
-        ("eurobert", "--seq 2048 --masked-lm-prob 0.3 --mask-as 1,0,0"),
+        ("eurobert", "phase 1 of 2: --seq 2048 --masked-lm-prob 0.5 --mask-as 1,0,0"),
         ("mlperf --seq 64", "all that it stands for is given"),
     ],
 )
