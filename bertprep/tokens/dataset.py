@@ -36,7 +36,7 @@ from bertprep.records.columns import Columns
 from bertprep.terminal import warn
 from bertprep.tokens.documents import open_token_documents
 from bertprep.tokens.masking import MaskedShare, Masking
-from bertprep.tokens.order import RowIds, WindowOrder, checked_positions
+from bertprep.tokens.order import LengthOrder, RowIds, WindowOrder, checked_positions
 from bertprep.tokens.packing import Window, Windows
 from bertprep.tokens.token_rows import SEQUENTIAL, TokenRows
 from bertprep.tokens.window_counts import check_counts
@@ -73,6 +73,7 @@ class TokenDataset(TokenRows):
         span: int | None = None,
         ngram: int | None = None,
         packed: bool = True,
+        by_length: bool = False,
         objective: Literal["mlm", "clm"] = "mlm",
         first_position: int = 0,
         epochs: int = 1,
@@ -84,13 +85,15 @@ class TokenDataset(TokenRows):
 
         `mask_as` are the shares of predicted tokens that become [MASK], become a random token, and stay as they are. `span` is
         the most whole words that are masked together, 10 for SpanBERT, and `ngram` the same by ALBERT's law, which takes 3.
+        Without `packed`, `by_length` brings rows of like length together, since a batch is as wide as its longest row.
         `collate_for` sets `first_position`. The objective "clm" gives the labels of causal language models. `len` counts
         `epochs`, each masked anew, for what does not call `set_epoch`. `vocab` is for token shards of sentences without one.
         `verify` reads all files first, and raises `BertprepError` for one whose checksum is not that of the manifest.
         """
         self.documents = open_token_documents(data, split, vocab, verify=verify)
         self.folder, self.split = self.documents.folder, split
-        self.seq, self.packed, self.seed, self.epochs = seq, packed, seed, epochs
+        self.seq, self.packed, self.by_length = seq, packed, by_length
+        self.seed, self.epochs = seed, epochs
         self.objective, self.first_position = objective, first_position
         self.masking = Masking(masked_lm_prob=masked_lm_prob, mask_as=mask_as, whole_word=whole_word, span=span, ngram=ngram)
         self.masked_lm_prob, self.mask_as = self.masking.masked_lm_prob, self.masking.mask_as
@@ -100,7 +103,7 @@ class TokenDataset(TokenRows):
         self.epoch = 0
         self._open()
         self._warn_of_long_words()
-        self._fix(*_SETTINGS, *_MASKING, "masking", "documents", "folder", "split", "epochs")
+        self._fix(*_SETTINGS, *_MASKING, "masking", "by_length", "documents", "folder", "split", "epochs")
 
     def _check_numbers(self) -> None:
         for name, least in (("seq", 1), ("epochs", 1), ("first_position", 0), ("seed", 0)):
@@ -118,6 +121,8 @@ class TokenDataset(TokenRows):
         where = f"{self.folder}: its tokenizer {tokenizer.name}"
         if self.seq <= tokenizer.added_tokens:
             raise UsageError(f"seq {self.seq}: must be at least {tokenizer.added_tokens + 1}")
+        if self.by_length and self.packed:
+            raise UsageError("by_length: packed rows are all of one length; take packed=False with it")
         if self.objective not in ("mlm", "clm"):
             raise UsageError(f"objective {self.objective!r}: expected 'mlm' or 'clm'")
         if self.objective == "mlm" and tokenizer.mask is None:
@@ -140,7 +145,7 @@ class TokenDataset(TokenRows):
         self._of_thread = threading.local()
 
     def __getstate__(self) -> dict[str, Any]:
-        opened = "_windows", "_row_settings", "_of_thread"
+        opened = "_windows", "_row_settings", "_of_thread", "_order"
         return {name: value for name, value in self.__dict__.items() if name not in opened}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -165,9 +170,15 @@ class TokenDataset(TokenRows):
         return self._order.rows_in_epoch
 
     @cached_property
+    def _counts(self) -> NDArray[np.int64]:
+        """The rows of each window; they go with a pickled data set, so workers need not count them again."""
+        return self._windows.counts
+
+    @cached_property
     def _order(self) -> WindowOrder:
-        """The order of all rows; it goes with a pickled data set, so workers need not count rows again."""
-        return WindowOrder(self._windows.counts, seed=self.seed, group=WINDOWS_IN_GROUP)
+        if self.by_length:
+            return LengthOrder(self._counts, seed=self.seed, group=WINDOWS_IN_GROUP, lengths=self._windows.lengths)
+        return WindowOrder(self._counts, seed=self.seed, group=WINDOWS_IN_GROUP)
 
     @property
     def masks_words(self) -> bool:
@@ -206,6 +217,8 @@ class TokenDataset(TokenRows):
     def made_of(self) -> dict[str, Any]:
         """All that rows depend on."""
         settings = {name: getattr(self, name) for name in _SETTINGS}
+        if self.by_length:
+            settings["by_length"] = True
         return {
             "rows": self._version_of_rows, "documents": self.documents.sha256, "settings": {**settings, **self.masking.made_of},
         }  # fmt: skip
@@ -227,6 +240,14 @@ class TokenDataset(TokenRows):
     def row_ids(self, positions: ArrayLike) -> RowIds:
         """Return where the rows at positions are from, counted over all epochs."""
         return self._order.locate(checked_positions(positions, f"{self}: rows"))
+
+    def _lengths(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        ids = self._order.locate(positions)
+        lengths = np.empty(len(ids), np.int64)
+        for window in np.unique(ids.windows).tolist():
+            is_own = ids.windows == window
+            lengths[is_own] = self._windows.lengths(window)[ids.rows[is_own]]
+        return lengths
 
     def _check_random_order(self, positions: NDArray[np.int64]) -> None:
         epochs = np.unique(positions // self.rows_in_epoch).tolist()

@@ -126,6 +126,14 @@ class Mixture(TokenRows):
                 columns[name][is_own] = values
         return columns
 
+    def _lengths(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        of_sets, in_sets = self.locate(positions)
+        lengths = np.empty(len(positions), np.int64)
+        for index in np.unique(of_sets).tolist():
+            is_own = of_sets == index
+            lengths[is_own] = self.sets[index]._lengths(in_sets[is_own])
+        return lengths
+
     def _check_random_order(self, positions: NDArray[np.int64]) -> None:  # noqa: ARG002 - the order alone matters
         if not self._has_warned:
             self._has_warned = True

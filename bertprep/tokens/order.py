@@ -10,6 +10,7 @@ What a row is called, here and wherever rows are read:
     RecordOrder   position -> index, all records of an epoch permuted together
     FileOrder     position -> index, some files at a time
     WindowOrder   position -> RowIds, some windows at a time
+    LengthOrder   the same, with rows of like length next to each other
 
 `permute` is a Feistel network on a position's two digits, in bases whose product slightly exceeds the number of records;
 results outside go through it again ("cycle walking"). Any position costs 25 to 40 ns.
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
@@ -99,11 +101,15 @@ class WindowOrder:
                 stops = np.cumsum(counts)
                 size = int(stops[-1])
                 within = offsets[is_own] - (int(ends[group]) - size)
-                permuted = permute(within, size, seed=self.seed, epoch=epoch, group=group)
+                permuted = self._permute(within, size, epoch, group)
                 which = np.searchsorted(stops, permuted, side="right")
                 windows[is_own] = own[which]
                 rows[is_own] = permuted - (stops - counts)[which]
         return RowIds(epochs, windows, rows)
+
+    def _permute(self, offsets: NDArray[np.int64], size: int, epoch: int, group: int) -> NDArray[np.int64]:
+        """Return the indices at offsets of a group, which has `size` rows, counted by window in the order of the epoch."""
+        return permute(offsets, size, seed=self.seed, epoch=epoch, group=group)
 
     def group_after(self, epoch: int, window: int) -> tuple[int, NDArray[np.int64]]:
         """Return the epoch and the windows of the group that comes after that of a window."""
@@ -120,6 +126,48 @@ class WindowOrder:
         in_order = permute(np.arange(windows, dtype=np.int64), windows, seed=self.seed, epoch=epoch)
         of_groups = np.add.reduceat(self.counts[in_order], np.arange(0, windows, self.group))
         return in_order, np.cumsum(of_groups)
+
+
+class LengthOrder(WindowOrder):
+    """Windows as in a `WindowOrder`; of each group the rows by length, cut into runs, which come in random order.
+
+    Rows of one length come in random order too. A run has `RUN` rows, or a smaller power of two where a group has few, so that
+    there are at least `MIN_RUNS`: batches of the usual sizes then have rows of one run. The rest, drawn at random, comes last.
+    """
+
+    RUN, MIN_RUNS = 1024, 16
+
+    def __init__(
+        self, counts: NDArray[np.int64], *, seed: int, group: int, lengths: Callable[[int], NDArray[np.int32]]
+    ) -> None:
+        """`lengths` gives those of a window's rows."""
+        super().__init__(counts, seed=seed, group=group)
+        self._lengths = lengths
+        self._rows_of = lru_cache(_EPOCHS_HELD)(self._sort_rows)
+
+    def _permute(self, offsets: NDArray[np.int64], size: int, epoch: int, group: int) -> NDArray[np.int64]:  # noqa: ARG002
+        return self._rows_of(epoch, group)[offsets]
+
+    def _sort_rows(self, epoch: int, group: int) -> NDArray[np.int64]:
+        """Return the indices of a group's rows in the order of an epoch."""
+        in_order, _ = self._groups_of(epoch)
+        lengths = np.concatenate(
+            [self._lengths(window) for window in in_order[group * self.group : (group + 1) * self.group].tolist()]
+        )
+        size = len(lengths)
+        shuffled = permute(np.arange(size), size, seed=self.seed, epoch=epoch, group=group)
+        run = self.RUN
+        while run > max(1, size // self.MIN_RUNS):
+            run //= 2
+        runs, left = divmod(size, run)
+        by_length = [_sort_by(lengths, shuffled[:left]), *np.split(_sort_by(lengths, shuffled[left:]), runs)]
+        order = permute(np.arange(runs), runs, seed=self.seed, epoch=epoch, group=-1 - group) + 1
+        return np.concatenate([*(by_length[each] for each in order.tolist()), by_length[0]])
+
+
+def _sort_by(lengths: NDArray[np.int32], rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return rows by their lengths; those of one length in the order in which they are given."""
+    return rows[np.argsort(lengths[rows], kind="stable")]
 
 
 class FileOrder:

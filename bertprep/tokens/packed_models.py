@@ -2,18 +2,19 @@
 
 A model that gets `input_ids` and `position_ids` alone attends across sequences, or convolves over them, and does not say so.
 Encoders take a mask of who attends to whom, causal models find sequences by their positions and keep their own windows, and
-FlashAttention takes boundaries. The packed logits of each type of model that is named here were compared with those of each
-sequence alone, by `tests/readers/test_torch_encoders.py`.
+FlashAttention takes boundaries. The mask of 8 rows of 8,192 tokens has 537 MB, so it is made on the model's device, just before
+the model is called, from the number of each token's sequence (`make_masks_in`). For each type of model that is named here the
+packed logits were compared with those of each sequence alone, by `tests/readers/test_torch_encoders.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bertprep.errors import UsageError
 
@@ -32,6 +33,9 @@ CAUSAL_MODELS = (
     "cohere2", "gemma", "gemma2", "gemma3_text", "gpt2", "gpt_neox", "granite", "llama", "ministral", "mistral", "mixtral",
     "modernbert-decoder", "olmo2", "phi3", "qwen2", "qwen3", "smollm3", "starcoder2",
 )  # fmt: skip
+FLEX = "flex_attention"
+SEQUENCE_IDS = "sequence_ids"
+"""The argument by which a model is told of packed sequences, once `make_masks_in` has prepared it."""
 _MPNET_FIRST = 2  # whatever the id of its padding is
 
 
@@ -42,10 +46,21 @@ class PackedModel:
     attention: str
     first_position: int
     sliding_window: int | None  # of ModernBERT, whose masks depend on it
+    is_causal: bool
     finds_sequences: bool
 
-    def arguments(self, batch: Mapping[str, Any], *, first_position: int, is_causal: bool) -> dict[str, Any]:
-        """Return the arguments of the model for a batch of tensors, in which positions begin at `first_position`."""
+    @property
+    def masks(self) -> Masks | None:
+        """What makes the model's attention masks, if it takes any."""
+        if self.finds_sequences or "flash" in self.attention:
+            return None
+        return Masks(self.attention, self.sliding_window, self.is_causal)
+
+    def arguments(self, batch: Mapping[str, Any], *, first_position: int, masks: Masks | None) -> dict[str, Any]:
+        """Return the arguments of the model for a batch of tensors, in which positions begin at `first_position`.
+
+        `masks` makes the attention masks; without it they are left to the model (`make_masks_in`).
+        """
         inputs = {name: batch[name] for name in ("input_ids", "labels", "position_ids")}
         inputs["position_ids"] = inputs["position_ids"] + (self.first_position - first_position)
         if self.finds_sequences:
@@ -58,44 +73,105 @@ class PackedModel:
             }  # fmt: skip
         if self.finds_sequences:
             return inputs
-        starts = batch["position_ids"] == first_position
-        masks = attention_masks(starts, is_causal=is_causal, sliding_window=self.sliding_window)
-        if self.attention == "eager":
-            masks = {name: _to_scores(mask) for name, mask in masks.items()} if self.sliding_window else _to_scores(masks)
-        return {**inputs, "attention_mask": masks}
+        sequence_ids = (batch["position_ids"] == first_position).cumsum(1)
+        if masks is None:
+            return {**inputs, SEQUENCE_IDS: sequence_ids}
+        return {**inputs, "attention_mask": masks.make(sequence_ids, float_type=None)}
 
 
-def attention_masks(starts: Any, *, is_causal: bool, sliding_window: int | None) -> Any:
+@dataclass(frozen=True)
+class Masks:
+    """Makes what an encoder takes as `attention_mask`: which tokens are of one sequence, and near enough to each other.
+
+    It is a forward pre-hook of a model, too: in a call with `sequence_ids` it puts the mask in their place, on their device.
+    """
+
+    attention: str
+    sliding_window: int | None
+    is_causal: bool
+
+    def __call__(
+        self, model: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        if SEQUENCE_IDS not in keywords:
+            return arguments, keywords
+        others = {name: value for name, value in keywords.items() if name != SEQUENCE_IDS}
+        return arguments, {**others, "attention_mask": self.make(keywords[SEQUENCE_IDS], float_type=model.dtype)}
+
+    def make(self, sequence_ids: torch.Tensor, *, float_type: Any) -> Any:
+        """Return the mask for rows of tokens by their sequences, (rows, seq), or two of them by name for a sliding window.
+
+        They are bool, (rows, 1, seq, seq); for eager attention numbers of `float_type`, or float32; for flex attention blocks.
+        """
+        if self.attention == FLEX:
+            return _block_masks(sequence_ids, self.is_causal, self.sliding_window)
+        masks = attention_masks(sequence_ids, is_causal=self.is_causal, sliding_window=self.sliding_window)
+        if self.attention != "eager":
+            return masks
+        if self.sliding_window is None:
+            return _to_scores(masks, float_type)
+        return {name: _to_scores(mask, float_type) for name, mask in masks.items()}
+
+
+def make_masks_in(model: Any, masks: Masks) -> None:
+    """Let a model of PyTorch make its masks itself, in calls with `sequence_ids`; all other calls are as before."""
+    hooks = model._forward_pre_hooks.values()
+    if masks not in [hook for hook in hooks if isinstance(hook, Masks)]:
+        model.register_forward_pre_hook(masks, with_kwargs=True)
+
+
+def attention_masks(sequence_ids: Any, *, is_causal: bool, sliding_window: int | None) -> Any:
     """Return which tokens of packed rows attend to which, those of their sequence: bool, (rows, 1, seq, seq).
 
-    `starts` says of each token whether a sequence starts there: (rows, seq). transformers' Trainer drops `sequence_ids`, which
-    no model takes. With a `sliding_window` it is a dict of two masks, as ModernBERT takes them. An array gives arrays, a tensor
-    tensors.
+    `sequence_ids` say of each token in which sequence it is: (rows, seq). With a `sliding_window` it is a dict of two masks, as
+    ModernBERT takes them. An array gives arrays, a tensor tensors on its device.
     """
-    sequence_ids, seq = starts.cumsum(1), starts.shape[1]
+    seq = sequence_ids.shape[1]
     full = sequence_ids[:, None, :, None] == sequence_ids[:, None, None, :]
-    distances = np.arange(seq)[:, None] - np.arange(seq)
+    positions = _positions_like(sequence_ids, seq)
+    distances = positions[:, None] - positions
     if is_causal:
-        full = full & _like(distances >= 0, full)
+        full = full & (distances >= 0)
     if sliding_window is None:
         return full
-    return {"full_attention": full, "sliding_attention": full & _like(abs(distances) <= sliding_window, full)}
+    return {"full_attention": full, "sliding_attention": full & (abs(distances) <= sliding_window)}
 
 
-def _like(mask: NDArray[np.bool_], other: Any) -> Any:
-    """Return a mask as what another is: an array, or a tensor on its device."""
+def _positions_like(other: Any, seq: int) -> Any:
+    """Return 0 to seq - 1 as what another is: an array, or a tensor on its device."""
     if isinstance(other, np.ndarray):
-        return mask
+        return np.arange(seq)
     import torch
 
-    return torch.from_numpy(mask).to(other.device)
+    return torch.arange(seq, device=other.device)
 
 
-def _to_scores(mask: torch.Tensor) -> torch.Tensor:
+def _to_scores(mask: torch.Tensor, float_type: Any) -> torch.Tensor:
     """Return a mask as eager attention takes it, which adds it to the scores."""
     import torch
 
-    return torch.zeros(mask.shape).masked_fill(~mask, torch.finfo(torch.float32).min)
+    float_type = float_type or torch.float32
+    scores = torch.zeros(mask.shape, dtype=float_type, device=mask.device)
+    return scores.masked_fill(~mask, torch.finfo(float_type).min)
+
+
+def _block_masks(sequence_ids: torch.Tensor, is_causal: bool, sliding_window: int | None) -> Any:
+    """Return the masks of flex attention, which skips blocks of tokens that have no sequence in common."""
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    rows, seq = sequence_ids.shape
+
+    def attends(row: Any, _head: Any, query: Any, key: Any) -> Any:
+        is_same = sequence_ids[row, query] == sequence_ids[row, key]
+        return is_same & (key <= query) if is_causal else is_same
+
+    def attends_near(row: Any, head: Any, query: Any, key: Any) -> Any:
+        return attends(row, head, query, key) & (abs(query - key) <= sliding_window)
+
+    make = partial(create_block_mask, B=rows, H=None, Q_LEN=seq, KV_LEN=seq, device=sequence_ids.device)
+    if sliding_window is None:
+        return make(attends)
+    return {"full_attention": make(attends), "sliding_attention": make(attends_near)}
 
 
 def packed_model(config: Any, *, seq: int, objective: str) -> PackedModel:
@@ -104,7 +180,7 @@ def packed_model(config: Any, *, seq: int, objective: str) -> PackedModel:
     Raises `UsageError` for a model that is not known to keep their sequences apart.
     """
     attention = str(config._attn_implementation)  # None before there is a model
-    if attention not in ("sdpa", "eager") and "flash" not in attention:
+    if attention not in ("sdpa", "eager", FLEX) and "flash" not in attention:
         raise UsageError(
             f"attention {attention}: no packed sequences for it; give model.config of a model with "
             "attn_implementation='sdpa', or take packed=False"
@@ -119,7 +195,7 @@ def packed_model(config: Any, *, seq: int, objective: str) -> PackedModel:
     if objective != expected:
         raise UsageError(f"objective {objective!r}: a model of type {model} learns by objective={expected!r}; take that")
     window = config.sliding_window if model == "modernbert" else None
-    return PackedModel(attention, _first_position(config, seq), window, model in CAUSAL_MODELS)
+    return PackedModel(attention, _first_position(config, seq), window, expected == "clm", model in CAUSAL_MODELS)
 
 
 def _first_position(config: Any, seq: int) -> int:

@@ -73,6 +73,11 @@ class Windows:
         """Return the token shard that a window is part of."""
         return self._shards[self._index_of_shard(window)]
 
+    def lengths(self, window: int) -> NDArray[np.int32]:
+        """Return the tokens of each row of a window, special tokens included; rows must have one sequence each."""
+        lengths: NDArray[np.int32] = self.get(window).sizes + np.int32(self._added)
+        return lengths
+
     def close(self) -> None:
         """Give the memory of windows back; what is asked for later is made again."""
         self.get.cache_clear()

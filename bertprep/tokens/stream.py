@@ -34,8 +34,15 @@ class Batches(Protocol):
     def made_of(self) -> dict[str, Any]:
         """All that rows depend on."""
 
-    def batches(self, size: int, *, first: int, step: int, rows: range) -> Iterator[dict[str, Any]]:
-        """Return batches first, first + step ... without an end, of each its `rows`."""
+    @property
+    def rows_in_epoch(self) -> int:
+        """How many rows an epoch has."""
+
+    def batches(self, size: int, *, first: int, stop: int | None, step: int, rows: range) -> Iterator[dict[str, Any]]:
+        """Return batches first, first + step ... below `stop`, or without an end, of each its `rows`."""
+
+    def batches_of_tokens(self, tokens: int, *, first: int, step: int) -> Iterator[dict[str, Any]]:
+        """Return batches first, first + step ... without an end, of at most `tokens` tokens."""
 
     def to_tensors(self, batch: dict[str, Any]) -> dict[str, Any]:
         """Return a batch with tensors in place of arrays."""
@@ -47,30 +54,57 @@ class TokenStream(IterableDataset):  # type: ignore[misc] # torch may be missing
     A DataLoader with workers has copies, so each `iter` of it begins at `batch` again: keep one iterator for a whole run.
     """
 
-    def __init__(self, dataset: Batches, batch_size: int, *, rank: int, world: int) -> None:
-        """Stream batch_size rows of each batch of all ranks, as `TokenDataset.stream` says."""
-        if batch_size < 1 or not 0 <= rank < world:
+    def __init__(
+        self, dataset: Batches, batch_size: int | None, *, rank: int, world: int, tokens: int | None, epochs: int | None
+    ) -> None:
+        """Stream batch_size rows of each batch of all ranks, or at most `tokens` tokens, as `TokenDataset.stream` says."""
+        if (batch_size is None) == (tokens is None):
+            raise UsageError("a stream has a batch size in rows or in tokens; give one of batch_size and tokens")
+        if not 0 <= rank < world or (batch_size is not None and batch_size < 1):
             raise UsageError(f"batch_size {batch_size}, rank {rank} of {world}: expected at least 1, and a rank below world")
+        if epochs is not None and (tokens is not None or epochs < 1):
+            raise UsageError(f"epochs {epochs}: expected at least 1, of a stream with a batch_size")
         len(dataset)  # rows are counted here, once, and not by each worker
-        self.dataset, self.rank = dataset, rank
+        self.dataset, self.rank, self.world, self.tokens = dataset, rank, world, tokens
         self.batch = 0
-        self.rows = range(rank * batch_size, (rank + 1) * batch_size)
-        self.global_batch_size = batch_size * world
+        self.rows = range(rank * (batch_size or 0), (rank + 1) * (batch_size or 0))
+        self.global_batch_size = world * (batch_size or 0)
+        self.batches = None if epochs is None else epochs * dataset.rows_in_epoch // self.global_batch_size
+        if tokens is not None:
+            dataset.batches_of_tokens(tokens, first=0, step=1)  # raises for tokens that cannot be
         made_of = json.loads(json.dumps(dataset.made_of))  # as a state is that went through JSON
         settings = made_of.pop("settings", {})
         self._made_of = {**made_of, **settings}
 
+    def __len__(self) -> int:
+        """Return the number of batches of a stream of given `epochs`; raises `TypeError` for one without an end."""
+        if self.batches is None:
+            raise TypeError("a stream without epochs has no end, and so no length; give stream(..., epochs=3)")
+        return self.batches
+
     def __iter__(self) -> Iterator[dict[str, Any]]:
         worker = get_worker_info()
         index, workers = (worker.id, worker.num_workers) if worker else (0, 1)
-        batches = self.dataset.batches(self.global_batch_size, first=self.batch + index, step=workers, rows=self.rows)
-        for batch in batches:
+        for batch in self._read(self.batch + index, workers):
             self.batch += workers  # before it is handed over: the state after a batch counts it
             yield self.dataset.to_tensors(batch)
 
+    def _read(self, first: int, step: int) -> Iterator[dict[str, Any]]:
+        """Return this rank's part of batches first, first + step ..."""
+        if self.tokens is not None:
+            return self.dataset.batches_of_tokens(self.tokens, first=first * self.world + self.rank, step=step * self.world)
+        return self.dataset.batches(self.global_batch_size, first=first, stop=self.batches, step=step, rows=self.rows)
+
     def state_dict(self) -> dict[str, Any]:
         """Return which batch is next, of how many rows batches are, and what rows are made of: documents, masks, seed."""
-        return {"batch": self.batch, "global_batch_size": self.global_batch_size, "rows": self._made_of}
+        return {"batch": self.batch, **self._sizes, "rows": self._made_of}
+
+    @property
+    def _sizes(self) -> dict[str, Any]:
+        """What a batch of all ranks has: rows, or tokens for each rank."""
+        if self.tokens is None:
+            return {"global_batch_size": self.global_batch_size}
+        return {"tokens": self.tokens, "world": self.world}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue at a state; {"batch": n} alone is enough.
@@ -78,15 +112,29 @@ class TokenStream(IterableDataset):  # type: ignore[misc] # torch may be missing
         Raises `UsageError` for that of batches of another size, or of other rows, and for what is no state.
         """
         batch = state.get("batch") if isinstance(state, Mapping) else None
-        if not isinstance(batch, int | np.integer) or not 0 <= batch < sys.maxsize // self.global_batch_size:
+        if not isinstance(batch, int | np.integer) or not 0 <= batch < sys.maxsize // (self.global_batch_size or self.world):
             raise UsageError(
                 f"state {state!r:.200}: expected how many batches of all ranks were taken, such as {{'batch': 1000}}"
             )
-        if (size := state.get("global_batch_size", self.global_batch_size)) != self.global_batch_size:
-            raise UsageError(f"the state is of batches of {size} rows, these have {self.global_batch_size:,}; take that size")
+        sizes = {name: value for name, value in state.items() if name in ("global_batch_size", "tokens", "world")}
+        if sizes and sizes != self._sizes:
+            raise UsageError(
+                f"the state is of batches of {_in_words(sizes)}, these have {_in_words(self._sizes)}; take that size"
+            )
         if (made_of := state.get("rows", self._made_of)) != self._made_of:
             raise UsageError(f"the state is of other rows: {_difference(made_of, self._made_of)}; take what it was saved with")
         self.batch = int(batch)
+
+
+def _in_words(sizes: Mapping[str, Any]) -> str:
+    """Return what a batch of all ranks has, in words.
+
+    >>> _in_words({"global_batch_size": 64}), _in_words({"tokens": 65536, "world": 2})
+    ('64 rows', '65536 tokens in each of 2 ranks')
+    """
+    if "tokens" in sizes:
+        return f"{sizes['tokens']} tokens in each of {sizes.get('world')} ranks"
+    return f"{sizes.get('global_batch_size')} rows"
 
 
 def _difference(of_state: Any, here: Mapping[str, Any]) -> str:
@@ -95,3 +143,14 @@ def _difference(of_state: Any, here: Mapping[str, Any]) -> str:
         return f"{of_state!r:.80}"
     names = [name for name in sorted({*of_state, *here}) if of_state.get(name) != here.get(name)]
     return ", ".join(f"{name} {of_state.get(name)!s:.80}, here {here.get(name)!s:.80}" for name in names)
+
+
+def make_epoch_callback(dataset: Any) -> Any:
+    """Return a callback of transformers' Trainer that calls `dataset.set_epoch` at the start of each epoch."""
+    from transformers import TrainerCallback
+
+    class SetEpoch(TrainerCallback):  # type: ignore[misc] # transformers may be missing
+        def on_epoch_begin(self, _arguments: Any, state: Any, _control: Any, **_others: Any) -> None:
+            dataset.set_epoch(int(state.epoch or 0))
+
+    return SetEpoch()

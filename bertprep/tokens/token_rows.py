@@ -7,6 +7,7 @@ costs 80 microseconds, and 0.1 for each position.
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -15,11 +16,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from bertprep.errors import UsageError
 from bertprep.records.columns import Columns
 from bertprep.records.record_dataset import ColumnDataset, RecordBatch, Row, stack_rows
 from bertprep.records.records import Selection, select_records
 from bertprep.tokens.order import check_epoch, checked_positions
-from bertprep.tokens.packed_models import PackedModel, attention_masks, packed_model
+from bertprep.tokens.packed_models import Masks, PackedModel, attention_masks, make_masks_in, packed_model
 
 if TYPE_CHECKING:
     from bertprep.tokens.stream import TokenStream
@@ -97,6 +99,10 @@ class TokenRows(ColumnDataset):
         """Return the columns of the rows at positions, (n,)."""
         raise NotImplementedError
 
+    def _lengths(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the tokens of the rows at positions, padding not counted, where a row is one sequence: (n,)."""
+        raise NotImplementedError
+
     def _read_batches(self, positions: NDArray[np.int64]) -> Iterator[Columns]:
         """Yield the columns of some batches, whose positions are (batches, rows)."""
         return map(self._read, positions)
@@ -135,21 +141,63 @@ class TokenRows(ColumnDataset):
         blocks = batch_positions(size, first=first, stop=stop, step=step, rows=rows)
         return (self._with_boundaries(columns) for block in blocks for columns in self._read_batches(block))
 
-    def stream(self, batch_size: int, *, rank: int = 0, world: int = 1) -> TokenStream:
+    def batches_of_tokens(self, tokens: int, *, first: int = 0, step: int = 1) -> Iterator[Batch]:
+        """Return an endless iterator of batches first, first + step ... of as many rows as have `tokens` with their padding.
+
+        Rows are taken in order as long as their number times the longest of them is at most `tokens`. Raises `UsageError` for
+        packed rows, which are all of one length, and where a row could be too long.
+        """
+        if self.packed:
+            raise UsageError(f"tokens: packed rows are all of {self.seq:,} tokens; give a batch size, {tokens // self.seq:,}")
+        if tokens < self.seq:
+            raise UsageError(f"tokens {tokens:,}: a row can have {self.seq:,}; give at least as many for a batch")
+        batches = itertools.islice(self._plan_batches(tokens), first, None, step)
+        return (self._with_boundaries(self._read(np.arange(start, stop))) for start, stop in batches)
+
+    def _plan_batches(self, tokens: int) -> Iterator[tuple[int, int]]:
+        """Yield where each batch of at most `tokens` tokens starts and stops, in positions."""
+        start = longest = 0
+        for block in range(0, sys.maxsize - _POSITIONS_AT_ONCE, _POSITIONS_AT_ONCE):
+            lengths = self._lengths(np.arange(block, block + _POSITIONS_AT_ONCE))
+            for position, length in enumerate(lengths.tolist(), block):
+                longest = max(longest, length)
+                if longest * (position + 1 - start) > tokens:
+                    yield start, position
+                    start, longest = position, length
+
+    def stream(
+        self,
+        batch_size: int | None = None,
+        *,
+        rank: int = 0,
+        world: int = 1,
+        tokens: int | None = None,
+        epochs: int | None = None,
+    ) -> TokenStream:
         """Return an IterableDataset of batches of tensors for `rank` of `world`; needs PyTorch.
 
-        Batch n is rows rank * batch_size to (rank + 1) * batch_size - 1 of batch n of `batches(batch_size * world)`.
+        Batch n is rows rank * batch_size to (rank + 1) * batch_size - 1 of batch n of `batches(batch_size * world)`. With
+        `tokens` in place of a batch size it is batch n * world + rank of `batches_of_tokens(tokens)`. `epochs` end the stream,
+        whose `len` then counts its batches; rows that are left of the last one are not read.
         """
         from bertprep.tokens.stream import TokenStream  # which imports torch
 
-        return TokenStream(self, batch_size, rank=rank, world=world)
+        return TokenStream(self, batch_size, rank=rank, world=world, tokens=tokens, epochs=epochs)
 
     def _with_boundaries(self, columns: Columns) -> Batch:
+        """Return the columns of packed rows with boundaries, of others as wide as the longest row."""
         if not self.packed:
-            return columns
+            longest = int(columns["attention_mask"].sum(1).max(initial=1))
+            return {name: values[:, :longest] for name, values in columns.items()}
         positions = columns["position_ids"].ravel()
         boundaries = np.append(np.flatnonzero(positions == self.first_position), positions.size).astype(np.int32)
         return {**columns, "cu_seqlens": boundaries, "max_seqlen": int(np.diff(boundaries).max(initial=0))}
+
+    def trainer_callback(self) -> Any:
+        """Return a callback for transformers' Trainer, which gives each epoch its own order and masks by `set_epoch`."""
+        from bertprep.tokens.stream import make_epoch_callback  # which imports torch
+
+        return make_epoch_callback(self)
 
     # --- tensors
 
@@ -157,20 +205,24 @@ class TokenRows(ColumnDataset):
         """Return rows as a batch of tensors: `DataLoader(dataset, batch_size=64, collate_fn=dataset.collate)`."""
         return self.to_tensors(self._with_boundaries(stack_rows(batch)))
 
-    def collate_for(self, config: Any) -> Callable[..., Batch]:
-        """Return the collator for a model of transformers, given it or its config: its arguments, packed sequences kept apart.
+    def collate_for(self, model: Any) -> Callable[..., Batch]:
+        """Return the collator for a model of transformers: its arguments, packed sequences kept apart.
 
-        Positions begin where the model's own do, whatever `first_position` is. Raises `UsageError` for types of models, and
-        kinds of attention, with which packed rows were not tested.
+        The masks of packed rows are made where the model is: it gets a forward pre-hook, which acts on batches of this collator
+        alone. Given a config in place of a model, the collator makes the masks. Positions begin where the model's own do,
+        whatever `first_position` is. Raises `UsageError` for types of models, and kinds of attention, with which packed rows
+        were not tested.
         """
         if not self.packed:
             return self.collate
-        model = packed_model(getattr(config, "config", config), seq=self.seq, objective=self.objective)
-        return partial(self._collate_for, model)
+        needs = packed_model(getattr(model, "config", model), seq=self.seq, objective=self.objective)
+        if needs.masks is not None and hasattr(model, "register_forward_pre_hook"):
+            make_masks_in(model, needs.masks)
+            return partial(self._collate_for, needs, None)
+        return partial(self._collate_for, needs, needs.masks)
 
-    def _collate_for(self, model: PackedModel, rows: RecordBatch | Sequence[Row]) -> Batch:
-        batch = self.collate(rows)
-        return model.arguments(batch, first_position=self.first_position, is_causal=self.objective == "clm")
+    def _collate_for(self, model: PackedModel, masks: Masks | None, rows: RecordBatch | Sequence[Row]) -> Batch:
+        return model.arguments(self.collate(rows), first_position=self.first_position, masks=masks)
 
     @staticmethod
     def to_tensors(batch: Batch) -> Batch:
@@ -185,5 +237,5 @@ class TokenRows(ColumnDataset):
         Encoders of transformers take it as `attention_mask` unless they use FlashAttention. With the `sliding_window` of a
         ModernBERT's config it is a dict of the two masks that this model takes.
         """
-        starts = batch["position_ids"] == self.first_position
-        return attention_masks(starts, is_causal=self.objective == "clm", sliding_window=sliding_window)
+        sequence_ids = (batch["position_ids"] == self.first_position).cumsum(1)
+        return attention_masks(sequence_ids, is_causal=self.objective == "clm", sliding_window=sliding_window)

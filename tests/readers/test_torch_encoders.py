@@ -175,12 +175,17 @@ def test_every_type_of_model_that_is_taken_keeps_sequences_apart(kind: str, firs
     with torch.no_grad():
         counted = 2 if kind == "mpnet" else None  # which takes token 1 for padding, here [CLS]
         expected = logits_alone(batch, model, counted)
-        for attention in [name for name, is_supported in supported.items() if is_supported]:
+        takes_blocks = ["flex_attention"] if model._supports_flex_attn and kind in ("bert", "modernbert") else []
+        for attention in [*(name for name, is_supported in supported.items() if is_supported), *takes_blocks]:
             again = model_class.from_config(config, attn_implementation=attention).eval()
             again.load_state_dict(model.state_dict())
             told = copy(again.config)
             told._attn_implementation = attention.replace("by_boundaries", "flash_attention_2")
             inputs = dataset.collate_for(told)(rows)
+            if attention != "by_boundaries":
+                assert ("attention_mask" in inputs) == (not is_causal)
+                inputs = dataset.collate_for(again)(rows)  # and the model makes the masks
+                assert "attention_mask" not in inputs
             assert ("max_length_q" in inputs) == (attention == "by_boundaries")
             difference = (again(**inputs).logits - expected)[batch["input_ids"] != info.pad]
             assert difference.abs().max() < 1e-5, attention
@@ -251,6 +256,95 @@ def test_packed_logits_are_those_of_each_sequence_alone(name: str, attention: st
             assert error(attention_mask={"full_attention": full, "sliding_attention": full}) > 1e-4
         if name != "llama":
             assert error(attention_mask=None) > 1e-4
+
+
+def test_masks_are_made_in_the_model_for_batches_of_the_collator_alone(tokens: Path) -> None:
+    """Once, however often a collator is asked for, in half precision, compiled, and in a copy that was pickled."""
+    import torch
+
+    dataset = open_rows(tokens, "bert")
+    model = make_model("bert", dataset, "eager")
+    collate, again = dataset.collate_for(model), dataset.collate_for(model)
+    assert len(model._forward_pre_hooks) == 1
+    rows = dataset.__getitems__(range(BATCH))
+    batch, told = collate(rows), dataset.collate_for(model.config)(rows)
+    assert sum(each.numel() for each in batch.values()) == 4 * BATCH * SEQ  # no mask of (rows, 1, seq, seq)
+    with torch.no_grad():
+        expected = model(**told).logits
+        assert torch.equal(model(**again(rows)).logits, expected)
+        assert torch.equal(pickle.loads(pickle.dumps(model))(**batch).logits, expected)
+        assert torch.equal(torch.compile(model, backend="eager")(**batch).logits, expected)
+        padded = {"input_ids": batch["input_ids"], "attention_mask": torch.ones_like(batch["input_ids"])}
+        assert not torch.equal(model(**padded).logits, expected)  # of another collator: as it was
+        halved = model.to(torch.bfloat16)(**batch).logits
+    assert halved.dtype == torch.bfloat16
+    assert (halved.float() - expected).abs().max() < 0.05
+
+
+def test_a_stream_of_given_epochs_ends_and_has_a_length(tokens: Path) -> None:
+    from torch.utils.data import DataLoader
+
+    dataset = TokenDataset(tokens, seq=SEQ)
+    stream = dataset.stream(4, epochs=2)
+    assert len(stream) == 2 * len(dataset) // 4
+    batches = [batch["input_ids"].tolist() for batch in DataLoader(stream, batch_size=None, num_workers=2)]
+    assert batches == [batch["input_ids"].tolist() for batch in dataset.batches(4, stop=len(stream))]
+    with pytest.raises(TypeError, match=r"a stream without epochs has no end, and so no length; give stream\(..., epochs=3\)"):
+        len(dataset.stream(4))
+    for given, message in (
+        ({"batch_size": 4, "tokens": 99}, "give one of batch_size and tokens"),
+        ({}, "give one of batch_size and tokens"),
+        ({"tokens": 128, "epochs": 2}, "epochs 2: expected at least 1, of a stream with a batch_size"),
+        ({"batch_size": 4, "epochs": 0}, "epochs 0: expected at least 1"),
+        ({"tokens": 128}, "tokens: packed rows are all of 64 tokens; give a batch size, 2"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            dataset.stream(**given)
+
+
+@pytest.mark.parametrize("world", [1, 2])
+def test_a_stream_of_tokens_is_the_same_for_any_workers_and_resumes(world: int, tokens: Path) -> None:
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    dataset = TokenDataset(tokens, seq=SEQ, packed=False, by_length=True)
+    planned = [batch["input_ids"].tolist() for batch, _ in zip(dataset.batches_of_tokens(200), range(12 * world), strict=False)]
+    for rank in range(world):
+        for workers in (0, 2):
+            stream = dataset.stream(tokens=200, rank=rank, world=world)
+            batches = iter(StatefulDataLoader(stream, batch_size=None, num_workers=workers))
+            assert [next(batches)["input_ids"].tolist() for _ in range(12)] == planned[rank::world]
+        state = {**dataset.stream(tokens=200, rank=rank, world=world).state_dict(), "batch": 5}
+        resumed = dataset.stream(tokens=200, rank=rank, world=world)
+        resumed.load_state_dict(json.loads(json.dumps(state)))
+        assert next(iter(resumed))["input_ids"].tolist() == planned[rank::world][5]
+        with pytest.raises(
+            UsageError, match=rf"batches of 200 tokens in each of {world} ranks, these have 300 tokens in each of"
+        ):
+            dataset.stream(tokens=300, rank=rank, world=world).load_state_dict(state)
+
+
+def test_the_trainer_gives_each_epoch_its_own_masks_by_the_callback(tokens: Path, tmp_path: Path) -> None:
+    from transformers import Trainer, TrainingArguments
+
+    dataset = open_rows(tokens, "bert")
+    model, read = make_model("bert", dataset), []
+
+    def collate(rows: Any) -> Any:
+        read.append(dataset.collate(rows)["input_ids"].tolist())
+        return dataset.collate_for(model)(rows)
+
+    arguments = TrainingArguments(
+        str(tmp_path), num_train_epochs=2, per_device_train_batch_size=64, train_sampling_strategy="sequential",
+        report_to="none", disable_tqdm=True, use_cpu=True,
+    )  # fmt: skip
+    Trainer(model, arguments, train_dataset=dataset, data_collator=collate, callbacks=[dataset.trainer_callback()]).train()
+    half = len(read) // 2
+    of_epochs = []
+    for epoch in range(2):
+        dataset.set_epoch(epoch)
+        of_epochs.append([ids for batch in read[epoch * half :][:half] for ids in batch])
+        assert of_epochs[epoch] == dataset[:]["input_ids"].tolist()
+    assert of_epochs[0] != of_epochs[1]
 
 
 def test_rows_are_counted_before_a_stream_is_given_to_workers(tokens: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -364,7 +458,7 @@ def test_a_state_without_a_batch_is_refused(state: Any, tokens: Path) -> None:
 
 @pytest.mark.parametrize("size", ["x", None, 5])
 def test_a_state_of_batches_of_another_size_is_refused(size: Any, tokens: Path) -> None:
-    with pytest.raises(UsageError, match=f"^the state is of batches of {size} rows, these have 4; take that size$"):
+    with pytest.raises(UsageError, match=f"^the state is of batches of {size} rows, these have 4 rows; take that size$"):
         open_rows(tokens, "modernbert").stream(BATCH).load_state_dict({"batch": 5, "global_batch_size": size})
 
 

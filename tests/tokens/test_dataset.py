@@ -9,6 +9,7 @@ import subprocess
 import sys
 import warnings
 from collections import Counter
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -220,6 +221,67 @@ def test_a_span_is_replaced_as_one_and_an_ngram_token_by_token(tokens: Path) -> 
     assert np.mean(mixed) < 0.8
     assert max(lengths) >= 3
     assert of_span.made_of["rows"] == 3
+
+
+def ids_of(batches: Iterable[dict[str, Any]]) -> list[Any]:
+    return [batch["input_ids"].tolist() for batch in batches]
+
+
+def test_rows_of_like_length_come_together_once_an_epoch_in_batches_of_any_size(
+    tokens: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(token_dataset, "WINDOWS_IN_GROUP", 1000)
+    dataset = TokenDataset(tokens, seq=SEQ, packed=False, by_length=True)
+    plain = TokenDataset(tokens, seq=SEQ, packed=False)
+    count = len(dataset)
+    rows = dataset.rows(np.arange(2 * count))
+    truth = np.where(rows["labels"] != -100, rows["labels"], rows["input_ids"])
+    of_plain = plain.rows(np.arange(count))
+    expected = np.where(of_plain["labels"] != -100, of_plain["labels"], of_plain["input_ids"])
+    for epoch in range(2):
+        assert sorted(truth[epoch * count :][:count].tolist()) == sorted(expected.tolist())  # each once
+    assert (truth[:count] != truth[count:]).any()
+    lengths = rows["attention_mask"].sum(1)[:count]
+    runs = lengths[: count // 8 * 8].reshape(-1, 8)
+    assert (np.diff(runs, axis=1) >= 0).all()
+    assert (np.diff(runs[:, 0]) < 0).any()  # runs come in random order
+    width = [batch["input_ids"].shape[1] for batch in dataset.batches(8, stop=count // 8)]
+    of_plain_width = [batch["input_ids"].shape[1] for batch in plain.batches(8, stop=count // 8)]
+    real = lengths[: count // 8 * 8].sum() / 8
+    assert real / sum(width) > 0.85 > 0.7 > real / sum(of_plain_width)
+    again = pickle.loads(pickle.dumps(dataset))
+    assert ids_of(again.batches(8, first=3, stop=5)) == ids_of(dataset.batches(8, stop=5))[3:]
+
+
+def test_a_batch_is_as_wide_as_its_longest_row(tokens: Path) -> None:
+    dataset = TokenDataset(tokens, seq=SEQ, packed=False)
+    for number, batch in enumerate(dataset.batches(2, stop=20)):
+        whole = dataset.rows(np.arange(2 * number, 2 * number + 2))
+        longest = whole["attention_mask"].sum(1).max()
+        assert_equal(batch, {name: values[:, :longest] for name, values in whole.items()})
+        assert not whole["attention_mask"][:, longest:].any()
+
+
+def test_batches_of_tokens_have_as_many_rows_as_fit(tokens: Path) -> None:
+    dataset = TokenDataset(tokens, seq=SEQ, packed=False, by_length=True)
+    batches = list(itertools.islice(dataset.batches_of_tokens(200), 100))
+    position = 0
+    for batch in batches:
+        rows, width = batch["input_ids"].shape
+        assert rows * width <= 200
+        following = dataset.rows([position + rows])["attention_mask"].sum()
+        assert (rows + 1) * max(width, following) > 200
+        whole = dataset.rows(np.arange(position, position + rows))
+        assert_equal(batch, {name: values[:, :width] for name, values in whole.items()})
+        position += rows
+    assert ids_of(itertools.islice(dataset.batches_of_tokens(200, first=7, step=3), 5)) == ids_of(batches[7:22:3])
+
+
+def test_a_mixture_has_batches_of_tokens_too(tokens: Path) -> None:
+    sets = [(TokenDataset(tokens, seq=SEQ, packed=False, by_length=True, seed=seed), 1) for seed in (1, 2)]
+    mixture = bertprep.Mixture(sets)
+    for batch in itertools.islice(mixture.batches_of_tokens(300), 50):
+        assert batch["input_ids"].size <= 300
 
 
 @pytest.mark.parametrize("span", [None, 10])
@@ -434,12 +496,25 @@ def test_boundaries_of_a_batch_and_who_attends_to_whom(tokens: Path) -> None:
         ({"masked_lm_prob": (0.1, 0.2, 0.3)}, "masked_lm_prob .*: expected a share above 0"),
         ({"ngram": "3"}, "ngram '3': expected a whole number"),
         ({"ngram": 2**40}, "ngram 1099511627776: must be at most 1,048,576"),
+        ({"by_length": True}, "by_length: packed rows are all of one length; take packed=False with it"),
         ({"span": 10, "ngram": 3}, "span 10 and ngram 3: are two laws of lengths; give one of them"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(tokens: Path, given: dict[str, Any], expected: str) -> None:
     with pytest.raises(UsageError, match=expected):
         TokenDataset(tokens, **given)
+
+
+@pytest.mark.parametrize(
+    ("packed", "tokens_of_batch", "expected"),
+    [
+        (True, 640, "tokens: packed rows are all of 64 tokens; give a batch size, 10"),
+        (False, 63, "tokens 63: a row can have 64; give at least as many for a batch"),
+    ],
+)
+def test_batches_of_tokens_that_cannot_be_are_refused(tokens: Path, packed: bool, tokens_of_batch: int, expected: str) -> None:
+    with pytest.raises(UsageError, match=expected):
+        TokenDataset(tokens, seq=SEQ, packed=packed).batches_of_tokens(tokens_of_batch)
 
 
 def test_several_folders_are_refused(tokens: Path) -> None:
@@ -520,7 +595,7 @@ def test_files_are_held_against_the_manifest_on_request(tmp_path: Path) -> None:
         TokenDataset(folder, seq=SEQ, verify=True)
 
 
-@pytest.mark.parametrize("attention", [None, "flex_attention"])
+@pytest.mark.parametrize("attention", [None, "paged_attention"])
 def test_attention_that_would_cross_sequences_is_refused(tokens: Path, attention: str | None) -> None:
     config = SimpleNamespace(_attn_implementation=attention, model_type="bert")
     with pytest.raises(UsageError, match=rf"attention {attention}: no packed sequences for it; give model\.config of a model"):
