@@ -112,6 +112,8 @@ class Data:
 
 
 def open_data(options: RunOptions, examples: ExampleSettings, opened: ExitStack) -> Data:
+    if isinstance(options, PretrainOptions) and not options.data and options.format is None:
+        _check_without_data(examples)
     named, choice = (options.data, "") if options.data else _find_newest(options)
     vocab = options.vocab if isinstance(options, PretrainOptions) else None
     open_split: Callable[..., Any] = Records
@@ -136,6 +138,16 @@ def open_data(options: RunOptions, examples: ExampleSettings, opened: ExitStack)
     if test is not None:
         task.check_scoring([TEST])
     return make_data(sets, folders, task, records, test, vocab, choice)
+
+
+def _check_without_data(examples: ExampleSettings) -> None:
+    """Raise `UsageError` for settings of on-the-fly examples where records of the workspace would be taken."""
+    given = command_line(examples)
+    if given:
+        raise UsageError(
+            f"{given[0]}: is for token shards, which --data names; make them with bertprep tokenize, which takes --recipe or "
+            "--tokenizer, or leave it out"
+        )
 
 
 def _open_sentences(options: PretrainOptions, examples: ExampleSettings, folder: Path) -> Callable[..., LiveExamples]:

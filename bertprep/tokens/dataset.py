@@ -48,6 +48,7 @@ _ROW_BITS = 32  # of a window, in the key of a row's masks
 _SETTINGS = "seq", "packed", "objective", "first_position", "seed"
 """What rows depend on, besides the documents and masks."""
 _MASKING = "masked_lm_prob", "mask_as", "whole_word", "span", "ngram"
+_MASKED = 0.3
 _MAX_POSITION = (1 << 31) - 1
 _FIRST_TOKENS = 1 << 16  # in which long words are counted
 
@@ -67,7 +68,8 @@ class TokenDataset(TokenRows):
         split: str = TRAINING,
         *,
         seq: int = 1024,
-        masked_lm_prob: MaskedShare = 0.3,
+        masked_lm_prob: MaskedShare = _MASKED,
+        mlm_probability: MaskedShare | None = None,
         mask_as: tuple[float, float, float] = (0.8, 0.1, 0.1),
         whole_word: bool = False,
         span: int | None = None,
@@ -83,6 +85,7 @@ class TokenDataset(TokenRows):
     ) -> None:
         """`masked_lm_prob` is the share of tokens to predict; of a pair, it is drawn for each row; or it is a `MaskSchedule`.
 
+        `mlm_probability` is the name that transformers has for it.
         `mask_as` are the shares of predicted tokens that become [MASK], become a random token, and stay as they are. `span` is
         the most whole words that are masked together, 10 for SpanBERT, and `ngram` the same by ALBERT's law, which takes 3.
         Without `packed`, `by_length` brings rows of like length together, since a batch is as wide as its longest row.
@@ -90,6 +93,12 @@ class TokenDataset(TokenRows):
         `epochs`, each masked anew, for what does not call `set_epoch`. `vocab` is for token shards of sentences without one.
         `verify` reads all files first, and raises `BertprepError` for one whose checksum is not that of the manifest.
         """
+        if mlm_probability is not None:
+            if masked_lm_prob != _MASKED:
+                raise UsageError(
+                    f"masked_lm_prob {masked_lm_prob} and mlm_probability {mlm_probability}: mean the same; give one"
+                )
+            masked_lm_prob = mlm_probability
         self.documents = open_token_documents(data, split, vocab, verify=verify)
         self.folder, self.split = self.documents.folder, split
         self.seq, self.packed, self.by_length = seq, packed, by_length

@@ -106,7 +106,8 @@ class DataSet:
         return matched[1] if matched and CORPUS.holds(matched[1]) else "corpus"
 
     def paths(self, split: str) -> list[Path]:
-        """Return the files of a split; without splits all files are training data."""
+        """Return the files of a split (`train` and `training` are the same); without splits all files are training data."""
+        split = TRAINING if split == TRAIN else split
         has_no_splits = not self.is_whole or self.splits == [""]
         return [self.folder / name for name, of in self.files.items() if (TRAINING if has_no_splits else of) == split]
 

@@ -107,6 +107,13 @@ def test_an_epoch_has_every_document_once(tokens: Path) -> None:
     assert len(rows) * SEQ * 0.9 < sum(map(len, found))  # packed
 
 
+def test_names_of_transformers_and_datasets_are_understood(tokens: Path) -> None:
+    dataset = TokenDataset(tokens, "train", seq=SEQ, mlm_probability=0.15)
+    assert dataset.sha256 == TokenDataset(tokens, seq=SEQ, masked_lm_prob=0.15).sha256
+    with pytest.raises(UsageError, match=r"^masked_lm_prob 0.2 and mlm_probability 0.15: mean the same; give one$"):
+        TokenDataset(tokens, masked_lm_prob=0.2, mlm_probability=0.15)
+
+
 def test_a_document_may_be_longer_than_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = [np.full(size, 9, np.int32) for size in (1, 5000, 1)]
     monkeypatch.setattr(f"{__name__}.documents", lambda *_: [(ids, ids > 0) for ids in made])

@@ -137,6 +137,16 @@ def test_a_phase_of_a_recipe_has_its_length_and_masks(tokens: Path, capsys: pyte
     assert "15% masked anew in each (--mask-as 1,0,0), whole words" in capsys.readouterr().err
 
 
+def test_a_recipe_of_documents_without_data_names_the_command_that_makes_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["pretrain", "--recipe", "modernbert:2", "--workdir", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "trainer: error: --masked-lm-prob: is for token shards, which --data names; make them with bertprep tokenize, which "
+        "takes --recipe or --tokenizer, or leave it out"
+    )
+
+
 @pytest.mark.parametrize(
     ("words", "parts"),
     [
