@@ -69,6 +69,7 @@ class Recipe(Mapping[str, Any]):
     first_position: int = 0
     dupe: int | None = None  # of create, which pairs sentences; the others take documents
     mds_column: str | None = None  # that its own loader of MDS reads, if it is not our default
+    mds_dtype: str | None = None
     source: str = field(repr=False)
 
     def __getitem__(self, keyword: str) -> Any:
@@ -101,7 +102,7 @@ class Recipe(Mapping[str, Any]):
         """Return the options of a command for the first phase, by name; the trainer's command is pretrain."""
         phase = self.phases[0]
         if command == TOKENIZE:
-            rows = {"seq": phase.seq, "column": self.mds_column} if mds else {}
+            rows = {"seq": phase.seq, "column": self.mds_column, "dtype": self.mds_dtype} if mds else {}
             return {"tokenizer": self.tokenizer, **{name: value for name, value in rows.items() if value is not None}}
         if command == CREATE:
             if self.dupe is None:
@@ -221,12 +222,12 @@ RECIPES = {
             source="chandar-lab/NeoBERT conf/datacollator/mlm_20.yaml, jobs/neobert.sh, jobs/neobert-4096.sh",
         ),
         Recipe(
-            name="eurobert", tokenizer=_EUROBERT, mask_as=(1.0, 0.0, 0.0), mds_column="tokens",
+            name="eurobert", tokenizer=_EUROBERT, mask_as=(1.0, 0.0, 0.0), mds_column="tokens", mds_dtype="int32",
             phases=(Phase(2048, 0.5, None), Phase(8192, 0.1, None)),
             source="arXiv 2503.05500: pretraining, then annealing; Nicolas-BZRD/EuroBERT docs/trainer.md for mask_as",
         ),
         Recipe(
-            name="clm-then-mlm", tokenizer=_EUROBERT, mask_as=(1.0, 0.0, 0.0), mds_column="tokens",
+            name="clm-then-mlm", tokenizer=_EUROBERT, mask_as=(1.0, 0.0, 0.0), mds_column="tokens", mds_dtype="int32",
             phases=(Phase(2048, None, 0.5), Phase(2048, 0.4, 0.5)),
             source="arXiv 2507.00994: 2,048 tokens; halves, one of the two best splits; 40%, of the 20 to 50% that were tried",
         ),

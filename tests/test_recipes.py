@@ -91,8 +91,9 @@ def test_tokenize_knows_the_options_of_a_recipe(name: str) -> None:
     words = ["--recipe", name, "--input", "text", "--output", "mds"]
     assert read_options(Tokenize, read("tokenize", *words)).tokenizer == recipe.tokenizer
     of_mds = read_options(Tokenize, read("tokenize", *words, "--format", "mds"))
-    column = "tokens" if name in ("eurobert", "clm-then-mlm") else None
-    assert (of_mds.seq, of_mds.column) == (recipe.phase(1).seq, column)
+    of_its_trainer = ("tokens", "int32") if name in ("eurobert", "clm-then-mlm") else (None, None)
+    assert of_mds.seq == recipe.phase(1).seq
+    assert (of_mds.column, of_mds.dtype) == of_its_trainer
 
 
 @pytest.mark.parametrize("name", sorted({*recipes.RECIPES} - NOT_OF_TRAINER))

@@ -85,7 +85,8 @@ class Convert(Variant, InRows, InParts):
         from bertprep.tokens.mds import INPUT_IDS, mds_job
 
         documents = open_all_splits(as_path(self.source))
-        return self.make(mds_job(documents, as_path(self.target), self.seq or 0, self.column or INPUT_IDS), workers)
+        job = mds_job(documents, as_path(self.target), self.seq or 0, self.column or INPUT_IDS, self.dtype)
+        return self.make(job, workers)
 
     def _convert_records(self, workers: int) -> Made:
         from bertprep.records.convert import conversion_job

@@ -247,12 +247,16 @@ class InRows(Request):
         None, "of MDS: the name of the ids' column, input_ids for ModernBERT's trainer (the default) or tokens for EuroBERT's",
         choices=("input_ids", "tokens"),
     )  # fmt: skip
+    dtype: str | None = option(
+        None, "of MDS: the type of ids: int32 for EuroBERT's trainer, int64 for ModernBERT's with streaming: true (default: "
+        "uint16 where the tokenizer's ids fit, else int32)", choices=("uint16", "int32", "int64"),
+    )  # fmt: skip
 
     def check_rows(self, how: str, *, is_mds: bool) -> None:
         """Raise `UsageError` where the length of rows is missing, or rows are not made; `how` asks for them."""
         if is_mds and self.seq is None:
             raise UsageError(f"{how}: needs --seq, the longest row in tokens, such as --seq 1024")
-        for name, value in (("--seq", self.seq), ("--column", self.column)):
+        for name, value in (("--seq", self.seq), ("--column", self.column), ("--dtype", self.dtype)):
             if not is_mds and value is not None:
                 raise UsageError(f"{name} {value}: goes with {how}")
 

@@ -157,11 +157,12 @@ class Tokenize(TextRequest, DocumentRequest, InRows):
         from bertprep.work.made import Made
 
         if self.output is None:
-            target = self.workspace.records(MDS_FORMAT, f"{made.folder.parent.name}_seq_len_{self.seq}", made.folder.name)
+            name = f"{made.folder.parent.name}_seq_len_{self.seq}" + ("" if self.dtype is None else f"_{self.dtype}")
+            target = self.workspace.records(MDS_FORMAT, name, made.folder.name)
         else:
             target = as_path(self.output) / MDS_FORMAT
         column = self.column or INPUT_IDS
-        job = mds_job(open_all_splits(made.folder), target, self.seq or 0, column, command="tokenize")
+        job = mds_job(open_all_splits(made.folder), target, self.seq or 0, column, self.dtype, command="tokenize")
         mds = self.make(job, 1)
         return Made(
             folders={**made.folders, **mds.folders},

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertprep.errors import BertprepError
+from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import atomic_file, write_if_different
 from bertprep.files.checksums import BLAKE3, digest
 from bertprep.instances.tokenizer_files import TOKENIZER_CONFIG
@@ -46,11 +46,17 @@ _BYTES_OF_INT = 8
 
 @dataclass(frozen=True)
 class MdsWriter:
-    """Rows of at most `seq` tokens of documents; `column` has their ids."""
+    """Rows of at most `seq` tokens of documents; `column` has their ids, as `dtype` or the smallest type that holds them."""
 
     documents: TokenDocuments
     seq: int
     column: str = INPUT_IDS
+    dtype: str | None = None
+
+    def __post_init__(self) -> None:
+        width = self.documents.tokenizer.width
+        if width > np.iinfo(self._type).max + 1:
+            raise UsageError(f"--dtype {self.dtype}: cannot hold the {width:,} ids of this tokenizer; choose int32 or int64")
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -104,7 +110,7 @@ class MdsWriter:
     @property
     def _type(self) -> np.dtype[Any]:
         """The type of ids in rows, whatever that of the token shards is, which another tool may have written."""
-        return dtype_of(self.documents.tokenizer.width)
+        return dtype_of(self.documents.tokenizer.width) if self.dtype is None else np.dtype(self.dtype)
 
 
 @dataclass(frozen=True)
@@ -152,9 +158,12 @@ def folder_of(split: str) -> str:
     return TRAIN if split == TRAINING else split
 
 
-def mds_job(documents: Mapping[str, TokenDocuments], target: Path, seq: int, column: str, command: str = "convert") -> Job:
+def mds_job(
+    documents: Mapping[str, TokenDocuments], target: Path, seq: int, column: str, dtype: str | None = None, *,
+    command: str = "convert",
+) -> Job:  # fmt: skip
     """Return the job by which a command makes the rows of documents, by split, in a folder."""
-    writers = {split: MdsWriter(each, seq, column) for split, each in documents.items()}
+    writers = {split: MdsWriter(each, seq, column, dtype) for split, each in documents.items()}
     first = next(iter(documents.values()))
     kept = [name for name in (TOKENIZER, VOCABULARY) if (first.folder / name).is_file()][:1]
     configs = [TOKENIZER_CONFIG] if TOKENIZER in kept and (first.folder / TOKENIZER_CONFIG).is_file() else []
@@ -164,6 +173,7 @@ def mds_job(documents: Mapping[str, TokenDocuments], target: Path, seq: int, col
         made_with={
             "seq": seq,
             "column": column,
+            **({} if dtype is None else {"dtype": dtype}),
             "shards": "one for each token shard",  # unlike those of 0.2.0, with which they do not mix
             "tokenizer": first.tokenizer.made_with,
             "converted_from": {split: each.sha256 for split, each in documents.items()},

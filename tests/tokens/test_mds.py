@@ -126,11 +126,32 @@ def test_ids_of_another_type_become_that_of_the_width(tmp_path: Path) -> None:
     assert sums(tmp_path / "rows/train") == sums(tmp_path / "expected/train")
 
 
+@pytest.mark.parametrize("dtype", ["uint16", "int32", "int64"])
+def test_ids_have_the_type_that_is_asked_for(dtype: str, tmp_path: Path) -> None:
+    folder = tokens_of(tmp_path / "tokens")
+    bertprep.convert(folder, tmp_path / "rows", to="mds", seq=100, dtype=dtype)
+    bertprep.convert(folder, tmp_path / "default", to="mds", seq=100)
+    rows, expected = (read_rows(tmp_path / name / "train/shard.00000.mds") for name in ("rows", "default"))
+    assert rows == expected
+    index = json.loads((tmp_path / "rows/train/index.json").read_text())
+    assert f"ndarray:{dtype}" in index["shards"][0]["column_encodings"]
+    assert (sums(tmp_path / "rows/train") == sums(tmp_path / "default/train")) == (dtype == "uint16")
+
+
+def test_a_type_that_cannot_hold_the_ids_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(
+        UsageError, match=r"^--dtype uint16: cannot hold the 70,000 ids of this tokenizer; choose int32 or int64$"
+    ):
+        bertprep.convert(tokens_of(tmp_path / "tokens", 70_000), tmp_path / "rows", to="mds", seq=100, dtype="uint16")
+    assert not (tmp_path / "rows").exists()
+
+
 def test_what_convert_refuses(tmp_path: Path) -> None:
     folder = tokens_of(tmp_path / "tokens")
     for options, words in (
         ({"to": "mds"}, "--to mds: needs --seq"),
         ({"to": "tfrecord", "seq": 128}, "--seq 128: goes with --to mds"),
+        ({"to": "tfrecord", "dtype": "int64"}, "--dtype int64: goes with --to mds"),
         ({"to": "mds", "seq": 3}, "--seq 3: must be at least 4"),
         ({"to": "mds", "seq": 128, "shards": 2}, "--shards 2: is not for --to mds"),
         ({"to": "mds", "seq": 128, "compress": "gzip"}, "--compress gzip: is not for --to mds"),
