@@ -49,6 +49,16 @@ class Tokenize(TextRequest, DocumentRequest, InRows):
     )  # fmt: skip
 
     def __post_init__(self) -> None:
+        if hasattr(self.tokenizer, "save_pretrained"):
+            raise UsageError(
+                f"tokenizer: expected a path or OWNER/NAME, found a {type(self.tokenizer).__name__}; save it with "
+                "tokenizer.save_pretrained(FOLDER), and name FOLDER"
+            )
+        if self.tokenizer is not None and hasattr(self.dataset, "to_parquet"):
+            raise UsageError(
+                f"dataset: with tokenizer expected a name or a folder, found a {type(self.dataset).__name__}; write it with "
+                "dataset.to_parquet(FILE), and give inputs=[FILE]"
+            )
         super().__post_init__()
         self.check_rows("--format mds", is_mds=self.format == MDS_FORMAT)
         of_documents = {

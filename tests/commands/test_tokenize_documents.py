@@ -372,3 +372,16 @@ def test_tokens_and_rows_in_a_store_are_those_of_a_disk(tmp_path: Path, tokenize
     store.asked.clear()
     bertprep.tokenize(**options, output=f"{store.url}/out")
     assert store.count("PUT") == 0
+
+
+def test_objects_in_place_of_files_are_answered_by_what_writes_them() -> None:
+    class Tokenizer:
+        def save_pretrained(self, folder: str) -> None: ...
+
+    class Dataset:
+        def to_parquet(self, path: str) -> None: ...
+
+    with pytest.raises(UsageError, match=r"^tokenizer: expected a path or OWNER/NAME, found a Tokenizer; save it with "):
+        bertprep.tokenize(inputs=["a.txt"], tokenizer=Tokenizer(), output="out")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"^dataset: with tokenizer expected .* found a Dataset; write it with "):
+        bertprep.tokenize(dataset=Dataset(), tokenizer="tokenizer.json", output="out")  # type: ignore[arg-type]
