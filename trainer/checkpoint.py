@@ -43,7 +43,7 @@ _OPTIONS = {  # that decide a setting of a header; of the others it has the sett
     "model.hidden_dropout_prob": "--no-dropout: hidden_dropout_prob",
     "model.attention_probs_dropout_prob": "--attention-dropout", "records": "--data: records", "data": "--data: sha256",
     "cased": "--data: cased", "vocabulary_sha256": "--vocab: sha256", "examples.on_the_fly": "--format tokens",
-    "examples.packed": "--no-packed: packed",
+    "examples.packed": "--no-packed: packed", "examples.weights": "--data: weights",
 }  # fmt: skip
 
 _OF_EXAMPLES = {"data", "records", "seq", "pred"}

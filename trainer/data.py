@@ -7,6 +7,7 @@ one shape and their vocabularies one sha256 and case.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
@@ -38,8 +39,9 @@ from trainer.tasks.task import Task
 from trainer.token_records import DEFAULT_MASK_AS, TokenRecords
 
 _OF_SENTENCES = {each.name for each in fields(InstanceSettings)} - {"masked_lm_prob", "whole_word", "seed"}
-_OF_DOCUMENTS = {"mask_as", "packed"}
+_OF_DOCUMENTS = {"mask_as", "packed", "temperature", "min_document_tokens", "max_document_tokens"}
 """Settings of examples that only token shards of sentences, or of documents, take."""
+_NUMBER = re.compile(r"\d+(\.\d*)?|\.\d+")
 _PREFERRED = RecordFormat.OFRECORD, RecordFormat.TFRECORD, RecordFormat.ARROW, RecordFormat.PARQUET, None
 
 
@@ -58,6 +60,12 @@ class ExampleSettings(InstanceSettings):
         metavar="MASK,RANDOM,KEEP", separator=",", least=0, most=1,
     )  # fmt: skip
     packed: bool = option(True, "made with --tokenizer: a document a row (default: rows are packed with several)")
+    temperature: float | None = option(
+        None, "made with --tokenizer: mix several folders of --data by their tokens to this power (default: 1)",
+        least=0, most=1,
+    )  # fmt: skip
+    min_document_tokens: int | None = option(None, "made with --tokenizer: leave shorter documents out", least=1)
+    max_document_tokens: int | None = option(None, "made with --tokenizer: leave longer documents out", least=1)
     repeat_epochs: bool = option(False, "make the same examples in every epoch, as records are (default: re-sample them)")
 
     def __post_init__(self) -> None:
@@ -114,15 +122,22 @@ class Data:
 def open_data(options: RunOptions, examples: ExampleSettings, opened: ExitStack) -> Data:
     if isinstance(options, PretrainOptions) and not options.data and options.format is None:
         _check_without_data(examples)
-    named, choice = (options.data, "") if options.data else _find_newest(options)
+    given_data, choice = (options.data, "") if options.data else _find_newest(options)
+    named, weights = read_weights(given_data)
     vocab = options.vocab if isinstance(options, PretrainOptions) else None
     open_split: Callable[..., Any] = Records
     if isinstance(options, PretrainOptions) and _are_tokens(options, named):
         sets = [find_training_tokens(path) for path in named]
         are_documents = sets[0].manifest is not None and sets[0].manifest.tokenizer is not None
         open_split = (_open_documents if are_documents else _open_sentences)(options, examples, sets[0].folder)
+        if weights and not are_documents:
+            raise _no_weights(given_data[0], f"{sets[0].folder} has sentences")
+        if weights:
+            open_split = partial(open_split, weights=weights)
     else:
         sets = [_find_records(path, options) for path in named]
+        if weights:
+            raise _no_weights(given_data[0], f"{sets[0].folder} holds records, of which each comes once an epoch")
         given = command_line(examples)
         if isinstance(options, PretrainOptions) and options.pred is not None:
             given.insert(0, "--pred")
@@ -150,6 +165,33 @@ def _check_without_data(examples: ExampleSettings) -> None:
         )
 
 
+def read_weights(given: Sequence[Path]) -> tuple[tuple[Path, ...], tuple[float, ...]]:
+    """Return the folders that `--data wiki=0.7 code=0.3` names, and their weights; none where there are no weights.
+
+    What exists as it is written is a folder, whatever its name. Raises `UsageError` for weights of some folders alone.
+    """
+    separated = [(path, None) if path.exists() else _read_weight(path) for path in given]
+    weights = [weight for _, weight in separated if weight is not None]
+    if weights and len(weights) < len(given):
+        without = next(path for path, weight in separated if weight is None)
+        raise UsageError(f"--data {without}: has no weight, others have; give each one, such as {without}=0.3, or none")
+    if any(weight <= 0 for weight in weights):
+        raise UsageError(f"--data {' '.join(map(str, given))}: expected weights above 0")
+    return tuple(path for path, _ in separated), tuple(weights)
+
+
+def _read_weight(path: Path) -> tuple[Path, float | None]:
+    """Return a folder and the number after the last = of its name."""
+    name, equals, weight = path.name.rpartition("=")
+    if not equals or not name or not _NUMBER.fullmatch(weight):
+        return path, None
+    return path.with_name(name), float(weight)
+
+
+def _no_weights(given: Path, why: str) -> UsageError:
+    return UsageError(f"--data {given}: weights are for token shards made with --tokenizer, {why}; name the folder alone")
+
+
 def _open_sentences(options: PretrainOptions, examples: ExampleSettings, folder: Path) -> Callable[..., LiveExamples]:
     _refuse(examples, _OF_DOCUMENTS, f"is for token shards made with --tokenizer, {folder} has sentences")
     settings = replace(examples, seq=options.seq or DEFAULT_SEQ, pred=options.pred or ExampleSettings.pred)
@@ -172,7 +214,8 @@ def _open_documents(options: PretrainOptions, examples: ExampleSettings, folder:
         raise UsageError("--masked-lm-prob 1: must be below 1 for token shards made with --tokenizer")
     return partial(
         TokenRecords, seq=options.seq or DEFAULT_SEQ, masked_lm_prob=examples.masked_lm_prob, mask_as=examples.mask_as,
-        whole_word=examples.whole_word, packed=examples.packed, seed=examples.seed,
+        whole_word=examples.whole_word, packed=examples.packed, seed=examples.seed, temperature=examples.temperature,
+        min_document_tokens=examples.min_document_tokens, max_document_tokens=examples.max_document_tokens,
     )  # fmt: skip
 
 

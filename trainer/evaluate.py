@@ -152,6 +152,7 @@ def _open_tokens(folder: Path, split: str, file: Path, opened: ExitStack) -> Spl
     if ("packed" in settings) != bool(manifest and manifest.tokenizer):
         settings = {}  # of documents, or of sentences, where the data are of the other: their vocabularies are compared next
     settings["seed"] = settings.pop("data_seed", ExampleSettings.seed)
+    settings.pop("temperature", None)  # which mixes several folders
     pred = settings.pop("pred", None)
     made = {each.name: settings[each.name] for each in fields(ExampleSettings) if each.name in settings and each.name != "seq"}
     of_run = PretrainOptions(data=(folder,), format=TOKENS, seq=header.get("seq"), pred=pred)

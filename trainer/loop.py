@@ -84,7 +84,13 @@ def train(run: Run, engine: Engine) -> bool:
     state, stop = resume(run, engine), Stop()
     log = RunLog(run.out, run.task, steps=run.schedule.steps, first_step=state.step, rank=engine.rank)
     with log, stop.on_signals():
-        log.note(**state.settings, devices=engine.device_name, versions=dict(engine.versions))
+        mixture = run.mixture(run.schedule.steps)
+        log.note(
+            **state.settings,
+            **({"mixture": mixture} if mixture else {}),
+            devices=engine.device_name,
+            versions=dict(engine.versions),
+        )
         loop = _Loop(run, engine, state, log, stop)
         loop.make_steps()
         if stop.fault is not None:

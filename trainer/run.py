@@ -130,6 +130,7 @@ class Run:
             "model": f"{self.model_name}: {sizes}, {parameters:,} parameters{dropout}",
             "init": str(self.init or "random weights"),
             "data": self.data.describe(),
+            **self._plan_of_mixture(),
             "global batch": f"{self.global_batch:,} sequences: {factors}",
             **self._plan_of_packing(),
             "steps": f"{steps:,}; epochs: {steps * self.global_batch / records:.3g}",
@@ -137,6 +138,19 @@ class Run:
             "optimizer": self.optimizer.describe(),
             "out": str(self.out),
         }
+
+    def mixture(self, step: int) -> list[dict[str, Any]]:
+        """Return what the first steps read of each folder of token shards, where there are several."""
+        records = self.data.records
+        return records.describe_mixture(step * self.global_batch) if isinstance(records, TokenRecords) else []
+
+    def _plan_of_mixture(self) -> dict[str, str]:
+        """Say how many rows of each folder the run reads."""
+        sets = [
+            f"{Path(each['folder']).name} {each['weight']:.3g}, {counted(each['rows'], 'row')}, {each['epochs']:.3g} epochs"
+            for each in self.mixture(self.schedule.steps)
+        ]
+        return {"mixture": "; ".join(sets)} if sets else {}
 
     def _plan_of_packing(self) -> dict[str, str]:
         """Say what packing saves in the first step, whose records are read for it."""

@@ -136,7 +136,11 @@ class RunOptions(Settings):
     """What is requested of a training run besides its engine and optimizer; a subclass has the defaults of its command."""
 
     data: tuple[Path, ...] = option(
-        (), "folders of records; several are mixed (default: the newest of the workspace)", metavar="DIR", check=path_arg
+        (),
+        "folders of records; several are mixed, token shards by weights such as wiki=0.7 code=0.3 (default: the newest of "
+        "the workspace)",
+        metavar="DIR[=WEIGHT]",
+        check=path_arg,
     )
     workdir: Path = option(Path("data"), "workspace", metavar="DIR", check=path_arg)
     format: str | None = option(None, "record format (default: that of the newest records)", choices=RECORD_FORMATS)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertprep.errors import BadTokenError
+from bertprep.errors import BadTokenError, UsageError
 from bertprep.records.examples import Examples, Feature, MaskedExamples, Shape
 from bertprep.records.open_file import Closing
 from bertprep.records.records import BadRecordError
@@ -38,18 +38,37 @@ class PackedExamples(MaskedExamples):
 
 
 class TokenRecords(Closing):
-    """The rows of folders of token shards, mixed by their tokens."""
+    """The rows of folders of token shards, mixed by weights, or by their tokens."""
 
     formats = (TOKENS,)
 
-    def __init__(self, folders: Sequence[Path], split: str = TRAINING, **settings: Any) -> None:
-        """`settings` are keywords of `TokenDataset`."""
+    def __init__(
+        self,
+        folders: Sequence[Path],
+        split: str = TRAINING,
+        *,
+        weights: Sequence[float] = (),
+        temperature: float | None = None,
+        **settings: Any,
+    ) -> None:
+        """`weights` are those of the folders, if there are any; a `temperature` makes them of sizes, as `Mixture` does.
+
+        `settings` are keywords of `TokenDataset`.
+        """
         from bertprep.tokens.dataset import TokenDataset
         from bertprep.tokens.mixture import Mixture  # which needs packages that a machine for benchmarks may lack
 
         sets = [TokenDataset(folder, split, **settings) for folder in folders]
-        self.folders, self.settings, self._first = folders, settings, sets[0]
-        self.rows = sets[0] if len(sets) == 1 else Mixture([(each, each.documents.tokens) for each in sets])
+        self.folders, self._first = folders, sets[0]
+        self.settings = {**settings, "temperature": temperature, **({"weights": [*weights]} if weights else {})}
+        self._mixture = None
+        if len(sets) == 1 and temperature is not None:
+            raise UsageError(
+                f"--temperature {temperature:g}: mixes several folders, --data has one; leave it out, or name more"
+            )
+        if len(sets) > 1:
+            self._mixture = Mixture(zip(sets, weights, strict=True) if weights else sets, temperature=temperature)
+        self.rows = self._mixture or sets[0]
         self.tokenizer = sets[0].documents.tokenizer
         self.is_packed, self.sha256 = sets[0].packed, self.rows.sha256
         self.kind: type[MaskedExamples] = PackedExamples if self.is_packed else MaskedExamples
@@ -65,6 +84,10 @@ class TokenRecords(Closing):
         if self._first.whole_word:
             text += ", whole words"
         return text
+
+    def describe_mixture(self, rows: int) -> list[dict[str, Any]]:
+        """Return how many of the first `rows` rows, and how many epochs, are of each folder; nothing for a single one."""
+        return [] if self._mixture is None else self._mixture.describe(rows)
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -37,7 +37,7 @@ from bertprep.terminal import warn
 from bertprep.tokens.documents import open_token_documents
 from bertprep.tokens.masking import MaskedShare, Masking
 from bertprep.tokens.order import LengthOrder, RowIds, WindowOrder, checked_positions
-from bertprep.tokens.packing import Window, Windows
+from bertprep.tokens.packing import DocumentSizes, Window, Windows
 from bertprep.tokens.token_rows import SEQUENTIAL, TokenRows
 from bertprep.tokens.window_counts import check_counts
 from bertprep.work.layout import TRAINING
@@ -47,6 +47,7 @@ WINDOWS_IN_GROUP = 16
 _ROW_BITS = 32  # of a window, in the key of a row's masks
 _SETTINGS = "seq", "packed", "objective", "first_position", "seed"
 """What rows depend on, besides the documents and masks."""
+_FILTER = "min_document_tokens", "max_document_tokens"
 _MASKING = "masked_lm_prob", "mask_as", "whole_word", "span", "ngram"
 _MASKED = 0.3
 _MAX_POSITION = (1 << 31) - 1
@@ -79,6 +80,8 @@ class TokenDataset(TokenRows):
         objective: Literal["mlm", "clm"] = "mlm",
         first_position: int = 0,
         epochs: int = 1,
+        min_document_tokens: int | None = None,
+        max_document_tokens: int | None = None,
         seed: int = 12345,
         vocab: Path | str | None = None,
         verify: bool = False,
@@ -103,6 +106,7 @@ class TokenDataset(TokenRows):
         self.folder, self.split = self.documents.folder, split
         self.seq, self.packed, self.by_length = seq, packed, by_length
         self.seed, self.epochs = seed, epochs
+        self.min_document_tokens, self.max_document_tokens = min_document_tokens, max_document_tokens
         self.objective, self.first_position = objective, first_position
         self.masking = Masking(masked_lm_prob=masked_lm_prob, mask_as=mask_as, whole_word=whole_word, span=span, ngram=ngram)
         self.masked_lm_prob, self.mask_as = self.masking.masked_lm_prob, self.masking.mask_as
@@ -110,13 +114,18 @@ class TokenDataset(TokenRows):
         self._check_numbers()
         self._check_tokenizer()
         self.epoch = 0
+        if self._document_sizes is not None:
+            self._document_sizes.check(self.documents)
         self._open()
         self._warn_of_long_words()
-        self._fix(*_SETTINGS, *_MASKING, "masking", "by_length", "documents", "folder", "split", "epochs")
+        self._fix(*_SETTINGS, *_MASKING, *_FILTER, "masking", "by_length", "documents", "folder", "split", "epochs")
 
     def _check_numbers(self) -> None:
-        for name, least in (("seq", 1), ("epochs", 1), ("first_position", 0), ("seed", 0)):
+        least_of = {"seq": 1, "epochs": 1, "first_position": 0, "seed": 0, **dict.fromkeys(_FILTER, 1)}
+        for name, least in least_of.items():
             value = getattr(self, name)
+            if name in _FILTER and value is None:
+                continue
             if not isinstance(value, Integral):
                 raise UsageError(f"{name} {value!r}: expected a whole number")
             if value < least:
@@ -124,6 +133,9 @@ class TokenDataset(TokenRows):
             if name == "first_position" and int(value) > _MAX_POSITION:
                 raise UsageError(f"{name} {value}: must be at most {_MAX_POSITION:,}")
             setattr(self, name, int(value))
+        least_tokens, most_tokens = self.min_document_tokens, self.max_document_tokens
+        if least_tokens is not None and most_tokens is not None and least_tokens > most_tokens:
+            raise UsageError(f"min_document_tokens {least_tokens:,}: is more than max_document_tokens {most_tokens:,}")
 
     def _check_tokenizer(self) -> None:
         tokenizer = self.documents.tokenizer
@@ -149,7 +161,7 @@ class TokenDataset(TokenRows):
             )
 
     def _open(self) -> None:
-        self._windows = Windows(self.documents, seq=self.seq, packed=self.packed)
+        self._windows = Windows(self.documents, seq=self.seq, packed=self.packed, sizes=self._document_sizes)
         self._row_settings = self._make_row_settings()
         self._of_thread = threading.local()
 
@@ -177,6 +189,13 @@ class TokenDataset(TokenRows):
     @property
     def rows_in_epoch(self) -> int:
         return self._order.rows_in_epoch
+
+    @property
+    def _document_sizes(self) -> DocumentSizes | None:
+        """Which documents are taken; None for all."""
+        if self.min_document_tokens is None and self.max_document_tokens is None:
+            return None
+        return DocumentSizes(self.min_document_tokens or 1, self.max_document_tokens)
 
     @cached_property
     def _counts(self) -> NDArray[np.int64]:
@@ -228,6 +247,8 @@ class TokenDataset(TokenRows):
         settings = {name: getattr(self, name) for name in _SETTINGS}
         if self.by_length:
             settings["by_length"] = True
+        if self._document_sizes is not None:
+            settings["document_tokens"] = [self._document_sizes.least, self._document_sizes.most]
         return {
             "rows": self._version_of_rows, "documents": self.documents.sha256, "settings": {**settings, **self.masking.made_of},
         }  # fmt: skip

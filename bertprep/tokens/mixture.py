@@ -14,7 +14,7 @@ import hashlib
 import json
 import math
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from numbers import Real
 from typing import Any, cast
 
@@ -40,10 +40,27 @@ class Mixture(TokenRows):
     set is read follows from its weight.
     """
 
-    def __init__(self, sets: Iterable[tuple[TokenDataset, float]], *, seed: int = 12345) -> None:
-        separated, weights = _separate(sets)
+    def __init__(
+        self,
+        sets: Iterable[tuple[TokenDataset, float]] | Iterable[TokenDataset],
+        *,
+        temperature: float | None = None,
+        max_epochs: float | None = None,
+        rows: int | None = None,
+        seed: int = 12345,
+    ) -> None:
+        """`sets` are pairs of a data set and its weight; or data sets alone, whose weights are their tokens.
+
+        A `temperature` raises the tokens to that power: 1 is in proportion to sizes, and 0 makes all alike. With
+        `max_epochs` no set is read more often than that in the first `rows` rows, and what it would have is shared out among
+        the others.
+        """
+        separated, weights = _separate(sets, temperature)
         self.sets = tuple(separated)
-        self.weights = (weights / weights.sum()).tolist()
+        weights /= weights.sum()
+        if max_epochs is not None or rows is not None:
+            weights = _cap(self.sets, weights, max_epochs, rows)
+        self.weights = weights.tolist()
         first = self.sets[0]
         self.folder, self.seq, self.packed, self.first_position = first.folder, first.seq, first.packed, first.first_position
         self.objective = first.objective
@@ -140,19 +157,58 @@ class Mixture(TokenRows):
             warn(f"{self}: the sets are mixed in its own order, which a batch in random order undoes; {SEQUENTIAL}")
 
 
-def _separate(given: Iterable[object]) -> tuple[list[TokenDataset], NDArray[np.float64]]:
+def _separate(given: Iterable[object], temperature: float | None) -> tuple[list[TokenDataset], NDArray[np.float64]]:
     """Return the data sets and their weights, whose sum is finite."""
-    pairs = [*given] if isinstance(given, Iterable) else []
+    items = [*given] if isinstance(given, Iterable) and not isinstance(given, Mapping) else []
+    alone = [item for item in items if isinstance(item, TokenDataset)]
+    if alone and len(alone) == len(items):
+        return alone, _weights_by_size(alone, 1.0 if temperature is None else temperature)
     sets, weights = [], []
-    for pair in pairs:
-        match pair:
+    for item in items:
+        match item:
             case (TokenDataset() as dataset, Real() as weight) if 0 < cast(float, weight) <= sys.float_info.max:
                 sets.append(dataset)
                 weights.append(float(weight))
-    if not sets or len(sets) < len(pairs):
-        raise UsageError("a mixture is of one or more (data set, weight), with finite weights above 0")
+    if not sets or len(sets) < len(items):
+        raise UsageError("a mixture is of one or more (data set, weight), with finite weights above 0, or of data sets alone")
+    if temperature is not None:
+        raise UsageError(f"temperature {temperature}: makes weights of sizes; give it or weights, not both")
     found = np.array(weights)
     return sets, found if math.isfinite(sum(weights)) else found / max(weights)
+
+
+def _weights_by_size(sets: Sequence[TokenDataset], temperature: float) -> NDArray[np.float64]:
+    """Return the tokens of data sets to the power of a temperature, the largest as 1."""
+    if not isinstance(temperature, Real) or not 0 <= temperature <= 1:
+        raise UsageError(f"temperature {temperature!r}: expected a number from 0, all sets alike, to 1, in proportion to sizes")
+    tokens = np.array([each.documents.tokens for each in sets], np.float64)
+    weights: NDArray[np.float64] = (tokens / tokens.max()) ** float(temperature)
+    return weights
+
+
+def _cap(
+    sets: Sequence[TokenDataset], weights: NDArray[np.float64], max_epochs: float | None, rows: int | None
+) -> NDArray[np.float64]:
+    """Return weights by which no set is read more than `max_epochs` times in `rows` rows.
+
+    What is taken from a set is shared out among the others by their weights, again until none has too many.
+    """
+    if not isinstance(max_epochs, Real) or not isinstance(rows, int | np.integer) or max_epochs <= 0 or rows < 1:
+        raise UsageError(f"max_epochs {max_epochs!r}, rows {rows!r}: give both, the epochs and the rows of the run, above 0")
+    most = np.array([each.rows_in_epoch for each in sets]) * float(max_epochs) / int(rows)
+    if most.sum() < 1:
+        raise UsageError(
+            f"max_epochs {max_epochs:g}: all sets together have {round(most.sum() * rows):,} rows in that many epochs, fewer "
+            f"than rows {rows:,}; give more epochs, or fewer rows"
+        )
+    is_full = np.zeros(len(sets), np.bool_)
+    while True:
+        left = 1 - most[is_full].sum()
+        shares = np.where(is_full, most, weights * left / max(weights[~is_full].sum(), sys.float_info.min))
+        is_over = ~is_full & (shares > most)
+        if not is_over.any():
+            return shares
+        is_full |= is_over
 
 
 def apportion(fractions: Sequence[float], total: int) -> list[int]:

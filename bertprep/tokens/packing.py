@@ -6,13 +6,15 @@ Best-fit decreasing: the longest sequence first, each into the row with the leas
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import sys
+from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bertprep import kernels
+from bertprep.errors import UsageError
 from bertprep.pool import map_in_threads
 from bertprep.tokens.documents import TokenDocuments
 from bertprep.tokens.shard import TokenShard
@@ -46,12 +48,39 @@ class Window:
         return [self.tokens.ctypes.data, self.tokens.itemsize, bits, *(array.ctypes.data for array in arrays)]
 
 
+@dataclass(frozen=True)
+class DocumentSizes:
+    """Which documents are taken, by their tokens, special ones not counted: those from `least` to `most`."""
+
+    least: int = 1
+    most: int | None = None
+
+    def contain(self, sizes: NDArray[np.int64]) -> NDArray[np.bool_]:
+        is_taken = sizes >= self.least
+        return is_taken if self.most is None else is_taken & (sizes <= self.most)
+
+    def check(self, documents: TokenDocuments) -> None:
+        """Raise `UsageError` if no document is taken."""
+        shortest, longest = sys.maxsize, 0
+        for shard in documents.shards:
+            sizes = np.diff(shard.starts)
+            if self.contain(sizes).any():
+                return
+            shortest, longest = min(shortest, int(sizes.min())), max(longest, int(sizes.max()))
+        asked = f"at least {self.least:,}" if self.most is None else f"{self.least:,} to {self.most:,}"
+        raise UsageError(
+            f"{documents.folder}: none of its {documents.documents:,} documents has {asked} tokens; they have {shortest:,} to "
+            f"{longest:,}"
+        )
+
+
 class Windows:
     """The rows of documents, by windows of `WINDOW_TOKENS` consecutive tokens of a shard; those used last are held."""
 
-    def __init__(self, documents: TokenDocuments, *, seq: int, packed: bool) -> None:
+    def __init__(self, documents: TokenDocuments, *, seq: int, packed: bool, sizes: DocumentSizes | None = None) -> None:
+        """Without `sizes` all documents are taken."""
         self._documents, self._shards = documents, documents.shards
-        self._seq, self._packed = seq, packed
+        self._seq, self._packed, self._sizes = seq, packed, sizes
         self._added = documents.tokenizer.added_tokens
         self._firsts = np.cumsum([0, *(-(-shard.sizes[1] // WINDOW_TOKENS) for shard in self._shards)])  # (shards + 1,)
         self.get = lru_cache(_WINDOWS_HELD)(self._make)
@@ -63,6 +92,7 @@ class Windows:
         depends_on = {
             "documents": self._documents.sha256, "window_tokens": WINDOW_TOKENS,
             "seq": self._seq, "packed": self._packed, "added": self._added,
+            **({} if self._sizes is None else asdict(self._sizes)),
         }  # fmt: skip
         return count_windows(windows, depends_on, lambda: self._count(windows))
 
@@ -90,7 +120,9 @@ class Windows:
         shard = self._shards[index]
         begin = (window - int(self._firsts[index])) * WINDOW_TOKENS
         first, end = np.searchsorted(shard.starts[:-1], [begin, begin + WINDOW_TOKENS])
-        begins, sizes = split_documents(shard.starts[first : end + 1], self._seq - self._added)
+        starts = shard.starts[first : end + 1]
+        is_taken = None if self._sizes is None else self._sizes.contain(np.diff(starts))
+        begins, sizes = split_documents(starts, self._seq - self._added, is_taken)
         row_starts = np.arange(len(sizes) + 1)
         if self._packed:
             order, row_starts = pack_sequences(sizes + np.int32(self._added), self._seq)
@@ -98,14 +130,20 @@ class Windows:
         return Window(shard.mapped, shard.words, begins, sizes, row_starts)
 
 
-def split_documents(starts: NDArray[np.int64], longest: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+def split_documents(
+    starts: NDArray[np.int64], longest: int, is_taken: NDArray[np.bool_] | None = None
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """Return where sequences begin and their sizes: document d, tokens starts[d] to starts[d + 1] - 1, in runs of `longest`.
+
+    Documents that are not taken are left out.
 
     >>> begins, sizes = split_documents(np.array([0, 7, 7, 9]), longest=3)
     >>> begins.tolist(), sizes.tolist()
     ([0, 3, 6, 7], [3, 3, 1, 2])
     """
     of_document = -(-np.diff(starts) // longest)
+    if is_taken is not None:
+        of_document[~is_taken] = 0
     first = np.repeat(np.cumsum(of_document) - of_document, of_document)
     begins = np.repeat(starts[:-1], of_document) + longest * (np.arange(len(first)) - first)
     sizes = np.minimum(longest, np.repeat(starts[1:], of_document) - begins)

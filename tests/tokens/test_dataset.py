@@ -260,6 +260,29 @@ def test_rows_of_like_length_come_together_once_an_epoch_in_batches_of_any_size(
     assert ids_of(again.batches(8, first=3, stop=5)) == ids_of(dataset.batches(8, stop=5))[3:]
 
 
+def test_documents_of_other_lengths_are_left_out(tokens: Path) -> None:
+    everything = [ids for shard in range(3) for ids, _ in documents(60, shard)]
+    dataset = TokenDataset(tokens, seq=SEQ, min_document_tokens=20, max_document_tokens=100)
+    expected = sorted(
+        tuple(ids[at : at + SEQ - 2].tolist())
+        for ids in everything
+        if 20 <= len(ids) <= 100
+        for at in range(0, len(ids), SEQ - 2)
+    )
+    found = sorted(tuple(ids[1:-1]) for row in map(dataset.__getitem__, range(len(dataset))) for ids in sequences_of(row))
+    assert found == expected
+    longest = max(map(len, everything))
+    assert len(TokenDataset(tokens, seq=SEQ, min_document_tokens=longest)) > 0
+    with pytest.raises(
+        UsageError, match=rf"none of its 180 documents has at least {longest + 1} tokens; they have [1-9] to {longest}$"
+    ):
+        TokenDataset(tokens, min_document_tokens=longest + 1)
+    with pytest.raises(UsageError, match="min_document_tokens 9: is more than max_document_tokens 8"):
+        TokenDataset(tokens, min_document_tokens=9, max_document_tokens=8)
+    assert dataset.made_of["settings"]["document_tokens"] == [20, 100]
+    assert "document_tokens" not in TokenDataset(tokens).made_of["settings"]
+
+
 def test_a_batch_is_as_wide_as_its_longest_row(tokens: Path) -> None:
     dataset = TokenDataset(tokens, seq=SEQ, packed=False)
     for number, batch in enumerate(dataset.batches(2, stop=20)):

@@ -98,7 +98,6 @@ def test_sets_that_do_not_go_together_are_refused(sets: list[TokenDataset], tmp_
         ([(sets[0], math.inf)], "finite weights"),
         ([(sets[0], math.nan)], "finite weights"),
         ([(sets[0],)], r"of one or more \(data set, weight\)"),
-        (sets, r"of one or more \(data set, weight\)"),
         (None, "one or more"),
         ({sets[0]: 1}, "one or more"),
         ([(sets[0], 1), (sets[1], 0)], "weights above 0"),
@@ -117,3 +116,43 @@ def test_only_the_ratio_of_weights_counts(sets: list[TokenDataset]) -> None:
     expected = Mixture([(sets[0], 1), (sets[1], 1)])
     for weights in ((1e308, 1e308), (5e-324, 5e-324), (Fraction(10**300), 10**300)):
         assert Mixture(zip(sets, weights, strict=True)).sha256 == expected.sha256
+
+
+def test_a_temperature_makes_weights_of_tokens(sets: list[TokenDataset]) -> None:
+    tokens = np.array([each.documents.tokens for each in sets])
+    for temperature in (1.0, 0.7, 0.3, 0):
+        expected = tokens**temperature / (tokens**temperature).sum()
+        assert Mixture(sets, temperature=temperature).weights == pytest.approx(expected.tolist())
+    assert Mixture(sets).sha256 == Mixture(zip(sets, tokens.tolist(), strict=True)).sha256
+    for given, temperature, message in (
+        (sets, -0.1, r"temperature -0.1: expected a number from 0, all sets alike, to 1, in proportion to sizes"),
+        (sets, "0.7", r"temperature '0.7': expected a number"),
+        ([(sets[0], 1)], 0.7, r"temperature 0.7: makes weights of sizes; give it or weights, not both"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            Mixture(given, temperature=temperature)  # type: ignore[arg-type]
+
+
+def test_no_set_is_read_more_often_than_the_cap_of_a_run(sets: list[TokenDataset]) -> None:
+    """Of three sets one is full at once, and another by what the first leaves to it."""
+    small = TokenDataset(sets[1].folder, seq=SEQ, seed=7)
+    rows = int(1.5 * sum(map(len, [*sets, small])))
+    mixture = Mixture([(sets[0], 0.2), (sets[1], 0.5), (small, 0.3)], max_epochs=2, rows=rows)
+    epochs = [weight * rows / len(each) for weight, each in zip(mixture.weights, mixture.sets, strict=True)]
+    assert epochs[1:] == pytest.approx([2, 2])
+    assert epochs[0] < 2
+    assert sum(mixture.weights) == pytest.approx(1)
+    uncapped = Mixture([(sets[0], 0.2), (sets[1], 0.5), (small, 0.3)], max_epochs=100, rows=rows)
+    assert uncapped.weights == pytest.approx([0.2, 0.5, 0.3])
+    for max_epochs, of_rows, message in (
+        (
+            1,
+            rows,
+            rf"max_epochs 1: all sets together have {rows * 2 // 3:,} rows in that many epochs, fewer than rows {rows:,}",
+        ),
+        (2, None, "max_epochs 2, rows None: give both"),
+        (None, 5, "max_epochs None, rows 5: give both"),
+        (0, 5, "give both, the epochs and the rows of the run, above 0"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            Mixture([*sets, small], max_epochs=max_epochs, rows=of_rows)

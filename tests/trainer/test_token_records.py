@@ -34,6 +34,7 @@ from tests.trainer.small_runs import MODEL, build
 from trainer.batches import GlobalBatch, TrainingBatches, features
 from trainer.checkpoint import read_header
 from trainer.cli import main
+from trainer.data import read_weights
 from trainer.export import export_model
 from trainer.model_config import ModelConfig
 from trainer.tasks.pretraining import Pretraining, PretrainOptions
@@ -66,6 +67,55 @@ def test_batches_are_the_rows_of_a_token_dataset(tokens: Path, packed: bool) -> 
             if not packed:
                 np.testing.assert_array_equal(arrays["input_mask"], of_step["attention_mask"])
         assert len(records) < 99 * 4
+
+
+def test_folders_are_mixed_by_the_weights_of_the_command_line(
+    tokens: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The plan and the log say how much of each is read; a run that resumes needs the same weights."""
+    other = write_set(tmp_path / "year=2024", shards=1)
+    (other / "tokenizer.json").write_text("{}")
+    out, folders = tmp_path / "out", (f"{tokens}=0.7", f"{other}=.3")
+    assert read_weights([*map(Path, folders)]) == ((tokens, other), (0.7, 0.3))
+    assert read_weights([other]) == ((other,), ())
+    command = f"--model tiny --engine jax --seq {SEQ} --steps 6 --batch-size 8 --no-dropout --out {out}".split()
+    assert run_command("--data", *folders, *command) == 0
+    [entry] = [each for each in read_entries(out) if each["kind"] == "run"]
+    with TokenRecords([tokens, other], seq=SEQ, masked_lm_prob=0.15, weights=[0.7, 0.3]) as records:
+        expected = records.describe_mixture(48)
+    assert entry["mixture"] == expected
+    assert sum(each["rows"] for each in expected) == 48
+    printed = "".join(capsys.readouterr())
+    assert f"mixture        set 0.7, {expected[0]['rows']} rows, " in printed
+    assert f"year=2024 0.3, {expected[1]['rows']} rows" in printed
+    status, error = refuse(" ".join(["--data", f"{tokens}=0.5", f"{other}=0.5", *command]))
+    assert status == 2
+    assert "--data: weights" in error
+
+
+@pytest.mark.parametrize(
+    ("given", "options", "message"),
+    [
+        (["{tokens}=0.7", "{other}"], [], "other: has no weight, others have; give each one, such as"),
+        (["{tokens}=0", "{other}=1"], [], "expected weights above 0"),
+        (
+            ["{tokens}=0.7", "{other}=0.3"],
+            ["--temperature", "0.5"],
+            "temperature 0.5: makes weights of sizes; give it or weights",
+        ),
+        (["{tokens}"], ["--temperature", "0.5"], "--temperature 0.5: mixes several folders, --data has one"),
+        (["{tokens}"], ["--min-document-tokens", "100000"], "none of its 180 documents has at least 100,000 tokens"),
+    ],
+)
+def test_weights_and_filters_that_cannot_be_are_refused(
+    given: list[str], options: list[str], message: str, tokens: Path, tmp_path: Path
+) -> None:
+    other = write_set(tmp_path / "other", shards=1)
+    (other / "tokenizer.json").write_text("{}")
+    folders = [each.format(tokens=tokens, other=other) for each in given]
+    status, error = refuse(" ".join(["--model tiny --data", *folders, f"--seq {SEQ} --out {tmp_path}/out", *options]))
+    assert status == 2
+    assert message in error
 
 
 def test_several_folders_are_mixed_by_their_tokens(tokens: Path, tmp_path: Path) -> None:
