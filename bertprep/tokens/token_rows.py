@@ -33,6 +33,8 @@ SEQUENTIAL = (
 Batch: TypeAlias = dict[str, Any]
 """Columns of (rows, seq), and of packed rows `cu_seqlens` and `max_seqlen`."""
 _POSITIONS_AT_ONCE = 4096
+MAX_BATCH_TOKENS = 1 << 28
+"""Of a batch: its arrays have 8 bytes for each token, so more is a typo."""
 
 
 def batch_positions(
@@ -147,10 +149,14 @@ class TokenRows(ColumnDataset):
         Rows are taken in order as long as their number times the longest of them is at most `tokens`. Raises `UsageError` for
         packed rows, which are all of one length, and where a row could be too long.
         """
+        if not isinstance(tokens, int | np.integer):
+            raise UsageError(f"tokens {tokens!r:.80}: expected a whole number, such as 65_536")
         if self.packed:
             raise UsageError(f"tokens: packed rows are all of {self.seq:,} tokens; give a batch size, {tokens // self.seq:,}")
         if tokens < self.seq:
             raise UsageError(f"tokens {tokens:,}: a row can have {self.seq:,}; give at least as many for a batch")
+        if tokens > MAX_BATCH_TOKENS:
+            raise UsageError(f"tokens {tokens:,}: expected at most {MAX_BATCH_TOKENS:,} for a batch")
         batches = itertools.islice(self._plan_batches(tokens), first, None, step)
         return (self._with_boundaries(self._read(np.arange(start, stop))) for start, stop in batches)
 
@@ -188,7 +194,7 @@ class TokenRows(ColumnDataset):
         """Return the columns of packed rows with boundaries, of others as wide as the longest row."""
         if not self.packed:
             longest = int(columns["attention_mask"].sum(1).max(initial=1))
-            return {name: values[:, :longest] for name, values in columns.items()}
+            return {name: np.ascontiguousarray(values[:, :longest]) for name, values in columns.items()}
         positions = columns["position_ids"].ravel()
         boundaries = np.append(np.flatnonzero(positions == self.first_position), positions.size).astype(np.int32)
         return {**columns, "cu_seqlens": boundaries, "max_seqlen": int(np.diff(boundaries).max(initial=0))}

@@ -289,6 +289,7 @@ def test_a_batch_is_as_wide_as_its_longest_row(tokens: Path) -> None:
         whole = dataset.rows(np.arange(2 * number, 2 * number + 2))
         longest = whole["attention_mask"].sum(1).max()
         assert_equal(batch, {name: values[:, :longest] for name, values in whole.items()})
+        assert all(values.flags.c_contiguous for values in batch.values())  # which views of tensors need
         assert not whole["attention_mask"][:, longest:].any()
 
 
@@ -540,9 +541,11 @@ def test_settings_that_cannot_be_are_refused(tokens: Path, given: dict[str, Any]
     [
         (True, 640, "tokens: packed rows are all of 64 tokens; give a batch size, 10"),
         (False, 63, "tokens 63: a row can have 64; give at least as many for a batch"),
+        (False, 1e300, "tokens 1e\\+300: expected a whole number, such as 65_536"),
+        (False, 1 << 40, "tokens 1,099,511,627,776: expected at most 268,435,456 for a batch"),
     ],
 )
-def test_batches_of_tokens_that_cannot_be_are_refused(tokens: Path, packed: bool, tokens_of_batch: int, expected: str) -> None:
+def test_batches_of_tokens_that_cannot_be_are_refused(tokens: Path, packed: bool, tokens_of_batch: Any, expected: str) -> None:
     with pytest.raises(UsageError, match=expected):
         TokenDataset(tokens, seq=SEQ, packed=packed).batches_of_tokens(tokens_of_batch)
 
