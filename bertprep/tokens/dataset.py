@@ -220,7 +220,7 @@ class TokenDataset(TokenRows):
             return "no masks"
         if not self.whole_word:
             return self.masking.share
-        masked = f"{self.masking.share} by whole words (rule {self.documents.tokenizer.words})"
+        masked = f"{self.masking.share} by {self.masking.unit} (rule {self.documents.tokenizer.words})"
         share = self._share_in_long_words
         return f"{masked}, {share:.0%} token by token" if share > MANY_LONG_WORDS else masked
 

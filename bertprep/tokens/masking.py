@@ -43,7 +43,9 @@ class MaskSchedule:
                 raise UsageError(f"MaskSchedule: {name} {value!r}: expected a share above 0 and below 1")
             object.__setattr__(self, name, float(value))
         if not isinstance(self.rows, Integral) or not 1 <= int(self.rows) < 1 << 63:
-            raise UsageError(f"MaskSchedule: rows {self.rows!r}: expected how many rows the change takes, such as 1_000_000")
+            raise UsageError(
+                f"MaskSchedule: rows {self.rows!r}: expected a whole number, how many rows the change takes, such as 1_000_000"
+            )
         object.__setattr__(self, "rows", int(self.rows))
 
     def shares(self, positions: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -72,8 +74,8 @@ class Masking:
             longest = getattr(self, name)
             if longest is None:
                 continue
-            if not isinstance(longest, int | np.integer):
-                raise UsageError(f"{name} {longest!r}: expected a whole number")
+            if isinstance(longest, bool) or not isinstance(longest, int | np.integer):
+                raise UsageError(f"{name} {longest!r}: expected a whole number of words, such as span=10 or ngram=3")
             if longest < 1:
                 raise UsageError(f"{name} {longest}: must be at least 1")
             if longest > _LONGEST:
@@ -101,6 +103,15 @@ class Masking:
             case (low, high):
                 return f"{low:.3g} to {high:.3g} of the tokens masked at random"
         return f"{self.masked_lm_prob:.3g} of the tokens masked"
+
+    @property
+    def unit(self) -> str:
+        """What is masked together, in words."""
+        if self.span is not None:
+            return f"spans of up to {self.span} whole words"
+        if self.ngram is not None:
+            return f"n-grams of up to {self.ngram} whole words"
+        return "whole words" if self.whole_word else "tokens"
 
     @property
     def highest_share(self) -> float:
@@ -163,7 +174,7 @@ def _check_share(given: Any) -> MaskedShare:
     if not is_range or not 0 <= given[0] < given[1] <= 1:
         raise UsageError(
             f"masked_lm_prob {given!r:.80}: expected a share above 0 and below 1, two for a range, such as (0.1, 0.9), or a "
-            "MaskSchedule"
+            "MaskSchedule for a share that changes from row to row"
         )
     return float(given[0]), float(given[1])
 

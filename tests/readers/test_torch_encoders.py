@@ -504,6 +504,7 @@ def test_ranks_and_workers_together_read_what_one_reads(world: int, workers: int
 def test_tensors_are_replaced_alike_and_a_generator_and_a_discriminator_train_together() -> None:
     import torch
     from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining
+    from transformers.modeling_outputs import MaskedLMOutput
 
     ids, labels = (
         torch.tensor([[2, 4, 6, 4, 3, 0], [2, 7, 4, 8, 9, 3]]),
@@ -513,6 +514,10 @@ def test_tensors_are_replaced_alike_and_a_generator_and_a_discriminator_train_to
     drawn, is_replaced = replace_tokens(ids, labels, 50.0 * torch.nn.functional.one_hot(text), seed=1)
     assert drawn.tolist() == text.tolist()
     assert not is_replaced.any()
+    narrow, _ = replace_tokens(ids.int(), labels.int(), 50.0 * torch.nn.functional.one_hot(text), seed=1)
+    assert narrow.dtype == torch.int32
+    with pytest.raises(UsageError, match="types Tensor, Tensor, MaskedLMOutput; expected three"):
+        replace_tokens(ids, labels, MaskedLMOutput(logits=text), seed=1)
 
     size = {"vocab_size": 10, "embedding_size": 16, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
     torch.manual_seed(1)

@@ -189,7 +189,8 @@ def test_a_schedule_changes_the_share_from_row_to_row_until_its_end(tokens: Path
     [
         ((0, 0.2, 5), "MaskSchedule: start 0: expected a share above 0 and below 1"),
         ((0.3, "0.2", 5), "MaskSchedule: end '0.2': expected a share"),
-        ((0.3, 0.2, 0), "MaskSchedule: rows 0: expected how many rows the change takes, such as 1_000_000"),
+        ((0.3, 0.2, 1e6), "MaskSchedule: rows 1000000.0: expected a whole number, how many rows the change takes"),
+        ((0.3, 0.2, 0), "MaskSchedule: rows 0: expected a whole number, how many rows the change takes, such as 1_000_000"),
     ],
 )
 def test_schedules_that_cannot_be_are_refused(given: Any, expected: str) -> None:
@@ -228,6 +229,8 @@ def test_a_span_is_replaced_as_one_and_an_ngram_token_by_token(tokens: Path) -> 
     assert np.mean(mixed) < 0.8
     assert max(lengths) >= 3
     assert of_span.made_of["rows"] == 3
+    assert repr(of_span).endswith("0.05 of the tokens masked by spans of up to 10 whole words (rule word_ids))")
+    assert repr(of_ngram).endswith("0.05 of the tokens masked by n-grams of up to 3 whole words (rule word_ids))")
 
 
 def ids_of(batches: Iterable[dict[str, Any]]) -> list[Any]:
@@ -363,7 +366,10 @@ def test_text_without_words_is_masked_as_much_as_other_text(
         UserWarning, match=r"set: \d\d% of its first tokens are in words of more than 16 tokens by the rule word_ids"
     ):
         dataset = TokenDataset(folder, seq=SEQ, **settings)
-    assert re.search(r"0.3 of the tokens masked by whole words \(rule word_ids\), \d\d% token by token\)$", repr(dataset))
+    assert re.search(
+        r"0.3 of the tokens masked by (spans of up to 10 )?whole words \(rule word_ids\), \d\d% token by token\)$",
+        repr(dataset),
+    )
     rows = dataset[:]
     is_masked = rows["labels"] != -100
     candidates = np.where(is_masked, rows["labels"], rows["input_ids"]) > MASK
@@ -525,7 +531,9 @@ def test_boundaries_of_a_batch_and_who_attends_to_whom(tokens: Path) -> None:
         ({"mask_as": 1}, "mask_as 1: expected the shares"),
         ({"masked_lm_prob": (0.5, 0.2)}, r"masked_lm_prob \(0.5, 0.2\): expected a share above 0 .* two for a range, such as"),
         ({"masked_lm_prob": (0.1, 0.2, 0.3)}, "masked_lm_prob .*: expected a share above 0"),
-        ({"ngram": "3"}, "ngram '3': expected a whole number"),
+        ({"masked_lm_prob": (0.3, 0.15)}, "masked_lm_prob .* or a MaskSchedule for a share that changes from row to row"),
+        ({"ngram": "3"}, "ngram '3': expected a whole number of words, such as span=10 or ngram=3"),
+        ({"span": True}, "span True: expected a whole number of words"),
         ({"ngram": 2**40}, "ngram 1099511627776: must be at most 1,048,576"),
         ({"by_length": True}, "by_length: packed rows are all of one length; take packed=False with it"),
         ({"span": 10, "ngram": 3}, "span 10 and ngram 3: are two laws of lengths; give one of them"),

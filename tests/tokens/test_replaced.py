@@ -42,6 +42,20 @@ def test_what_is_drawn_follows_the_softmax_and_the_seed() -> None:
     assert (drawn != replace_tokens(ids, labels, logits, seed=4)[0]).any()
 
 
-def test_shapes_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"shapes \(2, 6\), \(2, 6\), \(2, 5, 10\); expected \(rows, seq\) twice, and"):
-        replace_tokens(IDS, LABELS, certain(TEXT)[:, :5], seed=1)
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"logits": certain(TEXT)[:, :5]}, r"shapes \(2, 6\), \(2, 6\), \(2, 5, 10\); expected \(rows, seq\) twice, and"),
+        ({"logits": certain(TEXT)[..., :0]}, r"shapes .*, \(2, 6, 0\); expected"),
+        ({"logits": {"logits": 1}}, "types ndarray, ndarray, dict; expected three arrays of NumPy, or three tensors"),
+        ({"labels": LABELS.tolist()}, "types ndarray, list, ndarray; expected"),
+        ({"logits": certain(TEXT) * np.nan}, "logits are NaN or infinite; the generator has diverged"),
+        ({"seed": None}, "seed None: expected a whole number from 0 on, such as that of the step"),
+        ({"seed": -1}, "seed -1: expected a whole number"),
+        ({"seed": 1 << 64}, "seed 18446744073709551616: expected a whole number"),
+    ],
+)
+def test_what_does_not_fit_is_refused(given: dict[str, Any], expected: str) -> None:
+    arguments: dict[str, Any] = {"input_ids": IDS, "labels": LABELS, "logits": certain(TEXT), "seed": 1}
+    with pytest.raises(UsageError, match=f"^replace_tokens: {expected}"):
+        replace_tokens(**{**arguments, **given})
