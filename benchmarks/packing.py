@@ -1,8 +1,9 @@
-"""What `--pack` gains: sequences per CPU second on records of short documents, with and without it, engine by engine.
+"""What `--pack` and `--trim` gain: sequences per CPU second on records of short documents, and without them, engine by engine.
 
 The text is the sample corpus with a new document after every few sentences (log-normal, median 10), so that records of 512
-tokens are half padding. Every measurement is a process of its own, and those of an engine take turns. A process reads, packs
-and trains the same steps twice, and the second time counts: by then all shapes are compiled.
+tokens are half padding. Every measurement is a process of its own, and those of an engine take turns. A process reads, packs or
+trims, and trains the same steps twice, and the second time counts: by then all shapes are compiled. `--trim` sorts 32 steps, so
+fewer are a sample of its widths.
 """
 
 import argparse
@@ -27,6 +28,7 @@ from trainer.settings import EngineSettings, OptimizerSettings
 from trainer.tasks.pretraining import Pretraining
 
 ROOT = Path(__file__).resolve().parents[1]
+PLAIN, PACKED, TRIMMED = ROWS = ("one a row", "packed", "trimmed")
 MEDIAN, SIGMA = 10, 0.7  # of the sentences of a document
 
 
@@ -48,7 +50,7 @@ def make_records(folder: Path, options: argparse.Namespace) -> Path:
 
 
 def measure(options: argparse.Namespace) -> dict[str, float]:
-    """Return the CPU seconds of the steps, and the share of the rows that are computed."""
+    """Return the CPU seconds of the steps, and the share of the tokens that are computed."""
     if options.engine == "torch":
         import torch
 
@@ -56,24 +58,30 @@ def measure(options: argparse.Namespace) -> dict[str, float]:
     else:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])
     with Records([options.records]) as records:
-        batches = TrainingBatches(records, GlobalBatch(options.batch_size), seed=1, packed_into=int(options.packed))
+        batches = TrainingBatches(
+            records,
+            GlobalBatch(options.batch_size),
+            seed=1,
+            packed_into=int(options.rows == PACKED),
+            trims=options.rows == TRIMMED,
+        )
         vocabulary = len((options.records / "vocab.txt").read_bytes().splitlines())
         engine = open_engine(EngineSettings(engine=options.engine, devices=1, amp=options.precision))
         model = ModelConfig.preset(options.model, vocab_size=vocabulary)
         engine.build(model, OptimizerSettings(), seed=1, task=Pretraining())
         for _ in range(2):
-            started, rows = time.process_time(), 0
+            started, tokens = time.process_time(), 0
             for step in range(options.steps):
                 arrays = batches.read(step).arrays
-                rows += len(arrays["input_ids"])
+                tokens += arrays["input_ids"].size
                 engine.train(arrays, step=step + 1, learning_rate=1e-6, accumulation=1, stop=False)()
             seconds = time.process_time() - started
-    return {"seconds": seconds, "rows": rows / (options.steps * options.batch_size)}
+    return {"seconds": seconds, "tokens": tokens / (options.steps * options.batch_size * options.seq)}
 
 
-def measure_apart(options: argparse.Namespace, records: Path, engine: str, *, packed: bool) -> dict[str, float]:
+def measure_apart(options: argparse.Namespace, records: Path, engine: str, rows: str) -> dict[str, float]:
     given = {name: value for name, value in vars(options).items() if name not in ("measure", "folder", "engines")}
-    settings = json.dumps({**given, "records": str(records), "engine": engine, "packed": packed})
+    settings = json.dumps({**given, "records": str(records), "engine": engine, "rows": rows})
     command = [sys.executable, "-m", "benchmarks", "packing", "--measure", settings]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu"}
     run = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
@@ -103,15 +111,13 @@ def main() -> None:
         print(json.dumps(measure(given)))
         return
     print(describe_machine("jax", "torch", "tensorflow-cpu"))
-    print("\n| sequences per CPU second | one a row | packed | ratio | rows |\n|---|---:|---:|---:|---:|")
+    print("\n| sequences per CPU second | rows | | ratio | tokens computed |\n|---|---|---:|---:|---:|")
     with tempfile.TemporaryDirectory() as folder:
         records = make_records(Path(folder), options)
         for engine in options.engines.split(","):
-            runs = [
-                [measure_apart(options, records, engine, packed=packed) for packed in (False, True)]
-                for _ in range(options.runs)
-            ]
+            runs = [{rows: measure_apart(options, records, engine, rows) for rows in ROWS} for _ in range(options.runs)]
             sequences = options.steps * options.batch_size
-            plain, packed = (statistics.median(sequences / run[each]["seconds"] for run in runs) for each in (0, 1))
-            ratio = statistics.median(one["seconds"] / other["seconds"] for one, other in runs)
-            print(f"| {engine} | {plain:.2f} | {packed:.2f} | {ratio:.2f} | {runs[0][1]['rows']:.0%} |", flush=True)
+            for rows in ROWS:
+                speed = statistics.median(sequences / run[rows]["seconds"] for run in runs)
+                ratio = statistics.median(run[PLAIN]["seconds"] / run[rows]["seconds"] for run in runs)
+                print(f"| {engine} | {rows} | {speed:.2f} | {ratio:.2f} | {runs[0][rows]['tokens']:.0%} |", flush=True)

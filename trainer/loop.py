@@ -209,9 +209,9 @@ class _Loop:
         records, task = run.data.records, run.task
         self.batch = GlobalBatch(run.global_batch, engine.data_world_size, engine.data_rank)
         self.batches = TrainingBatches(
-            records, self.batch, seed=run.options.seed, shuffle_shards=run.shuffle_shards, packed_into=run.packed_into
-        )
-        self.flops_of_row = task.flops(run.model, seq=records.seq, pred=records.pred)
+            records, self.batch, seed=run.options.seed, shuffle_shards=run.shuffle_shards, packed_into=run.packed_into,
+            trims=run.options.trim,
+        )  # fmt: skip
         self.interval = self.new_interval()
         if state.interval:
             self.interval = _Interval.from_numbers(state.interval)
@@ -309,9 +309,7 @@ class _Loop:
             self.interval.add(result)
         elif not self.engine.is_on_any_rank(bool(step.read.batch.bad)):  # of bad records alone the engine makes no update
             raise self.explain_loss(result)
-        rows = len(step.read.batch.arrays["input_ids"]) * self.batch.data_world_size
-        self.rows_on_clock += rows
-        self.log.advance(self.batch.size, rows * self.run.data.records.seq)
+        self.count_tokens(step.read.batch)
         if self.is_due(number, options.log_every):
             self.log_training(result)
         elif number == self.first + 1:
@@ -322,9 +320,19 @@ class _Loop:
             self.evaluate()
         self.stop.is_agreed |= result.is_stop_wanted
 
+    def count_tokens(self, batch: RankBatch) -> None:
+        """Count what a step has computed on all ranks, padding too."""
+        rows, seq = batch.arrays["input_ids"].shape
+        pred = batch.arrays["masked_lm_ids"].shape[1] if "masked_lm_ids" in batch.arrays else self.run.data.records.pred
+        rows *= self.batch.data_world_size
+        self.tokens_on_clock += rows * seq
+        self.flops_on_clock += rows * self.run.task.flops(self.run.model, seq=seq, pred=pred)
+        self.log.advance(self.batch.size, rows * seq)
+
     def restart_clock(self) -> None:
         """Measure throughput from here on, without evaluations and checkpoints before."""
-        self.clock, self.clock_step, self.rows_on_clock = time.monotonic(), self.state.step, 0
+        self.clock, self.clock_step = time.monotonic(), self.state.step
+        self.tokens_on_clock = self.flops_on_clock = 0
 
     def log_training(self, result: StepResult) -> None:
         records, number, schedule = self.run.data.records, self.state.step, self.run.schedule
@@ -336,7 +344,8 @@ class _Loop:
         if not metrics:  # all steps were of bad records alone
             return
         seconds = max(time.monotonic() - self.clock, 1e-9)
-        steps_per_second, rows_per_second = (number - self.clock_step) / seconds, self.rows_on_clock / seconds
+        steps_per_second = (number - self.clock_step) / seconds
+        tokens_per_second, flops_per_second = self.tokens_on_clock / seconds, self.flops_on_clock / seconds
         self.restart_clock()
         self.log.train(
             {
@@ -348,8 +357,8 @@ class _Loop:
                 "loss_scale": result.loss_scale,
                 "skipped": self.state.skipped,  # updates of the run so far, by fp16
                 "sequences_per_second": steps_per_second * self.batch.size,
-                "tokens_per_second": rows_per_second * records.seq,  # with padding
-                "flops_per_second": rows_per_second * self.flops_of_row,  # the model's, estimated
+                "tokens_per_second": tokens_per_second,  # with padding
+                "flops_per_second": flops_per_second,  # the model's, estimated
                 "seconds_left": (schedule.steps - number) / max(steps_per_second, 1e-9),
             }
         )

@@ -133,6 +133,7 @@ class Run:
             **self._plan_of_mixture(),
             "global batch": f"{self.global_batch:,} sequences: {factors}",
             **self._plan_of_packing(),
+            **self._plan_of_trimming(),
             "steps": f"{steps:,}; epochs: {steps * self.global_batch / records:.3g}",
             "learning rate": f"{self.schedule.peak:g} after {warmup} of warmup",
             "optimizer": self.optimizer.describe(),
@@ -164,6 +165,21 @@ class Run:
         fewer = f"{unpacked / is_token.size:.1f} times fewer rows"
         return {"packing": f"{len(is_token):,} rows in the first step; {padding}: {fewer}"}
 
+    def _plan_of_trimming(self) -> dict[str, str]:
+        """Say what trimming saves in the first window of steps, whose records are read for it."""
+        if not self.options.trim:
+            return {}
+        settings: dict[str, Any] = {"seed": self.options.seed, "shuffle_shards": self.shuffle_shards}
+        batches = TrainingBatches(self.data.records, GlobalBatch(self.global_batch), trims=True, **settings)
+        steps = range(min(batches.steps_of_window, self.schedule.steps))
+        is_token = [batches.read(step).arrays["input_mask"] != 0 for step in steps]
+        computed, tokens = sum(mask.size for mask in is_token), sum(int(mask.sum()) for mask in is_token)
+        untrimmed = len(steps) * self.global_batch * self.data.records.seq
+        padding = f"padding {1 - tokens / untrimmed:.0%} -> {1 - tokens / computed:.0%}"
+        return {
+            "trimming": f"in the first {counted(len(steps), 'step')} {padding}: {untrimmed / computed:.1f} times fewer tokens"
+        }
+
     def is_finished(self, step: int, evaluated: int) -> bool:
         """Return whether nothing is left to do after this step, with the last evaluation at step `evaluated`."""
         return step == self.schedule.steps and (self.data.test is None or evaluated == step)
@@ -186,7 +202,7 @@ class Run:
             "optimizer": {**asdict(self.optimizer), "beta_2": self.optimizer.second_decay},
             "seq": records.seq, "pred": records.pred, "examples": examples, "records": len(records),
             "data": self._data_sha256(), "shuffle_shards": self.shuffle_shards, "global_batch": self.global_batch,
-            "precision": precision, "seed": self.options.seed, "cased": data.cased,
+            "trim": self.options.trim, "precision": precision, "seed": self.options.seed, "cased": data.cased,
             "vocabulary_sha256": data.vocabulary_sha256, **self.task.metadata(),
         }  # fmt: skip
 
@@ -235,7 +251,7 @@ class Run:
 
 def with_defaults(header: Mapping[str, Any]) -> dict[str, Any]:
     """Return a checkpoint's header with the default of each setting that it lacks, as that of an earlier version may."""
-    filled = {"examples": {"on_the_fly": False}, **header}
+    filled = {"examples": {"on_the_fly": False}, "trim": False, **header}
     for section, settings in _SECTIONS.items():
         if section not in header:
             continue
@@ -259,8 +275,10 @@ def prepare(
     packs = isinstance(options, PretrainOptions) and options.pack
     if packs and data.is_packed:
         raise UsageError(f"--pack: {data.folders[0]} gives packed rows already; leave it out")
+    if options.trim:
+        _check_trimming(data, packs=packs)
     settings, why_engine = choose_engine(settings, packed=packs or data.is_packed)
-    check_engine(settings, packed=packs or data.is_packed)
+    check_engine(settings, packed=packs or data.is_packed, trimmed=options.trim)
     engine: Engine | None = None
     devices, has_accelerator = known_devices(settings)
     if devices is None or (has_accelerator is None and init is None and options.model is None):
@@ -283,6 +301,19 @@ def prepare(
     take_saved_precision(run, settings, engine)
     _show_devices(engine)
     return run, engine
+
+
+def _check_trimming(data: Data, *, packs: bool) -> None:
+    """Raise `UsageError` where batches cannot be trimmed, or need not be."""
+    if packs:
+        raise UsageError("--trim: does not go with --pack, which leaves little padding; leave --trim out")
+    if data.is_packed:
+        raise UsageError(f"--trim: {data.folders[0]} gives packed rows, which have little padding; leave it out")
+    if data.task.has_loss_of_padding:
+        raise UsageError(
+            f"--trim: would change the loss of {data.task.describe()}, whose softmax has the padding of a window too; "
+            "leave it out"
+        )
 
 
 def _choose_model(options: RunOptions, data: Data, init: Path | None, *, has_accelerator: bool) -> tuple[str, ModelConfig]:

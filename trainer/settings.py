@@ -175,6 +175,9 @@ class RunOptions(Settings):
     shuffle_shards: int | None = option(
         None, f"shards whose records are permuted together (default: all; of token shards {DEFAULT_GROUP})", least=1
     )
+    trim: bool = option(
+        False, "make batches of rows of similar length, cut to the longest of them (default: all are of full length)"
+    )
     seed: int = option(12345, "random seed of the initial weights, of dropout and of the order of the records", least=0)
     log_every: int = option(100, "steps between lines of the log", least=1)
     eval_every: int = option(1000, "steps between evaluations on the test split; 0: at the end only", least=0)

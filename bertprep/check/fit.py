@@ -84,6 +84,7 @@ def judge_padding(counts: RecordCounts, where: str, origin: Origin, records: int
         advice = f"sentences do not fill --seq {seq}: split the text with bertprep shard, or choose another --seq"
     if share > MAX_PADDING:
         advice += f"; python -m trainer --pack lays several examples in a row, and computes about {1 - share:.0%} of the rows"
+        advice += "; --trim, for rows that cannot be packed, cuts batches of similar length"
     expected = f"at most {MAX_PADDING:.0%} padding"
     if share <= MAX_PADDING:
         expected = f"some records of {seq:,} tokens, as documents that are long enough give"

@@ -75,15 +75,20 @@ _ACCEPTED: dict[str, dict[str, tuple[tuple[Any, ...], str]]] = {  # values of op
     },
 }
 PACKED = ("jax", "torch", "tensorflow")
-"""Engines that take packed rows, the first that is installed before the others."""
+"""Engines that take packed rows, and batches of several widths; the first that is installed before the others."""
 
 
-def check_engine(settings: EngineSettings, *, packed: bool = False) -> None:
-    """Raise `UsageError` for an unsupported option, packed rows, or a missing framework."""
+def check_engine(settings: EngineSettings, *, packed: bool = False, trimmed: bool = False) -> None:
+    """Raise `UsageError` for an unsupported option, packed rows, trimmed batches, or a missing framework."""
     if packed and settings.engine not in PACKED:
         raise UsageError(
             f"--engine {settings.engine}: takes no packed rows; take --engine {' or '.join(PACKED)}, or train without --pack, "
             "and on token shards of documents with --no-packed"
+        )
+    if trimmed and settings.engine not in PACKED:
+        raise UsageError(
+            f"--trim: --engine {settings.engine} has a static graph, of one width; leave it out, or take --engine "
+            f"{' or '.join(PACKED)}"
         )
     for name, (accepted, why) in _ACCEPTED.get(settings.engine, {}).items():
         if getattr(settings, name) not in accepted:

@@ -64,6 +64,7 @@ class Task(ABC):
     command: ClassVar[str]  # of the trainer, and the task in the manifests of its records
     help: ClassVar[str]  # of the command
     options: ClassVar[type[RunOptions]]  # of the command
+    has_loss_of_padding: ClassVar[bool] = False  # so that another width of its rows is another loss
     is_scored: ClassVar[bool] = False  # evaluated by a scorer on the logits of all records, not by sums
     scoring: ClassVar[type | None] = None  # options of `evaluate` that its scorer takes
     head_names: ClassVar[
