@@ -64,8 +64,10 @@ class ExampleSettings(InstanceSettings):
         None, "made with --tokenizer: mix several folders of --data by their tokens to this power (default: 1)",
         least=0, most=1,
     )  # fmt: skip
-    min_document_tokens: int | None = option(None, "made with --tokenizer: leave shorter documents out", least=1)
-    max_document_tokens: int | None = option(None, "made with --tokenizer: leave longer documents out", least=1)
+    min_document_tokens: int | None = option(
+        None, "made with --tokenizer: leave shorter documents out (default: none)", least=1
+    )
+    max_document_tokens: int | None = option(None, "made with --tokenizer: leave longer documents out (default: none)", least=1)
     repeat_epochs: bool = option(False, "make the same examples in every epoch, as records are (default: re-sample them)")
 
     def __post_init__(self) -> None:
