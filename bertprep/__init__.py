@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from bertprep.tokens.live import LiveExamples as LiveExamples
     from bertprep.tokens.masking import MaskSchedule as MaskSchedule
     from bertprep.tokens.mixture import Mixture as Mixture
+    from bertprep.tokens.pairs import PairDataset as PairDataset
     from bertprep.tokens.replaced import replace_tokens as replace_tokens
 
 _HOME = {
@@ -49,6 +50,7 @@ _HOME = {
     "LiveExamples": "bertprep.tokens.live",
     "MaskSchedule": "bertprep.tokens.masking",
     "Mixture": "bertprep.tokens.mixture",
+    "PairDataset": "bertprep.tokens.pairs",
     "RecordDataset": "bertprep.records.record_dataset",
     "TokenDataset": "bertprep.tokens.dataset",
     "UsageError": "bertprep.errors",

@@ -66,6 +66,7 @@ class Recipe(Mapping[str, Any]):
     span: int | None = None
     ngram: int | None = None
     packed: bool = True
+    by_length: bool = False  # of models that cannot take packed rows
     first_position: int = 0
     dupe: int | None = None  # of create, which pairs sentences; the others take documents
     mds_column: str | None = None  # that its own loader of MDS reads, if it is not our default
@@ -92,6 +93,8 @@ class Recipe(Mapping[str, Any]):
         chosen = self.phase(phase)
         masked_lm_prob = chosen.masked_lm_prob
         keywords: dict[str, Any] = {"seq": chosen.seq, "packed": self.packed, "first_position": self.first_position}
+        if self.by_length:
+            keywords["by_length"] = True
         if masked_lm_prob is None:
             return {**keywords, "objective": "clm", **others}
         keywords |= {"masked_lm_prob": masked_lm_prob, "mask_as": self.mask_as}
@@ -144,7 +147,7 @@ RECIPES = {
         ),
         Recipe(
             name="xlm-r", tokenizer="FacebookAI/xlm-roberta-base", first_position=2, phases=(Phase(512, 0.15),),
-            source="the model card of FacebookAI/xlm-roberta-large for 15%; 512 positions are those of its config.json",
+            source="the model card of FacebookAI/xlm-roberta-large for 15%; 512 tokens are RoBERTa's, whose positions it has",
         ),
         Recipe(
             name="albert", tokenizer="albert/albert-base-v2", packed=False, ngram=3, phases=(Phase(512, 0.15),),
@@ -162,7 +165,8 @@ RECIPES = {
             "pretrain/pretrain_helpers.py:202",
         ),
         Recipe(
-            name="deberta-v3", tokenizer="microsoft/deberta-v3-base", packed=False, whole_word=True, mask_as=(1.0, 0.0, 0.0),
+            name="deberta-v3", tokenizer="microsoft/deberta-v3-base", packed=False, by_length=True,
+            whole_word=True, mask_as=(1.0, 0.0, 0.0),
             phases=(Phase(512, 0.15),),
             source="microsoft/DeBERTa experiments/language_model/rtd.sh, DeBERTa/apps/tasks/rtd_task.py:145, mlm_task.py:46",
         ),
@@ -232,7 +236,8 @@ RECIPES = {
             source="arXiv 2507.00994: 2,048 tokens; halves, one of the two best splits; 40%, of the 20 to 50% that were tried",
         ),
         Recipe(
-            name="esm2", tokenizer="facebook/esm2_t33_650M_UR50D", packed=False, phases=(Phase(1024, 0.15),),
+            name="esm2", tokenizer="facebook/esm2_t33_650M_UR50D", packed=False, by_length=True,
+            phases=(Phase(1024, 0.15),),
             source="config.json of facebook/esm2_t12_35M_UR50D: 1,026 positions, of which its padding takes two; "
             "preprocessor.json of keras/esm2_t12_35M for the masks",
         ),

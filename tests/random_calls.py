@@ -35,7 +35,7 @@ from bertprep.records import Examples
 MEMORY_BYTES = 2 << 30
 _M_ARENA_MAX = -8
 MAX_CALL_SECONDS = 300  # the first call of to_dataset imports what takes half a minute on a busy machine
-FUNCTIONS = "RecordDataset", "TokenDataset", "Mixture", "LiveExamples", "MaskSchedule", "replace_tokens"
+FUNCTIONS = "RecordDataset", "TokenDataset", "Mixture", "LiveExamples", "PairDataset", "MaskSchedule", "replace_tokens"
 CRASHES_OF_NUMPY = ("repeat",)  # multiplies its count with the number of records, and writes past the end where that overflows
 JOBS = "convert", "validate"
 FORMATS = "tfrecord", "ofrecord", "arrow", "parquet"

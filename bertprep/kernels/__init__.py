@@ -36,6 +36,7 @@ _SOURCES = (
     "rows",
     "best_fit",
     "mask_rows",
+    "pairs",
     "varints",
     "protobuf",
     "decode",

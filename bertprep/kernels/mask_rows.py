@@ -23,6 +23,7 @@ RowSettings = struct(
     },
     seq=i64, cls=i64, sep=i64, pad=i64, mask=i64,  # cls and sep are NO_TOKEN where there is none
     first_position=i64, is_causal=i64,
+    is_pair=i64,  # the sequences of a row are segments: [CLS] A [SEP] B [SEP]
     width=i64, is_special=u8_p,  # by id, of which there are `width`
     whole_words=i64, begins_word=u8_p,  # by id, for windows without word bits
     longest_word=i64,  # in tokens; those of longer words are masked one by one
@@ -37,7 +38,8 @@ RowSettings = struct(
 
 
 @inlined
-def _draw(state):
+def draw(state):
+    """Return the next 64 random bits of a splitmix64."""
     state[0] += _STEP
     mixed = state[0]
     mixed = (mixed ^ (mixed >> _SHIFT_1)) * _MIX_1
@@ -116,7 +118,7 @@ def _mask_token(s, ids, labels, position, bits):
     elif kind < s.random_below:
         token = i64(((bits & _LOW_32) * u64(s.width)) >> _HALF)
         while s.is_special[token]:
-            token = i64(((_draw(s.state) & _LOW_32) * u64(s.width)) >> _HALF)
+            token = i64(((draw(s.state) & _LOW_32) * u64(s.width)) >> _HALF)
         ids[position] = token
 
 
@@ -131,10 +133,10 @@ def _mask_tokens_of_words(s, words, wanted, ids, labels):
                 left[count] = position
                 count += 1
     for i in range(wanted):
-        other = i + i64(((_draw(s.state) >> _HALF) * u64(count - i)) >> _HALF)
+        other = i + i64(((draw(s.state) >> _HALF) * u64(count - i)) >> _HALF)
         position = i64(left[other])
         left[other] = left[i]
-        _mask_token(s, ids, labels, position, _draw(s.state))
+        _mask_token(s, ids, labels, position, draw(s.state))
 
 
 @subroutine
@@ -151,11 +153,9 @@ def _words_in_reach(s, word, words, sequence_ids):
 
 
 @subroutine
-def _draw_span(s, reach):
-    """Return a random number of words, at most `longest_span`; of spans that are kept whole, at most `reach`."""
-    length = i64(_draw(s.state) >> _HALF)
-    if s.keeps_spans:
-        length = i64((u64(length) * u64(s.span_below[reach - 1])) >> _HALF)
+def _draw_span(s):
+    """Return a random number of words, at most `longest_span`."""
+    length = i64(draw(s.state) >> _HALF)
     span = 1
     while span < s.longest_span and length >= s.span_below[span - 1]:
         span += 1
@@ -196,21 +196,20 @@ def _mask_words(s, words, share, ids, labels, sequence_ids):
     for i in range(words):
         if masked >= wanted:
             break
-        other = i + i64(((_draw(s.state) >> _HALF) * u64(words - i)) >> _HALF)
+        other = i + i64(((draw(s.state) >> _HALF) * u64(words - i)) >> _HALF)
         word = i64(order[other])
         order[other] = order[i]
         span = 1
         if s.longest_span > 1:
-            reach = _words_in_reach(s, word, words, sequence_ids)
-            span = min(_draw_span(s, reach), reach)
+            span = min(_draw_span(s), _words_in_reach(s, word, words, sequence_ids))
         span = _words_that_fit(s, word, span, wanted - masked, labels)
         if span == 0:
             continue
         kind = u64(0)
         if s.replaces_spans:
-            kind = (_draw(s.state) >> _HALF) << _HALF
+            kind = (draw(s.state) >> _HALF) << _HALF
         for position in range(starts[word], ends[word + span - 1]):
-            bits = _draw(s.state)
+            bits = draw(s.state)
             if s.replaces_spans:
                 bits = kind | (bits & _LOW_32)
             _mask_token(s, ids, labels, position, bits)
@@ -253,7 +252,6 @@ def fill_rows(
     not predicted; of causal labels, which models shift, that is the first token of each sequence.
     """
     s = RowSettings(settings)
-    specials = i64(s.cls != n.NO_TOKEN) + i64(s.sep != n.NO_TOKEN)
     for i in range(count):
         window = shifted(windows, n.WINDOW_WIDTH * indices[i])
         begins, sizes = pointer_at(i64_p, window[n.WINDOW_BEGINS]), pointer_at(i32_p, window[n.WINDOW_SIZES])
@@ -264,9 +262,10 @@ def fill_rows(
         at, words = i64(0), i64(0)
         for sequence in range(row_starts[0], row_starts[1]):
             first, begin, size = at, begins[sequence], i64(sizes[sequence])
-            if at + size + specials > s.seq:
+            has_cls = s.cls != n.NO_TOKEN and (not s.is_pair or sequence == row_starts[0])
+            if at + size + i64(has_cls) + i64(s.sep != n.NO_TOKEN) > s.seq:
                 return i
-            if s.cls != n.NO_TOKEN:
+            if has_cls:
                 ids[at] = s.cls
                 at += 1
             if not _copy_tokens(s, window, begin, size, shifted(ids, at)):
@@ -284,6 +283,6 @@ def fill_rows(
         _number(s, positions, sequences, at, s.seq, row_starts[1] - row_starts[0])
         if not s.is_causal:
             s.state[0] = keys[i]
-            s.state[0] = _draw(s.state)  # a hash of the key, so that rows of similar keys have nothing in common
+            s.state[0] = draw(s.state)  # a hash of the key, so that rows of similar keys have nothing in common
             _mask_words(s, words, shares[i], ids, row_labels, sequences)
     return count

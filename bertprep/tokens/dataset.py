@@ -161,9 +161,12 @@ class TokenDataset(TokenRows):
             )
 
     def _open(self) -> None:
-        self._windows = Windows(self.documents, seq=self.seq, packed=self.packed, sizes=self._document_sizes)
+        self._windows = self._make_windows()
         self._row_settings = self._make_row_settings()
         self._of_thread = threading.local()
+
+    def _make_windows(self) -> Windows:
+        return Windows(self.documents, seq=self.seq, packed=self.packed, sizes=self._document_sizes)
 
     def __getstate__(self) -> dict[str, Any]:
         opened = "_windows", "_row_settings", "_of_thread", "_order"
@@ -310,9 +313,13 @@ class TokenDataset(TokenRows):
         if filled < count:
             self._check_ids(int(ids.windows[filled]), windows[indices[filled]], int(ids.rows[filled]))
             raise BertprepError(f"{self}: its settings were changed after it was made; make another")
-        if not self.packed:
-            return {"input_ids": input_ids, "attention_mask": (sequence_ids == 0).astype(np.int64), "labels": labels}
-        return {"input_ids": input_ids, "labels": labels, "position_ids": position_ids, "sequence_ids": sequence_ids}
+        columns = {"input_ids": input_ids, "labels": labels, "position_ids": position_ids, "sequence_ids": sequence_ids}
+        return columns if self.packed else self._without_sequences(ids, columns)
+
+    def _without_sequences(self, ids: RowIds, columns: Columns) -> Columns:  # noqa: ARG002 - pairs have labels by their ids
+        """Return the columns of rows that are not packed, of those of packed ones."""
+        is_token = (columns["sequence_ids"] == 0).astype(np.int64)
+        return {"input_ids": columns["input_ids"], "attention_mask": is_token, "labels": columns["labels"]}
 
     def _keys(self, ids: RowIds) -> NDArray[np.uint64]:
         """Return the key of each row's masks: a hash of the epoch, with window and row, which the kernel hashes."""
@@ -352,6 +359,7 @@ class TokenDataset(TokenRows):
             "seq": self.seq,
             "first_position": self.first_position,
             "is_causal": int(self.objective == "clm"),
+            "is_pair": 0,
             "width": tokenizer.width,
             "is_special": is_special,
             "longest_word": MAX_WORD_TOKENS,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,12 +90,16 @@ class Windows:
     def counts(self) -> NDArray[np.int64]:
         """How many rows each window has: (windows,). To find them packs all windows, by all cores."""
         windows = int(self._firsts[-1])
-        depends_on = {
+        return count_windows(windows, self._depends_on, lambda: self._count(windows))
+
+    @property
+    def _depends_on(self) -> dict[str, Any]:
+        """What counts depend on."""
+        return {
             "documents": self._documents.sha256, "window_tokens": WINDOW_TOKENS,
             "seq": self._seq, "packed": self._packed, "added": self._added,
             **({} if self._sizes is None else asdict(self._sizes)),
         }  # fmt: skip
-        return count_windows(windows, depends_on, lambda: self._count(windows))
 
     def _count(self, windows: int) -> NDArray[np.int64]:
         return np.array(map_in_threads(lambda window: len(self.get(window)), range(windows)), np.int64)
@@ -115,11 +120,16 @@ class Windows:
     def _index_of_shard(self, window: int) -> int:
         return int(np.searchsorted(self._firsts, window, side="right")) - 1
 
-    def _make(self, window: int) -> Window:
+    def _documents_of(self, window: int) -> tuple[TokenShard, int, int]:
+        """Return the shard of a window, and its documents there: the first, and that after the last."""
         index = self._index_of_shard(window)
         shard = self._shards[index]
         begin = (window - int(self._firsts[index])) * WINDOW_TOKENS
-        first, end = np.searchsorted(shard.starts[:-1], [begin, begin + WINDOW_TOKENS])
+        first, end = np.searchsorted(shard.starts[:-1], [begin, begin + WINDOW_TOKENS]).tolist()
+        return shard, first, end
+
+    def _make(self, window: int) -> Window:
+        shard, first, end = self._documents_of(window)
         starts = shard.starts[first : end + 1]
         is_taken = None if self._sizes is None else self._sizes.contain(np.diff(starts))
         begins, sizes = split_documents(starts, self._seq - self._added, is_taken)

@@ -1,4 +1,4 @@
-"""The masks of one row in plain Python: what the kernel `mask_rows` does for all rows of a batch, to be read and compared.
+"""Masks and pairs in plain Python: what the kernels `mask_rows` and `pairs` do for many rows at once, to be read and compared.
 
 `mask_row` takes the words of a row and masks a share of their tokens. Draw i of a row is number i of splitmix64, which begins
 at a hash of the row's key, so a row has the same masks wherever it is made.
@@ -6,7 +6,7 @@ at a hash of the row's key, so a row has the same masks wherever it is made.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 NOT_PREDICTED = -100
@@ -76,7 +76,7 @@ def mask_row(ids: list[int], sequences: Sequence[int], words: Sequence[Sequence[
         other = i + draws.below(len(words) - i)
         order[i], order[other] = order[other], order[i]
         reach = _reach(words, order[i], sequences)
-        span = words[order[i] : order[i] + _draw_length(draws, law, len(reach))][: len(reach)]
+        span = words[order[i] : order[i] + _draw_length(draws, law)][: len(reach)]
         chosen: list[int] = []
         for word in span:
             if masked + len(chosen) + len(word) > wanted:
@@ -110,11 +110,85 @@ def _reach(words: Sequence[Sequence[int]], first: int, sequences: Sequence[int])
     return words[first:end]
 
 
-def _draw_length(draws: Draws, law: MaskLaw, reach: int) -> int:
-    """Return a random number of words; where spans are kept whole, of those that can be reached."""
+def _draw_length(draws: Draws, law: MaskLaw) -> int:
+    """Return a random number of words."""
     if len(law.up_to) == 1:
         return 1
     length = draws.high()
-    if law.keeps_spans:
-        length = length * law.up_to[min(reach, len(law.up_to)) - 1] >> 32
     return 1 + sum(length >= below for below in law.up_to[:-1])
+
+
+Segment = tuple[int, int]
+"""Where it begins, and its size, in tokens."""
+
+
+def order_pairs(
+    documents: Sequence[Sequence[int]], longest: int, short_below: int, draws: Draws
+) -> list[tuple[Segment, Segment, bool]]:
+    """Return ALBERT's pairs of segments, and whether they are swapped; a document is where its sentences start, and its end."""
+    pairs = []
+    for number, starts in enumerate(documents):
+        target = 2 + draws.below(longest - 1) if draws.high() < short_below else longest
+        for first, end in _chunks(starts, target):
+            if end - first == 1:  # a single sentence gets a segment of another document
+                size = starts[end] - starts[first]
+                pair, is_swapped = [[starts[first], size], _other_segment(documents, number, target - size, draws)], True
+            else:
+                middle = first + 1 + draws.below(end - first - 1)
+                parts = [[starts[first], starts[middle] - starts[first]], [starts[middle], starts[end] - starts[middle]]]
+                is_swapped = bool(draws.below(2))
+                pair = parts[::-1] if is_swapped else parts
+            while pair[0][1] + pair[1][1] > longest:  # cut off both ends of the longer one, at random
+                longer = pair[0] if pair[0][1] > pair[1][1] else pair[1]
+                longer[0] += draws.below(2)
+                longer[1] -= 1
+            pairs.append(((pair[0][0], pair[0][1]), (pair[1][0], pair[1][1]), is_swapped))
+    return pairs
+
+
+def _other_segment(documents: Sequence[Sequence[int]], number: int, wanted: int, draws: Draws) -> list[int]:
+    for _ in range(10):
+        other = draws.below(len(documents))
+        if other != number:
+            break
+    starts = documents[other]
+    first = draws.below(len(starts) - 1)
+    end = first + 1
+    while end < len(starts) - 1 and starts[end] - starts[first] < wanted:
+        end += 1
+    return [starts[first], starts[end] - starts[first]]
+
+
+def segment_pairs(
+    documents: Sequence[Sequence[int]], longest: int, short_below: int, alone_below: int, draws: Draws
+) -> list[tuple[Segment, Segment]]:
+    """Return ELECTRA's pairs of segments, of which the second may have no tokens."""
+    pairs, target = [], longest + 3
+    for starts in documents:
+        first = 0
+        while first < len(starts) - 1:
+            end = first + 1
+            while end < len(starts) - 1 and starts[end] - starts[first] < target:
+                end += 1
+            half = 1 << 40 if draws.high() < alone_below else (target - 3) // 2
+            middle = first + 1
+            while middle < end:
+                size, longer = starts[middle] - starts[first], starts[middle + 1] - starts[first]
+                if longer >= half and (size >= half or draws.below(2) == 0):
+                    break
+                middle += 1
+            size = min(starts[middle] - starts[first], longest + 1)
+            rest = min(starts[end] - starts[middle], max(0, longest - size))
+            pairs.append(((starts[first], size), (starts[middle], rest)))
+            target = 5 + draws.below(longest - 1) if draws.high() < short_below else longest + 3
+            first = end
+    return pairs
+
+
+def _chunks(starts: Sequence[int], target: int) -> Iterator[tuple[int, int]]:
+    """Yield runs of sentences, first and end, which end where they have the target's tokens or where the document ends."""
+    first = 0
+    for end in range(1, len(starts)):
+        if end == len(starts) - 1 or starts[end] - starts[first] >= target:
+            yield first, end
+            first = end

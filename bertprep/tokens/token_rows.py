@@ -59,6 +59,11 @@ def batch_positions(
     return (block[:, None] * size + own for block in blocks)
 
 
+def _as_wide(values: NDArray[Any], longest: int) -> NDArray[Any]:
+    """Return a column of (rows, seq) as wide as its longest row, contiguous as views of tensors need it; others as they are."""
+    return values if values.ndim == 1 else np.ascontiguousarray(values[:, :longest])
+
+
 class TokenRows(ColumnDataset):
     """Rows of `seq` tokens; `data_set[index]` is a row in the order of an epoch, the first or that of `set_epoch`."""
 
@@ -194,7 +199,7 @@ class TokenRows(ColumnDataset):
         """Return the columns of packed rows with boundaries, of others as wide as the longest row."""
         if not self.packed:
             longest = int(columns["attention_mask"].sum(1).max(initial=1))
-            return {name: np.ascontiguousarray(values[:, :longest]) for name, values in columns.items()}
+            return {name: _as_wide(values, longest) for name, values in columns.items()}
         positions = columns["position_ids"].ravel()
         boundaries = np.append(np.flatnonzero(positions == self.first_position), positions.size).astype(np.int32)
         return {**columns, "cu_seqlens": boundaries, "max_seqlen": int(np.diff(boundaries).max(initial=0))}

@@ -61,7 +61,8 @@ class Settings:
         is_special = np.zeros(WIDTH, np.uint8)
         is_special[:5] = 1
         return {
-            **chosen, "pad": PAD, "mask": MASK, "width": WIDTH, "is_special": is_special, "begins_word": begins_word,
+            **chosen, "is_pair": 0,
+            "pad": PAD, "mask": MASK, "width": WIDTH, "is_special": is_special, "begins_word": begins_word,
             "mask_below": round(self.mask_as[0] * 2**32), "random_below": round(self.mask_as[1] * 2**32),
             "longest_span": len(self.span_below), "span_below": np.rint(np.array(self.span_below) * 2**32).astype(np.int64),
             "words": np.empty((3, self.seq + 1), np.int32), "state": np.empty(1, np.uint64),

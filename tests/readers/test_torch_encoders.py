@@ -535,3 +535,37 @@ def test_tensors_are_replaced_alike_and_a_generator_and_a_discriminator_train_to
         optimizer.zero_grad()
         losses.append(predicted.loss.item())
     assert losses[-1] < losses[0]
+
+
+def test_albert_and_electra_train_on_pairs(tmp_path: Path) -> None:
+    """Of sentences, by workers, with the labels that the models take."""
+    import torch
+    from torch.utils.data import DataLoader
+    from transformers import AlbertConfig, AlbertForPreTraining, ElectraConfig, ElectraForMaskedLM
+
+    letters = "abcdefghijklmnopqrstuvwxyz.,"
+    (tmp_path / "a.txt").write_text("\n\n".join("\n".join(TEXT) for _ in range(20)))
+    (tmp_path / "vocab.txt").write_text(
+        "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{each}" for each in letters)])
+    )
+    bertprep.tokenize(
+        inputs=[tmp_path / "a.txt"], vocab=tmp_path / "vocab.txt", output=tmp_path / "data", lines_are_sentences=True, workers=1
+    )
+    torch.manual_seed(1)
+    sizes = {**TINY, "embedding_size": 16, "max_position_embeddings": SEQ}
+    for pairs, model_class, config_class in (
+        ("order", AlbertForPreTraining, AlbertConfig),
+        ("segments", ElectraForMaskedLM, ElectraConfig),
+    ):
+        dataset = bertprep.PairDataset(tmp_path / "data", pairs=pairs, seq=SEQ, ngram=3)  # type: ignore[arg-type]
+        model = model_class(config_class(**sizes, vocab_size=dataset.documents.tokenizer.width))
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+        losses = []
+        loader = DataLoader(dataset.stream(4), batch_size=None, num_workers=1)
+        for batch, _ in zip(loader, range(5), strict=False):
+            loss = model(**batch).loss
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            losses.append(loss.item())
+        assert losses[-1] < losses[0]
