@@ -175,8 +175,13 @@ class Bert:
         embed, *layers = encoder_parts(self.config)
         x = embed(self)
         for layer in layers:
-            x = self.ops.recompute(partial(layer, self))(x)
+            x = self.ops.recompute(partial(self._run_layer, layer, self.masks))(x)
         return x
+
+    def _run_layer(self, layer: Operation, masks: int, x: Array) -> Array:
+        """Run a layer before which so many masks are drawn: one that is recomputed draws its masks again."""
+        self.masks = masks
+        return layer(self, x)
 
     def pool(self, hidden: Array) -> Array:
         """(sequences, hidden): each sequence as a whole, by its first token; of packed rows for all that a row may have."""

@@ -63,7 +63,7 @@ class EngineSettings(Settings):
     stages: int = option(1, "oneflow: split the layers into this many pipeline stages", also=("--nums-split",), least=1)
     strategy: str = option("intra_first", "oneflow: lay pipelines within hosts, or inter_first across them", choices=STRATEGIES)
     checkpoint_activations: bool = option(
-        False, "jax, oneflow: recompute each layer in the backward pass, to save memory (default: off)", also=("--remat",)
+        False, "not tensorflow: recompute each layer in the backward pass, to save memory (default: off)", also=("--remat",)
     )
     hosts: tuple[str, ...] = option(
         (),

@@ -84,7 +84,7 @@ def test_the_engine_is_the_one_installed_or_the_one_that_suits(
     ("settings", "message"),
     [
         ({"xla": "on"}, "--xla: PyTorch compiles no step with XLA"),
-        ({"checkpoint_activations": True}, "--checkpoint-activations: PyTorch's engine keeps all activations"),
+        ({"stages": 2}, "--stages: only OneFlow has pipelines"),
     ],
 )
 def test_what_pytorchs_engine_has_not_is_a_line(settings: dict[str, Any], message: str) -> None:

@@ -53,6 +53,32 @@ def test_moments_are_sharded_over_the_devices_and_variables_are_not(amp: str, to
     assert replica._weights[name].shape == (MODEL.vocab_size, MODEL.hidden_size)
 
 
+def test_activations_that_are_recomputed_have_the_same_dropout() -> None:
+    """The same bytes, and the encoder's layers run twice."""
+    from trainer.engines.torch_operations import Ops
+
+    states, calls = [], []
+    for recompute in (False, True):
+        engine: Any = build("torch", checkpoint_activations=recompute)
+        gelu, number = Ops.gelu, 0
+
+        def count(x: Any, gelu: Any = gelu) -> Any:
+            nonlocal number
+            number += 1
+            return gelu(x)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Ops, "gelu", staticmethod(count))
+            for step in range(2):
+                train_step(engine, make_batch(step, sequences=4), step, accumulation=2)
+        states.append(engine.state())
+        calls.append(number)
+    layers = MODEL.num_hidden_layers
+    assert calls == [4 * (layers + 1), 4 * (2 * layers + 1)]  # of each micro-batch; the head is not recomputed
+    for name, value in states[0].items():
+        np.testing.assert_array_equal(states[1][name], value, err_msg=name)
+
+
 def processes_of_devices(parent: int) -> list[int]:
     children = [int(child) for child in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
     return [child for child in children if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]

@@ -71,7 +71,6 @@ _ACCEPTED: dict[str, dict[str, tuple[tuple[Any, ...], str]]] = {  # values of op
     "torch": {
         "stages": _ONLY_ONEFLOW,
         "xla": ((AUTO, "off"), "PyTorch compiles no step with XLA"),
-        "checkpoint_activations": ((False,), "PyTorch's engine keeps all activations"),
     },
 }
 PACKED = ("jax", "torch", "tensorflow")

@@ -123,7 +123,7 @@ class Replica:
     """
 
     def __init__(self, settings: EngineSettings, world: World, local_rank: int = 0) -> None:
-        self._world = world
+        self._world, self._recompute = world, settings.checkpoint_activations
         self._device = torch.device("cuda", local_rank) if torch.cuda.is_available() else torch.device("cpu")
         if self._device.type == "cuda":
             torch.cuda.set_device(self._device)
@@ -144,7 +144,7 @@ class Replica:
     ) -> None:
         """Make the variables and the rest of the state, of these shapes, of zeros."""
         self._optimizer, self._precision, self._shapes = optimizer, precision, shapes
-        self._step = Step(Ops(precision), model, task, optimizer)
+        self._step = Step(Ops(precision, recompute=self._recompute), model, task, optimizer)
         self._update_step = self._step
         if self._world.size > 1:
             self._update_step = replace(self._step, ops=ShardedOps(self._world, precision))

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 from trainer.engines.torch_processes import World
-from trainer.model import Array, Operations
+from trainer.model import Array, Operation, Operations
 from trainer.model_config import LAYER_NORM_EPSILON
 
 
@@ -71,6 +72,16 @@ class Ops(Operations):
     square_sum = staticmethod(lambda x: (x * x).sum())  # torch.linalg.vector_norm loses three digits
     softmax = staticmethod(partial(torch.softmax, dim=-1))
     argmax = staticmethod(partial(torch.argmax, dim=-1))
+
+    def __init__(self, precision: str = "off", *, recompute: bool = False) -> None:
+        super().__init__(precision)
+        self._recompute = recompute
+
+    def recompute(self, layer: Operation) -> Operation:
+        if not self._recompute:
+            return layer
+        # Dropout masks follow from a key, so there is no state of a generator to keep.
+        return partial(checkpoint, layer, use_reentrant=False, preserve_rng_state=False)
 
     def cast(self, x: Array, dtype: str) -> Array:
         return x.to(getattr(torch, dtype))
