@@ -231,7 +231,7 @@ def _add_option(parser: Any, each: Field) -> None:
     else:
         choices = f"{{{','.join(each.rule.allowed)}}}" if each.rule.allowed else None
         settings |= {"type": each.parse, "metavar": each.metavar or choices or _METAVARS.get(each.kind, "NAME")}
-        if each.once:
+        if each.once or (each.rule.many and not each.positional):
             settings["action"] = Once
         if each.repeated:
             settings["action"] = "append"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, NoReturn
 
@@ -129,8 +129,17 @@ class Once(argparse.Action):
 
     def __call__(self, parser: argparse.ArgumentParser, namespace: Any, values: Any, option_string: str | None = None) -> None:
         if hasattr(namespace, self.dest):
-            parser.error(f"{option_string}: is given twice, {getattr(namespace, self.dest)} and {values}; give one")
+            given = [getattr(namespace, self.dest), values]
+            if any(isinstance(each, list | tuple) for each in given):
+                separator = "," if isinstance(values, tuple) else " "
+                parser.error(f"{option_string}: is given twice; give all at once: {option_string} {_join(given, separator)}")
+            parser.error(f"{option_string}: is given twice, {given[0]} and {given[1]}; give one")
         setattr(namespace, self.dest, values)
+
+
+def _join(lists: Iterable[Iterable[object]], separator: str) -> str:
+    """Return the items of lists, as one command line has them."""
+    return separator.join(str(item) for items in lists for item in items)
 
 
 class _HelpAll(argparse.Action):

@@ -140,7 +140,7 @@ def choose_workers(workers: int | None, *, shared: Path | None, read: Iterable[P
     """
     found = find_spec("ray")  # an import would take a second
     if found is None or found.origin is None:  # any folder of that name is a package without an origin
-        raise UsageError("--executor ray: Ray is not installed; pip install '.[ray]' in a clone")
+        raise UsageError("--executor ray: Ray is not installed; pip install 'bertprep[ray]'")
     chosen = RayWorkers(workers or _MAX_IN_FLIGHT)
     chosen.shared = None if shared is None or is_object(shared) else shared
     chosen.read = [path for path in read if not is_object(path)]

@@ -238,7 +238,7 @@ def _explain_missing(error: ModuleNotFoundError) -> BertprepError:
     package = (error.name or "").partition(".")[0]
     if package in ("", "bertprep", "trainer"):
         raise error
-    return BertprepError(f"the Python package {package} is not installed; pip install . in a clone installs it")
+    return BertprepError(f"the Python package {package} is not installed; pip install bertprep installs it")
 
 
 def _open_closed() -> None:

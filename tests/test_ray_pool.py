@@ -317,4 +317,4 @@ def test_what_cannot_be_joined_is_told_at_once(
     monkeypatch.setenv("RAY_ADDRESS", "head")
     assert told(2).endswith("RAY_ADDRESS head: must be HOST:PORT of a Ray head, auto or local")
     monkeypatch.setitem(sys.modules, "ray", None)
-    assert told(2) == "bertprep: error: --executor ray: Ray is not installed; pip install '.[ray]' in a clone"
+    assert told(2) == "bertprep: error: --executor ray: Ray is not installed; pip install 'bertprep[ray]'"

@@ -83,6 +83,8 @@ BERTPREP = """
 2 create --dry-run --executor ray --input text.txt --output out --vocab vocab.txt => : a forecast is made on this machine; leave
 2 create --dry-run --input megatron --output out => --input megatron/tokens: holds token shards; a forecast is of text, so
 2 {shard|tokenize --tokenizer wordpiece} --input cut.jsonl --field body --field text => --field: is given twice, body and text;
+2 create --format tfrecord --format ofrecord => --format: is given twice; give all at once: --format tfrecord,ofrecord
+2 shard --input text.txt --input cut.jsonl => --input: is given twice; give all at once: --input text.txt cut.jsonl
 2 create --recipe bert --recipe=mlperf => --recipe: is given twice, bert and mlperf; give one
 2 create --json f.json => --json: is for the forecast of --dry-run
 2 vocab --vocab_size 4 => --size 4: must be at least 5

@@ -42,7 +42,7 @@ _TALL = 3.0  # a column this many times as high as all others is cut off, so tha
 def check_installed() -> None:
     """Raise `UsageError` where matplotlib is missing, with which the page is made."""
     if find_spec("matplotlib") is None:
-        raise UsageError("--html: the page needs matplotlib: pip install '.[report]' in a clone")
+        raise UsageError("--html: the page needs matplotlib: pip install 'bertprep[report]'")
 
 
 def write_page(outcomes: Sequence[Outcome], vocab: Path | None, path: Path) -> None:

@@ -122,7 +122,7 @@ def import_datasets() -> ModuleType:
     try:
         import datasets
     except ImportError as error:
-        raise UsageError(f"datasets cannot be imported ({error}); pip install '.[datasets]' in a clone") from error
+        raise UsageError(f"datasets cannot be imported ({error}); pip install 'bertprep[datasets]'") from error
     module: ModuleType = datasets
     return module
 

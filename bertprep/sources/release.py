@@ -85,7 +85,7 @@ def _write_checkpoint(prefix: Path, weights: Weights, lacking: int) -> None:
             if lacking:
                 warn(f"{prefix}: lacks {lacking} variables of the heads of pretraining, as the download does")
     except MissingTensorFlowError:
-        warn(f"{prefix}: not written, it needs TensorFlow; pip install '.[tensorflow]' in a clone and the same command add it")
+        warn(f"{prefix}: not written, it needs TensorFlow; pip install 'bertprep[tensorflow]' and the same command add it")
         return
     for file, name in zip(bundle_files(prefix), bundle_files(Path(_NVIDIAS_PREFIX)), strict=True):
         _link(prefix.with_name(name.name), file)

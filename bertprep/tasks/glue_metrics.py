@@ -38,7 +38,7 @@ def compute_metrics(
 def check_metrics_installed() -> None:
     """Raise `BertprepError` where the packages that compute metrics are missing; they are not loaded."""
     if missing := next((name for name in ("scipy", "sklearn") if find_spec(name) is None), None):
-        raise BertprepError(f"metrics need {missing}, which is not installed; pip install '.[finetune]' in a clone installs it")
+        raise BertprepError(f"metrics need {missing}, which is not installed; pip install 'bertprep[finetune]'")
 
 
 def _compute(name: str, labels: NDArray[Any], predictions: NDArray[Any]) -> float:

@@ -65,7 +65,7 @@ def _tensorflow(prefix: Path) -> Any:
         import tensorflow
     except ImportError as error:
         raise MissingTensorFlowError(
-            f"{prefix}: TensorFlow's checkpoints need TensorFlow ({error}): pip install '.[tensorflow]' in a clone; or convert "
+            f"{prefix}: TensorFlow's checkpoints need TensorFlow ({error}): pip install 'bertprep[tensorflow]'; or convert "
             f"where it is installed: python -m bertprep.weights.tensor_bundle {prefix} model.safetensors"
         ) from error
     return tensorflow
