@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from bertprep.commands.function import function_of
 from bertprep.commands.request import DocumentRequest, InRows, TextRequest
@@ -42,6 +42,10 @@ class Tokenize(TextRequest, DocumentRequest, InRows):
         MEGATRON, "with --tokenizer: token shards in Megatron's layout, or with mds also rows of --seq tokens for the readers "
         "of mosaicml-streaming", choices=(MEGATRON, MDS_FORMAT),
     )  # fmt: skip
+    words: Any = option(
+        None, "with tokenizer: a function that returns the words of a text, for text that no tokenizer splits into words, such "
+        "as Chinese (default: the words of the tokenizer)", python=True,
+    )  # fmt: skip
     inputs: Sequence[Path | str] = option(
         (), "text files to use as shards unchanged: one sentence per line, a blank line after each document; with --tokenizer "
         "files, folders, patterns or URLs of documents, as shard takes them", name="--input", metavar="PATH", check=path_arg,
@@ -59,6 +63,8 @@ class Tokenize(TextRequest, DocumentRequest, InRows):
                 f"dataset: with tokenizer expected a name or a folder, found a {type(self.dataset).__name__}; write it with "
                 "dataset.to_parquet(FILE), and give inputs=[FILE]"
             )
+        if self.words is not None and not callable(self.words):
+            raise UsageError(f"words: expected a function that returns the words of a text, found {self.words!r:.80}")
         super().__post_init__()
         self.check_rows("--format mds", is_mds=self.format == MDS_FORMAT)
         of_documents = {
@@ -67,6 +73,7 @@ class Tokenize(TextRequest, DocumentRequest, InRows):
             "--one-document-per-file": self.one_document_per_file,
             "--format mds": self.format == MDS_FORMAT,
             "--one-document-per-block": self.one_document_per_block,
+            "words": self.words is not None,
         }
         of_text = {
             "--vocab": self.vocab is not None,
@@ -93,9 +100,9 @@ class Tokenize(TextRequest, DocumentRequest, InRows):
         """Make token shards of text shards, in the layout of Megatron's indexed data sets (docs/formats.md).
 
         The arguments are those of `create`, whose `inputs` may name these shards. With `tokenizer`, a tokenizer.json or a
-        model of the Hub, a document is a sequence, `inputs` or a `dataset` are what `shard` takes, `workers` are threads, and
-        `format="mds"` adds an entry "mds" to "tokens" in `folders` and `manifests`. With `output` the shards are in
-        output/tokens, the rows in output/mds.
+        model of the Hub, a document is a sequence, `inputs` or a `dataset` are what `shard` takes, and `workers` are threads.
+        `words` is a function such as `jieba.lcut`, by which whole words are masked later. `format="mds"` adds an entry "mds"
+        to "tokens" in `folders` and `manifests`. With `output` the shards are in output/tokens, the rows in output/mds.
 
         Raises `UsageError` for a request that cannot be met, `BertprepError` for invalid text or vocabulary, a failing machine,
         or other settings.
@@ -205,7 +212,7 @@ def _open_tokenizer(request: Tokenize) -> DocumentTokenizer:
     from bertprep.instances.tokenizer_files import TOKENIZER_CONFIG
 
     path, name = _find_tokenizer(request)
-    tokenizer = DocumentTokenizer(path, name)
+    tokenizer = DocumentTokenizer(path, name, words=request.words)
     if tokenizer.info.mask is not None or as_path(str(request.tokenizer)).exists():
         return tokenizer
     from bertprep.sources.hub_text import fetch_address
@@ -218,7 +225,7 @@ def _open_tokenizer(request: Tokenize) -> DocumentTokenizer:
     except BertprepError as error:
         warn(f"{address}: was not read, and may name a mask token: {error}")
         return tokenizer
-    return DocumentTokenizer(path, name, config)
+    return DocumentTokenizer(path, name, config, request.words)
 
 
 def _find_tokenizer(request: Tokenize) -> tuple[Path, str]:

@@ -25,6 +25,7 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.processors import TemplateProcessing
 
 from bertprep.errors import BertprepError, first_line, quoted
+from bertprep.instances.given_words import GIVEN, Segmenter, begin_words, find_starts
 from bertprep.instances.tokenizer import Tokenizer
 from bertprep.instances.tokenizer_files import TOKENIZER, TOKENIZER_CONFIG
 from bertprep.instances.tokenizer_trial import why_unusable
@@ -123,8 +124,9 @@ class DocumentTokenizer:
     attribute is None where it adds nothing to the tokenizer.json.
     """
 
-    def __init__(self, path: Path, name: str, config: Path | None = None) -> None:
-        self.path = path
+    def __init__(self, path: Path, name: str, config: Path | None = None, words: Segmenter | None = None) -> None:
+        """`words` finds the words of a text in place of the tokenizer's own."""
+        self.path, self._words = path, words
         data = _read(path)
         if config is None and path.name == TOKENIZER:
             config = path.with_name(TOKENIZER_CONFIG)
@@ -150,14 +152,15 @@ class DocumentTokenizer:
         self._added = np.zeros(width, np.bool_)  # to the vocabulary, as no special tokens; a text is split around these
         self._added[[each for each in added if each not in special]] = True
         self._table = _begins_word_by_id(self._library, vocabulary, width)
-        words = _find_rule_of_words(self._library, sample, self._table, self._added)
-        self._compiled, self._lock = _compile(path, self._library, vocabulary), threading.Lock()
+        rule = GIVEN if words else _find_rule_of_words(self._library, sample, self._table, self._added)
+        # Given words need the place of each token in the text, which the compiled loop does not know.
+        self._compiled, self._lock = None if words else _compile(path, self._library, vocabulary), threading.Lock()
         model, sha256 = type(self._library.model).__name__, hashlib.sha256(data).hexdigest()
-        self.info = TokenizerInfo(name, sha256, model, width, **ids, special=tuple(sorted(special)), words=words)
+        self.info = TokenizerInfo(name, sha256, model, width, **ids, special=tuple(sorted(special)), words=rule)
 
-    def __reduce__(self) -> tuple[type[DocumentTokenizer], tuple[Path, str, Path | None]]:
+    def __reduce__(self) -> tuple[type[DocumentTokenizer], tuple[Path, str, Path | None, Segmenter | None]]:
         """A process of another machine reads the file again."""
-        return DocumentTokenizer, (self.path, self.info.name, self.config)
+        return DocumentTokenizer, (self.path, self.info.name, self.config, self._words)
 
     @property
     def special_tokens(self) -> dict[str, str]:
@@ -177,7 +180,9 @@ class DocumentTokenizer:
         """
         texts = [text if text.isascii() else text.encode(errors="replace").decode() for text in texts]
         begins_word = None
-        if self._compiled:
+        if self._words:
+            tokens, lengths, begins_word = self._encode_with_words(self._words, texts)
+        elif self._compiled:
             tokens, lengths = self._encode_compiled(self._compiled, texts)
         else:
             tokens, lengths, begins_word = self._encode_by_library(texts)
@@ -231,6 +236,22 @@ class DocumentTokenizer:
         is_compiled = np.repeat(is_same, lengths)
         merged[is_compiled], merged[~is_compiled] = tokens, others
         return merged, lengths
+
+    def _encode_with_words(
+        self, segment: Segmenter, texts: Sequence[str]
+    ) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.bool_]]:
+        """Return (tokens, lengths, whether a token begins a word), by the words that a function finds."""
+        try:
+            found = self._library.encode_batch(texts, add_special_tokens=False)
+        except BaseException as error:
+            raise _explained(self.path, "cannot tokenize this text", error) from error
+        lengths = np.fromiter(map(len, found), np.int64, len(found))
+        tokens = np.fromiter(chain.from_iterable(each.ids for each in found), np.int32, int(lengths.sum()))
+        begins = [
+            begin_words(find_starts(segment, text), np.array([end for _, end in each.offsets], np.int64))
+            for text, each in zip(texts, found, strict=True)
+        ]
+        return tokens, lengths, np.concatenate([np.zeros(0, np.bool_), *begins])
 
     def _encode_by_library(self, texts: Sequence[str]) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.bool_] | None]:
         """Return (tokens, lengths, whether a token begins a word); None where the table tells."""

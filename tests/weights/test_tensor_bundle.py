@@ -82,7 +82,7 @@ def test_the_conversion_that_the_error_names_gives_the_same_weights(tmp_path: Pa
     write_bundle(prefix := tmp_path / "bert_model.ckpt", WEIGHTS)
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "tensorflow", None)
-        with pytest.raises(MissingTensorFlowError, match=r"need TensorFlow .*: pip install '\.\[tensorflow\]'") as caught:
+        with pytest.raises(MissingTensorFlowError, match=r"need TensorFlow .*: pip install 'bertprep\[tensorflow\]'") as caught:
             open_bundle(prefix).__enter__()
     _, _, module, *arguments = str(caught.value).partition("where it is installed: ")[2].split()
     monkeypatch.chdir(tmp_path)
