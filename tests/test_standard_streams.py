@@ -78,10 +78,10 @@ def test_a_folder_that_was_removed_under_the_command_is_one_line(command: str, t
     )
 
 
-def test_a_low_limit_on_open_files_is_one_line(create: str, tmp_path: Path) -> None:
+def test_a_low_limit_on_open_files_is_one_line(create: str, golden_corpus: Path, tmp_path: Path) -> None:
     for name in ("1.txt", "2.txt"):
         (tmp_path / name).write_text("One sentence.\nAnother one.\n\n" * 20)
-    more = f"{create} --input 1.txt 2.txt --workers 2"
+    more = f"{create} --workers 2".replace(f"--input {golden_corpus}", "--input 1.txt 2.txt")
     assert run(more, tmp_path, files=8) == (
         1,
         ["bertprep: error: Too many open files: raise the limit (ulimit -n), or take fewer --workers"],

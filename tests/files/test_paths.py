@@ -540,7 +540,7 @@ def test_obstore_is_loaded_for_urls_alone_and_named_where_it_is_missing() -> Non
         "try: paths.as_path('s3://bucket/x').exists()\nexcept UsageError as error: print(error)"
     )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert "pip install '.[cloud]'" in found.stdout
+    assert "pip install 'bertprep[cloud]'" in found.stdout
 
 
 def test_a_fork_of_a_process_that_used_a_store_says_so_and_does_not_hang(store: Store) -> None:

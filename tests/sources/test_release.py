@@ -39,7 +39,7 @@ def test_without_tensorflow_a_line_says_what_adds_the_checkpoint(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "tensorflow", None)
-    with pytest.warns(BertprepWarning, match=r"ckpt: not written, it needs TensorFlow; pip install '\.\[tensorflow\]'"):
+    with pytest.warns(BertprepWarning, match=r"ckpt: not written, it needs TensorFlow; pip install 'bertprep\[tensorflow\]'"):
         write_release(source, tmp_path / "release", [])
     assert {path.name for path in (tmp_path / "release").iterdir()} >= {"bert_config.json", "vocab.txt"}
     assert not list((tmp_path / "release").glob("*.ckpt*"))

@@ -173,6 +173,8 @@ def test_a_share_of_a_range_is_drawn_for_each_row_and_epoch(tokens: Path) -> Non
     assert shares.max() > 0.97
     assert (abs(np.diff(shares, axis=0)) > 0.02).mean() > 0.9  # each epoch has others
     assert dataset.most_predictions == SEQ - 2
+    firsts = dataset.rows(np.arange(12 * dataset.rows_in_epoch))["labels"][:, 1] != -100
+    assert abs(np.corrcoef(firsts, shares.ravel() > 0.5)[0, 1] - 0.5) < 0.2  # the share says no more of the masks than that
 
 
 def test_a_schedule_changes_the_share_from_row_to_row_until_its_end(tokens: Path) -> None:
@@ -181,6 +183,9 @@ def test_a_schedule_changes_the_share_from_row_to_row_until_its_end(tokens: Path
     expected = np.maximum(0.6 - 0.4 * np.arange(164) / 100, 0.2) * of
     assert (abs(masked - expected) < 0.5001).all()
     assert dataset.most_predictions == round(0.6 * (SEQ - 2))
+    assert TokenDataset(tokens, seq=SEQ, masked_lm_prob=MaskSchedule(0.2, 0.6, rows=9)).most_predictions == round(
+        0.6 * (SEQ - 2)
+    )
     assert dataset.made_of["settings"]["masked_lm_prob"] == {"start": 0.6, "end": 0.2, "rows": 100}
 
 
@@ -259,6 +264,7 @@ def test_rows_of_like_length_come_together_once_an_epoch_in_batches_of_any_size(
     of_plain_width = [batch["input_ids"].shape[1] for batch in plain.batches(8, stop=count // 8)]
     real = lengths[: count // 8 * 8].sum() / 8
     assert real / sum(width) > 0.85 > 0.7 > real / sum(of_plain_width)
+    assert dataset.sha256 != plain.sha256
     again = pickle.loads(pickle.dumps(dataset))
     assert ids_of(again.batches(8, first=3, stop=5)) == ids_of(dataset.batches(8, stop=5))[3:]
 

@@ -156,3 +156,14 @@ def test_no_set_is_read_more_often_than_the_cap_of_a_run(sets: list[TokenDataset
     ):
         with pytest.raises(UsageError, match=message):
             Mixture([*sets, small], max_epochs=max_epochs, rows=of_rows)
+
+
+def test_what_a_full_set_leaves_may_fill_another(sets: list[TokenDataset]) -> None:
+    """The second is full by the share of the first alone; both stay full."""
+    small = TokenDataset(sets[1].folder, seq=SEQ, seed=7)
+    rows = 4 * len(sets[0])
+    capped = Mixture([(sets[0], 0.6), (sets[1], 0.36), (small, 0.04)], max_epochs=2.5, rows=rows)
+    epochs = [weight * rows / len(each) for weight, each in zip(capped.weights, capped.sets, strict=True)]
+    assert sum(capped.weights) == pytest.approx(1)
+    assert max(epochs) <= 2.5 + 1e-9
+    assert epochs[:2] == pytest.approx([2.5, 2.5])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bertprep.tokens.order import WindowOrder, permute
+from bertprep.tokens.order import LengthOrder, WindowOrder, permute
 
 
 def chi_square(counts: NDArray[np.int64]) -> float:
@@ -98,3 +98,21 @@ def test_the_order_of_windows_is_pinned() -> None:
     ids = WindowOrder(np.arange(1, 8), seed=12345, group=3).locate(np.array([0, 1, 2, 27, 28, 2800]))
     assert ids.windows.tolist() == [3, 2, 3, 6, 2, 3]
     assert ids.rows.tolist() == [2, 1, 3, 6, 2, 1]
+
+
+def test_a_group_has_at_least_sixteen_runs_of_like_lengths_and_its_rest_last() -> None:
+    random = np.random.default_rng(1)
+    lengths = random.integers(1, 10_000, (4, 102)).astype(np.int32)
+    order = LengthOrder(np.full(4, 102), seed=1, group=2, lengths=lambda window: lengths[window])
+    ids = order.locate(np.arange(408))
+    found = lengths[ids.windows, ids.rows].reshape(2, 204)  # by group, of 25 times 8 rows and a rest of 4
+    orders = []
+    for of_group in found:
+        runs, rest = of_group[:200].reshape(25, 8), of_group[200:]
+        assert (np.diff(runs, axis=1) >= 0).all()
+        assert (np.diff(rest) >= 0).all()
+        assert rest[-1] - rest[0] > 1000  # of all lengths
+        orders.append(np.argsort(runs[:, 0]).tolist())
+        by_length = runs[orders[-1]]
+        assert (by_length[1:, 0] >= by_length[:-1, -1]).all()
+    assert orders[0] != orders[1]

@@ -12,7 +12,9 @@ from bertprep import TokenDataset
 from bertprep.config import InstanceSettings
 from bertprep.errors import BertprepError
 from bertprep.tokens import packing, shard_instances, window_counts
+from bertprep.tokens.documents import open_token_documents
 from bertprep.tokens.live import LiveExamples
+from bertprep.tokens.pairs import PairWindows
 from tests.corpora import deal
 from tests.golden import GOLDEN
 from tests.tokens.test_dataset import write_set
@@ -95,3 +97,16 @@ def test_examples_made_on_the_fly_are_counted_once(
     np.save(kept, np.load(kept) + 1)
     with LiveExamples(folder, settings=settings) as live, pytest.raises(BertprepError, match="were counted before"):
         next(live.batches(4))
+
+
+def test_counts_of_other_documents_and_pairs_are_not_taken(kept_folder: Path, tmp_path: Path) -> None:
+    tokens = write_set(tmp_path / "set")
+    every = len(TokenDataset(tokens, seq=SEQ))
+    assert len(TokenDataset(tokens, seq=SEQ, min_document_tokens=30)) < every
+    assert len([*kept_folder.iterdir()]) == 2
+    documents = open_token_documents(tokens)
+    of_pairs = [
+        PairWindows(documents, seq=SEQ, pairs="order", short_seq_prob=short, seed=seed)._depends_on
+        for short, seed in ((0.1, 1), (0.2, 1), (0.1, 2))
+    ]
+    assert of_pairs[0] not in of_pairs[1:]

@@ -99,7 +99,7 @@ def test_an_engine_by_name_needs_no_reason_and_a_missing_one_is_a_line(monkeypat
     assert choose_engine(EngineSettings())[0].engine == "tensorflow"
     monkeypatch.setitem(sys.modules, "trainer.engines.jax", None)
     for function in (check_engine, open_engine):
-        with pytest.raises(UsageError, match=r"--engine jax: .*not installed.*; pip install '.\[jax\]'"):
+        with pytest.raises(UsageError, match=r"--engine jax: .*not installed.*; pip install 'bertprep\[jax\]'"):
             function(requested)
 
 
