@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from bertprep.commands.validate import validate as validate
     from bertprep.commands.vocab import train_vocabulary as train_vocabulary
     from bertprep.config import InstanceSettings as InstanceSettings
+    from bertprep.config import MaskSchedule as MaskSchedule
     from bertprep.errors import BertprepError as BertprepError
     from bertprep.errors import BertprepWarning as BertprepWarning
     from bertprep.errors import UsageError as UsageError
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from bertprep.records.record_dataset import RecordDataset as RecordDataset
     from bertprep.tokens.dataset import TokenDataset as TokenDataset
     from bertprep.tokens.live import LiveExamples as LiveExamples
-    from bertprep.tokens.masking import MaskSchedule as MaskSchedule
     from bertprep.tokens.mixture import Mixture as Mixture
     from bertprep.tokens.pairs import PairDataset as PairDataset
     from bertprep.tokens.replaced import replace_tokens as replace_tokens
@@ -48,7 +48,7 @@ _HOME = {
     "BertprepWarning": "bertprep.errors",
     "InstanceSettings": "bertprep.config",
     "LiveExamples": "bertprep.tokens.live",
-    "MaskSchedule": "bertprep.tokens.masking",
+    "MaskSchedule": "bertprep.config",
     "Mixture": "bertprep.tokens.mixture",
     "PairDataset": "bertprep.tokens.pairs",
     "RecordDataset": "bertprep.records.record_dataset",

@@ -8,7 +8,8 @@ import math
 import re
 from dataclasses import dataclass, fields
 from enum import Enum
-from typing import Any, ClassVar
+from numbers import Integral, Real
+from typing import Any, ClassVar, TypeAlias
 
 from bertprep.errors import UsageError
 from bertprep.options import MADE, Settings, option
@@ -91,6 +92,34 @@ def read_mask_as(shares: Any, named: str) -> tuple[float, float, float]:
     if min(masked, random, kept) < 0 or not math.isclose(masked + random + kept, 1, abs_tol=1e-6):
         raise UsageError(f"{named}: expected the shares of mask, random and keep, which add up to 1")
     return masked, random, kept
+
+
+@dataclass(frozen=True)
+class MaskSchedule:
+    """A share of masked tokens that goes from `start` to `end` in a straight line over the first `rows` rows, then stays.
+
+    The rows of a data set are counted over all epochs. `TokenDataset(masked_lm_prob=MaskSchedule(0.3, 0.15, rows=1_000_000))`
+    """
+
+    start: float
+    end: float
+    rows: int
+
+    def __post_init__(self) -> None:
+        for name in ("start", "end"):
+            value = getattr(self, name)
+            if not isinstance(value, Real) or not 0 < float(value) < 1:
+                raise UsageError(f"MaskSchedule: {name} {value!r}: expected a share above 0 and below 1")
+            object.__setattr__(self, name, float(value))
+        if not isinstance(self.rows, Integral) or not 1 <= int(self.rows) < 1 << 63:
+            raise UsageError(
+                f"MaskSchedule: rows {self.rows!r}: expected a whole number, how many rows the change takes, such as 1_000_000"
+            )
+        object.__setattr__(self, "rows", int(self.rows))
+
+
+MaskedShare: TypeAlias = float | tuple[float, float] | MaskSchedule
+"""The share of masked tokens: of all rows, the range from which that of each row is drawn, or as it changes."""
 
 
 def masks_cut_off(seq: int, pred: int, masked_lm_prob: float) -> int:

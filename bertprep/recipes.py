@@ -12,15 +12,13 @@ from __future__ import annotations
 from argparse import SUPPRESS, Namespace
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from bertprep.config import MaskedShare, MaskSchedule
 from bertprep.errors import UsageError
 from bertprep.parser import Once
 from bertprep.rules import shown
 from bertprep.terminal import near, print_message
-
-if TYPE_CHECKING:
-    from bertprep.tokens.masking import MaskedShare
 
 OPTION = "--recipe"
 COMMANDS = CREATE, TOKENIZE, PRETRAIN = "create", "tokenize", "pretrain"
@@ -46,8 +44,6 @@ class Phase:
     def masked_lm_prob(self) -> MaskedShare | None:
         if not isinstance(self.masked, float) or self.last is None or self.rows is None:
             return self.masked
-        from bertprep.tokens.masking import MaskSchedule  # which needs NumPy, and the command line does not
-
         return MaskSchedule(self.masked, self.last, self.rows)
 
 

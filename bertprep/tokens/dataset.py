@@ -29,13 +29,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bertprep import kernels
+from bertprep.config import MaskedShare
 from bertprep.errors import BertprepError, UsageError
 from bertprep.instances.document_tokenizer import MANY_LONG_WORDS, MAX_WORD_TOKENS, share_in_long_words
 from bertprep.kernels import numbers as n
 from bertprep.records.columns import Columns
 from bertprep.terminal import warn
 from bertprep.tokens.documents import open_token_documents
-from bertprep.tokens.masking import MaskedShare, Masking
+from bertprep.tokens.masking import Masking
 from bertprep.tokens.order import LengthOrder, RowIds, WindowOrder, checked_positions
 from bertprep.tokens.packing import DocumentSizes, Window, Windows
 from bertprep.tokens.token_rows import SEQUENTIAL, TokenRows

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from numbers import Integral, Real
-from typing import Any, TypeAlias
+from numbers import Real
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bertprep.config import read_mask_as
+from bertprep.config import MaskedShare, MaskSchedule, read_mask_as
 from bertprep.errors import UsageError
 
 _SPAN_PROBABILITY = 0.2  # of SpanBERT's geometric lengths
@@ -23,38 +23,6 @@ _LONGEST = 1 << 20  # words of a span
 _SALT = np.uint64(0xD1B54A32D192ED03)  # keeps a row's share from what the kernel draws by the same key
 _MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)  # of splitmix64
 _SHIFTS = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(11)
-
-
-@dataclass(frozen=True)
-class MaskSchedule:
-    """A share of masked tokens that goes from `start` to `end` in a straight line over the first `rows` rows, then stays.
-
-    The rows of a data set are counted over all epochs. `TokenDataset(masked_lm_prob=MaskSchedule(0.3, 0.15, rows=1_000_000))`
-    """
-
-    start: float
-    end: float
-    rows: int
-
-    def __post_init__(self) -> None:
-        for name in ("start", "end"):
-            value = getattr(self, name)
-            if not isinstance(value, Real) or not 0 < float(value) < 1:
-                raise UsageError(f"MaskSchedule: {name} {value!r}: expected a share above 0 and below 1")
-            object.__setattr__(self, name, float(value))
-        if not isinstance(self.rows, Integral) or not 1 <= int(self.rows) < 1 << 63:
-            raise UsageError(
-                f"MaskSchedule: rows {self.rows!r}: expected a whole number, how many rows the change takes, such as 1_000_000"
-            )
-        object.__setattr__(self, "rows", int(self.rows))
-
-    def shares(self, positions: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the share of masked tokens of the rows at positions."""
-        part = np.minimum(positions / self.rows, 1.0)
-        return self.start + (self.end - self.start) * part
-
-
-MaskedShare: TypeAlias = float | tuple[float, float] | MaskSchedule
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,8 +99,8 @@ class Masking:
     def shares(self, positions: NDArray[np.int64], keys: NDArray[np.uint64]) -> NDArray[np.float64]:
         """Return the share of masked tokens of the rows at positions, whose masks are drawn by `keys`."""
         match self.masked_lm_prob:
-            case MaskSchedule() as schedule:
-                return schedule.shares(positions)
+            case MaskSchedule(start, end, rows):
+                return start + (end - start) * np.minimum(positions / rows, 1.0)
             case (low, high):
                 return low + (high - low) * _draw_uniform(keys)
             case share:

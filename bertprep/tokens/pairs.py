@@ -20,11 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertprep import kernels
+from bertprep.config import MaskedShare
 from bertprep.errors import UsageError
 from bertprep.records.columns import Columns
 from bertprep.tokens.dataset import TokenDataset
 from bertprep.tokens.documents import TokenDocuments
-from bertprep.tokens.masking import MaskedShare
 from bertprep.tokens.order import RowIds
 from bertprep.tokens.packing import Window, Windows
 from bertprep.work.layout import TRAINING
