@@ -1,8 +1,8 @@
-"""What everything costs: the commands behind the tables of docs/benchmarks.md.
+"""What everything costs: the commands behind the tables of docs/contribute/benchmarks.md.
 
 python -m benchmarks data create convert --runs 7     # text, records, batches; without names all of it
 python -m benchmarks step --torch-python PYTHON       # a training step next to PyTorch, on a CPU or an accelerator
 python -m benchmarks losses                           # the losses of two engines, step by step
 python -m benchmarks readme --google CLONE            # the figures and the terminal of README.md
-python -m benchmarks example                          # what the complete job of docs/guide.md reaches
+python -m benchmarks example                          # what the complete job of docs/how-to/own-text.md reaches
 """

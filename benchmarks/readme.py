@@ -2,7 +2,7 @@
 
 Both make the records of the sample corpus from one file of text, each in a new process; it is an error if their values differ.
 Google's create_pretraining_data.py is that of --google, a clone of github.com/google-research/bert at eedf5716, on TensorFlow's
-compatibility layer. The results go to README.md, docs/images/speed.svg and docs/benchmarks.md.
+compatibility layer. The results go to README.md, docs/images/speed.svg and docs/contribute/benchmarks.md.
 """
 
 import argparse
@@ -124,4 +124,4 @@ def main() -> None:
         rows.append(f"| {phase} | {count:,} | " + " | ".join(f"{count / cost.cpu:,.0f}" for cost in costs) + " |")
     times = " and ".join(f"{costs[0].cpu / costs[1].cpu:.0f} times ({phase})" for phase, (_, costs) in measured.items())
     conditions = f"That is {times}. {describe_machine('tensorflow-cpu')}."
-    rewrite(ROOT / "docs/benchmarks.md", "readme", "\n".join([*rows, "", textwrap.fill(conditions, 124)]))
+    rewrite(ROOT / "docs/contribute/benchmarks.md", "readme", "\n".join([*rows, "", textwrap.fill(conditions, 124)]))

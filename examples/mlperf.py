@@ -7,7 +7,7 @@
 TEXT is the folder of part-00000-of-00500, ..., part-00499-of-00500 and eval.txt. The records of eval.txt are made first, then
 10,000 of them are picked, then those of all parts are made; sizes are compared, then the masked-LM accuracy of the checkpoint,
 then with a GPU a training run to an accuracy of 0.72. Stopped? The same command resumes. The exit status is 1 where a number
-differs. docs/reproducibility.md has the sources of all numbers, and what differs from MLPerf's own trainer.
+differs. docs/understand/reproducibility.md has the sources of all numbers, and what differs from MLPerf's own trainer.
 """
 
 import argparse
@@ -120,7 +120,7 @@ def reproduce(options: argparse.Namespace) -> None:
     if different := [row.what for row in rows if row.is_equal is False]:
         raise BertprepError(
             f"{len(different)} of {len(rows)} numbers differ, first {different[0]}; "
-            "docs/reproducibility.md says what that may mean"
+            "docs/understand/reproducibility.md says what that may mean"
         )
 
 

@@ -1,4 +1,4 @@
-"""docs/architecture.md names every file, and only files, classes and functions that there are."""
+"""docs/contribute/architecture.md names every file, and only files, classes and functions that there are."""
 
 import ast
 import re
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/contribute/architecture.md").read_text(encoding="utf-8")
 TEXT, LISTING = PAGE.partition("\n```\n")[0], PAGE.split("\n```\n")[1]
 PACKAGES = ("bertprep", "trainer")
 FOLDERS = ("trainer/", "tests/", "docs/", "scripts/", "pyproject.toml")

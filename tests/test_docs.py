@@ -35,10 +35,10 @@ from tests.golden import GOLDEN
 from trainer import cli as trainer_cli
 
 ROOT = Path(__file__).parents[1]
-ARCHITECTURE = ROOT / "docs" / "architecture.md"
-FORMATS = ROOT / "docs" / "formats.md"
-FINETUNING = ROOT / "docs" / "finetuning.md"
-REPRODUCIBILITY = ROOT / "docs" / "reproducibility.md"
+ARCHITECTURE = ROOT / "docs" / "contribute" / "architecture.md"
+FORMATS = ROOT / "docs" / "reference" / "formats.md"
+FINETUNING = ROOT / "docs" / "how-to" / "fine-tuning.md"
+REPRODUCIBILITY = ROOT / "docs" / "understand" / "reproducibility.md"
 DOCUMENTS = [*sorted(ROOT.glob("docs/**/*.md")), *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md"))]
 READERS_OWN = {
     "encoders.md": """
@@ -47,7 +47,7 @@ wikipedia = code = bertprep.TokenDataset("tokens")
 stream = wikipedia.stream(64)
 step = gradient_accumulation = 1
 """,
-    "finetuning.md": """
+    "fine-tuning.md": """
 from numpy import float32
 from numpy.typing import NDArray
 from bertprep.records.examples import Examples

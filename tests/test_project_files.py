@@ -50,7 +50,7 @@ def test_a_suite_without_its_environment_names_what_makes_it(tmp_path: Path) -> 
 
 
 def test_the_example_of_transformers_says_which_environment_it_needs() -> None:
-    """It is run by hand; docs/hugging_face.md says what was run where."""
+    """It is run by hand; docs/how-to/hugging-face.md says what was run where."""
     example = [sys.executable, ROOT / "examples" / "transformers_trainer.py"]
     assert (
         run(*example)

@@ -17,7 +17,7 @@ from trainer.data import ExampleSettings
 
 MASK_AS_BERT = (ExampleSettings.mask_as, ExampleSettings.packed)
 NOT_OF_TRAINER = {"albert", "chinese-modernbert", "clm-then-mlm", "llada", "mdlm", "spanbert"}
-ENCODERS = Path(__file__).parents[1] / "docs" / "encoders.md"
+ENCODERS = Path(__file__).parents[1] / "docs" / "how-to" / "encoders.md"
 
 
 def read(command: str, *arguments: str) -> Namespace:

@@ -1,6 +1,6 @@
 """What to do about each finding: one sentence a code, which follows the finding in a terminal, on the page and in Python.
 
-docs/validation.md has the same table; a test compares the two. A finding that knows its cause carries its own advice.
+docs/reference/findings.md has the same table; a test compares the two. A finding that knows its cause carries its own advice.
 """
 
 _AGAIN = "run the command that made it again; if you have no such command, copy the file again"

@@ -15,9 +15,9 @@ ERROR, WARNING = LEVELS = ("error", "warning")
 class Finding:
     """One fault: where it first occurs, what was expected and what was found.
 
-    `code` is its name, such as "mask-on-special" (docs/validation.md). `record` counts from 0, lines of text from 1; None for a
-    fault of a file or data set. `count` is the number of such records. `advice` says what to do: that of its code, unless the
-    finding knows its cause.
+    `code` is its name, such as "mask-on-special" (docs/reference/findings.md). `record` counts from 0, lines of text from 1;
+    None for a fault of a file or data set. `count` is the number of such records. `advice` says what to do: that of its code,
+    unless the finding knows its cause.
     """
 
     code: str

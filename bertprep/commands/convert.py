@@ -65,7 +65,7 @@ class Convert(Variant, InRows, InParts):
         The name of `target` implies the format if `to` does not. A file becomes the file `target`; a folder a folder with the
         same splits, file for file, or with `shards` files for each. With `pick` only records int(i * (n / pick)) of each split
         are taken. The vocabulary is copied next to the records. Finished files are kept. With `part`, such as "3/400", only
-        that part is made (docs/cluster.md).
+        that part is made (docs/how-to/many-machines.md).
 
         Raises `UsageError` for a request that cannot be met, `BertprepError` for corrupt records, files that differ from their
         manifest, and a `target` that holds something else.

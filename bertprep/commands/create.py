@@ -46,7 +46,7 @@ class Create(InFormats, InstanceSettings, TextRequest):
         becomes one record file per format in output/FORMAT/training; otherwise the text shards of `corpus` in `workdir` do.
         `vocab` is a file or the name of a downloaded model; without it one of 8,000 tokens is trained. Finished files are kept.
         `executor` "ray" uses the cluster at $RAY_ADDRESS; `part`, such as "3/400", makes only that part of the shards
-        (docs/cluster.md).
+        (docs/how-to/many-machines.md).
 
         Raises `UsageError` for a request that cannot be met, `BertprepError` for invalid text or vocabulary, a failing machine,
         or other settings in the output folder.

@@ -38,7 +38,7 @@ class Shard(ShardSettings, DocumentRequest):
         `one_document_per_file` each text file is a document, with `one_document_per_block` a blank line ends one; where blocks
         seem to be paragraphs, say which. `dataset` is OWNER/NAME or OWNER/NAME:CONFIG on the Hub, a `save_to_disk` folder, or
         a data set in memory, and `split` one of its splits. Finished files are kept. `part`, such as "3/400", makes only that
-        part (docs/cluster.md).
+        part (docs/how-to/many-machines.md).
 
         Raises `UsageError` for a request that cannot be met, `BertprepError` for incomplete data.
         """

@@ -97,7 +97,7 @@ class Tokenize(TextRequest, DocumentRequest, InRows):
             raise UsageError("--input or --dataset goes with --output, the folder for their tokens; give both, or neither")
 
     def tokenize(self) -> Made:
-        """Make token shards of text shards, in the layout of Megatron's indexed data sets (docs/formats.md).
+        """Make token shards of text shards, in the layout of Megatron's indexed data sets (docs/reference/formats.md).
 
         The arguments are those of `create`, whose `inputs` may name these shards. With `tokenizer`, a tokenizer.json or a
         model of the Hub, a document is a sequence, `inputs` or a `dataset` are what `shard` takes, and `workers` are threads.

@@ -1,4 +1,4 @@
-"""`bertprep validate`: checks every file, every record and the statistics of data sets; docs/validation.md has the findings."""
+"""`bertprep validate`: checks every file, record and statistic of data sets; docs/reference/findings.md has the findings."""
 
 from __future__ import annotations
 

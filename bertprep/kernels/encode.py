@@ -1,7 +1,7 @@
 """Blocks of records to the bytes of TFRecord and OFRecord files, both in one pass: the only encoder.
 
 A record's body is written once and copied for the second format, in which only the tags of integer lists differ. See
-docs/formats.md. Outputs need SLACK spare bytes.
+docs/reference/formats.md. Outputs need SLACK spare bytes.
 """
 
 from bertprep.kernels import numbers as n

@@ -346,7 +346,7 @@ class Records(Closing):
     def to_dataset(self) -> datasets.Dataset:
         """Return all records as a `datasets.Dataset` in memory: 1.3 kB and 2 microseconds for each of 128 tokens.
 
-        `bertprep.load_dataset` maps whole folders into memory instead (docs/hugging_face.md).
+        `bertprep.load_dataset` maps whole folders into memory instead (docs/how-to/hugging-face.md).
         """
         import pyarrow as pa
 

@@ -1,6 +1,7 @@
 """The Hub repository and revision of each download; no other file names a repository.
 
-All are Parquet, safetensors or small text files; nothing is executed. docs/sources.md has contents, licences and faults.
+All are Parquet, safetensors or small text files; nothing is executed. docs/reference/sources.md has contents, licences and
+faults.
 """
 
 from dataclasses import dataclass

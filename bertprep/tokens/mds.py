@@ -7,7 +7,7 @@
 
 all little-endian, as MDSWriter writes them to the byte. A row is [CLS], a piece of a document, [SEP], as far as the tokenizer
 has these: a long document gives several. Each token shard becomes one MDS shard. They are not read back here: streaming checks
-its own hashes. See docs/formats.md.
+its own hashes. See docs/reference/formats.md.
 """
 
 from __future__ import annotations

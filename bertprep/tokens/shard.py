@@ -7,7 +7,7 @@
 
 all little-endian. A sequence is a sentence of a vocabulary, or a whole document of any tokenizer, without special tokens.
 Documents alone have a .words: what begins a word is a rule of their tokenizer, which no table of its ids can say. Megatron's
-own files are read too. See docs/formats.md.
+own files are read too. See docs/reference/formats.md.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Finds data sets of records, text shards, token shards and MDS in a path, for every command and the trainer.
 
 A folder is listed once, with the folders of splits in it. Each kind of data set has one rule, which takes its files from that
-listing (`_RULES`); text shards alone are known by their manifest. docs/formats.md has the rules in words. Files named like
-records always count, so that a corrupt one is reported and not skipped.
+listing (`_RULES`); text shards alone are known by their manifest. docs/reference/formats.md has the rules in words. Files named
+like records always count, so that a corrupt one is reported and not skipped.
 
 `work.choose` has the functions that return one data set, complete.
 """

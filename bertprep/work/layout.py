@@ -1,4 +1,4 @@
-"""Every path and file name in a workspace; they are defined nowhere else. docs/formats.md shows the tree.
+"""Every path and file name in a workspace; they are defined nowhere else. docs/reference/formats.md shows the tree.
 
     WORKDIR/download/CORPUS/{listing.json,...}                                     sources, task data, weights, vocabularies
     WORKDIR/sharded/CORPUS/{manifest.json,{training,test}/CORPUS_training_00000.txt,.map/}

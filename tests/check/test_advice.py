@@ -1,4 +1,4 @@
-"""Every finding has its advice, and docs/validation.md has the same as the code."""
+"""Every finding has its advice, and docs/reference/findings.md has the same as the code."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,7 @@ from bertprep.check import record_scan
 from bertprep.check.advice import ADVICE
 
 ROOT = Path(__file__).parents[2]
-DOCS = (ROOT / "docs/validation.md").read_text(encoding="utf-8")
+DOCS = (ROOT / "docs/reference/findings.md").read_text(encoding="utf-8")
 
 
 def test_docs_have_the_advice_of_the_code() -> None:

@@ -1,4 +1,4 @@
-"""Forecasts against the records and bytes then made; docs/benchmarks.md compares times."""
+"""Forecasts against the records and bytes then made; docs/contribute/benchmarks.md compares times."""
 
 import json
 import shutil

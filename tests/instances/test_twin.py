@@ -1,6 +1,6 @@
 """The compiled generator equals its readable twin, on many small corpora and settings, the odd ones among them.
 
-That full sentences (--pairs none) are what docs/formats.md says, a person can follow here; test_golden.py has sentence pairs.
+A person can follow here that full sentences (--pairs none) are what docs/reference/formats.md says; test_golden.py has pairs.
 """
 
 from collections.abc import Callable, Sequence

@@ -28,7 +28,7 @@ from tests.instances.small_tokenizers import TEXT, write_tokenizer
 
 pytestmark = pytest.mark.torch
 SEQ, BATCH = 64, 4
-PAGE = Path(__file__).parents[2] / "docs" / "encoders.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "encoders.md"
 FIRST_POSITION = {"modernbert": 0, "bert": 0, "roberta": 2, "llama": 0}
 TINY = {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64}
 

@@ -402,7 +402,7 @@ def test_a_text_of_one_repeated_word_is_masked_as_much_as_other_text(
 def test_a_row_of_unknown_tokens_alone_has_no_label(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]
 ) -> None:
-    """docs/encoders.md says so: there is nothing to predict."""
+    """docs/how-to/encoders.md says so: there is nothing to predict."""
     made = [(np.full(size, token, np.int32), np.ones(size, np.bool_)) for size, token in ((62, UNK), (62, 9))]
     monkeypatch.setattr(f"{__name__}.documents", lambda *_: made)
     rows = TokenDataset(write_set(tmp_path / "set", shards=1), seq=SEQ, **settings)[:]

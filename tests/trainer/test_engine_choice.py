@@ -108,7 +108,7 @@ def test_a_library_that_does_not_load_is_a_line(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "oneflow" / "__init__.py").write_text("raise ImportError('libcublas.so.11: cannot open it')")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(
-        UsageError, match=r"--engine oneflow: libcublas\.so\.11: cannot open it; pip install .* docs/training.md"
+        UsageError, match=r"--engine oneflow: libcublas\.so\.11: cannot open it; pip install .* docs/how-to/pretraining.md"
     ):
         open_engine(EngineSettings(engine="oneflow"))
 

@@ -85,7 +85,7 @@ def run_python(code: str, **environment: str) -> str:
 
 
 def test_a_process_under_slurm_has_all_devices_of_its_host() -> None:
-    """As with docs/training.md's command, one task for each host: JAX itself would take it for one task for each GPU."""
+    """As docs/how-to/pretraining.md says, one task for each host: JAX itself would take it for one task for each GPU."""
     code = f"""
 from trainer.engines.choice import open_engine
 from trainer.model import Bert

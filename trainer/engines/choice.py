@@ -214,4 +214,4 @@ def _lean_import(engine: str) -> Iterator[None]:
 
 
 def _not_installed(engine: str, what: str) -> UsageError:
-    return UsageError(f"--engine {engine}: {what}; pip install 'bertprep[{engine}]', as docs/training.md says")
+    return UsageError(f"--engine {engine}: {what}; pip install 'bertprep[{engine}]', as docs/how-to/pretraining.md says")

@@ -143,8 +143,8 @@ class Ops(Operations):
     """JAX's operations.
 
     `jax.checkpoint` recomputes everything but products in the backward pass; the gradients of LayerNorm and cross-entropy are
-    written out, which saves time and memory (docs/benchmarks.md). Nothing scatters: GPUs would add in any order, or sort
-    first.
+    written out, which saves time and memory (docs/contribute/benchmarks.md). Nothing scatters: GPUs would add in any order, or
+    sort first.
     """
 
     cast = staticmethod(jax.lax.convert_element_type)
