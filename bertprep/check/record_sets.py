@@ -66,7 +66,7 @@ class Records(Checks):
         if rules.is_pretraining:
             findings += judge_file_sizes(outcome.files)
             documents = self._origin(self.files).documents
-            findings += judge_split_sizes(outcome.files, self._made_with.get("test_fraction"), documents)
+            findings += judge_split_sizes(outcome.files, self._made_with, documents)
         if rules.is_pretraining and not outcome.sampled:
             repeated, outcome.duplicates = find_duplicates(outcome.files)
             findings += find_identical_files(outcome.files) + repeated

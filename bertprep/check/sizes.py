@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from bertprep.check.finding import WARNING, Finding
 from bertprep.check.outcome import CheckedFile
@@ -36,9 +37,14 @@ def judge_file_sizes(files: Iterable[CheckedFile]) -> list[Finding]:
 
 
 def judge_split_sizes(
-    files: Iterable[CheckedFile], test_fraction: float | None = None, documents: int | None = None
+    files: Iterable[CheckedFile], made_with: Mapping[str, Any], documents: int | None = None
 ) -> list[Finding]:
-    """Warn if the test split is far larger than `test_fraction` of all records, or than a third if it is of few documents."""
+    """Warn if the test split is far larger than `test_fraction` of all records, or than a third if it is of few documents.
+
+    A test split that the user gave may have any size up to that of training.
+    """
+    test_fraction = made_with.get("test_fraction")
+    is_given = test_fraction == 0 and bool(made_with.get("test_shards"))
     sizes: dict[str, int] = {}
     for file in files:
         sizes[file.split] = sizes.get(file.split, 0) + file.records
@@ -48,8 +54,11 @@ def judge_split_sizes(
     most = _TEST_FACTOR * (test_fraction or 0.0) * (test + training)
     if not test_fraction or (documents or 0) < _MANY_DOCUMENTS:
         most = max(most, _MAX_TEST * (test + training))
+    if is_given:
+        most = training
     if test <= (training if test < _FEW else min(most, training)):
         return []
-    why = "a test split is the smaller one" if test_fraction is None else f"--test-fraction {test_fraction:g} gives"
+    is_known = test_fraction is not None and not is_given
+    why = f"--test-fraction {test_fraction:g} gives" if is_known else "a test split is the smaller one"
     expected = f"at most about {most:,.0f} of the {test + training:,} records, as {why}"
     return [Finding("split-sizes", TEST, expected, f"{test:,}", level=WARNING)]

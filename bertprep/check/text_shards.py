@@ -59,7 +59,7 @@ class TextShards(Checks):
         outcome.count_tokens()
         outcome.findings += judge_documents(outcome.token_counts.values())
         documents = sum(file.records for file in outcome.files)
-        outcome.findings += judge_split_sizes(outcome.files, made_with.get("test_fraction"), documents)
+        outcome.findings += judge_split_sizes(outcome.files, made_with, documents)
         level = WARNING if made_with.get("keep_duplicates") else ERROR
         outcome.findings += find_repeated_documents(outcome.files, level, "line")
 

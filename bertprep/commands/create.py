@@ -74,8 +74,9 @@ class Create(InFormats, InstanceSettings, TextRequest):
         """Return the folder of each format: below `output`, or in the workspace under the name of the settings."""
         if not texts.is_of_workspace:
             return {name: as_path(self.output or ".") / name for name in self.record_formats}
-        shards, test_fraction = texts.made_from["shards"], texts.made_from["test_fraction"]
-        of_settings = settings_name(self, shards=shards, test_fraction=test_fraction, variant=self.variant)
+        of_settings = settings_name(
+            self, shards=texts.made_from["shards"], test_fraction=texts.test_fraction, variant=self.variant
+        )
         return {name: self.workspace.records(name, of_settings, texts.corpus) for name in self.record_formats}
 
     def forecast(self) -> Forecast:

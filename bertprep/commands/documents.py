@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 from bertprep.commands.request import DocumentRequest
 from bertprep.errors import UsageError
 from bertprep.files.paths import as_path, is_object
+from bertprep.work.layout import TEST
 from bertprep.work.ledger import is_started
 
 if TYPE_CHECKING:
@@ -18,13 +20,20 @@ if TYPE_CHECKING:
 
 
 def find_given(request: DocumentRequest) -> Sequence[Source]:
-    """Return the text that --input or --dataset names; what has an address is fetched into the workspace first."""
+    """Return the text that --input or --dataset names, then that of --test-input; what has a URL is fetched first."""
+    training = _find_files(request, request.inputs) if request.dataset is None else _find_data_set(request)
+    try:
+        test = _find_files(request, request.test_inputs)
+    except UsageError as error:
+        raise UsageError(str(error).replace("--input", "--test-input", 1)) from error
+    return [*training, *(replace(source, split=TEST) for source in test)]
+
+
+def _find_files(request: DocumentRequest, locations: Sequence[Path | str]) -> list[Source]:
     from bertprep.sources.inputs import find_sources
 
-    if request.dataset is not None:
-        return _find_data_set(request)
     fetch = partial(_fetch, request=request)
-    return find_sources(request.inputs, field=request.field, one_document=request.one_document_per_file, fetch=fetch)
+    return find_sources(locations, field=request.field, one_document=request.one_document_per_file, fetch=fetch)
 
 
 def check_documents(request: DocumentRequest, sources: Sequence[Source], folder: Path, language: str = "en") -> None:

@@ -85,6 +85,10 @@ class OfDocuments(Request):
         "save_to_disk of datasets wrote", metavar="NAME[:CONFIG]|DIR",
     )  # fmt: skip
     split: str | None = option(None, "the split of --dataset (default: train)")
+    test_inputs: Sequence[Path | str] = option(
+        (), "text of the test split, of any kind that --input takes; all of --input or --dataset is then training text",
+        name="--test-input", metavar="PATH", check=path_arg,
+    )  # fmt: skip
     field: str = option("text", "key or column of the text where there are several", once=True)
     one_document_per_file: bool = option(False, "each text file is one document, whatever its blank lines")
     one_document_per_block: bool = option(
@@ -100,6 +104,11 @@ class OfDocuments(Request):
         super().__post_init__()
         if self.inputs and self.dataset is not None:
             raise UsageError("--dataset and --input: give only one of the two")
+        if self.test_inputs and not self.is_given:
+            raise UsageError(
+                f"--test-input {self.test_inputs[0]}: is the test split of --input or --dataset, which name the training text; "
+                "give one of them"
+            )
         if self.one_document_per_file and self.one_document_per_block:
             raise UsageError("--one-document-per-file and --one-document-per-block: give only one of the two")
         if self.split is None:

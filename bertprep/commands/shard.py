@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _WHY_DROPPED = {
     "dropped_empty": "without a letter or a digit",
     "dropped_duplicates": "the same as an earlier one (--keep-duplicates keeps them)",
+    "dropped_in_test": "from the training text, since --test-input has them too",
 }
 
 
@@ -31,10 +32,19 @@ _WHY_DROPPED = {
 class Shard(ShardSettings, DocumentRequest):
     """Which text becomes shards, and how."""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.test_inputs and self.test_fraction != ShardSettings.test_fraction:
+            raise UsageError(
+                f"--test-fraction {self.test_fraction:g}: does not go with --test-input, which is the whole test split; "
+                "give one of them"
+            )
+
     def shard(self) -> Made:
         """Make the text shards of `corpus` from `inputs` or `dataset`, else from downloads, else from the sample corpus.
 
-        `inputs` are files, folders and URLs (`sources.inputs`), `field` the key or column of their text. With
+        `inputs` are files, folders and URLs (`sources.inputs`), `field` the key or column of their text. `test_inputs` are text
+        of the test split, in place of `test_fraction`; training documents that are in it too are dropped. With
         `one_document_per_file` each text file is a document, with `one_document_per_block` a blank line ends one; where blocks
         seem to be paragraphs, say which. `dataset` is OWNER/NAME or OWNER/NAME:CONFIG on the Hub, a `save_to_disk` folder, or
         a data set in memory, and `split` one of its splits. Finished files are kept. `part`, such as "3/400", makes only that

@@ -73,6 +73,7 @@ class Tokenize(TextRequest, DocumentRequest, InRows):
             "--one-document-per-file": self.one_document_per_file,
             "--format mds": self.format == MDS_FORMAT,
             "--one-document-per-block": self.one_document_per_block,
+            "--test-input": bool(self.test_inputs),
             "words": self.words is not None,
         }
         of_text = {
@@ -101,6 +102,7 @@ class Tokenize(TextRequest, DocumentRequest, InRows):
 
         The arguments are those of `create`, whose `inputs` may name these shards. With `tokenizer`, a tokenizer.json or a
         model of the Hub, a document is a sequence, `inputs` or a `dataset` are what `shard` takes, and `workers` are threads.
+        `test_inputs` become a test split; the other documents that it has too are left out.
         `words` is a function such as `jieba.lcut`, by which whole words are masked later. `format="mds"` adds an entry "mds"
         to "tokens" in `folders` and `manifests`. With `output` the shards are in output/tokens, the rows in output/mds.
 
@@ -123,8 +125,10 @@ class Tokenize(TextRequest, DocumentRequest, InRows):
 
         texts, vocabulary = find_text(self, workers, cased=self.cased)
         if texts.is_of_workspace:
-            numbers = {name: texts.made_from[name] for name in ("shards", "test_fraction")}
-            name = tokens_name(cased=self.cased, vocabulary=vocabulary.sha256, **numbers)
+            name = tokens_name(
+                cased=self.cased, vocabulary=vocabulary.sha256, shards=texts.made_from["shards"],
+                test_fraction=texts.test_fraction,
+            )  # fmt: skip
             folder = self.workspace.tokens(name, texts.corpus)
         else:
             folder = as_path(self.output or ".") / TOKENS

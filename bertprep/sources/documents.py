@@ -20,6 +20,7 @@ from bertprep.files.paths import as_path
 from bertprep.sources import readers
 from bertprep.sources.plain_text import MAX_DOCUMENT_BYTES
 from bertprep.sources.readers import is_local, open_raw, open_stream, suffixes
+from bertprep.work.layout import TRAINING
 
 DUMP, MEMORY, TEXT, WHOLE = "dump", "memory", "text", "whole"
 RULES = {DUMP: 2, "csv": 2, "tsv": 2}
@@ -47,6 +48,7 @@ class Source:
     identity: dict[str, Any]  # its name, and a value that changes with its content
     field: str = "text"  # column or key that holds the text, if the reader needs one
     texts: Callable[[], Iterable[str]] = tuple  # of one in memory, which one process reads, in order
+    split: str = TRAINING  # or TEST, where the user divides the text
 
     @property
     def is_plain(self) -> bool:

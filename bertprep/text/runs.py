@@ -63,6 +63,11 @@ class Documents:
     def sizes(self) -> npt.NDArray[np.int64]:
         return np.diff(_offsets(self.texts))[self.order]
 
+    def without(self, keys: npt.NDArray[np.uint64]) -> "Documents":
+        """Return the documents of which the first 64 bits of the hash are not among these."""
+        kept = ~np.isin(self.hashes[:, 0], keys)
+        return Documents(self.hashes[kept], self.copies[kept], self.texts, self.order[kept])
+
     def take(self, which: Any) -> pa.LargeBinaryArray:
         return pc.take(self.texts, _as_arrow(self.order[which]), memory_pool=_POOL)
 

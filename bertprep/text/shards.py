@@ -1,7 +1,8 @@
 """Makes text shards: one sentence per line, a blank line after each document; for any amount of text.
 
 Documents are sorted by the hash of their text, and the hashes divided into a range of equal bytes for each shard; the last
-ranges are the test split. So duplicates meet, and the order and names of the inputs do not matter.
+ranges are the test split. So duplicates meet, and the order and names of the inputs do not matter. Where the user gives the
+test split, each split is sorted and divided on its own, and training loses the documents that are in the test split too.
 
     copy      dumps and text in memory to files that several processes can read
     sort      inputs, or chunks of a large text file: clean, split into sentences, sort: runs
@@ -18,7 +19,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from bertprep import kernels, pool
 from bertprep.config import ShardSettings
-from bertprep.errors import BertprepError, UsageError
+from bertprep.errors import BertprepError
 from bertprep.files.atomic import atomic_file, remove_folder
 from bertprep.files.checksums import BLAKE3, digest, new_hash
 from bertprep.files.paths import as_path
@@ -36,8 +36,9 @@ from bertprep.sources.documents import BATCH_TEXT_BYTES, MEMORY, SPLITTERS, WHOL
 from bertprep.sources.plain_text import Piece, TextFile, cut_file, hash_file, read_piece
 from bertprep.terminal import counted
 from bertprep.text.cleaning import write_lines
-from bertprep.text.runs import HASHES, Documents, Sorter, merge_runs, read_rows, read_windows, run_file
-from bertprep.work.layout import MAPPED, TEST, TRAINING, text_shard
+from bertprep.text.ranges import Ranges, divide, hold_out, read_keys
+from bertprep.text.runs import Documents, Sorter, merge_runs, read_windows, run_file
+from bertprep.work.layout import MAPPED, SPLITS, TEST, TRAINING, text_shard
 from bertprep.work.ledger import Entry, Ledger
 from bertprep.work.made import Made
 from bertprep.work.manifest import MAPPED_TEXT, TEXT_SHARDS, Manifest, is_in_place, read_manifest, versions_of
@@ -51,11 +52,6 @@ MAX_RUNS = 128
 """Runs are merged until there are no more."""
 MERGED_RUNS = 32
 """So many become one."""
-BYTES_PER_SHARD = 4_000_000
-MIN_SHARDS, MAX_SHARDS = 4, 1_024  # without --shards, of shards up to `MAX_SHARD_BYTES`
-MAX_SHARD_BYTES = 64_000_000
-MAX_ROWS = 1 << 20
-"""Up to so many documents a shard may end after any of them; of more, after any 2**20th of the range of hashes."""
 _WRITE_BYTES = 2_000_000
 RUNS, ROWS = ".arrow", ".rows"
 
@@ -83,14 +79,15 @@ def shard_corpus(
         for index, source in enumerate(sources)
     ]
     files = hash_files(sources, corpus, workers, reporter)
-    identities = [identify(source, files) for source in sources]
     made_with = {
-        "inputs": sorted(identities, key=json.dumps),
+        "inputs": sorted(identify_split(sources, files, TRAINING), key=json.dumps),
         "splitter": settings.splitter,
         "language": settings.language or "en",
         "keep_duplicates": settings.keep_duplicates,
         "test_fraction": settings.test_fraction,
     }
+    if test_inputs := identify_split(sources, files, TEST):
+        made_with |= {"test_inputs": sorted(test_inputs, key=json.dumps), "test_fraction": 0.0}
     finished = _find_finished(steps, made_with)
     if finished is None:
         try:
@@ -160,34 +157,47 @@ def _make_shards(
     copies: Mapping[int, "_Copied"],
     made_with: dict[str, Any],
 ) -> Made:
-    sorted_texts = _sort(steps, sources, files, copies)
-    sorted_runs = _placed(sorted_texts, RUNS)
-    documents = sum(entry["documents"] for entry in sorted_runs.values())
-    if not documents:
-        raise BertprepError(
-            f"{steps.corpus}: no document in {counted(len(sources), 'input')}; expected text, a blank line between documents"
-        )
-    rows = list(_placed(sorted_texts, ROWS))
-    keys, sizes = weigh_documents(rows, documents, keep_duplicates=steps.settings.keep_duplicates)
-    training, test = count_shards(len(keys), int(sizes.sum()), steps.settings)
-    fraction = steps.settings.test_fraction
-    fractions = [(1 - fraction) / training] * training + [fraction / max(test, 1)] * test
-    names = [text_shard(TRAINING, steps.corpus, index) for index in range(training)]
-    names += [text_shard(TEST, steps.corpus, index) for index in range(test)]
-    runs = _merge(steps, sorted_runs)
+    splits = SPLITS if "test_inputs" in made_with else (TRAINING,)
+    texts = {split: _sort(steps, split, sources, files, copies) for split in splits}
+    ranges = _find_ranges(texts, steps)
+    runs = {split: _merge(steps, split, text.runs) for split, text in texts.items()}
+    counts = {"dropped_empty": sum(text.count("empty") for text in texts.values())}
+    if TEST in texts:
+        counts["dropped_in_test"] = ranges.in_test
     ledger = ShardLedger(
         folder=steps.folder,
         kind=TEXT_SHARDS,
-        made_with={**made_with, "shards": training, "test_shards": test},
+        made_with={**made_with, "shards": len(ranges.training), "test_shards": len(ranges.test)},
         versions=versions_of("sentencex"),
-        counts={"dropped_empty": sum(entry["empty"] for entry in sorted_runs.values())},
-        copies_of_documents=sum(entry["copies"] for entry in sorted_runs.values()),
+        counts=counts,
+        copies_of_documents=sum(text.count("copies") for text in texts.values()) - ranges.in_test,
     )
-    text_bytes = sum(entry["text_bytes"] for entry in runs.values())
-    reduce = _Reduce(steps.corpus, tuple(runs), text_bytes, keep_duplicates=steps.settings.keep_duplicates)
-    bounds = pairwise(split_by_hash(keys, sizes, fractions))
-    tasks = [Task(name, {"text": name}, within) for name, within in zip(names, bounds, strict=True)]
+    reduce = _Reduce(
+        steps.corpus,
+        runs={split: tuple(runs.get(split, runs[TRAINING])) for split in SPLITS},
+        text_bytes=sum(entry["text_bytes"] for of_split in runs.values() for entry in of_split.values()),
+        left_out=texts[TEST].rows if TEST in texts else (),
+        keep_duplicates=steps.settings.keep_duplicates,
+    )
+    tasks = []
+    for split, of_split in zip(SPLITS, (ranges.training, ranges.test), strict=True):
+        for number, (low, high) in enumerate(of_split):
+            name = text_shard(split, steps.corpus, number)
+            tasks.append(Task(name, {"text": name}, _ShardRange(split, low, high)))
     return Job(reduce, {"text": ledger}, tasks).run(steps.part, steps.workers, steps.reporter)
+
+
+def _find_ranges(texts: Mapping[str, "_Sorted"], steps: _Steps) -> Ranges:
+    """Return the ranges of all shards: of a text for each split, or of one text, part of which is held out."""
+    for split, text in texts.items():
+        if not text.count("documents"):
+            named = "--test-input: no document" if split == TEST else f"{steps.corpus}: no document"
+            raise BertprepError(f"{named} in {counted(text.inputs, 'input')}; expected text, a blank line between documents")
+    training, test = texts[TRAINING], texts.get(TEST)
+    documents = training.count("documents")
+    if test is None:
+        return hold_out(training.rows, documents, steps.settings)
+    return divide(training.rows, documents, test.rows, test.count("documents"), steps.settings)
 
 
 @dataclass(eq=False, kw_only=True)
@@ -222,6 +232,11 @@ def identify(source: Source, files: Mapping[str, TextFile]) -> dict[str, Any]:
     if (file := files.get(source.location)) is None:
         return source.metadata()
     return {"bytes": file.size_bytes, BLAKE3: file.blake3, **source.metadata()}
+
+
+def identify_split(sources: Sequence[Source], files: Mapping[str, TextFile], split: str) -> list[dict[str, Any]]:
+    """Return what a manifest has of the sources of a split, in their order."""
+    return [identify(source, files) for source in sources if source.split == split]
 
 
 def _digest(*values: Any) -> str:
@@ -273,12 +288,25 @@ class _Unsorted:
     key: list[Any]
 
 
+@dataclass(frozen=True)
+class _Sorted:
+    """The sorted text of a split, of so many inputs: the entries of its runs, and the rows next to them."""
+
+    inputs: int
+    runs: dict[Path, Entry]
+    rows: tuple[Path, ...]
+
+    def count(self, name: str) -> int:
+        return sum(entry[name] for entry in self.runs.values())
+
+
 def _sort(
-    steps: _Steps, sources: Sequence[Source], files: Mapping[str, TextFile], copies: Mapping[int, _Copied]
-) -> dict[str, Entry]:
+    steps: _Steps, split: str, sources: Sequence[Source], files: Mapping[str, TextFile], copies: Mapping[int, _Copied]
+) -> _Sorted:
     groups: list[list[_Unsorted]] = [[]]
     filled = 0
-    for index, source in enumerate(sources):
+    chosen = [(index, source) for index, source in enumerate(sources) if source.split == split]
+    for index, source in chosen:
         splitter = SPLITTERS.get(source.reader, steps.settings.splitter)
         batches = copies[index].batches if source.is_stream else []
         for piece, (text, size_bytes) in enumerate(_pieces(source, files, batches)):
@@ -295,7 +323,13 @@ def _sort(
         name = _digest(content, seen[content])
         label = group[0].location if group else ""
         tasks.append(Task(label, {"runs": name + RUNS, "rows": name + ROWS}, tuple(group)))
-    return steps.run(_Sort(f"sort {steps.corpus}"), "sorted", tasks)
+    entries = steps.run(_Sort(f"sort {steps.corpus}"), _name_step("sorted", split), tasks)
+    return _Sorted(len(chosen), _placed(entries, RUNS), tuple(_placed(entries, ROWS)))
+
+
+def _name_step(step: str, split: str) -> str:
+    """Return the name of a step's folder; one text for both splits has the names of the training text."""
+    return step if split == TRAINING else f"{step}_{split}"
 
 
 def _pieces(
@@ -336,7 +370,7 @@ def _sort_documents(unsorted: _Unsorted, sorter: Sorter) -> int:
     return write_lines(documents, unsorted.splitter, unsorted.language, sorter.add)
 
 
-def _merge(steps: _Steps, files: dict[Path, Entry]) -> dict[Path, Entry]:
+def _merge(steps: _Steps, split: str, files: dict[Path, Entry]) -> dict[Path, Entry]:
     level = 0
     while sum(entry["runs"] for entry in files.values()) > MAX_RUNS:
         level += 1
@@ -349,7 +383,7 @@ def _merge(steps: _Steps, files: dict[Path, Entry]) -> dict[Path, Entry]:
         for group in groups:
             name = _digest([path.name for path in group]) + RUNS
             tasks.append(Task(name, {"runs": name}, (group, sum(files[path]["text_bytes"] for path in group))))
-        files = _placed(steps.run(_Merge(f"merge {steps.corpus}"), f"merged_{level}", tasks), RUNS)
+        files = _placed(steps.run(_Merge(f"merge {steps.corpus}"), _name_step(f"merged_{level}", split), tasks), RUNS)
     return files
 
 
@@ -366,85 +400,41 @@ class _Merge(_Named):
         return {"runs": merge_runs(runs, text_bytes, paths["runs"])}
 
 
-def weigh_documents(
-    paths: Sequence[Path], documents: int, *, keep_duplicates: bool
-) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
-    """Return the first 64 bits of each document's hash, sorted, and its bytes in the shards.
+@dataclass(frozen=True)
+class _ShardRange:
+    """The range of hashes of a shard, from `low` up to `high`."""
 
-    Of more than `MAX_ROWS` documents these are the first bits, and the bytes of all documents with them, copies included.
-    """
-    if documents <= MAX_ROWS:
-        rows = np.concatenate([read_rows(path) for path in paths])
-        keys, first, which = np.unique(rows[:, 0], return_index=True, return_inverse=True)
-        copies = np.bincount(which, rows[:, 2]) if keep_duplicates else np.ones(len(keys))
-        return keys, rows[first, 1].astype(np.int64) * copies.astype(np.int64)
-    total = np.zeros(MAX_ROWS, np.int64)
-    shift = np.uint64(64 - (MAX_ROWS - 1).bit_length())
-    for path in paths:
-        rows = read_rows(path)
-        sizes = rows[:, 1] * rows[:, 2] if keep_duplicates else rows[:, 1]
-        total += np.bincount((rows[:, 0] >> shift).astype(np.int64), sizes.astype(np.float64), MAX_ROWS).astype(np.int64)
-    keys = np.flatnonzero(total)
-    return keys.astype(np.uint64) << shift, total[keys]
-
-
-def count_shards(documents: int, text_bytes: int, settings: ShardSettings) -> tuple[int, int]:
-    """Return the numbers of training and test shards, of one size, for distinct documents of so many bytes.
-
-    Raises `UsageError` for too few documents.
-    """
-    fraction = settings.test_fraction
-    min_test = 1 if fraction else 0
-    most = documents - min_test
-    if most < 1:
-        raise UsageError(
-            f"--test-fraction {fraction}: the text is a single document, which cannot be both training and test data; "
-            "give more documents, each a file or with a blank line after it (unless --one-document-per-file is given), or "
-            "--test-fraction 0"
-        )
-    if settings.shards is None:
-        by_size = -(-text_bytes // BYTES_PER_SHARD)
-        by_documents = max(1, min(most, int(documents * (1 - fraction))))
-        training = min(max(by_size, MIN_SHARDS), max(MAX_SHARDS, text_bytes // MAX_SHARD_BYTES), by_documents)
-    elif settings.shards > most:
-        kept = ", one of them for testing" if fraction else ""
-        raise UsageError(
-            f"--shards {settings.shards}: the text has {counted(documents, 'document')}{kept}; give at most {most:,}"
-        )
-    else:
-        training = settings.shards
-    test = max(min_test, min(round(training * fraction / (1 - fraction)), documents - training))
-    return training, test
-
-
-def split_by_hash(keys: npt.NDArray[np.uint64], sizes: npt.NDArray[np.int64], fractions: Sequence[float]) -> list[int]:
-    """Return the bounds of the ranges of hashes, one for each shard: what is the training and what the test split.
-
-    `fractions` are of the bytes, those of the test shards last; each range has at least one of the sorted `keys`.
-
-    >>> split_by_hash(np.array([5, 6, 7, 8], np.uint64), np.array([50, 10, 10, 30]), [0.5, 0.4, 0.1])
-    [0, 6, 8, 18446744073709551616]
-    """
-    total = np.cumsum(sizes)
-    steps = np.arange(1, len(fractions))
-    first = np.searchsorted(total - sizes / 2, np.cumsum(fractions)[:-1] * total[-1])  # the nearest ends of documents
-    first = np.maximum.accumulate(first - steps) + steps
-    first = np.clip(first, steps, len(keys) - len(fractions) + steps)
-    return [0, *keys[first].tolist(), HASHES]
+    split: str
+    low: int
+    high: int
 
 
 class _Reduce(Maker):
-    def __init__(self, corpus: str, runs: Sequence[Path] = (), text_bytes: int = 0, *, keep_duplicates: bool = False) -> None:
+    """Merges a range of a split's runs; the documents with these rows, those of the test text, are left out of training."""
+
+    def __init__(
+        self,
+        corpus: str,
+        runs: Mapping[str, Sequence[Path]] | None = None,
+        text_bytes: int = 0,
+        *,
+        left_out: Sequence[Path] = (),
+        keep_duplicates: bool = False,
+    ) -> None:
         self.label = f"shard {corpus}"
-        self._runs, self._text_bytes, self._keep_duplicates = runs, text_bytes, keep_duplicates
+        self._runs, self._text_bytes = runs or {}, text_bytes
+        self._left_out, self._keep_duplicates = left_out, keep_duplicates
 
     def prepare(self) -> None:
         kernels.load()
 
-    def make(self, argument: tuple[int, int], paths: Mapping[str, Path]) -> dict[str, Entry]:
+    def make(self, argument: _ShardRange, paths: Mapping[str, Path]) -> dict[str, Entry]:
+        low, high = argument.low, argument.high
+        left_out = read_keys(self._left_out if argument.split == TRAINING else (), low, high)
         hashed, crc32c, documents, spaces, newlines = new_hash(), 0, 0, 0, 0
         with atomic_file(paths["text"], tidies=False) as file:
-            for _, _, window in read_windows(self._runs, self._text_bytes, *argument):
+            for _, _, window in read_windows(self._runs[argument.split], self._text_bytes, low, high):
+                window = window.without(left_out) if len(left_out) else window
                 copies = window.copies if self._keep_duplicates else np.ones_like(window.copies)
                 documents += int(copies.sum())
                 for lines in _in_blocks(window, copies):

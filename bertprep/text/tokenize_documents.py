@@ -6,12 +6,14 @@ another; only the compiled tokenizer, which has none, uses processes.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -35,11 +37,11 @@ from bertprep.sources.documents import TEXT, WHOLE, Source
 from bertprep.sources.plain_text import TextFile, version_of
 from bertprep.terminal import counted, warn
 from bertprep.text.padding import FIRST_FILES
-from bertprep.text.shards import hash_files, identify
+from bertprep.text.shards import hash_files, identify, identify_split
 from bertprep.text.summary import report_token_shards
 from bertprep.tokens.make import Texts
 from bertprep.tokens.shard import BIN, DOCUMENT_FILES, write_token_shard
-from bertprep.work.layout import TOKENIZER, TRAINING, token_shard_name
+from bertprep.work.layout import SPLITS, TEST, TOKENIZER, TRAINING, token_shard_name
 from bertprep.work.ledger import Entry, Ledger
 from bertprep.work.made import Made
 from bertprep.work.manifest import TOKEN_SHARDS, versions_of
@@ -52,6 +54,8 @@ _TASK_BYTES = 64_000_000  # of source files that become a shard together
 _BLANK_BYTES = 1024  # the largest file that is looked at for whether it is blank
 _MANY_LINES = 50  # without a blank one, of which each may be meant as a document
 _THREADS = "RAYON_NUM_THREADS"
+IN_TEST = "in_test"
+"""What the manifest's entry of a token shard calls the documents that were left out since the test split has them."""
 _FIRST_DOCUMENTS, _FIRST_CHARACTERS = 16, 4096  # in which unknown tokens are counted
 
 
@@ -106,12 +110,24 @@ class DocumentShards:
     is_of_workspace: bool = False
     advice: str = "choose another --output"
 
+    @property
+    def has_splits(self) -> bool:
+        """Whether each split has a folder of its own."""
+        return self.is_of_workspace or any(shard.split == TEST for shard in self.shards)
+
+    @property
+    def given_test(self) -> Sequence[SourceText]:
+        """The texts that were given as the test split, which no training shard may repeat."""
+        return [] if self.is_of_workspace else [text for each in self.shards if each.split == TEST for text in each.texts]
+
     def report(self, made: Made, reporter: Reporter) -> None:
         """Report what given files became."""
         texts = [text for shard in self.shards for text in shard.texts]
         documents = sum(entry["documents"] for entry in made.manifest.files.values() if "documents" in entry)
         first = (document for text in texts[:FIRST_FILES] for document in text.documents())
         report_token_shards(reporter, counted(len(texts), "file"), documents, first)
+        if in_test := sum(entry.get(IN_TEST, 0) for entry in made.manifest.files.values()):
+            warn(f"{counted(in_test, 'document')} left out of the training split, since --test-input has them too")
 
 
 def shards_of_corpus(texts: Texts) -> DocumentShards:
@@ -135,10 +151,19 @@ def shards_of_sources(sources: Sequence[Source], corpus: str, workers: int, repo
                 "bertprep tokenize --tokenizer --corpus NAME"
             )
     files = hash_files(sources, corpus, workers, reporter)
-    texts = _leave_out_blank([SourceText(source, file=files.get(source.location)) for source in sources])
-    shards = [DocumentShard(TRAINING, number, group) for number, group in enumerate(_group(texts))]
-    made_from = {"inputs": [identify(source, files) for source in sources], "shards": len(shards)}
-    return DocumentShards(corpus, shards, made_from)
+    test_inputs = identify_split(sources, files, TEST)
+    made_from = {"inputs": identify_split(sources, files, TRAINING)}
+    if test_inputs:
+        made_from["test_inputs"] = test_inputs
+    texts: dict[str, list[SourceText]] = {split: [] for split in SPLITS}
+    for source in sources:
+        if source.split == TEST or identify(source, files) not in test_inputs:
+            texts[source.split].append(SourceText(source, file=files.get(source.location)))
+    if not texts[TRAINING]:
+        raise UsageError("--test-input: has all of --input, so none is left to train on; give other test text")
+    groups = {split: _group(_leave_out_blank(of_split)) for split, of_split in texts.items() if of_split}
+    shards = [DocumentShard(split, number, group) for split in groups for number, group in enumerate(groups[split])]
+    return DocumentShards(corpus, shards, {**made_from, "shards": len(groups[TRAINING])})
 
 
 def document_job(tokenizer: DocumentTokenizer, documents: DocumentShards, folder: Path, threads: int | None = None) -> Job:
@@ -157,22 +182,32 @@ def document_job(tokenizer: DocumentTokenizer, documents: DocumentShards, folder
     )
     tasks = []
     for shard in documents.shards:
-        prefix = f"{shard.split}/" if documents.is_of_workspace else ""
+        prefix = f"{shard.split}/" if documents.has_splits else ""
         names = {end: prefix + token_shard_name(shard.split, documents.corpus, shard.number, end) for end in DOCUMENT_FILES}
         tasks.append(Task(shard.texts[0].source.location, names, shard.texts))
-    return Job(DocumentMaker(tokenizer=tokenizer, threads=threads), dict.fromkeys(DOCUMENT_FILES, ledger), tasks)
+    maker = DocumentMaker(tokenizer=tokenizer, threads=threads, test=documents.given_test)
+    return Job(maker, dict.fromkeys(DOCUMENT_FILES, ledger), tasks)
 
 
 @dataclass(frozen=True, kw_only=True)
 class DocumentMaker(Maker):
-    """Makes one token shard after another, each of some texts; `threads` are those of `tokenizers`, by default one per CPU."""
+    """Makes one token shard after another, each of some texts; `threads` are those of `tokenizers`, by default one per CPU.
+
+    Training documents that the `test` texts have too are left out: the hashes of these, 64 bits each, are in memory.
+    """
 
     tokenizer: DocumentTokenizer
     threads: int | None = None
+    test: Sequence[SourceText] = ()
     label = "tokenize"
+
+    @cached_property
+    def test_hashes(self) -> frozenset[int]:
+        return frozenset(_hash(document) for text in self.test for document in text.documents())
 
     def prepare(self) -> None:
         kernels.load()
+        _ = self.test_hashes
 
     def warnings(self, todo: Sequence[Task]) -> Iterator[str]:
         text: SourceText = todo[0].argument[0]
@@ -199,13 +234,17 @@ class DocumentMaker(Maker):
 
     def make(self, argument: Sequence[SourceText], paths: Mapping[str, Path]) -> dict[str, Entry]:
         made_of = self._check_shard(argument[0])
+        documents_of = _Documents(argument, self.test_hashes if argument[0].source.split == TRAINING else frozenset())
         with self._limited_threads(), write_token_shard(paths, width=self.tokenizer.info.width) as writer:
-            for documents in self._encode(document for text in argument for document in text.documents()):
+            for documents in self._encode(documents_of):
                 writer.add(documents.tokens, documents.lengths, begins_word=documents.begins_word)
             if not writer.documents:
                 names = argument[0].source.location + (f" and the {len(argument) - 1:,} after it" if argument[1:] else "")
-                raise BertprepError(f"{names}: no document with a token; leave out what is empty")
+                why = " that --test-input does not have too" if documents_of.in_test else ""
+                raise BertprepError(f"{names}: no document with a token{why}; leave these files out")
         counts = {"documents": writer.documents, "tokens": writer.tokens}
+        if self.test:
+            counts[IN_TEST] = documents_of.in_test
         return {end: {**(counts if end == BIN else {}), **entry, **made_of} for end, entry in writer.entries.items()}
 
     def amounts(self, entries: Sequence[Entry]) -> dict[str, float]:
@@ -242,6 +281,26 @@ class DocumentMaker(Maker):
                 at_work.append(threads.submit(self.tokenizer.encode, batch))
             while at_work:
                 yield at_work.popleft().result()
+
+
+class _Documents:
+    """The documents of some texts without those that have one of these hashes, which `in_test` counts."""
+
+    def __init__(self, texts: Sequence[SourceText], left_out: frozenset[int]) -> None:
+        self._texts, self._left_out = texts, left_out
+        self.in_test = 0
+
+    def __iter__(self) -> Iterator[str]:
+        for text in self._texts:
+            for document in text.documents():
+                if self._left_out and _hash(document) in self._left_out:
+                    self.in_test += 1
+                else:
+                    yield document
+
+
+def _hash(document: str) -> int:
+    return int.from_bytes(hashlib.sha256(document.encode(errors="replace")).digest()[:8], "little")
 
 
 def _leave_out_blank(texts: Sequence[SourceText]) -> list[SourceText]:

@@ -65,6 +65,12 @@ class Texts:
     is_of_workspace: bool = False
 
     @property
+    def test_fraction(self) -> float | None:
+        """The fraction of the text that is held out for testing; None where the user gave the test split."""
+        fraction: float = self.made_from["test_fraction"]
+        return None if not fraction and self.made_from["test_shards"] else fraction
+
+    @property
     def advice(self) -> str:
         """What to do where a folder holds something else."""
         return "choose another --workdir or --corpus" if self.is_of_workspace else "choose another --output"

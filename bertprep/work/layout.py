@@ -72,7 +72,9 @@ GOOGLE_PREFIX = "bert_model.ckpt"
 _NAMED_ABOVE = ("cased", "seq", "pred", "masked_lm_prob", "seed", "dupe", "one_seed")
 
 
-def settings_name(settings: InstanceSettings, *, shards: int, test_fraction: float, variant: Variant = DEFAULT_VARIANT) -> str:
+def settings_name(
+    settings: InstanceSettings, *, shards: int, test_fraction: float | None, variant: Variant = DEFAULT_VARIANT
+) -> str:
     """Return the folder name for the settings in NVIDIA's form, with further settings that are not default, except `one_seed`.
 
     >>> settings_name(InstanceSettings(), shards=256, test_fraction=0.1)
@@ -84,7 +86,7 @@ def settings_name(settings: InstanceSettings, *, shards: int, test_fraction: flo
     name = (
         f"lower_case_{int(not settings.cased)}_seq_len_{settings.seq}_max_pred_{settings.pred}"
         f"_masked_lm_prob_{settings.masked_lm_prob}_random_seed_{settings.seed}_dupe_factor_{settings.dupe}"
-        f"_shard_{shards}_test_split_{int(test_fraction * 100)}"
+        f"_shard_{shards}_test_split_{_percent(test_fraction)}"
     )
     for field in fields(InstanceSettings):
         value = getattr(settings, field.name)
@@ -105,13 +107,22 @@ def task_settings_name(settings: SquadSettings | GlueSettings, *, variant: Varia
     return name + _in_variant(variant)
 
 
-def tokens_name(*, cased: bool, vocabulary: str, shards: int, test_fraction: float) -> str:
+def tokens_name(*, cased: bool, vocabulary: str, shards: int, test_fraction: float | None) -> str:
     """Return the folder name for token shards of the vocabulary with the sha256 `vocabulary`.
 
     >>> tokens_name(cased=False, vocabulary="1f2e3d4c5b6a", shards=256, test_fraction=0.1)
     'lower_case_1_vocab_1f2e3d4c_shard_256_test_split_10'
     """
-    return f"lower_case_{int(not cased)}_vocab_{vocabulary[:8]}_shard_{shards}_test_split_{int(test_fraction * 100)}"
+    return f"lower_case_{int(not cased)}_vocab_{vocabulary[:8]}_shard_{shards}_test_split_{_percent(test_fraction)}"
+
+
+def _percent(test_fraction: float | None) -> str:
+    """Return the percentage of the text that is held out for testing, or that the user gave the test split.
+
+    >>> _percent(0.1), _percent(None)
+    ('10', 'own')
+    """
+    return "own" if test_fraction is None else str(int(test_fraction * 100))
 
 
 def _in_variant(variant: Variant) -> str:

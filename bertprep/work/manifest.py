@@ -86,7 +86,7 @@ KINDS = {
         needed_in_entry=("bytes", "documents"),
     ),
     TEXT_SHARDS: Kind(
-        made_with={**rules_of(ShardSettings), **_CUT, "inputs": LIST},
+        made_with={**rules_of(ShardSettings), **_CUT, "inputs": LIST, "test_inputs": LIST},
         needed=("shards", "test_shards", "test_fraction"),
         entry={**_FILE, "crc32c": TEXT, "sentences": COUNT, "words": COUNT},  # 0.2.0 wrote no crc32c
         needed_in_entry=("bytes", "documents", "sentences", "words"),
@@ -94,7 +94,7 @@ KINDS = {
     TOKEN_SHARDS: Kind(
         made_with={**_CUT, "cased": FLAG, "corpus": CORPUS, "text_sha256": SHA256_DIGITS, "vocabulary": OBJECT},
         needed=(),  # `_OF_TOKENS`
-        entry={**_FILE, "sentences": COUNT, "tokens": COUNT, "text": OBJECT},
+        entry={**_FILE, "sentences": COUNT, "tokens": COUNT, "in_test": COUNT, "text": OBJECT},
         needed_in_entry=("bytes",),
     ),
     MDS: Kind(

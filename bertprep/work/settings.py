@@ -58,6 +58,8 @@ def describe_difference(found: dict[str, Any], asked: dict[str, Any]) -> str:
     name, before, now = _first_difference("", found, asked)
     if before is None and now is None:
         return f"differs from this run in {name}: one has null, the other nothing"
+    if name == "test_inputs" and None in (before, now):
+        return f"was made with{'out' if before is None else ''} --test-input, this run has {'none' if now is None else 'one'}"
     if name == "converted_to":
         return f"was {'not ' if before is None else ''}made by bertprep convert"
     if name == "shards" and isinstance(before, int) and isinstance(now, int) and asked["kind"] != TEXT_SHARDS:
@@ -71,7 +73,9 @@ def describe_difference(found: dict[str, Any], asked: dict[str, Any]) -> str:
         made, wanted = _with_value(option, before), _with_value(option, now)
         return f"was made {f'with {made}' if made else f'without {option}'}, this run has {wanted or f'no {option}'}"
     setting = name.removeprefix("number of ").partition(".")[0].partition("[")[0]
-    of = {"vocabulary": "another --vocab: ", "inputs": "another --input: "}.get(setting, "")
+    of = {"vocabulary": "another --vocab: ", "inputs": "another --input: ", "test_inputs": "another --test-input: "}.get(
+        setting, ""
+    )
     return f"was made with {of}{name} {show_setting(before)}, this run has {show_setting(now)}"
 
 
@@ -91,7 +95,8 @@ def _first_difference(name: str, found: Any, wanted: Any) -> tuple[str, Any, Any
     if isinstance(found, dict) and isinstance(wanted, dict):
         keys = {**wanted, **found}
         differing = [key for key in keys if found.get(key, _MISSING) != wanted.get(key, _MISSING)]
-        key = "pairs" if "pairs" in differing else differing[0]  # without them there is no --short-seq-prob either
+        # without pairs there is no --short-seq-prob either, and a given test split has no --test-fraction
+        key = next((each for each in ("pairs", "test_inputs") if each in differing), differing[0])
         prefix = "" if name in ("", "made_with") else f"{name}."
         return _first_difference(prefix + key, found.get(key), wanted.get(key))
     if isinstance(found, list) and isinstance(wanted, list):

@@ -203,7 +203,7 @@ def test_a_large_test_split_is_found() -> None:
     """Of many documents, by the fraction of the manifest; of few ones, by chance, from a third on."""
     files = [CheckedFile("a", "training", records=4000), CheckedFile("b", "test", records=1000)]
     for fraction, documents, is_found in ((0.1, 1000, True), (0.1, 999, False), (0.2, 1000, False), (None, None, False)):
-        assert bool(judge_split_sizes(files, fraction, documents)) == is_found
+        assert bool(judge_split_sizes(files, {"test_fraction": fraction}, documents)) == is_found
 
 
 def test_the_given_vocabulary_replaces_the_folders_own(made: Path, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import tokenizers
 
 import bertprep
 from bertprep.cli import main
-from bertprep.errors import BertprepError, UsageError
+from bertprep.errors import BertprepError, BertprepWarning, UsageError
 from bertprep.instances.document_tokenizer import DocumentTokenizer
 from bertprep.sources.documents import Source
 from bertprep.sources.plain_text import hash_file
@@ -251,6 +251,23 @@ def test_a_file_that_changes_after_it_was_hashed_is_an_error(tmp_path: Path) -> 
     path.unlink()
     with pytest.raises(BertprepError, match=r"a\.txt: cannot be read: No such file"):
         list(text.documents())
+
+
+def test_a_test_text_of_the_user_is_the_test_split(tmp_path: Path, tokenizer: Path) -> None:
+    for name, texts in {"a": ["one", "two", "three"], "b": ["four", "five"], "t": ["two", "five", "six"]}.items():
+        (tmp_path / f"{name}.txt").write_text("\n\n".join(texts))
+    inputs = [tmp_path / "a.txt", tmp_path / "b.txt", tmp_path / "t.txt"]  # the last one is test text
+    with pytest.warns(BertprepWarning, match="2 documents left out of the training split, since --test-input has them too"):
+        made = bertprep.tokenize(tokenizer=tokenizer, inputs=inputs, test_inputs=[tmp_path / "t.txt"], output=tmp_path / "out")
+    assert made.manifest.made_with["shards"] == 1
+    for split, texts in {"training": ["one", "three", "four"], "test": ["two", "five", "six"]}.items():
+        assert documents_of(open_token_documents(tmp_path / "out", split)) == expected("byte_bpe", texts)
+    (outcome,) = bertprep.validate([tmp_path / "out"])
+    assert outcome.findings == []
+    with pytest.raises(UsageError, match="--test-input: has all of --input"):
+        bertprep.tokenize(tokenizer=tokenizer, inputs=inputs, test_inputs=inputs, output=tmp_path / "none")
+    with pytest.raises(UsageError, match="--test-input: goes with --tokenizer"):
+        bertprep.tokenize(inputs=inputs, test_inputs=inputs, output=tmp_path / "none")
 
 
 def test_many_lines_that_are_one_document_get_a_remark(

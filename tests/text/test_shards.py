@@ -28,8 +28,8 @@ from bertprep.errors import BertprepError, UsageError
 from bertprep.files import hashed
 from bertprep.files.paths import checksum_of
 from bertprep.sources import plain_text
-from bertprep.text import cleaning, runs, shards
-from bertprep.text.shards import count_shards
+from bertprep.text import cleaning, ranges, runs, shards
+from bertprep.text.ranges import count_shards
 from bertprep.work.manifest import Manifest
 from bertprep.work.run import FAIL_AFTER
 from bertprep.work.text_identity import identify_text
@@ -126,6 +126,65 @@ def test_only_the_text_of_documents_decides_about_the_shards(seed: int, tmp_path
     else:
         assert found == by_definition(texts, manifest.made_with["shards"], manifest.made_with["test_shards"], fraction)
     assert manifest.counts["dropped_duplicates"] == (0 if keep_duplicates else len(texts) - len(set(texts)))
+
+
+def split_by_user(training: list[str], test: list[str]) -> dict[str, str]:
+    """Return the shards of two texts by their definition: each text on its own, training without what the test text has."""
+    held_out = by_definition(test, 1, 0, 0)
+    found = by_definition([text for text in training if text not in test], 4, 0, 0)
+    return {**found, "c_test_00000.txt": held_out["c_training_00000.txt"]}
+
+
+@pytest.mark.parametrize("max_rows", [1 << 20, 1 << 12], ids=["by document", "by first bits"])
+@pytest.mark.parametrize("part", ["0/1", "1/2"])
+def test_a_test_text_of_the_user_is_the_test_split(
+    max_rows: int, part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranges, "MAX_ROWS", max_rows)
+    training, test = numbered(*range(200), 3, 3), numbered(*range(190, 230), 3)
+    inputs = [write(tmp_path / "a.txt", *training[:120]), write(tmp_path / "b.txt", *training[120:])]
+    test_inputs = [write(tmp_path / "t.txt", *test)]
+    with in_small_pieces():
+        for each in (part, "0/2", None):
+            manifest = shard(tmp_path, *inputs, test_inputs=test_inputs, shards=4, part=each)
+    found = shards_in(tmp_path)
+    if max_rows > len(training):
+        assert found == split_by_user(training, test)
+    assert sorted("".join(found[f"c_training_0000{n}.txt"] for n in range(4)).split("\n\n")[:-1]) == sorted(
+        set(training) - set(test)
+    )
+    assert found["c_test_00000.txt"].count("\n\n") == 41
+    assert manifest.counts == {"dropped_empty": 0, "dropped_in_test": 13, "dropped_duplicates": 0}
+    (outcome,) = validate([tmp_path / "sharded"], workers=1)
+    assert [each for each in outcome.findings if each.level == "error"] == []
+
+
+def test_duplicates_stay_in_a_split_and_never_cross_to_the_other(tmp_path: Path) -> None:
+    inputs = write(tmp_path / "a.txt", *numbered(1, 1, 2, 2, 3, 4))
+    manifest = shard(
+        tmp_path, inputs, test_inputs=[write(tmp_path / "t.txt", *numbered(2, 5, 5))], shards=1, keep_duplicates=True
+    )
+    assert manifest.counts == {"dropped_empty": 0, "dropped_in_test": 2, "dropped_duplicates": 0}
+    assert [entry["documents"] for entry in manifest.files.values()] == [4, 3]
+
+
+def test_a_test_text_that_cannot_be_is_one_line(tmp_path: Path) -> None:
+    text, other = write(tmp_path / "a.txt", *numbered(1, 2)), write(tmp_path / "b.txt", *numbered(3))
+    with pytest.raises(BertprepError, match="--test-input: has all 2 documents of the training text, so none is left"):
+        shard(tmp_path, text, test_inputs=[text])
+    with pytest.raises(UsageError, match=r"--test-input .*none\.txt: does not exist"):
+        shard(tmp_path, text, test_inputs=[tmp_path / "none.txt"])
+    with pytest.raises(UsageError, match=r"--test-fraction 0\.2: does not go with --test-input"):
+        shard(tmp_path, text, test_inputs=[other], test_fraction=0.2)
+    with pytest.raises(UsageError, match=r"--test-input .*: is the test split of --input or --dataset"):
+        bertprep.shard(test_inputs=[other], workdir=tmp_path)
+    with pytest.raises(BertprepError, match="--test-input: no document in 1 input"):
+        shard(tmp_path, text, test_inputs=[write(tmp_path / "none.txt", "***")])
+    shard(tmp_path, text, test_inputs=[other])
+    with pytest.raises(BertprepError, match="was made with --test-input, this run has none"):
+        shard(tmp_path, text)
+    with pytest.raises(BertprepError, match="was made with another --test-input"):
+        shard(tmp_path, text, test_inputs=[write(tmp_path / "c.txt", *numbered(4))])
 
 
 @pytest.mark.parametrize("workers", [1, 3])
@@ -272,24 +331,30 @@ import sys
 import bertprep
 from bertprep.text import runs, shards
 shards.PIECE_BYTES, shards.MAX_RUNS, shards.MERGED_RUNS, runs.WINDOW_BYTES = 4000, 2, 2, 4000
-root, *inputs = sys.argv[1:]
-bertprep.shard(inputs, splitter="lines", shards=8, workdir=root, corpus="c", workers=2)
+root, test, *inputs = sys.argv[1:]
+test_inputs = [test] if test else []
+shards_of_text = 4 if test else 8
+bertprep.shard(
+    inputs, test_inputs=test_inputs, splitter="lines", shards=shards_of_text, workdir=root, corpus="c", workers=2
+)
 """
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("after", [3, 9, 12, 14, 18])  # files of sorted runs, of merged ones, and shards
-def test_a_killed_run_resumes_with_the_same_bytes(tmp_path: Path, after: int) -> None:
-    texts = numbered(*range(400))
+@pytest.mark.parametrize("is_divided", [False, True], ids=["held out", "test text"])
+def test_a_killed_run_resumes_with_the_same_bytes(tmp_path: Path, after: int, is_divided: bool) -> None:
+    texts, test_texts = numbered(*range(400)), numbered(*range(390, 430))
+    test = write(tmp_path / "t.txt", *test_texts) if is_divided else ""
     inputs = [write(tmp_path / "1.txt", *texts[:300]), write(tmp_path / "2.txt", *texts[250:])]
-    command = [sys.executable, "-c", PROGRAM, str(tmp_path), *map(str, inputs)]
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path), str(test), *map(str, inputs)]
     killed = {**os.environ, FAIL_AFTER: f"{after} SIGKILL"}
     ended = subprocess.run(command, env=killed, check=False).returncode
     left = identities(tmp_path / "sharded" / "c" / "training")
     if ended:
         assert ended == -9
         subprocess.run(command, check=True)
-    assert shards_in(tmp_path) == by_definition(texts, 8, 1, 0.1)
+    assert shards_in(tmp_path) == (split_by_user(texts, test_texts) if is_divided else by_definition(texts, 8, 1, 0.1))
     finished = {name: identity for name, identity in left.items() if not name.endswith(".tmp")}
     assert finished.items() <= identities(tmp_path / "sharded" / "c" / "training").items()
 
@@ -380,7 +445,7 @@ def test_the_numbers_of_shards(documents: int, megabytes: float, choices: dict[s
 
 
 def test_more_documents_than_rows_are_cut_by_their_first_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shards, "MAX_ROWS", 64)
+    monkeypatch.setattr(ranges, "MAX_ROWS", 64)
     texts = numbered(*range(3000))
     shard(tmp_path, write(tmp_path / "some.txt", *texts), shards=9)
     found = shards_in(tmp_path)
