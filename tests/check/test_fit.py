@@ -204,6 +204,10 @@ def test_a_large_test_split_is_found() -> None:
     files = [CheckedFile("a", "training", records=4000), CheckedFile("b", "test", records=1000)]
     for fraction, documents, is_found in ((0.1, 1000, True), (0.1, 999, False), (0.2, 1000, False), (None, None, False)):
         assert bool(judge_split_sizes(files, {"test_fraction": fraction}, documents)) == is_found
+    own = {"test_fraction": 0.0, "test_shards": 1}  # a test split that the user gave
+    assert judge_split_sizes([files[0], CheckedFile("b", "test", records=3999)], own, 2000) == []
+    (finding,) = judge_split_sizes([files[0], CheckedFile("b", "test", records=4001)], own, 2000)
+    assert finding.expected.endswith("as a test split is the smaller one")
 
 
 def test_the_given_vocabulary_replaces_the_folders_own(made: Path, tmp_path: Path) -> None:
