@@ -80,6 +80,7 @@ def test_dockerfiles_copy_what_exists_and_install_what_is_pinned(name: str) -> N
     (extra,) = re.findall(r'"\.\[([\w-]+)\]"', dockerfile)
     (python,) = re.findall(r"^FROM python:([0-9.]+)-slim$", dockerfile, re.MULTILINE)
     assert f"Programming Language :: Python :: {python}" in PROJECT["classifiers"]
+    assert 'ENTRYPOINT ["bertprep"]' in dockerfile
     (constraints,) = set(re.findall(r"-c (\S+)", dockerfile))
     pins = [Requirement(line) for line in (ROOT / constraints).read_text().splitlines() if not line.startswith("#")]
     machine = {
@@ -131,8 +132,17 @@ def test_files_with_an_interpreter_can_be_run() -> None:
 def test_workflows_run_scripts_that_exist() -> None:
     workflows = sorted((ROOT / ".github/workflows").glob("*.yml"))
     commands = [line for path in workflows for line in re.findall(r"run: (scripts/\S+)", path.read_text(encoding="utf-8"))]
-    assert commands == ["scripts/release", "scripts/test"]
+    assert set(commands) == {"scripts/release", "scripts/test"}
     assert all(os.access(ROOT / command, os.X_OK) for command in commands)
+
+
+def test_workflows_pin_their_actions_and_run_every_python_that_the_project_supports() -> None:
+    texts = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / ".github/workflows").glob("*.yml")}
+    actions = [action for text in texts.values() for action in re.findall(r"uses: (.+)", text)]
+    assert [action for action in actions if not re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v[0-9.]+", action)] == []
+    (matrix,) = re.findall(r"python: \[(.+)\]", texts["test.yml"])
+    supported = [each.rpartition(" ")[2] for each in PROJECT["classifiers"] if "Python :: 3." in each]
+    assert set(supported) <= set(re.findall(r'"([0-9.]+)"', matrix))
 
 
 def test_programs_of_python_without_a_suffix_are_linted_and_type_checked() -> None:
