@@ -89,7 +89,10 @@ class OfDocuments(Request):
         (), "text of the test split, of any kind that --input takes; all of --input or --dataset is then training text",
         name="--test-input", metavar="PATH", check=path_arg,
     )  # fmt: skip
-    field: str = option("text", "key or column of the text where there are several", once=True)
+    field: str = option(
+        "text", "key or column of the text where there are several; title,body joins two, each a paragraph",
+        metavar="NAME[,NAME]", once=True,
+    )  # fmt: skip
     one_document_per_file: bool = option(False, "each text file is one document, whatever its blank lines")
     one_document_per_block: bool = option(
         False, "each block of a text file, between blank lines, is one document, even if it has few sentences"
@@ -108,6 +111,10 @@ class OfDocuments(Request):
             raise UsageError(
                 f"--test-input {self.test_inputs[0]}: is the test split of --input or --dataset, which name the training text; "
                 "give one of them"
+            )
+        if not all(map(str.strip, self.field.split(","))):
+            raise UsageError(
+                f"--field {self.field!r}: has an empty name; name the key or column, or several with commas between"
             )
         if self.one_document_per_file and self.one_document_per_block:
             raise UsageError("--one-document-per-file and --one-document-per-block: give only one of the two")

@@ -1,16 +1,16 @@
 """The field that holds the text: a column or key by its name or path.
 
 `text.en` leads through structs and objects, `messages.content` through lists too; each text of a list is a line of the
-document. A name that exists as it is wins over a path.
+document. `title,body` are two fields, which are joined in this order. A name that exists as it is wins over a path and a list.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bertprep.errors import BertprepError, UsageError, not_utf8
-from bertprep.sources.plain_text import MAX_DOCUMENT_BYTES, too_long
+from bertprep.sources.plain_text import FIELD_GAP, MAX_DOCUMENT_BYTES, too_long
 from bertprep.terminal import listed
 
 if TYPE_CHECKING:
@@ -21,6 +21,26 @@ _SHOWN = 40  # characters of a name or value, and names
 _MAX_DEPTH = 8  # of nested fields that a message lists, and of lists in lists
 _ABSENT = object()
 _NONE = "none"  # where there is no name to show
+
+
+def fields_in(field: str, names: Container[str]) -> list[str]:
+    """Return the fields that --field names, separated by commas, unless a column of the whole name exists.
+
+    >>> fields_in("title, body", ["title", "body"]), fields_in("a,b", ["a,b"])
+    (['title', 'body'], ['a,b'])
+    """
+    return [field] if field in names else [name.strip() for name in field.split(",")]
+
+
+def join_fields(texts: Iterable[str]) -> str:
+    """Return the texts of several fields as one document, in which each begins a paragraph; blank ones are left out."""
+    return FIELD_GAP.join(text for text in texts if text and not text.isspace())
+
+
+def find_columns(schema: pa.Schema, field: str, location: str) -> list[str]:
+    """Return the names of the columns that the fields are, or are in; raises `UsageError` for one without text."""
+    names = (find_column(schema, each, location) for each in fields_in(field, schema.names))
+    return list(dict.fromkeys(names))
 
 
 def find_column(schema: pa.Schema, field: str, location: str) -> str:
@@ -43,27 +63,44 @@ def find_column(schema: pa.Schema, field: str, location: str) -> str:
     return name
 
 
-def column_texts(columns: Iterable[Any], name: str, field: str, location: str) -> Iterator[str]:
-    """Yield the texts of a field in a column, which is given in arrays."""
+def batch_texts(batches: Iterable[Any], names: Sequence[str], field: str, location: str) -> Iterator[str]:
+    """Yield the texts of the fields in these columns of record batches or tables."""
     start = 0
-    for column in columns:
-        try:
-            values = column.to_pylist()
-        except UnicodeDecodeError as error:
-            where = f"{location}: rows {start:,} to {start + len(column) - 1:,}: column {name!r}"
-            raise not_utf8(where, error, "write the column again as UTF-8") from error
-        for row, value in enumerate(values, start):
-            if type(value) is str and name == field and len(value) <= MAX_DOCUMENT_BYTES:
+    for batch in batches:
+        columns = [_column_values(batch.column(name), name, location, start) for name in names]
+        for row, values in enumerate(zip(*columns, strict=True), start):
+            value = values[0]
+            if names[0] == field and type(value) is str and len(value) <= MAX_DOCUMENT_BYTES:
                 yield value
             else:
-                yield row_text({name: value}, field, f"{location}: row {row:,}")
-        start += len(column)
+                yield row_text(dict(zip(names, values, strict=True)), field, f"{location}: row {row:,}")
+        start += batch.num_rows
+
+
+def _column_values(column: Any, name: str, location: str, start: int) -> list[Any]:
+    """Return the values of a column, whose first row has the index `start`."""
+    try:
+        values: list[Any] = column.to_pylist()
+    except UnicodeDecodeError as error:
+        where = f"{location}: rows {start:,} to {start + len(column) - 1:,}: column {name!r}"
+        raise not_utf8(where, error, "write the column again as UTF-8") from error
+    return values
 
 
 def row_text(row: dict[str, Any], field: str, where: str) -> str:
-    """Return the text of a field of an object: null is empty, each text of a list a line; raises `UsageError` without the
-    field.
+    """Return the text of the fields of an object: null is empty, each text of a list a line; raises `UsageError` for a field
+    that it lacks.
     """
+    fields = fields_in(field, row)
+    if len(fields) == 1:
+        return _field_text(row, fields[0], where)
+    text = join_fields(_field_text(row, each, where) for each in fields)
+    if len(text) > MAX_DOCUMENT_BYTES:
+        raise too_long(f"{where}: fields {field!r}", "their text")
+    return text
+
+
+def _field_text(row: dict[str, Any], field: str, where: str) -> str:
     value = _pick(row, field)
     if value is _ABSENT:
         raise no_field(f"{where}: has no field", field, _keys(row))

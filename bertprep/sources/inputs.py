@@ -25,7 +25,7 @@ from bertprep.errors import BertprepError, UsageError, quoted
 from bertprep.files.checksums import BLAKE3
 from bertprep.files.paths import as_path, checksum_of
 from bertprep.sources.documents import MEMORY, READER_OF_SUFFIX, TEXT, WHOLE, Source
-from bertprep.sources.fields import column_texts, find_column, row_text, show_names
+from bertprep.sources.fields import batch_texts, find_columns, row_text, show_names
 from bertprep.sources.readers import file_system, is_local, is_url, is_web, split_hops, suffixes
 from bertprep.untrusted import check_name, parse_json, read_bounded
 from bertprep.work.layout import DATASET_DICT, MANIFEST, STATE, TRAIN, VOCABULARY, is_saved
@@ -255,18 +255,18 @@ def from_memory(dataset: object, split: str | None, field: str) -> list[Source]:
         raise UsageError(f"{what}: has no rows; was everything filtered out?")
     features = getattr(rows, "features", None)
     schema = features.arrow_schema if features is not None else getattr(rows, "schema", None)
-    name = None if schema is None else find_column(schema, field, what)
-    read = partial(_texts_in_memory, rows, name, what, field)
+    names = None if schema is None else find_columns(schema, field, what)
+    read = partial(_texts_in_memory, rows, names, what, field)
     return [Source(what, MEMORY, {"read": uuid.uuid4().hex}, field, read)]
 
 
-def _texts_in_memory(rows: Any, name: str | None, what: str, field: str) -> Iterator[str]:
-    if name is None:
+def _texts_in_memory(rows: Any, names: list[str] | None, what: str, field: str) -> Iterator[str]:
+    if names is None:
         for index, row in enumerate(rows.with_format(None)):
             yield row_text(row, field, f"{what}: row {index:,}")
         return
     if hasattr(rows, "to_batches"):
-        tables = iter(rows.select([name]).to_batches(max_chunksize=_ROWS))
+        tables = iter(rows.select(names).to_batches(max_chunksize=_ROWS))
     else:
-        tables = rows.select_columns([name]).with_format("arrow").iter(_ROWS)
-    yield from column_texts((table.column(0) for table in tables), name, field, what)
+        tables = rows.select_columns(names).with_format("arrow").iter(_ROWS)
+    yield from batch_texts(tables, names, field, what)

@@ -24,6 +24,8 @@ MAX_DOCUMENT_BYTES = 64 << 20
 
 GAP = re.compile(r"\n\s*\n")
 """The blank lines between two documents, with the end of the line before them."""
+FIELD_GAP = "\n\x1d\n"
+"""What separates the fields of a row that are joined to a document: a line of the group separator, which is white space."""
 _LETTER_OR_DIGIT = re.compile(r"[^\W_]")
 
 

@@ -21,7 +21,7 @@ from bertprep.errors import BertprepError, UsageError, first_line, not_utf8, quo
 from bertprep.files.archives import BUFFER_BYTES, COMPRESSIONS, BrokenArchiveError, decompress
 from bertprep.files.object_cache import open_local
 from bertprep.files.paths import as_path
-from bertprep.sources.fields import column_texts, find_column, no_field, row_text
+from bertprep.sources.fields import batch_texts, fields_in, find_columns, join_fields, no_field, row_text
 from bertprep.sources.plain_text import MAX_DOCUMENT_BYTES, check_encoding, too_long
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def read_text(location: str, *, one_document: bool = False) -> Iterator[str]:
 
 
 def read_json_lines(location: str, field: str) -> Iterator[str]:
-    """Yield the field `field` of each line, a JSON object; null is an empty document."""
+    """Yield the text of each line, a JSON object, in its field or fields; null is an empty document."""
     for where, line in _byte_lines(location):
         if not line.strip():
             continue
@@ -168,7 +168,7 @@ def read_json_lines(location: str, field: str) -> Iterator[str]:
 
 
 def read_table(location: str, field: str, delimiter: str) -> Iterator[str]:
-    """Yield the column `field` of a table in text, CSV or TSV, whose first line names the columns."""
+    """Yield the column or columns `field` of a table in text, CSV or TSV, whose first line names the columns."""
     at_end = False
 
     def lines() -> Iterator[str]:
@@ -185,8 +185,11 @@ def read_table(location: str, field: str, delimiter: str) -> Iterator[str]:
     header: list[str] = []
     try:
         header = next(rows, [])
-        if field not in header:
-            raise no_field(f"{location}: has no column", field, header)
+        columns = []
+        for name in fields_in(field, header):
+            if name not in header:
+                raise no_field(f"{location}: has no column", name, header)
+            columns.append(header.index(name))
         start = rows.line_num + 1
         for row in rows:
             if at_end:
@@ -195,12 +198,12 @@ def read_table(location: str, field: str, delimiter: str) -> Iterator[str]:
                     'is written as two, ""'
                 )
             if any(map(str.strip, row)):
-                if not header.index(field) < len(row) <= len(header):
+                if not max(columns) < len(row) <= len(header):
                     raise BertprepError(
                         f"{location}: line {start:,}: expected {len(header):,} cells as in the first line, found {len(row):,}; "
                         'put text with a separator or a line end between quotes, "..."'
                     )
-                yield row[header.index(field)]
+                yield row[columns[0]] if len(columns) == 1 else join_fields(row[column] for column in columns)
             start = rows.line_num + 1
     except csv.Error as error:
         raise BertprepError(f"{location}: line {start:,}: cannot be read as a table: {error}") from error
@@ -209,11 +212,11 @@ def read_table(location: str, field: str, delimiter: str) -> Iterator[str]:
 
 
 def read_parquet(location: str, field: str) -> Iterator[str]:
-    """Yield the column `field`, row by row; null is an empty document."""
+    """Yield the column or columns `field`, row by row; null is an empty document."""
     with open_parquet(location) as file:
-        name = find_column(file.schema_arrow, field, location)
-        batches = file.iter_batches(_rows_at_a_time(file), columns=[name], use_threads=False)
-        yield from column_texts((batch.column(0) for batch in batches), name, field, location)
+        names = find_columns(file.schema_arrow, field, location)
+        batches = file.iter_batches(_rows_at_a_time(file), columns=names, use_threads=False)
+        yield from batch_texts(batches, names, field, location)
 
 
 @contextmanager
@@ -246,16 +249,15 @@ def _rows_at_a_time(file: Any) -> int:
 
 
 def read_arrow(location: str, field: str) -> Iterator[str]:
-    """Yield the column `field` of an Arrow file or stream, row by row; null is an empty document."""
+    """Yield the column or columns `field` of an Arrow file or stream, row by row; null is an empty document."""
     import pyarrow as pa
 
     with _open_columns(location, "Arrow") as raw:
         is_file = raw.read(len(_FILE_MAGIC)) == _FILE_MAGIC
         raw.seek(0)
         reader = (pa.ipc.open_file if is_file else pa.ipc.open_stream)(pa.PythonFile(raw, mode="r"))
-        name = find_column(reader.schema, field, location)
-        batches = _batches(reader, raw, is_file=is_file)
-        yield from column_texts((batch.column(name) for batch in batches), name, field, location)
+        names = find_columns(reader.schema, field, location)
+        yield from batch_texts(_batches(reader, raw, is_file=is_file), names, field, location)
 
 
 def _batches(reader: Any, raw: BinaryIO, *, is_file: bool) -> Iterator[pa.RecordBatch]:

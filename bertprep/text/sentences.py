@@ -7,7 +7,7 @@ line ends both, so the paragraphs of a document are given to it with blank lines
 from sentencex import segment
 
 from bertprep.config import BY_LINES
-from bertprep.sources.plain_text import ends_sentence
+from bertprep.sources.plain_text import FIELD_GAP, ends_sentence
 
 
 def split_document(text: str, splitter: str, language: str) -> list[str]:
@@ -35,13 +35,19 @@ def _with_single_spaces(line: str) -> str:
 def split_sentences(text: str, language: str = "en") -> list[str]:
     r"""Return the sentences by the rules of the language, in text with one paragraph per line or wrapped at a width.
 
+    Each field of a row of several begins a paragraph.
+
     >>> split_sentences("Mr. Jay was\nsent. He left at 3 p.m. and\n  came back.", "en")
     ['Mr. Jay was sent.', 'He left at 3 p.m. and came back.']
     >>> split_sentences("He said: (It is so.\nWe left. We came back.\nAll (of us) did.", "en")
     ['He said: (It is so.', 'We left.', 'We came back.', 'All (of us) did.']
+    >>> split_sentences(FIELD_GAP.join(["A title without a mark", "It begins.\nIt ends."]))
+    ['A title without a mark', 'It begins.', 'It ends.']
     """
-    lines = split_lines(text)
-    paragraphs = lines if are_paragraphs(lines) else [" ".join(lines)]
+    paragraphs = []
+    for field in text.split(FIELD_GAP):
+        lines = split_lines(field)
+        paragraphs += lines if are_paragraphs(lines) else [" ".join(lines)]
     return [sentence for part in segment(language, "\n\n".join(paragraphs)) if (sentence := part.strip(" \n"))]
 
 

@@ -34,7 +34,7 @@ from bertprep.instances.tokenizer_files import TOKENIZER_CONFIG
 from bertprep.instances.vocabulary import MANY_UNKNOWN
 from bertprep.progress import Reporter
 from bertprep.sources.documents import TEXT, WHOLE, Source
-from bertprep.sources.plain_text import TextFile, version_of
+from bertprep.sources.plain_text import FIELD_GAP, TextFile, version_of
 from bertprep.terminal import counted, warn
 from bertprep.text.padding import FIRST_FILES
 from bertprep.text.shards import hash_files, identify, identify_split
@@ -78,7 +78,9 @@ class SourceText:
         return self.file is not None and self.size_bytes <= _BLANK_BYTES and not self.file.path.read_bytes().strip()
 
     def documents(self) -> Iterator[str]:
-        """Yield the documents; sentences of a text shard are joined by spaces, and plain text ends without a line end."""
+        """Yield the documents: sentences of a text shard are joined by spaces, fields of a row by a blank line, and plain text
+        ends without a line end.
+        """
         if self.file:
             with reading(self.file.path):
                 is_as_hashed = version_of(self.file.path) == self.file.version
@@ -88,7 +90,7 @@ class SourceText:
             if self.expected is not None:
                 yield " ".join(text.split("\n")).strip(" ")
             else:
-                yield text.rstrip("\r\n") if self.source.reader in (TEXT, WHOLE) else text
+                yield text.rstrip("\r\n") if self.source.reader in (TEXT, WHOLE) else text.replace(FIELD_GAP, "\n\n")
 
 
 @dataclass(frozen=True)

@@ -102,7 +102,8 @@ def test_every_type_that_holds_text(kind: pa.DataType) -> None:
     for _ in range(str(kind).count("list")):
         rows = [None if each is None else [each, None] for each in rows]
     column = pa.array(rows, kind)
-    texts = list(fields.column_texts([column, column.slice(0, 0), column.slice(1, 2)], "a", "a", "here"))
+    batches = [pa.table({"a": each}) for each in (column, column.slice(0, 0), column.slice(1, 2))]
+    texts = list(fields.batch_texts(batches, ["a"], "a", "here"))
     assert [text.strip() for text in texts] == ["One.", "", "A longer one, of more than twelve bytes.", "", "", texts[2]]
 
 

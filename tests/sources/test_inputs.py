@@ -12,6 +12,7 @@ import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import tokenizers
 import zstandard
 
 import bertprep
@@ -19,6 +20,7 @@ from bertprep.errors import BertprepError, UsageError
 from bertprep.sources import documents, plain_text, readers
 from bertprep.sources.inputs import IN_FOLDERS, find_sources
 from bertprep.text.train_vocabulary import train_vocabulary
+from bertprep.tokens.documents import open_token_documents
 from tests import corpora
 from tests.instances.small_tokenizers import write_tokenizer
 
@@ -85,6 +87,61 @@ def test_a_broken_archive_is_an_error_and_leaves_no_text(packing: str, damage: s
     text = complaint(path)
     assert text.startswith(f"{path}: cannot be read: ")
     assert text.endswith("; is it whole? fetch or compress it again")
+
+
+TITLED = [("A title", "It begins.\nIt ends."), ("", "No title."), (None, "Null."), ("No body", " "), ("", "")]
+JOINED = ["A title\nIt begins.\nIt ends.", "No title.", "Null.", "No body"]
+
+
+def write_titled(path: Path) -> None:
+    rows = [{"body": body, "id": 1, "title": title} for title, body in TITLED]
+    if path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    elif path.suffix == ".csv":
+        lines = [f'"{row["body"]}",1,"{row["title"] or ""}"\n' for row in rows]
+        path.write_text("body,id,title\n" + "".join(lines))
+    elif path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    else:
+        table = pa.Table.from_pylist(rows)
+        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table)
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".parquet", ".arrow"])
+def test_several_fields_are_one_document_in_their_order(suffix: str, tmp_path: Path) -> None:
+    write_titled(path := tmp_path / f"a{suffix}")
+    assert documents_of(path, field="title,body") == documents_of(path, field="title, body") == JOINED
+    assert documents_of(path, field="body,title")[0] == "It begins.\nIt ends.\nA title"
+    assert f"has no {'field' if suffix == '.jsonl' else 'column'} 'bdy', but 'body', 'id', 'title'" in complaint(
+        path, field="title,bdy"
+    )
+
+
+def test_a_column_whose_name_has_a_comma_is_one_field(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text('"a,b",a,b\nBoth.,A.,B.\n')
+    (tmp_path / "a.jsonl").write_text('{"a,b": "Both.", "a": "A."}\n')
+    assert documents_of(tmp_path / "a.csv", tmp_path / "a.jsonl", field="a,b") == ["Both.", "Both."]
+
+
+def test_a_title_is_a_sentence_of_its_own(tmp_path: Path) -> None:
+    write_titled(tmp_path / "a.jsonl")
+    bertprep.shard(
+        [tmp_path / "a.jsonl"], field="title,body", test_fraction=0, shards=1, one_document_per_block=True, workdir=tmp_path
+    )
+    text = next((tmp_path / "sharded").rglob("*.txt")).read_text()
+    assert "A title\nIt begins.\nIt ends.\n\n" in text
+    assert "\x1d" not in text
+    path = write_tokenizer(tmp_path, "byte_bpe")
+    bertprep.tokenize(tokenizer=path, inputs=[tmp_path / "a.jsonl"], field="title,body", output=tmp_path / "out")
+    [shard] = open_token_documents(tmp_path / "out").shards
+    first = shard.tokens[: shard.starts[1]].tolist()
+    assert (
+        first
+        == tokenizers.Tokenizer.from_file(str(path)).encode("A title\n\nIt begins.\nIt ends.", add_special_tokens=False).ids
+    )
+    with pytest.raises(UsageError, match="--field 'title,': has an empty name"):
+        bertprep.shard([tmp_path / "a.jsonl"], field="title,", workdir=tmp_path)
 
 
 LONG = 300_000  # the longest document in these tests
