@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import bertprep
 from bertprep import cli
 from bertprep.config import InstanceSettings, RecordFormat, SquadSettings
 from bertprep.instances.unicode_table import __file__ as unicode_table
@@ -199,6 +200,8 @@ def test_commands_have_options_that_exist(capsys: pytest.CaptureFixture[str]) ->
         text = document.read_text(encoding="utf-8").replace("\\\n", "")
         for program, rest in re.findall(r"(?:^|[^\w/.-])(bertprep|python -m trainer) ([a-z-][^`#&|\n]*)", text):
             words = rest.split()
+            if program == "bertprep" and words[0] == "train":
+                program, words = "python -m trainer", words[1:]
             options = {re.sub(r"[^\w-].*", "", word) for word in words if word.startswith("--")} - {"--help", "--help-all"}
             if program != "bertprep":
                 words = trainer_cli.with_command(words)
@@ -213,7 +216,9 @@ def test_commands_have_options_that_exist(capsys: pytest.CaptureFixture[str]) ->
 
 def parse(words: list[str]) -> None:
     """Have the program's own parser take the words; raises `SystemExit` or `BertprepError` for what it does not know."""
-    given = [VARIABLES.get(word, "2" if word == "N" else word) for word in words[1:] if word != "..."]
+    if words[:2] == ["bertprep", "train"]:
+        words = ["trainer", *words[2:]]
+    given = [VARIABLES.get(word, "2" if word == "N" else word) for word in words[1:] if word not in ("...", "--help-all")]
     if words[0] == "trainer":
         given = trainer_cli.with_command(given)
         trainer_cli.make_parser(given[0]).parse_args(given)
@@ -369,6 +374,32 @@ def find_module(path: str) -> str:
         ROOT / folder / path for folder in (".", "bertprep", "trainer", "bertprep/kernels") if (ROOT / folder / path).is_file()
     ]
     return "\n".join(each.read_text(encoding="utf-8") for each in found)
+
+
+def test_the_site_lists_every_page() -> None:
+    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
+    listed = re.findall(r"([\w/-]+\.md)$", navigation, re.MULTILINE)
+    assert sorted(listed) == sorted(path.relative_to(ROOT / "docs").as_posix() for path in ROOT.glob("docs/**/*.md"))
+
+
+def test_the_page_of_python_has_every_public_name() -> None:
+    page = (ROOT / "docs/reference/python.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^::: bertprep\.(\w+)$", page, re.MULTILINE)
+    assert sorted(shown) == sorted(set(dir(bertprep)) - {"__version__"})
+
+
+@pytest.mark.parametrize("program", ["commands", "trainer"])
+def test_the_reference_of_commands_has_every_option(program: str, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("griffe", reason="is in the extra docs")
+    from docs.hooks import describe_commands
+
+    page = "\n".join(describe_commands(program))
+    main, command = (cli.main, ["create"]) if program == "commands" else (trainer_cli.main, ["squad"])
+    with pytest.raises(SystemExit):
+        main([*command, "--help-all"])
+    options = set(re.findall(r"^  (--[a-z0-9-]+)", capsys.readouterr().out, re.MULTILINE)) - {"--help-all"}
+    assert len(options) > 20
+    assert options <= set(re.findall(r"<code[^>]*>(--[a-z0-9-]+)", page))
 
 
 def anchors(document: Path) -> set[str]:
