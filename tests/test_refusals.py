@@ -75,6 +75,7 @@ BERTPREP = """
 2 create --compress zstd => --compress zstd: unknown; choose one of none, gzip
 2 create --compress gzip --feature-names tf2 => : is for TFRecord only, no reader of OFRecord takes it; give --format tf
 2 create --corpus {''|../x|/x} => must be wikipedia, bookcorpus
+2 create --corpus books+more => make books and more one by one with the same --vocab, and name their folders to the trainer
 2 create --executor slurm => --executor slurm: unknown; choose one of local, ray
 2 create --input text.txt --output out --part {3|x/2} => : is not a part; expected I/N, such as 0/400
 2 create --vocab vocab.txt --input text.txt --output out --part 2/2 => --part 2/2: there is no part 2 of 2; parts are

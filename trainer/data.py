@@ -87,7 +87,7 @@ class Data:
     folders: tuple[Path, ...]
     task: Task
     records: AnyRecords  # of the training split, or of the only one
-    test: AnyRecords | None  # where every folder has a test split
+    test: AnyRecords | None  # of the folders that have a test split
     vocabulary: Path | None
     vocabulary_size: int | None
     vocabulary_sha256: str | None
@@ -115,8 +115,11 @@ class Data:
             what = f"{len(records):,} on-the-fly examples of {shape} an epoch, dupe {records.settings.dupe:,}, {sampled}"
         if isinstance(records, TokenRecords):
             what = f"{len(records):,} {records.describe()}"
+        without_test = [str(each.folder) for each in self.sets if not each.paths(TEST)]
         if self.test is None:
             what += ", no test split"
+        elif without_test:
+            what += f", no test split in {', '.join(without_test)}"
         notes = [note for each in self.sets for note in each.notes]
         return "; ".join([f"{self.folders[0]}{others}{self.choice}: {what}", *notes])
 
@@ -150,11 +153,22 @@ def open_data(options: RunOptions, examples: ExampleSettings, opened: ExitStack)
             )
     folders = tuple(each.folder if each.is_whole else path for path, each in zip(named, sets, strict=True))
     records = opened.enter_context(open_split(folders, TRAINING))
-    test = opened.enter_context(open_split(folders, TEST)) if all(each.paths(TEST) for each in sets) else None
+    test = _open_test(open_split, dict(zip(folders, sets, strict=True)), opened, is_mixed=bool(weights or examples.temperature))
     task = _check_pretraining(options, folders[0], records) if isinstance(options, PretrainOptions) else _task_of(options, sets)
     if test is not None:
         task.check_scoring([TEST])
     return make_data(sets, folders, task, records, test, vocab, choice)
+
+
+def _open_test(
+    open_split: Callable[..., Any], sets: Mapping[Path, DataSet], opened: ExitStack, *, is_mixed: bool
+) -> AnyRecords | None:
+    """Return the test splits of the folders that have one; None where a mixture by weights would lack some of its parts."""
+    folders = [folder for folder, each in sets.items() if each.paths(TEST)]
+    if not folders or (is_mixed and len(folders) < len(sets)):
+        return None
+    test: AnyRecords = opened.enter_context(open_split(folders, TEST))
+    return test
 
 
 def _check_without_data(examples: ExampleSettings) -> None:

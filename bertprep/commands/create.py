@@ -44,7 +44,8 @@ class Create(InFormats, InstanceSettings, TextRequest):
 
         With `inputs` and `output`, each text file (one sentence per line, a blank line after each document) or token shard
         becomes one record file per format in output/FORMAT/training; otherwise the text shards of `corpus` in `workdir` do.
-        `vocab` is a file or the name of a downloaded model; without it one of 8,000 tokens is trained. Finished files are kept.
+        `vocab` is a file or the name of a downloaded model; without it the one that was trained on the corpus is taken, or one
+        of 8,000 tokens is trained. Finished files are kept.
         `executor` "ray" uses the cluster at $RAY_ADDRESS; `part`, such as "3/400", makes only that part of the shards
         (docs/how-to/many-machines.md).
 

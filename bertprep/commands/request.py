@@ -227,7 +227,8 @@ class TextRequest(OfCorpus, OfVocabulary, InParts):
 
     vocab: Path | str | None = option(
         None, "vocabulary: a file, one of the workspace such as books_8000, or that of a downloaded model such as "
-        "bert-base-uncased (default: one of 8,000 tokens, trained on the corpus)", metavar="FILE|NAME", check=str,
+        "bert-base-uncased (default: the one that was trained on the corpus, else one of 8,000 tokens is)", metavar="FILE|NAME",
+        check=str,
         also=("--vocab-file",),
     )  # fmt: skip
     inputs: Sequence[Path | str] = option(

@@ -18,7 +18,7 @@ from bertprep.progress import Reporter
 from bertprep.sources.corpora import GIVEN, name_corpus, name_made_corpus, parts_of
 from bertprep.sources.sample import SAMPLE
 from bertprep.terminal import warn
-from bertprep.text.vocabulary import VocabularySettings, find_vocabulary, train, vocabulary_of_text
+from bertprep.text.vocabulary import VocabularySettings, digest_of_texts, find_vocabulary, train
 from bertprep.tokens.make import Texts, TextShard
 from bertprep.tokens.shard import TokenShard
 from bertprep.work.choose import find_token_shards
@@ -128,14 +128,27 @@ def given_tokens(tokens: DataSet, request: TextRequest, *, cased: bool) -> tuple
 
 
 def default_vocabulary(workspace: Workspace, texts: Texts, workers: int, reporter: Reporter, *, cased: bool) -> Vocabulary:
-    """Return the vocabulary of 8,000 tokens of the training shards, trained if it is missing."""
+    """Return the vocabulary of the training shards: of 8,000 tokens, else the only one there is, else trained now.
+
+    Raises `UsageError` where there are several, none of which has 8,000 tokens.
+    """
     training = {shard.path: shard.expected for shard in texts.shards if shard.split == TRAINING}
-    settings = VocabularySettings(cased=cased)
-    path = vocabulary_of_text(workspace, texts.corpus, training, settings)
-    if not path.exists():
-        reporter.message(f"training a vocabulary of {settings.size:,} tokens (--vocab names an existing one): {path}")
-        for line in train([*training], path, settings, workers, reporter):
-            reporter.message(line)
+    settings, text = VocabularySettings(cased=cased), digest_of_texts(training)
+    path = workspace.vocabulary(texts.corpus, size=settings.size, cased=cased, text=text)
+    if path.exists():
+        return load_vocabulary(path)
+    trained = workspace.vocabularies_of(texts.corpus, cased=cased, text=text)
+    if len(trained) > 1:
+        raise UsageError(
+            f"--corpus {texts.corpus}: has {len(trained)} vocabularies, none of them of {settings.size:,} tokens; choose one: "
+            f"{', '.join(f'--vocab {each}' for each in trained)}"
+        )
+    if trained:
+        reporter.message(f"using the vocabulary of this text, {trained[0]} (--vocab names another)")
+        return load_vocabulary(trained[0])
+    reporter.message(f"training a vocabulary of {settings.size:,} tokens (--vocab names an existing one): {path}")
+    for line in train([*training], path, settings, workers, reporter):
+        reporter.message(line)
     return load_vocabulary(path)
 
 

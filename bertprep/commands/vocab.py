@@ -15,7 +15,7 @@ from bertprep.files.paths import as_path, path_arg
 from bertprep.options import MADE, described, option
 from bertprep.sources.corpora import GIVEN, name_corpus
 from bertprep.terminal import print_results, warn
-from bertprep.text.vocabulary import DEFAULT_VOCABULARY_SIZE, VocabularySettings, train, vocabulary_of_text
+from bertprep.text.vocabulary import DEFAULT_VOCABULARY_SIZE, VocabularySettings, digest_of_texts, train
 from bertprep.work.layout import TRAINING, VOCABULARY
 from bertprep.work.ledger import Entry
 
@@ -53,7 +53,7 @@ class Vocab(OfCorpus, OnExecutor):
         workers = self.start_workers(shared=None if given else self.workspace.root, read=given)
         corpus, texts = self._find_texts(given, workers)
         if self.output is None:
-            path = vocabulary_of_text(self.workspace, corpus, texts, settings)
+            path = self.workspace.vocabulary(corpus, size=self.size, cased=self.cased, text=digest_of_texts(texts))
             if path.exists():
                 return path
             self.reporter.message(f"training a vocabulary of {self.size:,} tokens: {path}")

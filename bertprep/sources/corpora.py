@@ -51,6 +51,11 @@ def name_corpus(asked: str | None, workspace: Workspace, language: str | None = 
                 f"name one, such as --corpus {name(languages[0])}"
             )
         return name(languages[0])
+    if "+" in asked and all(map(CORPUS.holds, sources)):
+        raise UsageError(
+            f"--corpus {asked}: only wikipedia and bookcorpus are made together; make {' and '.join(asked.split('+'))} one "
+            "by one with the same --vocab, and name their folders to the trainer: --data DIR DIR"
+        )
     if not CORPUS.holds(asked):
         raise UsageError(
             f"--corpus {asked}: must be wikipedia, bookcorpus, wikipedia+bookcorpus, or a name of letters, digits, '_', '-' "

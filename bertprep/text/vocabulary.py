@@ -64,10 +64,8 @@ def find_vocabulary(workspace: Workspace, given: Path | str | None, default: str
     )
 
 
-def vocabulary_of_text(
-    workspace: Workspace, corpus: str, texts: Mapping[Path, Entry | None], settings: VocabularySettings
-) -> Path:
-    """Return where the vocabulary trained on these texts is in the workspace, whether it is there or not.
+def digest_of_texts(texts: Mapping[Path, Entry | None]) -> str:
+    """Return the digest by which vocabularies of these texts are named.
 
     The entries are those of text shards in their manifest; raises `BertprepError` for a text that is not the listed one.
     """
@@ -76,8 +74,7 @@ def vocabulary_of_text(
     identities = {path: identify_text(path) for path in texts}
     for path, (size_bytes, crc32c) in identities.items():
         check_text(path, texts[path], {"bytes": size_bytes, "crc32c": crc32c})
-    text = hashlib.sha256("".join(crc32c for _, crc32c in identities.values()).encode()).hexdigest()
-    return workspace.vocabulary(corpus, size=settings.size, cased=settings.cased, text=text)
+    return hashlib.sha256("".join(crc32c for _, crc32c in identities.values()).encode()).hexdigest()
 
 
 def train(

@@ -236,7 +236,12 @@ class Workspace:
 
     def vocabulary(self, corpus: str, *, size: int, cased: bool, text: str) -> Path:
         """Return the vocabulary of the text with the digest `text`; another text under the same name has another vocabulary."""
-        return self.root / "vocab" / f"{corpus}_{size}{'_cased' if cased else ''}_{text[:8]}.txt"
+        return self.root / "vocab" / _vocabulary_name(corpus, str(size), cased=cased, text=text)
+
+    def vocabularies_of(self, corpus: str, *, cased: bool, text: str) -> list[Path]:
+        """Return the trained vocabularies of the text with the digest `text`, of any size."""
+        before, after = map(re.escape, _vocabulary_name(corpus, "*", cased=cased, text=text).split("*"))
+        return [path for path in self.vocabularies() if re.fullmatch(rf"{before}\d+{after}", path.name)]
 
     def vocabularies(self, name: str | None = None) -> list[Path]:
         """Return the trained vocabularies, or those that have this name, with or without the digest of their text.
@@ -251,6 +256,10 @@ class Workspace:
 
     def records(self, record_format: str, settings_folder: str, corpus: str) -> Path:
         return self.root / record_format / settings_folder / corpus
+
+
+def _vocabulary_name(corpus: str, size: str, *, cased: bool, text: str) -> str:
+    return f"{corpus}_{size}{'_cased' if cased else ''}_{text[:8]}.txt"
 
 
 def text_shard(split: str, corpus: str, shard: int) -> str:

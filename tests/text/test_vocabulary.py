@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
+import bertprep
 from bertprep.errors import BertprepError, UsageError
 from bertprep.instances import load_vocabulary
-from bertprep.text.vocabulary import VocabularySettings, find_vocabulary, train, vocabulary_of_text
+from bertprep.text.vocabulary import VocabularySettings, digest_of_texts, find_vocabulary, train
 from bertprep.work.layout import Workspace
 from bertprep.work.text_identity import identify_text, text_entry
 
@@ -21,22 +22,23 @@ def text(tmp_path: Path) -> Path:
 def test_text_size_and_case_have_a_vocabulary_each(text: Path, tmp_path: Path) -> None:
     workspace, other = Workspace(tmp_path / "data"), tmp_path / "other.txt"
     other.write_text("another text\n")
+    sizes_and_cases = [(8000, False), (8000, True), (30, False)]
     paths = {
-        vocabulary_of_text(workspace, "books", {path: None}, settings)
+        workspace.vocabulary("books", size=size, cased=cased, text=digest_of_texts({path: None}))
         for path in (text, other)
-        for settings in (VocabularySettings(), VocabularySettings(cased=True), VocabularySettings(size=30))
+        for size, cased in sizes_and_cases
     }
     assert len(paths) == 6
     renamed = text.rename(tmp_path / "renamed.txt")
-    assert vocabulary_of_text(workspace, "books", {renamed: None}, VocabularySettings()) in paths
+    assert workspace.vocabulary("books", size=30, cased=False, text=digest_of_texts({renamed: None})) in paths
     assert not workspace.root.exists()  # nothing is made
 
 
-def test_text_that_is_not_the_listed_one_is_refused(text: Path, tmp_path: Path) -> None:
+def test_text_that_is_not_the_listed_one_is_refused(text: Path) -> None:
     entry = text_entry(text.name, *identify_text(text))
     text.write_text("changed\n")
     with pytest.raises(BertprepError, match=r"text\.txt: .* bytes with crc32c .* were read, expected "):
-        vocabulary_of_text(Workspace(tmp_path), "books", {text: entry}, VocabularySettings())
+        digest_of_texts({text: entry})
 
 
 def test_a_text_that_gives_no_more_tokens_is_remarked_on(text: Path, tmp_path: Path) -> None:
@@ -54,9 +56,35 @@ def test_a_name_is_one_of_the_workspace_before_that_of_a_model(text: Path, tmp_p
     downloaded.parent.mkdir(parents=True)
     downloaded.write_text("[PAD]\n")
     assert find_vocabulary(workspace, "books_30") == downloaded
-    trained = vocabulary_of_text(workspace, "books", {text: None}, VocabularySettings(size=30))
+    trained = workspace.vocabulary("books", size=30, cased=False, text=digest_of_texts({text: None}))
     train([text], trained, VocabularySettings(size=30))
     assert find_vocabulary(workspace, "books_30") == find_vocabulary(workspace, trained.stem) == trained
     assert find_vocabulary(workspace, text) == text
     with pytest.raises(UsageError, match=r"the vocabulary of google-bert/bert-base-uncased, the default, is not downloaded"):
         find_vocabulary(workspace, None)
+
+
+def test_create_takes_the_vocabulary_that_was_trained_on_its_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Not that of another case or text; of several it asks for one, unless one has 8,000 tokens."""
+    where = {"workdir": tmp_path / "data", "corpus": "books"}
+    made = {**where, "formats": "tfrecord", "workers": 1}
+    text = tmp_path / "text.txt"
+    text.write_text("".join(f"The dog {n} barks.\nThe cat {n} sleeps.\nIt is late.\n\n" for n in range(60)))
+    bertprep.shard([text], splitter="lines", one_document_per_block=True, **where)
+    small = bertprep.train_vocabulary(size=60, **where)
+    bertprep.train_vocabulary(size=60, cased=True, **where)
+    bertprep.train_vocabulary([text], size=60, **where)
+
+    def vocabulary_of(name: str) -> bytes:
+        records = bertprep.create(**made, dupe=len(name), progress=True)
+        return (records.folder / "vocab.txt").read_bytes()
+
+    assert vocabulary_of("a") == small.read_bytes()
+    assert f"using the vocabulary of this text, {small} (--vocab names another)" in capsys.readouterr().err
+    other = bertprep.train_vocabulary(size=70, **where)
+    with pytest.raises(
+        UsageError, match=f"has 2 vocabularies, none of them of 8,000 tokens; choose one: --vocab .*{small.name}"
+    ):
+        vocabulary_of("bb")
+    default = bertprep.train_vocabulary(**where)
+    assert vocabulary_of("ccc") == default.read_bytes() != other.read_bytes()

@@ -46,9 +46,13 @@ def test_named_folders_are_mixed(tmp_path: Path) -> None:
     first = write_data(tmp_path / "a", records=5, has_manifest=False, tokens=None)
     second = write_data(tmp_path / "b", records=7, record_format="ofrecord", has_test=False, cased=True)
     data = opened(first, second / "training")
-    assert (data.folders, len(data.records), data.test) == ((first, second), 12, None)
+    assert (data.folders, len(data.records)) == ((first, second), 12)
+    assert data.test is not None
+    assert len(data.test) == len(opened(first).test)
     assert (data.vocabulary, data.vocabulary_size, data.cased) == (second / VOCABULARY, 10, True)
-    assert data.describe() == f"{first} and 1 more: 12 training records of 8/2, ofrecord and tfrecord, no test split"
+    assert (
+        data.describe() == f"{first} and 1 more: 12 training records of 8/2, ofrecord and tfrecord, no test split in {second}"
+    )
 
 
 def test_a_folder_of_files_alone_is_training_data(tmp_path: Path) -> None:
