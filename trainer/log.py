@@ -49,12 +49,15 @@ Entry = Mapping[str, Any]
 class RunLog:
     """The log of a run of `steps` steps that has finished `first_step`: of all of it in the first process.
 
-    Other processes print and log the bad records that they skip, and nothing else.
+    Other processes print and log the bad records that they skip, and nothing else. `guessed` has the losses of guessing by
+    frequency, which evaluations are printed next to.
     """
 
-    def __init__(self, out: Path, task: Task, *, steps: int, first_step: int, rank: int = 0) -> None:
+    def __init__(
+        self, out: Path, task: Task, *, steps: int, first_step: int, rank: int = 0, guessed: Mapping[str, float] | None = None
+    ) -> None:
         self._out, self._task, self._steps, self._first_step = out, task, steps, first_step
-        self._is_shown = rank == 0
+        self._is_shown, self._guessed = rank == 0, guessed or {}
         self._name = LOG if self._is_shown else f"log-{rank}.jsonl"
         self._folder = out  # of the files as they are written
         self._opened = ExitStack()
@@ -100,13 +103,14 @@ class RunLog:
 
     def note(self, **settings: Any) -> None:
         if self._is_shown:
-            self._append("run", {"step": self._first_step, **settings})
+            guessed = {"guessing_by_frequency": self._guessed} if self._guessed else {}
+            self._append("run", {"step": self._first_step, **settings, **guessed})
 
     def train(self, entry: Entry) -> None:
         self._report("train", "training", entry, training_line(entry, self._steps))
 
     def evaluation(self, entry: Entry) -> None:
-        self._report("evaluation", "test", entry, evaluation_line(self._task, entry))
+        self._report("evaluation", "test", entry, evaluation_line(self._task, entry, self._guessed))
         self._draw()
 
     def bad_records(self, split: str, step: int, bad: Iterable[BadRecordError]) -> None:
@@ -170,9 +174,9 @@ def training_line(entry: Entry, steps: int) -> str:
     )
 
 
-def evaluation_line(task: Task, entry: Entry) -> str:
+def evaluation_line(task: Task, entry: Entry, guessed: Mapping[str, float] | None = None) -> str:
     split = task.name_of_split(TEST)
-    return f"step {entry['step']:,}: {split} split, {entry['sequences']:,} sequences: {describe_metrics(entry)}"
+    return f"step {entry['step']:,}: {split} split, {entry['sequences']:,} sequences: {describe_metrics(entry, guessed)}"
 
 
 def append(file: BinaryIO, data: bytes) -> None:

@@ -82,7 +82,8 @@ def train(run: Run, engine: Engine) -> bool:
     """Train from the newest checkpoint in `run.out`, which is locked; return whether the run is finished, not stopped."""
     engine.build(run.model, run.optimizer, seed=run.options.seed, task=run.task)
     state, stop = resume(run, engine), Stop()
-    log = RunLog(run.out, run.task, steps=run.schedule.steps, first_step=state.step, rank=engine.rank)
+    guessed = run.guessed_losses() if engine.is_first else {}
+    log = RunLog(run.out, run.task, steps=run.schedule.steps, first_step=state.step, rank=engine.rank, guessed=guessed)
     with log, stop.on_signals():
         mixture = run.mixture(run.schedule.steps)
         log.note(
@@ -310,7 +311,7 @@ class _Loop:
         elif not self.engine.is_on_any_rank(bool(step.read.batch.bad)):  # of bad records alone the engine makes no update
             raise self.explain_loss(result)
         self.count_tokens(step.read.batch)
-        if self.is_due(number, options.log_every):
+        if self.is_due(number, self.run.log_every):
             self.log_training(result)
         elif number == self.first + 1:
             self.restart_clock()  # without compiling

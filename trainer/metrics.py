@@ -29,11 +29,14 @@ def name_in_text(metric: str) -> str:
     return metric.replace("masked_lm", "masked-LM").replace("next_sentence", "next-sentence").replace("_", " ")
 
 
-def describe_metrics(entry: Mapping[str, Any]) -> str:
-    """Return the metrics of a log entry in words.
+def describe_metrics(entry: Mapping[str, Any], guessed: Mapping[str, float] | None = None) -> str:
+    """Return the metrics of a log entry in words, next to the losses of guessing by frequency, where they are known.
 
     >>> describe_metrics({"step": 9, "loss": 9.674, "masked_lm_loss": 8.98, "next_sentence_loss": 0.694})
     'masked-LM loss 8.98, next-sentence loss 0.694'
+    >>> describe_metrics({"masked_lm_loss": 5.61}, {"masked_lm_loss": 6.57})
+    'masked-LM loss 5.61 (guessing by frequency 6.57)'
     """
     found = {name: entry[name] for name in metric_names([entry]) if entry[name] is not None}
-    return ", ".join(f"{name_in_text(name)} {value:.3g}" for name, value in found.items())
+    guesses = {name: f" (guessing by frequency {loss:.3g})" for name, loss in (guessed or {}).items()}
+    return ", ".join(f"{name_in_text(name)} {value:.3g}{guesses.get(name, '')}" for name, value in found.items())

@@ -1,14 +1,19 @@
 """Plots the losses of runs from their logs: training as lines, the test split as points.
 
-Masked LM is above and next sentence below; of another task the loss above and its first metric below.
+Masked LM is above and next sentence below; of another task the loss above and its first metric below. Thin lines are the losses
+of guessing by frequency. The colors differ in lightness, so that a print in grays shows the same.
 """
 
 from __future__ import annotations
 
 import io
+import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import atomic_file
@@ -16,10 +21,19 @@ from bertprep.untrusted import COUNT, TEXT, check_values, parse_json
 from trainer.metrics import describe_metrics, metric_names, name_in_text
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _ENTRY = {"kind": TEXT, "step": COUNT}
 Entries = Sequence[Mapping[str, Any]]
+COLORS = (("#5aaaf0", "#a03000"), ("#f0b030", "#204080"), ("#70c080", "#701060"), ("#c0a0e0", "#205020"))
+"""Of training and of the test split of each run: light and dark."""
+LEAST_SPAN = 0.1
+"""Of an axis of losses or metrics."""
+FEW_POINTS = 60
+"""With more points a line needs no markers."""
+MAX_LABEL, MAX_TITLE, LINE = 48, 72, 150
+"""Characters of a name in the legend, of one in the title, and of a line of the title."""
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
@@ -59,24 +73,82 @@ def make_figure(runs: Mapping[str, Entries]) -> Figure:
     entries = [entry for run in runs.values() for entry in run if entry["kind"] in ("train", "evaluation")]
     if not entries:
         raise BertprepError("there are no losses yet; draw them when the run has logged some")
+    names = [name for name in metric_names(entries) if not name.startswith(("start_", "end_"))][:2]  # parts of SQuAD's
     figure = Figure(figsize=(12, 7.2), dpi=100, layout="constrained")
-    panels = figure.subplots(2, sharex=True, height_ratios=[2, 1])
-    shown = [name for name in metric_names(entries) if not name.startswith(("start_", "end_"))]  # parts of SQuAD's
-    for panel, name in zip(panels, shown, strict=False):
+    panels = figure.subplots(len(names), sharex=True, squeeze=False, height_ratios=[2, 1][: len(names)])[:, 0]
+    for panel, name in zip(panels, names, strict=True):
         for index, (label, run) in enumerate(runs.items()):
-            panel.plot(*_curve(run, "train", name), color=f"C{index}", label=f"{label}: training")
-            panel.plot(*_curve(run, "evaluation", name), "o", color=f"C{index}", label=f"{label}: test split")
+            _draw_run(panel, run, name, label=_shorten(label, MAX_LABEL), color=index)
+        _draw_guess(panel, runs, name)
+        _set_limits(panel)
         panel.set_ylabel(name_in_text(name))
         panel.grid(axis="y", alpha=0.4)
-    panels[1].set_xlabel("steps")
-    figure.suptitle("\n".join(_summary(label, run) for label, run in runs.items()), x=0.01, ha="left", fontsize="medium")
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower left", ncols=3, frameon=False)
+    panels[-1].set_xlabel("steps")
+    panels[-1].set_xlim(left=0)
+    panels[-1].xaxis.get_major_locator().set_params(integer=True)
+    title = [line for label, run in runs.items() for line in _summary(_shorten(label, MAX_TITLE), run)]
+    figure.suptitle("\n".join(title), x=0.01, ha="left", fontsize="medium")
+    handles = {str(line.get_label()): line for panel in panels for line in panel.get_legend_handles_labels()[0]}
+    figure.legend(handles.values(), handles.keys(), loc="outside lower left", ncols=2, frameon=False)
     return figure
 
 
-def _summary(label: str, run: Entries) -> str:
+def _draw_run(panel: Axes, run: Entries, name: str, *, label: str, color: int) -> None:
+    """Draw training as a line and the test split, where there is one, as points of the same run's darker color."""
+    light, dark = COLORS[color % len(COLORS)]
+    steps, values = _curve(run, "train", name)
+    marker = "." if len(steps) <= FEW_POINTS else ""
+    panel.plot(steps, values, color=light, marker=marker, markersize=8, label=f"{label}: training")
+    steps, values = _curve(run, "evaluation", name)
+    if steps:
+        panel.plot(steps, values, "--o", color=dark, linewidth=1, markersize=7, label=f"{label}: test split")
+
+
+def _draw_guess(panel: Axes, runs: Mapping[str, Entries], name: str) -> None:
+    """Draw the loss of guessing by frequency as a thin line with its name."""
+    losses = {round(guess, 2): f"guessing by frequency, {guess:.2f}" for run in runs.values() for guess in _guesses(run, name)}
+    if name == "next_sentence_loss":
+        losses = {math.log(2): "guessing, ln 2"}
+    for loss, words in losses.items():
+        panel.axhline(loss, color="black", linewidth=0.8, linestyle=":")
+        panel.annotate(
+            words, (0, loss), xycoords=("axes fraction", "data"), xytext=(4, 3), textcoords="offset points", fontsize="small"
+        )
+
+
+def _set_limits(panel: Axes) -> None:
+    """Show at least `LEAST_SPAN`, and nothing below 0: Matplotlib would magnify noise, and center a metric of 0."""
+    values = [float(value) for line in panel.get_lines() for value in np.asarray(line.get_ydata())]
+    missing = max(0.0, LEAST_SPAN - (max(values) - min(values))) if values else 0.0
+    if missing:
+        panel.set_ylim(min(values) - missing / 2, max(values) + missing / 2)
+    bottom, top = panel.get_ylim()
+    panel.set_ylim(max(bottom, -0.02 * top), top)  # so that half a marker at 0 is not cut off
+
+
+def _guesses(run: Entries, name: str) -> list[float]:
+    """Return the loss of guessing by frequency that a run has logged for a metric, if it has."""
+    logged = [entry["guessing_by_frequency"] for entry in run if isinstance(entry.get("guessing_by_frequency"), Mapping)]
+    return [float(losses[name]) for losses in logged[-1:] if isinstance(losses.get(name), float)]
+
+
+def _summary(label: str, run: Entries) -> list[str]:
+    """Return the last results of a run, in lines that fit the picture."""
     last = next((entry for kind in ("evaluation", "train") for entry in reversed(run) if entry["kind"] == kind), {})
-    return f"{label}: {describe_metrics(last)} after {last.get('step', 0):,} steps"
+    text = f"{label}: {describe_metrics(last)} after {last.get('step', 0):,} steps"
+    return textwrap.wrap(text, LINE, subsequent_indent="    ", break_on_hyphens=False)
+
+
+def _shorten(label: str, most: int) -> str:
+    """Leave out the middle of a long name, whose ends say which run it is.
+
+    >>> _shorten("tiny_wikicorpus_en_ofrecord_seq_128_adam_1000_steps", 25)
+    'tiny_wikicor…m_1000_steps'
+    """
+    if len(label) <= most:
+        return label
+    half = (most - 1) // 2
+    return f"{label[:half]}…{label[-half:]}"
 
 
 def _curve(run: Entries, kind: str, name: str) -> tuple[list[int], list[float]]:

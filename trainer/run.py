@@ -16,7 +16,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from bertprep.errors import UsageError
+import numpy as np
+
+from bertprep.errors import BertprepError, UsageError
 from bertprep.files.lock import locked
 from bertprep.files.outputs import check_output, marked_by
 from bertprep.instances.tokenizer_files import TOKENIZER_CONFIG
@@ -35,12 +37,14 @@ from trainer.log import LOG, PICTURE
 from trainer.model_config import PRESETS, ModelConfig
 from trainer.optimizers import Schedule
 from trainer.settings import AUTO, OPTIMIZERS, PRECISIONS, EngineSettings, OptimizerSettings, RunOptions
-from trainer.tasks.pretraining import PretrainOptions
-from trainer.tasks.task import Task
+from trainer.tasks.pretraining import Pretraining, PretrainOptions
+from trainer.tasks.task import Task, entropy
 from trainer.token_records import TokenRecords
 from trainer.weights import check_weights, model_of, resolve_weights, short_name
 
 MODEL_CONFIG = "bert_config.json"
+GUESSED_FROM = 10_000
+"""Training records whose labels give the loss of guessing by frequency."""
 
 _SECTIONS = {"model": ModelConfig, "optimizer": OptimizerSettings, "schedule": Schedule, "examples": ExampleSettings}
 """The sections of a checkpoint's header, each with the dataclass that has the defaults of its settings."""
@@ -90,6 +94,11 @@ class Run:
         if options.schedule == "nvidia" or (options.schedule is None and optimizer == "lamb"):
             return Schedule.nvidia(optimizer, peak=peak, steps=steps, warmup_steps=warmup_steps)
         return Schedule(peak=peak, steps=steps, warmup_steps=warmup_steps)
+
+    @property
+    def log_every(self) -> int:
+        """Steps between lines of the log; by default a short run has 40 of them or more."""
+        return self.options.log_every or next((each for each in (100, 50, 20, 10, 5, 2) if each * 40 <= self.schedule.steps), 1)
 
     @property
     def eval_every(self) -> int:
@@ -179,6 +188,25 @@ class Run:
         return {
             "trimming": f"in the first {counted(len(steps), 'step')} {padding}: {untrimmed / computed:.1f} times fewer tokens"
         }
+
+    def guessed_losses(self) -> dict[str, float]:
+        """Return the loss of guessing each masked token by its frequency alone; none of other tasks and of token shards.
+
+        It is the entropy of the labels of 10,000 training records, evenly spaced, or of all where there are fewer.
+        """
+        records = self.data.records
+        if not isinstance(records, Records) or not isinstance(self.task, Pretraining):
+            return {}
+        indices = np.linspace(0, len(records) - 1, min(len(records), GUESSED_FROM)).astype(np.int64)
+        examples = records.kind.empty(len(indices), seq=records.seq, pred=records.pred)
+        try:
+            bad = records.gather_good(examples, indices)
+        except BertprepError:  # of files that cannot be read; the step that needs them says so
+            return {}
+        is_label = examples.masked_lm_weights > 0
+        is_label[[error.row for error in bad]] = False
+        loss = entropy(examples.masked_lm_ids[is_label])
+        return {} if loss is None else {"masked_lm_loss": loss}
 
     def is_finished(self, step: int, evaluated: int) -> bool:
         """Return whether nothing is left to do after this step, with the last evaluation at step `evaluated`."""

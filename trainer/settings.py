@@ -179,7 +179,9 @@ class RunOptions(Settings):
         False, "make batches of rows of similar length, cut to the longest of them (default: all are of full length)"
     )
     seed: int = option(12345, "random seed of the initial weights, of dropout and of the order of the records", least=0)
-    log_every: int = option(100, "steps between lines of the log", least=1)
+    log_every: int | None = option(
+        None, "steps between lines of the log (default: 100; fewer in runs below 4,000 steps)", least=1
+    )
     eval_every: int = option(1000, "steps between evaluations on the test split; 0: at the end only", least=0)
     eval_sequences: int = option(10_000, "sequences of an evaluation, the first of the test split; 0: all", least=0)
     save_every: int = option(1000, "steps between checkpoints", least=1)

@@ -16,7 +16,7 @@ from bertprep.tasks.glue import TASKS
 from tests.trainer.numpy_engine import read_entries
 from trainer import log as run_log
 from trainer.log import EventFile, RunLog, append, evaluation_line, log_line, training_line, truncate_log
-from trainer.plot import draw_losses, make_figure, read_log
+from trainer.plot import COLORS, draw_losses, make_figure, read_log
 from trainer.tasks.classification import Classification
 from trainer.tasks.pretraining import Pretraining
 
@@ -195,6 +195,8 @@ def test_the_line_of_training() -> None:
 def test_the_line_of_an_evaluation() -> None:
     line = evaluation_line(Pretraining(), EVALUATED)
     assert line.startswith("step 600: test split, 9,000 sequences: masked-LM loss 5.5, ")
+    guessed = evaluation_line(Pretraining(), EVALUATED, {"masked_lm_loss": 6.571})
+    assert guessed == line.replace("loss 5.5", "loss 5.5 (guessing by frequency 6.57)")
     of_task = evaluation_line(Classification(TASKS["mrpc"]), {"step": 9, "sequences": 408, "loss": 0.4, "accuracy": 0.8431})
     assert of_task == "step 9: dev split, 408 sequences: loss 0.4, accuracy 0.843"
 
@@ -247,10 +249,10 @@ RUN = [{"kind": "run", "step": 0}, trained(100, 8.0), trained(200, 7.0), evaluat
 
 
 def lines_of(run: list[dict[str, Any]], panel: int = 0) -> dict[str, Points]:
-    """The points of each line of a panel that has some: 0 is masked LM, 1 is next sentence."""
+    """The points of each line of a panel but the thin ones: 0 is masked LM, 1 is next sentence."""
     lines = make_figure({"tiny": run}).axes[panel].get_lines()
     named = {str(line.get_label()): [(float(x), float(y)) for x, y in line.get_xydata()] for line in lines}
-    return {name: points for name, points in named.items() if points}
+    return {name: points for name, points in named.items() if not name.startswith("_")}
 
 
 def test_training_is_a_line_the_test_split_points() -> None:
@@ -269,7 +271,49 @@ def test_training_is_a_line_the_test_split_points() -> None:
     assert [text.get_text() for text in legend.get_texts()] == list(lines_of(RUN))
     several = make_figure({"adam": RUN, "lamb": RUN})
     assert [line.partition(":")[0] for line in several.get_suptitle().splitlines()] == ["adam", "lamb"]
-    assert len({line.get_color() for line in several.axes[0].get_lines()}) == 2
+    assert len({line.get_color() for line in several.axes[0].get_lines()}) == 4
+
+
+def test_training_and_test_split_differ_in_grays() -> None:
+    for light, dark in COLORS:
+        red, green, blue = ([int(color[at : at + 2], 16) for color in (light, dark)] for at in (1, 3, 5))
+        bright, dim = (0.299 * r + 0.587 * g + 0.114 * b for r, g, b in zip(red, green, blue, strict=True))
+        assert bright - dim > 70
+
+
+def test_losses_of_guessing_are_thin_lines_with_their_names() -> None:
+    guessed = {"kind": "run", "step": 0, "guessing_by_frequency": {"masked_lm_loss": 6.571}}
+    for run, named in (
+        (RUN, [[], ["guessing, ln 2"]]),
+        ([guessed, *RUN], [["guessing by frequency, 6.57"], ["guessing, ln 2"]]),
+    ):
+        figure = make_figure({"tiny": run})
+        assert [[text.get_text() for text in axes.texts] for axes in figure.axes] == named
+
+
+@pytest.mark.parametrize("value", [0.0, 0.69])
+def test_a_run_of_one_entry_has_markers_and_an_axis_from_0(value: float) -> None:
+    (panel,) = make_figure({"run": [{"kind": "train", "step": 53, "loss": value}]}).axes
+    (line,) = panel.get_lines()
+    assert line.get_marker() == "."
+    bottom, top = panel.get_ylim()
+    assert top - bottom >= 0.05
+    assert -0.01 < bottom <= value < top
+
+
+def test_all_text_is_inside_of_the_picture() -> None:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    name = "tiny_wikicorpus_en_bookscorpus_ofrecord_seq_128_adam_1000000_steps_" * 3
+    long = {"kind": "evaluation", "step": 9_000_000, **METRICS, "another_accuracy": 0.123}
+    figure = make_figure({name: [trained(100, 8.0), long], f"{name}2": [trained(100, 8.0), long]})
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    renderer = canvas.get_renderer()
+    for artist in (*figure.texts, *figure.legends):
+        box = artist.get_window_extent(renderer)
+        assert 0 <= box.x0 < box.x1 <= 1200
+        assert 0 <= box.y0 < box.y1 <= 720
 
 
 def test_a_scored_task_has_its_loss_and_its_first_metric() -> None:

@@ -197,6 +197,17 @@ def read_features(records: Records, names: Sequence[str]) -> list[NDArray[Any]]:
     return [np.concatenate(arrays) for arrays in zip(*blocks, strict=True)]
 
 
+def entropy(labels: NDArray[np.integer[Any]]) -> float | None:
+    """Return the entropy of labels in nats, which is the mean loss of guessing them by their frequency; None without labels.
+
+    >>> entropy(np.array([3, 3, 7, 7])) == np.log(2)
+    True
+    """
+    _, counts = np.unique(labels, return_counts=True)
+    frequencies = counts / max(len(labels), 1)
+    return float(-np.sum(frequencies * np.log(frequencies))) if len(labels) else None
+
+
 def mean_cross_entropy(logits: NDArray[np.floating[Any]], labels: NDArray[np.integer[Any]]) -> float:
     """Return the mean loss of labels (n,) by logits (n, classes), in nats."""
     exact = logits.astype(np.float64)
