@@ -1,6 +1,10 @@
 """Records for a run: the newest of a workspace, or those of named folders; test_refusals.py has what does not go together."""
 
+import math
 import os
+from collections import Counter
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,10 +12,14 @@ import pytest
 import bertprep
 from bertprep.config import RECORD_FORMATS
 from bertprep.records import PretrainingExamples
+from bertprep.records import open as open_records
 from bertprep.records.write import write_examples
 from bertprep.work.layout import LEDGER, MANIFEST, VOCABULARY, Workspace
 from tests.records.columns import column_examples
+from tests.trainer.numpy_engine import plan
 from tests.trainer.small_data import opened, write_data, write_in_workspace
+from trainer.data import ExampleSettings, open_data
+from trainer.tasks.pretraining import PretrainOptions
 
 
 def test_the_newest_records_of_the_length_are_found(tmp_path: Path) -> None:
@@ -66,3 +74,38 @@ def test_a_manifest_has_the_size_of_a_vocabulary_that_is_gone(tmp_path: Path) ->
     (write_data(tmp_path / "a") / VOCABULARY).unlink()
     data = opened(tmp_path / "a")
     assert (data.vocabulary, data.vocabulary_size) == (None, 10)
+
+
+def test_the_loss_of_guessing_by_frequency_is_the_entropy_of_the_labels(tmp_path: Path) -> None:
+    """Of the records that are good: a run may skip the others."""
+    folder = write_data(tmp_path, records=300)
+    run = plan(f"--workdir {tmp_path} --data {folder} --model tiny --steps 20")
+    (path,) = (folder / "training").glob("*.tfrecord")
+    with open_records(path) as file:
+        examples = file[0 : len(file)]
+
+    def expected(good: int) -> object:
+        labels = examples.masked_lm_ids[:good][examples.masked_lm_weights[:good] > 0].tolist()
+        return pytest.approx(-sum(count / len(labels) * math.log(count / len(labels)) for count in Counter(labels).values()))
+
+    def found() -> dict[str, float]:
+        with ExitStack() as files:
+            data = open_data(PretrainOptions(data=(folder,)), ExampleSettings(), files)
+            return replace(run, data=data).guessed_losses()
+
+    assert found() == {"masked_lm_loss": expected(300)}
+    content = bytearray(path.read_bytes())
+    content[-20] ^= 255  # in the last record
+    path.write_bytes(content)
+    assert found() == {"masked_lm_loss": expected(299)}
+    assert found()["masked_lm_loss"] != expected(300)
+
+
+@pytest.mark.parametrize(
+    ("steps", "every"), [(20, 1), (79, 1), (80, 2), (200, 5), (800, 20), (3999, 50), (4000, 100), (10**6, 100)]
+)
+def test_short_runs_log_more_often(tmp_path: Path, steps: int, every: int) -> None:
+    folder = write_data(tmp_path)
+    run = plan(f"--workdir {tmp_path} --data {folder} --model tiny --steps {steps}")
+    assert run.log_every == every
+    assert replace(run, options=replace(run.options, log_every=7)).log_every == 7
