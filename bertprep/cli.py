@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import os
 import sys
@@ -21,10 +20,10 @@ from bertprep.version import __version__
 COMMANDS = {
     "download": "fetch corpora, tasks, weights and vocabularies into the workspace; resumes",
     "shard": "text -> text shards: one sentence per line, documents spread over shards, a test split",
-    "vocab": "train a vocabulary",
+    "vocab": "train a WordPiece vocabulary on a corpus or on text files",
     "tokenize": "tokenize text once: into Megatron's .bin and .idx files, or MDS for mosaicml-streaming",
-    "create": "text shards -> TFRecord, OFRecord, Arrow or Parquet files for pretraining",
-    "task": "the files of SQuAD, GLUE or tagged words -> such files for fine-tuning",
+    "create": "text shards -> records for pretraining, as TFRecord, OFRecord, Arrow or Parquet files",
+    "task": "the files of SQuAD, GLUE or tagged words -> records for fine-tuning",
     "convert": "records -> another format or variant, or more or fewer files; lossless; token shards -> MDS",
     "validate": "is this data right? findings, a table, exit status 0 or 1",
     "inspect": "show the examples of a record file in readable form",
@@ -32,6 +31,19 @@ COMMANDS = {
     "train": "pretrain or fine-tune BERT on records, with an engine: jax, tensorflow, torch or oneflow; resumes",
 }
 """Each command, which is the module of that name in `bertprep.commands`, with its summary; train is `python -m trainer`."""
+EXAMPLES = {
+    "download": "bertprep download wikipedia bookcorpus",
+    "shard": "bertprep shard --input books/*.txt --corpus books --one-document-per-file",
+    "vocab": "bertprep vocab --size 30000 --corpus books",
+    "tokenize": "bertprep tokenize --tokenizer answerdotai/ModernBERT-base --input texts/*.jsonl --output tokens",
+    "create": "bertprep create --corpus books --seq 128 --pred 20",
+    "task": "bertprep task glue mrpc --seq 128",
+    "convert": "bertprep convert records/tfrecord records/parquet",
+    "validate": "bertprep validate data --html page.html",
+    "inspect": "bertprep inspect records/tfrecord/training/books_training_00000.tfrecord --records 1",
+    "push": "bertprep push records/parquet OWNER/NAME",
+}
+"""What --help of each command shows first."""
 _TRAIN = "train"
 FORMER_COMMANDS = {
     "plan": "is now bertprep create --dry-run",
@@ -154,10 +166,11 @@ def make_command_parser(arguments: Sequence[str]) -> Parser:
     return make_parser("bertprep", description, COMMANDS, chosen, partial(_add_requests, str(chosen)), FORMER)
 
 
-def _add_requests(name: str, parser: argparse.ArgumentParser) -> None:
+def _add_requests(name: str, parser: Parser) -> None:
     if name == _TRAIN:
         return
     command = importlib.import_module(f"bertprep.commands.{name}")
+    parser.set_example(EXAMPLES[name])
     if not isinstance(command.REQUEST, dict):
         add_options(parser, command.REQUEST)
         if name in recipes.COMMANDS:

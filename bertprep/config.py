@@ -66,7 +66,9 @@ class ShardSettings(Settings):
         None, "number of training shards (default: one per 4 MB of text, at least 4, at most 1,024 up to 64 GB)",
         least=1, most=1_000_000,
     )  # fmt: skip
-    test_fraction: float = option(0.1, "fraction of the text, by size, that is held out for testing", least=0, below=1)
+    test_fraction: float = option(
+        0.1, "fraction of the text, by size, that is held out for testing", metavar="FRACTION", least=0, below=1
+    )
     splitter: str = option("sentencex", "sentence splitter: sentencex's rules, or one sentence per line", choices=SPLITTERS)
     language: str | None = option(
         None, "language code of the text, such as de: names the Wikipedia and selects the rules of the splitter, English ones "
@@ -144,11 +146,11 @@ class InstanceSettings(Settings):
 
     group: ClassVar[str] = MADE
     seq: int = option(
-        128, "sequence length in tokens, with [CLS] and each [SEP] (max_seq_length)", least=8, most=65_535,
+        128, "sequence length in tokens, with [CLS] and each [SEP] (max_seq_length)", metavar="TOKENS", least=8, most=65_535,
         also=("--max-seq-length",),
     )  # fmt: skip
     pred: int = option(
-        20, "maximum number of masked tokens in a sequence (max_predictions_per_seq)", least=1,
+        20, "maximum number of masked tokens in a sequence (max_predictions_per_seq)", metavar="TOKENS", least=1,
         also=("--max-predictions-per-seq",),
     )  # fmt: skip
     # 5 and 10 are usual; the bound keeps the number of instances within its counters
@@ -156,7 +158,7 @@ class InstanceSettings(Settings):
         5, "number of times each document is used, cut and masked differently each time (dupe_factor)", least=1, most=10_000,
         also=("--dupe-factor",),
     )  # fmt: skip
-    masked_lm_prob: float = option(0.15, "fraction of the tokens that are masked", above=0, most=1)
+    masked_lm_prob: float = option(0.15, "fraction of the tokens that are masked", metavar="FRACTION", above=0, most=1)
     short_seq_prob: float = option(
         0.1, "probability that a document is packed into shorter sequences, of a random target length", least=0, most=1,
         rare=True,
@@ -218,12 +220,18 @@ class SquadSettings(Settings):
 
     group: ClassVar[str] = MADE
     seq: int = option(
-        384, "sequence length in tokens, with [CLS] and two [SEP] (max_seq_length)", least=8, most=65_535,
+        384, "sequence length in tokens, with [CLS] and two [SEP] (max_seq_length)", metavar="TOKENS", least=8, most=65_535,
         also=("--max-seq-length",),
     )  # fmt: skip
-    doc_stride: int = option(128, "tokens from the start of a window to that of the next (doc_stride)", least=1)
+    doc_stride: int = option(
+        128, "tokens from the start of a window to that of the next (doc_stride)", metavar="TOKENS", least=1
+    )
     max_query: int = option(
-        64, "tokens of a question, of which the rest is cut off (max_query_length)", least=1, also=("--max-query-length",)
+        64,
+        "tokens of a question, of which the rest is cut off (max_query_length)",
+        metavar="TOKENS",
+        least=1,
+        also=("--max-query-length",),
     )
     cased: bool = option(False, "keep upper case and accents, for a cased vocabulary (do_lower_case=False)")
 
@@ -242,7 +250,7 @@ class GlueSettings(Settings):
 
     group: ClassVar[str] = MADE
     seq: int = option(
-        128, "sequence length in tokens, with [CLS] and two [SEP] (max_seq_length)", least=8, most=65_535,
+        128, "sequence length in tokens, with [CLS] and two [SEP] (max_seq_length)", metavar="TOKENS", least=8, most=65_535,
         also=("--max-seq-length",),
     )  # fmt: skip
     cased: bool = option(False, "keep upper case and accents, for a cased vocabulary (do_lower_case=False)")

@@ -31,10 +31,15 @@ class Parser(argparse.ArgumentParser):
         )
         self._former = former or {}
         self._given: Sequence[str] = ()
+        self._example = ""
         self._negative_number_matcher = _NEGATIVE_NUMBER  # values; argparse recognizes only numbers without an exponent
         self._positionals.title = "arguments"
         self.add_argument("-h", "--help", action="help", help="show this help")
         self.add_argument("--help-all", action=_HelpAll, nargs=0, help=argparse.SUPPRESS)
+
+    def set_example(self, example: str) -> None:
+        """Set the command line that --help shows below the usage."""
+        self._example = example
 
     def parse_known_args(  # type: ignore[override]  # argparse has two forms; this is the one it calls itself
         self, args: Sequence[str] | None = None, namespace: Any = None
@@ -107,7 +112,9 @@ class Parser(argparse.ArgumentParser):
     def format_help(self) -> str:
         if self.usage is None:
             taken = ["COMMAND"] if self._has_commands() else [_usage(each) for each in self._get_positional_actions()]
-            self.usage = " ".join(["%(prog)s", *taken, "[OPTIONS]"])
+            self.usage = " ".join(["%(prog)s", *taken, "[OPTIONS]"]) + (
+                f"\n\nexample: {self._example}" if self._example else ""
+            )
         if self._count_rare() and self.epilog is None:
             self.epilog = f"{self.prog} --help-all lists {counted(self._count_rare(), 'more option')}."
         return super().format_help()

@@ -1,13 +1,14 @@
 """The command line: errors are one line and an exit status, results are tables."""
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from bertprep.cli import COMMANDS, main
+from bertprep.cli import COMMANDS, EXAMPLES, main, make_command_parser
 from tests.golden import GOLDEN
 
 ROOT = Path(__file__).parents[1]
@@ -60,6 +61,16 @@ def test_a_vocabulary_smaller_than_requested_is_reported(
     assert main(["vocab", "--input", str(golden_corpus), "--size", "90000", "--output", str(path)]) == 0
     tokens = len(path.read_text(encoding="utf-8").splitlines())
     assert f"has {tokens:,} tokens, not 90,000: this text gives no more" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS.keys() - {"train"}))
+def test_help_begins_with_an_example_that_is_understood(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    assert f"\nexample: {EXAMPLES[command]}\n" in capsys.readouterr().out
+    program, *arguments = shlex.split(EXAMPLES[command])
+    assert (program, arguments[0]) == ("bertprep", command)
+    make_command_parser(arguments).parse_args(arguments)  # which refuses an unknown option
 
 
 def test_help_loads_nothing_slow() -> None:

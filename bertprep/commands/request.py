@@ -146,7 +146,9 @@ class How(Request):
     """The processes that do the work."""
 
     group: ClassVar[str] = HOW
-    workers: int | None = option(None, "worker processes (default: one per CPU)", least=1, most=MAX_AT_ONCE)
+    workers: int | None = option(
+        None, "worker processes (default: one per CPU)", metavar="PROCESSES", least=1, most=MAX_AT_ONCE
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -259,13 +261,15 @@ class InRows(Request):
     """Rows of token ids, of MDS."""
 
     group: ClassVar[str] = MADE
-    seq: int | None = option(None, "of MDS: the longest row in tokens, [CLS] and [SEP] included", least=4, most=1 << 20)
+    seq: int | None = option(
+        None, "for MDS: the longest row in tokens, [CLS] and [SEP] included", metavar="TOKENS", least=4, most=1 << 20
+    )
     column: str | None = option(
-        None, "of MDS: the name of the ids' column, input_ids for ModernBERT's trainer (the default) or tokens for EuroBERT's",
+        None, "for MDS: the name of the ids' column, input_ids for ModernBERT's trainer (the default) or tokens for EuroBERT's",
         choices=("input_ids", "tokens"),
     )  # fmt: skip
     dtype: str | None = option(
-        None, "of MDS: the type of ids: int32 for EuroBERT's trainer, int64 for ModernBERT's with streaming: true (default: "
+        None, "for MDS: the type of ids: int32 for EuroBERT's trainer, int64 for ModernBERT's with streaming: true (default: "
         "uint16 where the tokenizer's ids fit, else int32)", choices=("uint16", "int32", "int64"),
     )  # fmt: skip
 

@@ -53,7 +53,7 @@ class TaskRequest(InFormats, Where, OfVocabulary, InParts):
 
 @dataclass(frozen=True, kw_only=True)
 class Squad(TaskRequest, SquadSettings):
-    """The windows of SQuAD's questions, as `run_squad.py` makes them."""
+    """Make records of SQuAD's questions and contexts, as `run_squad.py` does."""
 
     version: str = option(SQUAD_VERSIONS[0], "version of SQuAD", choices=SQUAD_VERSIONS)
 
@@ -72,7 +72,7 @@ class Squad(TaskRequest, SquadSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class Glue(TaskRequest, GlueSettings):
-    """Labelled texts, of GLUE or your own, as `run_classifier.py` makes them."""
+    """Make records of labelled texts, GLUE's or your own, as `run_classifier.py` does."""
 
     name: str | None = field(
         default=None,
@@ -108,7 +108,7 @@ class Glue(TaskRequest, GlueSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class Ner(TaskRequest, GlueSettings):
-    """Words with tags, from CoNLL files or files of `datasets`, as records for token classification."""
+    """Make records of tagged words, from CoNLL files or files of `datasets`, for token classification."""
 
     name: str | None = field(
         default=None,

@@ -240,7 +240,8 @@ def _find_tokenizer(request: Tokenize) -> tuple[Path, str]:
     path = as_path(given)
     if path.is_dir() and not (path := path / TOKENIZER).is_file():
         raise UsageError(f"--tokenizer {given}: this folder has no {TOKENIZER}; name one, or a folder with one")
-    name = path.resolve().parent.name if path.name == TOKENIZER else path.stem
+    # tokenizer.json in the current folder has no telling name
+    name = path.parent.name or path.stem if path.name == TOKENIZER else path.stem
     if not path.is_file():
         if path.suffix == ".json" or not is_repository(given):
             raise UsageError(f"--tokenizer {given}: not found; name a {TOKENIZER}, a folder with one, or OWNER/NAME of a model")

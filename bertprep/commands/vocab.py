@@ -25,8 +25,8 @@ class Vocab(OfCorpus, OnExecutor):
     """A WordPiece vocabulary, of text files or of the training shards of a corpus."""
 
     group: ClassVar[str] = MADE
-    size: int = option(  # with the special ones
-        DEFAULT_VOCABULARY_SIZE, "number of tokens", least=5, also=("--vocab-size",)
+    size: int = option(
+        DEFAULT_VOCABULARY_SIZE, "number of tokens, special ones included", metavar="TOKENS", least=5, also=("--vocab-size",)
     )
     cased: bool = option(False, "keep upper case and accents")
     inputs: Sequence[Path | str] = field(

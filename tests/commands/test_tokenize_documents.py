@@ -193,6 +193,18 @@ def test_text_without_words_gets_a_remark(tmp_path: Path, capsys: pytest.Capture
         ) == (kind == "unigram")
 
 
+def test_a_tokenizer_has_the_name_of_its_folder_unless_that_is_the_current_one(
+    tmp_path: Path, tokenizer: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_text(tmp_path / "a.txt")
+    monkeypatch.chdir(tokenizer.parent)
+    for index, (given, name) in enumerate(
+        [(tokenizer, "byte_bpe"), (tokenizer.parent, "byte_bpe"), ("./tokenizer.json", "tokenizer"), (".", "tokenizer")]
+    ):
+        made = bertprep.tokenize(tokenizer=given, inputs=[tmp_path / "a.txt"], output=tmp_path / str(index))
+        assert made.manifest.made_with["tokenizer"]["name"] == name
+
+
 def test_changed_text_and_another_tokenizer_are_refused(tmp_path: Path, tokenizer: Path) -> None:
     text = tmp_path / "a.txt"
     write_text(text)
