@@ -1,4 +1,4 @@
-"""Errors for users, of bad data or a failing machine (exit status 1) and of a bad request (exit status 2), and warnings.
+"""Errors for users: bad data or a failing machine (exit status 1), a bad request (exit status 2); and warnings.
 
 Each is one line: which file, what was expected, what was found, what to do. Any other exception is a bug and keeps its
 traceback.
@@ -31,7 +31,7 @@ class BertprepError(Exception):
         super().__init__(*(without_secrets(each) if isinstance(each, str) else each for each in args))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled as it is, whatever its constructor takes: workers send theirs."""
+        """Pickle the error as it is, without calling its constructor, since workers send their errors."""
         return _restore, (type(self), self.args, self.__dict__)
 
     def add_location(self, location: str) -> None:

@@ -45,7 +45,7 @@ def default_workers() -> int:
 
 
 def map_in_threads(function: Callable[[Item], Result], items: Iterable[Item], *, most: int | None = None) -> list[Result]:
-    """Return function(item) of all items, in their order, by a thread for each processor, or `most`.
+    """Return function(item) for each item, in order, computed in one thread per processor or in at most `most` threads.
 
     The caller works too, and does what threads left undone: `concurrent.futures` waits for ever for a thread that ended when
     there was no memory left. After a failure no thread begins another item; the error of the first item that fails is raised.

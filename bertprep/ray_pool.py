@@ -61,7 +61,7 @@ class _Task:
 
 @dataclass(frozen=True)
 class _Order:
-    """What all tasks of a run need: the pickled function, its folder, and the required environment."""
+    """Everything that the tasks of a run need: the pickled function, its folder, and the required environment."""
 
     function: bytes
     folder: str
@@ -287,7 +287,7 @@ def _run_task(order: _Order, argument: bytes) -> Any:
 
 @lru_cache(maxsize=1)
 def _open(order: _Order) -> Callable[[Any], Any]:
-    """Return the function of a run; raises where this node does not have the folders of the run."""
+    """Return the function of a run; raise an error if this node cannot see the folders of the run."""
     with contextlib.suppress(OSError):  # relative paths are those of the run; there may be none
         os.chdir(order.folder)
     for path in order.seen:

@@ -68,7 +68,7 @@ def print_message(text: str) -> None:
 
 
 def warn(line: str) -> None:
-    """Issue a warning of what a user likely did not mean: a line `warning: ...` of a command, a `BertprepWarning` in Python.
+    """Warn of something that a user probably did not intend: a line `warning: ...` of a command, a `BertprepWarning` in Python.
 
     Its file and line are those of the call from outside our packages.
     """
@@ -103,7 +103,7 @@ def print_table(rows: Sequence[Sequence[str]]) -> None:
 
 
 def table_lines(rows: Sequence[Sequence[str]]) -> list[Printable]:
-    """Return the lines of a table, whose first row is a heading; columns of numbers, which may have gaps, are to the right.
+    """Return the lines of a table whose first row is the heading; numeric columns, gaps included, are right-aligned.
 
     >>> table_lines([("name", "MB", "errors"), ("a", "10.0", "2"), ("longer", "7", "")])
     ['name      MB  errors', 'a       10.0       2', 'longer     7']
@@ -205,7 +205,7 @@ def exit_status(command: Callable[[], int | None], program: str, *, interrupted:
 
 
 def run_program(main: Callable[[], int], program: str) -> int:
-    """Run the command of a process; returns its exit status, 1 if its results could not be written."""
+    """Run a command; return its exit status, which is 1 if its results could not be written."""
     _open_closed()
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]

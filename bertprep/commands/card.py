@@ -23,7 +23,7 @@ UNKNOWN = "unknown"
 HUB_SPLITS = {
     DEV: "validation", DEV_MISMATCHED: "validation_mismatched", SUBMISSION: "test", SUBMISSION_MISMATCHED: "test_mismatched",
 }  # fmt: skip
-"""What `datasets` calls the split of a folder if not as the folder, as the Hub's own copies of the tasks do."""
+"""The name of a split in `datasets` where it differs from the folder's, as in the Hub's own copies of the tasks."""
 
 _PUBLIC_DOMAIN = "public-domain"
 _TASKS = {RECORDS: "fill-mask", SQUAD: "question-answering", NER: "token-classification"}

@@ -27,7 +27,7 @@ _PART = re.compile(r"part-\d+")
 
 @dataclass(frozen=True, kw_only=True)
 class Convert(Variant, InRows, InParts):
-    """Which records, or token shards, become what, and where."""
+    """Which records or token shards to convert, into what, and where."""
 
     source: Path | str = field(
         kw_only=False,
@@ -108,7 +108,7 @@ class Convert(Variant, InRows, InParts):
         return self.make(conversion_job(data_set, files, as_path(self.target), conversion), workers)
 
     def _convert_file(self, data_set: DataSet) -> Made:
-        """Convert one file, which has no ledger; nothing tells later of what it was made."""
+        """Convert one file, which gets neither a ledger nor a manifest."""
         from bertprep.records.convert import convert_file, sizes_of_records
         from bertprep.records.identify import identify
         from bertprep.work.made import Made
@@ -122,14 +122,14 @@ class Convert(Variant, InRows, InParts):
         return Made({conversion.to: target}, {conversion.to: manifest}, made=1, kept=0, seconds=0)
 
     def _check_pred(self, found: int) -> None:
-        """Raise `UsageError` where --pred contradicts what the files say."""
+        """Raise `UsageError` if --pred contradicts the files."""
         if self.pred not in (None, found):
             raise UsageError(
                 f"--pred {self.pred}: {self.source} says that its records have space for {found}; leave --pred out"
             )
 
     def _conversion(self, found: set[RecordFormat]) -> Conversion:
-        """Return what files of these formats become."""
+        """Return the format that files of these formats are converted to."""
         from bertprep.records.convert import Conversion
 
         to = _format_of_target(as_path(self.target), self.to)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Create(InFormats, InstanceSettings, TextRequest):
-    """Which text becomes records, of which form, where, and how."""
+    """Which text to make records of, in which form, where and how."""
 
     dry_run: bool = option(
         False, "write nothing: forecast records, disk and time, from making a sample of the text in a temporary folder",

@@ -1,4 +1,4 @@
-"""The documents that a request names by --input or --dataset, and whether it says what in them is a document."""
+"""The documents that a request names by --input or --dataset, and the check that it says what a document is."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def find_given(request: DocumentRequest) -> Sequence[Source]:
-    """Return the text that --input or --dataset names, then that of --test-input; what has a URL is fetched first."""
+    """Return the text that --input or --dataset names, then that of --test-input; files at URLs are downloaded first."""
     training = _find_files(request, request.inputs) if request.dataset is None else _find_data_set(request)
     try:
         test = _find_files(request, request.test_inputs)
@@ -37,7 +37,7 @@ def _find_files(request: DocumentRequest, locations: Sequence[Path | str]) -> li
 
 
 def check_documents(request: DocumentRequest, sources: Sequence[Source], folder: Path, language: str = "en") -> None:
-    """Raise `BertprepError` where plain text seems to be of paragraphs, before anything is made of it in `folder`.
+    """Raise `BertprepError` if the blocks of plain text look like paragraphs, before anything is written to `folder`.
 
     A request that says what a document is, or resumes an earlier run, is not asked.
     """

@@ -57,7 +57,7 @@ class Downloaded:
 
 @dataclass(frozen=True, kw_only=True)
 class Download(Where):
-    """What to bring into the workspace."""
+    """What to download into the workspace."""
 
     group: ClassVar[str] = OPTIONS
     names: Sequence[str] = field(

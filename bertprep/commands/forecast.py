@@ -146,7 +146,7 @@ def _find_texts(request: TextRequest, folder: Path, *, pairs: bool) -> Texts:
 
 
 def _write_sample(texts: Texts, folder: Path, workers: int) -> Texts:
-    """Return the texts, or where they are large the beginnings of some shards of each split."""
+    """Return the texts, or if they are large, the beginnings of some shards of each split."""
     shards = texts.shards
     if _size_of(shards) <= SAMPLE_BYTES:
         return replace(texts, shards=[replace(shard, expected=None) for shard in shards])
@@ -184,6 +184,6 @@ def _size_of(shards: Sequence[TextShard]) -> int:
 
 
 def _busiest(shards: Sequence[TextShard], workers: int) -> float:
-    """Return the bytes of text that keep the busiest worker busy."""
+    """Return the bytes of text that the busiest worker has to process."""
     sizes = [shard.path.stat().st_size for shard in shards]
     return max(*sizes, sum(sizes) / workers)

@@ -24,7 +24,7 @@ _WIDTH = 100
 def function_of(
     request: Callable[P, AnyRequest], method: Callable[[AnyRequest], Result], name: str = ""
 ) -> Callable[P, Result]:
-    """Return a function whose keywords are the fields of a request, and which calls its method, whose name it has by default.
+    """Return a function that takes the fields of a request as keywords and calls its method; it is named after the method.
 
     Options of the shell alone are not among the keywords. A wrong call is a `TypeError` that names the function.
     """

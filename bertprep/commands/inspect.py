@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
 _SAMPLE = 256  # records, of which most must fit the vocabulary
 _TOKENS_SHOWN = 512
-"""Of a document of a token shard, which may be a book."""
+"""The most tokens of a document that are shown, since it may be a book."""
 _HEAD_LINES = 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class Inspect(WithVocabulary):
-    """Which examples of a file to show, from one on."""
+    """Which examples of a file to show: a first one, and how many."""
 
     group: ClassVar[str] = OPTIONS
     file: Path | str = field(
@@ -58,7 +58,7 @@ REQUEST = Inspect
 
 
 def run(request: Inspect) -> None:
-    """Print examples, or documents with a sentence a line, from one on."""
+    """Print some examples, or some documents with one sentence per line."""
     from bertprep.check.show import write_words
 
     if not (file := as_path(request.file)).exists():
@@ -76,7 +76,7 @@ def run(request: Inspect) -> None:
 
 
 class _Source(Protocol):
-    """What is in a file: `total` of a `noun`, and the words of each."""
+    """The contents of a file: `total` items, called `noun`, and the words of each."""
 
     noun: str
     total: int

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 _PREFERRED = (RecordFormat.PARQUET, *RECORD_FORMATS)  # all hold the same records
 _CHECKED_RECORDS = 1_000
-"""Of each file; the card's fractions are of these."""
+"""The number of records read from each file to measure the fractions in the card."""
 _SAME = ("corpus", "seq", "task", "name", "version")
-"""What two pushes to one repository have in common."""
+"""What two pushes to the same repository must agree on."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -59,7 +59,7 @@ class Pushed:
 
 @dataclass(frozen=True, kw_only=True)
 class Push(Where, How):
-    """Which records to bring to which data set of the Hub."""
+    """Which records to upload to which data set on the Hub."""
 
     group: ClassVar[str] = OPTIONS
     folder: Path | str = field(

@@ -67,7 +67,7 @@ class OfCorpus(Where):
 
 @dataclass(frozen=True, kw_only=True)
 class OfDocuments(Request):
-    """Files or a data set, and what in them is text."""
+    """The files or the data set to read, and where their text is."""
 
     group: ClassVar[str] = WHERE
     inputs: Sequence[Path | str] = field(
@@ -100,7 +100,7 @@ class OfDocuments(Request):
 
     @property
     def is_given(self) -> bool:
-        """Whether the text is named, and not that of a corpus."""
+        """Whether --input or --dataset names the text, so that it is not that of a corpus."""
         return bool(self.inputs) or self.dataset is not None
 
     def __post_init__(self) -> None:
@@ -198,7 +198,7 @@ class InParts(OnExecutor):
 
 @dataclass(frozen=True, kw_only=True)
 class OfVocabulary(Request):
-    """Whether a named vocabulary must fit `cased`, which a subclass has."""
+    """The option to skip the check that a vocabulary fits `cased`, a field of the subclass."""
 
     group: ClassVar[str] = MADE
     any_case: bool = option(
@@ -206,7 +206,7 @@ class OfVocabulary(Request):
     )
 
     def check_case(self, vocabulary: Vocabulary, *, cased: bool) -> None:
-        """Raise `UsageError` for a vocabulary that cannot be meant for text of this case, unless the user says that it is."""
+        """Raise `UsageError` for a vocabulary that does not fit text of this case, unless --any-case was given."""
         from bertprep.instances.vocabulary import case_conflict
 
         if self.any_case or not (conflict := case_conflict(vocabulary, cased=cased)):
@@ -220,12 +220,12 @@ class OfVocabulary(Request):
 
 @dataclass(frozen=True, kw_only=True)
 class DocumentRequest(OfCorpus, OfDocuments, InParts):
-    """Documents of any source, in which a text file has its own: what `shard` takes, and `tokenize` with a tokenizer."""
+    """Documents from any source: the input of `shard`, and of `tokenize` with a tokenizer."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextRequest(OfCorpus, OfVocabulary, InParts):
-    """Text shards, those of a corpus or given files, and the vocabulary that splits them: what `create` and `tokenize` take."""
+    """Text shards, of a corpus or given as files, and a vocabulary: the input of `create` and `tokenize`."""
 
     vocab: Path | str | None = option(
         None, "vocabulary: a file, one of the workspace such as books_8000, or that of a downloaded model such as "
@@ -247,7 +247,7 @@ class TextRequest(OfCorpus, OfVocabulary, InParts):
         self.check_output()
 
     def check_output(self) -> None:
-        """Raise `UsageError` where text is given without an output folder, or the reverse."""
+        """Raise `UsageError` if only one of --input and --output is given."""
         if bool(self.inputs) != (self.output is not None):
             example = self.inputs[0] if self.inputs else "FILES"
             raise UsageError(
@@ -258,7 +258,7 @@ class TextRequest(OfCorpus, OfVocabulary, InParts):
 
 @dataclass(frozen=True, kw_only=True)
 class InRows(Request):
-    """Rows of token ids, of MDS."""
+    """The form of MDS rows of token ids."""
 
     group: ClassVar[str] = MADE
     seq: int | None = option(
@@ -274,7 +274,7 @@ class InRows(Request):
     )  # fmt: skip
 
     def check_rows(self, how: str, *, is_mds: bool) -> None:
-        """Raise `UsageError` where the length of rows is missing, or rows are not made; `how` asks for them."""
+        """Raise `UsageError` if MDS rows have no length, or their options come without `how`, the option for MDS."""
         if is_mds and self.seq is None:
             raise UsageError(f"{how}: needs --seq, the longest row in tokens, such as --seq 1024")
         for name, value in (("--seq", self.seq), ("--column", self.column), ("--dtype", self.dtype)):
@@ -313,7 +313,7 @@ def check_is_no_folder(option: str, path: Path, name: str) -> None:
 
 
 def check_target(option: str, path: Path | None, suffix: str, is_own: Callable[[Path], bool]) -> None:
-    """Raise `UsageError` if `path` cannot be written, or holds what the command has not written (`files.outputs`)."""
+    """Raise `UsageError` if `path` cannot be written, or holds something that the command did not write (`files.outputs`)."""
     if path is None:
         return
     from bertprep.files.outputs import check_output

@@ -30,7 +30,7 @@ _WHY_DROPPED = {
 
 @dataclass(frozen=True, kw_only=True)
 class Shard(ShardSettings, DocumentRequest):
-    """Which text becomes shards, and how."""
+    """Which text to make shards of, and how."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -79,7 +79,7 @@ class Shard(ShardSettings, DocumentRequest):
         return made.since(started)
 
     def _name_corpus(self) -> str:
-        """Return the name of the text shards; text of the user's own cannot have that of a download."""
+        """Return the name of the text shards; the user's own text cannot have the name of a download."""
         asked = self.corpus
         if asked is None and self.is_given:
             asked = GIVEN if self.dataset is None else name_data_set(self.dataset, self.split)
@@ -106,7 +106,7 @@ def run(request: Shard) -> None:
 
 
 def _downloaded(workspace: Workspace, corpus: str) -> Sequence[Source]:
-    """Return the text of a corpus that is not the user's own: the sample's, or that of its downloads."""
+    """Return the text of the sample corpus or of a downloaded one."""
     from bertprep.sources.documents import TEXT, Source
     from bertprep.sources.downloaded import downloaded_sources
 

@@ -27,12 +27,12 @@ _UNUSUAL = {
     "dropped": "whose answer is not in their context",
     "recovered": "which run_squad.py drops for the white space in or around their answer",
 }
-"""What the manifest counts of SQuAD's questions for training besides all of them."""
+"""The counts of SQuAD's training questions in the manifest, in addition to their total."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskRequest(InFormats, Where, OfVocabulary, InParts):
-    """Where the files of a task and their records are, and how these are made."""
+    """Where the files and the records of a task are, and how the records are made."""
 
     group: ClassVar[str] = WHERE
     feature_names: str = field(default=GOOGLE, init=False)  # which readers of tasks expect
@@ -47,7 +47,7 @@ class TaskRequest(InFormats, Where, OfVocabulary, InParts):
     output: Path | str | None = option(None, "folder for the records (default: the workspace)", metavar="DIR", check=path_arg)
 
     def read(self, vocabulary: Vocabulary) -> TaskRecords:
-        """Return what becomes records; the files are read."""
+        """Read the files of the task, and return their examples."""
         raise NotImplementedError
 
 
@@ -175,7 +175,7 @@ create_ner = function_of(Ner, create_task, "create_ner")
 
 
 def run(request: Squad | Glue | Ner) -> None:
-    """Make the records of a task, and print what each format and split has."""
+    """Make the records of a task, and print a summary of each format and split."""
     made = create_task(request)
     print_results(*made.lines())
     counts, labels = made.manifest.counts, made.manifest.made_with.get("labels")

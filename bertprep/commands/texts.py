@@ -64,7 +64,7 @@ def find_corpus(request: TextRequest, workers: int) -> Texts:
 
 
 def given_texts(request: TextRequest, *, pairs: bool) -> Texts:
-    """Return the text files of --input as shards; with `pairs` they must have a sentence a line."""
+    """Return the text files of --input as shards; with `pairs` each line must be a sentence."""
     paths = check_text_files(request.inputs)
     output = as_path(request.output or ".")
     is_known = request.lines_are_sentences or is_started(output, *(output / name for name in (*RECORD_FORMATS, TOKENS)))
@@ -77,7 +77,7 @@ def given_texts(request: TextRequest, *, pairs: bool) -> Texts:
 
 
 def texts_of_corpus(workspace: Workspace, corpus: str, manifest: Manifest) -> Texts:
-    """Return the text shards of a corpus of the workspace, which have this manifest."""
+    """Return the text shards that the manifest of a corpus in the workspace lists."""
     made_from = {name: manifest.made_with[name] for name in ("shards", "test_shards", "test_fraction")}
     folder, shards = workspace.sharded(corpus), []
     for split, count in zip(SPLITS, (made_from["shards"], made_from["test_shards"]), strict=True):
@@ -153,7 +153,7 @@ def default_vocabulary(workspace: Workspace, texts: Texts, workers: int, reporte
 
 
 def choose_corpus(workspace: Workspace, asked: str | None, reporter: Reporter) -> str:
-    """Return the requested corpus, or the only existing one, which is then reported."""
+    """Return the requested corpus, or else the only one in the workspace, and report that choice."""
     if asked is not None:
         return name_corpus(asked, workspace)
     corpus = name_made_corpus(workspace)
@@ -230,7 +230,7 @@ def check_text_files(inputs: Sequence[Path | str]) -> list[Path]:
 
 
 def named_vocabulary(request: TextRequest, *, cased: bool) -> Vocabulary | None:
-    """Return the vocabulary that --vocab names, if it names one; it must be of this case."""
+    """Return the vocabulary that --vocab names, if any; its case must fit `cased`."""
     if request.vocab is None:
         return None
     vocabulary = load_vocabulary(find_vocabulary(request.workspace, request.vocab))

@@ -30,7 +30,7 @@ MEGATRON = "megatron"
 
 @dataclass(frozen=True, kw_only=True)
 class Tokenize(TextRequest, DocumentRequest, InRows):
-    """Which text becomes token shards, where, and how."""
+    """Which text to make token shards of, where and how."""
 
     group: ClassVar[str] = MADE
     cased: bool = option(False, "keep upper case and accents, for a cased vocabulary")
@@ -172,7 +172,7 @@ class Tokenize(TextRequest, DocumentRequest, InRows):
         return shards_of_sources(sources, name_corpus(corpus, self.workspace), workers, self.reporter)
 
     def _make_mds(self, made: Made) -> Made:
-        """Make the rows of the token shards too; the result has both."""
+        """Also make MDS rows of the token shards; the result lists both."""
         from bertprep.tokens.documents import open_all_splits
         from bertprep.tokens.mds import INPUT_IDS, mds_job
         from bertprep.work.made import Made
@@ -211,7 +211,7 @@ def _refuse(given: Mapping[str, bool], why: str) -> None:
 
 
 def _open_tokenizer(request: Tokenize) -> DocumentTokenizer:
-    """Return the tokenizer of a request; where that of the Hub has no mask token, its tokenizer_config.json may name one."""
+    """Open the tokenizer of a request; if a tokenizer of the Hub has no mask token, its tokenizer_config.json may name one."""
     from bertprep.instances.document_tokenizer import DocumentTokenizer
     from bertprep.instances.tokenizer_files import TOKENIZER_CONFIG
 
@@ -233,7 +233,7 @@ def _open_tokenizer(request: Tokenize) -> DocumentTokenizer:
 
 
 def _find_tokenizer(request: Tokenize) -> tuple[Path, str]:
-    """Return the tokenizer.json that a request names, by a file, a folder or a model of the Hub, and what to call it."""
+    """Return the path and the name of the tokenizer.json that a request gives as a file, a folder or a model of the Hub."""
     from bertprep.sources.catalogue import is_repository
 
     given = str(request.tokenizer)

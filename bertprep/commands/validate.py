@@ -152,7 +152,7 @@ def run(request: Validate) -> None:
 
 
 def _without_mds(data_sets: Sequence[DataSet]) -> list[DataSet]:
-    """Return the data sets that are checked here, and warn of MDS; raises `UsageError` where there is nothing else."""
+    """Return the data sets to check, and warn that MDS is not checked; raise `UsageError` if there is nothing else."""
     from bertprep.tokens.mds import tell_who_reads
     from bertprep.work.manifest import MDS
 
@@ -205,7 +205,7 @@ def _table_rows(outcomes: Sequence[Outcome], names: Sequence[str]) -> list[tuple
 
 
 def _name_outcomes(outcomes: Sequence[Outcome]) -> list[str]:
-    """Return the title of each data set, numbered where several have the same."""
+    """Return the title of each data set; equal titles are numbered."""
     titles = [outcome.title for outcome in outcomes]
     names = []
     for at, title in enumerate(titles):

@@ -22,7 +22,7 @@ from bertprep.work.ledger import Entry
 
 @dataclass(frozen=True, kw_only=True)
 class Vocab(OfCorpus, OnExecutor):
-    """A WordPiece vocabulary, of text files or of the training shards of a corpus."""
+    """A WordPiece vocabulary, trained on text files or on the training shards of a corpus."""
 
     group: ClassVar[str] = MADE
     size: int = option(

@@ -39,7 +39,7 @@ before."""
 MAX_WORD_TOKENS = 16
 """A longer word, such as a paragraph of Chinese for a tokenizer that marks spaces, is not masked as a word."""
 MANY_LONG_WORDS = 0.2
-"""The share of tokens in such words above which users are told."""
+"""The fraction of tokens in such words above which users are warned."""
 _NAMES = {
     "cls": ("[CLS]", "<s>", "<cls>", "<bos>", "[BOS]", "<|begin_of_text|>", "<|startoftext|>"),
     "sep": ("[SEP]", "</s>", "<sep>", "<eos>", "[EOS]", "<|end_of_text|>", "<|endoftext|>"),
@@ -47,9 +47,9 @@ _NAMES = {
     "mask": ("[MASK]", "<mask>", "<|mask|>"),
     "unk": ("[UNK]", "<unk>", "<|unk|>"),
 }
-"""What special tokens are usually called."""
+"""The usual names of special tokens."""
 _MARKERS = (("▁",), ("Ġ", "Ċ"))
-"""What a token that begins a word begins with, in vocabularies of SentencePiece and of bytes."""
+"""The first character of a token that begins a word, in SentencePiece's and byte-level vocabularies."""
 _SAMPLE = (
     "In 1905 the physicist's third paper (on “moving bodies”) wasn't finished; 3.14 x 10^8, e.g. A_b-c/d@e.org?\n"
     "def scale(values, by=2):\n    return [by * each for each in values]\n\n"
@@ -61,7 +61,7 @@ _SAME = {
     False: re.compile(rf"[\0-\u03a3{_COMMON}]*"),
     True: re.compile(rf"[\0-\u03a2{_COMMON}]*"),  # Google lower-cases a sigma at the end of a word to another letter
 }
-"""Text of which the compiled loop and `tokenizers` make the same, by lower-casing: common scripts, symbols and emoji."""
+"""Text that the compiled loop and `tokenizers` tokenize alike, by lower-casing: common scripts, symbols and emoji."""
 _LONGEST = (100, 200)
 """Of words that are not [UNK]: of `tokenizers` by default, and of Google."""
 
@@ -105,7 +105,7 @@ class TokenizerInfo:
 
     @property
     def made_with(self) -> dict[str, Any]:
-        """What a manifest has of it."""
+        """The tokenizer's entry in a manifest."""
         return {**asdict(self), "special": list(self.special)}
 
 
@@ -159,7 +159,7 @@ class DocumentTokenizer:
         self.info = TokenizerInfo(name, sha256, model, width, **ids, special=tuple(sorted(special)), words=rule)
 
     def __reduce__(self) -> tuple[type[DocumentTokenizer], tuple[Path, str, Path | None, Segmenter | None]]:
-        """A process of another machine reads the file again."""
+        """Pickle the arguments alone, since another process reads the file again."""
         return DocumentTokenizer, (self.path, self.info.name, self.config, self._words)
 
     @property
@@ -170,7 +170,7 @@ class DocumentTokenizer:
 
     @property
     def is_compiled(self) -> bool:
-        """Whether most of the work is done by one thread of a compiled loop."""
+        """Whether a compiled loop, which has one thread, does most of the work."""
         return self._compiled is not None
 
     def encode(self, texts: Sequence[str]) -> Documents:
@@ -273,7 +273,7 @@ class DocumentTokenizer:
 
 
 class _Compiled(NamedTuple):
-    """The compiled loop, and the text of which it makes what `tokenizers` does."""
+    """The compiled loop, and a pattern of the text that it tokenizes as `tokenizers` does."""
 
     tokenizer: Tokenizer
     same: re.Pattern[str]
@@ -345,7 +345,7 @@ def share_in_long_words(begins_word: NDArray[np.bool_]) -> float:
 
 
 def _at_or_after(marked: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return which tokens are marked, or follow one that is."""
+    """Return which tokens are marked or follow a marked one."""
     both: NDArray[np.bool_] = marked.copy()
     both[1:] |= marked[:-1]
     return both

@@ -19,7 +19,7 @@ from bertprep.instances.vocabulary import Vocabulary
 from bertprep.kernels.numbers import GENERATOR_STATE_SIZE, INSTANCES, MASKS, PACKED, TWISTER_SIZE, TWISTER_STATE, TWISTER_USED
 
 GENERATOR = "google-research/bert eedf5716"
-"""The program whose examples are made, as manifests name it."""
+"""The name in manifests of the program whose examples are made."""
 MAX_TOKENS_IN_SHARD = 1 << 31
 
 

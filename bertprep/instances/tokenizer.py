@@ -182,7 +182,7 @@ def _aligned_zeros(count: int) -> NDArray[np.uint64]:
 
 
 def lower_final_sigmas(buffer: bytearray, size: int) -> None:
-    """Replace, in place, each capital sigma that `str.lower` makes a final one: the kernel lowers letter by letter."""
+    """Replace, in place, each capital sigma that `str.lower` makes a final sigma, since the kernel lowers each letter alone."""
     found = buffer.find(_CAPITAL_SIGMA, 0, size)
     while found >= 0:
         start, end = buffer.rfind(10, 0, found) + 1, buffer.find(10, found, size)

@@ -17,7 +17,7 @@ SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 MAX_TOKENS = 1 << 21
 """What three bytes of a varint hold."""
 MANY_UNKNOWN = 0.1
-"""Far more than text has with a vocabulary of its language, as a fraction of its tokens."""
+"""The fraction of unknown tokens above which a vocabulary is of another language than the text."""
 _MAX_BYTES = 64 << 20
 _SHOWN = 40  # characters of a token, in errors
 _MANY_LOWER = 0.5  # of a vocabulary's tokens: of Chinese or Japanese far fewer are of letters that have two cases
@@ -26,7 +26,7 @@ _MANY_CAPITALS = 0.05  # of an English vocabulary that was trained on cased text
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The tokens by number, and the numbers of the special ones; `sha256` is that of the file."""
+    """The tokens in the order of their ids, the ids of the special ones, and the sha256 of the file."""
 
     path: Path
     tokens: tuple[str, ...]
@@ -42,7 +42,7 @@ class Vocabulary:
 
     @property
     def made_with(self) -> dict[str, Any]:
-        """What the manifest of records says of their vocabulary: `pad` only where it is not 0, as in most."""
+        """The vocabulary's entry in a manifest of records; it has `pad` only if the id is not 0."""
         return {"tokens": len(self), "sha256": self.sha256, **({"pad": self.pad} if self.pad else {})}
 
     @cached_property
@@ -52,7 +52,7 @@ class Vocabulary:
 
 
 def case_conflict(vocabulary: Vocabulary, *, cased: bool) -> str:
-    """Return why a vocabulary cannot be meant for text that is (or is not) lower-cased first; "" where it may be.
+    """Return why a vocabulary does not fit text that is (or is not) lower-cased first; "" where it may be.
 
     Letters of scripts without case, as Chinese or Georgian, are the same in a title, so their vocabularies fit either.
     """
@@ -72,7 +72,7 @@ def case_conflict(vocabulary: Vocabulary, *, cased: bool) -> str:
 
 
 def capital_tokens(vocabulary: Vocabulary) -> list[str]:
-    """Return the tokens with capital letters, which lower-cased text never uses; [PAD], [unused1] and such are none."""
+    """Return the tokens with capital letters, which lower-cased text never uses; [PAD], [unused1] and the like do not count."""
     lowered = "\n".join(vocabulary.tokens).lower().split("\n")  # all at once, for one at a time takes ten times as long
     of_both = zip(vocabulary.tokens, lowered, strict=True)
     return [token for token, lower in of_both if token != lower and not _is_in_brackets(token)]
@@ -126,7 +126,7 @@ def load_vocabulary(path: Path) -> Vocabulary:
 
 
 def padding_warnings(vocabulary: Vocabulary) -> list[str]:
-    """Return a line for those whose tools take padding to be 0, where it is not."""
+    """Return a warning if the id of [PAD] is not 0, as other tools assume."""
     if vocabulary.pad == 0:
         return []
     return [f"[PAD] is token {vocabulary.pad} of {vocabulary.path}, so input_ids are padded with it, not 0"]

@@ -1,4 +1,4 @@
-"""Record files of all formats by the same names: `Instances` to bytes, bytes to `Examples`.
+"""Record files of all formats under the same names: `Instances` to bytes, bytes to `Examples`.
 
 `open` finds the format and the kind of the records itself:
 

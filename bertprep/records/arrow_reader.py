@@ -292,7 +292,7 @@ def _open_foreign(
 
 
 def class_names(path: Path) -> tuple[str, ...]:
-    """Return the names of the classes, as `datasets` keeps them in a file of a classification; () where none are."""
+    """Return the names of the classes, as `datasets` keeps them in a file of a classification; () if there are none."""
     try:
         metadata = read_schema(path).metadata or {}
         names = parse_json(metadata[b"huggingface"])["info"]["features"][LABELS.name]["names"]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 NEXT_SENTENCE_NAMES = ("is_next", "random")
 METADATA = b"bertprep"
-"""The key of our own metadata in a schema, JSON of an object with kind, seq and pred."""
+"""The key of bertprep's metadata in a schema: a JSON object with kind, seq and pred."""
 _BATCH_BYTES, _MAX_ROWS = 4 << 20, 1024
 
 
@@ -59,7 +59,7 @@ IN_LABELS = {"masked_lm_positions": "masked_lm_ids", "masked_lm_weights": "maske
 
 
 def columns_of(kind: type[Examples]) -> tuple[Column, ...]:
-    """Return the columns of a kind of records; raises `ValueError` for a feature that none of them has."""
+    """Return the columns of a kind of record; raise `ValueError` for a feature without a column."""
     for feature in kind.features:
         if not feature.column and feature.name not in IN_LABELS:
             raise ValueError(f"{kind.__name__}: {feature.name} has no column, so Arrow and Parquet files would not have it")

@@ -59,7 +59,7 @@ _BLOCK_TOKENS = 1 << 15  # of a block of records: what the arrays of it take fit
 
 @dataclass(frozen=True)
 class Span:
-    """Records of a file by their indices, or all of them where `records` is None."""
+    """Records of a file, selected by index; None selects all of them."""
 
     path: Path
     records: range | NDArray[np.int64] | None = None
@@ -92,7 +92,7 @@ class Conversion:
 
 
 def conversion_job(data_set: DataSet, sources: Sequence[IdentifiedFile], target: Path, conversion: Conversion) -> Job:
-    """Return the job that converts the files of a data set, all of them identified, to files in the folder `target`.
+    """Return the job that converts the identified files of a data set into files in the folder `target`.
 
     Raises `UsageError` for a selection or a number of files that these records do not allow.
     """
@@ -154,7 +154,7 @@ def check_pick(source: Path, pick: int | None, shape: Shape) -> None:
 
 
 def class_labels(data_set: DataSet, source: IdentifiedFile) -> Sequence[str]:
-    """Return the names of the classes, where the manifest or the columns of a classification task have them."""
+    """Return the names of the classes from the manifest or the columns of a classification task, if they are there."""
     if source.shape.kind not in (ClassificationExamples, TokenClassificationExamples):
         return ()
     known: Sequence[str] = data_set.manifest.made_with.get("labels", ()) if data_set.manifest else ()

@@ -32,7 +32,7 @@ Values: TypeAlias = Literal["token", "flag", "segment", "position", "id", "class
 
 
 class Feature(NamedTuple):
-    """A feature of a kind of record, and its column in Arrow and Parquet files, if any."""
+    """A feature of one kind of record, and its column in Arrow and Parquet files, if it has one."""
 
     name: str
     width: Width
@@ -76,7 +76,7 @@ class Examples(np.recarray[Any, Any]):
     segment_ids: NDArray[np.uint8]  # (n, seq)
 
     def __new__(cls, *arrays: NDArray[Any], **named: NDArray[Any]) -> Self:
-        """Return records with the values of arrays, one for each feature, by position or name.
+        """Return records made of arrays, one for each feature, given by position or by name.
 
         Raises `TypeError` or `ValueError` for arrays that do not fit.
         """
@@ -102,7 +102,7 @@ class Examples(np.recarray[Any, Any]):
 
     @classmethod
     def dtype_for(cls, *, seq: int, pred: int = 0) -> np.dtype[Any]:
-        """Return the type of a record of these sizes."""
+        """Return the NumPy type of a record with these sizes."""
         shapes: dict[Width, tuple[int, ...]] = {"seq": (seq,), "pred": (pred,), "one": ()}
         return np.dtype([(each.name, each.dtype, shapes[each.width]) for each in cls.features], align=True)
 
@@ -125,7 +125,7 @@ class Examples(np.recarray[Any, Any]):
         return np.recarray.__getattribute__(self, name)  # which finds a field
 
     def __setattr__(self, name: str, values: Any) -> None:
-        """Copy values into the field of a feature; raises `AttributeError` where there is none of this name."""
+        """Copy values into the field of a feature; raise `AttributeError` for an unknown name."""
         names = self.dtype.names or ()
         if name not in (*names, "dtype"):
             raise AttributeError(f"{type(self).__name__}: {name} is not a feature of its records")
@@ -249,7 +249,7 @@ class ClassificationExamples(Examples):
 
 
 class RegressionExamples(Examples):
-    """A sentence or a pair with a number instead of a class, as STS-B has."""
+    """A sentence or a pair with a score instead of a class, as in STS-B."""
 
     features = (*_TOKENS, Feature("label_ids", "one", "score", "labels", np.float32), _IS_REAL)
     title = "regression"
@@ -269,7 +269,7 @@ class TokenClassificationExamples(Examples):
 
 
 class Shape(NamedTuple):
-    """What all records of a file have in common: their kind, and how many tokens and predictions each has."""
+    """The shape that all records of a file have in common: their kind, and how many tokens and predictions each has."""
 
     kind: type[Examples]
     seq: int

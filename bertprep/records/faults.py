@@ -1,4 +1,4 @@
-"""What is wrong with a record file, in words: one line with the file, the record, what was expected, found, and what to do.
+"""Messages for faults in record files: one line with the file, the record, what was expected, found, and what to do.
 
 Kernels return fault numbers (`bertprep.kernels.numbers`); only this module turns them into messages.
 """

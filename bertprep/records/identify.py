@@ -1,4 +1,4 @@
-"""Which records are in which files: each source of a conversion is read once, for its checksum, shape and number of records."""
+"""Which file holds which records: each source of a conversion is read once, for its checksum, shape and number of records."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def identify(
 
 
 def with_one_pred(files: Sequence[IdentifiedFile]) -> list[IdentifiedFile]:
-    """Return the files; those that do not say for how many predictions their records have space have it for the most of any."""
+    """Return the files; a file that does not state its number of predictions gets the largest of all files."""
     most = max((file.shape.pred for file in files), default=0)
     return [_with_pred(file, most) if file.format.is_columnar and file.shape.pred < most else file for file in files]
 
@@ -84,7 +84,7 @@ def check_identified(data_set: DataSet, files: Sequence[IdentifiedFile]) -> None
 def identify_all(
     data_set: DataSet, workers: int = 1, reporter: Reporter = SILENT, *, pred: int | None = None
 ) -> list[IdentifiedFile]:
-    """Read all files of a data set; raises `BertprepError` for one that is not what the manifest says."""
+    """Read all files of a data set; raise `BertprepError` for a file that differs from its manifest entry."""
     kernels.load()
     entries = data_set.manifest.files if data_set.manifest else {}
 

@@ -49,7 +49,7 @@ _OFFSETS = "offsets"  # the folder of the cache
 
 
 class Closing:
-    """What is closed at the end of a `with` block."""
+    """A base class for objects that a `with` block closes."""
 
     def close(self) -> None:
         raise NotImplementedError
@@ -123,7 +123,7 @@ class OpenFile(Closing):
             raise table.damage
 
     def find_records(self) -> int:
-        """Find the offsets of all records; return how many there are."""
+        """Find the offset of each record; return the number of records."""
         of_file = f"{self.path.absolute()}\0{self._status.st_size}\0{self._status.st_mtime_ns}"
         kept = kept_array(_OFFSETS, of_file) if self._may_be_kept else None
         if kept is not None and are_offsets(kept, self.data.size):
@@ -271,7 +271,7 @@ def measure_record(file: dict[str, Any], notes: NDArray[np.int64]) -> tuple[int,
 
 
 def are_offsets(array: NDArray[np.int64], size_bytes: int) -> bool:
-    """Return whether an array can be the offsets of a file of this size: kernels read wherever they lead."""
+    """Return whether an array can hold the offsets of a file of this size, since kernels read there without a check."""
     return len(array) > 1 and array[0] == 0 and array[-1] == size_bytes and bool((array[:-1] < array[1:]).all())
 
 

@@ -70,7 +70,7 @@ class ColumnDataset(Closing):
         raise NotImplementedError
 
     def _columns(self, rows: Selection) -> Columns:
-        """Return the columns of a selection of rows; `select_records` refuses what is none."""
+        """Return the columns of the selected rows; `select_records` refuses an invalid selection."""
         raise NotImplementedError
 
     def __iter__(self) -> Iterator[Row]:
@@ -93,7 +93,7 @@ class ColumnDataset(Closing):
 
 
 def _as_selection(rows: object) -> Selection:
-    """Return what may select rows; of a tuple, which some samplers give, a list."""
+    """Return a valid selection of rows; a tuple, which some samplers pass, becomes a list."""
     return list(rows) if isinstance(rows, tuple) else cast(Selection, rows)
 
 

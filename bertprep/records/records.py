@@ -1,4 +1,4 @@
-"""Records of any files as one sequence: `Records(paths)`, from which blocks are read in order or gathered at random.
+"""Record files as one sequence: `Records(paths)`, from which blocks are read in order or gathered at random.
 
 Files are mapped when they are opened, and a block is gathered from any of them by one call of a kernel. A file is a set of one:
 `bertprep.records.open(path)`. gzip, Parquet and other layouts of Arrow are held in memory, up to a limit. Other tools' records
@@ -93,7 +93,7 @@ def _as_array(records: object) -> NDArray[Any]:
 
 
 def _describe(records: object) -> str:
-    """Return what was given in place of a selection, in words."""
+    """Describe the value that was given in place of a selection."""
     if isinstance(records, np.ndarray):
         return f"an array of {records.dtype} {records.shape}"
     if is_index(records):
@@ -161,7 +161,7 @@ class Records(Closing):
 
     @classmethod
     def open(cls, path: Path | str, *, pred: int | None = None) -> Records:
-        """Open one file as it is, of any split."""
+        """Open one file, whichever split it belongs to."""
         records = cls.__new__(cls)
         records._hold([as_path(path)], pred)
         return records
@@ -207,7 +207,7 @@ class Records(Closing):
         self._highest = _highest_values(self.shape, vocab_size, type_vocab_size, labels)
 
     def close(self) -> None:
-        """Give the files' memory back; what was read stays."""
+        """Release the memory of the files; examples that were read stay valid."""
         with self._lock:
             self._is_open = False
             self._table = self._columns = None  # which hold the files' bytes
@@ -238,7 +238,7 @@ class Records(Closing):
 
     @property
     def held_bytes(self) -> int:
-        """The memory that files take which cannot be read in place: gzip, Parquet, and other layouts of Arrow."""
+        """The memory of the files that cannot be read in place: gzip, Parquet, and some layouts of Arrow."""
         return sum(file.held_bytes for file in self._files)
 
     @property
@@ -259,7 +259,7 @@ class Records(Closing):
         return self._files[file].path, index - int(self._starts[file])
 
     def is_of_another_kind(self, expected: type[Examples]) -> BertprepError:
-        """Return the error for records that are of no use where those of a kind are needed."""
+        """Return the error for records of another kind than the one that is needed."""
         first = self._files[0]
         return BertprepError(
             f"{first.path}: has {first.kind.title} records, expected {expected.title} records; name the data of this task"
@@ -295,7 +295,7 @@ class Records(Closing):
         self._read(examples, indices, row)
 
     def gather_good(self, examples: Examples, records: Selection) -> list[BadRecordError]:
-        """As `gather_into`, but the rows of bad records are 0 in all features; returns what is wrong with each."""
+        """Gather as `gather_into` does, but set the rows of bad records to 0 and return the fault of each."""
         indices = select_records(records, len(self), self.path)
         check_room(examples, self.shape, 0, len(indices), str(self.path))
         bad: list[BadRecordError] = []
@@ -400,7 +400,7 @@ def _find_excess(examples: Examples, most: NDArray[np.int64], notes: NDArray[np.
 
 
 def _find_files(path: Path, split: str, is_own_name: bool = False) -> dict[Path, Checksum | None]:
-    """Return the files of a split of a folder, or the file itself, with their checksums by the manifest."""
+    """Return the files of a folder's split, or the file itself, with their checksums from the manifest."""
     data_set = find_records(path)
     listed = data_set.manifest.files if data_set.manifest else {}
     files = _with_status(data_set, data_set.named(split) if is_own_name else data_set.paths(split))

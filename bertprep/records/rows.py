@@ -14,7 +14,7 @@ from bertprep.records.examples import Examples, Shape
 
 
 class RowMaker:
-    """Lays out the records of instances in blocks; holds what all blocks of a shape have in common."""
+    """Lays out instances as blocks of records; holds the parts that all blocks of a shape share."""
 
     def __init__(self, vocabulary: Vocabulary, shape: Shape) -> None:
         self.shape = shape

@@ -27,7 +27,7 @@ from bertprep.records.examples import MAX_VALUES, Examples, Shape
 
 _NO_MEMORY = np.zeros(0, np.uint8)
 ROW_GROUP = 8
-"""Record batches that a row group of a Parquet file has."""
+"""The number of record batches in a row group of a Parquet file."""
 
 
 @dataclass(frozen=True)

@@ -24,16 +24,16 @@ from bertprep.work.layout import TRAINING
 
 DUMP, MEMORY, TEXT, WHOLE = "dump", "memory", "text", "whole"
 RULES = {DUMP: 2, "csv": 2, "tsv": 2}
-"""The version of the rules of readers whose text has changed, so that theirs never mixes with that of an earlier version."""
+"""The version of each reader whose text has changed since it was first released, so that the two never mix."""
 BATCH_TEXT_BYTES = 8_000_000
 MAX_EXPANSION, ALWAYS_TAKEN = 2_000, 1 << 30
-"""The characters of text that a file may hold: so many times its bytes, or the second number, whichever is more.
+"""The most characters of text in a file: the first number times its bytes, or the second number, whichever is larger.
 
 gzip shrinks nothing to less than 1/1,032, and logs, the most repetitive text there is, shrink to about 1/100. Other formats
 make a terabyte of a few kilobytes, which would fill the disk.
 """
 MIN_SENTENCES, MAX_SENTENCES = 500, 10_000
-"""Of a book of BookCorpus: front matter has many lines on copyright, as may the end of a book."""
+"""The sentences of a book in BookCorpus: the front matter and the end of a book may both have lines on copyright."""
 _FRONT_MATTER = re.compile(
     r"all rights reserved|smashwords edition|\bisbn\b|published (by|at) .*smashwords|copyright [\W\dc]{0,8}(19|20)\d\d"
 )

@@ -18,7 +18,7 @@ _REDIRECT = re.compile(r"\s*#\s*[^\W\d_]+\s*:?\s*\[\[")  # the word is localized
 
 @dataclass(frozen=True)
 class SiteInfo:
-    """The names of a wiki for files and categories, in lower case, by which cleaning knows them."""
+    """A wiki's names for the namespaces of files and categories, in lower case, which cleaning needs."""
 
     file_namespaces: frozenset[str] = frozenset({"file", "image", "media"})  # valid on every wiki
     category_namespaces: frozenset[str] = frozenset({"category"})

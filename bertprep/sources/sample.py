@@ -17,7 +17,7 @@ SAMPLE = "sample"
 
 
 def write_sample(workspace: Workspace) -> Path:
-    """The sample corpus as one text file, a paragraph a line and a blank line after each speech; written if missing."""
+    """Write the sample corpus, if missing, as one text file: one paragraph per line, a blank line after each speech."""
     path = workspace.download(SAMPLE) / f"{SAMPLE}.txt"
     if path.exists():
         return path

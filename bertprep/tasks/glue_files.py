@@ -27,7 +27,7 @@ from bertprep.work.layout import by_number
 TEXT_A = ("text_a", "sentence1", "text", "sentence")
 TEXT_B = ("text_b", "sentence2")
 LABEL = ("label",)
-"""The names that columns of a user's own file may have."""
+"""The accepted column names in a user's own file."""
 _MAX_LABELS = 1000
 _NO_BREAKS = str.maketrans("\t\n\r", "   ")  # BERT's tokenizer takes them for spaces, and here they end columns and lines
 _SHOWN = 40  # characters of a label, in errors
@@ -61,7 +61,7 @@ def _fault(path: Path, line: int, why: str) -> BertprepError:
 
 
 def read_file(path: Path, split: str, task: GlueTask) -> TextFile:
-    """Read the examples of a file; raises `BertprepError` for the first line that is wrong."""
+    """Read the examples of a file; raise `BertprepError` for the first invalid line."""
     with reading(path, "; expected a file of examples"), open_local(path) as file:
         data = file.read()
     lines = _split_lines(path, data)
@@ -202,7 +202,7 @@ def label_ids(file: TextFile, task: GlueTask) -> Labels:
 
 
 def find_labels(file: TextFile) -> tuple[str, ...]:
-    """Return the different labels of a training file of the user's own, sorted, numbers by their size."""
+    """Return the distinct labels of a user's training file, sorted, numbers by value."""
     if b"" in file.labels:
         raise file.fault(file.labels.index(b""), "its label is empty, expected a name; fill it in, or remove the line")
     found = {label.decode() for label in file.labels}

@@ -67,7 +67,7 @@ def write_predictions(task: GlueTask, logits: NDArray[np.float32], path: Path) -
 
 
 def write_submission(task: GlueTask, split: str, logits: NDArray[np.float32], folder: Path) -> Path:
-    """Write the predictions of an unlabelled split for GLUE's site, to MRPC.tsv, MNLI-mm.tsv, ...; return the path."""
+    """Write the predictions of an unlabelled split for a submission to GLUE, such as MNLI-mm.tsv; return the path."""
     allowed = np.clip(logits, 0, MAX_SCORE) if task.is_regression else logits
     return write_predictions(task, allowed, submission_path(task, split, folder))
 

@@ -177,7 +177,7 @@ def _name_tags(tags: Any, names: Sequence[str]) -> Any:
 
 
 def _class_names(metadata: Any, column: str) -> list[str]:
-    """Return the names of a column of lists of `datasets`' ClassLabel; none where it is not one."""
+    """Return the names of a column of lists of `datasets`' ClassLabel; none for another type of column."""
     try:
         feature = metadata["info"]["features"][column]
         inner = feature.get("feature", feature) if isinstance(feature, dict) else feature[0]

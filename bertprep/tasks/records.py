@@ -91,7 +91,7 @@ def _windows(features: SquadFeatures, start: int, stop: int) -> Examples:
 
 
 def bounds_of(examples: int, header_lines: int = 0) -> list[int]:
-    """Return where the record files of a split begin, and where the last one ends.
+    """Return the first example of each record file of a split, and the end of the last file.
 
     >>> bounds_of(20_000, header_lines=1)
     [0, 8191, 16383, 20000]

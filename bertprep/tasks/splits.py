@@ -1,4 +1,4 @@
-"""Which files of a fine-tuning task hold which split: their names begin with train, dev or test."""
+"""Recognizes the split of a fine-tuning file by its name, which begins with train, dev or test."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def find_splits(task: str, inputs: Sequence[Path | str], downloaded: Sequence[Pa
 
 
 def _expand(task: str, inputs: Sequence[Path | str], published: Container[str]) -> list[Path]:
-    """Return the named files, and in place of a named folder its files of the task.
+    """Return the named files, and for a named folder the files of the task in it.
 
     Where a folder has a file of the published name for a split, others of that split are left out: GLUE's original folders
     have `dev_ids.tsv` next to `dev.tsv`.

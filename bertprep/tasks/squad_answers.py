@@ -61,7 +61,7 @@ def predict_answers(
     nbest_size: int = 20,
     max_answer_length: int = 30,
 ) -> SquadPredictions:
-    """Return the answers to all questions from the logits of all rows, (rows, seq) each."""
+    """Return the answer to each question from the start and end logits, (rows, seq) each."""
     shape = (len(features), features.settings.seq)
     for logits in (start_logits, end_logits):
         if logits.shape != shape or logits.dtype != np.float32:
@@ -175,7 +175,7 @@ def _best_positions(logits: NDArray[np.float32], count: int) -> NDArray[np.int64
 
 
 class _Texts:
-    """The texts of answers; caches the words and tokens of the last context."""
+    """Extracts the texts of answers; caches the words and tokens of the last context."""
 
     def __init__(self, features: SquadFeatures) -> None:
         self._features = features

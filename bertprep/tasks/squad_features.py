@@ -88,7 +88,7 @@ class SquadFeatures:
 def make_features(
     data: SquadData, vocabulary: Vocabulary, settings: SquadSettings, *, training: bool, shuffle: bool = True
 ) -> SquadFeatures:
-    """Return the features of a file that was read for the same purpose; training examples are shuffled before."""
+    """Return the features of a file that was read for the same split; training examples must be shuffled already."""
     tokenizer = Tokenizer(vocabulary, lower=not settings.cased)
     words = split_contexts(data.contexts, tokenizer)
     queries = tokenize_texts(data.questions, tokenizer)

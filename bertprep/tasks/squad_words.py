@@ -49,7 +49,7 @@ class Words:
 
 
 def split_contexts(contexts: list[str], tokenizer: Tokenizer) -> Words:
-    """The words and tokens of all contexts, each word tokenized by itself as Google does."""
+    """The words and tokens of all contexts; each word is tokenized on its own, as in Google's script."""
     text = "".join(f"{context}\n" for context in contexts)
     points = np.frombuffer(text.encode("utf-32-le"), np.uint32)
     is_space = np.zeros(len(points), bool)

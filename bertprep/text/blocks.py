@@ -93,7 +93,7 @@ class Blocks:
         return float(np.median([len(block) for block in self.sentences]))
 
     def describe(self) -> str:
-        """Return what the blocks are and what they would become, for a message."""
+        """Describe the blocks, and the records that they would become, for a message."""
         padding = TextSample(self.sentences).record_padding(LENGTHS[-1])
         files = "the file" if self.files == 1 else f"{self.files} files"
         return (

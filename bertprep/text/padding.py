@@ -1,4 +1,4 @@
-"""What records of a text will be like before there are any: how much of them is padding.
+"""Forecasts how much of the records of a text will be padding, before any are made.
 
 The generator itself runs, on a sample of the documents in which each sentence has about as many placeholder tokens as a
 vocabulary for its language gives it. So the estimate rests on two things: a sample of at most `SAMPLE_BYTES`, and
@@ -24,7 +24,7 @@ from bertprep.sources.plain_text import GAP
 SAMPLE_BYTES = 1 << 18
 """The text whose sentences are counted; a longer document is cut there, which adds at most one short record."""
 TOKENS_PER_WORD = 1.1
-"""Tokens that BERT's tokenizer makes of a word, in the mean: 1.06 with a vocabulary trained on the text, more with another."""
+"""Mean number of tokens per word from BERT's tokenizer: 1.06 with a vocabulary trained on the text, more with another."""
 LENGTHS = (128, 512)
 """The lengths of records that padding is forecast for where a command has none."""
 FIRST_FILES = 16

@@ -53,7 +53,7 @@ def hold_out(rows: Sequence[Path], documents: int, settings: ShardSettings) -> R
 def divide(
     training_rows: Sequence[Path], documents: int, test_rows: Sequence[Path], test_documents: int, settings: ShardSettings
 ) -> Ranges:
-    """Return the ranges of a training text and of a test text; documents that both have are left out of training.
+    """Return the ranges of a training text and of a test text; documents in both are left out of training.
 
     Raises `BertprepError` where no other document is left.
     """
@@ -151,7 +151,7 @@ def count_shards(documents: int, text_bytes: int, settings: ShardSettings) -> tu
 
 
 def split_by_hash(keys: npt.NDArray[np.uint64], sizes: npt.NDArray[np.int64], fractions: Sequence[float]) -> list[int]:
-    """Return the bounds of the ranges of hashes, one for each shard: what is the training and what the test split.
+    """Return the bounds of the ranges of hashes, one range for each shard, the test shards last.
 
     `fractions` are of the bytes, those of the test shards last; each range has at least one of the sorted `keys`.
 

@@ -27,7 +27,7 @@ from bertprep.files.hashed import HashedFile
 from bertprep.files.paths import is_object, open_at
 
 HASHES = 1 << 64
-"""The range of the first 64 bits of a hash, by which documents are sorted and spread over shards."""
+"""The number of values of the first 64 bits of a hash, by which documents are sorted and assigned to shards."""
 RUN_BYTES = 12_000_000
 BATCH_BYTES = 128_000
 WINDOW_BYTES = 8_000_000
@@ -106,7 +106,7 @@ class RunFile:
         self.runs = self.documents = self.text_bytes = 0
 
     def write(self, documents: Documents, low: int = 0, high: int = HASHES) -> None:
-        """Write the documents of a range of hashes, in one or several consecutive ranges of complete batches."""
+        """Write the documents of a range of hashes, which covers whole batches; ranges must follow each other."""
         if self._bits is None:
             self._bits = _bits_for(int(documents.sizes().sum()))
         if self._writer is None:
@@ -124,7 +124,7 @@ class RunFile:
         self.text_bytes += int(documents.sizes().sum())
 
     def finish(self) -> None:
-        """Write the footer, and what is buffered."""
+        """Write the buffered documents and the footer."""
         if self._writer is None:
             no_hashes, no_copies = np.empty((0, 2), np.uint64), np.empty(0, np.int64)
             self.write(sort_documents(no_hashes, no_copies, pa.array([], pa.large_binary())))
@@ -137,7 +137,7 @@ class RunFile:
 
 
 class Sorter:
-    """Takes documents in any order, and writes them to a file as runs of about `RUN_BYTES`."""
+    """Takes documents in any order and writes them to a file in sorted runs of about `RUN_BYTES`."""
 
     def __init__(self, file: RunFile) -> None:
         self._file = file

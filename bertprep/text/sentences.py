@@ -11,7 +11,7 @@ from bertprep.sources.plain_text import FIELD_GAP, ends_sentence
 
 
 def split_document(text: str, splitter: str, language: str) -> list[str]:
-    """Return the lines of a document in a text shard: its own where these are sentences, or those of `split_sentences`."""
+    """Return the lines of a document in a text shard: its own lines, or those of `split_sentences`."""
     return split_lines(text) if splitter == BY_LINES else split_sentences(text, language)
 
 

@@ -47,7 +47,7 @@ from bertprep.work.run import Job, Maker, Task
 from bertprep.work.settings import check_same, make_header
 
 PIECE_BYTES = 24_000_000
-"""Inputs, or pieces of text files, of about this size are sorted at once."""
+"""The size of the inputs, or pieces of text files, that are sorted together."""
 MAX_RUNS = 128
 """Runs are merged until there are no more."""
 MERGED_RUNS = 32
@@ -65,7 +65,7 @@ def shard_corpus(
     workers: int,
     reporter: Reporter,
 ) -> Made:
-    """Write the missing shards of a corpus, whose folder is named for it, or of a part of them.
+    """Write the missing text shards of a corpus, or those of one part; the folder has the corpus's name.
 
     The manifest's `made_with` has the numbers of shards and the identity of the text; its `files` have the documents,
     sentences, words, bytes and BLAKE3 of each shard. Raises `UsageError` for an impossible request, `BertprepError` for
@@ -137,7 +137,7 @@ class _Steps:
 
 
 def _find_finished(steps: _Steps, made_with: dict[str, Any]) -> Manifest | None:
-    """Return the manifest of finished shards, of any number if none is requested; raises `BertprepError` for other text or
+    """Return the manifest of finished shards, whose number matters only with --shards; raise `BertprepError` for other text or
     settings.
     """
     if (manifest := read_manifest(steps.folder)) is None:
@@ -228,14 +228,14 @@ def hash_files(sources: Sequence[Source], corpus: str, workers: int, reporter: R
 
 
 def identify(source: Source, files: Mapping[str, TextFile]) -> dict[str, Any]:
-    """Return what a manifest has of a source: what determines its documents."""
+    """Return a manifest's description of a source: the values that determine its documents."""
     if (file := files.get(source.location)) is None:
         return source.metadata()
     return {"bytes": file.size_bytes, BLAKE3: file.blake3, **source.metadata()}
 
 
 def identify_split(sources: Sequence[Source], files: Mapping[str, TextFile], split: str) -> list[dict[str, Any]]:
-    """Return what a manifest has of the sources of a split, in their order."""
+    """Return a manifest's description of each source of a split, in order."""
     return [identify(source, files) for source in sources if source.split == split]
 
 

@@ -67,7 +67,7 @@ def report_shards(
 def report_given(
     reporter: Reporter, texts: Texts, made: Made, *, lengths: Sequence[int] = LENGTHS, is_meant: bool = False
 ) -> None:
-    """Report what text files became that were given as shards; `is_meant` if the user said that a line is a sentence."""
+    """Report what text files given as shards became; `is_meant` says that the user declared each line a sentence."""
     entries = made.manifest.files.values()
     counts = {count: sum(entry.get(count, 0) for entry in entries) for count in ("documents", "sentences")}
     paths = [shard.path for shard in texts.shards]
@@ -99,7 +99,7 @@ def report_token_shards(reporter: Reporter, inputs: str, documents: int, texts: 
 
 
 def report_books(reporter: Reporter, folder: Path, sources: Sequence[Source]) -> None:
-    """Report what a folder of books becomes: each file is a document, whatever its blank lines.
+    """Report what a folder of books becomes: each file is one document, even with blank lines.
 
     Warns where its files seem to be of many documents, or of a few sentences each.
     """

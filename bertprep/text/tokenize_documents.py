@@ -69,7 +69,7 @@ class SourceText:
 
     @property
     def size_bytes(self) -> int:
-        """Its size; of a stream of unknown size the most that goes into a shard."""
+        """The size in bytes; for a stream of unknown size, the largest that fits in a shard."""
         return self.file.size_bytes if self.file else self.source.identity.get("bytes") or _TASK_BYTES
 
     @property
@@ -104,7 +104,7 @@ class DocumentShard:
 
 @dataclass(frozen=True)
 class DocumentShards:
-    """The token shards of a corpus, by what becomes each; `made_from` is what a manifest says of it."""
+    """The texts of each token shard of a corpus; `made_from` describes them in the manifest."""
 
     corpus: str
     shards: Sequence[DocumentShard]
@@ -169,7 +169,7 @@ def shards_of_sources(sources: Sequence[Source], corpus: str, workers: int, repo
 
 
 def document_job(tokenizer: DocumentTokenizer, documents: DocumentShards, folder: Path, threads: int | None = None) -> Job:
-    """Return the job that makes token shards of documents; those of a workspace are in a folder for each split."""
+    """Return the job that makes token shards of documents; each split of a corpus has a folder of its own."""
     info = tokenizer.info
     copies = {TOKENIZER: tokenizer.path}
     if tokenizer.config:
@@ -253,7 +253,7 @@ class DocumentMaker(Maker):
         return {each: sum(entry.get(each, 0) for entry in entries) for each in ("documents", "tokens")}
 
     def _check_shard(self, text: SourceText) -> dict[str, Any]:
-        """Return what the manifest has of a text shard; of given files `made_with` has all."""
+        """Return the manifest's entry for a text shard; files given by --input are in `made_with` instead."""
         if text.expected is None:
             return {}
         path = as_path(text.source.location)
@@ -306,7 +306,7 @@ def _hash(document: str) -> int:
 
 
 def _leave_out_blank(texts: Sequence[SourceText]) -> list[SourceText]:
-    """Return the texts without blank files, of which a warning tells; raise `BertprepError` where there is nothing else."""
+    """Return the texts that are not blank, and warn of the others; raise `BertprepError` if all are blank."""
     are_blank = [each.is_blank for each in texts]
     if any(are_blank):
         first = texts[are_blank.index(True)].source.location

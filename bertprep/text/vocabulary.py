@@ -1,4 +1,4 @@
-"""Which vocabulary: a file, one of the workspace by its name, that of a downloaded model, or one trained on a text.
+"""Choosing a vocabulary: a file, one of the workspace by name, a downloaded model's, or one trained on a text.
 
 A trained one is named for its text, size and case, so that it is trained once, and another text has another.
 """
@@ -80,7 +80,7 @@ def digest_of_texts(texts: Mapping[Path, Entry | None]) -> str:
 def train(
     texts: Sequence[Path], path: Path, settings: VocabularySettings, workers: int = 1, reporter: Reporter = SILENT
 ) -> list[str]:
-    """Write a vocabulary trained on texts; returns a line where it has fewer tokens than asked for."""
+    """Write a vocabulary trained on texts; return a warning if it has fewer tokens than requested."""
     from bertprep.instances import load_vocabulary
     from bertprep.text.train_vocabulary import train_vocabulary
 

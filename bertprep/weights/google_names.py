@@ -24,7 +24,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
 POOLER = "bert/pooler/"
 NEXT_SENTENCE = (POOLER, "cls/seq_relationship/")
-"""What the names of variables begin with that only training on sentence pairs changes."""
+"""The prefixes of variables that only training on sentence pairs changes."""
 _MAX_NAMED = 3
 """The most variables that an error names."""
 
@@ -46,14 +46,14 @@ def variable_shapes(config: Mapping[str, Any], *, next_sentence: bool = True) ->
 
 
 def body_shapes(config: Mapping[str, Any], *, pooler: bool = True) -> dict[str, tuple[int, ...]]:
-    """Return those of embeddings, layers and, if used, the pooler."""
+    """Return the variables of embeddings, layers and, if used, the pooler."""
     hidden = config["hidden_size"]
     of_pooler = dict(_dense("bert/pooler/dense", hidden, hidden)) if pooler else {}
     return {**dict(_encoder(config)), **of_pooler}
 
 
 def pretraining_heads(config: Mapping[str, Any], *, next_sentence: bool = True) -> dict[str, tuple[int, ...]]:
-    """Return those of the masked-LM head and, if used, of the one for next sentences."""
+    """Return the variables of the masked-LM head and, if used, of the next-sentence head."""
     hidden = config["hidden_size"]
     shapes = {
         **dict(_dense("cls/predictions/transform/dense", hidden, hidden)),
@@ -143,5 +143,5 @@ def _list(names: list[str]) -> str:
 
 
 def sizes(shape: tuple[int, ...]) -> str:
-    """A shape in readable form: 8,000 x 128."""
+    """Return a shape in readable form, such as 8,000 x 128."""
     return " x ".join(f"{size:,}" for size in shape)
