@@ -42,21 +42,21 @@ class Convert(Variant, InRows, InParts):
         kw_only=False, metadata=described("file or folder to write", metavar="DST", check=path_arg, positional=True)
     )
     to: str | None = option(
-        None, "tfrecord, ofrecord, arrow or parquet, or of token shards mds (default: what the name of DST says, such as "
-        "out.arrow, or else ofrecord for tfrecord, tfrecord for any other)", metavar="FORMAT",
+        None, "tfrecord, ofrecord, arrow or parquet, or for token shards mds (default: by the suffix of DST, such as "
+        "out.arrow; else ofrecord for tfrecord, and tfrecord for any other format)", metavar="FORMAT",
         choices=(*RECORD_FORMATS, MDS_FORMAT),
     )  # fmt: skip
     shards: int | None = option(
         None, "number of files of each split, written to a folder (default: as many as the source has)", least=1
     )
     pick: int | None = option(
-        None, "take N records of each split, evenly spaced and in order, into one file or --shards of them; not of SQuAD's "
+        None, "take N records of each split, evenly spaced and in order, into one file or --shards of them; not for SQuAD "
         "(default: all)", metavar="N", least=1,
     )  # fmt: skip
 
     pred: int | None = option(
-        None, "predictions that records of Arrow and Parquet have space for, where the files do not say it (default: the most "
-        "of any record)", metavar="N", least=1, rare=True,
+        None, "number of predictions of a record, for Arrow and Parquet files that do not state it (default: the "
+        "largest of any record)", metavar="N", least=1, rare=True,
     )  # fmt: skip
 
     def convert(self) -> Made:

@@ -74,7 +74,7 @@ class OfDocuments(Request):
         default=(),
         kw_only=False,
         metadata=described(
-            "files, folders, patterns or URLs (hf:// too): text (a blank line ends a document), .jsonl, .csv, .tsv, .parquet, "
+            "files, folders, patterns, URLs or hf:// paths: text (a blank line ends a document), .jsonl, .csv, .tsv, .parquet, "
             ".arrow, a Wikimedia dump .xml; also .gz, .bz2, .zst (default: what was downloaded, or else the sample)",
             name="--input",
             metavar="PATH",
@@ -93,7 +93,7 @@ class OfDocuments(Request):
         "text", "key or column of the text where there are several; title,body joins two, each a paragraph",
         metavar="NAME[,NAME]", once=True,
     )  # fmt: skip
-    one_document_per_file: bool = option(False, "each text file is one document, whatever its blank lines")
+    one_document_per_file: bool = option(False, "each text file is one document, even with blank lines")
     one_document_per_block: bool = option(
         False, "each block of a text file, between blank lines, is one document, even if it has few sentences"
     )
@@ -202,7 +202,7 @@ class OfVocabulary(Request):
 
     group: ClassVar[str] = MADE
     any_case: bool = option(
-        False, "take a vocabulary with capital letters though --cased is not given, or one without them though it is", rare=True
+        False, "accept a vocabulary with capital letters without --cased, or one without them with --cased", rare=True
     )
 
     def check_case(self, vocabulary: Vocabulary, *, cased: bool) -> None:
@@ -214,7 +214,7 @@ class OfVocabulary(Request):
         mended = "leave --cased out" if cased else "add --cased"
         other = "a cased" if cased else "an uncased"
         raise UsageError(
-            f"--vocab {vocabulary.path}: {conflict}; {mended}, or name {other} vocabulary; --any-case takes it all the same"
+            f"--vocab {vocabulary.path}: {conflict}; {mended}, or name {other} vocabulary; --any-case accepts it anyway"
         )
 
 
@@ -229,8 +229,8 @@ class TextRequest(OfCorpus, OfVocabulary, InParts):
 
     vocab: Path | str | None = option(
         None, "vocabulary: a file, one of the workspace such as books_8000, or that of a downloaded model such as "
-        "bert-base-uncased (default: the one that was trained on the corpus, else one of 8,000 tokens is)", metavar="FILE|NAME",
-        check=str,
+        "bert-base-uncased (default: the one trained on the corpus; if there is none, one of 8,000 tokens)",
+        metavar="FILE|NAME", check=str,
         also=("--vocab-file",),
     )  # fmt: skip
     inputs: Sequence[Path | str] = option(

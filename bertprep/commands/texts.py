@@ -112,7 +112,7 @@ def given_tokens(tokens: DataSet, request: TextRequest, *, cased: bool) -> tuple
     folder, manifest = tokens.folder, tokens.manifest
     if manifest and manifest.made_with["cased"] != cased:
         how = "without" if cased else "with"
-        raise UsageError(f"{folder}: was tokenized {how} --cased; make records of it so too")
+        raise UsageError(f"{folder}: was tokenized {how} --cased; make its records {how} --cased too")
     paths = tokens.paths(TRAINING)
     if not paths:
         raise UsageError(f"{folder}: has no training split; name the folder of the split to use")

@@ -44,8 +44,8 @@ class Validate(WithVocabulary, OnExecutor):
     )
     whole_word: bool = option(False, "records without a manifest mask whole words")
     pred: int | None = option(
-        None, "predictions that records of Arrow and Parquet have space for, where the files do not say it (default: the most "
-        "of any record)", metavar="N", least=1, rare=True,
+        None, "number of predictions of a record, for Arrow and Parquet files that do not state it (default: the "
+        "largest of any record)", metavar="N", least=1, rare=True,
     )  # fmt: skip
     sample: int | None = option(None, "check only this many records of each file", least=1, most=MAX_NUMBER)
     remove_damaged: bool = option(

@@ -175,7 +175,7 @@ def read_table(location: str, field: str, delimiter: str) -> Iterator[str]:
         nonlocal at_end
         for where, line in _text_lines(location):
             if "\0" in line:
-                raise BertprepError(f"{where}: has a zero byte, which text has not; write the file again")
+                raise BertprepError(f"{where}: has a zero byte, which text never has; write the file again")
             yield line
         at_end = True
 

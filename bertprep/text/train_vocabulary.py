@@ -45,7 +45,7 @@ def train_vocabulary(
     if size < len(tokens):
         raise UsageError(
             f"vocabulary of {size:,} tokens: too small; the special tokens and the characters of the text "
-            f"alone are {len(tokens):,}, ask for more"
+            f"take {len(tokens):,}; choose a larger --size"
         )
     for token in merge_pairs(list(pieces.values()), [words[word] for word in pieces]):
         if len(tokens) == size:

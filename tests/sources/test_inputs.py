@@ -172,7 +172,7 @@ BROKEN: list[tuple[str, bytes, str]] = [
     ("a.csv", b"id,text\n1,One.\n2,Two,and more.\n", "line 3: expected 2 cells as in the first line, found 3; put text with"),
     ("a.csv", b'id,text\n1,"One.\nStill."\n2\n', "line 4: expected 2 cells as in the first line, found 1; put text with"),
     ("a.csv", b'id,text\n1,One.\n2,"Two.\n3,Three.\n', "line 3: has a quote that no other one closes; is the file whole?"),
-    ("a.csv", b"id,text\n1,One.\n2,T\0wo.\n", "line 3: has a zero byte, which text has not"),
+    ("a.csv", b"id,text\n1,One.\n2,T\0wo.\n", "line 3: has a zero byte, which text never has"),
     ("a.csv", b"id,text\n1,One.\n2,T\xffwo.\n", "line 3: expected UTF-8, found 0xff"),
     ("a.csv", b"id,text\n1,One.\r2,Two.\n", "line 2: cannot be read as a table: new-line character seen in unquoted field"),
     ("a.csv", b"id,body\n1,One.\n", "has no column 'text', but 'id', 'body'; name the one with the text by --field"),

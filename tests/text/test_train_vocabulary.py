@@ -53,7 +53,7 @@ def test_very_rare_characters_of_a_text_with_very_many_are_left_out(tmp_path: Pa
 
 def test_a_size_below_the_characters_is_a_usage_error(tmp_path: Path) -> None:
     assert len(train(tmp_path, "ten tents", size=13)) == 13
-    with pytest.raises(UsageError, match=r"vocabulary of 12 tokens: too small; .* alone are 13, ask for more"):
+    with pytest.raises(UsageError, match=r"vocabulary of 12 tokens: too small; .* take 13; choose a larger --size"):
         train(tmp_path, "ten tents", size=12)
 
 
