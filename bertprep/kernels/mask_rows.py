@@ -7,7 +7,21 @@ microseconds.
 """
 
 from bertprep.kernels import numbers as n
-from bertprep.kernels.language import f64_p, i32_p, i64, i64_p, inlined, kernel, struct, subroutine, u8_p, u16_p, u64, u64_p
+from bertprep.kernels.language import (
+    f64_p,
+    i32_p,
+    i64,
+    i64_p,
+    inlined,
+    kernel,
+    struct,
+    subroutine,
+    u8_p,
+    u16_p,
+    u32_p,
+    u64,
+    u64_p,
+)
 from bertprep.kernels.memory import copy_numbers, fill, pointer_at, shifted
 
 _STEP = u64(0x9E3779B97F4A7C15)  # splitmix64
@@ -254,14 +268,14 @@ def fill_rows(
     s = RowSettings(settings)
     for i in range(count):
         window = shifted(windows, n.WINDOW_WIDTH * indices[i])
-        begins, sizes = pointer_at(i64_p, window[n.WINDOW_BEGINS]), pointer_at(i32_p, window[n.WINDOW_SIZES])
-        row_starts = shifted(pointer_at(i64_p, window[n.WINDOW_ROW_STARTS]), rows[i])
+        begins, sizes = pointer_at(u32_p, window[n.WINDOW_BEGINS]), pointer_at(i32_p, window[n.WINDOW_SIZES])
+        row_starts = shifted(pointer_at(i32_p, window[n.WINDOW_ROW_STARTS]), rows[i])
         ids, row_labels = shifted(input_ids, i * s.seq), shifted(labels, i * s.seq)
         positions, sequences = shifted(position_ids, i * s.seq), shifted(sequence_ids, i * s.seq)
         fill(row_labels, i64(0), s.seq, n.NOT_PREDICTED)
         at, words = i64(0), i64(0)
-        for sequence in range(row_starts[0], row_starts[1]):
-            first, begin, size = at, begins[sequence], i64(sizes[sequence])
+        for sequence in range(i64(row_starts[0]), i64(row_starts[1])):
+            first, begin, size = at, i64(begins[sequence]), i64(sizes[sequence])
             has_cls = s.cls != n.NO_TOKEN and (not s.is_pair or sequence == row_starts[0])
             if at + size + i64(has_cls) + i64(s.sep != n.NO_TOKEN) > s.seq:
                 return i

@@ -131,8 +131,9 @@ WINDOW_WIDTH = 6
 (
     WINDOW_TOKENS, WINDOW_TOKEN_BYTES, WINDOW_WORD_BITS, WINDOW_BEGINS, WINDOW_SIZES, WINDOW_ROW_STARTS,
 ) = range(WINDOW_WIDTH)  # fmt: skip
-"""A row for each window of sequences: the address of its shard's tokens, which have 2 or 4 bytes; of the bits of tokens that
-begin a word, or 0; where its sequences begin in the tokens, and their sizes; the first sequence of each row."""
+"""A row for each window of sequences: the address of its first token, where tokens have 2 or 4 bytes; of the bits of tokens
+that begin a word, or 0; where its sequences begin from there (u32), and their sizes (i32); the first sequence of each row
+(i32)."""
 
 # --- counting records
 

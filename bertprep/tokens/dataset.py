@@ -1,10 +1,11 @@
 """Token shards for pretraining an encoder: documents packed into rows and masked anew in each epoch, for PyTorch and others.
 
 A document becomes sequences [CLS] tokens [SEP], and several of them a row of `seq` tokens with its boundaries. Documents of
-some 4 million consecutive tokens, a window, are packed together, once; of an epoch the windows come in permuted order, and the
-rows of 16 of them are shuffled together, so rows are as far from their neighbors as 64 million tokens, and what is in memory is
-bounded. Order and masks are pure functions of seed, epoch and row: any batch of any epoch can be had at once, and batch
-size, readers and resuming change no row. A row of 1,024 tokens takes about 10 microseconds (`benchmarks data encoders`).
+some 4 million consecutive tokens, a window, are packed together, once for all runs of a user; of an epoch the windows come in
+permuted order, and the rows of 16 of them are shuffled together, so rows are as far from their neighbors as 64 million tokens,
+and what is in memory is bounded. Order and masks are pure functions of seed, epoch and row: any batch of any epoch can be had
+at once, and batch size, readers and resuming change no row. A row of 1,024 tokens takes about 10 microseconds (`benchmarks data
+encoders`).
 
     dataset = TokenDataset("tokens", seq=1024, masked_lm_prob=0.3)
     DataLoader(dataset, batch_size=64, collate_fn=dataset.collate)  # an epoch; dataset.set_epoch(1) takes the next
@@ -36,6 +37,7 @@ from bertprep.kernels import numbers as n
 from bertprep.records.columns import Columns
 from bertprep.terminal import warn
 from bertprep.tokens.documents import open_token_documents
+from bertprep.tokens.kept_windows import WINDOWS
 from bertprep.tokens.masking import Masking
 from bertprep.tokens.order import LengthOrder, RowIds, WindowOrder, checked_positions
 from bertprep.tokens.packing import DocumentSizes, Window, Windows
@@ -299,7 +301,7 @@ class TokenDataset(TokenRows):
         """Return the columns of rows and their positions, by arrays of one dimension."""
         of_batch, indices = np.unique(ids.windows, return_inverse=True)
         windows = [self._windows.get(window) for window in of_batch.tolist()]
-        check_counts(str(self.folder), of_batch, [len(window) for window in windows], self._order.counts)
+        check_counts(str(self.folder), of_batch, [len(window) for window in windows], self._order.counts, kept_in=WINDOWS)
         table = np.array([window.addresses for window in windows], np.int64).reshape(-1, n.WINDOW_WIDTH)
         count = len(ids)
         input_ids = np.empty((count, self.seq), np.int64)
@@ -335,7 +337,7 @@ class TokenDataset(TokenRows):
         shard = self._windows.shard_of(index)
         for sequence in range(window.row_starts[row], window.row_starts[row + 1]):
             begin, size = int(window.begins[sequence]), int(window.sizes[sequence])
-            shard.check_ids(window.tokens[begin : begin + size], begin)
+            shard.check_ids(window.tokens[begin : begin + size], window.first + begin)
 
     @property
     def _fill_rows(self) -> Callable[..., int]:

@@ -23,7 +23,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -70,6 +70,14 @@ class RecordOrder:
         return indices
 
 
+class _Epoch(NamedTuple):
+    """The windows in the order of an epoch, and the offsets in it where each of them, and each group of them, ends."""
+
+    windows: NDArray[np.int64]
+    window_ends: NDArray[np.int64]
+    group_ends: NDArray[np.int64]
+
+
 class WindowOrder:
     """Windows in permuted order, `group` at a time, and the rows of each group permuted together.
 
@@ -81,7 +89,7 @@ class WindowOrder:
         """`counts` are the rows of each window, which are the same in all epochs: (windows,)."""
         self.counts, self.seed, self.group = counts, seed, group
         self.rows_in_epoch = int(counts.sum())
-        self._groups_of = lru_cache(_EPOCHS_HELD)(self._find_groups)
+        self._epoch = lru_cache(_EPOCHS_HELD)(self._order_windows)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(WindowOrder, seed=self.seed, group=self.group), (self.counts,)
@@ -91,41 +99,40 @@ class WindowOrder:
         epochs, offsets = np.divmod(positions, self.rows_in_epoch)
         windows, rows = np.empty_like(positions), np.empty_like(positions)
         for epoch in np.unique(epochs).tolist():
-            in_order, ends = self._groups_of(check_epoch(epoch, "positions"))
-            groups = np.searchsorted(ends, offsets, side="right")
-            is_of_epoch = epochs == epoch
-            for group in np.unique(groups[is_of_epoch]).tolist():
-                is_own = is_of_epoch & (groups == group)
-                own = in_order[group * self.group : (group + 1) * self.group]
-                counts = self.counts[own]
-                stops = np.cumsum(counts)
-                size = int(stops[-1])
-                within = offsets[is_own] - (int(ends[group]) - size)
-                permuted = self._permute(within, size, epoch, group)
-                which = np.searchsorted(stops, permuted, side="right")
-                windows[is_own] = own[which]
-                rows[is_own] = permuted - (stops - counts)[which]
+            of_epoch = self._epoch(check_epoch(epoch, "positions"))
+            is_own = epochs == epoch
+            own = offsets[is_own]
+            groups = np.searchsorted(of_epoch.group_ends, own, side="right")
+            starts = np.where(groups > 0, of_epoch.group_ends[groups - 1], 0)
+            sizes = of_epoch.group_ends[groups] - starts
+            permuted = starts + self._permute(own - starts, sizes, epoch, groups)
+            which = np.searchsorted(of_epoch.window_ends, permuted, side="right")
+            windows[is_own] = of_epoch.windows[which]
+            rows[is_own] = permuted - of_epoch.window_ends[which] + self.counts[of_epoch.windows[which]]
         return RowIds(epochs, windows, rows)
 
-    def _permute(self, offsets: NDArray[np.int64], size: int, epoch: int, group: int) -> NDArray[np.int64]:
-        """Return the indices at offsets of a group, which has `size` rows, counted by window in the order of the epoch."""
-        return permute(offsets, size, seed=self.seed, epoch=epoch, group=group)
+    def _permute(
+        self, offsets: NDArray[np.int64], sizes: NDArray[np.int64], epoch: int, groups: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Return the indices at offsets of groups that have `sizes` rows, counted by window in the order of the epoch."""
+        return permute_in_groups(offsets, sizes, groups, seed=self.seed, epoch=epoch)
 
     def group_after(self, epoch: int, window: int) -> tuple[int, NDArray[np.int64]]:
         """Return the epoch and the windows of the group that comes after that of a window."""
-        in_order, ends = self._groups_of(epoch)
-        group = int(np.flatnonzero(in_order == window)[0]) // self.group + 1
-        if group == len(ends):
+        of_epoch = self._epoch(epoch)
+        group = int(np.flatnonzero(of_epoch.windows == window)[0]) // self.group + 1
+        if group == len(of_epoch.group_ends):
             epoch, group = epoch + 1, 0
-            in_order, _ = self._groups_of(epoch)
-        return epoch, in_order[group * self.group : (group + 1) * self.group]
+        return epoch, self._windows_of(epoch, group)
 
-    def _find_groups(self, epoch: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the windows in the order of an epoch, and the offset in it where each group ends."""
-        windows = len(self.counts)
-        in_order = permute(np.arange(windows, dtype=np.int64), windows, seed=self.seed, epoch=epoch)
-        of_groups = np.add.reduceat(self.counts[in_order], np.arange(0, windows, self.group))
-        return in_order, np.cumsum(of_groups)
+    def _windows_of(self, epoch: int, group: int) -> NDArray[np.int64]:
+        return self._epoch(epoch).windows[group * self.group : (group + 1) * self.group]
+
+    def _order_windows(self, epoch: int) -> _Epoch:
+        windows = permute(np.arange(len(self.counts), dtype=np.int64), len(self.counts), seed=self.seed, epoch=epoch)
+        window_ends = np.cumsum(self.counts[windows])
+        lasts = np.minimum(np.arange(self.group, len(windows) + self.group, self.group), len(windows)) - 1
+        return _Epoch(windows, window_ends, window_ends[lasts])
 
 
 class LengthOrder(WindowOrder):
@@ -145,15 +152,22 @@ class LengthOrder(WindowOrder):
         self._lengths = lengths
         self._rows_of = lru_cache(_EPOCHS_HELD)(self._sort_rows)
 
-    def _permute(self, offsets: NDArray[np.int64], size: int, epoch: int, group: int) -> NDArray[np.int64]:  # noqa: ARG002
-        return self._rows_of(epoch, group)[offsets]
+    def _permute(
+        self,
+        offsets: NDArray[np.int64],
+        sizes: NDArray[np.int64],  # noqa: ARG002
+        epoch: int,
+        groups: NDArray[np.int64],
+    ) -> NDArray[np.int64]:
+        indices = np.empty_like(offsets)
+        for group in np.unique(groups).tolist():
+            is_own = groups == group
+            indices[is_own] = self._rows_of(epoch, group)[offsets[is_own]]
+        return indices
 
     def _sort_rows(self, epoch: int, group: int) -> NDArray[np.int64]:
         """Return the indices of a group's rows in the order of an epoch."""
-        in_order, _ = self._groups_of(epoch)
-        lengths = np.concatenate(
-            [self._lengths(window) for window in in_order[group * self.group : (group + 1) * self.group].tolist()]
-        )
+        lengths = np.concatenate([self._lengths(window) for window in self._windows_of(epoch, group).tolist()])
         size = len(lengths)
         shuffled = permute(np.arange(size), size, seed=self.seed, epoch=epoch, group=group)
         run = self.RUN
@@ -219,22 +233,71 @@ def permute(positions: NDArray[np.int64], size: int, *, seed: int, epoch: int, g
     """
     if positions.size and not 0 <= positions.min() <= positions.max() < size:
         raise IndexError(f"positions from {positions.min():,} to {positions.max():,}; expected 0 to {size - 1:,}")
+    high_base, low_base = _bases(size)
+    walked = _walk_until_below(
+        positions.astype(np.uint64), np.uint64(size), high_base, low_base, _keys(size, seed, epoch, group)
+    )
+    return walked.astype(np.int64)
+
+
+def permute_in_groups(
+    positions: NDArray[np.int64], sizes: NDArray[np.int64], groups: NDArray[np.int64], *, seed: int, epoch: int
+) -> NDArray[np.int64]:
+    """Return permute(positions[i], sizes[i], seed=seed, epoch=epoch, group=groups[i]) for each i, of all groups at once.
+
+    >>> permute_in_groups(np.array([0, 0, 1]), np.array([10, 5, 10]), np.array([3, 4, 3]), seed=1, epoch=0)
+    array([1, 3, 0])
+    """
+    found, firsts, which = np.unique(groups, return_index=True, return_inverse=True)
+    size_of = sizes[firsts]
+    if len(found) == 1:
+        return permute(positions, int(size_of[0]), seed=seed, epoch=epoch, group=int(found[0]))
+    permuted = np.empty_like(positions)
+    for is_few in (False, True):  # which have another number of rounds
+        chosen = np.flatnonzero((size_of <= _FEW_RECORDS) == is_few)
+        if not chosen.size:
+            continue
+        is_own = np.isin(which, chosen)
+        of_chosen = np.searchsorted(chosen, which[is_own])
+        bases = np.array([_bases(size) for size in size_of[chosen].tolist()])[of_chosen]
+        pairs = zip(size_of[chosen].tolist(), found[chosen].tolist(), strict=True)
+        keys = np.array([_keys(size, seed, epoch, group) for size, group in pairs])[of_chosen]
+        limits, high_bases, low_bases = sizes[is_own].astype(np.uint64), bases[:, 0], bases[:, 1]
+        permuted[is_own] = _walk_until_below(positions[is_own].astype(np.uint64), limits, high_bases, low_bases, keys.T)
+    return permuted
+
+
+def _keys(size: int, seed: int, epoch: int, group: int | None) -> Digits:
+    """Return a key for each round: (rounds,)."""
     rounds = _ROUNDS if size > _FEW_RECORDS else _ROUNDS_FOR_FEW
     key = f"{seed} {epoch}" if group is None else f"{seed} {epoch} {group}"
-    digest = hashlib.shake_256(key.encode()).digest(8 * rounds)
-    keys = np.frombuffer(digest, "<u8").astype(np.uint64)  # one for each round
+    return np.frombuffer(hashlib.shake_256(key.encode()).digest(8 * rounds), "<u8").astype(np.uint64)
+
+
+def _bases(size: int) -> tuple[np.uint64, np.uint64]:
+    """Return the bases of both digits of a number below `size`, the high one first."""
     high_base = math.isqrt(max(size - 1, 0)) + 1
-    low_base = -(-size // high_base)
-    bases = np.uint64(high_base), np.uint64(low_base)
-    found = _walk(positions.astype(np.uint64), *bases, keys)
-    outside = np.flatnonzero(found >= size)
+    return np.uint64(high_base), np.uint64(-(-size // high_base))
+
+
+def _walk_until_below(
+    positions: Digits, sizes: Digits | np.uint64, high_bases: Digits | np.uint64, low_bases: Digits | np.uint64, keys: Digits
+) -> Digits:
+    """Walk from each position until it is below its size; sizes, bases and the keys of a round are those of all, or of each."""
+    found = _walk(positions, high_bases, low_bases, keys)
+    outside = np.flatnonzero(found >= sizes)
     while outside.size:
-        found[outside] = _walk(found[outside], *bases, keys)
-        outside = np.flatnonzero(found >= size)
-    return found.astype(np.int64)
+        if isinstance(sizes, np.ndarray):
+            of_outside = high_bases[outside], low_bases[outside], keys[:, outside]  # type: ignore[index]
+            sizes_outside: Digits | np.uint64 = sizes[outside]
+        else:
+            of_outside, sizes_outside = (high_bases, low_bases, keys), sizes
+        found[outside] = _walk(found[outside], *of_outside)
+        outside = outside[found[outside] >= sizes_outside]
+    return found
 
 
-def _walk(positions: Digits, high_base: np.uint64, low_base: np.uint64, keys: Digits) -> Digits:
+def _walk(positions: Digits, high_base: Digits | np.uint64, low_base: Digits | np.uint64, keys: Digits) -> Digits:
     high = positions // low_base
     low = positions - high * low_base
     for key in range(0, len(keys), 2):
@@ -245,7 +308,7 @@ def _walk(positions: Digits, high_base: np.uint64, low_base: np.uint64, keys: Di
     return high
 
 
-def _add_hash(digit: Digits, other: Digits, base: np.uint64, key: np.uint64) -> None:
+def _add_hash(digit: Digits, other: Digits, base: Digits | np.uint64, key: Digits | np.uint64) -> None:
     mixed = other ^ key
     mixed *= _MULTIPLIERS[0]
     mixed ^= mixed >> _HALF

@@ -7,7 +7,8 @@ Best-fit decreasing: the longest sequence first, each into the row with the leas
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -15,14 +16,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertprep import kernels
-from bertprep.errors import UsageError
+from bertprep.errors import BertprepError, UsageError
+from bertprep.files.paths import is_object
 from bertprep.pool import map_in_threads
 from bertprep.tokens.documents import TokenDocuments
-from bertprep.tokens.shard import TokenShard
-from bertprep.tokens.window_counts import count_windows
+from bertprep.tokens.kept_windows import KeptNumbers, KeptWindows, keep_windows, key_of, open_windows
+from bertprep.tokens.shard import IDX, TokenShard
 
 WINDOW_TOKENS = 1 << 22
-_WINDOWS_HELD = 256  # 40 MB of documents of 400 tokens
+MIN_WINDOWS = 8
+"""Fewer windows are not kept for later runs: these are few to pack."""
+_WINDOWS_HELD = 256  # 25 MB of documents of 400 tokens, where they are not mapped
+_WINDOWS_AT_ONCE = 64
 
 
 @dataclass(frozen=True)
@@ -30,13 +35,15 @@ class Window:
     """The rows of consecutive documents: row r has the sequences row_starts[r] to row_starts[r + 1] - 1.
 
     A sequence is `sizes` tokens of `tokens` from `begins` on, special tokens not counted; `word_bits` are those of `tokens`.
+    These are the tokens of a shard from token `first` on.
     """
 
     tokens: NDArray[np.uint16] | NDArray[np.int32]
     word_bits: NDArray[np.uint8] | None
-    begins: NDArray[np.int64]
+    first: int
+    begins: NDArray[np.uint32]
     sizes: NDArray[np.int32]
-    row_starts: NDArray[np.int64]
+    row_starts: NDArray[np.int32]
 
     def __len__(self) -> int:
         return len(self.row_starts) - 1
@@ -47,6 +54,17 @@ class Window:
         bits = 0 if self.word_bits is None else self.word_bits.ctypes.data
         arrays = self.begins, self.sizes, self.row_starts
         return [self.tokens.ctypes.data, self.tokens.itemsize, bits, *(array.ctypes.data for array in arrays)]
+
+    @property
+    def more_numbers(self) -> list[NDArray[np.uint32]]:
+        """What is known of its rows besides, and kept with them."""
+        return []
+
+    @property
+    def numbers(self) -> KeptNumbers:
+        """The window as it is kept."""
+        arrays = self.row_starts.view(np.uint32), self.begins, self.sizes.view(np.uint32), *self.more_numbers
+        return KeptNumbers(np.concatenate(arrays), len(self), len(self.sizes))
 
 
 @dataclass(frozen=True)
@@ -76,7 +94,11 @@ class DocumentSizes:
 
 
 class Windows:
-    """The rows of documents, by windows of `WINDOW_TOKENS` consecutive tokens of a shard; those used last are held."""
+    """The rows of documents, by windows of `WINDOW_TOKENS` consecutive tokens of a shard.
+
+    They are packed once, and kept in the user's cache (`kept_windows`). What is not kept there is packed when it is needed, and
+    the windows used last are held.
+    """
 
     def __init__(self, documents: TokenDocuments, *, seq: int, packed: bool, sizes: DocumentSizes | None = None) -> None:
         """Without `sizes` all documents are taken."""
@@ -88,9 +110,28 @@ class Windows:
 
     @cached_property
     def counts(self) -> NDArray[np.int64]:
-        """How many rows each window has: (windows,). To find them packs all windows, by all cores."""
+        """How many rows each window has: (windows,). To find them packs all windows, by all cores, unless they are kept."""
         windows = int(self._firsts[-1])
-        return count_windows(windows, self._depends_on, lambda: self._count(windows))
+        if windows < MIN_WINDOWS:
+            return np.array(map_in_threads(lambda window: len(self.get(window)), range(windows)), np.int64)
+        if self._kept is None:
+            self._kept = keep_windows(self._key, windows, self._pack_all, since=self._changed)
+        return self._kept.rows
+
+    @cached_property
+    def _kept(self) -> KeptWindows | None:
+        """What an earlier run kept."""
+        windows = int(self._firsts[-1])
+        return None if windows < MIN_WINDOWS else open_windows(self._key, windows, since=self._changed)
+
+    @property
+    def _key(self) -> str:
+        return key_of(int(self._firsts[-1]), self._depends_on)
+
+    @property
+    def _changed(self) -> float:
+        """When the shards were changed last, in seconds; what was kept before may be of other files."""
+        return max((shard.paths[IDX].stat().st_mtime for shard in self._shards if not is_object(shard.path)), default=0.0)
 
     @property
     def _depends_on(self) -> dict[str, Any]:
@@ -101,8 +142,17 @@ class Windows:
             **({} if self._sizes is None else asdict(self._sizes)),
         }  # fmt: skip
 
-    def _count(self, windows: int) -> NDArray[np.int64]:
-        return np.array(map_in_threads(lambda window: len(self.get(window)), range(windows)), np.int64)
+    def _pack_all(self) -> Iterator[KeptNumbers]:
+        """Yield all windows; in memory are some, with the indices of their shards."""
+        windows, opened = int(self._firsts[-1]), dict[int, TokenShard]()
+        for start in range(0, windows, _WINDOWS_AT_ONCE):
+            block = range(start, min(start + _WINDOWS_AT_ONCE, windows))
+            needed = {self._index_of_shard(window) for window in block}
+            opened = {index: opened.get(index) or replace(self._shards[index]) for index in needed}
+            for shard in opened.values():
+                shard.starts  # noqa: B018 - read by this thread alone
+            of_block = map_in_threads(lambda window: self._pack(window, opened[self._index_of_shard(window)]).numbers, block)  # noqa: B023
+            yield from of_block
 
     def shard_of(self, window: int) -> TokenShard:
         """Return the token shard that a window is part of."""
@@ -120,16 +170,23 @@ class Windows:
     def _index_of_shard(self, window: int) -> int:
         return int(np.searchsorted(self._firsts, window, side="right")) - 1
 
-    def _documents_of(self, window: int) -> tuple[TokenShard, int, int]:
-        """Return the shard of a window, and its documents there: the first, and that after the last."""
-        index = self._index_of_shard(window)
-        shard = self._shards[index]
-        begin = (window - int(self._firsts[index])) * WINDOW_TOKENS
+    def _begin_of(self, window: int) -> int:
+        """Return the first token of a window in its shard."""
+        return (window - int(self._firsts[self._index_of_shard(window)])) * WINDOW_TOKENS
+
+    def _documents_of(self, window: int, shard: TokenShard) -> tuple[int, int]:
+        """Return the first document of a window of a shard, and the one after its last."""
+        begin = self._begin_of(window)
         first, end = np.searchsorted(shard.starts[:-1], [begin, begin + WINDOW_TOKENS]).tolist()
-        return shard, first, end
+        return first, end
 
     def _make(self, window: int) -> Window:
-        shard, first, end = self._documents_of(window)
+        kept = None if self._kept is None else self._kept.get(window)
+        shard = self.shard_of(window)
+        return self._pack(window, shard) if kept is None else self._window(window, shard, kept)
+
+    def _pack(self, window: int, shard: TokenShard) -> Window:
+        first, end = self._documents_of(window, shard)
         starts = shard.starts[first : end + 1]
         is_taken = None if self._sizes is None else self._sizes.contain(np.diff(starts))
         begins, sizes = split_documents(starts, self._seq - self._added, is_taken)
@@ -137,7 +194,26 @@ class Windows:
         if self._packed:
             order, row_starts = pack_sequences(sizes + np.int32(self._added), self._seq)
             begins, sizes = begins[order], sizes[order]
-        return Window(shard.mapped, shard.words, begins, sizes, row_starts)
+        return Window(
+            *self._tokens_of(window, shard), self._from_first(window, shard, begins), sizes, row_starts.astype(np.int32)
+        )
+
+    def _window(self, window: int, shard: TokenShard, kept: KeptNumbers) -> Window:
+        """Return a window that was packed before."""
+        row_starts, begins, sizes, _ = kept.split()
+        return Window(*self._tokens_of(window, shard), begins, sizes.view(np.int32), row_starts.view(np.int32))
+
+    def _tokens_of(self, window: int, shard: TokenShard) -> tuple[NDArray[Any], NDArray[np.uint8] | None, int]:
+        """Return the tokens of a shard and its word bits from the first of a window on, or some before, and which it is."""
+        first = self._begin_of(window) // 8 * 8  # where a byte of word bits begins
+        return shard.mapped[first:], None if shard.words is None else shard.words[first // 8 :], first
+
+    def _from_first(self, window: int, shard: TokenShard, begins: NDArray[np.int64]) -> NDArray[np.uint32]:
+        """Return where sequences begin, counted from the first token of their window."""
+        from_first = begins - self._begin_of(window) // 8 * 8
+        if from_first.max(initial=0) >= 1 << 32:
+            raise BertprepError(f"{shard.path}: has a document of more than {1 << 32:,} tokens; expected fewer")
+        return from_first.astype(np.uint32)
 
 
 def split_documents(

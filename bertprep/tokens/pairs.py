@@ -25,8 +25,10 @@ from bertprep.errors import UsageError
 from bertprep.records.columns import Columns
 from bertprep.tokens.dataset import TokenDataset
 from bertprep.tokens.documents import TokenDocuments
+from bertprep.tokens.kept_windows import KeptNumbers
 from bertprep.tokens.order import RowIds
 from bertprep.tokens.packing import Window, Windows
+from bertprep.tokens.shard import TokenShard
 from bertprep.work.layout import TRAINING
 
 ORDER: Literal["order"] = "order"
@@ -43,7 +45,11 @@ _ONE = 1 << 32
 class PairWindow(Window):
     """A window whose rows have two sequences, or one; `is_swapped` says of each whether its segments are: (rows,)."""
 
-    is_swapped: NDArray[np.uint8]
+    is_swapped: NDArray[np.uint32]
+
+    @property
+    def more_numbers(self) -> list[NDArray[np.uint32]]:
+        return [self.is_swapped]
 
 
 class PairWindows(Windows):
@@ -64,8 +70,8 @@ class PairWindows(Windows):
         lengths: NDArray[np.int32] = np.diff(ends[found.row_starts]).astype(np.int32) + np.int32(1)
         return lengths
 
-    def _make(self, window: int) -> PairWindow:
-        shard, first, end = self._documents_of(window)
+    def _pack(self, window: int, shard: TokenShard) -> PairWindow:
+        first, end = self._documents_of(window, shard)
         of_documents = shard.document_starts[first : end + 1]
         starts = shard.sequence_starts[of_documents[0] : of_documents[-1] + 1]
         most = len(starts) - 1
@@ -81,8 +87,16 @@ class PairWindows(Windows):
             document_starts = of_documents - of_documents[0]
             count = kernels.load().make_pairs(settings, starts, document_starts, end - first, begins, sizes, is_swapped)
         is_there = sizes[:count] > 0
-        row_starts = np.cumsum([0, *is_there.sum(1)])
-        return PairWindow(shard.mapped, None, begins[:count][is_there], sizes[:count][is_there], row_starts, is_swapped[:count])
+        row_starts = np.cumsum([0, *is_there.sum(1)], dtype=np.int32)
+        begins_there = self._from_first(window, shard, begins[:count][is_there])
+        tokens, _, at = self._tokens_of(window, shard)
+        is_swapped_u32 = is_swapped[:count].astype(np.uint32)
+        return PairWindow(tokens, None, at, begins_there, sizes[:count][is_there], row_starts, is_swapped_u32)
+
+    def _window(self, window: int, shard: TokenShard, kept: KeptNumbers) -> PairWindow:
+        row_starts, begins, sizes, is_swapped = kept.split()
+        tokens, _, at = self._tokens_of(window, shard)
+        return PairWindow(tokens, None, at, begins, sizes.view(np.int32), row_starts.view(np.int32), is_swapped)
 
 
 class PairDataset(TokenDataset):

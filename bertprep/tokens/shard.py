@@ -136,16 +136,16 @@ class TokenShard:
 
     @cached_property
     def tokens(self) -> NDArray[np.uint16] | NDArray[np.int32]:
-        """The ids of all documents; each was checked, which reads all of the file."""
+        """The ids of all documents; each was checked, and so was the index, which reads all of both files."""
+        _ = self.index
         self.check_ids(self.mapped)
         return self.mapped
 
     @cached_property
     def mapped(self) -> NDArray[np.uint16] | NDArray[np.int32]:
         """The ids of all documents before `check_ids`, for readers of few of them, and those that check them as they go."""
-        count = int(self.sequence_starts[-1])
-        data: NDArray[Any] = _map(self.path, count * self.index.dtype.itemsize).view(self.index.dtype)
-        if self.index.dtype in _MAPPED:
+        data: NDArray[Any] = _map(self.path, self.sizes[1] * self._dtype.itemsize).view(self._dtype)
+        if self._dtype in _MAPPED:
             return data
         self.check_ids(data)
         return data.astype(np.int32)
@@ -153,7 +153,17 @@ class TokenShard:
     @cached_property
     def words(self) -> NDArray[np.uint8] | None:
         """The bits of .words; None where it has none."""
-        return _map(self.paths[WORDS], -(-int(self.sequence_starts[-1]) // 8)) if self.has_words else None
+        return _map(self.paths[WORDS], -(-self.sizes[1] // 8)) if self.has_words else None
+
+    @property
+    def _dtype(self) -> np.dtype[Any]:
+        """The type of ids, of the first bytes of an .idx that was not read; all of it may be large."""
+        if self.counts is None or "index" in self.__dict__:
+            return self.index.dtype
+        header = np.frombuffer(read_bytes(self.paths[IDX], _HEADER.itemsize).ljust(_HEADER.itemsize, b"\0"), _HEADER)[0]
+        if header["magic"] != TOKEN_INDEX_MAGIC.rstrip(b"\0") or int(header["code"]) not in _CODES:
+            return self.index.dtype  # which says what is wrong
+        return np.dtype(_CODES[int(header["code"])])
 
     @cached_property
     def index(self) -> Index:

@@ -1,7 +1,7 @@
-"""How many rows each window of a data set has: found once by making all of them, then kept in the user's cache.
+"""How many examples each shard gives: found once by making all of them, then kept in the user's cache.
 
-An order needs all counts before its first row. To find those of a trillion tokens takes 10 CPU minutes, which otherwise each
-process of each run would spend.
+An order needs all counts before its first example. To find them takes as long as an epoch, which otherwise each process of each
+run would spend. Rows packed of documents are kept with their counts, in `kept_windows`.
 """
 
 from __future__ import annotations
@@ -36,11 +36,13 @@ def count_windows(windows: int, depends_on: dict[str, Any], count: Callable[[], 
     return counts
 
 
-def check_counts(where: str, windows: NDArray[np.int64], rows: Sequence[int], counts: NDArray[np.int64]) -> None:
+def check_counts(
+    where: str, windows: NDArray[np.int64], rows: Sequence[int], counts: NDArray[np.int64], *, kept_in: str = COUNTS
+) -> None:
     """Raise `BertprepError` if one of these windows has other rows than were counted, maybe by an earlier run."""
     for window, found, counted in zip(windows.tolist(), rows, counts[windows].tolist(), strict=True):
         if found != counted:
             raise BertprepError(
                 f"{where}: window {window:,} has {found:,} rows, {counted:,} were counted before: its files were replaced by "
-                f"others of the same size; remove the folder {COUNTS} of bertprep's cache ($BERTPREP_CACHE), and run this again"
+                f"others of the same size; remove the folder {kept_in} of bertprep's cache ($BERTPREP_CACHE), and run it again"
             )

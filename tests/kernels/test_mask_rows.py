@@ -115,6 +115,10 @@ class Row:
     share: float = 0.3
 
 
+def window_of(tokens: Any, bits: Any, begins: Any, sizes: Any, row_starts: Any) -> Window:
+    return Window(tokens, bits, 0, begins.astype(np.uint32), sizes, row_starts.astype(np.int32))
+
+
 def fill(windows: list[Window], rows: list[Row], given: dict[str, Any]) -> tuple[int, Any]:
     """Call the kernel; return its answer, and the arrays by rows."""
     seq = given["seq"]
@@ -154,7 +158,7 @@ def test_rows_equal_those_of_plain_python(data: st.DataObject, s: Settings, seed
         begins, sizes = split_documents(starts, s.seq - s.special_tokens)
         order, row_starts = pack_sequences(sizes + np.int32(s.special_tokens), s.seq)
         packed_bits = np.packbits(bits, bitorder="little") if has_bits else None
-        windows.append(Window(tokens, packed_bits, begins[order], sizes[order], row_starts))
+        windows.append(window_of(tokens, packed_bits, begins[order], sizes[order], row_starts))
         for row in range(len(row_starts) - 1):
             slices = [slice(begins[each], begins[each] + sizes[each]) for each in order[row_starts[row] : row_starts[row + 1]]]
             of_words = bits if has_bits else begins_word[tokens] > 0
@@ -172,6 +176,6 @@ def test_rows_equal_those_of_plain_python(data: st.DataObject, s: Settings, seed
 @pytest.mark.parametrize("wrong", [WIDTH, -1])
 def test_an_id_out_of_range_is_found_before_it_is_used(wrong: int) -> None:
     tokens = np.array([5, 6, 7, wrong], np.int32)
-    window = Window(tokens, None, np.array([0, 2]), np.array([2, 2], np.int32), np.array([0, 1, 2]))
+    window = window_of(tokens, None, np.array([0, 2]), np.array([2, 2], np.int32), np.array([0, 1, 2]))
     answer, _ = fill([window], [Row(0, 0, 1), Row(0, 1, 2)], Settings(seq=8).for_kernel(np.ones(WIDTH, np.uint8)))
     assert answer == 1

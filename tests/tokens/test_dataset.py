@@ -24,7 +24,7 @@ from bertprep import MaskSchedule, TokenDataset
 from bertprep.errors import BertprepError, UsageError
 from bertprep.records.record_dataset import stack_rows
 from bertprep.tokens import dataset as token_dataset
-from bertprep.tokens import packing, window_counts
+from bertprep.tokens import packing
 from bertprep.tokens.documents import TokenizerInfo
 from bertprep.tokens.shard import DOCUMENT_FILES, write_token_shard
 from bertprep.work.manifest import TOKEN_SHARDS, Manifest
@@ -74,7 +74,7 @@ def tokens(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a small set have many windows, of two in a group, and keep no counts of them."""
     monkeypatch.setattr(packing, "WINDOW_TOKENS", 700)
-    monkeypatch.setattr(window_counts, "MIN_WINDOWS", 1 << 30)
+    monkeypatch.setattr(packing, "MIN_WINDOWS", 1 << 30)
     monkeypatch.setattr(token_dataset, "WINDOWS_IN_GROUP", 2)
 
 

@@ -7,9 +7,11 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from bertprep.tokens.order import LengthOrder, WindowOrder, permute
+from bertprep.tokens.order import LengthOrder, WindowOrder, permute, permute_in_groups
 
 
 def chi_square(counts: NDArray[np.int64]) -> float:
@@ -116,3 +118,18 @@ def test_a_group_has_at_least_sixteen_runs_of_like_lengths_and_its_rest_last() -
         by_length = runs[orders[-1]]
         assert (by_length[1:, 0] >= by_length[:-1, -1]).all()
     assert orders[0] != orders[1]
+
+
+@given(st.data(), st.integers(0, 2**40), st.integers(0, 9))
+def test_rows_of_many_groups_are_permuted_as_those_of_each(data: st.DataObject, seed: int, epoch: int) -> None:
+    """Small groups have other numbers of rounds than large ones, and each has bases of its own."""
+    sizes = data.draw(st.lists(st.one_of(st.integers(1, 50), st.integers(4090, 100_000)), min_size=1, max_size=5))
+    of_rows = data.draw(st.lists(st.tuples(st.integers(0, len(sizes) - 1), st.integers(0, 10**6)), min_size=1, max_size=40))
+    positions = np.array([place % sizes[group] for group, place in of_rows])
+    groups = np.array([group for group, _ in of_rows])
+    found = permute_in_groups(positions, np.array(sizes)[groups], groups + 7, seed=seed, epoch=epoch)
+    expected = [
+        int(permute(np.array([position]), sizes[group], seed=seed, epoch=epoch, group=group + 7)[0])
+        for position, group in zip(positions.tolist(), groups.tolist(), strict=True)
+    ]
+    assert found.tolist() == expected

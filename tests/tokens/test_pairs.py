@@ -83,7 +83,7 @@ def test_pairs_equal_those_of_plain_python(
             else [(*pair, False) for pair in reference.segment_pairs(given, seq - 3, below, round(0.1 * 2**32), draws)]
         )
         found = windows.get(window)
-        of_rows = list(zip(found.begins.tolist(), found.sizes.tolist(), strict=True))
+        of_rows = list(zip((found.first + found.begins.astype(int)).tolist(), found.sizes.tolist(), strict=True))
         rows = [of_rows[start:stop] for start, stop in zip(found.row_starts, found.row_starts[1:], strict=False)]
         assert rows == [[segment for segment in (a, b) if segment[1]] for a, b, _ in expected]
         assert found.is_swapped.astype(bool).tolist() == [is_swapped for *_, is_swapped in expected]
