@@ -1,6 +1,7 @@
 """What everything costs: the commands behind the tables of docs/contribute/benchmarks.md.
 
 python -m benchmarks data create convert --runs 7     # text, records, batches; without names all of it
+python -m benchmarks encoders                         # batches for encoders next to other libraries
 python -m benchmarks step --torch-python PYTHON       # a training step next to PyTorch, on a CPU or an accelerator
 python -m benchmarks losses                           # the losses of two engines, step by step
 python -m benchmarks readme --google CLONE            # the figures and the terminal of README.md
