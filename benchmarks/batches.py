@@ -29,7 +29,6 @@ from trainer.batches import GlobalBatch, TrainingBatches
 SETTINGS = InstanceSettings(dupe=20)
 BATCH, RECORDS_A_RUN, RECORDS_OF_DATASETS = 256, 400_000, 50_000
 ROWS, SEQ = 64, 512
-ATTENTION = "sdpa", "flash_attention_2", "flex_attention"
 _COLLATOR = """
 import sys, time
 import datasets, numpy as np, torch, transformers
@@ -177,36 +176,8 @@ def encoders(bench: Bench) -> None:
         work = partial(_consume, partial(data.batches, ROWS, stop=steps))
         rows.append(Row(f"TokenDataset, {name} masked", steps * ROWS, work))
     if find_spec("transformers") and find_spec("torch"):
-        rows += of_models(tokens)
         rows += of_transformers(bench, tokens, folder / "vocab.txt", steps // 50 + 1)
     bench.compare("rows", rows)
-
-
-def of_models(tokens: Path) -> list[Row]:
-    """Tensors of one process: a stream, a map-style DataLoader, and the collators of a ModernBERT by its kind of attention."""
-    import torch
-    import transformers
-    from torch.utils.data import DataLoader
-
-    torch.set_num_threads(1)
-    data = bertprep.TokenDataset(tokens, seq=SEQ)
-    info = data.documents.tokenizer
-    sizes: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
-    ids = dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"), info.pad)
-    config = transformers.ModernBertConfig(vocab_size=info.width, max_position_embeddings=SEQ, **sizes, **ids)
-
-    def collator(attention: str) -> Any:
-        model = transformers.AutoModelForMaskedLM.from_config(config, attn_implementation="eager")
-        model.config._attn_implementation = attention  # FlashAttention need not be installed for its arguments
-        return data.collate_for(model)
-
-    collators = {"collate": data.collate, **{f"collate_for, {name}": collator(name) for name in ATTENTION}}
-    stream = data.stream(ROWS, epochs=1)
-    rows = [Row("TokenDataset.stream", len(stream) * ROWS, partial(_consume, partial(data.stream, ROWS, epochs=1)))]
-    for name, collate in collators.items():
-        loader = DataLoader(data, batch_size=ROWS, collate_fn=collate)
-        rows.append(Row(f"DataLoader, {name}", len(data), partial(_consume, partial(iter, loader))))
-    return rows
 
 
 def of_transformers(bench: Bench, tokens: Path, vocab: Path, steps: int) -> list[Row]:

@@ -25,7 +25,6 @@ from typing import Any
 import numpy as np
 
 import bertprep
-from benchmarks.batches import ATTENTION
 from benchmarks.harness import describe_machine, used
 from bertprep.instances.document_tokenizer import TokenizerInfo
 from bertprep.tokens.shard import DOCUMENT_FILES, TokenShard, write_token_shard
@@ -33,6 +32,7 @@ from bertprep.work.manifest import TOKEN_SHARDS, Manifest
 
 SEQ, BATCH, SHARE = 1024, 16, 0.3
 MEDIAN, SIGMA, MOST = 400, 1.0, 100_000  # of the tokens of a document
+ATTENTION = "sdpa", "flash_attention_2", "flex_attention"
 PAD, UNK, CLS, SEP, MASK = SPECIAL = tuple(range(5))
 WIDTH = 30_000
 SHARD_TOKENS = 100_000_000
