@@ -284,6 +284,10 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5, help="of each row (default: %(default)s)")
     parser.add_argument("--folder", type=Path, help="where data goes and is removed, which decides the file system")
     options = parser.parse_args()
+    if options.modernbert and not (options.modernbert / "src/sequence_packer.py").exists():
+        parser.error(f"{options.modernbert}: has no src/sequence_packer.py; clone https://github.com/AnswerDotAI/ModernBERT")
+    if options.runs < 1 or (options.random is not None and options.random < 10):
+        parser.error("--runs must be at least 1, and --random at least 10, in million tokens")
     print(describe_machine("torch", "transformers", *PEERS.values()))
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         (read_at_random if options.random else compare)(Path(folder), options)
