@@ -1,4 +1,4 @@
-"""The results in docs/how-to/own-text.md of the complete job: examples/end_to_end/run, run once in an empty folder.
+"""The results in docs/start/first-model.md of the complete job: examples/end_to_end/run, run once in an empty folder.
 
 The table has the results in the trainer's logs, next to what a guess scores. The job takes 3 to 10 minutes of CPU time.
 """
@@ -40,7 +40,7 @@ def main() -> None:
     table = "\n".join([*lines, "", textwrap.fill(minutes, 124)])
     print(table)
     if not options.quick:
-        rewrite(ROOT / "docs/how-to/own-text.md", "example", table)
+        rewrite(ROOT / "docs/start/first-model.md", "example", table)
 
 
 def run_job(workdir: Path, *, is_quick: bool) -> str:

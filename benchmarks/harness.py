@@ -121,7 +121,7 @@ def median_of(costs: Sequence[Cost]) -> Cost:
 
 
 def describe_machine(*packages: str) -> str:
-    """The date, the processor, its load, the system, and the versions of packages that are installed."""
+    """The date, the processor, the system, and the versions of packages that are installed."""
     path = Path("/proc/cpuinfo")
     lines = path.read_text().splitlines() if path.exists() else []
     model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.processor())
@@ -129,7 +129,7 @@ def describe_machine(*packages: str) -> str:
     for name in (*DESCRIBED, *packages):
         with suppress(PackageNotFoundError):
             versions.append(f"{name} {version(name)}")
-    machine = f"{model}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, {platform.system()} {platform.release()}"
+    machine = f"{model}, {os.cpu_count()} cores, {platform.system()} {platform.release()}"
     return f"{date.today()}, {machine}; {', '.join(versions)}"
 
 

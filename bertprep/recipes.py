@@ -4,7 +4,7 @@
     bertprep.TokenDataset("tokens", **bertprep.recipe("modernbert:2"))
 
 Only what shapes the data is here: the tokenizer, lengths, objective, masks, packing, and the fraction of tokens of each phase.
-Options that are given next to --recipe override it. What of a model is not taken stands in docs/how-to/encoders.md.
+Options that are given next to --recipe override it. What of a model is not taken stands in docs/reference/recipes.md.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def test_results_of_the_complete_job_are_those_of_its_logs(tmp_path: Path) -> No
         "| answering questions | exact match 80, F1 81 | exact match 37.2 | `scripts/run_squad` |",
         "| dating sentences, by century | accuracy 0.775 | accuracy 0.5 | `scripts/run_glue MRPC` |",
     ]
-    assert table[0] in (ROOT / "docs" / "how-to" / "own-text.md").read_text(encoding="utf-8")
+    assert table[0] in (ROOT / "docs" / "start" / "first-model.md").read_text(encoding="utf-8")
     with pytest.raises(SystemExit, match="did not print what a guess scores"):
         example.tabulate(tmp_path, "")
 

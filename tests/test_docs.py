@@ -57,8 +57,9 @@ def model(batch: Examples) -> tuple[NDArray[float32], NDArray[float32]]: raise N
 }
 """What the examples of a page take from their reader's program."""
 PROGRAMS = {
-    "bertprep", "python", "python3.10", "python3.11", "pip", "pytest", "pre-commit", "source", "ray", "hf", "srun", "sbatch",
-    "od", "printf", "diff", "echo", "eval", "aws", "scontrol", "sed", "paste",
+    "bertprep", "python", "python3", "python3.10", "python3.11", "pip", "pytest", "pre-commit", "source", "ray", "hf", "srun",
+    "sbatch",
+    "od", "printf", "diff", "echo", "eval", "aws", "scontrol", "sed", "paste", "docker",
 }  # fmt: skip
 """What begins a command in the documents, other than a path that exists or a file of an environment."""
 
@@ -110,6 +111,8 @@ def simple_commands(line: str) -> Iterator[list[str]]:
 def programs_in(line: str) -> Iterator[list[str]]:
     """The words of each call of bertprep or the trainer in a line of shell, without what starts it, such as srun."""
     for words in simple_commands(line):
+        if words[:2] == ["docker", "build"]:
+            continue
         for index, word in enumerate(words):
             if word == "bertprep" or words[index - 1 : index + 1] == ["-m", "trainer"]:
                 yield words[index:]
@@ -202,7 +205,11 @@ def test_commands_have_options_that_exist(capsys: pytest.CaptureFixture[str]) ->
             words = rest.split()
             if program == "bertprep" and words[0] == "train":
                 program, words = "python -m trainer", words[1:]
-            options = {re.sub(r"[^\w-].*", "", word) for word in words if word.startswith("--")} - {"--help", "--help-all"}
+            options = {re.sub(r"[^\w-].*", "", word) for word in words if word.startswith("--")} - {
+                "--help",
+                "--help-all",
+                "--version",
+            }
             if program != "bertprep":
                 words = trainer_cli.with_command(words)
             command = (program, *words[: 2 if words[0] == "task" else 1])
@@ -219,6 +226,8 @@ def parse(words: list[str]) -> None:
     if words[:2] == ["bertprep", "train"]:
         words = ["trainer", *words[2:]]
     given = [VARIABLES.get(word, "2" if word == "N" else word) for word in words[1:] if word not in ("...", "--help-all")]
+    if given == ["--version"]:
+        return
     if words[0] == "trainer":
         given = trainer_cli.with_command(given)
         trainer_cli.make_parser(given[0]).parse_args(given)

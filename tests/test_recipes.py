@@ -17,7 +17,7 @@ from trainer.data import ExampleSettings
 
 MASK_AS_BERT = (ExampleSettings.mask_as, ExampleSettings.packed)
 NOT_OF_TRAINER = {"albert", "chinese-modernbert", "clm-then-mlm", "llada", "mdlm", "spanbert"}
-ENCODERS = Path(__file__).parents[1] / "docs" / "how-to" / "encoders.md"
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "recipes.md"
 
 
 def read(command: str, *arguments: str) -> Namespace:
@@ -70,7 +70,7 @@ def as_in_docs(phase: recipes.Phase, *, is_only: bool) -> str:
 @pytest.mark.parametrize("name", recipes.RECIPES)
 def test_the_table_of_the_docs_has_the_values(name: str) -> None:
     recipe = bertprep.recipe(name)
-    (row,) = re.findall(rf"^\| {re.escape(name)} \| (.*) \|$", ENCODERS.read_text(encoding="utf-8"), re.MULTILINE)
+    (row,) = re.findall(rf"^\| {re.escape(name)} \| (.*) \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     tokenizer, phases, masks, packed, _ = row.split(" | ")
     mask_as, _, words = masks.partition("; ")
     assert tokenizer == recipe.tokenizer
