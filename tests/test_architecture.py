@@ -1,4 +1,4 @@
-"""docs/contribute/architecture.md names every file, and only files, classes and functions that there are."""
+"""docs/contribute/architecture.md names every file; it and add.md name only files, classes and functions that there are."""
 
 import ast
 import re
@@ -8,7 +8,9 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs/contribute/architecture.md").read_text(encoding="utf-8")
-TEXT, LISTING = PAGE.partition("\n```\n")[0], PAGE.split("\n```\n")[1]
+ADD = (ROOT / "docs/contribute/add.md").read_text(encoding="utf-8")
+LISTING = PAGE.split("\n```\n")[1]
+TEXT = PAGE.partition("\n```\n")[0] + ADD
 PACKAGES = ("bertprep", "trainer")
 FOLDERS = ("trainer/", "tests/", "docs/", "scripts/", "pyproject.toml")
 # `path`, or `path`: `name`, `name`
@@ -55,9 +57,7 @@ def test_what_the_page_names_exists(file: str, name: str) -> None:
 
 def test_the_page_names_enough_to_be_checked() -> None:
     assert len({name for _, name in named() if name}) > 60
-    rows = re.findall(
-        r"^\| (an? [^|:]+?)(?: of `validate`)?(?:: [\w ]+)? \|", TEXT.partition("## Where would I add")[2], re.MULTILINE
-    )
+    rows = re.findall(r"^\| (an? [^|:]+?)(?: of `validate`)?(?:: [\w ]+)? \|", ADD.partition("## All places")[2], re.MULTILINE)
     wanted = {"a command", "a kind of text file", "a finding", "a setting that decides bytes", "a record format"}
     wanted |= {"an optimizer", "an engine", "a fine-tuning task", "an encoder recipe"}
     assert wanted <= set(rows)
