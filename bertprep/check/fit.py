@@ -1,7 +1,8 @@
 """Judges whether text, vocabulary and settings fit each other: padding, [UNK], upper case, short documents.
 
 The records are valid, and a model trains on them, but learns less than the user expects. All findings are warnings, and each
-says what to do. The limits are far from what running text gives with a vocabulary of its language (docs/reference/findings.md).
+says what to do. The limits are far from what running text gives with a vocabulary of its language:
+docs/understand/validation.md.
 """
 
 from __future__ import annotations

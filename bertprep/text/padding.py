@@ -2,7 +2,7 @@
 
 The generator itself runs, on a sample of the documents in which each sentence has about as many placeholder tokens as a
 vocabulary for its language gives it. So the estimate rests on two things: a sample of at most `SAMPLE_BYTES`, and
-`TOKENS_PER_WORD`. docs/reference/sources.md compares it with records that were made. Costs some 20 ms.
+`TOKENS_PER_WORD`. docs/understand/documents.md compares it with records that were made. Costs some 20 ms.
 """
 
 from __future__ import annotations
