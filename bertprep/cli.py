@@ -151,7 +151,7 @@ def _train(arguments: Sequence[str]) -> NoReturn:
         found = f"Python finds {trainer.origin} in its place" if trainer else "it is not installed"
         raise BertprepError(f"train: needs the package trainer, which comes with bertprep, and {found}")
     sys.argv[1:] = arguments
-    runpy.run_module("trainer", run_name="__main__", alter_sys=True)
+    runpy.run_module("trainer", init_globals={"PROGRAM": "bertprep train"}, run_name="__main__", alter_sys=True)
     raise SystemExit(0)
 
 

@@ -103,7 +103,7 @@ def run_bertprep(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]
 def test_train_is_the_trainer(tmp_path: Path) -> None:
     helped = run_bertprep("train", "squad", "--help", cwd=tmp_path)
     assert (helped.returncode, helped.stderr) == (0, "")
-    assert helped.stdout.startswith("usage: python -m trainer squad [OPTIONS]")
+    assert helped.stdout.startswith("usage: bertprep train squad [OPTIONS]")
     refused = run_bertprep("train", "--data", "nowhere", cwd=tmp_path)
     assert (refused.returncode, refused.stdout) == (2, "")
     assert refused.stderr.startswith("trainer: error: nowhere: does not exist")

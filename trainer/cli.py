@@ -19,6 +19,7 @@ from trainer.settings import EngineSettings, OptimizerSettings, RunOptions
 from trainer.tasks import TASKS
 from trainer.tasks.pretraining import Pretraining
 
+PROGRAM = "python -m trainer"
 FINISHED, STOPPED = 0, 3
 """Exit statuses; a run that was stopped has saved a checkpoint and can be resumed."""
 COMMANDS = {
@@ -49,13 +50,16 @@ _OF_EPOCHS = ("eval_every", "eval_sequences", "keep_best")
 """Of fine-tuning each epoch ends with an evaluation on all of the dev set, and the best checkpoint is kept."""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit status: 0, 1 for data or machine, 2 for usage, 3 for stopped, 130 for Ctrl-C."""
+def main(arguments: Sequence[str] | None = None, *, program: str = PROGRAM) -> int:
+    """Run one command; returns the exit status: 0, 1 for data or machine, 2 for usage, 3 for stopped, 130 for Ctrl-C.
+
+    Help and advice name `program`.
+    """
     given = with_command(sys.argv[1:] if arguments is None else arguments)
     interrupted = "stopped"
     if given[0] in TASKS:
         interrupted += "; the same command resumes from the newest checkpoint, if there is one"
-    return exit_status(lambda: _run(given), "trainer", interrupted=interrupted)
+    return exit_status(lambda: _run(given, program), "trainer", interrupted=interrupted)
 
 
 def with_command(arguments: Sequence[str]) -> list[str]:
@@ -68,9 +72,9 @@ def with_command(arguments: Sequence[str]) -> list[str]:
     return list(arguments) if is_named else [Pretraining.command, *arguments]
 
 
-def _run(arguments: Sequence[str]) -> int:
+def _run(arguments: Sequence[str], program: str) -> int:
     command = arguments[0]
-    namespace = recipes.apply(command, make_parser(command).parse_args(arguments))
+    namespace = recipes.apply(command, make_parser(command, program).parse_args(arguments))
     if command not in TASKS:
         return int(import_module(f"trainer.{command}").run(namespace))
     engine, optimizer = read_options(EngineSettings, namespace), read_options(OptimizerSettings, namespace)
@@ -90,10 +94,10 @@ def start(options: RunOptions, settings: EngineSettings, optimizer: OptimizerSet
     return STOPPED
 
 
-def make_parser(command: str) -> Parser:
+def make_parser(command: str, program: str = PROGRAM) -> Parser:
     """Return a parser that knows all commands but only the options of one."""
     description = "Train BERT on record files of any format. Options without a command are those of pretrain."
-    return cli.make_parser("python -m trainer", description, COMMANDS, command, partial(_add_options, command), FORMER)
+    return cli.make_parser(program, description, COMMANDS, command, partial(_add_options, command), FORMER)
 
 
 def _add_options(command: str, parser: Parser) -> None:

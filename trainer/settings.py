@@ -18,6 +18,8 @@ from bertprep.tokens.live import DEFAULT_GROUP
 from trainer.model_config import PRESETS
 
 ENGINES = ("tensorflow", "jax", "oneflow", "torch")
+_OTHER_NAMES = {"pytorch": "torch", "tf": "tensorflow", "flax": "jax"}
+"""What users call an engine, and its name here."""
 AUTO = "auto"
 PRECISIONS = ("off", "fp16", "bf16")
 SWITCHES = ("on", "off")
@@ -74,6 +76,8 @@ class EngineSettings(Settings):
     host_rank: int | None = option(None, "rank of this process among the hosts, from 0 (needed with --hosts)", least=0)
 
     def __post_init__(self) -> None:
+        if name := _OTHER_NAMES.get(self.engine.lower()):
+            raise UsageError(f"--engine {self.engine}: is called {name} here; give --engine {name}")
         super().__post_init__()
         for host in self.hosts:
             name, _, port = host.rpartition(":")

@@ -167,6 +167,8 @@ SCORE = "evaluate --data {mood} --init"
         ("glue --data {squad}", USAGE, "{squad}: | SQuAD v1.1 | bertprep task glue"),
         ("squad --version 2.0 --data {squad}", USAGE, "{squad}: | SQuAD v1.1 | bertprep task"),
         # engines
+        ("--data a --engine pytorch", USAGE, "--engine pytorch: | --engine torch"),
+        ("--data a --engine TF", USAGE, "--engine TF: | --engine tensorflow"),
         ("--data a --engine tensorflow --stages 2", USAGE, "--stages: | OneFlow | --engine"),
         ("--data a --engine tensorflow --checkpoint-activations", USAGE, "--checkpoint-activations: | TensorFlow"),
         (f"{JAX} --xla off", USAGE, "--xla: | JAX"),
