@@ -20,7 +20,7 @@ from bertprep import cli
 from bertprep.parser import Parser
 from trainer import cli as trainer_cli
 
-_LINK = re.compile(r"\[([^\]\n]+)\]\(((?:\.\./)+[^)\s]*)\)")
+_LINK = re.compile(r"\[([^\]]+)\]\(((?:\.\./)+[^)\s]*)\)")
 _COMMANDS = re.compile(r"<!-- options of the (commands|trainer) -->")
 _DEFAULT = re.compile(r" *\(default: (.*)\)$", re.DOTALL)
 _HEADINGS = re.compile(r"^(What is made|Where|How|Options):$", re.MULTILINE)
@@ -66,7 +66,7 @@ def _show_path(folder: str, text: str, target: str) -> str:
     path = posixpath.normpath(posixpath.join("docs", folder, target.partition("#")[0]))
     if path.startswith("docs/"):
         return ""
-    return f"`{path}`" if path.endswith(text.strip("`")) else f"{text} (`{path}`)"
+    return f"`{path}`" if path.endswith(" ".join(text.split()).strip("`")) else f"{text} (`{path}`)"
 
 
 def describe_commands(program: str) -> Iterator[str]:
