@@ -411,6 +411,24 @@ def test_the_reference_of_commands_has_every_option(program: str, capsys: pytest
     assert options <= set(re.findall(r"<code[^>]*>(--[a-z0-9-]+)", page))
 
 
+@pytest.mark.slow
+def test_a_link_that_leads_nowhere_ends_the_build_of_the_site(tmp_path: Path) -> None:
+    pytest.importorskip("mkdocs", reason="is in the extra docs")
+    for name in ("docs", "scripts"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    shutil.copy(ROOT / "mkdocs.yml", tmp_path)
+    for name in ("bertprep", "trainer"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    (tmp_path / ".venv").symlink_to(sys.prefix)
+    with (tmp_path / "docs/start/install.md").open("a", encoding="utf-8") as page:
+        page.write("\n[nowhere](first-data.md#nowhere)\n")
+    done = subprocess.run([tmp_path / "scripts/docs"], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    warnings = [line for line in done.stderr.splitlines() if "WARNING" in line]
+    assert len(warnings) == 1
+    assert warnings[0].endswith("does not contain an anchor '#nowhere'.")
+
+
 def anchors(document: Path) -> set[str]:
     """The headings of a document, as links name them."""
     headings = re.findall(r"^#+ (.+)$", document.read_text(encoding="utf-8"), re.MULTILINE)
