@@ -1,8 +1,8 @@
-"""The block of README.md between its two comments: what Google's generator and bertprep cost, and what a terminal shows.
+"""The session in README.md, and with --google what Google's generator and bertprep cost.
 
 Both make the records of the sample corpus from one file of text, each in a new process; it is an error if their values differ.
 Google's create_pretraining_data.py is that of --google, a clone of github.com/google-research/bert at eedf5716, on TensorFlow's
-compatibility layer. The results go to README.md, docs/images/speed.svg and docs/contribute/benchmarks.md.
+compatibility layer. The results go to docs/contribute/benchmarks.md, the chart to docs/images/speed.svg.
 """
 
 import argparse
@@ -106,20 +106,29 @@ def alternative(measured: Mapping[str, tuple[int, list[Cost]]]) -> str:
 def main() -> None:
     """Measure, and rewrite the pages."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--google", type=Path, required=True, metavar="FOLDER", help="a clone of google-research/bert")
+    parser.add_argument("--google", type=Path, metavar="FOLDER", help="a clone of google-research/bert, to measure both")
     parser.add_argument("--runs", type=int, default=3, help="(default: %(default)s)")
     parser.add_argument("--scale", type=float, default=1.0, help="how much of the 12 MB of text, as a factor (default: 1)")
     options = parser.parse_args()
-    if not (options.google / "create_pretraining_data.py").exists():
+    if options.google and not (options.google / "create_pretraining_data.py").exists():
         parser.error(f"{options.google}: has no create_pretraining_data.py; clone https://github.com/google-research/bert")
     options.text = options.vocab = None
     with tempfile.TemporaryDirectory() as folder:
-        session = show(Path(folder))
-    with tempfile.TemporaryDirectory() as folder:
-        measured = compare(Bench(Path(folder), options))
-    rewrite(ROOT / "README.md", "readme", f"![CPU seconds; {alternative(measured)}]({CHART})\n\n{session}")
+        rewrite(ROOT / "README.md", "readme", show(Path(folder)))
+    if options.google:
+        with tempfile.TemporaryDirectory() as folder:
+            write_speed(compare(Bench(Path(folder), options)))
+
+
+def write_speed(measured: Mapping[str, tuple[int, list[Cost]]]) -> None:
+    """Draw the chart, and write it and the table to the page of benchmarks."""
     (ROOT / CHART).write_text(draw(measured))
-    rows = ["| records per CPU-second | records | Google's script | bertprep |", "|---|---:|---:|---:|"]
+    rows = [
+        f"![CPU seconds; {alternative(measured)}](../images/speed.svg)",
+        "",
+        "| records per CPU-second | records | Google's script | bertprep |",
+        "|---|---:|---:|---:|",
+    ]
     for phase, (count, costs) in measured.items():
         rows.append(f"| {phase} | {count:,} | " + " | ".join(f"{count / cost.cpu:,.0f}" for cost in costs) + " |")
     times = " and ".join(f"{costs[0].cpu / costs[1].cpu:.0f} times ({phase})" for phase, (_, costs) in measured.items())

@@ -28,28 +28,29 @@ TOKEN = "hf_of_me"
 
 # Each command of the README, in its order: what is run in its place, where {} is the command itself, or why it is not run.
 TOUR = {
+    "pip install .": "# needs the network",
+    "pip install '.[tensorflow]'": "# needs the network",
+    "scripts/quickstart": "MORE='--steps 4 --warmup-steps 1 --eval-every 2 --eval-sequences 64' {}",
     "bertprep create --seq 128 --pred 20": "{}",
     "bertprep inspect data/ofrecord/*_128_*/sample/training/part-0 --records 1": "{}",
     "python -m trainer --format ofrecord --steps 200": "{} --steps 2 --batch-size 4 --eval-sequences 64",
-    "scripts/quickstart": "MORE='--steps 4 --warmup-steps 1 --eval-every 2 --eval-sequences 64' {}",
-    "scripts/test": "# runs this test",
-    "source .venv/bin/activate": "# the folder is on PATH already",
-    "pip install '.[tensorflow]'": "# needs the network",
-    "scripts/prepare_wiki_books": "SHARDS=2 {}",
     "bertprep shard --input books/*.txt --corpus books --one-document-per-file": "{}",
     "bertprep create --corpus books --seq 512 --pred 80": "{}",
     "bertprep create --corpus books --pairs none": "{}",
-    "bertprep tokenize --tokenizer answerdotai/ModernBERT-base --input books/*.txt --one-document-per-file --output tokens":
-        "{}",
+    "scripts/prepare_wiki_books": "SHARDS=2 {}",
     "bertprep validate data": "{}",
     "bertprep convert SRC DST": "bertprep convert data/tfrecord/*_pred_20_*/sample converted",
-    "bertprep create --workdir s3://bucket/data --part slurm":
-        "where='--workdir '$BUCKET/data; bertprep shard $where --input books --corpus books; bertprep create $where --part 0/1",
+    "bertprep tokenize --tokenizer answerdotai/ModernBERT-base --input books/*.txt --one-document-per-file --output tokens":
+        "{}",
     "python -m trainer --format ofrecord": "{} --steps 2 --batch-size 4 --eval-sequences 64",
     "bertprep task squad --version 1.1": "bertprep download squad weights --model $MODEL; {} --vocab $MODEL",
     "python -m trainer squad --init google-bert/bert-base-uncased":
         "python -m trainer squad --init $MODEL --batch-size 2 --epochs 1",
+    "bertprep create --workdir s3://bucket/data --part slurm":
+        "where='--workdir '$BUCKET/data; bertprep shard $where --input books --corpus books; bertprep create $where --part 0/1",
     "bertprep push FOLDER OWNER/RECORDS": "bertprep push converted me/records",
+    "scripts/docs": "# runs in test_docs.py",
+    "scripts/test": "# runs this test",
 }  # fmt: skip
 AGAIN = ("bertprep validate data", "bertprep inspect data/ofrecord/*_128_*/sample/training/part-0 --records 1")
 """What must go on working when there are models and records of every kind."""
