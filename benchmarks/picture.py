@@ -1,7 +1,6 @@
 """The README's picture: a short example of the sample corpus, its tokens in the colours of what became of them.
 
-It is drawn from a record that `bertprep create` writes, so it shows what files hold. Its colours follow the reader's theme, light
-or dark.
+It is drawn from a record that `bertprep create` writes, so it shows what files hold. Its colours follow the reader's theme.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""No public call ends the process, whatever its arguments: 20,000 random ones in a process of its own; --seed draws others."""
+"""No public call ends the process, whatever its arguments: 8,000 random ones in a process of its own; --seed draws others."""
 
 import shutil
 import signal
@@ -14,7 +14,7 @@ from bertprep.records import KINDS, write_examples
 from tests.golden import GOLDEN
 from tests.tokens.test_dataset import write_set
 
-CALLS = 20_000
+CALLS = 8_000
 
 
 def make_data(folder: Path, texts: list[Path]) -> None:
