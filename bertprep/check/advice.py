@@ -1,6 +1,8 @@
-"""What to do about each finding: one sentence a code, which follows the finding in a terminal, on the page and in Python.
+"""What each finding means, and what to do about it.
 
-docs/reference/findings.md has the same table; a test compares the two. A finding that knows its cause carries its own advice.
+`ADVICE`, a sentence a code, follows the finding in a terminal, on the page and in Python. docs/reference/findings.md has the
+same table; a test compares the two. A finding that knows its cause carries its own advice. `MEANINGS` are on the page, for
+people who do not have the docs.
 """
 
 _AGAIN = "run the command that made it again; if you have no such command, copy the file again"
@@ -88,3 +90,79 @@ ADVICE = {
     "no-sentences": "make records with bertprep create --pairs none, or token shards with one sequence for each sentence",
 }
 """The sentence for each code."""
+
+MEANINGS = {
+    # files
+    "unreadable": "The file cannot be opened, or is in none of the formats that bertprep reads.",
+    "empty-file": "The file has no bytes. Many trainers stop there, others skip it in silence.",
+    "truncated": "The file ends in the middle: a copy or a run was interrupted. What comes before was checked.",
+    "trailing-bytes": "Bytes follow the last record that are not a record.",
+    "bad-checksum": "The bytes have changed since they were written, as on a failing disk. TensorFlow stops at such a record.",
+    "bad-message": "The bytes of a record are not the message that its format has.",
+    "feature-missing": "A trainer reads a feature that these records do not have.",
+    "feature-type": "A feature has numbers of another type than trainers read.",
+    "feature-shape": "A feature has another number of values than in the first record, so records do not fit into one batch.",
+    "mixed-shape": "Records of several kinds, lengths or formats are mixed. A trainer expects one.",
+    "file-sizes": "Some files have far more or fewer records than the others. Processes that read a file each then wait.",
+    # records
+    "padding": "A model attends to padding, or does not see text, because mask and tokens disagree.",
+    "no-cls": "Records begin with another token than [CLS], or have it elsewhere. Mostly the vocabulary is not theirs.",
+    "separators": "The segments do not end where [SEP] should be.",
+    "segments": "The segment ids do not change where the second segment begins.",
+    "id-range": "Tokens are outside the vocabulary. A trainer crashes on them, or reads other memory.",
+    "mask-order": "Positions of masked tokens are repeated or out of order.",
+    "mask-outside": "Tokens are to be predicted where there is no text.",
+    "mask-on-special": "[CLS] or [SEP] are to be predicted, which BERT never does.",
+    "weights": "The weights do not say how many of the predictions count.",
+    "prediction-count": "Records have another number of masked tokens than the settings give.",
+    "whole-words": "Parts of words are masked, although whole words should be.",
+    "next-sentence-label": "The label is neither 0 nor 1.",
+    "mask-without-label": "[MASK] is shown where nothing is to be predicted, so the model learns nothing from it.",
+    "word-pieces": "Pieces of words have no beginning: the ids are of another vocabulary, or out of order.",
+    # fine-tuning records
+    "answer-positions": "The answer is outside the passage, so the model would learn to answer with other text.",
+    "impossible": "The flag and the positions disagree on whether the question has an answer.",
+    "unique-ids": "Predictions could not be assigned to their questions.",
+    "label-range": "A label is outside the range of the task.",
+    # data sets
+    "replacement-shares": "BERT shows 80% of the masked tokens as [MASK], 10% unchanged and 10% as a random token. "
+    "These records do not.",
+    "position-shares": "Some positions are masked more often than others, so a model can guess from the position.",
+    "label-frequencies": "Some tokens are masked more or less often than their frequency in the text gives.",
+    "label-beside-mask": "Labels equal the token next to the mask too often: labels or positions are off by one.",
+    "random-tokens": "Random replacements are not drawn from the whole vocabulary, so they are easier to recognize.",
+    "next-sentence-share": "In half of the records the second segment should be random. Otherwise a model can guess the label.",
+    "next-sentence-text": "Segments that are labelled random belong together: labels are wrong, or both come from one text.",
+    "record-order": "Neighbouring records are alike. A trainer that shuffles little gets batches of one text.",
+    "short-share": "More or fewer records are short than the settings explain.",
+    "few-predictions": "The limit of predictions leaves many tokens unmasked, so a step of training teaches less.",
+    "padding-share": "A model computes padding as it does text, so much of the training time is wasted.",
+    "unknown-tokens": "Every [UNK] is a word that the model cannot see. The vocabulary does not fit the text.",
+    "vocabulary-case": "Words with capitals become [UNK], or tokens with capitals are never used.",
+    "short-documents": "Documents are so short that most records have few tokens, and random second segments.",
+    "duplicate-records": "The same records occur again more often than by chance. The model sees them more often than others.",
+    "test-in-training": "Test records are in training too, so the test measures memory.",
+    "test-text-in-training": "The text of test records is in training too, under other masks, so the test measures memory.",
+    "repeated-texts": "Two files have the same text under other masks: a shard is there twice.",
+    "identical-files": "Two files have the same records.",
+    "split-sizes": "The test split is larger than intended: folders may be exchanged, or training has lost records.",
+    # manifests
+    "file-missing": "A file that belongs to the data set is not there.",
+    "file-extra": "A file is there that does not belong to the data set. Trainers read all files of a folder.",
+    "file-changed": "The file is not the one that was made: its size or checksum differ.",
+    "text-changed": "The text shards have changed since these files were made of them.",
+    "manifest": "The manifest and the files do not fit each other.",
+    "vocabulary": "Without the vocabulary, ids outside it, [UNK] and random tokens cannot be checked.",
+    # text and token shards
+    "document-twice": "A document occurs more than once. The model sees it more often than others.",
+    "document-in-both-splits": "A document is in both test and training, so the test measures memory.",
+    "blank-sentence": "A line has no sentence, or a document ends where it should not.",
+    "long-sentence": "The text has few sentence ends, or the splitter does not know its language.",
+    "not-utf8": "The text has bytes that are not UTF-8, so characters are lost.",
+    "token-shard": "The files of a token shard do not fit each other, or cannot be read.",
+    "special-token": "Text has special tokens such as [MASK], which only the maker of records may add.",
+    "empty-document": "A document has no token.",
+    "word-starts": "A document begins in the middle of a word, so whole words cannot be masked.",
+    "no-sentences": "Each document is one sequence. Sentence pairs need a sequence for each sentence.",
+}
+"""What each code means for training, in a sentence or two, for the page."""

@@ -37,23 +37,30 @@ class Counts:
 class TokenCounts(Counts):
     """Counts over text shards, whose tokens are unknown, or token shards.
 
-    The last bins are of sentences of `LONGEST` tokens or more, and of documents of `MANY` sentences or more.
+    The last bin of `lengths` is of sentences of `LONGEST` tokens or more. Documents may have any size, so those are counted by
+    the number of its bits: bin 3 is of 4 to 7.
     """
 
     LONGEST: ClassVar[int] = 256
-    MANY: ClassVar[int] = 64
+    BITS: ClassVar[int] = 40
 
     documents: int = 0
     sentences: int = 0
     tokens: int = 0
     lengths: Ints = field(default_factory=lambda: np.zeros(TokenCounts.LONGEST + 1, np.int64))  # sentences by tokens
     unknown: int = 0  # [UNK]
-    documents_by_sentences: Ints = field(default_factory=lambda: np.zeros(TokenCounts.MANY + 1, np.int64))
+    documents_by_sentences: Ints = field(default_factory=lambda: np.zeros(TokenCounts.BITS, np.int64))
+    documents_by_tokens: Ints = field(default_factory=lambda: np.zeros(TokenCounts.BITS, np.int64))  # of whole documents only
 
     @classmethod
-    def by_sentences(cls, sentences: Ints) -> Ints:
-        """Return the number of documents for each number of sentences, given that of each document."""
-        return np.bincount(np.minimum(sentences, cls.MANY), minlength=cls.MANY + 1)
+    def by_bits(cls, sizes: Ints) -> Ints:
+        """Return the number of documents for each number of bits, given the size of each.
+
+        >>> TokenCounts.by_bits(np.array([0, 1, 3, 4]))[:4].tolist()
+        [1, 1, 1, 1]
+        """
+        bits = np.frexp(sizes)[1]  # sizes below 2**53 are exact
+        return np.bincount(np.minimum(bits, cls.BITS - 1), minlength=cls.BITS)
 
 
 @dataclass

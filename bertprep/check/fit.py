@@ -26,7 +26,7 @@ from bertprep.instances.vocabulary import capital_tokens, case_conflict
 
 MAX_PADDING = 0.4
 MAX_UNKNOWN = 0.02  # of tokens or labels: 0.0002 with a vocabulary of the text, 0.05 with one of the wrong case
-SHORT_DOCUMENT = 3  # sentences
+SHORT_DOCUMENT = 3  # sentences, the most of two bits, by which documents are counted
 _MAX_SHORT_DOCUMENTS = 0.5  # fraction of all documents
 _FEW_RECORDS, _FEW_RECORDS_OF_ANY_TOOL, _FEW_TOKENS, _FEW_DOCUMENTS = 200, 1000, 10_000, 100
 _RECORDS_OF_A_DOCUMENT = 5  # in a round: of longer documents, padding comes from short target lengths, which settings ask for
@@ -160,7 +160,7 @@ def _has_no(words: Collection[str], outcome: Outcome, vocabulary: Vocabulary) ->
 def judge_documents(of_splits: Iterable[TokenCounts]) -> Iterator[Finding]:
     """Warn where more than half of the documents have at most `SHORT_DOCUMENT` sentences."""
     total = reduce(add, of_splits, TokenCounts())
-    short = int(total.documents_by_sentences[: SHORT_DOCUMENT + 1].sum())
+    short = int(total.documents_by_sentences[: SHORT_DOCUMENT.bit_length() + 1].sum())
     if total.documents >= _FEW_DOCUMENTS and short > _MAX_SHORT_DOCUMENTS * total.documents:
         expected = f"more than {SHORT_DOCUMENT} sentences in at least half of the documents"
         mean = total.sentences / total.documents

@@ -157,7 +157,9 @@ class Outcome:
             for split, counts in self.counts.items()
         }
         for split, tokens in self.token_counts.items():
-            lists = {name: getattr(tokens, name).tolist() for name in ("lengths", "documents_by_sentences")}
+            lists = {
+                name: getattr(tokens, name).tolist() for name in ("lengths", "documents_by_sentences", "documents_by_tokens")
+            }
             splits[split] = {**vars(tokens), **lists}
         for split, (of_tokens, of_labels) in self.unknown.items():
             splits[split] |= {"unknown_share": of_tokens, "unknown_share_of_labels": of_labels}

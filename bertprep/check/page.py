@@ -1,58 +1,76 @@
-"""The result of `validate` as one HTML page: findings, settings, sizes, charts and examples.
+"""The result of `validate` as one HTML page: verdict, overview, and a section for each data set.
 
-`page.html.j2` loads nothing; jinja2 escapes all data. matplotlib (extra `report`) draws the charts as inline SVG.
+`page.html.j2` loads nothing and runs nothing; jinja2 escapes all data. A section has its findings, sizes, charts, frequent
+tokens, masking, examples and settings, and takes at most 60 kB; with many data sets it has fewer examples.
 """
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from importlib.util import find_spec
 from itertools import groupby
 from operator import add
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bertprep import records
+from bertprep.check.advice import MEANINGS
+from bertprep.check.charts import Chart, Columns, doubling_columns, draw, equal_columns
 from bertprep.check.counts import Ints, RecordCounts, TokenCounts
 from bertprep.check.expected import Fraction
-from bertprep.check.finding import LEVELS
-from bertprep.check.outcome import SPLIT_HEADER, CheckedFile, Outcome, verdict
-from bertprep.check.show import describe, example_words, text_length
-from bertprep.errors import BertprepError, UsageError
+from bertprep.check.finding import ERROR, LEVELS, WARNING, Finding
+from bertprep.check.labels import made_alike, name_outcomes, show_details, show_settings
+from bertprep.check.outcome import CheckedFile, Outcome, verdict
+from bertprep.check.show import describe, example_words, text_length, token_text
+from bertprep.errors import BertprepError
 from bertprep.files.outputs import has_in_head, write_output
 from bertprep.instances.vocabulary import Vocabulary, load_vocabulary
 from bertprep.records.examples import Examples
-from bertprep.terminal import printable
-from bertprep.work.settings import show_setting
+from bertprep.terminal import counted, megabytes, printable
+from bertprep.work.layout import split_order
+from bertprep.work.manifest import RECORDS
 
 IS_PAGE = has_in_head(b'<meta name="generator" content="bertprep" />', b": BERT training data</title>")  # the title in 0.2
-EXAMPLES = 20
 MAX_TOKENS = 512
 """Tokens shown of one example; the rest are only counted."""
-_MAX_COLUMNS = 70
-_TALL = 3.0  # a column this many times as high as all others is cut off, so that those remain visible
+_EXAMPLES, _EXAMPLES_OF_ALL = 8, 120  # of a data set, and of all together, but two of each
+_FREQUENT = 20  # tokens
+
+_MASKING = {
+    "predictions shown as [MASK]": ("Masked tokens that show [MASK]", "80%"),
+    "left as they were": ("Masked tokens that show themselves", "10%"),
+    "as another token": ("Masked tokens that show a random token", "10%"),
+    "B is random": ("Second segments from another document", "half of the records, or more where documents end"),
+    "shorter than seq": ("Records that are not full", "the ends of documents, and those with a shorter target length"),
+}
+"""The name of each fraction in words, and what is expected of it."""
 
 
-def check_installed() -> None:
-    """Raise `UsageError` where matplotlib is missing, with which the page is made."""
-    if find_spec("matplotlib") is None:
-        raise UsageError("--html: the page needs matplotlib: pip install 'bertprep[report]'")
+_PARTS = (
+    ("findings", "findings", "Findings"), ("sizes", "sizes", "Sizes"), ("lengths", "charts", "Lengths"),
+    ("tokens", "frequent", "Frequent tokens"), ("masking", "fractions", "Masking"), ("examples", "examples", "Examples"),
+    ("settings", "", "Settings"),
+)  # fmt: skip
+"""The parts of a section: the end of its id, what of a view must be there, and its title in the contents."""
 
 
 def write_page(outcomes: Sequence[Outcome], vocab: Path | None, path: Path) -> None:
     """Write the page of some data sets; `vocab` replaces the vocabulary next to the records."""
-    views = []
-    for outcome in outcomes:
+    number = max(2, min(_EXAMPLES, _EXAMPLES_OF_ALL // max(len(outcomes), 1)))
+    views: list[dict[str, Any]] = []
+    for outcome, name in zip(outcomes, name_outcomes(outcomes), strict=True):
+        same = next((each for each in views if not each["same_as"] and made_alike(each["outcome"], outcome)), None)
+        if same:
+            views.append(view(outcome, [], None, name) | _shown_there(same, 1 + views.index(same)))
+            continue
         vocabulary_path = vocab or outcome.vocabulary
         vocabulary = load_vocabulary(vocabulary_path) if vocabulary_path else None
-        drawn = draw_examples(outcome.folder, outcome.files, EXAMPLES) if outcome.counts else []
-        views.append(view(outcome, drawn, vocabulary))
+        drawn = draw_examples(outcome.folder, outcome.files, number) if outcome.unit == "record" else []
+        views.append(view(outcome, drawn, vocabulary, name))
     write_output(path, render(views).encode(), IS_PAGE, "--html")
 
 
@@ -64,41 +82,139 @@ def render(views: Sequence[dict[str, Any]]) -> str:
         loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True, finalize=lambda value: value if hasattr(value, "__html__") else printable(str(value)),
     )  # fmt: skip
-    return environment.get_template("page.html.j2").render(sets=views)
+    outcomes = [view["outcome"] for view in views]
+    found, checked = verdict(outcomes).split(": ", 1)
+    level = next((level for level in LEVELS if any(view["level"] == level for view in views)), "good")
+    page = {"sets": views, "found": found[:1].upper() + found[1:], "checked": checked, "level": level}
+    return environment.get_template("page.html.j2").render(page)
 
 
-def view(outcome: Outcome, drawn: Sequence[Example], vocabulary: Vocabulary | None) -> dict[str, Any]:
+def view(outcome: Outcome, drawn: Sequence[Example], vocabulary: Vocabulary | None, name: str) -> dict[str, Any]:
     """Return what the page shows of one data set."""
-    manifest, kind = outcome.manifest, outcome.kind
     ordered = sorted(outcome.findings, key=lambda finding: (LEVELS.index(finding.level), finding.code))
-    if outcome.seq:
-        kind = f"BERT training data, {kind} {outcome.seq}" + (f"/{outcome.pred}" if outcome.pred else "")
-    return {
+    shown: dict[str, Any] = {
         "outcome": outcome,
-        "name": manifest.made_with.get("corpus", outcome.folder.name) if manifest else outcome.folder.name,
-        "kind": kind,
-        "verdict": verdict([outcome]),
+        "name": name,
+        "same_as": None,
+        "verdict": _findings_in_words(outcome),
         "level": ordered[0].level if ordered else "good",
-        "findings": [(key, list(some)) for key, some in groupby(ordered, key=lambda finding: (finding.level, finding.code))],
-        "settings": {**{name: show_setting(made) for name, made in manifest.made_with.items()}, **manifest.versions}
-        if manifest else None,
-        "counts": [SPLIT_HEADER, *outcome.split_rows()],
-        "fractions": _fraction_rows([expected.fractions for expected in outcome.expected.values()]),
+        "overview": _overview(outcome),
+        "findings": list(_grouped(ordered)),
+        "sizes": _sizes(outcome),
         "charts": _charts_of(outcome),
+        "frequent": _frequent_tokens(outcome, vocabulary) if outcome.counts else None,
+        "fractions": _fraction_rows(outcome),
         "examples": [_show(each, vocabulary) for each in drawn],
+        "is_pretraining": bool(outcome.counts),
         "has_vocabulary": vocabulary is not None,
-    }  # fmt: skip
+        "settings": show_settings(outcome),
+        "details": show_details(outcome),
+    }
+    shown["parts"] = [(part, title) for part, key, title in _PARTS if key == "" or shown[key]]
+    return shown
 
 
-def _fraction_rows(of_splits: Sequence[Sequence[Fraction]]) -> list[list[str]]:
+def _shown_there(same: dict[str, Any], number: int) -> dict[str, Any]:
+    """Return what replaces the parts of a view whose records are those of data set `number` in another format."""
+    return {"same_as": same["name"], "same_number": number, "charts": [], "frequent": None, "fractions": []}
+
+
+def _findings_in_words(outcome: Outcome) -> str:
+    found = [counted(number, level) for number, level in ((outcome.errors, ERROR), (outcome.warnings, WARNING)) if number]
+    return ", ".join(found) or "no findings"
+
+
+def _grouped(ordered: Sequence[Finding]) -> Iterator[dict[str, Any]]:
+    for (level, code), some in groupby(ordered, key=lambda finding: (finding.level, finding.code)):
+        alike = list(some)
+        advice = list(dict.fromkeys(finding.advice for finding in alike))
+        yield {"level": level, "code": code, "meaning": MEANINGS[code], "advice": advice, "alike": alike}
+
+
+def _overview(outcome: Outcome) -> dict[str, str]:
+    """Return the cells of a data set's row; what is unknown is empty."""
+    splits = sorted({file.split for file in outcome.files if file.split}, key=split_order)
+    of_records, of_tokens = [*outcome.counts.values()], [*outcome.token_counts.values()]
+    number = sum(file.records for file in outcome.files)
+    tokens = sum(counts.text_tokens for counts in of_records) or sum(counts.tokens for counts in of_tokens)
+    space = sum(counts.records * (len(counts.lengths) - 1) for counts in of_records)
+    of_splits = [_documents(outcome, split) for split in splits or [""]]
+    documents = number if outcome.unit == "document" else 0 if None in of_splits else sum(filter(None, of_splits))
+    return {
+        "splits": ", ".join(splits),
+        "documents": f"{documents:,}" if documents else "",
+        "records": f"{number:,}" if outcome.unit == "record" else "",
+        "tokens": f"{tokens:,}" if tokens else "",
+        "padding": f"{1 - tokens / space:.1%}" if space else "",
+        "unknown": _unknown_share(outcome),
+    }
+
+
+def _unknown_share(outcome: Outcome) -> str:
+    """Return the fraction of all tokens that are [UNK], "" where it is unknown."""
+    if not outcome.unknown:
+        return ""
+    tokens = {split: counts.text_tokens for split, counts in outcome.counts.items()}
+    tokens |= {split: counts.tokens for split, counts in outcome.token_counts.items()}
+    total = sum(tokens[split] for split in outcome.unknown)
+    return f"{sum(share * tokens[split] for split, (share, _) in outcome.unknown.items()) / max(total, 1):.2%}"
+
+
+def _documents(outcome: Outcome, split: str) -> int | None:
+    """Return how many documents the records of a split were made of, by the manifest."""
+    if not outcome.manifest or outcome.manifest.kind != RECORDS:
+        return None
+    listed = [outcome.manifest.files.get(file.name, {}).get("documents") for file in outcome.files if file.split == split]
+    known = [each for each in listed if isinstance(each, int)]
+    return sum(known) if known and len(known) == len(listed) else None
+
+
+def _sizes(outcome: Outcome) -> list[list[str]]:
+    """Return a table of the splits, without columns of which nothing is known; the first row has the names."""
+    if not outcome.files:
+        return []
+    header = ["", "files", "MB", "documents", "sentences", "records", "tokens", "mean length", "padding", "[UNK]"]
     rows = []
-    for found in zip(*of_splits, strict=True):
+    for split in sorted({file.split for file in outcome.files}, key=split_order):
+        files = [file for file in outcome.files if file.split == split]
+        number = sum(file.records for file in files)
+        row = dict.fromkeys(header, "")
+        row |= {"": split or "all", "files": f"{len(files):,}", "MB": megabytes(sum(file.size_bytes for file in files))}
+        row["records" if outcome.unit == "record" else "documents"] = f"{number:,}"
+        if documents := _documents(outcome, split):
+            row["documents"] = f"{documents:,}"
+        if split in outcome.unknown:
+            row["[UNK]"] = f"{outcome.unknown[split][0]:.2%}"
+        if counts := outcome.counts.get(split):
+            row |= {"tokens": f"{counts.text_tokens:,}", "padding": f"{counts.padding_share:.1%}"}
+            row["mean length"] = f"{counts.text_tokens / max(counts.records, 1):,.0f} of {len(counts.lengths) - 1:,}"
+        if shards := outcome.token_counts.get(split):
+            row["sentences"] = f"{shards.sentences:,}" if shards.documents_by_sentences.any() else ""
+            row["tokens"] = f"{shards.tokens:,}" if shards.tokens else ""
+        rows.append(row)
+    shown = [name for name in header if any(row[name] for row in rows)]
+    return [shown, *([row[name] for name in shown] for row in rows)]
+
+
+def _fraction_rows(outcome: Outcome) -> list[dict[str, Any]]:
+    """Return a row for each fraction: its name, what is expected in words, and of each split the share and its range."""
+    rows = []
+    for found in zip(*(expected.fractions for expected in outcome.expected.values()), strict=True):
+        name, words = _MASKING.get(found[0].name, (found[0].name, ""))
         low, high = min(each.expected[0] for each in found), max(each.expected[1] for each in found)
-        ends = list(dict.fromkeys((f"{low:.2%}", f"{high:.2%}")))
-        expected = "any" if (low, high) == (0.0, 1.0) else " to ".join(ends)
-        shares = [f"{of.hits / max(of.draws, 1):.2%} ({of.interval[0]:.2%} to {of.interval[1]:.2%})" for of in found]
-        rows.append([found[0].name, expected, *shares])
+        if found[0].name == "shorter than seq" and (low, high) != (0.0, 1.0):
+            words = f"at most {high:.0%}: {words}"
+        shares = [
+            (f"{of.hits / max(of.draws, 1):.2%}", f"{of.interval[0]:.2%} to {of.interval[1]:.2%}", _is_expected(of))
+            for of in found
+        ]
+        rows.append({"name": name, "expected": words, "shares": shares})
     return rows
+
+
+def _is_expected(fraction: Fraction) -> bool:
+    """Return whether the interval of the true fraction and the expected range meet."""
+    return fraction.interval[0] <= fraction.expected[1] and fraction.expected[0] <= fraction.interval[1]
 
 
 @dataclass(frozen=True)
@@ -148,112 +264,107 @@ def _show(example: Example, vocabulary: Vocabulary | None) -> dict[str, Any]:
     }
 
 
-class Chart(NamedTuple):
-    """A drawing with its title and caption, which are also its text alternative."""
-
-    title: str
-    caption: str
-    svg: str
+def _frequent_tokens(outcome: Outcome, vocabulary: Vocabulary | None) -> dict[str, Any] | None:
+    """Return the most frequent tokens with their shares of the text and of the masked tokens, and how many are never used."""
+    total = reduce(add, outcome.counts.values())
+    if vocabulary is None or len(total.tokens) != len(vocabulary) or not total.tokens.any():
+        return None
+    of_text, of_labels = total.tokens / total.tokens.sum(), total.labels / max(int(total.labels.sum()), 1)
+    most = np.argsort(-total.tokens, kind="stable")[:_FREQUENT]
+    widest = float(max(of_text[most].max(), of_labels[most].max()))
+    rows = [
+        {
+            "token": token_text(token, vocabulary),
+            "text": f"{of_text[token]:.2%}",
+            "masked": f"{of_labels[token]:.2%}",
+            "text_width": f"{100 * of_text[token] / widest:.1f}",
+            "masked_width": f"{100 * of_labels[token] / widest:.1f}",
+        }
+        for token in most.tolist()
+        if total.tokens[token]
+    ]
+    unused = int(np.count_nonzero(total.tokens == 0)) - len({vocabulary.pad, vocabulary.cls, vocabulary.sep, vocabulary.mask})
+    return {"rows": rows, "unused": f"{max(unused, 0):,}", "tokens": f"{len(vocabulary):,}"}
 
 
 def _charts_of(outcome: Outcome) -> list[Chart]:
     if outcome.token_counts:
-        return [*_document_lengths(outcome.token_counts), *_sentence_lengths(outcome.token_counts)]
-    if not any(counts.records for counts in outcome.counts.values()):
+        return [*_document_charts(outcome.token_counts), *_sentence_charts(outcome.token_counts)]
+    splits = {split: counts for split, counts in outcome.counts.items() if counts.records}
+    if not splits:
         return []
-    splits, expected = outcome.counts, [*outcome.expected.values()]
-    total, is_known = reduce(add, splits.values()), expected[0].is_known
-    full = total.lengths[-1] / total.records
-    caption = f"{full:.1%} of the records are full; {total.padding_share:.1%} of all tokens are padding."
-    charts = [_histogram("Length", {split: of.lengths for split, of in splits.items()}, "tokens of text", caption)]
+    total, expected = reduce(add, splits.values()), [outcome.expected[split] for split in splits]
+    is_known = expected[0].is_known
+    seq = len(total.lengths) - 1
+    full = ", ".join(f"{of.lengths[-1] / of.records:.1%} {f'of {split}' if split else ''}" for split, of in splits.items())
+    caption = f"Records of the full {seq:,} tokens: {full.strip()}. Padding is {total.padding_share:.1%} of all positions."
+    columns = equal_columns(seq + 1, last_alone=True)
+    charts = [_histogram("Length of records", {split: of.lengths for split, of in splits.items()}, columns, "tokens", caption)]
     if total.has_pairs:
         mean_a = _mean(total.lengths_of_a)
         caption = f"A has {mean_a:.1f} tokens on average, B {_mean(total.lengths) - mean_a - 3:.1f}, without [CLS] and [SEP]."
-        charts.append(_histogram("Segment A", {split: of.lengths_of_a for split, of in splits.items()}, "tokens of A", caption))
+        found = {split: of.lengths_of_a for split, of in splits.items()}
+        charts.append(_histogram("Length of segment A", found, equal_columns(seq + 1), "tokens", caption))
     why = "follows from the length of each record" if is_known else "is at most what the length allows, with whole words"
-    caption = f"{_mean(total.predictions):.2f} a record on average. The expected number {why}."
+    caption = f"{_mean(total.predictions):.2f} masked tokens a record on average. The expected number {why}."
     wanted = reduce(add, [of.predictions for of in expected]) if is_known else None
     found = {split: of.predictions for split, of in splits.items()}
-    charts.append(_histogram("Predictions", found, "predictions", caption, wanted))
-    # the fraction of maskable tokens at each position that are predicted: flat if masking prefers no position
-    caption = "If no position is preferred or avoided, all columns have the same height, but for chance. [CLS] is never masked."
-    found = {split: of.positions for split, of in splits.items()}
-    maskable = {split: _group(maskable_by_position(of))[0] for split, of in splits.items()}
-    drawn = reduce(add, [of.positions for of in expected]) if is_known else None
-    labels = ("position in the record", "masked of the tokens there")
-    return [*charts, Chart("Position", caption, _draw(found, maskable, labels, drawn))]
+    columns = equal_columns(len(total.predictions), last_alone=True)
+    charts.append(_histogram("Masked tokens of a record", found, columns, "masked tokens", caption, wanted))
+    return [*charts, _position_chart(splits, reduce(add, [of.positions for of in expected]) if is_known else None)]
 
 
-def _document_lengths(of_splits: Mapping[str, TokenCounts]) -> Iterator[Chart]:
+def _position_chart(splits: Mapping[str, RecordCounts], drawn: NDArray[np.float64] | None) -> Chart:
+    """Return the fraction of maskable tokens at each position that are masked: flat if masking prefers no position."""
+    columns = equal_columns(len(next(iter(splits.values())).positions))
+    maskable = {split: np.maximum(columns.group(maskable_by_position(of)), 1) for split, of in splits.items()}
+    shares = {split: columns.group(of.positions) / maskable[split] for split, of in splits.items()}
+    expected = None if drawn is None else columns.group(drawn) / reduce(add, maskable.values())
+    svg, legend = draw(columns, shares, "position in the record", expected=expected)
+    caption = "All bars are equally high, but for chance, if masking prefers no position. [CLS] and [SEP] are never masked."
+    return Chart("Masking by position", "share of the tokens there", caption, svg, legend)
+
+
+def _document_charts(of_splits: Mapping[str, TokenCounts]) -> Iterator[Chart]:
     total = reduce(add, of_splits.values())
-    if total.documents_by_sentences.any():
-        caption = (
-            f"A document has {total.sentences / max(total.documents, 1):.1f} sentences on average; those of {TokenCounts.MANY} "
-            "or more count as that many."
-        )
-        counts = {split: of.documents_by_sentences for split, of in of_splits.items()}
-        yield _histogram("Documents", counts, "sentences", caption)
+    for of, unit, amount in (
+        ("documents_by_sentences", "sentences", total.sentences),
+        ("documents_by_tokens", "tokens", total.tokens),
+    ):
+        if getattr(total, of).any():
+            mean = f"A document has {amount / max(total.documents, 1):,.1f} {unit} on average."
+            caption = f"{mean} Each bar is for lengths from its number to below the next one's."
+            counts = {split: getattr(each, of) for split, each in of_splits.items()}
+            size = 1 + max(int(np.flatnonzero(getattr(total, of)).max()), 4)
+            found = {split: each[:size] for split, each in counts.items()}
+            yield _histogram("Length of documents", found, doubling_columns(size), unit, caption)
 
 
-def _sentence_lengths(of_splits: Mapping[str, TokenCounts]) -> Iterator[Chart]:
+def _sentence_charts(of_splits: Mapping[str, TokenCounts]) -> Iterator[Chart]:
     total = reduce(add, of_splits.values())
-    if total.tokens:
+    if total.tokens and total.documents_by_sentences.any():
         caption = (
-            f"A sentence has {total.tokens / max(total.sentences, 1):.1f} tokens on average; those of {TokenCounts.LONGEST:,} "
-            "or more count as that many."
+            f"A sentence has {total.tokens / max(total.sentences, 1):.1f} tokens on average. The last bar is for "
+            f"{TokenCounts.LONGEST:,} or more."
         )
-        yield _histogram("Sentences", {split: of.lengths for split, of in of_splits.items()}, "tokens", caption)
+        columns = equal_columns(TokenCounts.LONGEST + 1, last_alone=True)
+        found = {split: of.lengths for split, of in of_splits.items()}
+        yield _histogram("Length of sentences", found, columns, "tokens", caption)
 
 
-def _histogram(title: str, counts: Mapping[str, Ints], x_label: str, caption: str, wanted: Ints | None = None) -> Chart:
-    totals = {split: of.sum() for split, of in counts.items()}
-    return Chart(title, caption, _draw(counts, totals, (x_label, "fraction of all"), wanted))
+def _histogram(
+    title: str, counts: Mapping[str, Ints], columns: Columns, unit: str, caption: str, wanted: Ints | None = None
+) -> Chart:
+    totals = {split: max(int(of.sum()), 1) for split, of in counts.items()}
+    shares = {split: columns.group(of) / totals[split] for split, of in counts.items()}
+    expected = None if wanted is None else columns.group(wanted) / sum(totals.values())
+    svg, legend = draw(columns, shares, unit, expected=expected)
+    return Chart(title, f"share of the {_counted_in(title)}", caption, svg, legend)
 
 
-def _group(counts: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Group counts by integer into columns of equal width; the last ends with the highest number. Return them and the edges.
-
-    >>> _group(np.arange(1, 141))[0][:3].tolist(), _group(np.arange(3))[1].tolist()
-    ([3.0, 7.0, 11.0], [-0.5, 0.5, 1.5, 2.5])
-    """
-    width = -(-len(counts) // _MAX_COLUMNS)
-    columns = -(-len(counts) // width)
-    padded = np.concatenate([np.zeros(columns * width - len(counts)), counts])
-    edges = len(counts) - 0.5 - width * np.arange(columns, -1, -1, dtype=np.float64)
-    return padded.reshape(columns, width).sum(axis=1), edges
-
-
-def _draw(
-    counts: Mapping[str, NDArray[Any]], of: Mapping[str, Any], labels: tuple[str, str], wanted: NDArray[Any] | None = None
-) -> str:
-    """Return an SVG: one split filled, others as outlines, the expected counts dashed."""
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator, PercentFormatter
-
-    edges = next(_group(each)[1] for each in counts.values())
-    series = {split: _group(each)[0] / np.maximum(of[split], 1) for split, each in counts.items()}
-    figure = Figure(figsize=(4.2, 2.7), layout="constrained")
-    axes = figure.add_subplot()
-    for index, (name, values) in enumerate(series.items()):
-        axes.stairs(values, edges, fill=index == 0, alpha=0.75 if index == 0 else 1.0, color=f"C{index}", label=name or "found")
-    heights = np.sort(np.array([*series.values()]).max(axis=0))
-    if wanted is not None:
-        expected = _group(wanted)[0] / np.maximum(reduce(add, of.values()), 1)
-        axes.stairs(expected, edges, linestyle="--", color="#000000", baseline=None, label="expected")
-    if len(heights) > 1 and heights[-1] > _TALL * heights[-2] > 0:
-        axes.set_ylim(0, 1.4 * heights[-2])
-        axes.set_title(f"the tallest, {heights[-1]:.1%}, is cut off", fontsize="small")
-    axes.set(xlabel=labels[0], ylabel=labels[1])
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.yaxis.set_major_formatter(PercentFormatter(1))
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize="small")
-    drawn = io.StringIO()
-    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "bertprep"}):
-        figure.savefig(drawn, format="svg", transparent=True, metadata={"Date": None})
-    svg = drawn.getvalue()
-    return svg[svg.index("<svg") :].replace("#000000", "currentColor")
+def _counted_in(title: str) -> str:
+    """Return what a histogram counts: documents, sentences, or records."""
+    return next((each for each in ("documents", "sentences") if each in title), "records")
 
 
 def _mean(counts: Ints) -> float:

@@ -101,7 +101,7 @@ def check_text(file: CheckedFile) -> None:
             sentences.append(1 + document.count(b"\n"))
         line += block.count(b"\n") + len(_DOCUMENT_END)
     file.records, file.size_bytes = len(lines), len(text)
-    by_sentences = TokenCounts.by_sentences(np.array(sentences, np.int64))
+    by_sentences = TokenCounts.by_bits(np.array(sentences, np.int64))
     file.counts = TokenCounts(len(lines), sum(sentences), documents_by_sentences=by_sentences)
     file.hashes, file.lines = np.frombuffer(bytes(digests), np.uint64).reshape(-1, 2), np.array(lines, np.int64)
     algorithm = (find_checksum(file.entries.get(file.name, {})) or Checksum(BLAKE3, "")).algorithm

@@ -97,8 +97,10 @@ def _count(shard: TokenShard, tokens: NDArray[Any], tokenizer: TokenizerInfo | N
         tokens=len(tokens),
         lengths=np.bincount(lengths, minlength=TokenCounts.LONGEST + 1),
     )
-    if not shard.has_words:
-        counts.documents_by_sentences = TokenCounts.by_sentences(np.diff(shard.document_starts))
+    if shard.has_words:
+        counts.documents_by_tokens = TokenCounts.by_bits(np.diff(shard.starts))
+    else:
+        counts.documents_by_sentences = TokenCounts.by_bits(np.diff(shard.document_starts))
     if tokenizer and tokenizer.unk is not None:
         counts.unknown = int(np.count_nonzero(tokens == tokenizer.unk))
     return counts

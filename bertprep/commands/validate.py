@@ -124,12 +124,11 @@ def run(request: Validate) -> None:
     to_html = None if request.html is None else as_path(request.html)
     check_target("--json", to_json, ".json", _IS_RESULT)
     if to_html:
-        from bertprep.check.page import IS_PAGE, check_installed, write_page
+        from bertprep.check.page import IS_PAGE, write_page
 
         check_target("--html", to_html, ".html", IS_PAGE)
         if to_json and real_path(to_json) == real_path(to_html):
             raise UsageError(f"--html {to_html}: is the file of --json too; name another")
-        check_installed()
     outcomes = request.validate()
     names = _name_outcomes(outcomes)
     print_results(*_finding_lines(outcomes))

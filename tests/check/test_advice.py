@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from bertprep.check import record_scan
-from bertprep.check.advice import ADVICE
+from bertprep.check.advice import ADVICE, MEANINGS
 
 ROOT = Path(__file__).parents[2]
 DOCS = (ROOT / "docs/reference/findings.md").read_text(encoding="utf-8")
@@ -31,3 +31,4 @@ def test_every_code_of_the_sources_has_its_advice() -> None:
     described = {words[0] for words in record_scan._WORDS.values()}
     assert len(named) > 40
     assert named | described <= ADVICE.keys()
+    assert MEANINGS.keys() == ADVICE.keys()

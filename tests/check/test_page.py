@@ -11,16 +11,17 @@ import numpy as np
 import pytest
 
 import bertprep
+from bertprep.check.advice import ADVICE, MEANINGS
 from bertprep.check.finding import Finding
+from bertprep.check.labels import name_outcomes
 from bertprep.check.outcome import CheckedFile, Outcome
-from bertprep.check.page import Example, render, view
+from bertprep.check.page import Example, render, view, write_page
 from bertprep.cli import main
 from bertprep.instances import load_vocabulary
 from bertprep.instances.vocabulary import Vocabulary
 from bertprep.records.examples import PretrainingExamples
 from tests.golden import GOLDEN
 
-pytest.importorskip("matplotlib")
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
@@ -50,7 +51,7 @@ def examples(made: Path) -> list[Example]:
 
 
 def page(outcome: Outcome, examples: list[Example] | None = None, vocabulary: Vocabulary | None = None) -> str:
-    return render([view(outcome, examples or [], vocabulary)])
+    return render([view(outcome, examples or [], vocabulary, "TFRecord: books, 32 tokens")])
 
 
 def text_of(html: str) -> str:
@@ -59,6 +60,11 @@ def text_of(html: str) -> str:
     body = ElementTree.fromstring(plain).find("body")
     assert body is not None
     return re.sub(r"\s+", " ", "".join(body.itertext()))
+
+
+def charts_of(html: str) -> list[str]:
+    """The titles of the charts, which are their text alternatives too."""
+    return re.findall(r'<div class="chart" role="img" aria-label="([^."]+)', html)
 
 
 def assert_loads_nothing(html: str) -> None:
@@ -74,13 +80,14 @@ def test_the_page_shows_all_counts(outcome: Outcome, examples: list[Example]) ->
     text = text_of(html)
     records = outcome.counts["training"].records
     for shown in (
-        "books: BERT training data, tfrecord 32/5", "seed12345", f"training2{records:,}", "no errors, no warnings: ", "[UNK]",
-        "B is random",
+        "TFRecord: books, 32 tokens", "Random seed12345, plus its number for each shard", f"{records:,}",
+        "No errors, no warnings",
+        "[UNK]", "Second segments from another document", "Frequent tokens", "Masked tokens15%", "version of NumPy",
     ):  # fmt: skip
         assert shown in text
     assert text.count("and is the next sentence") + text.count("and is a random text") == 3
-    charts = re.findall(r'<div class="chart" role="img" aria-label="(\w+)', html)
-    assert charts == ["Length", "Segment", "Predictions", "Position"]
+    assert charts_of(html) == ["Length of records", "Length of segment A", "Masked tokens of a record", "Masking by position"]
+    assert "{" not in text  # no JSON
 
 
 def test_the_mean_lengths_of_a_and_b_leave_out_special_tokens(made: Path) -> None:
@@ -96,8 +103,7 @@ def test_the_mean_lengths_of_a_and_b_leave_out_special_tokens(made: Path) -> Non
 def test_the_page_of_text_shows_the_lengths_of_documents(made: Path) -> None:
     (text,) = bertprep.validate([made.parents[2] / "sharded"], workers=1)
     html = page(text)
-    assert "books: text shards" in text_of(html)
-    assert re.findall(r'<div class="chart" role="img" aria-label="(\w+)', html) == ["Documents"]
+    assert charts_of(html) == ["Length of documents"]
     assert re.search(r"A document has \d+\.\d sentences on average", html)
 
 
@@ -105,11 +111,13 @@ def test_errors_come_first_and_findings_are_grouped(outcome: Outcome) -> None:
     findings = [Finding("file-sizes", "", "as many in each", "other numbers", level="warning")]
     findings += [Finding("weights", f"training/{n:05d}", "1 and then 0", "0.5", 3, 12) for n in range(5000)]
     text = text_of(page(replace(outcome, findings=findings, sampled=True)))
-    assert text.index("Errors") < text.index("How it was made") < text.index("All findings")
-    assert "5,000 errors, 1 warning: " in text
-    assert "training/00000, record 3: expected 1 and then 0, found 0.5 (12 records)" in text
+    assert text.index("error weights") < text.index("warning file-sizes") < text.index("Sequence length")
+    assert "5,000 errors, 1 warning" in text
+    assert MEANINGS["weights"] in text
+    assert f"What to do: {ADVICE['file-sizes']}" in text
+    assert "training/00000, record 3: expected 1 and then 0; found 0.5 (12 records)" in text
     assert "… and 4,980 more" in text
-    assert "the whole data set: expected as many in each, found other numbers" in text
+    assert "the whole data set: expected as many in each; found other numbers" in text
     assert "A sample of the records was checked; duplicates and checksums were not." in text
 
 
@@ -144,9 +152,9 @@ def test_an_example_is_text_with_marked_predictions(outcome: Outcome) -> None:
     one.masked_lm_weights[0] = 1
     html = page(outcome, [Example("part-0", 12345, one)], tokens)
     assert "9 of 12 tokens, B has 5 and is the next sentence, 3 predictions" in html
-    assert ">part-0</code>, record 12,345<" in html
-    assert '<span class="a"><small>[CLS]</small> the <mark class="masked" title="predicted; shown as [MASK]">' in html
-    assert '<span class="b">ad<mark class="kept" title="predicted; unchanged">mit</mark>' in html
+    assert ">part-0</code>, record 12,345 " in html
+    assert '<span class="a"><small>[CLS]</small> the <mark class="masked" title="masked; shown as [MASK]">' in html
+    assert '<span class="b">ad<mark class="kept" title="masked; shown unchanged">mit</mark>' in html
     assert "<s>of</s> ##ted</mark> new <small>[SEP]</small></span>" in html
 
 
@@ -157,7 +165,8 @@ def test_without_manifest_vocabulary_and_readable_records(outcome: Outcome, exam
     finding = Finding("truncated", "a.tfrecord", "a whole record", "its beginning", 0)
     files = [CheckedFile("a.tfrecord", "", size_bytes=3)]
     text = text_of(page(Outcome(Path("x"), "tfrecord", None, None, files=files, findings=[finding])))
-    assert "1 error, no warnings: nothing in 1 file" in text
+    assert "1 error, no warnings" in text
+    assert "has checked nothing in 1 file" in text
     assert "Masking and next sentences" not in text
 
 
@@ -168,12 +177,49 @@ def test_the_command_writes_a_page_of_all_that_it_checked(made: Path, tmp_path: 
     assert main(["validate", str(tmp_path), "--workers", "1", "--html", str(tmp_path / "page.html")]) == 1
     html = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert_loads_nothing(html)
-    index = re.findall(r'<li><a href="#set-(\d)">([^<]+)</a>, <span class="(\w+)">(\d error|no error)', html)
-    assert index == [
-        ("1", "books: BERT training data, ofrecord 32/5", "good", "no error"),
-        ("2", "books: BERT training data, tfrecord 32/5", "error", "3 error"),
+    rows = re.findall(r'<th scope="row"><a href="#set-(\d)">([^<]+)</a>.*<span class="(\w+)">([^<]+)</span></td></tr>', html)
+    assert rows == [
+        ("1", "OFRecord: books, 32 tokens", "good", "no findings"),
+        ("2", "TFRecord: books, 32 tokens", "error", "3 errors"),
     ]
     text = text_of(html)
-    assert corrupt.name in text.partition("Errors")[2]
-    assert text.count("Masking and next sentences") == 2
+    assert corrupt.name in text.partition("Findings")[2]
+    assert re.findall(r'<div id="(set-\d)-masking">', html) == ["set-1", "set-2"]
     assert " the " in text.partition("Examples")[2]  # the vocabulary beside the records names the tokens
+
+
+def test_the_same_records_in_two_formats_have_one_section(made: Path, tmp_path: Path) -> None:
+    sets = [bertprep.convert(made, tmp_path / to / "books", to=to, workers=1).folder for to in ("ofrecord", "tfrecord")]
+    write_page(bertprep.validate(sets, workers=1), None, tmp_path / "page.html")
+    html = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert re.findall(r'<div id="(set-\d)-(?:masking|settings)">', html) == ["set-1", "set-1"]
+    assert 'These are the records of <a href="#set-1">OFRecord: books, 32 tokens</a> in another format' in html
+    assert html.count("<article>") == 8
+
+
+def test_each_data_set_of_a_workspace_has_a_name_of_its_own(outcome: Outcome) -> None:
+    assert outcome.manifest
+    other = replace(outcome.manifest, made_with={**outcome.manifest.made_with, "dupe": 2})
+    assert name_outcomes([outcome, replace(outcome, manifest=other)]) == [
+        "TFRecord: books, 32 tokens (each document is used 1 time)",
+        "TFRecord: books, 32 tokens (each document is used 2 times)",
+    ]
+    bare = [Outcome(Path(name) / "x", "text shards", None, None) for name in ("a", "b", "b")]
+    assert name_outcomes(bare[:2]) == ["Text shards: x (a/x)", "Text shards: x (b/x)"]
+    assert len(set(name_outcomes(bare))) == 3
+
+
+def test_a_share_that_is_not_expected_is_red(outcome: Outcome) -> None:
+    (expected,) = (outcome.expected[split] for split in outcome.expected if split == "training")
+    wrong = replace(expected, fractions=[expected.fractions[0]._replace(hits=0, interval=(0.0, 0.01)), *expected.fractions[1:]])
+    html = page(replace(outcome, expected={**outcome.expected, "training": wrong}))
+    assert re.findall(r'<td class="number error">([^<]+)', html) == ["0.00%"]
+
+
+def test_fifty_data_sets_keep_the_page_small(made: Path, tmp_path: Path) -> None:
+    (found,) = bertprep.validate([made], workers=1)
+    write_page([found] * 50, None, tmp_path / "page.html")
+    html = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert len(set(re.findall(r"<h2>([^<]+)</h2>", html))) == 50
+    assert html.count("<article>") == 100
+    assert len(html.encode()) < 2_000_000
