@@ -160,5 +160,5 @@ def _ticks(top: float) -> list[float]:
     if top <= 0:
         return [0.0]
     magnitude = 10.0 ** math.floor(math.log10(top))
-    step = next(size * magnitude for size in (0.2, 0.25, 0.5, 1.0, 2.0) if top / (size * magnitude) <= 4.5)
+    step = next(size * magnitude for size in (0.2, 0.5, 1.0, 2.0, 5.0) if top / (size * magnitude) <= 5)
     return [step * number for number in range(math.ceil(top / step - 1e-9) + 1)]

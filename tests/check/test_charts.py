@@ -55,3 +55,13 @@ def test_columns_count_each_value_once() -> None:
 def test_nothing_at_all_is_an_empty_chart() -> None:
     svg, _ = draw(equal_columns(3), {"": np.zeros(3)}, "tokens")
     assert heights_of(svg, "bars") == [0, 0, 0]
+
+
+def test_labels_of_the_axis_are_what_they_stand_for() -> None:
+    """For tops of any size, the labels ascend in equal steps up to the highest bar or the next step."""
+    for top in [share / 1000 for share in range(1, 1001)]:
+        svg, _ = draw(equal_columns(2), {"": np.array([top, top])}, "tokens")
+        labels = [float(text[:-1]) for text in texts_of(svg) if text.endswith("%")]
+        assert 3 <= len(labels) <= 7, top
+        assert np.diff(labels) == pytest.approx([labels[1]] * (len(labels) - 1)), top
+        assert 100 * top <= labels[-1] + 1e-9 <= 2.1 * 100 * top, top
