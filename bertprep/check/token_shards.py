@@ -34,7 +34,8 @@ class TokenShards(Checks):
         self._has_documents = data_set.has_documents
         names = sizes_of(data_set.folder, [each for name in data_set.files for each in self.names_of(name)])
         tokenizer = TokenizerInfo.from_vocabulary(vocabulary) if vocabulary else _tokenizer_of(data_set)
-        super().__init__(data_set.files, partial(_check_shard, tokenizer, self._has_documents), names)
+        eod = data_set.manifest.made_with.get("eod") if data_set.manifest else None
+        super().__init__(data_set.files, partial(_check_shard, tokenizer, self._has_documents, eod), names)
 
     def names_of(self, name: str) -> list[str]:
         ends = DOCUMENT_FILES if self._has_documents else (BIN, IDX)
@@ -64,8 +65,8 @@ def _judge_unknown(outcome: Outcome) -> list[Finding]:
     return findings
 
 
-def _check_shard(tokenizer: TokenizerInfo | None, has_documents: bool, file: CheckedFile) -> None:
-    """Read one shard; faults are findings, nothing raises."""
+def _check_shard(tokenizer: TokenizerInfo | None, has_documents: bool, eod: int | None, file: CheckedFile) -> None:
+    """Read one shard, whose documents end with the token `eod`, if any; faults are findings, nothing raises."""
     shard = TokenShard(file.path, width=_ANY_WIDTH, has_words=has_documents)
     file.size_bytes = sum(sizes_of(file.path.parent, [path.name for path in shard.paths.values()]).values())
     try:
@@ -81,7 +82,7 @@ def _check_shard(tokenizer: TokenizerInfo | None, has_documents: bool, file: Che
     for start, end in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
         digests += hashlib.sha256(tokens[start:end].data).digest()[:HASH_BYTES]
     file.hashes, file.lines = np.frombuffer(bytes(digests), np.uint64).reshape(-1, 2), np.arange(file.records)
-    _check_ids(file, tokens, starts, tokenizer)
+    _check_ids(file, tokens, starts, tokenizer, eod)
     if words is not None:
         _check_documents(file, shard, words)
     elif not file.entries and not shard.has_sentences:
@@ -106,12 +107,15 @@ def _count(shard: TokenShard, tokens: NDArray[Any], tokenizer: TokenizerInfo | N
     return counts
 
 
-def _check_ids(file: CheckedFile, tokens: NDArray[Any], starts: Ints, tokenizer: TokenizerInfo | None) -> None:
+def _check_ids(file: CheckedFile, tokens: NDArray[Any], starts: Ints, tokenizer: TokenizerInfo | None, eod: int | None) -> None:
     width = tokenizer.width if tokenizer else _ANY_WIDTH
     special = [each for each in tokenizer.special if each != tokenizer.unk] if tokenizer else []
+    is_special = np.isin(tokens, special)
+    if eod is not None:
+        is_special[starts[1:] - 1] = tokens[starts[1:] - 1] != eod
     for code, expected, is_wrong in (
         ("id-range", f"ids from 0 to {width - 1:,}, those of the tokenizer", (tokens < 0) | (tokens >= width)),
-        ("special-token", "tokens of text alone", np.isin(tokens, special)),
+        ("special-token", "tokens of text alone" + ("" if eod is None else f", and {eod} at the end"), is_special),
     ):
         wrong = np.flatnonzero(is_wrong)
         if wrong.size:

@@ -19,14 +19,24 @@ if TYPE_CHECKING:
     from bertprep.sources.inputs import Fetched
 
 
-def find_given(request: DocumentRequest) -> Sequence[Source]:
-    """Return the text that --input or --dataset names, then that of --test-input; files at URLs are downloaded first."""
-    training = _find_files(request, request.inputs) if request.dataset is None else _find_data_set(request)
+def find_given(request: DocumentRequest, words: str | None = None) -> Sequence[Source]:
+    """Return the text that --input or --dataset names, then that of --test-input; files at URLs are downloaded first.
+
+    `words` is the column that has the words of each text, if one does.
+    """
+    training = _find_files(request, request.inputs) if request.dataset is None else _find_data_set(request, words)
     try:
         test = _find_files(request, request.test_inputs)
     except UsageError as error:
         raise UsageError(str(error).replace("--input", "--test-input", 1)) from error
-    return [*training, *(replace(source, split=TEST) for source in test)]
+    sources = [*training, *(replace(source, split=TEST) for source in test)]
+    if words is None:
+        return sources
+    from bertprep.sources.word_columns import check_has_columns
+
+    for source in sources:
+        check_has_columns(source, words)
+    return [replace(source, words=words) for source in sources]
 
 
 def _find_files(request: DocumentRequest, locations: Sequence[Path | str]) -> list[Source]:
@@ -62,12 +72,12 @@ def _fetch(location: str, request: DocumentRequest) -> Fetched | None:
     return None
 
 
-def _find_data_set(request: DocumentRequest) -> list[Source]:
+def _find_data_set(request: DocumentRequest, words: str | None) -> list[Source]:
     from bertprep.sources.inputs import find_saved, from_memory, source_at
 
     dataset, split, field = request.dataset, request.split, request.field
     if not isinstance(dataset, str | Path):
-        return [*from_memory(dataset, split, field)]
+        return [*from_memory(dataset, split, field, words)]
     if (folder := as_path(dataset)).is_dir():
         return [*find_saved(folder, split, field)]
     if is_object(folder):

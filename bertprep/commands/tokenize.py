@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from bertprep.commands.function import function_of
 from bertprep.commands.request import DocumentRequest, InRows, TextRequest
 from bertprep.errors import BertprepError, UsageError
+from bertprep.files.atomic import remove_folder
 from bertprep.files.paths import as_path, path_arg
 from bertprep.options import MADE, WHERE, option
 from bertprep.terminal import print_results, warn
-from bertprep.work.layout import MDS_FORMAT, TOKENIZER, TOKENS, tokens_name
+from bertprep.work.layout import GIVEN_OBJECTS, MDS_FORMAT, TOKENIZER, TOKENS, tokens_name
 
 if TYPE_CHECKING:
     from bertprep.instances.document_tokenizer import DocumentTokenizer
@@ -34,17 +35,25 @@ class Tokenize(TextRequest, DocumentRequest, InRows):
 
     group: ClassVar[str] = MADE
     cased: bool = option(False, "keep upper case and accents, for a cased vocabulary")
-    tokenizer: Path | str | None = option(
+    tokenizer: Any = option(
         None, "make shards of whole documents by any tokenizer.json: a file, a folder with one, or a model of the Hub, such as "
-        "answerdotai/ModernBERT-base", metavar="FILE|OWNER/NAME", check=str,
+        "answerdotai/ModernBERT-base", metavar="FILE|OWNER/NAME",
     )  # fmt: skip
     format: str = option(
         MEGATRON, "with --tokenizer: token shards in Megatron's layout, or with mds also rows of --seq tokens for the readers "
         "of mosaicml-streaming", choices=(MEGATRON, MDS_FORMAT),
     )  # fmt: skip
     words: Any = option(
-        None, "with tokenizer: a function that returns the words of a text, for text that no tokenizer splits into words, such "
-        "as Chinese (default: the words of the tokenizer)", python=True,
+        None, "with --tokenizer: the column that has the words of each text, as a list of them or of the characters where they "
+        "start, for text that no tokenizer splits into words, such as Chinese; in Python also a function that returns the "
+        "words of a text (default: the words of the tokenizer)", metavar="COLUMN",
+    )  # fmt: skip
+    append_eod: bool = option(
+        False,
+        "with --tokenizer: put the tokenizer's end-of-document token after each document, as Megatron's GPT data sets have it",
+    )
+    eod_token: str | None = option(
+        None, "the token of --append-eod (default: the one that ends a text, such as </s> or <|endoftext|>)", metavar="TOKEN",
     )  # fmt: skip
     inputs: Sequence[Path | str] = option(
         (), "text files to use as shards unchanged: one sentence per line, a blank line after each document; with --tokenizer "
@@ -53,18 +62,11 @@ class Tokenize(TextRequest, DocumentRequest, InRows):
     )  # fmt: skip
 
     def __post_init__(self) -> None:
-        if hasattr(self.tokenizer, "save_pretrained"):
+        if self.words is not None and not callable(self.words) and not isinstance(self.words, str):
             raise UsageError(
-                f"tokenizer: expected a path or OWNER/NAME, found a {type(self.tokenizer).__name__}; save it with "
-                "tokenizer.save_pretrained(FOLDER), and name FOLDER"
+                "words: expected a function that returns the words of a text, or the name of a column, found "
+                f"{self.words!r:.80}"
             )
-        if self.tokenizer is not None and hasattr(self.dataset, "to_parquet"):
-            raise UsageError(
-                f"dataset: with tokenizer expected a name or a folder, found a {type(self.dataset).__name__}; write it with "
-                "dataset.to_parquet(FILE), and give inputs=[FILE]"
-            )
-        if self.words is not None and not callable(self.words):
-            raise UsageError(f"words: expected a function that returns the words of a text, found {self.words!r:.80}")
         super().__post_init__()
         self.check_rows("--format mds", is_mds=self.format == MDS_FORMAT)
         of_documents = {
@@ -75,6 +77,7 @@ class Tokenize(TextRequest, DocumentRequest, InRows):
             "--one-document-per-block": self.one_document_per_block,
             "--test-input": bool(self.test_inputs),
             "words": self.words is not None,
+            "--append-eod": self.append_eod,
         }
         of_text = {
             "--vocab": self.vocab is not None,
@@ -86,6 +89,12 @@ class Tokenize(TextRequest, DocumentRequest, InRows):
             _refuse(of_documents, "goes with --tokenizer; without it, bertprep shard splits documents into sentences first")
         else:
             _refuse(of_text, "is not for --tokenizer, whose file says all; leave it out")
+        if isinstance(self.words, str) and not self.is_given:
+            raise UsageError(f"--words {self.words}: is a column of --input or --dataset; give one of these")
+        if self.eod_token is not None and not self.append_eod:
+            raise UsageError(f"--eod-token {self.eod_token}: goes with --append-eod")
+        if self.append_eod and self.format == MDS_FORMAT:
+            raise UsageError("--append-eod: is for token shards; rows of --format mds end with the tokenizer's own token")
         if self.format == MDS_FORMAT and self.part is not None:
             raise UsageError(
                 "--format mds: needs all token shards; make them in parts, then bertprep convert --to mds in parts"
@@ -102,9 +111,10 @@ class Tokenize(TextRequest, DocumentRequest, InRows):
 
         The arguments are those of `create`, whose `inputs` may name these shards. With `tokenizer`, a tokenizer.json or a
         model of the Hub, a document is a sequence, `inputs` or a `dataset` are what `shard` takes, and `workers` are threads.
-        `test_inputs` become a test split; the other documents that it has too are left out.
-        `words` is a function such as `jieba.lcut`, by which whole words are masked later. `format="mds"` adds an entry "mds"
-        to "tokens" in `folders` and `manifests`. With `output` the shards are in output/tokens, the rows in output/mds.
+        The tokenizer may be an object of transformers or tokenizers, and the data set one of `datasets`, which is read on each
+        run. `test_inputs` become a test split; the other documents that it has too are left out. `words` is a function such as
+        `jieba.lcut`, or a column, by which whole words are masked later. `format="mds"` adds an entry "mds" to "tokens" in
+        `folders` and `manifests`. With `output` the shards are in output/tokens, the rows in output/mds.
 
         Raises `UsageError` for a request that cannot be met, `BertprepError` for invalid text or vocabulary, a failing machine,
         or other settings.
@@ -149,11 +159,34 @@ class Tokenize(TextRequest, DocumentRequest, InRows):
             folder = as_path(self.output) / TOKENS
             documents = self._given_documents(folder, workers)
         is_cluster = isinstance(workers, ClusterWorkers)
-        job = document_job(tokenizer, documents, folder, threads=1 if is_cluster else self.workers)
+        job = document_job(
+            tokenizer, documents, folder, threads=1 if is_cluster else self.workers, eod=self._find_eod(tokenizer)
+        )
         made = self.make(job, workers if is_cluster or tokenizer.is_compiled else 1)
         if self.output is not None and self.part is None:
             documents.report(made, self.reporter)
+        if made.is_complete and self.output is not None:
+            remove_folder(self.given_folder)
         return made
+
+    @property
+    def given_folder(self) -> Path:
+        """Where objects of Python are written, for as long as token shards are made of them."""
+        return as_path(self.output or self.workdir) / GIVEN_OBJECTS
+
+    def _find_eod(self, tokenizer: DocumentTokenizer) -> int | None:
+        """Return the token to put after each document, if any."""
+        if not self.append_eod:
+            return None
+        eod = tokenizer.info.sep if self.eod_token is None else tokenizer.id_of(self.eod_token)
+        if eod is None and self.eod_token is None:
+            raise UsageError(
+                f"--append-eod: the tokenizer {tokenizer.info.name} has no token that ends a text, such as </s>; name one "
+                "of its tokens by --eod-token"
+            )
+        if eod is None:
+            raise UsageError(f"--eod-token {self.eod_token}: the tokenizer {tokenizer.info.name} has no such token")
+        return eod
 
     def _documents_of_corpus(self, workers: int) -> DocumentShards:
         from bertprep.commands.texts import find_corpus
@@ -163,11 +196,14 @@ class Tokenize(TextRequest, DocumentRequest, InRows):
 
     def _given_documents(self, folder: Path, workers: int) -> DocumentShards:
         from bertprep.commands.documents import check_documents, find_given
+        from bertprep.sources.copied_texts import copy_texts
         from bertprep.sources.corpora import GIVEN, name_corpus, name_data_set
         from bertprep.text.tokenize_documents import shards_of_sources
 
         corpus = self.corpus or (GIVEN if self.dataset is None else name_data_set(self.dataset, self.split))
-        sources = find_given(self)
+        sources = find_given(self, self.words if isinstance(self.words, str) else None)
+        if not isinstance(self.dataset, str | Path | None):
+            sources = [*copy_texts(sources[0], self.given_folder), *sources[1:]]
         check_documents(self, sources, folder)
         return shards_of_sources(sources, name_corpus(corpus, self.workspace), workers, self.reporter)
 
@@ -215,6 +251,11 @@ def _open_tokenizer(request: Tokenize) -> DocumentTokenizer:
     from bertprep.instances.document_tokenizer import DocumentTokenizer
     from bertprep.instances.tokenizer_files import TOKENIZER_CONFIG
 
+    if not isinstance(request.tokenizer, str | Path):
+        from bertprep.instances.tokenizer_objects import write_tokenizer
+
+        path, name, config = write_tokenizer(request.tokenizer, request.given_folder)
+        return DocumentTokenizer(path, name, config, request.words)
     path, name = _find_tokenizer(request)
     tokenizer = DocumentTokenizer(path, name, words=request.words)
     if tokenizer.info.mask is not None or as_path(str(request.tokenizer)).exists():

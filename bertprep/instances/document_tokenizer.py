@@ -116,6 +116,13 @@ class Documents(NamedTuple):
     lengths: NDArray[np.int64]
     begins_word: NDArray[np.bool_]
 
+    def ended_by(self, token: int) -> Documents:
+        """Return the documents with a token after each that has any; it is a word of its own."""
+        lengths = self.lengths[self.lengths > 0]
+        ends = np.cumsum(lengths)
+        tokens, begins_word = np.insert(self.tokens, ends, token), np.insert(self.begins_word, ends, True)
+        return Documents(tokens, lengths + 1, begins_word)
+
 
 class DocumentTokenizer:
     """A tokenizer.json, called `name`; raises `BertprepError` for a file that `tokenizers` does not read.
@@ -124,8 +131,8 @@ class DocumentTokenizer:
     attribute is None where it adds nothing to the tokenizer.json.
     """
 
-    def __init__(self, path: Path, name: str, config: Path | None = None, words: Segmenter | None = None) -> None:
-        """`words` finds the words of a text in place of the tokenizer's own."""
+    def __init__(self, path: Path, name: str, config: Path | None = None, words: Segmenter | str | None = None) -> None:
+        """`words` finds the words of a text in place of the tokenizer's own, or names the column that has them."""
         self.path, self._words = path, words
         data = _read(path)
         if config is None and path.name == TOKENIZER:
@@ -158,7 +165,7 @@ class DocumentTokenizer:
         model, sha256 = type(self._library.model).__name__, hashlib.sha256(data).hexdigest()
         self.info = TokenizerInfo(name, sha256, model, width, **ids, special=tuple(sorted(special)), words=rule)
 
-    def __reduce__(self) -> tuple[type[DocumentTokenizer], tuple[Path, str, Path | None, Segmenter | None]]:
+    def __reduce__(self) -> tuple[type[DocumentTokenizer], tuple[Path, str, Path | None, Segmenter | str | None]]:
         """Pickle the arguments alone, since another process reads the file again."""
         return DocumentTokenizer, (self.path, self.info.name, self.config, self._words)
 
@@ -173,15 +180,23 @@ class DocumentTokenizer:
         """Whether a compiled loop, which has one thread, does most of the work."""
         return self._compiled is not None
 
-    def encode(self, texts: Sequence[str]) -> Documents:
+    def id_of(self, token: str) -> int | None:
+        """Return the id of a token by its name; None where there is none."""
+        found: int | None = self._library.token_to_id(token)
+        return found
+
+    def encode(self, texts: Sequence[str], starts: Sequence[NDArray[np.int64]] = ()) -> Documents:
         """Return the tokens of some documents, without special tokens; half a surrogate pair counts as a question mark.
 
-        Several threads may call it at once. Raises `BertprepError` where the tokenizer has no token for a text.
+        `starts` are those of the words of each document, in characters, where a column has them. Several threads may call it at
+        once. Raises `BertprepError` where the tokenizer has no token for a text.
         """
         texts = [text if text.isascii() else text.encode(errors="replace").decode() for text in texts]
         begins_word = None
         if self._words:
-            tokens, lengths, begins_word = self._encode_with_words(self._words, texts)
+            if callable(self._words):
+                starts = [find_starts(self._words, text) for text in texts]
+            tokens, lengths, begins_word = self._encode_with_words(texts, starts)
         elif self._compiled:
             tokens, lengths = self._encode_compiled(self._compiled, texts)
         else:
@@ -238,9 +253,9 @@ class DocumentTokenizer:
         return merged, lengths
 
     def _encode_with_words(
-        self, segment: Segmenter, texts: Sequence[str]
+        self, texts: Sequence[str], starts: Sequence[NDArray[np.int64]]
     ) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.bool_]]:
-        """Return (tokens, lengths, whether a token begins a word), by the words that a function finds."""
+        """Return (tokens, lengths, whether a token begins a word), by where words start in each text."""
         try:
             found = self._library.encode_batch(texts, add_special_tokens=False)
         except BaseException as error:
@@ -248,8 +263,8 @@ class DocumentTokenizer:
         lengths = np.fromiter(map(len, found), np.int64, len(found))
         tokens = np.fromiter(chain.from_iterable(each.ids for each in found), np.int32, int(lengths.sum()))
         begins = [
-            begin_words(find_starts(segment, text), np.array([end for _, end in each.offsets], np.int64))
-            for text, each in zip(texts, found, strict=True)
+            begin_words(of_text, np.array([end for _, end in each.offsets], np.int64))
+            for of_text, each in zip(starts, found, strict=True)
         ]
         return tokens, lengths, np.concatenate([np.zeros(0, np.bool_), *begins])
 

@@ -1,4 +1,7 @@
-"""Words of a document that the user's own function finds, such as a segmenter of Chinese, and which tokens begin them."""
+"""Words of a document that the user gives, and which tokens begin them.
+
+The user's own function finds them, such as a segmenter of Chinese, or a column of the input has them.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from numpy.typing import NDArray
 from bertprep.errors import BertprepError
 
 GIVEN = "given"
-"""The rule of words that such a function has found."""
+"""The rule of such words."""
 Segmenter = Callable[[str], Iterable[str]]
 _SHOWN = 40
 
@@ -43,6 +46,30 @@ def find_starts(segment: Segmenter, text: str) -> NDArray[np.int64]:
     if text[end:].strip():
         raise BertprepError(f"words: none was found for the end of the text, {text[end : end + _SHOWN]!r}")
     return np.array(starts, np.int64)
+
+
+def starts_of(words: object, text: str) -> NDArray[np.int64]:
+    """Return the same for the value of a column: a list of words, or of where they start in characters; null has none.
+
+    Raises `BertprepError` as `find_starts` does, and for starts that are not those of the text in order.
+
+    >>> starts_of([0, 3, 7], "to be  or"), starts_of(["to", "be", "or"], "to be  or")
+    (array([0, 2, 5]), array([0, 2, 5]))
+    """
+    words = [] if words is None else words
+    if not isinstance(words, list) or not all(type(word) is int for word in words) or (not words and text.strip()):
+        return find_starts(lambda _: words, text)  # type: ignore[arg-type, return-value] # which refuses what is no list
+    starts = np.array(words, np.int64)
+    if wrong := np.flatnonzero((starts < 0) | (starts >= len(text)) | (np.diff(starts, prepend=-1) <= 0)).tolist():
+        raise BertprepError(
+            f"words: found {words[wrong[0]]:,} as the start of word {wrong[0]:,}, expected ascending characters of a text of "
+            f"{len(text):,}"
+        )
+    for index, start in enumerate(words):
+        while start > 0 and text[start - 1].isspace():
+            start -= 1
+        starts[index] = start
+    return starts
 
 
 def begin_words(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.bool_]:

@@ -49,6 +49,8 @@ class Source:
     field: str = "text"  # column or key that holds the text, if the reader needs one
     texts: Callable[[], Iterable[str]] = tuple  # of one in memory, which one process reads, in order
     split: str = TRAINING  # or TEST, where the user divides the text
+    words: str | None = None  # column or key that holds the words of each text
+    words_in_memory: Callable[[], Iterable[Any]] = tuple  # of one in memory, the values of this column
 
     @property
     def is_plain(self) -> bool:
@@ -70,7 +72,8 @@ class Source:
         if self.is_plain:
             return known | ({"one_document": True} if self.reader == WHOLE else {})
         rules = {"rules": RULES[self.reader]} if self.reader in RULES else {}
-        return {**known, "reader": self.reader, "field": self.field, **rules}
+        words = {} if self.words is None else {"words": self.words}
+        return {**known, "reader": self.reader, "field": self.field, **words, **rules}
 
     def documents(self) -> Iterable[str]:
         """Yield the documents, unchanged but for BookCorpus and Wikipedia; empty ones too."""

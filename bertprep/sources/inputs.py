@@ -27,6 +27,7 @@ from bertprep.files.paths import as_path, checksum_of
 from bertprep.sources.documents import MEMORY, READER_OF_SUFFIX, TEXT, WHOLE, Source
 from bertprep.sources.fields import batch_texts, find_columns, row_text, show_names
 from bertprep.sources.readers import file_system, is_local, is_url, is_web, split_hops, suffixes
+from bertprep.sources.word_columns import find_words, no_words
 from bertprep.untrusted import check_name, parse_json, read_bounded
 from bertprep.work.layout import DATASET_DICT, MANIFEST, STATE, TRAIN, VOCABULARY, is_saved
 
@@ -234,10 +235,11 @@ def _read_json(path: Path, pick: Callable[[Any], Sequence[Any]]) -> Sequence[Any
         raise BertprepError(f"{path}: is not as save_to_disk writes it ({why}); copy or save the data set again") from error
 
 
-def from_memory(dataset: object, split: str | None, field: str) -> list[Source]:
+def from_memory(dataset: object, split: str | None, field: str, words: str | None = None) -> list[Source]:
     """Return the text of a Dataset, DatasetDict, IterableDataset, IterableDatasetDict or pyarrow.Table.
 
-    It is read on each run, in the calling process. Raises `UsageError` for anything else, and for a missing field or split.
+    `words` is the column that has the words of each text, if one does. The data set is read on each run, in the calling
+    process. Raises `UsageError` for anything else, and for a missing field or split.
     """
     kinds = {f"{each.__module__.partition('.')[0]}.{each.__name__}" for each in type(dataset).__mro__}
     what, rows = "dataset", dataset
@@ -257,7 +259,11 @@ def from_memory(dataset: object, split: str | None, field: str) -> list[Source]:
     schema = features.arrow_schema if features is not None else getattr(rows, "schema", None)
     names = None if schema is None else find_columns(schema, field, what)
     read = partial(_texts_in_memory, rows, names, what, field)
-    return [Source(what, MEMORY, {"read": uuid.uuid4().hex}, field, read)]
+    read_words: Callable[[], Iterable[Any]] = tuple
+    if words is not None:
+        columns = None if schema is None else find_words(schema, words, what)
+        read_words = partial(_words_in_memory, rows, columns, what, words)
+    return [Source(what, MEMORY, {"read": uuid.uuid4().hex}, field, read, words=words, words_in_memory=read_words)]
 
 
 def _texts_in_memory(rows: Any, names: list[str] | None, what: str, field: str) -> Iterator[str]:
@@ -265,8 +271,24 @@ def _texts_in_memory(rows: Any, names: list[str] | None, what: str, field: str) 
         for index, row in enumerate(rows.with_format(None)):
             yield row_text(row, field, f"{what}: row {index:,}")
         return
+    yield from batch_texts(_batches_in_memory(rows, names), names, field, what)
+
+
+def _words_in_memory(rows: Any, names: list[str] | None, what: str, words: str) -> Iterator[Any]:
+    if names is None:
+        for index, row in enumerate(rows.with_format(None)):
+            if words not in row:
+                raise no_words(f"{what}: row {index:,}", words, row)
+            yield row[words]
+        return
+    for batch in _batches_in_memory(rows, names):
+        yield from batch.column(0).to_pylist()
+
+
+def _batches_in_memory(rows: Any, names: list[str]) -> Iterator[Any]:
+    """Return these columns in batches."""
     if hasattr(rows, "to_batches"):
-        tables = iter(rows.select(names).to_batches(max_chunksize=_ROWS))
+        batches: Iterator[Any] = iter(rows.select(names).to_batches(max_chunksize=_ROWS))
     else:
-        tables = rows.select_columns(names).with_format("arrow").iter(_ROWS)
-    yield from batch_texts(tables, names, field, what)
+        batches = rows.select_columns(names).with_format("arrow").iter(_ROWS)
+    return batches

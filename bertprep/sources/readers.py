@@ -10,7 +10,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import PurePosixPath
@@ -27,6 +27,7 @@ from bertprep.sources.plain_text import MAX_DOCUMENT_BYTES, check_encoding, too_
 if TYPE_CHECKING:
     import pyarrow as pa
 
+FindColumns = Callable[["pa.Schema"], list[str]]
 MAX_ROWS = 256
 """Read at a time from Parquet, fewer if they are large."""
 _STORES = ("s3://", "gs://", "az://")
@@ -150,6 +151,12 @@ def read_text(location: str, *, one_document: bool = False) -> Iterator[str]:
 
 def read_json_lines(location: str, field: str) -> Iterator[str]:
     """Yield the text of each line, a JSON object, in its field or fields; null is an empty document."""
+    for where, row in read_json_rows(location):
+        yield row_text(row, field, where)
+
+
+def read_json_rows(location: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield (location and line, JSON object) of each line."""
     for where, line in _byte_lines(location):
         if not line.strip():
             continue
@@ -164,7 +171,7 @@ def read_json_lines(location: str, field: str) -> Iterator[str]:
             raise BertprepError(f"{where}: expected a JSON object, found {_shorten_line(line)}: {error}") from error
         if not isinstance(row, dict):
             raise BertprepError(f"{where}: expected a JSON object, found {_shorten_line(line)}")
-        yield row_text(row, field, where)
+        yield where, row
 
 
 def read_table(location: str, field: str, delimiter: str) -> Iterator[str]:
@@ -213,10 +220,16 @@ def read_table(location: str, field: str, delimiter: str) -> Iterator[str]:
 
 def read_parquet(location: str, field: str) -> Iterator[str]:
     """Yield the column or columns `field`, row by row; null is an empty document."""
-    with open_parquet(location) as file:
-        names = find_columns(file.schema_arrow, field, location)
-        batches = file.iter_batches(_rows_at_a_time(file), columns=names, use_threads=False)
+    with parquet_batches(location, partial(find_columns, field=field, location=location)) as (names, batches):
         yield from batch_texts(batches, names, field, location)
+
+
+@contextmanager
+def parquet_batches(location: str, find: FindColumns) -> Iterator[tuple[list[str], Iterator[pa.RecordBatch]]]:
+    """Return the columns that `find` finds in the schema, by name and in batches."""
+    with open_parquet(location) as file:
+        names = find(file.schema_arrow)
+        yield names, file.iter_batches(_rows_at_a_time(file), columns=names, use_threads=False)
 
 
 @contextmanager
@@ -250,14 +263,20 @@ def _rows_at_a_time(file: Any) -> int:
 
 def read_arrow(location: str, field: str) -> Iterator[str]:
     """Yield the column or columns `field` of an Arrow file or stream, row by row; null is an empty document."""
+    with arrow_batches(location, partial(find_columns, field=field, location=location)) as (names, batches):
+        yield from batch_texts(batches, names, field, location)
+
+
+@contextmanager
+def arrow_batches(location: str, find: FindColumns) -> Iterator[tuple[list[str], Iterator[pa.RecordBatch]]]:
+    """Return the columns that `find` finds in the schema by name, and the batches of all columns."""
     import pyarrow as pa
 
     with _open_columns(location, "Arrow") as raw:
         is_file = raw.read(len(_FILE_MAGIC)) == _FILE_MAGIC
         raw.seek(0)
         reader = (pa.ipc.open_file if is_file else pa.ipc.open_stream)(pa.PythonFile(raw, mode="r"))
-        names = find_columns(reader.schema, field, location)
-        yield from batch_texts(_batches(reader, raw, is_file=is_file), names, field, location)
+        yield find(reader.schema), _batches(reader, raw, is_file=is_file)
 
 
 def _batches(reader: Any, raw: BinaryIO, *, is_file: bool) -> Iterator[pa.RecordBatch]:

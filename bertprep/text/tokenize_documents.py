@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bertprep import kernels
 from bertprep.errors import BertprepError, UsageError, reading
@@ -35,6 +36,7 @@ from bertprep.instances.vocabulary import MANY_UNKNOWN
 from bertprep.progress import Reporter
 from bertprep.sources.documents import TEXT, WHOLE, Source
 from bertprep.sources.plain_text import FIELD_GAP, TextFile, version_of
+from bertprep.sources.word_columns import read_words, word_starts
 from bertprep.terminal import counted, warn
 from bertprep.text.padding import FIRST_FILES
 from bertprep.text.shards import hash_files, identify, identify_split
@@ -57,6 +59,10 @@ _THREADS = "RAYON_NUM_THREADS"
 IN_TEST = "in_test"
 """What the manifest's entry of a token shard calls the documents that were left out since the test split has them."""
 _FIRST_DOCUMENTS, _FIRST_CHARACTERS = 16, 4096  # in which unknown tokens are counted
+
+
+Row = tuple[str, NDArray[np.int64] | None]
+"""A document, and where its words start in characters, if a column has them."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +97,14 @@ class SourceText:
                 yield " ".join(text.split("\n")).strip(" ")
             else:
                 yield text.rstrip("\r\n") if self.source.reader in (TEXT, WHOLE) else text.replace(FIELD_GAP, "\n\n")
+
+    def rows(self) -> Iterator[Row]:
+        """Yield each document, and where its words start if a column has them."""
+        if self.source.words is None:
+            yield from ((text, None) for text in self.documents())
+            return
+        for text, (where, words) in zip(self.documents(), read_words(self.source), strict=True):
+            yield text, word_starts(words, text, where)
 
 
 @dataclass(frozen=True)
@@ -168,8 +182,18 @@ def shards_of_sources(sources: Sequence[Source], corpus: str, workers: int, repo
     return DocumentShards(corpus, shards, {**made_from, "shards": len(groups[TRAINING])})
 
 
-def document_job(tokenizer: DocumentTokenizer, documents: DocumentShards, folder: Path, threads: int | None = None) -> Job:
-    """Return the job that makes token shards of documents; each split of a corpus has a folder of its own."""
+def document_job(
+    tokenizer: DocumentTokenizer,
+    documents: DocumentShards,
+    folder: Path,
+    *,
+    threads: int | None = None,
+    eod: int | None = None,
+) -> Job:
+    """Return the job that makes token shards of documents; each split of a corpus has a folder of its own.
+
+    `eod` is a token to put after each document.
+    """
     info = tokenizer.info
     copies = {TOKENIZER: tokenizer.path}
     if tokenizer.config:
@@ -177,17 +201,20 @@ def document_job(tokenizer: DocumentTokenizer, documents: DocumentShards, folder
     ledger = Ledger(
         folder=folder,
         kind=TOKEN_SHARDS,
-        made_with={"tokenizer": info.made_with, "corpus": documents.corpus, **documents.made_from},
+        made_with={
+            "tokenizer": info.made_with, "corpus": documents.corpus, **({} if eod is None else {"eod": eod}),
+            **documents.made_from,
+        },
         versions=versions_of("llvmlite", "numpy", "tokenizers"),
         copies=copies,
         advice=documents.advice,
-    )
+    )  # fmt: skip
     tasks = []
     for shard in documents.shards:
         prefix = f"{shard.split}/" if documents.has_splits else ""
         names = {end: prefix + token_shard_name(shard.split, documents.corpus, shard.number, end) for end in DOCUMENT_FILES}
         tasks.append(Task(shard.texts[0].source.location, names, shard.texts))
-    maker = DocumentMaker(tokenizer=tokenizer, threads=threads, test=documents.given_test)
+    maker = DocumentMaker(tokenizer=tokenizer, threads=threads, test=documents.given_test, eod=eod)
     return Job(maker, dict.fromkeys(DOCUMENT_FILES, ledger), tasks)
 
 
@@ -196,11 +223,13 @@ class DocumentMaker(Maker):
     """Makes one token shard after another, each of some texts; `threads` are those of `tokenizers`, by default one per CPU.
 
     Training documents that the `test` texts have too are left out: the hashes of these, 64 bits each, are in memory.
+    `eod` is a token to put after each document.
     """
 
     tokenizer: DocumentTokenizer
     threads: int | None = None
     test: Sequence[SourceText] = ()
+    eod: int | None = None
     label = "tokenize"
 
     @cached_property
@@ -213,9 +242,9 @@ class DocumentMaker(Maker):
 
     def warnings(self, todo: Sequence[Task]) -> Iterator[str]:
         text: SourceText = todo[0].argument[0]
-        first = [document[:_FIRST_CHARACTERS] for document in islice(text.documents(), _FIRST_DOCUMENTS)]
+        first = [_cut(row) for row in islice(text.rows(), _FIRST_DOCUMENTS)]
         with self._limited_threads():
-            tokens, _, begins_word = self.tokenizer.encode(first)
+            tokens, _, begins_word = self._encode_batch(first)
         unknown = float(np.mean(tokens == self.tokenizer.info.unk)) if len(tokens) else 0.0
         if unknown > MANY_UNKNOWN:
             yield (
@@ -239,6 +268,8 @@ class DocumentMaker(Maker):
         documents_of = _Documents(argument, self.test_hashes if argument[0].source.split == TRAINING else frozenset())
         with self._limited_threads(), write_token_shard(paths, width=self.tokenizer.info.width) as writer:
             for documents in self._encode(documents_of):
+                if self.eod is not None:
+                    documents = documents.ended_by(self.eod)
                 writer.add(documents.tokens, documents.lengths, begins_word=documents.begins_word)
             if not writer.documents:
                 names = argument[0].source.location + (f" and the {len(argument) - 1:,} after it" if argument[1:] else "")
@@ -274,13 +305,17 @@ class DocumentMaker(Maker):
             elif self.threads:
                 os.environ.pop(_THREADS, None)
 
-    def _encode(self, texts: Iterable[str]) -> Iterator[Documents]:
+    def _encode_batch(self, rows: Sequence[Row]) -> Documents:
+        starts = [each for _, each in rows if each is not None]
+        return self.tokenizer.encode([text for text, _ in rows], starts)
+
+    def _encode(self, rows: Iterable[Row]) -> Iterator[Documents]:
         with ThreadPoolExecutor(_AT_ONCE) as threads:
             at_work: deque[Future[Documents]] = deque()
-            for batch in _in_batches(texts):
+            for batch in _in_batches(rows):
                 if len(at_work) == _AT_ONCE:
                     yield at_work.popleft().result()
-                at_work.append(threads.submit(self.tokenizer.encode, batch))
+                at_work.append(threads.submit(self._encode_batch, batch))
             while at_work:
                 yield at_work.popleft().result()
 
@@ -292,13 +327,13 @@ class _Documents:
         self._texts, self._left_out = texts, left_out
         self.in_test = 0
 
-    def __iter__(self) -> Iterator[str]:
+    def __iter__(self) -> Iterator[Row]:
         for text in self._texts:
-            for document in text.documents():
-                if self._left_out and _hash(document) in self._left_out:
+            for row in text.rows():
+                if self._left_out and _hash(row[0]) in self._left_out:
                     self.in_test += 1
                 else:
-                    yield document
+                    yield row
 
 
 def _hash(document: str) -> int:
@@ -350,12 +385,18 @@ def _has_many_lines(path: Path) -> bool:
     return len(lines) == _MANY_LINES and all(map(bytes.strip, lines))
 
 
-def _in_batches(texts: Iterable[str]) -> Iterator[list[str]]:
-    batch: list[str] = []
+def _cut(row: Row) -> Row:
+    """Return the beginning of a document."""
+    text, starts = row
+    return text[:_FIRST_CHARACTERS], None if starts is None else starts[starts < _FIRST_CHARACTERS]
+
+
+def _in_batches(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    batch: list[Row] = []
     characters = 0
-    for text in texts:
-        batch.append(text)
-        characters += len(text)
+    for row in rows:
+        batch.append(row)
+        characters += len(row[0])
         if characters >= _BATCH_CHARACTERS:
             yield batch
             batch, characters = [], 0

@@ -49,6 +49,8 @@ SPLIT_NAMES = {
 MANIFEST = "manifest.json"
 MAPPED = ".map"
 """The folder, in that of text shards, of what `shard` has sorted so far."""
+GIVEN_OBJECTS = ".given"
+"""The folder, next to token shards, of tokenizers and texts that were given as objects of Python."""
 DATASET_DICT, STATE, DATASET_INFO = "dataset_dict.json", "state.json", "dataset_info.json"
 """What `datasets` writes next to the Arrow files of a folder (see `records.dataset_info`)."""
 QUESTIONS = "dev.json"

@@ -92,7 +92,9 @@ KINDS = {
         needed_in_entry=("bytes", "documents", "sentences", "words"),
     ),
     TOKEN_SHARDS: Kind(
-        made_with={**_CUT, "cased": FLAG, "corpus": CORPUS, "text_sha256": SHA256_DIGITS, "vocabulary": OBJECT},
+        made_with={
+            **_CUT, "cased": FLAG, "corpus": CORPUS, "text_sha256": SHA256_DIGITS, "vocabulary": OBJECT, "eod": COUNT,
+        },
         needed=(),  # `_OF_TOKENS`
         entry={**_FILE, "sentences": COUNT, "tokens": COUNT, "in_test": COUNT, "text": OBJECT},
         needed_in_entry=("bytes",),

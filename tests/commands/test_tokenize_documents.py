@@ -6,16 +6,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import datasets
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import tokenizers
+from transformers import PreTrainedTokenizerFast
 
 import bertprep
 from bertprep.cli import main
 from bertprep.errors import BertprepError, BertprepWarning, UsageError
 from bertprep.instances.document_tokenizer import DocumentTokenizer
+from bertprep.sources import copied_texts
 from bertprep.sources.documents import Source
 from bertprep.sources.plain_text import hash_file
 from bertprep.text import tokenize_documents
@@ -403,14 +406,112 @@ def test_tokens_and_rows_in_a_store_are_those_of_a_disk(tmp_path: Path, tokenize
     assert store.count("PUT") == 0
 
 
-def test_objects_in_place_of_files_are_answered_by_what_writes_them() -> None:
-    class Tokenizer:
-        def save_pretrained(self, folder: str) -> None: ...
+def files_of(folder: Path) -> dict[str, bytes]:
+    """The tokens, index and words below a folder, whatever the shard is called."""
+    return {path.suffix: path.read_bytes() for path in folder.rglob("*") if path.suffix in (".bin", ".idx", ".words")}
 
-    class Dataset:
-        def to_parquet(self, path: str) -> None: ...
 
-    with pytest.raises(UsageError, match=r"^tokenizer: expected a path or OWNER/NAME, found a Tokenizer; save it with "):
-        bertprep.tokenize(inputs=["a.txt"], tokenizer=Tokenizer(), output="out")  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match=r"^dataset: with tokenizer expected .* found a Dataset; write it with "):
-        bertprep.tokenize(dataset=Dataset(), tokenizer="tokenizer.json", output="out")  # type: ignore[arg-type]
+@pytest.mark.parametrize("kind", ["wordpiece", "byte_bpe", "llama"])
+def test_a_tokenizer_and_a_data_set_that_are_objects_give_the_bytes_of_their_files(kind: str, tmp_path: Path) -> None:
+    dataset = datasets.Dataset.from_dict({"id": range(len(DOCUMENTS)), "text": DOCUMENTS})
+    library = tokenizers.Tokenizer.from_str(content_of(kind))
+    library.no_truncation()
+    library.no_padding()
+    own = PreTrainedTokenizerFast(tokenizer_object=library, pad_token="<pads>", mask_token="<masks>")
+    own.save_pretrained(tmp_path / kind)
+    dataset.save_to_disk(tmp_path / "saved")
+    by_path = bertprep.tokenize(tokenizer=tmp_path / kind, dataset=tmp_path / "saved", output=tmp_path / "path")
+    by_object = bertprep.tokenize(tokenizer=own, dataset=dataset, output=tmp_path / "object")
+    assert files_of(tmp_path / "object") == files_of(tmp_path / "path")
+    tokenizer = {**by_path.manifest.made_with["tokenizer"], "name": "tokenizer"}
+    assert by_object.manifest.made_with["tokenizer"] == tokenizer
+    assert tokenizer["mask"] == own.convert_tokens_to_ids("<masks>")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        assert (tmp_path / "object/tokens" / name).read_bytes() == (tmp_path / "path/tokens" / name).read_bytes()
+    assert [path.name for path in (tmp_path / "object").iterdir()] == ["tokens"]
+
+
+def test_objects_are_known_by_their_content(tmp_path: Path) -> None:
+    """A later process has other objects, and its tokenizer may have been called."""
+    own = PreTrainedTokenizerFast(tokenizer_object=tokenizers.Tokenizer.from_str(content_of("wordpiece")), pad_token="[PAD]")
+    texts = {"text": DOCUMENTS}
+    bertprep.tokenize(tokenizer=own, dataset=datasets.Dataset.from_dict(texts), output=tmp_path / "out")
+    own(["a", "b c"], padding=True, truncation=True, max_length=2)
+    for dataset in (pa.table(texts), datasets.Dataset.from_dict(texts).to_iterable_dataset()):
+        assert bertprep.tokenize(tokenizer=own, dataset=dataset, output=tmp_path / "out").made == 0
+    with pytest.raises(BertprepError, match=r"was made with another --input: inputs\[0\]\.blake3"):
+        bertprep.tokenize(tokenizer=own, dataset=pa.table({"text": DOCUMENTS[:3]}), output=tmp_path / "out")
+
+
+def test_large_data_sets_in_memory_become_several_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copied_texts, "FILE_BYTES", 30)
+    monkeypatch.setattr(copied_texts, "_BATCH_BYTES", 10)
+    monkeypatch.setattr(tokenize_documents, "_TASK_BYTES", 64)
+    library = tokenizers.Tokenizer.from_str(content_of("byte_bpe"))
+    texts = [f"{text} {number}" for number in range(9) for text in DOCUMENTS]
+    bertprep.tokenize(tokenizer=library, dataset=pa.table({"text": texts}), output=tmp_path / "out")
+    found = open_token_documents(tmp_path / "out")
+    assert len(found.shards) > 5
+    assert documents_of(found) == expected("byte_bpe", texts)
+
+
+def test_what_is_neither_a_tokenizer_nor_a_data_set_is_refused(tmp_path: Path, tokenizer: Path) -> None:
+    with pytest.raises(UsageError, match=r"^tokenizer: expected a path, OWNER/NAME, or a fast tokenizer of .*, found a object"):
+        bertprep.tokenize(inputs=["a.txt"], tokenizer=object(), output=tmp_path / "out")
+    with pytest.raises(UsageError, match=r"^dataset: is of type builtins\.list, expected"):
+        bertprep.tokenize(dataset=["a text"], tokenizer=tokenizer, output=tmp_path / "out")
+
+
+@pytest.mark.parametrize("kind", ["byte_bpe", "wordpiece", "llama"])
+def test_a_token_ends_each_document_on_request(kind: str, tmp_path: Path) -> None:
+    write_lines(tmp_path / "a.jsonl")
+    path = write_tokenizer(tmp_path, kind)
+    bertprep.tokenize(tokenizer=path, inputs=[tmp_path / "a.jsonl"], output=tmp_path / "out", append_eod=True)
+    found = open_token_documents(tmp_path / "out")
+    assert documents_of(found) == [[*ids, found.tokenizer.sep] for ids in expected(kind, DOCUMENTS)]
+    [shard] = found.shards
+    assert shard.words is not None
+    bits = np.unpackbits(shard.words, count=shard.sizes[1], bitorder="little")
+    assert bits[shard.starts[1:] - 1].all()
+    assert not [each for outcome in bertprep.validate([tmp_path / "out"], workers=1) for each in outcome.findings]
+    with pytest.raises(BertprepError, match="was made with eod"):
+        bertprep.tokenize(tokenizer=path, inputs=[tmp_path / "a.jsonl"], output=tmp_path / "out")
+
+
+def test_validate_finds_an_end_of_document_that_is_elsewhere(tmp_path: Path, tokenizer: Path) -> None:
+    write_lines(tmp_path / "a.jsonl")
+    bertprep.tokenize(tokenizer=tokenizer, inputs=[tmp_path / "a.jsonl"], output=tmp_path / "out", append_eod=True)
+    [shard] = open_token_documents(tmp_path / "out").shards
+    content = bytearray(shard.path.read_bytes())
+    content[:2] = content[-2:]
+    shard.path.write_bytes(content)
+    found = [each.code for outcome in bertprep.validate([tmp_path / "out"], workers=1) for each in outcome.findings]
+    assert "special-token" in found
+
+
+def test_the_end_of_a_document_may_be_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_lines(tmp_path / "a.jsonl")
+    library = tokenizers.Tokenizer(tokenizers.models.WordLevel({"?": 0, "the": 1, "|": 2}, unk_token="?"))
+    library.save(str(tmp_path / "tokenizer.json"))
+    command = f"tokenize --tokenizer {tmp_path} --input {tmp_path}/a.jsonl --output {tmp_path}/out --append-eod".split()
+    assert main(command) == 2
+    assert "has no token that ends a text, such as </s>; name one of its tokens by --eod-token" in capsys.readouterr().err
+    assert main([*command, "--eod-token", "<end>"]) == 2
+    assert "--eod-token <end>: the tokenizer" in capsys.readouterr().err
+    assert main([*command, "--eod-token", "|"]) == 0
+    assert {document[-1] for document in documents_of(open_token_documents(tmp_path / "out"))} == {2}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"eod_token": "</s>"}, "--eod-token </s>: goes with --append-eod"),
+        ({"append_eod": True, "format": "mds", "seq": 64}, "--append-eod: is for token shards"),
+        ({"append_eod": True, "tokenizer": None}, "--append-eod: goes with --tokenizer"),
+        ({"words": "w", "inputs": (), "output": None}, "--words w: is a column of --input or --dataset"),
+    ],
+)
+def test_options_that_go_with_others(given: dict[str, Any], message: str, tmp_path: Path, tokenizer: Path) -> None:
+    options: dict[str, Any] = {"tokenizer": tokenizer, "inputs": [tmp_path / "a.jsonl"], "output": tmp_path / "out"}
+    with pytest.raises(UsageError, match=message):
+        bertprep.tokenize(**{**options, **given})

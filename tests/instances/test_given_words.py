@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
+import datasets
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import tokenizers
 
@@ -104,7 +108,7 @@ def test_what_is_not_the_text_in_words_is_refused(words: Any, message: str, fold
 
 
 def test_words_go_with_a_tokenizer_and_are_a_function(folder: Path) -> None:
-    with pytest.raises(UsageError, match="words: expected a function that returns the words of a text, found 5"):
+    with pytest.raises(UsageError, match=r"words: expected a function that returns the words of a text, or .*, found 5"):
         tokenize(folder, words=5)
     with pytest.raises(UsageError, match="words: goes with --tokenizer; without it"):
         bertprep.tokenize(inputs=[folder / "a.jsonl"], output=folder / "out", words=segment)
@@ -113,3 +117,76 @@ def test_words_go_with_a_tokenizer_and_are_a_function(folder: Path) -> None:
 def test_white_space_between_words_may_be_left_out() -> None:
     assert find_starts(str.split, "  to be\t or ").tolist() == [0, 4, 7]
     assert find_starts(list, "").tolist() == []
+
+
+TEXTS = ["  the unforeseeable words\u3000of the text", "were numbers,  and more\nwords ", "", "one"]
+ROWS = {
+    "text": TEXTS,
+    "w": [text.split() for text in TEXTS],
+    "s": [[at.start() for at in re.finditer(r"\S+", x)] for x in TEXTS],
+}
+
+
+def bits_of(folder: Path) -> list[int]:
+    [shard] = TokenDataset(folder, seq=64, objective="clm").documents.shards
+    assert shard.words is not None
+    return np.unpackbits(shard.words, count=shard.sizes[1], bitorder="little").tolist()
+
+
+@pytest.mark.parametrize("column", ["w", "s"])
+@pytest.mark.parametrize("kind", ["byte_bpe", "wordpiece", "unigram"])
+def test_words_of_a_column_are_those_of_a_function(kind: str, column: str, tmp_path: Path) -> None:
+    rows = [dict(zip(ROWS, row, strict=True)) for row in zip(*ROWS.values(), strict=True)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    pq.write_table(pa.table(ROWS), tmp_path / "a.parquet")
+    dataset = datasets.Dataset.from_dict(ROWS)
+    dataset.save_to_disk(tmp_path / "saved")
+    path = write_tokenizer(tmp_path, kind)
+    bertprep.tokenize(inputs=[tmp_path / "a.jsonl"], tokenizer=path, output=tmp_path / "function", words=str.split)
+    given: list[dict[str, Any]] = [
+        {"inputs": [tmp_path / "a.jsonl"]},
+        {"inputs": [tmp_path / "a.parquet"]},
+        {"dataset": tmp_path / "saved"},
+        {"dataset": dataset},
+        {"dataset": datasets.IterableDataset.from_generator(lambda: iter(rows))},
+    ]
+    for number, each in enumerate(given):
+        made = bertprep.tokenize(tokenizer=path, output=tmp_path / str(number), words=column, **each)
+        assert bits_of(tmp_path / str(number)) == bits_of(tmp_path / "function")
+        assert made.manifest.made_with["tokenizer"]["words"] == "given"
+    assert sum(bits_of(tmp_path / "function")) == sum(map(len, ROWS["w"]))
+    with pytest.raises(
+        BertprepError, match=r"was made with another --input: inputs\[0\]\.words"
+    ):  # of the same file, by another column
+        bertprep.tokenize(inputs=[tmp_path / "a.jsonl"], tokenizer=path, output=tmp_path / "0", words="sw".replace(column, ""))
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"text": "to be"}, r"a\.jsonl: line 1: has no column 'w', but 'text'; name the one with the words by --words"),
+        ({"text": "to be", "w": None}, "line 1: words: none was found for the end of the text, 'to be'"),
+        ({"text": "to be", "w": []}, "line 1: words: none was found for the end of the text, 'to be'"),
+        ({"text": "to be", "w": "to be"}, "line 1: words: expected a list of the words of a text, found str 'to be'"),
+        ({"text": "to be", "w": ["to", "bee"]}, "line 1: words: found 'bee' where the text has ' be'"),
+        ({"text": "to be", "w": [0, True]}, "line 1: words: expected the words of a text, found 0 among them"),
+        ({"text": "to be", "w": [0, 5]}, "line 1: words: found 5 as the start of word 1, expected ascending characters of a"),
+        ({"text": "to be", "w": [0, 3, 3]}, "line 1: words: found 3 as the start of word 2"),
+        ({"text": "to be", "w": [-1, 3]}, "line 1: words: found -1 as the start of word 0"),
+    ],
+)
+def test_a_column_that_has_no_words_is_refused(row: dict[str, Any], message: str, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(json.dumps(row))
+    path = write_tokenizer(tmp_path, "byte_bpe")
+    with pytest.raises((BertprepError, UsageError), match=message):
+        bertprep.tokenize(inputs=[tmp_path / "a.jsonl"], tokenizer=path, output=tmp_path / "out", words="w")
+
+
+def test_files_without_columns_of_lists_are_refused(tmp_path: Path) -> None:
+    path = write_tokenizer(tmp_path, "byte_bpe")
+    (tmp_path / "a.txt").write_text("to be")
+    with pytest.raises(UsageError, match=r"--words w: .*a\.txt has no column of lists; give JSON Lines, Parquet, Arrow or"):
+        bertprep.tokenize(inputs=[tmp_path / "a.txt"], tokenizer=path, output=tmp_path / "out", words="w")
+    for columns, message in (({"w": [1.5]}, "column 'w' is of type double"), ({"v": [["to"]]}, "has no column 'w'")):
+        with pytest.raises(UsageError, match=message):
+            bertprep.tokenize(dataset=pa.table({"text": ["to"], **columns}), tokenizer=path, output=tmp_path / "out", words="w")
