@@ -200,8 +200,8 @@ def read_features(records: Records, names: Sequence[str]) -> list[NDArray[Any]]:
 def entropy(labels: NDArray[np.integer[Any]]) -> float | None:
     """Return the entropy of labels in nats, which is the mean loss of guessing them by their frequency; None without labels.
 
-    >>> entropy(np.array([3, 3, 7, 7])) == np.log(2)
-    True
+    >>> round(entropy(np.array([3, 3, 7, 7])), 3)  # ln 2
+    0.693
     """
     _, counts = np.unique(labels, return_counts=True)
     frequencies = counts / max(len(labels), 1)
