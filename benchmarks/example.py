@@ -19,6 +19,7 @@ from trainer.log import LOG
 from trainer.metrics import describe_metrics
 from trainer.plot import read_log
 
+_PACKAGES = {"tensorflow": "tensorflow-cpu", "jax": "jax", "torch": "torch"}
 _GUESS = re.compile(r"^dev: .* scores ([0-9.]+)\), .* half of each century$", re.MULTILINE)
 
 
@@ -29,23 +30,36 @@ def main() -> None:
     parser.add_argument(
         "--quick", action="store_true", help="print the table of a job that learns nothing, and rewrite no page"
     )
+    parser.add_argument(
+        "--engine",
+        default="tensorflow",
+        choices=_PACKAGES,
+        help="of the trainer; another one rewrites no page (default: %(default)s)",
+    )
     options = parser.parse_args()
     if options.workdir and options.workdir.exists():
         parser.error(f"--workdir {options.workdir}: exists, and CPU time is that of a whole job; name a new folder")
     with tempfile.TemporaryDirectory() as folder:
         workdir = (options.workdir or Path(folder)).resolve()
-        printed = run_job(workdir, is_quick=options.quick)
+        printed = run_job(workdir, options.engine, is_quick=options.quick)
         lines = tabulate(workdir, printed)
-    minutes = f"{used() / 60:.0f} minutes of CPU time. {describe_machine('tensorflow-cpu')}."
+    minutes = f"{used() / 60:.0f} minutes of CPU time. {describe_machine(_PACKAGES[options.engine])}."
     table = "\n".join([*lines, "", textwrap.fill(minutes, 124)])
     print(table)
-    if not options.quick:
+    if not options.quick and options.engine == "tensorflow":
         rewrite(ROOT / "docs/start/first-model.md", "example", table)
 
 
-def run_job(workdir: Path, *, is_quick: bool) -> str:
+def run_job(workdir: Path, engine: str, *, is_quick: bool) -> str:
     """Run the job with this Python, show what it prints, and return it."""
-    command = [str(ROOT / "examples/end_to_end/run"), *(["--quick"] if is_quick else []), str(workdir)]
+    command = [
+        str(ROOT / "examples/end_to_end/run"),
+        *(["--quick"] if is_quick else []),
+        str(workdir),
+        "--",
+        "--engine",
+        engine,
+    ]
     environment = {**os.environ, "PYTHON": sys.executable, "PYTHONPATH": str(ROOT)}
     lines: list[str] = []
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as job:

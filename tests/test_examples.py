@@ -15,6 +15,7 @@ import pytest
 from bertprep.sources.sample import read_speeches
 from examples.end_to_end import sample_tasks
 from examples.sentiment import film_reviews
+from examples.tagging import speech_tags
 
 COMMAND = [sys.executable, "-m", "examples.end_to_end.sample_tasks"]
 DOCUMENT = [
@@ -90,3 +91,34 @@ def test_reviews_are_taken_once_and_split_by_label(tmp_path: Path) -> None:
     assert all(text.startswith("good") == (label == "positive") for text, label in training + dev)
     with pytest.raises(SystemExit, match="has 6 negative reviews, expected 7; ask for fewer"):
         film_reviews.split_reviews(iter(found), training=10, dev=4)
+
+
+def test_tags_by_eye() -> None:
+    """What KINDS finds is tagged in IOB2, punctuation apart; other words have none."""
+    assert speech_tags.tag_words("In May 1818, the House of Representatives paid $1,000 to Spain.") == [
+        ("In", "O"), ("May", "B-MONTH"), ("1818", "B-YEAR"), (",", "O"), ("the", "O"), ("House", "B-ORG"), ("of", "I-ORG"),
+        ("Representatives", "I-ORG"), ("paid", "O"), ("$1,000", "B-MONEY"), ("to", "O"), ("Spain", "B-COUNTRY"), (".", "O"),
+    ]  # fmt: skip
+
+
+def test_tagged_files_are_the_same_every_time_and_half_of_their_sentences_have_tags(
+    speeches: list[list[str]], tmp_path: Path
+) -> None:
+    for split, documents in (("training", speeches[:15]), ("test", speeches[15:])):
+        (tmp_path / split).mkdir()
+        (tmp_path / split / "speeches_0.txt").write_text("\n\n".join("\n".join(each) for each in documents), encoding="utf-8")
+    for out in ("one", "two"):
+        speech_tags.make(tmp_path, tmp_path / out, 60)
+    for name in ("train.txt", "dev.txt"):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+        sentences = (tmp_path / "one" / name).read_text(encoding="utf-8").split("\n\n")
+        assert (len(sentences), sum("B-" in sentence for sentence in sentences)) == {"train.txt": (60, 30), "dev.txt": (12, 6)}[
+            name
+        ]
+
+
+def test_predictions_of_lost_words_are_not_compared(tmp_path: Path) -> None:
+    (tmp_path / "dev.txt").write_text("In O\n1818 B-YEAR\n\nSpain B-COUNTRY\n")
+    (tmp_path / "predictions.txt").write_text("O B-YEAR\n\n")
+    with pytest.raises(SystemExit, match=r"predictions\.txt: line 2 has 0 tags, sentence 2 of .*dev\.txt has 1 word"):
+        speech_tags.read_tags(tmp_path / "dev.txt", tmp_path / "predictions.txt")

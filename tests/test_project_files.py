@@ -19,7 +19,14 @@ else:
     import tomli as tomllib
 
 ROOT = Path(__file__).parents[1]
-SCRIPTS = ("scripts/test", "scripts/quickstart", "scripts/release", "examples/sentiment/run", "examples/end_to_end/run")
+SCRIPTS = (
+    "scripts/test",
+    "scripts/quickstart",
+    "scripts/release",
+    "examples/sentiment/run",
+    "examples/end_to_end/run",
+    "examples/tagging/run",
+)
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
