@@ -122,16 +122,18 @@ def test_results_fit_a_screen(golden_corpus: Path, tmp_path: Path) -> None:
     )
     outcomes = bertprep.validate([tmp_path])
     for outcome in outcomes:
-        assert str(outcome).splitlines()[-1].startswith("ok: True; no errors, ")
+        assert str(outcome).splitlines()[-1].startswith("no errors, ")
         outcome.findings.append(Finding("file-changed", "training/part-0", "10 bytes", "9 bytes", level=WARNING))
         outcome.findings += [Finding("file-changed", f"training/part-{number}", "10 bytes", "9 bytes") for number in range(40)]
-        title, heading, row, *findings, more, verdict = str(outcome).splitlines()
-        assert title == f"{outcome.title}: {outcome.folder}"
+        *findings, more, title, heading, row, masks, shares, verdict = str(outcome).splitlines()
+        assert title == f"{outcome.title}: 40 errors, {outcome.warnings} warning{'s' if outcome.warnings > 1 else ''}"
         assert (heading.split()[:3], row.split()[:2]) == (["split", "files", "records"], ["training", "1"])
+        assert masks == "  split     [MASK]    kept  random token  next: random"
+        assert (shares.count("%"), max(map(len, (heading, row, masks, shares))) < 80) == (4, True)
         assert [finding.partition(":")[0] for finding in findings] == ["error"] * 5
         assert more == f"... and {len(outcome.findings) - 5} more findings: .findings has all"
-        assert verdict.startswith("ok: False; 40 errors, ")
-        assert repr(outcome).startswith(f"<Outcome {outcome.title}: ok=False, 40 errors, ")
+        assert verdict.startswith("40 errors, ")
+        assert repr(outcome) == str(outcome)
     pushed = Pushed("me/data", "https://hub/me/data", "1f2e", {"a": {}}, ["a"] * 1000, [])
     assert repr(pushed) == "<Pushed https://hub/me/data at 1f2e: 1 file, 1,000 changed, 0 deleted>"
     listing = Listing({"name": "squad"}, "1f2e", tuple(RemoteFile(f"train-{number}", "https://x", 1) for number in range(1000)))

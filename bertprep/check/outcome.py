@@ -14,11 +14,15 @@ from bertprep.check.counts import Ints, RecordCounts, TokenCounts
 from bertprep.check.expected import Expected
 from bertprep.check.finding import ERROR, Finding
 from bertprep.files.checksums import Checksum
-from bertprep.terminal import counted, printable, table_lines
+from bertprep.terminal import Printable, counted, printable, table_lines
 from bertprep.work.layout import split_order
 from bertprep.work.manifest import TEXT_SHARDS, TOKEN_SHARDS, Manifest
 
-SPLIT_HEADER = ("split", "files", "records", "tokens", "[UNK]", "padding", "[MASK]", "kept", "random", "random next")
+_TABLES = (
+    ("split", "files", "documents", "records", "tokens", "padding", "[UNK]"),
+    ("split", "[MASK]", "kept", "random token", "next: random"),
+)
+"""The columns of the two tables of a data set: sizes, and what was drawn at random. Together they would not fit a screen."""
 SHOWN_OF_A_CODE = 20
 """Most findings of one code in one data set that `validate` prints; JSON has all."""
 _PRINTED = 5
@@ -71,7 +75,7 @@ class Outcome:
     """One data set: records of one format and settings in one folder, text shards or token shards.
 
     `counts` and `expected` are of pretraining records, by split. `sampled`: only some records were read, duplicates and
-    checksums not checked. Printed, it is a table of its splits, its first findings and a verdict.
+    checksums not checked. Printed, it is its first findings, the tables of its splits and a verdict, as `validate` prints them.
     """
 
     folder: Path
@@ -92,22 +96,29 @@ class Outcome:
     texts: dict[str, str] = field(default_factory=dict)  # CRC-32C of the text shards that are as their manifest says, by name
 
     def __repr__(self) -> str:
-        return f"<Outcome {self.title}: ok={self.ok}, {verdict([self])}>"
-
-    def __str__(self) -> str:
         return "\n".join(self.lines())
 
     def lines(self) -> list[str]:
-        """Return what fits a screen: the table of the splits, the first findings, errors first, and the verdict."""
+        """Return what fits a screen: the first findings, errors first, the tables of the splits, and the verdict."""
         first = sorted(self.findings, key=lambda finding: finding.level != ERROR)[:_PRINTED]
         more = len(self.findings) - len(first)
         return [
-            f"{self.title}: {self.folder}",
-            *table_lines([SPLIT_HEADER, *self.split_rows()]),
             *(printable(str(finding)) for finding in first),
             *([f"... and {counted(more, 'more finding')}: .findings has all"] if more else []),
-            f"ok: {self.ok}; {verdict([self])}",
+            *self.summary(self.title),
+            verdict([self]),
         ]
+
+    def summary(self, name: str) -> list[str]:
+        """Return a line with the name of the data set and its number of findings, and below it the tables of its splits."""
+        lines = [f"{name}: {_count_findings([self])}"]
+        rows = self.split_rows()
+        for columns in _TABLES:
+            shown = [column for column in columns if any(row.get(column) for row in rows)]
+            if shown and shown != ["split"]:
+                table = [shown, *([row.get(column, "") for column in shown] for row in rows)]
+                lines += [Printable(f"  {line}") for line in table_lines(table)]
+        return lines
 
     @property
     def errors(self) -> int:
@@ -174,41 +185,46 @@ class Outcome:
             "files": [{name: getattr(file, name) for name in of_file} for file in self.files],
         }
 
-    def split_rows(self) -> list[tuple[str, ...]]:
-        """Return a row for each split, as `SPLIT_HEADER` says; what was not counted is empty."""
+    def split_rows(self) -> list[dict[str, str]]:
+        """Return the cells of each split by the names of their columns; what was not counted has none."""
         splits = sorted({file.split for file in self.files}, key=split_order) or [""]
-        return [self._row(split) for split in splits]
+        return [self._cells(split) for split in splits]
 
-    def _row(self, split: str) -> tuple[str, ...]:
+    def _cells(self, split: str) -> dict[str, str]:
         files = [file for file in self.files if file.split == split]
-        records = f"{sum(file.records for file in files):,}" if self.unit == "record" else ""
-        tokens = padding = random_next = unknown = ""
-        shown = ["", "", ""]
+        cells = {"split": split, "files": f"{len(files):,}", f"{self.unit}s": f"{sum(file.records for file in files):,}"}
         if counts := self.counts.get(split):
-            tokens, padding = f"{counts.text_tokens:,}", f"{counts.padding_share:.1%}"
-            shown = [f"{count / max(int(counts.shown.sum()), 1):.2%}" for count in counts.shown.tolist()]
+            cells |= {"tokens": f"{counts.text_tokens:,}", "padding": f"{counts.padding_share:.1%}"}
+            predictions = max(int(counts.shown.sum()), 1)
+            for column, count in zip(("[MASK]", "kept", "random token"), counts.shown.tolist(), strict=True):
+                cells[column] = f"{count / predictions:.2%}"
             if counts.has_pairs or not counts.records:
-                random_next = f"{int(counts.next_sentence[1]) / max(counts.records, 1):.1%}"
+                cells["next: random"] = f"{int(counts.next_sentence[1]) / max(counts.records, 1):.1%}"
         elif split in self.token_counts and self.kind != TEXT_SHARDS:
-            tokens = f"{self.token_counts[split].tokens:,}"
+            cells["tokens"] = f"{self.token_counts[split].tokens:,}"
         if split in self.unknown:
-            unknown = f"{self.unknown[split][0]:.2%}"
-        return (split, f"{len(files):,}", records, tokens, unknown, padding, *shown, random_next)
+            cells["[UNK]"] = f"{self.unknown[split][0]:.2%}"
+        return cells
 
 
 def verdict(outcomes: Sequence[Outcome]) -> str:
     """Return one sentence on all data sets, such as "no errors, 1 warning: 124,310 records in 10 files"."""
-    found = []
-    for level in ("error", "warning"):
-        count = sum(finding.level == level for outcome in outcomes for finding in outcome.findings)
-        found.append(counted(count, level) if count else f"no {level}s")
     checked = []
     for unit in ("record", "document"):
         amount = sum(file.records for outcome in outcomes if outcome.unit == unit for file in outcome.files)
         if amount:
             checked.append(counted(amount, unit))
     files = sum(len(outcome.files) for outcome in outcomes)
-    return f"{', '.join(found)}: {' and '.join(checked) or 'nothing'} in {counted(files, 'file')}"
+    return f"{_count_findings(outcomes)}: {' and '.join(checked) or 'nothing'} in {counted(files, 'file')}"
+
+
+def _count_findings(outcomes: Sequence[Outcome]) -> str:
+    """Return the numbers of errors and warnings in words, such as "no errors, 1 warning"."""
+    errors = sum(outcome.errors for outcome in outcomes)
+    warnings = sum(outcome.warnings for outcome in outcomes)
+    return (
+        f"{counted(errors, 'error') if errors else 'no errors'}, {counted(warnings, 'warning') if warnings else 'no warnings'}"
+    )
 
 
 class Checks:

@@ -14,7 +14,7 @@ from bertprep.errors import BertprepError, UsageError
 from bertprep.files.outputs import begins_with, write_output
 from bertprep.files.paths import as_path, path_arg, real_path
 from bertprep.options import MAX_NUMBER, OPTIONS, described, option
-from bertprep.terminal import counted, print_message, print_results, print_table, warn
+from bertprep.terminal import counted, print_message, print_results, warn
 from bertprep.work.layout import TOKENIZER
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Validate(WithVocabulary, OnExecutor):
         checksum is not the listed one.
 
             for outcome in bertprep.validate(["data"]):
-                print(outcome)  # a table; outcome.ok, outcome.findings
+                print(outcome)  # as the command prints it; outcome.ok, outcome.findings
         """
         from bertprep import kernels
         from bertprep.check.data_set import check_data_set
@@ -117,7 +117,7 @@ validate = function_of(Validate, Validate.validate)
 
 
 def run(request: Validate) -> None:
-    """Print the findings, errors first, a table and a verdict; with --json also write all of it to a file."""
+    """Print the findings, errors first, the tables of each data set, and a verdict; write the files of --json and --html."""
     from bertprep.check.outcome import verdict
 
     to_json = None if request.json is None else as_path(request.json)
@@ -130,12 +130,11 @@ def run(request: Validate) -> None:
         if to_json and real_path(to_json) == real_path(to_html):
             raise UsageError(f"--html {to_html}: is the file of --json too; name another")
     outcomes = request.validate()
-    names = _name_outcomes(outcomes)
     print_results(*_finding_lines(outcomes))
-    print_table(_table_rows(outcomes, names))
-    for name, outcome in zip(names, outcomes, strict=True):
-        if name != outcome.title:
-            print_results(f"{name}: {outcome.folder}")
+    titles = [outcome.title for outcome in outcomes]
+    for outcome in outcomes:
+        is_unique = titles.count(outcome.title) == 1
+        print_results(*outcome.summary(outcome.title if is_unique else f"{outcome.title} in {outcome.folder}"))
     if request.sample:
         checked, unchecked = f"{counted(request.sample, 'record')} of each file", "duplicates, checksums and text shards"
         if request.remove_damaged:
@@ -189,28 +188,6 @@ def _finding_lines(outcomes: Sequence[Outcome]) -> list[str]:
         if len(lines_of_code) > SHOWN_OF_A_CODE:
             more.append(f"{folder}: {len(lines_of_code) - SHOWN_OF_A_CODE:,} more findings {code}, which --json FILE has")
     return [*lines, *more]
-
-
-def _table_rows(outcomes: Sequence[Outcome], names: Sequence[str]) -> list[tuple[str, ...]]:
-    from bertprep.check.outcome import SPLIT_HEADER
-
-    rows: list[tuple[str, ...]] = [("data set", *SPLIT_HEADER, "errors", "warnings")]
-    for outcome, name in zip(outcomes, names, strict=True):
-        findings = (f"{outcome.errors:,}", f"{outcome.warnings:,}")
-        for row in outcome.split_rows():
-            rows.append((name, *row, *findings))
-            findings = ("", "")  # they are of all splits
-    return rows
-
-
-def _name_outcomes(outcomes: Sequence[Outcome]) -> list[str]:
-    """Return the title of each data set; equal titles are numbered."""
-    titles = [outcome.title for outcome in outcomes]
-    names = []
-    for at, title in enumerate(titles):
-        number = titles[:at].count(title) + 1
-        names.append(f"{title} ({number})" if titles.count(title) > 1 else title)
-    return names
 
 
 def write_json(outcomes: Sequence[Outcome], path: Path) -> None:

@@ -221,9 +221,21 @@ def test_a_workspace(golden_corpus: Path, tmp_path: Path, capsys: pytest.Capture
     next(tmp_path.rglob("*training_00000.tfrecord")).write_bytes(b"")
     capsys.readouterr()
     assert main(["validate", str(tmp_path / "tfrecord")]) == 1
-    training, test = (line for line in capsys.readouterr().out.splitlines() if re.search(r" (training|test) ", line))
-    assert re.search(r"% +[1-9] +0$", training)
-    assert test.endswith("%")  # errors and warnings are those of the data set, and stand once
+    assert re.search(r"^golden, tfrecord 128/20: [1-9] errors?, \S+ warnings?$", capsys.readouterr().out, re.MULTILINE)
+
+
+def test_tables_have_no_empty_columns(copy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file alone has no split, and without a vocabulary [UNK] is unknown; folders tell data sets of one title apart."""
+    folders = [tmp_path / name / "mine" for name in "ab"]
+    for folder in folders:
+        folder.mkdir(parents=True)
+        shutil.copy(copy / NAME, folder / "part-0")
+    assert main(["validate", *map(str, folders), "--workers", "1"]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if not line.startswith("warning: ")]
+    assert [lines[0], lines[5]] == [f"mine, tfrecord 128/20 in {folder}: no errors, 1 warning" for folder in folders]
+    assert lines[1].split() == ["files", "records", "tokens", "padding"]
+    assert re.split("  +", lines[3].strip()) == ["[MASK]", "kept", "random token", "next: random"]
+    assert lines[10].startswith("no errors, 2 warnings: ")
 
 
 def test_an_unfinished_run_has_no_gaps(copy: Path) -> None:
