@@ -1,8 +1,8 @@
-"""Records to the batch of step n: a pure function of the data, the seed, the step and the global batch.
+"""Choose and read the batch of a step: a pure function of the data, the seed, the step and the global batch.
 
-    position   step * global batch + row: how many records came before, over all epochs
-    index      of the record of files at that position, by an order that is another in each epoch (bertprep.tokens.order).
-               What is made as it is read, of token shards, has an order of its own, and is named by its position
+    position   step * global batch + row: the number of records before this one, over all epochs
+    index      the record at that position, in an order that changes with each epoch (bertprep.tokens.order).
+               On-the-fly examples of token shards have their own order and are named by their position
 
 Each data rank has an equal run of a global batch's rows. A bad record is a row whose weight is 0. A thread reads ahead. To pack
 rows, each rank reads the records of the global batch, and takes its run of the rows that they make (trainer.packed_rows); to
@@ -39,9 +39,9 @@ from trainer.token_records import TokenRecords
 from trainer.trimmed_batches import arrange, eighths, steps_of_window, trim
 
 AnyRecords: TypeAlias = Records | LiveExamples | TokenRecords
-"""What batches are made of: records on disk, or examples that are made as they are read."""
+"""The source of batches: records on disk, or examples made on the fly."""
 READ_AHEAD = 2
-"""Batches read while a step runs."""
+"""Batches that are prefetched while a step runs."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class RankBatch(NamedTuple):
 
 
 class _Window(NamedTuple):
-    """The records of some steps of all ranks, and which of them each step has: (steps, global batch)."""
+    """The records of several steps on all ranks, and the rows of each step: (steps, global batch)."""
 
     arrays: dict[str, NDArray[Any]]
     bad: Sequence[BadRecordError]
@@ -82,7 +82,7 @@ class _Window(NamedTuple):
 
 
 class TrainingBatches:
-    """The records of a set, permuted anew in each epoch: this rank's rows of the global batch of any step, from 0.
+    """This rank's rows of the global batch of any step, counted from 0; each epoch has a new permutation of the records.
 
     With `shuffle_shards` the records of that many files are permuted together; with 0 all records are. Examples that are made
     as they are read have an order of their own. With `packed_into` examples are packed into rows of that many micro-batches.
@@ -102,7 +102,7 @@ class TrainingBatches:
             self._order = RecordOrder(len(records), seed)
 
     def indices(self, step: int) -> NDArray[np.int64]:
-        """Return the (rows,) indices of this rank's records at `step`, or the positions of what is made as it is read."""
+        """Return the (rows,) indices of this rank's records at `step`, or the positions of on-the-fly examples."""
         if not self._trims:
             return self._indices_at(self.batch.positions(step))
         window = self._window_of(step // self.steps_of_window)
@@ -124,7 +124,7 @@ class TrainingBatches:
         return positions if self._order is None else self._order.indices(positions)
 
     def locations(self, step: int) -> list[tuple[Path, int]]:
-        """Return the file of each of this rank's records at `step`, and its index there."""
+        """Return the file of each of this rank's records at `step`, and the record's index in it."""
         return [self.records.origin_of(index) for index in self.indices(step).tolist()]
 
     def read(self, step: int) -> RankBatch:
@@ -157,12 +157,12 @@ class TrainingBatches:
         return _Window(arrays, bad, indices, rows)
 
     def from_step(self, first: int, stop: int = MAX_STEPS) -> AbstractContextManager[Iterator[RankBatch]]:
-        """Read the batches of steps `first` to stop - 1 ahead; an error in reading is raised at its turn."""
+        """Prefetch the batches of steps `first` to stop - 1; a read error is raised when its step is due."""
         return _read_ahead(self.read, range(first, stop))
 
 
 class EvaluationBatches:
-    """The first `most` records of a set (with 0 all) once, in order, in equally many batches for all ranks.
+    """The first `most` records (0: all) once, in order; every rank has the same number of batches.
 
     Padding, bad records, and all rows after a `fault` in reading have weight 0; nothing is raised.
     """
@@ -176,7 +176,7 @@ class EvaluationBatches:
     def __iter__(self) -> Iterator[dict[str, NDArray[Any]]]:
         self.bad, self.fault = [], None
         steps = -(-self.sequences // self.batch.size)
-        # It is not entered, so that it prints lines alone: a terminal shows the bar of training.
+        # Never entered as a context, so it prints lines only: the terminal already has the training bar.
         progress = self.reporter.progress("evaluation", steps, "batches")
         with _read_ahead(self._read, range(steps)) as batches:
             for batch in batches:
@@ -204,7 +204,7 @@ def _read(records: AnyRecords, indices: NDArray[np.int64], rows: int) -> RankBat
 
 
 def features(examples: Examples, row_weights: NDArray[np.float32] | None = None) -> dict[str, NDArray[Any]]:
-    """Return the arrays of examples, int32 and float32, by Google's names, and row_weights, 0 for those that are not real."""
+    """Return the int32 and float32 arrays of examples by Google's names, and row_weights, which are 0 for filler rows."""
     arrays = {}
     for feature, array in zip(examples.features, examples.arrays, strict=True):
         arrays[feature.name] = np.array(array, np.float32 if array.dtype == np.float32 else np.int32)

@@ -38,10 +38,10 @@ from trainer.settings import OPTIMIZERS, EngineSettings, OptimizerSettings, chec
 from trainer.tasks.pretraining import DEFAULT_SEQ, Pretraining
 
 Batches: TypeAlias = Iterator[Mapping[str, NDArray[Any]]]
-"""This rank's rows of one global batch after the other, without end."""
+"""An endless stream of this rank's rows of global batches."""
 RESULTS = "bench.jsonl"
 _SEED = 12345
-_PEAKS = {  # TFLOP/s of dense bf16 by the makers' data sheets
+_PEAKS = {  # dense bf16 TFLOP/s from the vendors' data sheets
     "A100-SXM4-40GB": 312.0, "A100-SXM4-80GB": 312.0, "A100 80GB PCIe": 312.0, "L4": 121.0, "L40S": 362.0,
     "H100 PCIe": 756.5, "H100 80GB HBM3": 989.4, "H200": 989.4, "GH200 480GB": 989.4, "TPU v4": 275.0, "TPU v5 lite": 197.0,
     "TPU v5p": 459.0, "TPU v6 lite": 918.0,
@@ -50,20 +50,20 @@ _PEAKS = {  # TFLOP/s of dense bf16 by the makers' data sheets
 
 @dataclass(frozen=True, kw_only=True)
 class BenchOptions(Settings):
-    """What is measured."""
+    """Options of `bench`."""
 
     model: str | None = option(
         None, f"{', '.join(PRESETS)}, or a bert_config.json (default: base with an accelerator, else tiny)", metavar="NAME|FILE"
     )
     seq: int = option(DEFAULT_SEQ, "tokens in a sequence", least=1)
     pred: int = option(20, "predictions in a sequence", least=1)
-    batch_size: int = option(32, "sequences of a device in a micro-batch", least=1)
+    batch_size: int = option(32, "sequences per device in a micro-batch", least=1)
     accumulation: int = option(1, "micro-batches per step", name="--accumulate", least=1)
     optimizer: str = option("adam", "optimizer", choices=tuple(OPTIMIZERS))
     attention_dropout: float | None = option(None, "as in pretrain (default: the model's)", metavar="FLOAT", least=0, below=1)
     steps: int = option(100, "steps that are timed", least=1)
-    skip: int = option(20, "steps skipped before these", least=0)
-    repeats: int = option(3, "repeats, for the median", least=1)
+    skip: int = option(20, "untimed steps before them", least=0)
+    repeats: int = option(3, "number of measurements, of which the median is reported", least=1)
     out: Path = option(Path("data/bench"), "folder for the results", metavar="DIR", check=local_path)
 
     def __post_init__(self) -> None:
@@ -72,17 +72,17 @@ class BenchOptions(Settings):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of bench."""
+    """Add the options of `bench`."""
     add_options(parser, BenchOptions)
     add_options(parser, EngineSettings, without=("hosts", "host_rank"))
 
 
 def run(namespace: argparse.Namespace) -> int:
-    """Measure, print a line and keep the result; returns the exit status."""
+    """Measure, print one line and append it to OUT/bench.jsonl; return the exit status."""
     settings, why = choose_engine(read_options(EngineSettings, namespace))
     options = read_options(BenchOptions, namespace)
     check_engine(settings)
-    load_fitting(options)  # a mistake is found before an engine is opened
+    load_fitting(options)  # find mistakes before an engine is opened
     engine = open_engine(settings)
     options = replace(options, model=options.model or ("base" if engine.has_accelerator else "tiny"))
     model, task = load_fitting(options), Pretraining()
@@ -121,8 +121,8 @@ def run(namespace: argparse.Namespace) -> int:
 
 
 def load_fitting(options: BenchOptions) -> ModelConfig:
-    """The model, which the lengths must fit."""
-    model = ModelConfig.load(options.model or "tiny")  # which has as many positions as any preset
+    """Return the model; raises `UsageError` if it has too few positions for the lengths."""
+    model = ModelConfig.load(options.model or "tiny")  # all presets have the same number of positions
     if options.seq > model.max_position_embeddings or options.pred > options.seq:
         raise UsageError(
             f"--seq {options.seq} --pred {options.pred}: the model has {model.max_position_embeddings} positions, and a "
@@ -133,7 +133,7 @@ def load_fitting(options: BenchOptions) -> ModelConfig:
 
 
 def measure(engine: Engine, options: BenchOptions, batches: Batches) -> tuple[list[float], list[float]]:
-    """Wall and CPU seconds of a step of a built engine, in each repeat."""
+    """Return the wall and CPU seconds per step of a built engine, for each repeat."""
     seconds, cpu_seconds = [], []
     total = options.repeats * (options.skip + options.steps)
     with Progress("bench", total, "steps", enabled=engine.is_first) as progress:
@@ -159,7 +159,7 @@ def _run_steps(engine: Engine, batches: Batches, count: int, accumulation: int, 
 
 
 def summarize(result: Mapping[str, Any]) -> str:
-    """The numbers of a result in one line."""
+    """Return the numbers of a result in one line."""
     repeats, memory = result["sequences_per_second_of_repeats"], result["peak_memory_bytes"]
     mfu = f", MFU {result['mfu']:.1%}" if result["mfu"] else ""
     peak = f", peak memory {memory / 2**30:,.2f} GiB" if memory else ""
@@ -181,16 +181,16 @@ def peak_of(device: str) -> float | None:
 
 
 def synthetic_batches(engine: Engine, options: BenchOptions, size: int, vocab_size: int) -> Batches:
-    """This rank's rows of global batches of `size` random sequences, four in turns."""
+    """Yield this rank's rows of global batches of `size` random sequences; four batches repeat."""
     rng, rows = np.random.default_rng([_SEED, engine.data_rank]), size // engine.data_world_size
     records = [synthetic_records(rng, rows, seq=options.seq, pred=options.pred, vocab_size=vocab_size) for _ in range(4)]
     return cycle([features(each) for each in records])
 
 
 def synthetic_records(rng: np.random.Generator, count: int, *, seq: int, pred: int, vocab_size: int) -> PretrainingExamples:
-    """Records of random tokens without padding, each with the maximum number of predictions."""
+    """Return records of random tokens without padding, each with the maximum number of predictions."""
     shape = (count, seq)
-    is_second = np.arange(seq, dtype=np.int32) >= seq // 2  # (seq,): half of the tokens are each sentence's
+    is_second = np.arange(seq, dtype=np.int32) >= seq // 2  # (seq,): each sentence has half of the tokens
     return PretrainingExamples(
         input_ids=rng.integers(0, vocab_size, shape, np.int32),
         input_mask=np.ones(shape, np.int32),

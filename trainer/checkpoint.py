@@ -1,7 +1,7 @@
-"""Checkpoints: all that a run needs to resume, in one file.
+"""Checkpoints: everything that a run needs to resume, in one file.
 
     OUT/checkpoint-000001000.safetensors    after 1,000 steps
-    OUT/checkpoint-best.safetensors         with --keep-best: that of the best metric on the test split
+    OUT/checkpoint-best.safetensors         with --keep-best: the step with the best metric on the test split
 
 The arrays are those of `Engine.state`; the header has, as JSON, the step, the settings (`trainer.run.Run.settings`) and the
 arrays' sha256, but no time or path, so equal runs write equal bytes. Files are written atomically.
@@ -29,14 +29,14 @@ from trainer.tasks import task_of_checkpoint
 from trainer.tasks.task import Task
 
 _NAME = "checkpoint-{:09d}.safetensors"
-_PATTERN = f"checkpoint-{'[0-9]' * 9}.safetensors"  # no other name: a copy that a user makes is neither newest nor removed
+_PATTERN = f"checkpoint-{'[0-9]' * 9}.safetensors"  # exact, so that a user's renamed copy is never taken as newest nor removed
 BEST = "checkpoint-best.safetensors"
 _METADATA = "bertprep"
 _HEADER = {
     "step": COUNT, "skipped": COUNT, "evaluated": COUNT, "sha256": SHA256_DIGITS, "model": OBJECT, "interval": LIST,
     "lengthened": LIST, "test": OBJECT, "examples": OBJECT,
 }  # fmt: skip
-_OPTIONS = {  # that decide a setting of a header; of the others it has the setting's name, as --seed
+_OPTIONS = {  # the option behind a header's setting, where the names differ
     "global_batch": "global batch (--batch-size, --accumulate, devices)", "precision": "--amp", "schedule.peak": "--lr",
     "schedule.power": "--schedule: power", "schedule.crossover": "--schedule: crossover",
     "optimizer.name": "--optimizer", "optimizer.beta_1": "--beta1", "optimizer.beta_2": "--beta2",
@@ -47,44 +47,44 @@ _OPTIONS = {  # that decide a setting of a header; of the others it has the sett
 }  # fmt: skip
 
 _OF_EXAMPLES = {"data", "records", "seq", "pred"}
-"""Settings of a header that follow from those of on-the-fly examples too."""
+"""Header settings that for on-the-fly examples follow from the settings of the examples."""
 
 
 @dataclass
 class RunState:
-    """The state of a run: what its checkpoints have besides the arrays."""
+    """The state of a run that its checkpoints store next to the arrays."""
 
-    settings: dict[str, Any]  # those of `Run.settings`
+    settings: dict[str, Any]  # from `Run.settings`
     step: int = 0  # finished steps
-    skipped: int = 0  # updates among them, by fp16
+    skipped: int = 0  # updates that fp16 has skipped
     evaluated: int = 0  # the step of the last evaluation
     interval: list[float] = field(default_factory=list)  # sums since the last line of the log
 
 
 @dataclass(frozen=True)
 class Evaluated:
-    """A metric on so many sequences of the test split."""
+    """A metric, and the number of test sequences that it was measured on."""
 
     sequences: int
     metric: str
     value: float
 
     def is_better_than(self, other: Evaluated | None) -> bool:
-        """Return whether this is a new best: a lower loss, or a higher other metric; never NaN."""
+        """Return whether this is a new best: a lower loss, or a higher value of any other metric. NaN never is."""
         if other is None or (self.sequences, self.metric) != (other.sequences, other.metric):
             return math.isfinite(self.value)
         return self.value < other.value if self.metric == "loss" else self.value > other.value
 
 
 class Checkpoint(NamedTuple):
-    """The contents of a file."""
+    """The contents of a checkpoint file."""
 
     run: RunState
     state: Weights
 
 
 def check_resumable(newest: Path, then: Mapping[str, Any], now: Mapping[str, Any], *, lengthen: bool) -> dict[str, Any]:
-    """Return the settings of a run that resumes from a checkpoint; raises `UsageError` if they differ.
+    """Return the settings of a run that resumes from a checkpoint; raises `UsageError` if the checkpoint has others.
 
     More steps are accepted with `lengthen`, and recorded as [step, schedule before] in `lengthened`.
     """
@@ -95,7 +95,7 @@ def check_resumable(newest: Path, then: Mapping[str, Any], now: Mapping[str, Any
     if "schedule" not in then:
         raise UsageError(f"{newest}: was saved by an earlier version, whose runs cannot be resumed; {take}")
     differences = list(_differences(then, now))
-    if any(name.startswith("examples.") for name, _, _ in differences):  # from which others follow
+    if any(name.startswith("examples.") for name, _, _ in differences):  # other settings follow from these
         differences = [each for each in differences if each[0] not in _OF_EXAMPLES]
     lengthened = list(then.get("lengthened", []))
     changes_length_alone = {name for name, _, _ in differences} <= {"schedule.steps", "schedule.warmup_steps"}
@@ -115,7 +115,7 @@ def _option_of(setting: str) -> str:
 
 
 def _differences(then: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Yield settings that differ, as ("schedule.peak", 1e-4, 2e-4); None is unknown."""
+    """Yield settings that differ, such as ("schedule.peak", 1e-4, 2e-4); None means unknown."""
     for key, value in now.items():
         before = then.get(key)
         if isinstance(value, Mapping):
@@ -125,12 +125,12 @@ def _differences(then: Mapping[str, Any], now: Mapping[str, Any], prefix: str = 
 
 
 def _as_json(value: Any) -> Any:
-    """Return a value as it comes back from a header: tuples are lists."""
+    """Return a value as JSON returns it: tuples become lists."""
     return json.loads(json.dumps(value))
 
 
 def fingerprint(settings: Mapping[str, Any]) -> int:
-    """Return a number of 31 bits that tells settings apart, by which ranks compare theirs."""
+    """Return a 31-bit hash of settings, which ranks compare with each other."""
     return crc32(json.dumps(settings, sort_keys=True).encode()) >> 1
 
 
@@ -148,7 +148,7 @@ def save_best(folder: Path, run: RunState, state: Weights, test: Evaluated) -> P
 
 
 def read_best(folder: Path, run: RunState) -> Evaluated | None:
-    """Return the evaluation of the best checkpoint, unless the run repeats its step."""
+    """Return the evaluation of the best checkpoint; None if the run will repeat that step."""
     if not (folder / BEST).is_file():
         return None
     header = read_header(folder / BEST)
@@ -164,7 +164,7 @@ def _write(path: Path, run: RunState, state: Weights, more: Mapping[str, Any]) -
 
 
 def read_header(path: Path) -> dict[str, Any]:
-    """Return the header of a checkpoint; raises `BertprepError` for another file."""
+    """Return the header of a checkpoint; raises `BertprepError` for any other file."""
     try:
         text = read_metadata(path).get(_METADATA)
     except BertprepError as error:
@@ -178,7 +178,7 @@ def read_header(path: Path) -> dict[str, Any]:
 
 
 def read(path: Path) -> Checkpoint:
-    """Read a checkpoint; raises `BertprepError` for another or a corrupt file."""
+    """Read a checkpoint; raises `BertprepError` if the file is corrupt or not a checkpoint."""
     header = read_header(path)
     try:
         state = read_safetensors(path)
@@ -199,7 +199,7 @@ def _sha256(state: Weights) -> str:
 
 
 def corrupt(path: Path, why: object) -> BertprepError:
-    """Return the error for a checkpoint that is not as it was written."""
+    """Return the error for a corrupt checkpoint."""
     before = [each.name for each in find_checkpoints(path.parent) if each.name < path.name]
     advice = f"remove it, to resume from {before[-1]}" if before else "remove it, to start again"
     return BertprepError(f"{path}: is corrupt ({str(why).removeprefix(f'{path}: ')}); {advice}")
@@ -214,10 +214,10 @@ def task_of(file: Path) -> Task:
 
 
 def newest(folder: Path) -> Path | None:
-    """Return the checkpoint of the highest step in a folder, if there is one."""
+    """Return the checkpoint with the highest step in a folder, if there is one."""
     return next(iter(reversed(find_checkpoints(folder))), None)
 
 
 def find_checkpoints(folder: Path) -> list[Path]:
-    """Return all checkpoints of a folder, by their steps."""
+    """Return all checkpoints of a folder, sorted by step."""
     return sorted(folder.glob(_PATTERN))

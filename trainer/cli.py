@@ -1,4 +1,4 @@
-"""The command line of the trainer; `pretrain` is the default command. No framework is loaded before options are checked."""
+"""The trainer's command line, whose default command is `pretrain`. Options are checked before a framework is loaded."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ FINISHED, STOPPED = 0, 3
 """Exit statuses; a run that was stopped has saved a checkpoint and can be resumed."""
 COMMANDS = {
     **{command: task.help for command, task in TASKS.items()},
-    "evaluate": "a model's loss or scores on records, and its predictions",
-    "export": "a trained model -> what transformers or Google's scripts load",
-    "bench": "sequences per second: skip steps, time steps, repeat",
+    "evaluate": "measure a model's loss or scores on records, and write its predictions",
+    "export": "write a trained model for transformers or for Google's scripts",
+    "bench": "measure sequences per second: skip steps, time steps, repeat",
 }
-"""Those that train a task, and others, whose module has `add_arguments` and `run` and is loaded when it is needed."""
+"""Help by command. Tasks train; every other command is a module with `add_arguments` and `run`, loaded on demand."""
 _OF_RECORDS = "is decided by the records here; bertprep task and create take --seq, and make others"
 FORMER = {
-    "--train-batch-size": "is --batch-size here, the sequences of a device in a micro-batch",
+    "--train-batch-size": "is --batch-size here, the sequences per device in a micro-batch",
     "--learning-rate": "is --lr here",
     "--num-train-steps": "is --steps here",
     "--num-train-epochs": "is --epochs here",
@@ -45,13 +45,13 @@ FORMER = {
     "--max-seq-length": _OF_RECORDS,
     "--phases": "is gone: a phase is a run of its own, and the next one starts from its weights with --init OUT",
 }
-"""Options of Google's run_pretraining.py and run_squad.py and of earlier versions, and what takes their place."""
+"""Options of Google's run_pretraining.py and run_squad.py and of earlier versions, each with its replacement."""
 _OF_EPOCHS = ("eval_every", "eval_sequences", "keep_best")
-"""Of fine-tuning each epoch ends with an evaluation on all of the dev set, and the best checkpoint is kept."""
+"""Options that fine-tuning lacks: each epoch ends with an evaluation on the whole dev set, and the best checkpoint is kept."""
 
 
 def main(arguments: Sequence[str] | None = None, *, program: str = PROGRAM) -> int:
-    """Run one command; returns the exit status: 0, 1 for data or machine, 2 for usage, 3 for stopped, 130 for Ctrl-C.
+    """Run one command; return the exit status: 0, 1 for data or machine, 2 for usage, 3 for stopped, 130 for Ctrl-C.
 
     Help and advice name `program`.
     """
@@ -86,7 +86,7 @@ def _run(arguments: Sequence[str], program: str) -> int:
 
 
 def start(options: RunOptions, settings: EngineSettings, optimizer: OptimizerSettings, examples: ExampleSettings) -> int:
-    """Train, or go on with a run, to its end or until it is stopped; returns the exit status."""
+    """Train, or resume a run, until it ends or is stopped; return the exit status."""
     with ExitStack() as opened:
         prepared = prepare(options, settings, optimizer, examples, opened)
         if prepared is None or train(*prepared):
@@ -95,7 +95,7 @@ def start(options: RunOptions, settings: EngineSettings, optimizer: OptimizerSet
 
 
 def make_parser(command: str, program: str = PROGRAM) -> Parser:
-    """Return a parser that knows all commands but only the options of one."""
+    """Return a parser that knows all commands, but the options of one command only."""
     description = "Train BERT on record files of any format. Options without a command are those of pretrain."
     return cli.make_parser(program, description, COMMANDS, command, partial(_add_options, command), FORMER)
 
@@ -113,4 +113,4 @@ def _add_options(command: str, parser: Parser) -> None:
     add_options(parser.add_argument_group("devices"), EngineSettings)
     if task is Pretraining:
         group = parser.add_argument_group("examples of token shards", "Settings of create, for token shards alone.")
-        add_options(group, ExampleSettings, without=("seq", "pred", "cased"))  # token shards are cased or not themselves
+        add_options(group, ExampleSettings, without=("seq", "pred", "cased"))  # token shards already say whether they are cased

@@ -1,4 +1,4 @@
-"""The data of a run: found in the workspace or named, checked, and opened once for training, evaluation and the plan.
+"""The data of a run: found in the workspace or named, then checked and opened once.
 
 A workspace gives its newest finished data set of a length or task. Named folders, of any tool, are mixed if their records have
 one shape and their vocabularies one sha256 and case.
@@ -40,18 +40,18 @@ from trainer.token_records import DEFAULT_MASK_AS, TokenRecords
 
 _OF_SENTENCES = {each.name for each in fields(InstanceSettings)} - {"masked_lm_prob", "whole_word", "seed"}
 _OF_DOCUMENTS = {"mask_as", "packed", "temperature", "min_document_tokens", "max_document_tokens"}
-"""Settings of examples that only token shards of sentences, or of documents, take."""
+"""Settings that apply only to token shards of sentences, or only to token shards of documents."""
 _NUMBER = re.compile(r"\d+(\.\d*)?|\.\d+")
 _PREFERRED = RecordFormat.OFRECORD, RecordFormat.TFRECORD, RecordFormat.ARROW, RecordFormat.PARQUET, None
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExampleSettings(InstanceSettings):
-    """How on-the-fly examples are made of token shards: the settings of `create`, whose --seed is --data-seed here."""
+    """How on-the-fly examples are made from token shards: the settings of `create`, whose --seed is --data-seed here."""
 
     seed: int = option(
         InstanceSettings.seed,
-        "random seed of the examples, create's --seed; that of the run is --seed",
+        "random seed of the examples, as create's --seed (the run's own seed is --seed)",
         name="--data-seed",
         least=0,
     )
@@ -59,9 +59,9 @@ class ExampleSettings(InstanceSettings):
         DEFAULT_MASK_AS, "made with --tokenizer: the fractions of masked tokens that become [MASK], another token, or stay",
         metavar="MASK,RANDOM,KEEP", separator=",", least=0, most=1,
     )  # fmt: skip
-    packed: bool = option(True, "made with --tokenizer: a document a row (default: rows are packed with several)")
+    packed: bool = option(True, "made with --tokenizer: one document per row (default: pack several documents into a row)")
     temperature: float | None = option(
-        None, "made with --tokenizer: mix several folders of --data by their tokens to this power (default: 1)",
+        None, "made with --tokenizer: weight each folder of --data by its number of tokens to this power (default: 1)",
         least=0, most=1,
     )  # fmt: skip
     min_document_tokens: int | None = option(
@@ -81,13 +81,13 @@ class ExampleSettings(InstanceSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """The opened records of a run and their metadata; None is unknown."""
+    """The opened records of a run and their metadata; None means unknown."""
 
     sets: tuple[DataSet, ...]
     folders: tuple[Path, ...]
     task: Task
-    records: AnyRecords  # of the training split, or of the only one
-    test: AnyRecords | None  # of the folders that have a test split
+    records: AnyRecords  # the training split, or the only split
+    test: AnyRecords | None  # the test split, of those folders that have one
     vocabulary: Path | None
     vocabulary_size: int | None
     vocabulary_sha256: str | None
@@ -96,16 +96,16 @@ class Data:
 
     @property
     def is_packed(self) -> bool:
-        """Whether the rows of the data have several sequences; `--pack` makes such rows of other data."""
+        """Whether a row of the data has several sequences; `--pack` makes such rows from other data."""
         return isinstance(self.records, TokenRecords) and self.records.is_packed
 
     @property
     def traits(self) -> dict[str, Any]:
-        """What all data of a model must have in common."""
+        """What all data of one model must have in common."""
         return {"vocabulary_sha256": self.vocabulary_sha256, "cased": self.cased, "records of": self.records.kind.title}
 
     def describe(self) -> str:
-        """Where, how many and of which shape, in one line of the plan."""
+        """Return the folder, number and shape of the records, as one line of the plan."""
         records = self.records
         others = f" and {len(self.folders) - 1:,} more" if len(self.folders) > 1 else ""
         shape = f"{records.seq}/{records.pred}" if records.pred else f"{records.seq} tokens"
@@ -142,7 +142,7 @@ def open_data(options: RunOptions, examples: ExampleSettings, opened: ExitStack)
     else:
         sets = [_find_records(path, options) for path in named]
         if weights:
-            raise _no_weights(given_data[0], f"{sets[0].folder} holds records, of which each comes once an epoch")
+            raise _no_weights(given_data[0], f"{sets[0].folder} holds records, each of which comes once per epoch")
         given = command_line(examples)
         if isinstance(options, PretrainOptions) and options.pred is not None:
             given.insert(0, "--pred")
@@ -163,7 +163,7 @@ def open_data(options: RunOptions, examples: ExampleSettings, opened: ExitStack)
 def _open_test(
     open_split: Callable[..., Any], sets: Mapping[Path, DataSet], opened: ExitStack, *, is_mixed: bool
 ) -> AnyRecords | None:
-    """Return the test splits of the folders that have one; None where a mixture by weights would lack some of its parts."""
+    """Return the folders' test splits; None if a weighted mixture would lack the split of one of its folders."""
     folders = [folder for folder, each in sets.items() if each.paths(TEST)]
     if not folders or (is_mixed and len(folders) < len(sets)):
         return None
@@ -172,7 +172,7 @@ def _open_test(
 
 
 def _check_without_data(examples: ExampleSettings) -> None:
-    """Raise `UsageError` for settings of on-the-fly examples where records of the workspace would be taken."""
+    """Raise `UsageError` for settings of on-the-fly examples when the run would use records of the workspace."""
     given = command_line(examples)
     if given:
         raise UsageError(
@@ -182,9 +182,9 @@ def _check_without_data(examples: ExampleSettings) -> None:
 
 
 def read_weights(given: Sequence[Path]) -> tuple[tuple[Path, ...], tuple[float, ...]]:
-    """Return the folders that `--data wiki=0.7 code=0.3` names, and their weights; none where there are no weights.
+    """Return the folders that `--data wiki=0.7 code=0.3` names, and their weights, if there are any.
 
-    What exists as it is written is a folder, whatever its name. Raises `UsageError` for weights of some folders alone.
+    An existing path is a folder even if its name has a =. Raises `UsageError` if only some folders have weights.
     """
     separated = [(path, None) if path.exists() else _read_weight(path) for path in given]
     weights = [weight for _, weight in separated if weight is not None]
@@ -213,7 +213,7 @@ def _open_sentences(options: PretrainOptions, examples: ExampleSettings, folder:
     settings = replace(examples, seq=options.seq or DEFAULT_SEQ, pred=options.pred or ExampleSettings.pred)
 
     def open_split(folders: Sequence[Path], split: str) -> LiveExamples:
-        seed = options.seed if split == TRAINING else PretrainOptions.seed  # all runs evaluate the same examples
+        seed = options.seed if split == TRAINING else PretrainOptions.seed  # so that all runs evaluate the same examples
         return LiveExamples(
             folders, split, settings=settings.instances, vocab=options.vocab, repeat_epochs=settings.repeat_epochs, seed=seed,
             shuffle_shards=options.shuffle_shards or DEFAULT_GROUP, reporter=Reporter(),
@@ -236,7 +236,7 @@ def _open_documents(options: PretrainOptions, examples: ExampleSettings, folder:
 
 
 def _refuse(settings: Any, names: Collection[str], why: str) -> None:
-    """Raise `UsageError` where one of these settings was given."""
+    """Raise `UsageError` if one of these settings was given."""
     for field in fields_of(type(settings)):
         if field.keyword in names and getattr(settings, field.keyword) != field.default:
             raise UsageError(f"{field.flag}: {why}; leave it out")
@@ -311,7 +311,7 @@ def make_data(
     sets: Sequence[DataSet], folders: tuple[Path, ...], task: Task, records: AnyRecords, test: AnyRecords | None,
     vocab: Path | None = None, choice: str = "",
 ) -> Data:  # fmt: skip
-    """Return opened records and what is known of them; their folders must have one vocabulary and case."""
+    """Return opened records and their metadata; all folders must have the same vocabulary and case."""
     paths: list[Path] = []
     known: list[dict[str, Any]] = []
     for each in sets:
@@ -337,7 +337,7 @@ def make_data(
 
 
 def agree(known: Iterable[tuple[Path, Mapping[str, Any]]]) -> dict[str, Any]:
-    """Return what is known of folders; raises `UsageError` where two differ in it. None is not known."""
+    """Return the value that all folders agree on; raises `UsageError` if two differ. None means unknown."""
     agreed: dict[str, tuple[Path, Any]] = {}
     for folder, traits in known:
         for name, value in traits.items():
@@ -353,7 +353,7 @@ def agree(known: Iterable[tuple[Path, Mapping[str, Any]]]) -> dict[str, Any]:
 
 
 def load_model(name: str, data: Data) -> ModelConfig:
-    """Return the model that `--model` names; a preset takes the size of its vocabulary from the data."""
+    """Return the model that `--model` names; a preset takes its vocabulary size from the data."""
     if data.vocabulary_size is None and name in PRESETS:
         raise UsageError(
             f"{data.folders[0]}: has no {VOCABULARY} next to its records, so the size of the model's vocabulary is not known; "
@@ -363,7 +363,7 @@ def load_model(name: str, data: Data) -> ModelConfig:
 
 
 def check_fits_model(data: Data, model: ModelConfig, name: str) -> None:
-    """Raise `UsageError` if a model called `name` cannot be trained on the data; from then on check each record's ids."""
+    """Raise `UsageError` if the model `name` cannot be trained on the data, and enable the check of each record's ids."""
     if data.records.seq > model.max_position_embeddings:
         raise UsageError(
             f"{data.folders[0]}: has records of {data.records.seq} tokens, the model {name} has max_position_embeddings "
@@ -381,8 +381,9 @@ def check_fits_model(data: Data, model: ModelConfig, name: str) -> None:
 
 
 def check_vocabulary(weights: Path, data: Data) -> None:
-    """Raise `UsageError` where weights have another vocabulary or tokenizer than the data, by their header or the file next to
-    them.
+    """Raise `UsageError` if weights have another vocabulary or tokenizer than the data.
+
+    Weights name it in their header or have it as a file next to them.
     """
     sha256 = read_header(weights).get("vocabulary_sha256") if is_checkpoint(weights) else None
     is_of_documents = isinstance(data.records, TokenRecords)

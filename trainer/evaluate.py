@@ -1,6 +1,6 @@
-"""`python -m trainer evaluate`: any weights on any records, by all devices; and the evaluation of a running model.
+"""`python -m trainer evaluate` measures any weights on any records. A running model is evaluated here too.
 
-pretraining records    of token shards too: masked-LM and next-sentence loss and accuracy, of a split or of its first sequences
+pretraining records    masked-LM and next-sentence loss and accuracy on a split or its first sequences; also on token shards
 SQuAD                  exact match and F1; OUT/predictions.json, nbest_predictions.json and, for 2.0, null_odds.json
 labelled texts         the task's metrics on each labelled split; OUT/SPLIT/predictions.tsv, and GLUE's files for submission
 """
@@ -43,12 +43,12 @@ from trainer.tasks.task import Scorer, Task
 from trainer.weights import labels_of, model_of, read_weights, resolve_weights
 
 EVALUATED = ".evaluated"
-"""An empty file next to predictions, whose names other tools use as well: an evaluation wrote these, and may replace them."""
+"""An empty file that marks predictions as an evaluation's own, which it may replace. Other tools use the same names."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateOptions(Settings):
-    """What is evaluated, and how."""
+    """Options of `evaluate`."""
 
     init: str | None = option(
         None, "weights: a checkpoint, a model.safetensors or Google's bert_model.ckpt, a folder with one of them, or the ID of "
@@ -59,10 +59,10 @@ class EvaluateOptions(Settings):
     workdir: Path = option(Path("data"), "workspace, for the ID of a download", metavar="DIR", check=path_arg)
     model: str | None = option(None, "bert_config.json (default: that of the weights)", metavar="FILE")
     split: str = option(TEST, "pretraining records: split", choices=(TRAINING, TEST))
-    sequences: int = option(0, "pretraining records: how many, the first of the split (default: all)", least=0)
-    batch_size: int = option(32, "sequences of a device at a time", least=1)
+    sequences: int = option(0, "pretraining records: number of sequences, from the start of the split (default: all)", least=0)
+    batch_size: int = option(32, "sequences per device at a time", least=1)
     out: Path | None = option(
-        None, "where predictions go (default: a folder next to the weights)", metavar="DIR", check=local_path
+        None, "folder for predictions (default: a folder next to the weights)", metavar="DIR", check=local_path
     )
 
     def __post_init__(self) -> None:
@@ -73,7 +73,7 @@ class EvaluateOptions(Settings):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of evaluate."""
+    """Add the options of `evaluate`."""
     add_options(parser, EvaluateOptions)
     for task in TASKS.values():
         if task.scoring is not None:
@@ -82,7 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 class Split(NamedTuple):
-    """A split to evaluate on; a scorer where the task has scores."""
+    """A split to evaluate on, with a scorer if the task has scores."""
 
     name: str
     data: Data
@@ -90,7 +90,7 @@ class Split(NamedTuple):
 
 
 def run(namespace: argparse.Namespace) -> int:
-    """Evaluate and print the metrics; returns the exit status."""
+    """Evaluate and print the metrics; return the exit status."""
     options = read_options(EvaluateOptions, namespace)
     settings = read_options(EngineSettings, namespace)
     with ExitStack() as opened:
@@ -141,7 +141,7 @@ def _open_splits(options: EvaluateOptions, namespace: argparse.Namespace, file: 
 
 
 def _open_tokens(folder: Path, split: str, file: Path, opened: ExitStack) -> Split:
-    """Open token shards with the settings of a checkpoint's run, whose own evaluations have the same examples."""
+    """Open token shards with the settings of a checkpoint's run, so that the examples are those of its own evaluations."""
     if not is_checkpoint(file):
         raise UsageError(
             f"{folder}: holds token shards, which are masked as a checkpoint was trained, and {file} is none; name a "
@@ -152,7 +152,7 @@ def _open_tokens(folder: Path, split: str, file: Path, opened: ExitStack) -> Spl
     if ("packed" in settings) != bool(manifest and manifest.tokenizer):
         settings = {}  # of documents, or of sentences, where the data are of the other: their vocabularies are compared next
     settings["seed"] = settings.pop("data_seed", ExampleSettings.seed)
-    settings.pop("temperature", None)  # which mixes several folders
+    settings.pop("temperature", None)  # a temperature mixes several folders
     pred = settings.pop("pred", None)
     made = {each.name: settings[each.name] for each in fields(ExampleSettings) if each.name in settings and each.name != "seq"}
     of_run = PretrainOptions(data=(folder,), format=TOKENS, seq=header.get("seq"), pred=pred)
@@ -195,7 +195,7 @@ def _check_task(file: Path, task: Task, data: Path) -> None:
 
 
 def _check_predictions(out: Path, splits: Sequence[Split]) -> None:
-    """Raise `UsageError` where predictions would replace files that no evaluation wrote."""
+    """Raise `UsageError` if predictions would replace files that no evaluation wrote."""
     for split in splits:
         for path in split.scorer.files(out) if split.scorer else ():
             check_output(path, marked_by(out / EVALUATED), "--out")
@@ -211,14 +211,14 @@ def _evaluate_split(engine: Engine, options: EvaluateOptions, split: Split, out:
         error = batches.fault or next(iter(batches.bad), None)
         if error is None and split.scorer is None and not metrics:
             error = without_targets(batches)
-    except Exception as failed:  # whatever it is, the other processes would wait for this one in the next split
+    except Exception as failed:  # any error: otherwise the other processes would wait for this one in the next split
         error = failed
     if engine.is_on_any_rank(error is not None):
         raise error or BertprepError(f"{split.name}: another process could not evaluate it; its message says why")
     if engine.is_first:
         name = split.data.task.name_of_split(split.name)
         numbers = ", ".join(f"{metric} {value:.6g}" for metric, value in metrics.items())
-        print_results(f"{name}, {sequences:,} sequences: {numbers or 'predictions alone, it has no labels'}")
+        print_results(f"{name}, {sequences:,} sequences: {numbers or 'predictions only, it has no labels'}")
         if split.scorer is not None:
             write_if_different(out / EVALUATED, b"")
             print_results(f"  predictions are in {out}")
@@ -227,7 +227,7 @@ def _evaluate_split(engine: Engine, options: EvaluateOptions, split: Split, out:
 def evaluate(
     engine: Engine, task: Task, batches: EvaluationBatches, scorer: Scorer | None = None, out: Path | None = None
 ) -> tuple[int, dict[str, float]]:
-    """Return the sequences that counted, on all ranks, and their metrics; with `out` write predictions there.
+    """Return the number of sequences that counted on all ranks, and their metrics; write predictions to `out`, if given.
 
     There are no metrics without a masked token, or if a rank could not read all records of a scored task.
     """
@@ -250,7 +250,7 @@ def evaluate(
 
 
 def without_targets(batches: EvaluationBatches) -> BertprepError:
-    """The error for a split in which no token is to be predicted."""
+    """Return the error for a split in which no token is to be predicted."""
     path, record = batches.records.origin_of(0)
     return BertprepError(
         f"{path}: record {record}: is the first of {batches.sequences:,} without a masked token: their masked_lm_weights are "

@@ -4,11 +4,11 @@ A field is its number and kind in one varint, then its value. Fields that are 0 
 """
 
 INTEGER, EIGHT_BYTES, LENGTH, FOUR_BYTES = 0, 1, 2, 5
-"""The wire types: a varint, a fixed64 or double, length-delimited bytes, a fixed32 or float."""
+"""Wire types: varint; fixed64 or double; length-delimited bytes; fixed32 or float."""
 
 
 def varint(value: int) -> bytes:
-    """Return a varint: seven bits a byte, lowest first; all bytes but the last have the highest bit set.
+    """Encode a varint: seven bits per byte, lowest first. All bytes but the last have the highest bit set.
 
     >>> varint(300).hex()
     'ac02'
@@ -30,5 +30,5 @@ def message(field: int, content: bytes) -> bytes:
 
 
 def fixed(field: int, content: bytes) -> bytes:
-    """Return a field of 4 or 8 bytes: a float, a double, or a number as wide."""
+    """Encode a field of 4 or 8 bytes: a float, a double, or a fixed-width number."""
     return varint(field << 3 | (FOUR_BYTES if len(content) == 4 else EIGHT_BYTES)) + content

@@ -1,9 +1,9 @@
-"""`python -m trainer export`: writes a model to a new folder for other tools, atomically.
+"""`python -m trainer export` writes a model to a new folder for other tools, atomically.
 
---to transformers       what `from_pretrained` of `BertForPreTraining`, or of the class for the run's task, looks for
+--to transformers       the files that `from_pretrained` of `BertForPreTraining`, or of the task's class, loads
     config.json, model.safetensors, vocab.txt or tokenizer.json
-    tokenizer_config.json   whether text is lower-cased, or what special tokens are called
---to google             what Google's scripts, and NVIDIA's, take as --init_checkpoint DIR/bert_model.ckpt, and next to it
+    tokenizer_config.json   whether text is lower-cased, or the names of the special tokens
+--to google             the files that Google's and NVIDIA's scripts load with --init_checkpoint DIR/bert_model.ckpt
     bert_config.json, bert_model.ckpt.index, bert_model.ckpt.data-00000-of-00001, vocab.txt
 """
 
@@ -35,22 +35,22 @@ TRANSFORMERS, GOOGLE = TARGETS = ("transformers", "google")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What is exported, and where it goes."""
+    """Add the options of `export`."""
     parser.add_argument(
-        "--to", default=TRANSFORMERS, choices=TARGETS, help="what is to load it: transformers or google (default: %(default)s)"
+        "--to", default=TRANSFORMERS, choices=TARGETS, help="who loads it: transformers or google (default: %(default)s)"
     )
     parser.add_argument("source", type=path_arg, metavar="CHECKPOINT", help="a checkpoint, or the folder of a run (needed)")
-    parser.add_argument("target", type=path_arg, metavar="DIR", help="the folder to be made, of this machine (needed)")
+    parser.add_argument("target", type=path_arg, metavar="DIR", help="new local folder for the model (needed)")
 
 
 def run(namespace: argparse.Namespace) -> int:
-    """Export; returns the exit status."""
+    """Export the model; return the exit status."""
     export_model(namespace.source, namespace.target, to=namespace.to)
     return 0
 
 
 def export_model(source: Path, target: Path, to: str = TRANSFORMERS) -> None:
-    """Write the model of a checkpoint, or a run's newest, to a new folder `target`; `source` may be a URL."""
+    """Write the model of a checkpoint, or of a run's newest one, to a new folder; `source` may be a URL."""
     source, target = as_path(source), as_local_path("DIR", target)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise UsageError(f"{target}: exists already; name a folder that is empty or does not exist")
@@ -103,7 +103,7 @@ def export_model(source: Path, target: Path, to: str = TRANSFORMERS) -> None:
 
 
 def _read_tokenizer(path: Path) -> tuple[bytes, dict[str, Any], dict[str, int]]:
-    """Return a tokenizer.json that adds the special tokens that rows have, its settings, and the id of its padding."""
+    """Return a tokenizer.json that adds the special tokens of the rows, its settings, and its padding id."""
     from bertprep.instances.document_tokenizer import DocumentTokenizer
 
     tokenizer = DocumentTokenizer(path, path.parent.name)

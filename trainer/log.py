@@ -1,11 +1,11 @@
-"""Reports a run: lines on standard error, log.jsonl, scalars for TensorBoard, and a plot of its losses.
+"""Reports of a run: lines on standard error, log.jsonl, scalars for TensorBoard, and a plot of the losses.
 
     OUT/log.jsonl                         {"kind": ..., "step": steps finished, ...}, one entry a line
-    OUT/log-1.jsonl                       the bad records that process 1 has skipped
+    OUT/log-1.jsonl                       bad records that process 1 has skipped
     OUT/tensorboard/events.out.tfevents.* the same numbers, as training/NAME and test/NAME
     OUT/loss.png                          redrawn after each evaluation and at the end
 
-docs/how-to/pretraining.md has the kinds of entries. A resumed run first removes the entries of the steps that it repeats.
+docs/how-to/pretraining.md lists the kinds of entries. A resumed run first removes the entries of the steps that it repeats.
 
 An events file is TFRecord frames, each of one Event, a protobuf message: 1 double wall_time, 2 int64 step, 3 string
 file_version, 5 Summary (1 repeated Value: 1 string tag, 2 float simple_value), 7 SessionLog (1 status: 1 is START, which makes
@@ -47,10 +47,10 @@ Entry = Mapping[str, Any]
 
 
 class RunLog:
-    """The log of a run of `steps` steps that has finished `first_step`: of all of it in the first process.
+    """The log of a run of `steps` steps that has finished `first_step`; the first process logs everything.
 
-    Other processes print and log the bad records that they skip, and nothing else. `guessed` has the losses of guessing by
-    frequency, which evaluations are printed next to.
+    Other processes only print and log the bad records that they skip. `guessed` has the losses of guessing by frequency,
+    which are printed next to those of evaluations.
     """
 
     def __init__(
@@ -59,19 +59,19 @@ class RunLog:
         self._out, self._task, self._steps, self._first_step = out, task, steps, first_step
         self._is_shown, self._guessed = rank == 0, guessed or {}
         self._name = LOG if self._is_shown else f"log-{rank}.jsonl"
-        self._folder = out  # of the files as they are written
+        self._folder = out  # the folder in which the files are written
         self._opened = ExitStack()
         self._file: BinaryIO | None = None
         self._can_draw = True
-        self.known_bad: set[str] = set()  # what is wrong with each record that this process has skipped so far
+        self.known_bad: set[str] = set()  # a message for each record that this process has skipped so far
         self.has_evaluation = False  # after `first_step`
-        self._has_new_losses = False  # which the picture does not show
+        self._has_new_losses = False  # entries that the picture does not show
 
     def __enter__(self) -> RunLog:
         with ExitStack() as opened:
             if is_object(self._out):
                 self._folder = opened.enter_context(temporary_folder(self._out))
-                with suppress(FileNotFoundError):  # what another process, perhaps on another machine, has left at the URL
+                with suppress(FileNotFoundError):  # files that another process, perhaps on another machine, has left at the URL
                     (self._folder / self._name).write_bytes((self._out / self._name).read_bytes())
             kept = truncate_log(self._folder / self._name, self._first_step)
             self.known_bad = {str(entry.get("what")) for entry in kept if entry["kind"] == "bad_record"}
@@ -99,7 +99,7 @@ class RunLog:
         return self._file
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
-        self._opened.__exit__(kind, value, trace)  # the bar first
+        self._opened.__exit__(kind, value, trace)  # close the bar first
 
     def note(self, **settings: Any) -> None:
         if self._is_shown:
@@ -134,7 +134,7 @@ class RunLog:
         append(self._file or self._open_file(self._opened), log_line({"kind": kind, **entry}))
 
     def keep(self) -> None:
-        """Upload the files to OUT if that is a URL; called before a checkpoint."""
+        """Upload the files if OUT is a URL; called before each checkpoint."""
         if self._folder == self._out:
             return
         paths = [self._folder / self._name]
@@ -146,7 +146,7 @@ class RunLog:
                     file.write(path.read_bytes())
 
     def _finish(self) -> None:
-        """Plot and upload the rest; an error is only printed, so that it does not hide another."""
+        """Plot and upload the rest. An error here is only printed, so that it does not hide an earlier one."""
         self._draw()
         try:
             self.keep()
@@ -190,13 +190,13 @@ def append(file: BinaryIO, data: bytes) -> None:
 
 
 def log_line(entry: Entry) -> bytes:
-    """JSON, in which NaN and infinity, such as the gradient norm of a skipped step, become null."""
+    """Return an entry as JSON, with null for NaN and infinity, such as the gradient norm of a skipped step."""
     finite = {name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in entry.items()}
     return json.dumps(finite, default=str).encode() + b"\n"
 
 
 def truncate_log(path: Path, step: int) -> list[dict[str, Any]]:
-    """Remove all entries of a log after `step`, and every incomplete line; returns those that are kept."""
+    """Remove all entries of a log after `step`, and every incomplete line; return the remaining entries."""
     if not path.exists():
         return []
     kept = [entry for entry in read_log(path) if entry["step"] <= step]
@@ -208,7 +208,7 @@ def truncate_log(path: Path, step: int) -> list[dict[str, Any]]:
 
 
 class EventFile:
-    """A new events file for a run that has finished `first_step` steps; entries are flushed."""
+    """A new events file for a run that has finished `first_step` steps; each entry is flushed."""
 
     def __init__(self, folder: Path, *, first_step: int) -> None:
         # TensorBoard reads files in the order of their names
@@ -233,6 +233,6 @@ class EventFile:
 
 
 def frame(data: bytes) -> bytes:
-    """A TFRecord: length, checksum of the length, data, checksum of the data."""
+    """Return a TFRecord frame: length, checksum of the length, data, checksum of the data."""
     parts = (struct.pack("<Q", len(data)), data)
     return b"".join(part + struct.pack("<I", masked_checksum(np.frombuffer(part, np.uint8))) for part in parts)

@@ -54,7 +54,7 @@ def test_every_split_of_a_task_is_predicted(tasks: dict[str, Path], tmp_path: Pa
     assert found == "index\tprediction\n0\tpos\n1\tpos\n2\tpos\n"
     printed = capsys.readouterr().out
     assert "dev, 21 sequences: loss 0." in printed
-    assert "submission, 3 sequences: predictions alone" in printed
+    assert "submission, 3 sequences: predictions only" in printed
 
 
 def test_what_only_fills_a_batch_is_not_submitted(tasks: dict[str, Path], tmp_path: Path) -> None:

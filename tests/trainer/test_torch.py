@@ -134,4 +134,4 @@ def test_a_port_in_use_is_a_line(workdir: Path, tmp_path: Path) -> None:
         port = taken.getsockname()[1]
         hosts = f"127.0.0.1:{port},127.0.0.1:{port}"
         printed = finish(start(command(workdir, tmp_path, "--engine", "torch", "--hosts", hosts, "--host-rank", "0")), status=1)
-    assert f"process 0: does not reach the others at 127.0.0.1:{port}" in printed.splitlines()[-1]
+    assert f"process 0: cannot reach the others at 127.0.0.1:{port}" in printed.splitlines()[-1]

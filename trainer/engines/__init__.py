@@ -1,4 +1,4 @@
-"""Engines run a step on devices, a module for each framework; the rest of the trainer only calls an `Engine`.
+"""Engines run a step on devices. Each framework has one module, and the rest of the trainer only calls an `Engine`.
 
 The processes of a run are its ranks: each passes its rows of every global batch to its engine, which splits them over its
 devices and sums over all. All ranks make the same calls in the same order. `trainer.engines.choice` chooses and opens one.
@@ -32,16 +32,16 @@ State = Mapping[str, NDArray[np.float32]]
 
 @dataclass(frozen=True)
 class StepResult:
-    """What a step did, of the global batch and the same in every process."""
+    """The results of a step on the global batch; all processes have the same."""
 
     sums: Sums
     gradient_norm: float  # before clipping
-    loss_scale: float  # of this step; 1 but for fp16
-    is_stop_wanted: bool  # by any process
+    loss_scale: float  # the scale of this step; always 1 except with fp16
+    is_stop_wanted: bool  # whether any process has requested it
 
     @property
     def is_finite(self) -> bool:
-        """Return whether the update was made; else fp16 skipped it, or the variables are NaN."""
+        """Return whether the update was made; if not, fp16 skipped it or the variables are NaN."""
         return math.isfinite(self.gradient_norm) and bool(np.isfinite(self.sums).all())
 
 
@@ -49,12 +49,12 @@ class Processor(NamedTuple):
     """A GPU with its compute capability, or a CPU."""
 
     name: str = "CPU"
-    capability: tuple[int, int] | None = None  # of a GPU whose driver reports it
+    capability: tuple[int, int] | None = None  # None if the driver does not report it
     is_gpu: bool = False
 
 
 class Execution(NamedTuple):
-    """How steps are computed: the precision, whether XLA compiles them, and why."""
+    """How steps are computed: the precision, whether XLA compiles them, and the reasons."""
 
     precision: str  # one of PRECISIONS
     xla: bool = False
@@ -73,19 +73,19 @@ class Execution(NamedTuple):
 
 
 _OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "OOM", "Out of memory", "out of memory", "can't allocate memory")
-"""One of which each framework's error has."""
+"""Texts that mark a framework's error as out of memory; each such error has one of them."""
 
 
 class Engine:
-    """The devices of a run and what is on them: variables, the optimizer's moments, the loss scale."""
+    """The devices of a run and their state: variables, the optimizer's moments, the loss scale."""
 
     data_rank: int  # whose rows of a global batch this process reads, ...
     data_world_size: int  # ... of how many; processes that are stages of one pipeline read the same
     rank: int  # of this process among all, ...
     processes: int
-    execution: Execution  # precision and compiling; another one may be set before `build`
-    packages: ClassVar[tuple[Any, ...]]  # whose versions the numbers depend on
-    failures: ClassVar[tuple[type[Exception], ...]] = ()  # that the framework raises where a machine has failed
+    execution: Execution  # precision and compiling; may be replaced before `build`
+    packages: ClassVar[tuple[Any, ...]]  # packages whose versions affect the numbers
+    failures: ClassVar[tuple[type[Exception], ...]] = ()  # what the framework raises when a machine has failed
 
     def __init__(
         self, settings: EngineSettings, processor: Processor, execution: Execution, *,
@@ -125,7 +125,7 @@ class Engine:
     def train(
         self, batch: Batch, *, step: int, learning_rate: float, accumulation: int, stop: bool
     ) -> Callable[[], StepResult]:
-        """Start step `step`, from 1; the returned function waits for its end, up to which the arrays must not change."""
+        """Start step `step`, counted from 1; the returned function waits for its end. Until then the arrays must not change."""
         parts = accumulation * self.devices // self.data_world_size
         keys = dropout_keys(self.seed, step, range(self.data_rank * parts, (self.data_rank + 1) * parts))
         rows = {**batch, "dropout_key": keys, "stop": np.full(parts, stop, np.float32)}
@@ -140,14 +140,14 @@ class Engine:
         return wait
 
     def evaluate(self, batch: Batch) -> Sums:
-        """(outputs, 3) sums of a global batch, without dropout."""
+        """Return the (outputs, 3) sums of a global batch, without dropout."""
         with self.errors_in_a_line():
             return to_numpy(self.sums(batch)).astype(np.float64).reshape(-1, 3)
 
     def predict(self, batch: Batch) -> dict[str, NDArray[np.float32]]:
         """Return the logits of each output for every row of a global batch, of all ranks in order, without dropout.
 
-        They are the same in all ranks: start and end (rows, seq), or label (rows, labels).
+        All ranks get the same: start and end (rows, seq), or label (rows, labels).
         """
         with self.errors_in_a_line():
             return {name: to_numpy(rows) for name, rows in self.logits(batch).items()}
@@ -166,9 +166,9 @@ class Engine:
         raise NotImplementedError
 
     def state(self) -> State:
-        """Return all that the next step depends on: variables, the optimizer's NAME/SLOT, updates, loss_scale, good_steps.
+        """Return all that the next step depends on: variables, slots as NAME/SLOT, updates, loss_scale, good_steps.
 
-        Complete in the first process; all processes must call it.
+        All processes must call it; only the first one gets the complete state.
         """
         raise NotImplementedError
 
@@ -180,25 +180,25 @@ class Engine:
         raise NotImplementedError
 
     def is_on_any_rank(self, condition: bool) -> bool:
-        """Whether the condition holds in this process or another; all processes must call it."""
+        """Return whether the condition holds in any process; all processes must call it."""
         return any(self.gather(int(condition)))
 
     def sum_over_data_ranks(self, count: int) -> int:
-        """Return the sum of the counts of all data ranks; stages of a pipeline have the same one."""
+        """Return the sum of the counts of all data ranks; the stages of a pipeline share one rank."""
         return sum(self.gather(count)) * self.data_world_size // self.processes
 
     def peak_memory(self) -> int | None:
         return None
 
     def scaled(self, loss_scale: Any, accumulation: int) -> Any:
-        """Return the factor of a micro-batch's loss: 1, or in fp16 the loss scale times the micro-batches, rounded up."""
+        """Return the loss's factor: 1; in fp16 the loss scale times the micro-batches, rounded up to a power of 2."""
         if self.precision != "fp16":
             return 1.0
         return loss_scale * 2.0 ** math.ceil(math.log2(accumulation * self.devices))
 
     @contextmanager
     def errors_in_a_line(self) -> Iterator[None]:
-        """Turn the two failures of a machine that users meet into a line each."""
+        """Report the two machine failures that users meet, out of memory and a lost process, in one line each."""
         try:
             yield
         except self.failures as error:
@@ -216,26 +216,26 @@ class Engine:
 
 
 def rows_of_devices(batch: Batch, accumulation: int, devices: int) -> list[Batch]:
-    """Return the rows of each device of a process, whose batch has those of all: features (micro-batches, rows, ...)."""
+    """Split a process's batch by device; features become (micro-batches, rows, ...)."""
     split = {name: array.reshape(accumulation, devices, -1, *array.shape[1:]) for name, array in batch.items()}
     return [{name: array[:, device] for name, array in split.items()} for device in range(devices)]
 
 
 def to_numpy(tensor: Any) -> NDArray[Any]:
-    """A copy of a framework's tensor, which may share its memory."""
-    if hasattr(tensor, "detach"):  # of PyTorch or OneFlow, on a GPU maybe
+    """Return a framework's tensor as an array, which may share its memory."""
+    if hasattr(tensor, "detach"):  # a tensor of PyTorch or OneFlow, perhaps on a GPU
         tensor = tensor.detach().cpu()
     return np.array(tensor.numpy() if hasattr(tensor, "numpy") else tensor)
 
 
 def exit_without_waiting(status: int = BertprepError.exit_status) -> None:
-    """End this process at its exit at once: JAX would wait for other processes, and abort."""
+    """Make this process exit without waiting: JAX would wait for other processes, then abort."""
     atexit.register(os._exit, status)
-    atexit.register(sys.stdout.flush)  # which runs first: handlers run in reverse order
+    atexit.register(sys.stdout.flush)  # registered last, so it runs first
 
 
 def dropout_keys(seed: int, step: int, parts: range) -> NDArray[np.int32]:
     """Return (parts, 2): the dropout key of each micro-batch of a step's global batch."""
     entropies = ([seed, step - 1, part] for part in parts)
-    keys = [np.random.SeedSequence(entropy).generate_state(2) >> 2 for entropy in entropies]  # 30 bits: leave some to count
+    keys = [np.random.SeedSequence(entropy).generate_state(2) >> 2 for entropy in entropies]  # 30 bits leave space to count
     return np.array(keys).astype(np.int32)

@@ -1,4 +1,4 @@
-"""Which engine a run takes, on which devices and in which precision, as far as that is known without a framework.
+"""The choice of engine, devices and precision, as far as it can be made without loading a framework.
 
 Only `open_engine` loads a framework.
 """
@@ -26,9 +26,9 @@ from trainer.settings import AUTO, ENGINES, EngineSettings
 
 
 def choose_execution(settings: EngineSettings, processors: Sequence[Processor]) -> Execution:
-    """Return precision and XLA as requested, or as suits all processors.
+    """Return precision and XLA as requested, or the fastest that all processors support.
 
-    On GPUs bf16 (from Ampere on) or fp16 (from Volta on), compiled; on CPUs and with OneFlow float32.
+    GPUs compile, and use bf16 (since Ampere) or fp16 (since Volta). CPUs and OneFlow use float32.
     """
     worst = min(processors, key=lambda each: each.capability or (0, 0))
     is_oneflow = settings.engine == "oneflow"
@@ -44,19 +44,19 @@ def choose_execution(settings: EngineSettings, processors: Sequence[Processor]) 
     if worst.capability is None:
         return Execution("off", xla, f"the capability of {worst.name} is unknown; give --amp bf16 or fp16 if it has them")
     if worst.capability < (7, 0):
-        return Execution("off", xla, f"{worst.name} has no faster one")
+        return Execution("off", xla, f"{worst.name} has no faster precision")
     return Execution("bf16" if worst.capability >= (8, 0) else "fp16", xla, "--amp off for float32")
 
 
 def check_gpus(settings: EngineSettings, gpus: int) -> None:
-    """Raise `UsageError` where a host has GPUs, but fewer than `--devices`."""
+    """Raise `UsageError` if a host has GPUs, but fewer than `--devices`."""
     if gpus and (settings.devices or 0) > gpus:
         raise UsageError(f"--devices {settings.devices}: this host has {gpus} GPUs")
 
 
 _LAUNCHER = "python -m oneflow.distributed.launch --nproc_per_node N -m trainer"
 _ONLY_ONEFLOW = ((1,), "only OneFlow has pipelines")
-_ACCEPTED: dict[str, dict[str, tuple[tuple[Any, ...], str]]] = {  # values of options that an engine has not all of, and why
+_ACCEPTED: dict[str, dict[str, tuple[tuple[Any, ...], str]]] = {  # options that an engine supports in part
     "tensorflow": {
         "stages": _ONLY_ONEFLOW,
         "checkpoint_activations": ((False,), "TensorFlow's engine keeps all activations"),
@@ -74,7 +74,7 @@ _ACCEPTED: dict[str, dict[str, tuple[tuple[Any, ...], str]]] = {  # values of op
     },
 }
 PACKED = ("jax", "torch", "tensorflow")
-"""Engines that take packed rows, and batches of several widths; the first that is installed before the others."""
+"""Engines that support packed rows and batches of several widths; the first one installed is preferred."""
 
 
 def check_engine(settings: EngineSettings, *, packed: bool = False, trimmed: bool = False) -> None:
@@ -107,12 +107,12 @@ def choose_engine(settings: EngineSettings, *, packed: bool = False) -> tuple[En
         return settings, ""
     installed = [name for name in ENGINES if importlib.util.find_spec(name)]
     if not installed:
-        return replace(settings, engine=ENGINES[0]), ""  # which is reported as not installed
+        return replace(settings, engine=ENGINES[0]), ""  # none is installed; `check_engine` reports it
     if len(installed) == 1:
         return replace(settings, engine=installed[0]), "the only one installed"
     if packed and (takes_packed := [name for name in PACKED if name in installed]):
         return replace(settings, engine=takes_packed[0]), "it takes packed rows"
-    has_plugin = any(importlib.util.find_spec(name) for name in ("jax_plugins", "libtpu"))  # for GPUs or TPUs
+    has_plugin = any(importlib.util.find_spec(name) for name in ("jax_plugins", "libtpu"))  # JAX is preferred on GPUs and TPUs
     takes_jax = "jax" in installed and has_plugin and may_have_accelerator()
     name = "jax" if takes_jax else installed[0]
     others = " or ".join(other for other in installed if other != name)
@@ -135,7 +135,7 @@ def _with_hosts_of(tf_config: str, settings: EngineSettings) -> EngineSettings:
 
 
 def may_have_accelerator() -> bool:
-    """Return False if there is certainly no accelerator: no device file of a driver, or all GPUs are hidden."""
+    """Return False if there is certainly no accelerator: drivers have no device file, or all GPUs are hidden."""
     if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
         return False
     drivers = ("nvidia[0-9]*", "nvidiactl", "dxg", "kfd", "accel[0-9]*", "vfio/[0-9]*")
@@ -143,7 +143,7 @@ def may_have_accelerator() -> bool:
 
 
 def known_devices(settings: EngineSettings) -> tuple[int | None, bool | None]:
-    """Return the number of devices of all processes and whether they are accelerators; None if only the framework knows."""
+    """Return the number of devices of all processes and whether they are accelerators; None if only the framework can tell."""
     may_have = may_have_accelerator()
     if settings.engine == "oneflow":
         processes = pipeline.read_process(os.environ).world_size
@@ -154,14 +154,14 @@ def known_devices(settings: EngineSettings) -> tuple[int | None, bool | None]:
 
 
 def is_first_process(settings: EngineSettings) -> bool:
-    """Return whether this process logs and writes, as far as its settings and its launcher tell."""
+    """Return whether this process logs and writes, according to its settings and its launcher."""
     if settings.engine == "oneflow":
         return pipeline.read_process(os.environ).rank == 0
     return not settings.host_rank
 
 
 def open_engine(settings: EngineSettings) -> Engine:
-    """The engine of that name on this machine's devices; its framework is loaded here, which takes seconds."""
+    """Return the engine of that name on this machine's devices. Loading its framework takes seconds."""
     try:
         with _stderr_held_back(), _lean_import(settings.engine):
             module = importlib.import_module(f"trainer.engines.{settings.engine}")
@@ -174,9 +174,9 @@ def open_engine(settings: EngineSettings) -> Engine:
 
 @contextmanager
 def _stderr_held_back() -> Iterator[None]:
-    """Show what the block writes to standard error only if it fails: no setting silences what compiled code says at its start.
+    """Show the block's standard error only if the block fails, since no setting silences the frameworks' compiled code.
 
-    A shell shows it, so that the last words of a framework that ends the process, such as on an old processor, are not lost.
+    A shell shows it, so that the message of a framework that kills the process, as on an old processor, is not lost.
     """
     sys.stderr.flush()
     with os.fdopen(os.dup(2), "wb") as standard_error, tempfile.TemporaryFile() as held:
@@ -192,7 +192,7 @@ def _stderr_held_back() -> Iterator[None]:
 
 
 _OPTIONAL = ("keras", "scipy", "h5py", "matplotlib", "pandas", "IPython")
-"""Packages that a framework loads where they are installed and does without elsewhere: a fifth of TensorFlow's time to load."""
+"""Optional packages that a framework loads if they are installed; they take a fifth of TensorFlow's time to load."""
 
 
 @contextmanager
@@ -208,7 +208,7 @@ def _lean_import(engine: str) -> Iterator[None]:
     finally:
         for name in hidden:
             del sys.modules[name]
-        gc.freeze()  # without it the collector goes through thousands of modules at exit too, which takes a second
+        gc.freeze()  # otherwise the collector spends a second at exit on thousands of modules
         if was_enabled:
             gc.enable()
 

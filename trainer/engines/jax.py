@@ -4,8 +4,8 @@
     all         sum of gradients, of losses and correct predictions; each device keeps its shard of the gradients
     device      clip by the norm of the sum, update its shard of the moments and variables; all gather the variables
 
-Variables are complete on every device, moments are sharded (ZeRO-1). Losses are divided by the totals of the global batch, sums
-are float32. The state is donated to the step, which overwrites it.
+Variables are complete on every device, moments are sharded (ZeRO-1). Losses are divided by the totals of the global batch.
+Sums are float32. The state is donated to the step, which overwrites it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-# Read by JAX as it is loaded and as it finds its devices. XLA's warnings are for those who build it. Memory of a GPU is taken
-# at once, so that it does not fragment; what this fraction leaves is for NCCL, cuBLAS and cuDNN. JAX's default is 0.75.
+# JAX reads these as it is loaded and finds its devices. XLA's warnings are for its developers. GPU memory is allocated
+# at once, so that it does not fragment; the rest is left to NCCL, cuBLAS and cuDNN. JAX's default is 0.75.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.9")
 
@@ -48,13 +48,13 @@ from trainer.step import Step
 from trainer.tasks.task import Task
 
 DATA = "data"
-"""The only axis of the mesh, over which batches are split."""
+"""The only axis of the mesh; batches are split along it."""
 _REPLICATED, _ROWS, _MICRO_BATCHES = Spec(), Spec(DATA), Spec(None, DATA)
-"""What every device has; arrays (rows, ...) and (micro-batches, rows, ...), split over the devices."""
+"""Shardings: complete on every device; (rows, ...) and (micro-batches, rows, ...) split over the devices."""
 _DETERMINISTIC = {"xla_gpu_deterministic_ops": True, "xla_gpu_enable_triton_gemm": False}
-"""For the same bits in every run on GPUs: sums in one order, and no kernel chosen by how fast it ran this time."""
-_AMPERE = (8, 0)  # the first with bf16, and with cuDNN's fused attention
-_MAX_FUSED_HEAD = 128  # units; cuDNN's attention takes a multiple of 8
+"""Make runs on GPUs bit-exact: sums have a fixed order, and no kernel is chosen by timing."""
+_AMPERE = (8, 0)  # Ampere, the first with bf16 and with cuDNN's fused attention
+_MAX_FUSED_HEAD = 128  # units of a head; cuDNN's attention needs a multiple of 8
 
 
 @jax.checkpoint  # type: ignore[untyped-decorator]
@@ -69,7 +69,7 @@ def _layer_norm(x: Array, gamma: Array, beta: Array) -> tuple[Array, Callable[[A
         return x.mean(axis=-1, keepdims=True)
 
     def gradient(upstream: Array) -> tuple[Array, Array, Array]:
-        # As arrays of their own, these two columns and x are all that is kept; without it XLA keeps the rows in float32
+        # The barrier makes XLA keep only x and these two columns; without it XLA keeps the rows in float32
         center_kept, scale_kept = jax.lax.optimization_barrier((center, scale))
         normal, upstream = (x.astype(jnp.float32) - center_kept) * scale_kept, upstream.astype(jnp.float32)
         towards = upstream * gamma
@@ -92,7 +92,7 @@ def _dropout(x: Array, key: Array, dropout_rate: float) -> Array:
 
 
 def _mix(bits: Array) -> Array:
-    """The last steps of MurmurHash3: a permutation of 32-bit numbers in which each bit depends on all."""
+    """Apply the final steps of MurmurHash3, a permutation of 32-bit numbers in which each bit depends on all others."""
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
         bits = (bits ^ (bits >> shift)) * jnp.uint32(factor)
     return bits ^ (bits >> 16)
@@ -100,7 +100,7 @@ def _mix(bits: Array) -> Array:
 
 @jax.custom_gradient  # type: ignore[untyped-decorator]
 def _cross_entropy(labels: Array, logits: Array) -> tuple[Array, Callable[[Array], tuple[None, Array]]]:
-    # Compared instead of looked up: one pass over the logits finds the label's, and their sum
+    # Comparing instead of indexing: one pass over the logits finds the label's logit and the sum
     is_label = labels[:, None] == jnp.arange(logits.shape[-1])
     total = jax.nn.logsumexp(logits, axis=-1)
 
@@ -111,7 +111,7 @@ def _cross_entropy(labels: Array, logits: Array) -> tuple[Array, Callable[[Array
 
 
 def _sum_rows_by_id(ids: Array, rows: Array, size: int) -> Array:
-    """Return (size, hidden): for each id the sum of its rows, sorted and added up pairwise."""
+    """Return (size, hidden): the sum of each id's rows, which are sorted and added up pairwise."""
 
     def add(left: tuple[Array, Array], right: tuple[Array, Array]) -> tuple[Array, Array]:
         return right[0], right[1] + jnp.where((left[0] == right[0])[:, None], left[1], 0)
@@ -130,7 +130,7 @@ def _look_up(table: Array, ids: Array) -> tuple[Array, Callable[[Array], tuple[A
 
 @jax.custom_gradient  # type: ignore[untyped-decorator]
 def _product(left: Array, right: Array) -> tuple[Array, Callable[[Array], Any]]:
-    """Return products of rows in float32; gradients are products in the operands' precision."""
+    """Return products of rows in float32; gradients are computed in the operands' precision."""
     multiply = partial(jnp.einsum, "...ni,...mi->...nm")
 
     def gradient(upstream: Array) -> Any:
@@ -182,13 +182,13 @@ class Ops(Operations):
         return (is_position @ rows).reshape(-1, x.shape[-1])
 
     def dropout(self, x: Array, dropout_rate: float, key: Array, number: int) -> Array:
-        """Return values masked by a hash of each element's index and the key, faster than random bits."""
+        """Mask values by a hash of each element's index and the key, which is faster than random bits."""
         return _dropout(x, key + jnp.array([0, number], key.dtype), dropout_rate)
 
     def fused_attention(self, query: Array, key: Array, value: Array, masked_out: Array) -> Array:
         lengths = jnp.maximum(
             (masked_out[:, 0, 0] == 0).sum(axis=1, dtype=jnp.int32), 1
-        )  # a row that only fills up a batch has no token
+        )  # a filler row of a batch has no token
         return jax.nn.dot_product_attention(query, key, value, key_value_seq_lengths=lengths, implementation="cudnn")
 
     def recompute(self, layer: Operation) -> Operation:
@@ -196,7 +196,7 @@ class Ops(Operations):
 
 
 class JaxEngine(Engine):
-    """Steps of one model on a mesh of devices, those of other processes included."""
+    """Steps of one model on a mesh of all processes' devices."""
 
     packages = (jax, jaxlib)
     failures = (jax.errors.JaxRuntimeError,)
@@ -229,7 +229,7 @@ class JaxEngine(Engine):
         self._predict = compiled(self._on_each_device(self._step.logits, (_REPLICATED, _ROWS), _ROWS), out_shardings=replicated)
 
     def lower(self, batch: Batch, accumulation: int) -> Any:
-        """The step on global batches like this one, as a `jax.stages.Lowered`; its devices need not exist here."""
+        """Return the step for global batches of this shape as a `jax.stages.Lowered`; its devices need not exist here."""
         like, rows = jax.ShapeDtypeStruct, NamedSharding(self._mesh, _MICRO_BATCHES)
         parts = accumulation * self.devices
         arrays = {**batch, "dropout_key": np.zeros((parts, 2), np.int32), "stop": np.zeros(parts, np.float32)}
@@ -250,7 +250,7 @@ class JaxEngine(Engine):
         return self._predict(self._trained(self._state), self._send(batch, _ROWS))
 
     def state(self) -> State:
-        with self.errors_in_a_line():  # one by one, so that no more than one of the sharded arrays is whole on a device
+        with self.errors_in_a_line():  # one by one, so that at most one sharded array is complete on a device
             return {name: np.array(multihost_utils.process_allgather(self._state[name], tiled=True)) for name in self.shapes}
 
     def restore(self, state: State) -> None:
@@ -272,7 +272,7 @@ class JaxEngine(Engine):
         return {name: jax.make_array_from_process_local_data(sharding, array) for name, array in arrays.items()}
 
     def _shard(self, shape: tuple[int, ...]) -> Any:
-        """Return how a variable's moments are sharded: along the first axis that the devices divide."""
+        """Return how a variable's moments are sharded: along the first axis that is divisible by the number of devices."""
         axes = [axis for axis, size in enumerate(shape) if self.devices > 1 and size % self.devices == 0]
         return Spec(*[None] * axes[0], DATA) if axes else _REPLICATED
 
@@ -298,7 +298,7 @@ class JaxEngine(Engine):
         return after, jnp.concatenate([sums, jnp.stack([norm, state["loss_scale"], stops])])
 
     def _gradients(self, variables: Arrays, batch: Arrays, scale: Array) -> tuple[dict[str, Array], Array, Array]:
-        """On a device, return its shards of the summed gradients times `scale`; the sums of losses, and of requests to stop."""
+        """Return a device's shards of the summed gradients times `scale`, the sums of losses, and the requests to stop."""
         weight_sums = jax.lax.psum(self._step.weight_sums(batch), DATA)
 
         def loss(variables: Arrays, part: Arrays) -> tuple[Array, Array]:
@@ -317,14 +317,14 @@ class JaxEngine(Engine):
 
 
 def _reduce(gradient: Array, shard: Any) -> Array:
-    """Return this device's shard of the sum over all devices, or all of it if moments are not sharded."""
+    """Return this device's shard of the sum over all devices, or the complete sum if moments are not sharded."""
     if DATA not in shard:
         return jax.lax.psum(gradient, DATA)
     return jax.lax.psum_scatter(gradient, DATA, scatter_dimension=shard.index(DATA), tiled=True)
 
 
 def _micro_batches(array: NDArray[Any], accumulation: int) -> NDArray[Any]:
-    """(micro-batches, rows, ...)."""
+    """Split rows into (micro-batches, rows, ...)."""
     return array.reshape(accumulation, -1, *array.shape[1:])
 
 
@@ -341,15 +341,15 @@ def _check_masks(masks: NDArray[np.int32]) -> None:
 
 
 def open_engine(settings: EngineSettings) -> JaxEngine:
-    """Return the engine on all GPUs or TPUs of this host, or one CPU, unless settings differ; waits for the other hosts."""
+    """Wait for the other hosts, and return the engine on this host's GPUs or TPUs, or one CPU; settings may choose others."""
     if (settings.devices or 1) > 1 and "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
-        with suppress(RuntimeError):  # where JAX was in use before, it keeps the devices that it has
-            jax.config.update("jax_num_cpu_devices", settings.devices)  # logical ones, where there is nothing but the CPU
+        with suppress(RuntimeError):  # no effect if JAX was in use before: it keeps its devices
+            jax.config.update("jax_num_cpu_devices", settings.devices)  # logical devices, if there is only a CPU
     if settings.hosts:
         _join(settings.host_rank or 0, settings.hosts)
     _keep_compiled()
     by_process = _find_devices(settings)
-    rank = jax.process_index()  # of a TPU slice it is the slice's own
+    rank = jax.process_index()  # a TPU slice has its own
     device, processors = by_process[rank][0], [_processor(each) for each in by_process[rank]]
     has_fused_attention = _has_fused_attention(device, processors[0], _compiler_options(settings, device))
     execution = choose_execution(settings, processors)._replace(has_fused_attention=has_fused_attention)
@@ -357,9 +357,9 @@ def open_engine(settings: EngineSettings) -> JaxEngine:
 
 
 def _keep_compiled() -> None:
-    if os.environ.get("JAX_COMPILATION_CACHE_DIR"):  # which JAX has read
+    if os.environ.get("JAX_COMPILATION_CACHE_DIR"):  # JAX has already read it
         return
-    features = ""  # code for one kind of processor may not run on another that has the same home folder
+    features = ""  # machines with different processors may share a home folder, and cannot run each other's code
     with suppress(OSError):
         features = "".join(re.findall(r"^(?:flags|Features)\s*:.*\n", Path("/proc/cpuinfo").read_text(), re.MULTILINE)[:1])
     if folder := own_folder(f"jax-{hashlib.sha256(features.encode()).hexdigest()[:16]}"):
@@ -380,7 +380,7 @@ def _find_devices(settings: EngineSettings) -> list[list[Any]]:
 
 
 def _join(rank: int, hosts: tuple[str, ...]) -> None:
-    """Connect to the other processes."""
+    """Connect to the other processes of the run."""
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     # Under Slurm or MPI JAX would take one GPU for each process
     options = {"cluster_detection_method": "deactivate", "initialization_timeout": 2 * JOIN_TIMEOUT}
@@ -392,7 +392,7 @@ def _processor(device: Any) -> Processor:
         return Processor()
     if device.platform == "tpu":
         return Processor(device.device_kind, _AMPERE, is_gpu=True)  # every TPU has bf16
-    found = re.fullmatch(r"(\d+)\.(\d+)", str(getattr(device, "compute_capability", "")))  # AMD's has letters
+    found = re.fullmatch(r"(\d+)\.(\d+)", str(getattr(device, "compute_capability", "")))  # AMD's capability has letters
     return Processor(device.device_kind, (int(found[1]), int(found[2])) if found else None, is_gpu=True)
 
 
@@ -411,7 +411,7 @@ def _has_fused_attention(device: Any, processor: Processor, options: Mapping[str
         with jax.default_device(device):
             probe = jax.jit(jax.grad(attend), compiler_options=dict(options))
             probe(jnp.ones((1, 64, 1, 64), jnp.bfloat16)).block_until_ready()
-    except Exception as error:  # of many kinds, from cuDNN, XLA and JAX
+    except Exception as error:  # cuDNN, XLA and JAX raise many kinds
         why = (str(error).splitlines() or [repr(error)])[0]
         print_message(f"attention is not fused, since cuDNN does not compute it here: {why:.200}")
         return False

@@ -1,4 +1,4 @@
-"""The wait of a process for the others of its run, in a thread: frameworks wait in code that reacts to no signal."""
+"""Wait for the other processes of a run in a thread, since frameworks wait in code that ignores signals."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _T = TypeVar("_T")
 
 
 def join(connect: Callable[[], _T], rank: int, hosts: tuple[str, ...]) -> _T:
-    """Return what `connect` returns, which waits for the other processes; raises `BertprepError` where they do not come."""
+    """Return the result of `connect`, which waits for the other processes; raises `BertprepError` if they do not come."""
     joined: futures.Future[_T] = futures.Future()
 
     def connect_and_keep() -> None:
@@ -29,7 +29,7 @@ def join(connect: Callable[[], _T], rank: int, hosts: tuple[str, ...]) -> _T:
     try:
         print_message(f"process {rank} of {len(hosts)}: waiting for the others, up to {JOIN_TIMEOUT} s")
         Thread(target=connect_and_keep, daemon=True).start()
-        for _ in range(JOIN_TIMEOUT):  # a wait is not ended by a signal that came just before it
+        for _ in range(JOIN_TIMEOUT):  # polled: a signal that came just before a wait would not end it
             if futures.wait([joined], timeout=1).done:
                 break
         return joined.result(timeout=0)
@@ -40,4 +40,4 @@ def join(connect: Callable[[], _T], rank: int, hosts: tuple[str, ...]) -> _T:
         exit_without_waiting()
         why = (str(error) or f"after {JOIN_TIMEOUT} s").splitlines()[0]
         advice = "start all of them with the same --hosts"
-        raise BertprepError(f"process {rank}: does not reach the others at {hosts[0]} ({why}); {advice}") from error
+        raise BertprepError(f"process {rank}: cannot reach the others at {hosts[0]} ({why}); {advice}") from error

@@ -1,6 +1,6 @@
 """BERT on OneFlow 0.9: the operations of the model, the processes as pipelines, and a step of graphs that OneFlow compiles.
 
-    process     for each of its micro-batches: its part of the global loss -> gradients, added up
+    process     for each of its micro-batches: its share of the global loss -> gradients, added up
     all         sums of gradients, losses, correct predictions, squared norms of all stages, and requests to stop
     process     clip by the norm of the sum, update its own variables: the same sum makes the same update
 
@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-# Read as OneFlow is loaded: it warns of each driver that a machine without GPUs lacks.
+# OneFlow reads this as it is loaded; it warns of each driver that a machine without GPUs lacks.
 os.environ.setdefault("GLOG_minloglevel", "3")
 
 import oneflow as flow
@@ -39,7 +39,7 @@ from trainer.settings import EngineSettings, OptimizerSettings
 from trainer.step import Step, loss_and_sums
 from trainer.tasks.task import Task
 
-_NEWEST_CAPABILITY = (8, 6)  # of a GPU that the published package was compiled for
+_NEWEST_CAPABILITY = (8, 6)  # GPUs that the published package was compiled for
 
 
 class Ops(Operations):
@@ -56,7 +56,7 @@ class Ops(Operations):
     square_sum = staticmethod(lambda x: flow.sum(flow.square(x)))
     softmax = staticmethod(partial(flow.softmax, dim=-1))
     cross_entropy = staticmethod(lambda labels, logits: flow._C.sparse_softmax_cross_entropy(logits, labels))
-    expm1 = staticmethod(math.expm1)  # of a Python number, the count of updates
+    expm1 = staticmethod(math.expm1)  # the count of updates is a Python number
 
     def __init__(self, precision: str = "off", powers: Array = None) -> None:
         super().__init__(precision)
@@ -66,7 +66,7 @@ class Ops(Operations):
         return x.to(getattr(flow, dtype))
 
     def where(self, condition: Array, x: Array, y: Array) -> Array:
-        """Of numbers too: the loss scale and the count of updates are Python's."""
+        """Choose between tensors or numbers: the loss scale and the count of updates are Python numbers."""
         if isinstance(condition, bool):
             return x if condition else y
         return flow.where(condition, x, y)
@@ -97,7 +97,7 @@ class Ops(Operations):
         return flow.reshape(flow._C.batch_gather(by_sequence, positions), (-1, hidden))
 
     def layer_norm(self, x: Array, gamma: Array, beta: Array) -> Array:
-        """Composed, since OneFlow has none for CPUs."""
+        """Compose LayerNorm, since OneFlow has none for CPUs."""
         exact = self.float32(x)
         centred = exact - _in_all_columns(flow.mean(exact, dim=-1, keepdim=True), exact)
         variance = flow.mean(flow.square(centred), dim=-1, keepdim=True)
@@ -105,19 +105,19 @@ class Ops(Operations):
         return (normal * gamma + beta).to(x.dtype)
 
     def dropout(self, x: Array, dropout_rate: float, key: Sequence[Array], number: int) -> Array:
-        """Apply masks that follow from numbers of NumPy, since random operations of a graph have states that nothing can set.
+        """Apply masks that follow from NumPy's random numbers: the states of a graph's random operations cannot be set.
 
         `key` has four random numbers for each row of each mask, and unit j of the row follows from their polynomial,
 
             (a + b j + c j**2 + d j**3) mod 2039  <  dropout_rate * 2039   ->   dropped
 
-        of which any four values are independent. 2039 is the largest prime for which the product of matrices is exact in
+        any four values of which are independent. 2039 is the largest prime for which the product of matrices is exact in
         float32.
         """
         powers = flow.narrow(self._powers, 1, 0, x.shape[-1])
         values = flow.fmod(flow.matmul(flow.reshape(key[number - 1], (-1, COEFFICIENTS)), powers), float(PRIME))
-        limit = math.ceil(dropout_rate * PRIME)  # values below it drop
-        kept = flow.trunc(values * (1 / PRIME) + (1 - (limit - 0.5) / PRIME))  # 0 or 1; to compare takes a CPU 50 times as long
+        limit = math.ceil(dropout_rate * PRIME)  # values below it are dropped
+        kept = flow.trunc(values * (1 / PRIME) + (1 - (limit - 0.5) / PRIME))  # 0 or 1; comparing takes 50 times as long
         kept = flow.reshape(kept, tuple(x.shape)) * (PRIME / (PRIME - limit))
         return (self.float32(x) * kept).to(x.dtype)
 
@@ -127,13 +127,13 @@ def _in_all_columns(column: Array, like: Array) -> Array:
 
 
 def powers_of_units() -> NDArray[np.float32]:
-    """(4, 2039): what the coefficients of a row are multiplied by, for each unit."""
+    """Return (4, 2039): the powers of each unit's index, by which a row's coefficients are multiplied."""
     units = np.arange(PRIME)
     return np.stack([units**power % PRIME for power in range(COEFFICIENTS)]).astype(np.float32)
 
 
 def draw(rng: np.random.Generator, sequences: int, rows: int) -> NDArray[np.float32]:
-    """(sequences, rows * 4): the random numbers of a mask."""
+    """Return (sequences, rows * 4): the random numbers of a mask."""
     return rng.integers(0, PRIME, (sequences, rows * COEFFICIENTS), np.uint16).astype(np.float32)
 
 
@@ -150,7 +150,7 @@ class _Through(flow.autograd.Function):  # type: ignore[misc]
 
 
 class _Module(flow.nn.Module):  # type: ignore[misc]
-    """A part of the network on its stage: `compute` is given a `Bert` on the part's features and the previous part's result.
+    """A part of the network on its stage. `compute` takes a `Bert` on the part's features, and the previous part's result.
 
     A variable is a pair: its value, and the tensor from which its gradient is subtracted.
     """
@@ -175,7 +175,7 @@ class _Module(flow.nn.Module):  # type: ignore[misc]
 
 
 def _head_and_losses(task: Task, bert: Bert, hidden: Array, *divisors: Array) -> list[Array]:
-    """Return the scaled loss and the sums of all outputs; without sums of weights and loss scale the logits."""
+    """Return the scaled loss and the sums of all outputs, or the logits if no weight sums and loss scale are given."""
     logits = task.head(bert, hidden)
     if not divisors:
         return list(logits.values())
@@ -210,7 +210,7 @@ class _Graph(flow.nn.Graph):  # type: ignore[misc]
     def build(self, batch: Arrays, masks: Sequence[Sequence[Array]], divisors: Sequence[Array]) -> list[Array]:
         *encoder, head = self.parts
         *masks_of_encoder, masks_of_head = masks
-        hidden: list[Array] = []  # none for the embeddings
+        hidden: list[Array] = []  # the embeddings have none
         for part, of_part in zip(encoder, masks_of_encoder, strict=True):
             hidden = [part(_chosen(batch, part.features), of_part, *hidden)]
         outputs: list[Array] = head(_chosen(batch, head.features), masks_of_head, *hidden, *divisors)
@@ -220,7 +220,7 @@ class _Graph(flow.nn.Graph):  # type: ignore[misc]
 
 
 def _chosen(batch: Arrays, features: Sequence[str]) -> dict[str, Array]:
-    """Return those of the features that a batch has: without losses it has no labels."""
+    """Return the features that the batch has; it has no labels if no losses are computed."""
     return {name: batch[name] for name in features if name in batch}
 
 
@@ -258,7 +258,7 @@ class OneFlowEngine(Engine):
         super().prepare(model, optimizer, seed=seed, task=task)
         self._step = Step(Ops(self.precision), model, task, optimizer)
         self._stages = pipeline.cut(model, self.settings.stages, task)
-        self._graphs: dict[tuple[Any, ...], _Graph] = {}  # one for each shape of batch
+        self._graphs: dict[tuple[Any, ...], _Graph] = {}  # one per batch shape
         *encoder, head = parts_of(model, task)
         self._inputs = {name for part in (*encoder, head) for name in part.features}
         labels = {name for output in task.outputs for name in (output.labels, output.weights)}
@@ -309,7 +309,7 @@ class OneFlowEngine(Engine):
         factor = self._step.factor(norm, -scale)
         for name, value in self._step.changes(self._state, self._own_gradients, factor, learning_rate):
             if name in self._own_gradients:
-                self._state[name].copy_(value)  # graphs read this memory
+                self._state[name].copy_(value)  # kept, since graphs read this memory
             else:
                 self._state[name] = value
         return flow.cat([result[:-2], norm, self._tensor(np.array([loss_scale], np.float32)), result[-1:]])
@@ -334,7 +334,7 @@ class OneFlowEngine(Engine):
                 if owner > 0:
                     flow.comm.broadcast(tensor, owner)
                 if self.is_first:
-                    arrays[each] = tensor.numpy().copy()  # on a CPU it is the tensor's memory
+                    arrays[each] = tensor.numpy().copy()  # copied: on a CPU it is the tensor's memory
         return arrays
 
     def restore(self, state: State) -> None:
@@ -353,7 +353,7 @@ class OneFlowEngine(Engine):
         return flow.tensor(np.ascontiguousarray(array), device=self._device)
 
     def _on_stage(self, own: Array, stage: int, sbp: Any) -> Array:
-        """Return this process's rows as its part of a tensor of a stage."""
+        """Return a stage's tensor, of which this process contributes its rows."""
         if self.processes == 1:
             return own
         return flow._C.to_global(own, self._placements[stage], [sbp], [], False)
@@ -374,7 +374,7 @@ class OneFlowEngine(Engine):
         own.add_(received)
 
     def _weight_sums_and_scale(self, batch: Batch, scale: float) -> Array:
-        """Return (1, outputs + 1): the divisor of each output's loss, of the global batch, and the loss scale."""
+        """Return (1, outputs + 1): the global batch's divisor of each output's loss, and the loss scale."""
         own = np.array([[batch[output.weights].sum() for output in self.task.outputs]], np.float32)
         summed = self._sum_over_all(self._tensor(own * (self._stage == 0)))  # one process of each pipeline
         return flow.cat([summed, self._tensor(np.array([[scale]], np.float32))], dim=1)
@@ -399,7 +399,7 @@ class OneFlowEngine(Engine):
     ) -> list[Array]:
         last = len(self._stages) - 1
         features = {name: self._rows(array, self._stage_of(name)) for name, array in batch.items()}
-        repeated = [each.repeat(max(1, micro_batches), 1) for each in divisors]  # a row for each micro-batch
+        repeated = [each.repeat(max(1, micro_batches), 1) for each in divisors]  # one row per micro-batch
         placed = [self._on_stage(each, last, flow.sbp.broadcast) for each in repeated]
         key = (micro_batches, len(placed), *(array.shape for array in batch.values()))
         if key not in self._graphs:
@@ -408,11 +408,11 @@ class OneFlowEngine(Engine):
             )
         outputs: list[Array] = self._graphs[key](features, masks or [[] for _ in self._modules], placed)
         for gradient in self._gradients:
-            gradient.grad = None  # of the graph that was made, and in the way of the next
+            gradient.grad = None  # left over from the finished graph; the next one would collide with it
         return outputs
 
     def _own_sums(self, outputs: Sequence[Array]) -> Array:
-        """Return this process's part of the sums of all micro-batches: zeros outside of the last stage."""
+        """Return this process's share of the sums of all micro-batches, which is 0 except in the last stage."""
         count = 3 * len(self.task.outputs)
         if self._stage < len(self._stages) - 1:
             return flow.zeros(count, device=self._device)
@@ -422,7 +422,7 @@ class OneFlowEngine(Engine):
         return own.reshape(-1, count).sum(0)
 
     def _squared_norm(self) -> Array:
-        """Return (1,): this process's part of the squared norm of all gradients, each counted once."""
+        """Return (1,): this process's share of the squared norm of all gradients, each counted once."""
         counted = [tensor for name, tensor in self._own_gradients.items() if name != WORDS or self._stage == 0]
         squares = sum(self._step.ops.square_sum(tensor) for tensor in counted)
         return squares.reshape(1) * float(self.data_rank == 0)
@@ -437,7 +437,7 @@ def _own(variable: Array) -> Array:
 
 
 def _join() -> tuple[pipeline.Process, int]:
-    """Return this process's ranks, and its index on the host by OneFlow's address, which several launchers make differ."""
+    """Return this process's ranks, and its index on the host as OneFlow counts hosts: by the launchers' addresses."""
     process = pipeline.read_process(os.environ) if flow.env.get_world_size() > 1 else pipeline.Process()
     number = process.rank % (process.world_size // flow.env.get_node_size())
     os.environ["LOCAL_RANK"] = str(number)

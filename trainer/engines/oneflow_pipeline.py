@@ -1,6 +1,6 @@
 """OneFlow's processes as data-parallel pipelines: their ranks, the layers of each stage, and the checks of both.
 
-Nothing here needs OneFlow, so settings are refused before it is loaded. Stages are complete layers: embeddings in the first,
+Nothing here needs OneFlow, so bad settings fail before it is loaded. Stages have complete layers: embeddings in the first,
 pooler and head in the last. Processes are listed host by host (`intra_first`) or by their index on the host (`inter_first`),
 and the list is split into pipelines. With two hosts of two processes:
 
@@ -27,15 +27,15 @@ from trainer.tasks.pretraining import Pretraining
 from trainer.tasks.task import Task
 
 Pipelines: TypeAlias = list[list[int]]
-"""The rank of each stage of each pipeline."""
+"""The ranks of each pipeline, by stage."""
 _LAUNCH = "python -m oneflow.distributed.launch --nproc_per_node N -m trainer"
-PRIME, COEFFICIENTS = 2039, 4  # of the polynomials that dropout follows from
-_NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")  # that the launcher sets, and OneFlow reads
+PRIME, COEFFICIENTS = 2039, 4  # the modulus of the polynomials that give dropout masks
+_NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")  # set by the launcher, read by OneFlow
 
 
 @dataclass(frozen=True)
 class Process:
-    """One of `world_size` processes; on its host it is number `local_rank`, which is its GPU's number too."""
+    """One of `world_size` processes; `local_rank` is its index on its host, and its GPU's index."""
 
     rank: int = 0
     world_size: int = 1
@@ -43,13 +43,13 @@ class Process:
 
 
 def read_process(environment: Mapping[str, str]) -> Process:
-    """This process by its launcher's environment; alone where no launcher started it.
+    """Read this process's ranks from its launcher's environment; without a launcher it is the only process.
 
     >>> read_process({"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "MASTER_ADDR": "node0", "MASTER_PORT": "29500"})
     Process(rank=3, world_size=4, local_rank=1)
     """
     found = [environment[name] for name in _NAMES if environment.get(name)]
-    if not found or environment.get("RANK") == "-1":  # which OneFlow itself sets where no launcher started the process
+    if not found or environment.get("RANK") == "-1":  # OneFlow itself sets these if no launcher started the process
         return Process()
     numbers = [int(text) for text in found[:3] if text.isdecimal()]
     if len(found) < len(_NAMES) or len(numbers) < 3 or not numbers[2] <= numbers[0] < numbers[1]:
@@ -58,7 +58,7 @@ def read_process(environment: Mapping[str, str]) -> Process:
 
 
 def check(settings: EngineSettings, model: ModelConfig, task: Task, *, has_accelerator: bool | None) -> None:
-    """Raise `UsageError` for settings that OneFlow cannot meet for this model and task, or with these processes."""
+    """Raise `UsageError` for settings that OneFlow does not support with this model, task or number of processes."""
     check_precision(settings, has_accelerator=has_accelerator)
     if settings.stages > 1 and task.name != Pretraining.name:
         raise UsageError(f"--stages {settings.stages}: fine-tuning has no pipelines; leave --stages out")
@@ -71,14 +71,14 @@ def check(settings: EngineSettings, model: ModelConfig, task: Task, *, has_accel
 
 
 def check_precision(settings: EngineSettings, *, has_accelerator: bool | None) -> None:
-    """Raise `UsageError` for half precision on a CPU; None is for a machine that may have GPUs."""
+    """Raise `UsageError` for half precision on a CPU; None means that there may be GPUs."""
     if has_accelerator is False and settings.amp in ("fp16", "bf16"):
         raise UsageError(f"--amp {settings.amp}: OneFlow has no half-precision kernels for CPUs; leave --amp out, or take GPUs")
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A run of a model's parts, which one process of each pipeline computes."""
+    """Consecutive parts of a model, which one process of each pipeline computes."""
 
     parts: range  # 0 is the embeddings, 1 the first layer, the last the head
     variables: tuple[str, ...]
@@ -94,14 +94,14 @@ def cut(config: ModelConfig, stages: int, task: Task) -> list[Stage]:
     """
     layers = config.num_hidden_layers
     if not 1 <= stages <= layers:
-        raise UsageError(f"--stages {stages}: the model has {layers} layers, and a stage has whole ones; choose 1 to {layers}")
+        raise UsageError(f"--stages {stages}: the model has {layers} layers, and none is split; choose 1 to {layers}")
     shapes, parts = task.variable_shapes(config), parts_of(config, task)
     embeddings, layer, *_, head = [sum(math.prod(shapes[name]) for name in part.variables) for part in parts]
     counts, sizes = [1] * stages, [layer] * stages
     sizes[0] += embeddings
     sizes[-1] += head
     for _ in range(layers - stages):
-        smallest = min(range(stages), key=lambda number: (sizes[number], -number))  # of equal ones the later: it waits less
+        smallest = min(range(stages), key=lambda number: (sizes[number], -number))  # of equals the later one, which waits less
         counts[smallest] += 1
         sizes[smallest] += layer
     counts[0] += 1  # the embeddings
@@ -111,7 +111,7 @@ def cut(config: ModelConfig, stages: int, task: Task) -> list[Stage]:
 
 
 def arrange(*, hosts: int, per_host: int, stages: int, strategy: str) -> Pipelines:
-    """The ranks of each pipeline, stage by stage; pipelines in the order of their first ranks."""
+    """Return the ranks of each pipeline by stage; pipelines are sorted by their first ranks."""
     _check_multiple(hosts * per_host, stages)
     if strategy == "intra_first":
         ranks = [host * per_host + number for host in range(hosts) for number in range(per_host)]
@@ -119,7 +119,7 @@ def arrange(*, hosts: int, per_host: int, stages: int, strategy: str) -> Pipelin
         ranks = [host * per_host + number for number in range(per_host) for host in range(hosts)]
     pipelines = sorted(ranks[first : first + stages] for first in range(0, len(ranks), stages))
     for stage in zip(*pipelines, strict=True):
-        if list(stage) != sorted(stage):  # OneFlow would join other ranks to a pipeline: it sorts those of a stage
+        if list(stage) != sorted(stage):  # OneFlow sorts the ranks of a stage, and so would form other pipelines
             in_order = ", ".join(map(str, stage))
             raise UsageError(
                 f"--strategy {strategy} --stages {stages}: a stage would have ranks {in_order} in this order, which OneFlow "

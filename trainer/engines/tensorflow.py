@@ -5,7 +5,7 @@
     device      clip by the norm of the sum, update its own copy of the variables: the same sum makes the same update
 
 Each device has variables of its own, not mirrored ones, whose assignments would go through all devices. Losses are divided by
-the totals of the global batch, sums are float32. With XLA, everything between two collectives is compiled.
+the totals of the global batch. Sums are float32. With XLA, everything between two collectives is compiled.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-# Read as TensorFlow is loaded. Its warnings are for those who build it. With Keras 2 requested, which is seldom
-# installed, it loads no Keras, which nothing here uses, nor what Keras loads: 4 CPU seconds instead of 13 where pandas and
+# TensorFlow reads these as it is loaded. Its warnings are for its developers. If Keras 2 is requested, which is seldom
+# installed, no Keras is loaded, nor what Keras loads; nothing here uses it. 4 CPU seconds instead of 13 where pandas and
 # matplotlib are installed.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
@@ -73,8 +73,8 @@ def _layer_norm(x: Array, gamma: Array, beta: Array) -> tuple[Array, Callable[[A
 class Ops(Operations):
     """TensorFlow's operations.
 
-    Four have their gradients written out, in few passes over memory: TensorFlow's own are slower or refused where it must be
-    deterministic.
+    Four have hand-written gradients with few passes over memory. TensorFlow's own are slower, or are refused in
+    deterministic mode.
     """
 
     cast = staticmethod(tf.cast)
@@ -94,17 +94,17 @@ class Ops(Operations):
     stack = staticmethod(tf.stack)
     square_sum = staticmethod(lambda x: 2 * tf.nn.l2_loss(x))
     argmax = staticmethod(partial(tf.argmax, axis=-1, output_type=tf.int32))
-    add_bias = staticmethod(tf.nn.bias_add)  # which adds, and sums its gradient, in half the time of a plain addition
+    add_bias = staticmethod(tf.nn.bias_add)  # adds, and sums its gradient, in half the time of a plain addition
 
     def project(self, x: Array, kernels: Sequence[Array], biases: Sequence[Array]) -> Any:
-        """Return one product: gradients of more than two uses of `x` would be added in varying order."""
+        """Compute one product, since the gradients of three uses of `x` would be added in varying order."""
         return tf.split(self.dense(x, tf.concat(kernels, 1), tf.concat(biases, 0)), len(kernels), 1)
 
     def product(self, left: Array, right: Array) -> Array:
         return self.float32(tf.matmul(left, right, transpose_b=True))
 
     def look_up(self, table: Array, ids: Array) -> Array:
-        """Look up rows; the gradient is as dense as the table, not a list of rows."""
+        """Look up rows; the gradient is a dense table, not a list of rows."""
         size = table.shape[0]
 
         @tf.custom_gradient  # type: ignore[untyped-decorator]
@@ -125,12 +125,12 @@ class Ops(Operations):
         return tf.cast(_layer_norm(self.float32(x), gamma, beta), x.dtype)
 
     def dropout(self, x: Array, dropout_rate: float, key: Array, number: int) -> Array:
-        """Drawn and multiplied in float32: bfloat16 has neither a probability of 0.1 nor a factor of 1.1111."""
+        """Draw and multiply in float32, since bfloat16 cannot represent 0.1 or 1.1111."""
         kept = tf.random.stateless_uniform(x.shape, tf.add(key, [0, number])) >= dropout_rate
         return tf.cast(self.float32(x) * (self.float32(kept) * (1 / (1 - dropout_rate))), x.dtype)
 
     def cross_entropy(self, labels: Array, logits: Array) -> Array:
-        """Return the loss; 0.21 CPU seconds for 640 x 30,522 logits with its gradient, of tf.nn.log_softmax 0.34."""
+        """Return the loss; 640 x 30,522 logits with gradient take 0.21 CPU seconds, tf.nn.log_softmax 0.34."""
 
         @tf.custom_gradient  # type: ignore[untyped-decorator]
         def of_logits(logits: Array) -> tuple[Array, Callable[[Array], Array]]:
@@ -149,14 +149,14 @@ class Ops(Operations):
 
 
 class TensorFlowEngine(Engine):
-    """Steps of one model on the devices of all processes, by one of TensorFlow's strategies."""
+    """Steps of one model on the devices of all processes, run by one of TensorFlow's strategies."""
 
     packages = (tf,)
     failures = tuple(getattr(tf.errors, f"{kind}Error") for kind in ("ResourceExhausted", "Aborted", "Internal", "Unavailable"))
 
     def __init__(self, settings: EngineSettings) -> None:
         if settings.deterministic == "on":
-            tf.config.experimental.enable_op_determinism()  # without it GPUs add up embedding gradients in any order
+            tf.config.experimental.enable_op_determinism()  # otherwise GPUs add up embedding gradients in any order
         if settings.hosts:  # TensorFlow reads them from there
             worker = {"type": "worker", "index": settings.host_rank}
             os.environ["TF_CONFIG"] = json.dumps({"cluster": {"worker": settings.hosts}, "task": worker})
@@ -178,7 +178,7 @@ class TensorFlowEngine(Engine):
         for device in self._names:
             with tf.device(device):
                 self._replicas.append({name: tf.Variable(tf.zeros(shape)) for name, shape in self.shapes.items()})
-        # Without XLA a function too: it is traced once for the first micro-batch and the loop over the others
+        # A function even without XLA: it is traced once for the first micro-batch and for the loop over the others
         self._compute_gradients = _function(self._gradients, jit_compile=self.execution.xla)
         compiled: Operation = partial(_function, jit_compile=True) if self.execution.xla else lambda function: function
         self._make_update = compiled(self._update)
@@ -206,7 +206,7 @@ class TensorFlowEngine(Engine):
 
     def gather(self, number: int) -> list[int]:
         own = np.zeros(self.processes)
-        own[self.data_rank] = number / len(self._names)  # each of this process's devices adds its part
+        own[self.data_rank] = number / len(self._names)  # each of this process's devices adds its share
         with self.errors_in_a_line():
             return [round(each) for each in self._sum(tf.constant(own)).numpy().tolist()]
 
@@ -214,7 +214,7 @@ class TensorFlowEngine(Engine):
         return int(tf.config.experimental.get_memory_info("GPU:0")["peak"]) if self.has_accelerator else None
 
     def _spread(self, batch: Batch, accumulation: int) -> Any:
-        """Rows of this process as tensors (micro-batches, rows of one, ...) of each of its devices."""
+        """Split this process's rows into a tensor per device: (micro-batches, rows of a micro-batch, ...)."""
         replicas = len(self._replicas)
         parts = rows_of_devices(batch, accumulation, replicas)
 
@@ -233,7 +233,7 @@ class TensorFlowEngine(Engine):
     def _sum_over_all(self, values: Any) -> Any:
         if self.devices == 1:
             return values
-        own = tf.nest.map_structure(tf.identity, values)  # on this device: one tensor in common cannot be summed
+        own = tf.nest.map_structure(tf.identity, values)  # made on this device: a shared tensor cannot be summed
         return tf.distribute.get_replica_context().all_reduce("SUM", own)
 
     def _replica(self) -> dict[str, Any]:
@@ -313,11 +313,11 @@ def _make_logical_cpus(settings: EngineSettings, world_size: int) -> int:
     return count
 
 
-@cache  # of the same devices two strategies would mistake each other's sums
+@cache  # cached: two strategies on the same devices would mix up their sums
 def _strategy_on(names: tuple[str, ...], world_size: int) -> Any:
     if world_size == 1:
         return tf.distribute.MirroredStrategy(names) if len(names) > 1 else tf.distribute.get_strategy()
-    # By default TensorFlow sums over hosts by rings of its own, through the CPU
+    # TensorFlow's default sums over hosts with its own rings, through the CPU
     kinds = tf.distribute.experimental.CommunicationImplementation
     kind = kinds.NCCL if names[0].startswith("GPU") else kinds.RING
     options = tf.distribute.experimental.CommunicationOptions(implementation=kind)

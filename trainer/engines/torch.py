@@ -1,12 +1,12 @@
 """BERT on PyTorch: a step on the devices of all processes, each of which has a process of its own.
 
-    device      its part of the losses of its micro-batches -> gradients, which autograd adds up
+    device      its share of the losses of its micro-batches -> gradients, which autograd adds up
     all         sum of gradients, of losses and correct predictions; each device keeps its shard of the gradients
     device      clip by the norm of the sum, update its shard of the moments and variables; all gather the variables
 
-Variables are complete on every device, moments are sharded (ZeRO-1). Adam is PyTorch's fused kernel, held to the same traces as
-the other engines' own; other optimizers are composed. Dropout masks follow from their key and number, so a resumed run has the
-same ones.
+Variables are complete on every device, moments are sharded (ZeRO-1). Adam is PyTorch's fused kernel, which is tested
+against the same traces as the other engines; other optimizers are composed. Dropout masks follow from their key and number, so
+a resumed run has the same masks.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read as CUDA starts; without it products may differ in last bits
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read as CUDA starts; without it last bits of products may differ
 
 import torch
 from torch.nn import functional
@@ -38,13 +38,13 @@ from trainer.step import Step
 from trainer.tasks.task import Task
 
 _MANY_UPDATES = 1e9
-"""After which no correction of the moments is left: the fused Adam has no way to leave it out."""
+"""A step so late that bias correction is 1: the fused Adam cannot leave the correction out."""
 _OF_MICRO_BATCH = ("dropout_key", "stop")
-"""Features of a batch with a row for each micro-batch."""
+"""Features of a batch that have one row per micro-batch."""
 
 
 class TorchEngine(Engine):
-    """Steps of one model: a replica on the first device of this host, and a process with a replica for each other one."""
+    """Steps of one model: a replica on this host's first device, and a process with a replica for each further device."""
 
     packages = (torch,)
     failures = (RuntimeError, BrokenPipeError)
@@ -104,22 +104,22 @@ class TorchEngine(Engine):
                 raise self._workers.explain(error) from error
 
     def _call(self, method: str, *arguments: Any) -> Any:
-        """Call a method of all replicas, and return what this process's has returned."""
+        """Call a method of all replicas, and return the result of this process's replica."""
         self._workers.call(method, [arguments] * (self._local_devices - 1))
         return getattr(self._replica, method)(*arguments)
 
     def _call_with_rows(self, method: str, batch: Batch, accumulation: int, *arguments: Any) -> Any:
-        """Call a method of all replicas with the rows of each, (micro-batches, rows, ...), of this process's batch."""
+        """Call a method of all replicas, each with its rows of this process's batch: (micro-batches, rows, ...)."""
         parts = rows_of_devices(batch, accumulation, self._local_devices)
         self._workers.call(method, [(rows, *arguments) for rows in parts[1:]])
         return getattr(self._replica, method)(parts[0], *arguments)
 
 
 class Replica:
-    """The variables on one device, its shards of them and of the moments, and what it does in a step.
+    """The variables on one device, its shards of the moments, and its work in a step.
 
-    A shard is a variable's part of equal size on each device, in the order of memory and filled up with zeros; of one device it
-    is the variable itself.
+    All shards of a variable have equal size, in memory order; the last is padded with zeros. A single device's shard is the
+    variable itself.
     """
 
     def __init__(self, settings: EngineSettings, world: World, local_rank: int = 0) -> None:
@@ -142,7 +142,7 @@ class Replica:
         task: Task,
         shapes: Mapping[str, tuple[int, ...]],
     ) -> None:
-        """Make the variables and the rest of the state, of these shapes, of zeros."""
+        """Allocate the variables of these shapes and the rest of the state, filled with zeros."""
         self._optimizer, self._precision, self._shapes = optimizer, precision, shapes
         self._step = Step(Ops(precision, recompute=self._recompute), model, task, optimizer)
         self._update_step = self._step
@@ -153,7 +153,7 @@ class Replica:
         self._state = {name: self._shard(value.detach()) for name, value in state.items()}
 
     def start(self, batch: Batch, learning_rate: float, scaling: float) -> Array:
-        """Make a step on (micro-batches, rows, ...); the loss is `scaling` times the loss scale too large."""
+        """Run a step on (micro-batches, rows, ...), whose loss is multiplied by `scaling` and the loss scale."""
         keys, stop = torch.from_numpy(batch["dropout_key"]), float(batch["stop"][0, 0])
         rows = self._tensors({name: array for name, array in batch.items() if name not in _OF_MICRO_BATCH})
         loss_scale = self._state["loss_scale"].clone()
@@ -161,7 +161,7 @@ class Replica:
         sums = torch.zeros((), device=self._device)
         for number in range(len(keys)):
             part = {name: array[number] for name, array in rows.items()}
-            part["dropout_key"] = keys[number]  # on the host, which seeds the generators
+            part["dropout_key"] = keys[number]  # stays on the host, which seeds the generators
             loss, sums_of_part = self._step.micro_batch(self._weights, part, weight_sums, scale)
             loss.backward()
             sums = sums + sums_of_part.detach()
@@ -174,7 +174,7 @@ class Replica:
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def _update(self, scale: Array, learning_rate: float) -> Array:
-        """Update the state by the gradients, which are `scale` times too large, and drop them; return their norm."""
+        """Update the state by the gradients, which are `scale` times too large, then free them; return their norm."""
         gradients = self._take_gradients()
         norm = self._step.norm(gradients, scale)
         if self._world.size > 1:
@@ -182,7 +182,7 @@ class Replica:
         step, factor = self._update_step, self._step.factor(norm, scale)
         if self._optimizer.name == "adam":
             self._adam(gradients, factor, learning_rate)
-            gradients = {}  # only the counters are left to change
+            gradients = {}  # the fused kernel has changed all but the counters
         for name, value in step.changes(self._state, gradients, factor, learning_rate):
             self._state[name].copy_(value)
         if self._world.size > 1:
@@ -218,7 +218,7 @@ class Replica:
             )
 
     def _take_gradients(self) -> Arrays:
-        """Return this device's shard of each gradient, summed over all devices, and drop the gradients."""
+        """Return this device's shard of each gradient, summed over all devices, and free the gradients."""
         gradients = {}
         for name, weight in self._weights.items():
             gradients[name] = torch.zeros_like(weight) if weight.grad is None else weight.grad
@@ -235,12 +235,12 @@ class Replica:
             weight.copy_(_join(of_all, weight.shape))
 
     def _shards(self, value: Array) -> Array:
-        """(devices, elements): the shards of an array."""
+        """Split an array into shards: (devices, elements)."""
         filling = -value.numel() % self._world.size
         return functional.pad(value.reshape(-1), (0, filling)).view(self._world.size, -1)
 
     def _shard(self, value: Array) -> Array:
-        """Return this device's shard of an array, of a single device the array itself."""
+        """Return this device's shard of an array; a single device's shard is the array itself."""
         if self._world.size == 1 or value.ndim == 0:
             return value
         return self._shards(value)[self._world.rank].clone()
@@ -255,12 +255,12 @@ class Replica:
         return {name: self._world.all_gather(rows) for name, rows in logits.items()}
 
     def state(self) -> State:
-        """Gather one array after the other, so that no more than one of the sharded ones is complete on a device."""
+        """Gather the state array by array, so that at most one sharded array is complete on a device."""
         return {name: self._complete(name).detach().cpu().numpy().copy() for name in self._shapes}
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def restore(self, names: Sequence[str], state: State | None) -> None:
-        """Take over the values of these names on the first device, which are sent to the others."""
+        """Set these values by name on the first device, and send them to the others."""
         for name in names:
             value = torch.empty(self._shapes[name])
             if state is not None:
@@ -292,7 +292,7 @@ def _join(shards: Array, shape: tuple[int, ...]) -> Array:
 
 
 def open_engine(settings: EngineSettings) -> TorchEngine:
-    """Return the engine on all GPUs of this host, or one CPU, unless settings differ; waits for the other hosts."""
+    """Wait for the other hosts, and return the engine on this host's GPUs, or one CPU; settings may choose others."""
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     check_gpus(settings, gpus)
     devices = settings.devices or max(1, gpus)
@@ -307,7 +307,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 
 
 def _keep_freed_memory() -> None:
-    """Let glibc's malloc keep what tensors free: it would return large ones to the OS, which clears them again."""
+    """Let glibc's malloc keep freed memory: it would return large blocks to the OS, which clears them again."""
     with suppress(AttributeError, OSError):
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(_M_MMAP_MAX, 0)

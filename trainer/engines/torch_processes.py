@@ -1,7 +1,7 @@
-"""The processes of a run on PyTorch, one for each device, and the sums and copies between their devices.
+"""The processes of a run on PyTorch, one for each device, and their collectives.
 
     started by the user      one process on each host (--hosts); it has the batches, and computes on the host's first device
-    started by that process  one for each further device (--devices), which makes the calls that come through a pipe
+    started by that process  one for each further device (--devices), which executes the calls that come through a pipe
 
 Their ranks go through host after host. GPUs are connected by NCCL, CPUs by gloo.
 """
@@ -28,20 +28,20 @@ from bertprep.errors import BertprepError, UsageError
 from trainer.engines.joining import JOIN_TIMEOUT, join
 from trainer.settings import EngineSettings
 
-_EXIT_SECONDS = 5  # for a process that has failed to end, before another one is looked for
-# Their older names are all that PyTorch has before 2.13
+_EXIT_SECONDS = 5  # to let a failed process end before others are examined
+# PyTorch before 2.13 has only the older names
 _reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 _all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 
 
 class Address(NamedTuple):
-    """Where the first process listens, and the place of a device among all."""
+    """Where the first process listens, and the ranks of a device."""
 
     host: str
     port: int
     rank: int
     size: int
-    local_rank: int  # of the device among those of its host
+    local_rank: int  # the device's index on its host
 
 
 @dataclass(frozen=True)
@@ -60,13 +60,13 @@ class World:
         return total
 
     def sum_rows(self, rows: torch.Tensor) -> torch.Tensor:
-        """(size, width) -> (width,): this device's row of the sum over all devices."""
+        """Return this device's row of the sum over all devices: (size, width) -> (width,)."""
         own = rows.new_empty(rows.shape[1])
         _reduce_scatter(own, rows.reshape(-1))
         return own
 
     def all_gather(self, x: torch.Tensor) -> torch.Tensor:
-        """(n, ...) -> (size * n, ...): what all devices have, in the order of their ranks."""
+        """Return the arrays of all devices, in the order of their ranks: (n, ...) -> (size * n, ...)."""
         if self.size == 1:
             return x
         gathered = x.new_empty((self.size * len(x), *x.shape[1:]))
@@ -74,7 +74,7 @@ class World:
         return gathered
 
     def broadcast(self, x: torch.Tensor) -> torch.Tensor:
-        """Replace `x` by what the first device has."""
+        """Replace `x` by the first device's value."""
         if self.size > 1:
             dist.broadcast(x, 0)
         return x
@@ -102,9 +102,9 @@ class Workers:
             pipe.send((method, of_process))
 
     def explain(self, error: Exception) -> Exception:
-        """Return why a collective has failed, where it is one of these processes.
+        """Return the error that explains a failed collective, if one of these processes caused it.
 
-        One that was killed is the cause of what the others report: that they have lost it.
+        If one was killed, the others only report that they have lost it.
         """
         connection.wait([process.sentinel for process in self._processes], timeout=_EXIT_SECONDS)
         reported: list[str] = []
@@ -128,7 +128,7 @@ def _close_all(pipes: list[Any]) -> None:
 def connect(settings: EngineSettings, devices: int, serve: Callable[..., Any]) -> tuple[World, Workers]:
     """Start a process for each further device of this host, which makes `serve(settings, world, local rank)`, and connect all.
 
-    Waits for the processes of other hosts. A connection that this process has from before ends.
+    Waits for the processes of other hosts. An earlier connection of this process is closed.
     """
     if not settings.hosts:
         return _connect(settings, devices, serve)
@@ -177,8 +177,8 @@ def _leave() -> None:
 
 
 def _run(pipe: Any, serve: Callable[..., Any], address: Address, settings: EngineSettings) -> None:
-    """Make the calls that come through the pipe, until the other end closes it."""
-    for number in (signal.SIGINT, signal.SIGTERM):  # of which the process at the other end takes care
+    """Execute the calls that come through the pipe, until the other end closes it."""
+    for number in (signal.SIGINT, signal.SIGTERM):  # the process at the other end handles Ctrl-C
         signal.signal(number, signal.SIG_IGN)
     calls: SimpleQueue[tuple[str, tuple[Any, ...]]] = SimpleQueue()
     Thread(target=_receive, args=(pipe, calls), daemon=True).start()
@@ -197,4 +197,4 @@ def _receive(pipe: Any, calls: SimpleQueue[tuple[str, tuple[Any, ...]]]) -> None
     with suppress(EOFError, OSError):
         while True:
             calls.put(pipe.recv())
-    os._exit(0)  # also out of a collective, in which the other processes are missing
+    os._exit(0)  # even from a collective that waits for missing processes
