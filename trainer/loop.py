@@ -4,13 +4,13 @@
         log_every             a line with the means over the steps since the last
         save_every            a checkpoint; at the end in any case, and before any early end
         eval_every            a checkpoint, then metrics on the test split; at the end in any case
-    NaN or overflow           fp16: the update is skipped; else the end, with the batch's first record named
+    NaN or overflow           fp16 skips the update; other precisions end the run and name the batch's first record
     bad records alone         no update
     SIGTERM, Ctrl-C           the end after this step or evaluation
-    data not readable         the end; of bad records, once there are more than --skip-bad-records
+    data not readable         the end; bad records end the run once there are more than --skip-bad-records
 
-All follows from the number of finished steps. A rank that has to stop raises a flag, which reaches all ranks with the step's
-sums.
+Everything follows from the number of finished steps. A rank that has to stop raises a flag, which reaches all ranks with the
+step's sums.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from trainer.weights import read_weights
 
 
 class Stop:
-    """Whether the run has to stop, and why: a signal to this rank, data that it cannot read, or another rank that has to."""
+    """Whether the run has to stop, and why: a signal, data that this rank cannot read, or a request of another rank."""
 
     def __init__(self) -> None:
         self.is_signalled = False
@@ -59,11 +59,11 @@ class Stop:
 
     def take(self, error: BertprepError) -> None:
         if self.fault is None:
-            self.fault = error.with_traceback(None)  # whose frames would keep the engine alive
+            self.fault = error.with_traceback(None)  # its frames would keep the engine alive
 
     @contextmanager
     def on_signals(self) -> Iterator[None]:
-        """Let SIGTERM and Ctrl-C stop the run with a checkpoint; a second Ctrl-C raises KeyboardInterrupt."""
+        """Make SIGTERM and Ctrl-C stop the run with a checkpoint; a second Ctrl-C raises KeyboardInterrupt."""
 
         def handle(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - what signal handlers are given
             if self.is_signalled and number == signal.SIGINT:
@@ -79,7 +79,7 @@ class Stop:
 
 
 def train(run: Run, engine: Engine) -> bool:
-    """Train from the newest checkpoint in `run.out`, which is locked; return whether the run is finished, not stopped."""
+    """Lock `run.out` and train from its newest checkpoint; return True if the run finished, False if it was stopped."""
     engine.build(run.model, run.optimizer, seed=run.options.seed, task=run.task)
     state, stop = resume(run, engine), Stop()
     guessed = run.guessed_losses() if engine.is_first else {}
@@ -114,7 +114,7 @@ def train(run: Run, engine: Engine) -> bool:
 
 
 def resume(run: Run, engine: Engine) -> RunState:
-    """Give the engine what it starts from: the newest checkpoint, the weights of --init, or the seed's."""
+    """Load the newest checkpoint, the weights of --init, or random weights into the engine."""
     newest, message = checkpoint.newest(run.out), ""
     state = RunState(run.settings(precision=engine.precision))
     if newest:
@@ -159,7 +159,7 @@ class _Interval:
 
     @classmethod
     def from_numbers(cls, numbers: Sequence[float]) -> _Interval:
-        """Return what `numbers` were written of."""
+        """Return the interval that was saved as `numbers`."""
         *sums, gradient_norm, steps = numbers
         return cls(np.reshape(np.array(sums, np.float64), (-1, 3)), gradient_norm, round(steps))
 
@@ -169,7 +169,7 @@ class _Interval:
         self.steps += 1
 
     def numbers(self) -> list[float]:
-        """Return all numbers, as a checkpoint has them."""
+        """Return all numbers, as a checkpoint stores them."""
         return [*self.sums.ravel().tolist(), self.gradient_norm, float(self.steps)]
 
 
@@ -177,11 +177,11 @@ class _BadRecords:
     """The bad records that this rank skips, each counted once in a run."""
 
     def __init__(self, known: set[str], *, most: int) -> None:
-        """`known` are the messages of those that it has skipped before the run was resumed."""
+        """`known` has the messages of the bad records that were skipped before the run was resumed."""
         self._known, self._most = known, most
 
     def count(self, bad: Sequence[BadRecordError]) -> tuple[list[BadRecordError], BadRecordError | None]:
-        """Return those that are met for the first time, and the first of more than may be skipped."""
+        """Return the records that are bad for the first time, and the first one above the limit."""
         new: list[BadRecordError] = []
         for error in bad:
             if str(error) in self._known:
@@ -195,7 +195,7 @@ class _BadRecords:
 
 class _ReadBatch(NamedTuple):
     batch: RankBatch
-    new_bad: list[BadRecordError]  # records of it that are skipped for the first time
+    new_bad: list[BadRecordError]  # its records that are skipped for the first time
 
 
 class _StartedStep(NamedTuple):
@@ -246,7 +246,7 @@ class _Loop:
         is_due = self.first > 0 and self.is_due(self.first, self.run.eval_every)
         if self.run.data.test is None or self.state.evaluated == self.first or not is_due:
             return
-        if self.engine.is_on_any_rank(self.log.has_evaluation):  # of the first, which has the log
+        if self.engine.is_on_any_rank(self.log.has_evaluation):  # only the first rank has the log
             self.state.evaluated = self.first
         else:
             self.evaluate()
@@ -256,7 +256,7 @@ class _Loop:
         with self.batches.from_step(self.first, steps) as batches:
             readable = self.readable(batches)
             read = deque(islice(readable, ahead + 1))
-            self.agree_to_stop()  # no step could carry a flag before
+            self.agree_to_stop()  # no earlier step could have carried a flag
             in_flight: deque[_StartedStep] = deque()
             for number in range(self.first + 1, steps + 1):
                 if self.stop.is_agreed:
@@ -270,7 +270,7 @@ class _Loop:
                 self.finish(step)
 
     def readable(self, batches: Iterator[RankBatch]) -> Iterator[_ReadBatch]:
-        """Iterate over the batches up to the first that cannot be read, or has too many bad records."""
+        """Yield the batches before the first one that cannot be read or has too many bad records."""
         try:
             for batch in batches:
                 new_bad, excess = self.bad_records.count(batch.bad)
@@ -282,7 +282,7 @@ class _Loop:
             self.stop.take(error)
 
     def agree_to_stop(self) -> None:
-        """Let all ranks know whether one of them has to stop; all ranks call it."""
+        """Agree on whether any rank has to stop; all ranks call it."""
         self.stop.is_agreed |= self.engine.is_on_any_rank(self.stop.is_wanted)
 
     def start(self, number: int, read: _ReadBatch) -> _StartedStep:
@@ -293,28 +293,28 @@ class _Loop:
         return _StartedStep(number, read, wait)
 
     def is_due(self, step: int, *every: int) -> bool:
-        """Whether this is the last step, or a multiple of a cadence; one of 0 is none."""
+        """Return whether this is the last step or a multiple of a cadence; 0 means no cadence."""
         return step == self.run.schedule.steps or any(each > 0 and step % each == 0 for each in every)
 
     def finish(self, step: _StartedStep) -> None:
-        """Wait for a step and count it, then log, evaluate and save where it is due."""
+        """Wait for a step and count it, then log, evaluate and save if due."""
         state, options, number, result = self.state, self.run.options, step.number, step.wait()
         state.step = number
         self.log.bad_records(TRAINING, number, step.read.new_bad)
         _, _, weights = result.sums.T  # (outputs,) each
         if not result.is_finite:
-            if result.loss_scale == 1:  # a lower one is no cure
+            if result.loss_scale == 1:  # the scale cannot go lower
                 raise self.explain_loss(result)
             state.skipped += 1  # the engine has skipped the update, and the next scale is half
         elif weights[0] > 0:
             self.interval.add(result)
-        elif not self.engine.is_on_any_rank(bool(step.read.batch.bad)):  # of bad records alone the engine makes no update
+        elif not self.engine.is_on_any_rank(bool(step.read.batch.bad)):  # only bad records: no update was made
             raise self.explain_loss(result)
         self.count_tokens(step.read.batch)
         if self.is_due(number, self.run.log_every):
             self.log_training(result)
         elif number == self.first + 1:
-            self.restart_clock()  # without compiling
+            self.restart_clock()  # excludes compilation
         if self.is_due(number, options.save_every):
             self.save()
         if self.is_due(number, self.run.eval_every):
@@ -322,7 +322,7 @@ class _Loop:
         self.stop.is_agreed |= result.is_stop_wanted
 
     def count_tokens(self, batch: RankBatch) -> None:
-        """Count what a step has computed on all ranks, padding too."""
+        """Count the tokens that a step has computed on all ranks, including padding."""
         rows, seq = batch.arrays["input_ids"].shape
         pred = batch.arrays["masked_lm_ids"].shape[1] if "masked_lm_ids" in batch.arrays else self.run.data.records.pred
         rows *= self.batch.data_world_size
@@ -338,11 +338,11 @@ class _Loop:
     def log_training(self, result: StepResult) -> None:
         records, number, schedule = self.run.data.records, self.state.step, self.run.schedule
         interval = self.interval
-        if interval.steps == 0:  # no update was made, so its last step stands for the others
+        if interval.steps == 0:  # no update was made: log the last step
             interval.add(result)
         metrics = self.run.task.metrics(interval.sums)
         self.interval = self.new_interval()
-        if not metrics:  # all steps were of bad records alone
+        if not metrics:  # all steps had only bad records
             return
         seconds = max(time.monotonic() - self.clock, 1e-9)
         steps_per_second = (number - self.clock_step) / seconds
@@ -356,7 +356,7 @@ class _Loop:
                 "learning_rate": schedule.learning_rate(number),
                 "gradient_norm": interval.gradient_norm / interval.steps,  # before clipping
                 "loss_scale": result.loss_scale,
-                "skipped": self.state.skipped,  # updates of the run so far, by fp16
+                "skipped": self.state.skipped,  # updates that fp16 has skipped so far
                 "sequences_per_second": steps_per_second * self.batch.size,
                 "tokens_per_second": tokens_per_second,  # with padding
                 "flops_per_second": flops_per_second,  # the model's, estimated
@@ -380,7 +380,7 @@ class _Loop:
         new_bad, excess = self.bad_records.count(batches.bad)
         error = batches.fault or excess
         if error is None and batches.bad and self.scorer:
-            error = batches.bad[0]  # a score takes all records
+            error = batches.bad[0]  # a score needs all records
         if error is None and not metrics and sequences == batches.sequences:
             error = without_targets(batches)
         if error is not None:

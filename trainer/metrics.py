@@ -9,7 +9,7 @@ _OTHERS = {
     "kind", "step", "epoch", "sequences", "learning_rate", "gradient_norm", "loss_scale", "skipped", "sequences_per_second",
     "tokens_per_second", "flops_per_second", "seconds_left", "threshold",
 }  # fmt: skip
-"""What entries of training and evaluation have besides metrics."""
+"""Keys of training and evaluation entries that are not metrics."""
 
 
 def metric_names(entries: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -1,4 +1,4 @@
-"""BERT's encoder, once for every framework: functions of operations, weights by name, and a batch.
+"""BERT's encoder, written once for all frameworks: functions of operations, weights by name, and a batch.
 
     embed     word + segment + position embeddings -> LayerNorm                          (sequences * seq, hidden)
     layer     attention -> dense -> + input -> LayerNorm -> dense -> GELU -> dense -> + -> LayerNorm
@@ -23,13 +23,13 @@ Arrays: TypeAlias = Mapping[str, Array]
 Operation: TypeAlias = Callable[..., Any]
 WORDS = "bert/embeddings/word_embeddings"
 MASKED_OUT = -10_000.0
-"""Added to an attention score so that its weight becomes 0; the same number as in Google's and NVIDIA's."""
+"""Added to an attention score so that its weight becomes 0; Google's and NVIDIA's code have the same number."""
 COMPUTE_DTYPES = {"off": "float32", "fp16": "float16", "bf16": "bfloat16"}
-"""What dense products run in, by the name of the precision."""
+"""The data type of dense products, by the name of the precision."""
 
 
 class Operations:
-    """A framework's operations, from which model, losses and optimizer are composed; along the last axis."""
+    """A framework's operations, from which model, losses and optimizer are composed; they work along the last axis."""
 
     has_fused_attention = False
     fuses_packed_rows = False  # fused attention takes the masks of packed rows too
@@ -72,25 +72,25 @@ class Operations:
         return x + bias
 
     def dense(self, x: Array, kernel: Array, bias: Array) -> Array:
-        """(rows, in), (in, out), (out,) -> (rows, out)."""
+        """Apply a dense layer: (rows, in), (in, out), (out,) -> (rows, out)."""
         return self.add_bias(x @ self.compute(kernel), self.compute(bias))
 
     def project(self, x: Array, kernels: Sequence[Array], biases: Sequence[Array]) -> Sequence[Array]:
-        """Several dense layers of one input."""
+        """Apply several dense layers to one input."""
         return [self.dense(x, kernel, bias) for kernel, bias in zip(kernels, biases, strict=True)]
 
     def recompute(self, layer: Operation) -> Operation:
-        """Keep only the inputs of a layer for its gradients, where activations are checkpointed."""
+        """Keep only a layer's inputs for its gradients, if activations are checkpointed."""
         return layer
 
 
 class Bert:
-    """The network with its weights, on a batch; dropout masks follow from a key and their numbers."""
+    """The network with its weights on a batch; a key and a mask's number decide each dropout mask."""
 
     def __init__(self, ops: Operations, config: ModelConfig, weights: Arrays, batch: Arrays, key: Any = None) -> None:
         self.ops, self.config, self.weights, self.batch, self.key = ops, config, weights, batch, key
         self.sequences, self.seq = batch["input_mask"].shape
-        self.masks = 0  # of dropout, drawn so far
+        self.masks = 0  # dropout masks drawn so far
 
     def dense(self, name: str, x: Array) -> Array:
         return self.ops.dense(x, self.weights[f"{name}/kernel"], self.weights[f"{name}/bias"])
@@ -105,12 +105,12 @@ class Bert:
         return self.ops.dropout(x, dropout_rate, self.key, self.masks)
 
     def logits(self, name: str, x: Array) -> Array:
-        """float32 logits of a small head, whose weights are (out, in)."""
+        """Return the float32 logits of a small head, whose weights are (out, in)."""
         product = self.ops.product(self.ops.float32(x), self.weights[f"{name}_weights"])
         return self.ops.add_bias(product, self.weights[f"{name}_bias"])
 
     def embed(self) -> Array:
-        """(sequences * seq, hidden): what each token is, its segment and its position, added up."""
+        """Return (sequences * seq, hidden): the sum of each token's word, segment and position embeddings."""
         ops, config, part = self.ops, self.config, "bert/embeddings"
         x = ops.look_up(self.weights[WORDS], ops.reshape(self.batch["input_ids"], (-1,)))
         segments = ops.reshape(self.batch["segment_ids"], (-1,))
@@ -124,9 +124,9 @@ class Bert:
         return ops.compute(self.drop(x, config.hidden_dropout_prob))
 
     def masked_out(self) -> Array:
-        """What is added to scores so that no token attends to padding or, in packed rows, to another sequence.
+        """Return what is added to scores so that no token attends to padding or, in packed rows, to another sequence.
 
-        (sequences, 1, 1, seq); of packed rows (sequences, 1, seq, seq), where padding is a sequence of its own.
+        The shape is (sequences, 1, 1, seq), or (sequences, 1, seq, seq) for packed rows, whose padding is its own sequence.
         """
         ops = self.ops
         if "sequence_ids" not in self.batch:
@@ -139,7 +139,7 @@ class Bert:
         return (1 - ops.float32(seen)) * MASKED_OUT
 
     def split_heads(self, x: Array) -> Array:
-        """(sequences * seq, hidden) -> (sequences, seq, heads, units)."""
+        """Split the heads: (sequences * seq, hidden) -> (sequences, seq, heads, units)."""
         return self.ops.reshape(x, (self.sequences, self.seq, self.config.num_attention_heads, self.config.head_size))
 
     def attend(self, query: Array, key: Array, value: Array) -> Array:
@@ -158,7 +158,7 @@ class Bert:
         return ops.reshape(context, (-1, config.hidden_size))
 
     def layer(self, x: Array, number: int) -> Array:
-        """(sequences * seq, hidden): each token attends to the others, then passes the feed-forward part by itself."""
+        """Apply a layer, attention and then the feed-forward network of each token: (sequences * seq, hidden)."""
         name, dropout_rate = f"bert/encoder/layer_{number}", self.config.hidden_dropout_prob
         parts = [f"{name}/attention/self/{part}" for part in ("query", "key", "value")]
         kernels = [self.weights[f"{part}/kernel"] for part in parts]
@@ -171,7 +171,7 @@ class Bert:
         return self.norm(f"{name}/output", x + output)
 
     def encode(self) -> Array:
-        """The last layer's output for every token, (sequences * seq, hidden)."""
+        """Return the last layer's output for every token, (sequences * seq, hidden)."""
         embed, *layers = encoder_parts(self.config)
         x = embed(self)
         for layer in layers:
@@ -179,12 +179,12 @@ class Bert:
         return x
 
     def _run_layer(self, layer: Operation, masks: int, x: Array) -> Array:
-        """Run a layer before which so many masks are drawn: one that is recomputed draws its masks again."""
+        """Run a layer after the given number of masks, so that recomputing it draws the same masks again."""
         self.masks = masks
         return layer(self, x)
 
     def pool(self, hidden: Array) -> Array:
-        """(sequences, hidden): each sequence as a whole, by its first token; of packed rows for all that a row may have."""
+        """Return (sequences, hidden) from each sequence's first token; a packed row has one for each possible sequence."""
         if "first_positions" in self.batch:
             first = self.ops.gather_positions(hidden, self.batch["first_positions"])
         else:

@@ -1,4 +1,4 @@
-"""Adam as in Google's and NVIDIA's BERT, NVIDIA's LAMB, and Lion, once for every framework; and their learning rates.
+"""Adam as in Google's and NVIDIA's BERT, NVIDIA's LAMB, and Lion, written once for all frameworks; and learning rates.
 
 All first scale gradients of the global batch down to a norm of 1, and add weight decay, but not for biases and LayerNorm.
 
@@ -34,7 +34,7 @@ GROWTH_STEPS = 1000
 
 
 def slots(settings: OptimizerSettings, name: str) -> list[str]:
-    """Return the names of what the optimizer keeps for a variable, each of the variable's shape and 0 at first."""
+    """Return the names of an optimizer's slots for a variable; each has the variable's shape and starts at 0."""
     return [f"{name}/{slot}" for slot in _OPTIMIZERS[settings.name].slots]
 
 
@@ -46,7 +46,7 @@ def clip_factor(ops: Operations, norm: Array, clip_norm: float) -> Array:
 
 
 class _Update:
-    """The numbers that an update of all variables has in common.
+    """The numbers that all variables share in an update.
 
     Where there are no gradients, the learning rate is 0 and means stay as they are: a choice between numbers is free, one
     between arrays would take as long as the update.
@@ -82,7 +82,7 @@ def _adam(update: _Update, gradient: Array, m: Array, v: Array) -> tuple[Array, 
     v = update.mean_square(v, gradient, settings.second_decay)
     root = update.ops.sqrt(v)
     if settings.name == "lamb" or settings.bias_correction:
-        # Both means are corrected at once, through the numbers of the quotient
+        # Both means are corrected at once, by scaling the quotient
         of_mean = update.correction(settings.beta_1)
         root, epsilon = root * (of_mean / update.correction(settings.second_decay) ** 0.5), epsilon * of_mean
     return m / (root + epsilon), (m, v)
@@ -96,7 +96,7 @@ def _lion(update: _Update, gradient: Array, m: Array) -> tuple[Array, tuple[Arra
 
 class _Optimizer(NamedTuple):
     slots: tuple[str, ...]
-    direction: Callable[..., tuple[Array, tuple[Array, ...]]]  # of an update, a gradient and its slots: with the new slots
+    direction: Callable[..., tuple[Array, tuple[Array, ...]]]  # (update, gradient, slots) -> (direction, new slots)
     has_trust_ratio: bool = False
 
 
@@ -110,7 +110,7 @@ _OPTIMIZERS = {
 def updates(
     ops: Operations, settings: OptimizerSettings, state: Arrays, gradients: Arrays, factor: Array, learning_rate: Any
 ) -> Iterator[tuple[str, Array]]:
-    """Yield the changes of the state by an update, by name and one variable after the other.
+    """Yield the new values of the state by name, one variable after the other.
 
     Gradients are multiplied by `factor`, for clipping and the loss scale. Where it is 0, as of a batch without targets, no
     variable, moment or count changes. In fp16 an overflow (NaN) changes the loss scale only.
@@ -141,7 +141,7 @@ def _changes(update: _Update, state: Arrays, gradients: Arrays) -> Iterator[tupl
 
 
 def trust_ratio(ops: Operations, variable: Array, direction: Array) -> Array:
-    """|variable| / |direction|, or 1 where one of them is 0."""
+    """Return |variable| / |direction|, or 1 if one of them is 0."""
     of_variable, of_direction = ops.sum(variable * variable), ops.sum(direction * direction)
     both = (of_variable > 0) & (of_direction > 0)
     return ops.sqrt(ops.where(both, of_variable / ops.where(both, of_direction, 1.0), 1.0))

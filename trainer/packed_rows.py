@@ -1,4 +1,4 @@
-"""Several examples in one row of tokens, so that little padding is computed: what `--pack` makes of the records of a step.
+"""Packing of several examples into one row (`--pack`), so that little padding is computed.
 
     rows       best-fit decreasing: the longest example first, into the row with the least space that holds it
     tokens     one example after the other; position_ids restart with each, and sequence_ids keep attention within it
@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 _TOKENS_OF_EXAMPLE = 16
-"""There is space for seq / 16 examples in a row: shorter ones than this are rare."""
+"""A row has space for seq / 16 examples; examples shorter than 16 tokens are rare."""
 _SIZES = 32
-"""At most as many different numbers of rows has a micro-batch: each is compiled anew."""
+"""The maximum number of different micro-batch sizes; each is compiled separately."""
 
 Batch = Mapping[str, NDArray[Any]]
 
@@ -38,7 +38,7 @@ class Capacity(NamedTuple):
 
 
 def pack(batch: Batch, *, micro_batches: int) -> dict[str, NDArray[Any]]:
-    """Return the examples of a global batch in as few rows as are equally many for each micro-batch.
+    """Pack the examples of a global batch into as few rows as possible, equally many for each micro-batch.
 
     Features of tokens and predictions keep their names and widths. Those of examples are (rows, examples of a row), and 0 where
     a row has no more. Examples of weight 0 are left out.
@@ -88,7 +88,7 @@ def pack(batch: Batch, *, micro_batches: int) -> dict[str, NDArray[Any]]:
 
 
 def assign_rows(lengths: Sequence[int], predictions: Sequence[int], capacity: Capacity) -> list[list[int]]:
-    """Return the examples of each row; those without a token are in none.
+    """Assign examples to rows; examples without a token are left out.
 
     >>> assign_rows([5, 3, 2, 4], [1, 1, 1, 1], Capacity(tokens=8, predictions=2))
     [[0, 1], [2, 3]]
@@ -137,7 +137,7 @@ def _count_in_groups(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _sum_in_groups(values: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return for each value the sum of those before it in its group."""
+    """Return, for each value, the sum of the earlier values in its group."""
     before = np.cumsum(values) - values
     firsts = np.cumsum(sizes) - sizes
     sums: NDArray[np.int64] = before - np.repeat(before[firsts], sizes)

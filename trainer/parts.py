@@ -1,7 +1,7 @@
-"""The parts of a network that are computed one after the other, and what each of them reads and draws.
+"""The consecutive parts of a network, with the variables, features and dropout masks that each one uses.
 
 OneFlow's pipelines assign parts to processes, and its graphs are given the random numbers of each dropout mask beforehand. No
-list says which these are: the model's own functions run once on shapes, and what they ask for is recorded.
+list is written by hand: the model's own functions run once on shapes, and their requests are recorded.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def parts_of(model: ModelConfig, task: Task, *, seq: int = 1) -> tuple[Part, ...
 
 
 class _Shape:
-    """An array of which only the shape is known."""
+    """An array without values: only its shape is known."""
 
     def __init__(self, shape: Sequence[int]) -> None:
         self.shape = tuple(shape)
@@ -134,7 +134,7 @@ class _Weights(Mapping[str, _Shape]):
 
 
 class _Batch(Mapping[str, _Shape]):
-    """One sequence that is not packed, which records the features that are read; those but the tokens' have one value."""
+    """A batch of one unpacked sequence that records the features that are read; each feature but the tokens' has one value."""
 
     _TOKENS = ("input_ids", "input_mask", "segment_ids")
 
@@ -147,7 +147,7 @@ class _Batch(Mapping[str, _Shape]):
         return _Shape((1, self._seq if name in self._TOKENS else 1))
 
     def __contains__(self, name: object) -> bool:
-        return name in self._TOKENS  # so that there are neither positions nor boundaries of packed sequences
+        return name in self._TOKENS  # no position_ids or sequence_ids, so the rows are not packed
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._TOKENS)

@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 _ENTRY = {"kind": TEXT, "step": COUNT}
 Entries = Sequence[Mapping[str, Any]]
 COLORS = (("#5aaaf0", "#a03000"), ("#f0b030", "#204080"), ("#70c080", "#701060"), ("#c0a0e0", "#205020"))
-"""Of training and of the test split of each run: light and dark."""
+"""Colors of each run: light for training, dark for the test split."""
 LEAST_SPAN = 0.1
-"""Of an axis of losses or metrics."""
+"""The smallest span of an axis of losses or metrics."""
 FEW_POINTS = 60
-"""With more points a line needs no markers."""
+"""A line with more points has no markers."""
 MAX_LABEL, MAX_TITLE, LINE = 48, 72, 150
-"""Characters of a name in the legend, of one in the title, and of a line of the title."""
+"""Maximum characters of a name in the legend, of a name in the title, and of a line of the title."""
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
@@ -67,7 +67,7 @@ def draw_losses(logs: Mapping[str, Path], picture: Path) -> None:
 
 
 def make_figure(runs: Mapping[str, Entries]) -> Figure:
-    """The figure, 1200 x 720 pixels; without pyplot, which retains figures and looks for a display."""
+    """Make a figure of 1200 x 720 pixels without pyplot, which retains figures and looks for a display."""
     from matplotlib.figure import Figure
 
     entries = [entry for run in runs.values() for entry in run if entry["kind"] in ("train", "evaluation")]

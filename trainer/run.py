@@ -1,4 +1,4 @@
-"""One training run: everything that its numbers depend on, its plan and settings, and all that happens before its first step.
+"""A training run: everything that its numbers depend on, its plan, and the preparation before its first step.
 
 `prepare` checks options, data, weights and most settings of an existing checkpoint before a framework is loaded.
 """
@@ -106,7 +106,7 @@ class Run:
 
     @property
     def eval_sequences(self) -> int:
-        """Sequences of an evaluation; 0: all, of which a score is."""
+        """The number of sequences per evaluation; 0 means all, which a score needs."""
         return 0 if self.task.is_scored else self.options.eval_sequences
 
     @property
@@ -150,12 +150,12 @@ class Run:
         }
 
     def mixture(self, step: int) -> list[dict[str, Any]]:
-        """Return what the first steps read of each folder of token shards, where there are several."""
+        """Return what the run reads of each folder of token shards, if there are several."""
         records = self.data.records
         return records.describe_mixture(step * self.global_batch) if isinstance(records, TokenRecords) else []
 
     def _plan_of_mixture(self) -> dict[str, str]:
-        """Say how many rows of each folder the run reads."""
+        """Return a line on how many rows of each folder the run reads."""
         sets = [
             f"{Path(each['folder']).name} {each['weight']:.3g}, {counted(each['rows'], 'row')}, {each['epochs']:.3g} epochs"
             for each in self.mixture(self.schedule.steps)
@@ -163,7 +163,7 @@ class Run:
         return {"mixture": "; ".join(sets)} if sets else {}
 
     def _plan_of_packing(self) -> dict[str, str]:
-        """Say what packing saves in the first step, whose records are read for it."""
+        """Return a line on what packing saves, measured on the records of the first step."""
         if not self.packed_into:
             return {}
         settings: dict[str, Any] = {"seed": self.options.seed, "shuffle_shards": self.shuffle_shards}
@@ -175,7 +175,7 @@ class Run:
         return {"packing": f"{len(is_token):,} rows in the first step; {padding}: {fewer}"}
 
     def _plan_of_trimming(self) -> dict[str, str]:
-        """Say what trimming saves in the first window of steps, whose records are read for it."""
+        """Return a line on what trimming saves, measured on the records of the first window of steps."""
         if not self.options.trim:
             return {}
         settings: dict[str, Any] = {"seed": self.options.seed, "shuffle_shards": self.shuffle_shards}
@@ -190,7 +190,7 @@ class Run:
         }
 
     def guessed_losses(self) -> dict[str, float]:
-        """Return the loss of guessing each masked token by its frequency alone; none of other tasks and of token shards.
+        """Return the loss of guessing each masked token by its frequency; only for pretraining records.
 
         It is the entropy of the labels of 10,000 training records, evenly spaced, or of all where there are fewer.
         """
@@ -213,9 +213,9 @@ class Run:
         return step == self.schedule.steps and (self.data.test is None or evaluated == step)
 
     def settings(self, *, precision: str | None) -> dict[str, Any]:
-        """Return all that decides the run's numbers: what checkpoints have, and a run that resumes must agree with.
+        """Return everything that decides the run's numbers. Checkpoints store it, and a resumed run must agree with it.
 
-        None is unknown.
+        None means unknown.
         """
         data, records = self.data, self.data.records
         examples: dict[str, Any] = {"on_the_fly": not isinstance(records, Records)}
@@ -247,7 +247,7 @@ class Run:
 
     @property
     def shuffle_shards(self) -> int:
-        """Shards whose records are permuted together; 0 where all records of an epoch are."""
+        """The number of shards whose records are permuted together; 0 means all records of an epoch."""
         records = self.data.records
         return records.shuffle_shards if isinstance(records, LiveExamples) else self.options.shuffle_shards or 0
 
@@ -278,7 +278,7 @@ class Run:
 
 
 def with_defaults(header: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a checkpoint's header with the default of each setting that it lacks, as that of an earlier version may."""
+    """Return a checkpoint's header with defaults for the settings that it lacks, if an earlier version wrote it."""
     filled = {"examples": {"on_the_fly": False}, "trim": False, **header}
     for section, settings in _SECTIONS.items():
         if section not in header:
@@ -295,7 +295,7 @@ def with_defaults(header: Mapping[str, Any]) -> dict[str, Any]:
 def prepare(
     options: RunOptions, settings: EngineSettings, optimizer: OptimizerSettings, examples: ExampleSettings, opened: ExitStack
 ) -> tuple[Run, Engine] | None:
-    """Check and show a run, and open its engine; None for one that is finished. What it holds open goes to `opened`."""
+    """Check and show a run, and open its engine; return None if the run is finished. `opened` closes what it opens."""
     init = resolve_weights(options.init, options.workdir) if options.init else None
     data = open_data(options, examples, opened)
     if init:
@@ -332,7 +332,7 @@ def prepare(
 
 
 def _check_trimming(data: Data, *, packs: bool) -> None:
-    """Raise `UsageError` where batches cannot be trimmed, or need not be."""
+    """Raise `UsageError` if trimming is impossible or has no use."""
     if packs:
         raise UsageError("--trim: does not go with --pack, which leaves little padding; leave --trim out")
     if data.is_packed:
@@ -368,13 +368,13 @@ def _show_devices(engine: Engine) -> None:
 
 
 def _show(rows: Mapping[str, str]) -> None:
-    """Print rows of the plan, as a title and a text each."""
+    """Print the rows of the plan, each a title and a text."""
     for title, text in rows.items():
         print_message(f"{title:<13}  {text}")
 
 
 def _check_memory(run: Run) -> None:
-    """Raise `UsageError` where attention alone takes more memory than a machine without a GPU has."""
+    """Raise `UsageError` if attention alone needs more memory than a machine without a GPU has."""
     batch_size, seq = run.options.batch_size, run.data.records.seq
     scores = 4 * batch_size * run.model.num_attention_heads * seq**2
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -387,7 +387,7 @@ def _check_memory(run: Run) -> None:
 
 
 def take_saved_precision(run: Run, settings: EngineSettings, engine: Engine) -> None:
-    """Let a run without `--amp` go on in the precision of its checkpoint; OneFlow on a CPU has float32 only."""
+    """Make a run without `--amp` resume in the precision of its checkpoint; OneFlow on a CPU has float32 only."""
     newest = checkpoint.newest(run.out)
     saved = checkpoint.read_header(newest).get("precision") if newest else None
     has_choice = settings.amp == AUTO and (settings.engine != "oneflow" or engine.has_accelerator)

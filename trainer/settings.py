@@ -19,7 +19,7 @@ from trainer.model_config import PRESETS
 
 ENGINES = ("tensorflow", "jax", "oneflow", "torch")
 _OTHER_NAMES = {"pytorch": "torch", "tf": "tensorflow", "flax": "jax"}
-"""What users call an engine, and its name here."""
+"""Common names of engines, and the names that are used here."""
 AUTO = "auto"
 PRECISIONS = ("off", "fp16", "bf16")
 SWITCHES = ("on", "off")
@@ -43,7 +43,7 @@ OPTIMIZERS = {
 
 @dataclass(frozen=True, kw_only=True)
 class EngineSettings(Settings):
-    """What runs the steps, and on what."""
+    """The framework, devices and precision that run the steps."""
 
     engine: str = option(
         AUTO,
@@ -91,7 +91,7 @@ class EngineSettings(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizerSettings(Settings):
-    """What does not change from update to update; the defaults are constants in Google's and NVIDIA's BERT."""
+    """The optimizer's settings, which all updates share; the defaults are constants in Google's and NVIDIA's BERT."""
 
     name: str = option("adam", "optimizer", name="--optimizer", choices=tuple(OPTIMIZERS))
     bias_correction: bool = option(
@@ -100,7 +100,7 @@ class OptimizerSettings(Settings):
     weight_decay: float = option(0.01, "decoupled weight decay, of all variables but biases and LayerNorm", least=0)
     beta_1: float = option(0.9, "decay of the running mean of the gradients", name="--beta1", above=0, below=1)
     beta_2: float | None = option(
-        None, "decay of the running mean of their squares (default: 0.999); with lion of lion's mean (default: 0.99)",
+        None, "decay of the running mean of their squares (default: 0.999); with lion, decay of its mean (default: 0.99)",
         name="--beta2", above=0, below=1,
     )  # fmt: skip
     epsilon: float = option(1e-6, "added to the root of that second mean, to divide by", above=0)
@@ -123,7 +123,7 @@ MAX_EPOCHS = 100_000
 MAX_SEQ = 1 << 20
 MAX_STEPS = 10**10
 """With a global batch of a million, the index of an example is still far below 2**64."""
-BATCH_SIZE = "sequences of a device in a micro-batch"
+BATCH_SIZE = "sequences per device in a micro-batch"
 
 
 class Wanted(NamedTuple):
@@ -137,7 +137,7 @@ class Wanted(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions(Settings):
-    """What is requested of a training run besides its engine and optimizer; a subclass has the defaults of its command."""
+    """Options of a training run, besides engine and optimizer; each command's subclass has its own defaults."""
 
     data: tuple[Path, ...] = option(
         (),
@@ -187,7 +187,7 @@ class RunOptions(Settings):
         None, "steps between lines of the log (default: 100; fewer in runs below 4,000 steps)", least=1
     )
     eval_every: int = option(1000, "steps between evaluations on the test split; 0: at the end only", least=0)
-    eval_sequences: int = option(10_000, "sequences of an evaluation, the first of the test split; 0: all", least=0)
+    eval_sequences: int = option(10_000, "sequences per evaluation, from the start of the test split; 0: all", least=0)
     save_every: int = option(1000, "steps between checkpoints", least=1)
     keep: int = option(3, "checkpoints that are kept, the newest", least=1)
     keep_best: bool = option(False, "also keep the checkpoint of the lowest test loss (default: off)")
@@ -198,7 +198,7 @@ class RunOptions(Settings):
 
     @property
     def wanted(self) -> Wanted:
-        """What it takes of a workspace where no data are named."""
+        """The data sets of a workspace that the run may use if no data are named."""
         raise NotImplementedError
 
     def __post_init__(self) -> None:
@@ -210,8 +210,8 @@ class RunOptions(Settings):
 
 
 def check_folder(named: str, folder: Path) -> None:
-    """Raise `UsageError` where a folder that is to be made or written to cannot be one."""
-    if is_object(folder):  # where anything may be a folder
+    """Raise `UsageError` if an output folder cannot be made or is not a folder."""
+    if is_object(folder):  # any name may be a folder there
         return
     there = next(path for path in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(path))
     if not there.is_dir():

@@ -1,4 +1,4 @@
-"""A training step, once for every framework: the loss of a micro-batch; then the norm of the gradients, clipping, the update.
+"""A training step, written once for all frameworks: the loss of a micro-batch, gradient norm, clipping and update.
 
 An engine computes the gradients of `micro_batch`, adds them up over micro-batches and devices, and applies the changes of
 `update`. Losses are divided by the totals of the global batch, so a sum over micro-batches is its loss.
@@ -54,18 +54,18 @@ class Step:
         return self.ops.sqrt(self.ops.sum(self.ops.stack(squares))) / scale  # stacked: a chain may be added in any order
 
     def factor(self, norm: Array, scale: Any) -> Array:
-        """Return what gradients, `scale` times too large, are multiplied by: to their size, and down to the clip norm."""
+        """Return the factor that undoes `scale` and clips the gradients to the maximum norm."""
         return clip_factor(self.ops, norm, self.optimizer.clip_norm) / scale
 
     def changes(self, state: Arrays, gradients: Arrays, factor: Array, learning_rate: Any) -> Iterator[tuple[str, Array]]:
-        """Yield the changes of the state by the optimizer's update, by name and one variable after the other."""
+        """Yield the new values of the state after the optimizer's update by name, one variable after the other."""
         return updates(self.ops, self.optimizer, state, gradients, factor, learning_rate)
 
 
 def forward(
     ops: Operations, model: ModelConfig, task: Task, weights: Arrays, batch: Arrays, key: Any = None
 ) -> dict[str, Array]:
-    """Return the logits of each output of a task, with dropout where there is a key."""
+    """Return the logits of each output of a task; there is dropout if the batch has a key."""
     bert = Bert(ops, model, weights, batch, key)
     return task.head(bert, bert.encode())
 

@@ -1,6 +1,6 @@
-"""Rows of token shards as the records of a run: documents of any tokenizer, masked as they are read, packed or one a row.
+"""Rows of token shards as the records of a run: documents of any tokenizer, packed or one per row, masked as they are read.
 
-A row is named by its position, counted over all epochs (`bertprep.tokens.order`): at no two positions is the same row, with the
+A row is named by its position, counted over all epochs (`bertprep.tokens.order`): no two positions have the same row with the
 same masks. It has as many predictions as masks, at most `pred`.
 """
 
@@ -56,7 +56,7 @@ class TokenRecords(Closing):
         `settings` are keywords of `TokenDataset`.
         """
         from bertprep.tokens.dataset import TokenDataset
-        from bertprep.tokens.mixture import Mixture  # which needs packages that a machine for benchmarks may lack
+        from bertprep.tokens.mixture import Mixture  # imported late: it needs packages that a benchmark machine may lack
 
         sets = [TokenDataset(folder, split, **settings) for folder in folders]
         self.folders, self._first = folders, sets[0]
@@ -86,7 +86,7 @@ class TokenRecords(Closing):
         return text
 
     def describe_mixture(self, rows: int) -> list[dict[str, Any]]:
-        """Return how many of the first `rows` rows, and how many epochs, are of each folder; nothing for a single one."""
+        """Return the number of rows and epochs that the first `rows` rows take from each folder; nothing for one folder."""
         return [] if self._mixture is None else self._mixture.describe(rows)
 
     def __len__(self) -> int:
@@ -100,13 +100,13 @@ class TokenRecords(Closing):
         return self.folders[0], position
 
     def gather_good(self, examples: Examples, positions: NDArray[np.int64]) -> list[BadRecordError]:
-        """Write the rows at some positions to the first examples; return what is wrong with those that have a bad token id.
+        """Write the rows at some positions to the first examples; return the errors of rows with a bad token id.
 
         Such a row is 0 in all features.
         """
         try:
             self._gather(examples, positions)
-        except BadTokenError:  # now one by one, to find all such rows
+        except BadTokenError:  # read one by one, to find all such rows
             found = [self._gather_one(examples, positions, row) for row in range(len(positions))]
             return [error for error in found if error is not None]
         return []

@@ -1,4 +1,4 @@
-"""Batches of rows of similar length, cut to the longest of them: what `--trim` makes of the records of some steps.
+"""Batches of rows of similar length, cut to the longest row (`--trim`).
 
     window   the records of 32 steps (fewer for large global batches), which are sorted by length and cut into batches
     batches  come in random order. Rows of an epoch stay before those of the next, so each record is once in an epoch
@@ -49,7 +49,7 @@ def arrange(widths: NDArray[np.int64], epochs: NDArray[np.int64], *, steps: int,
     by_width = np.lexsort((widths, epochs)).reshape(steps, -1)
     first, last = epochs[by_width[:, 0]], epochs[by_width[:, -1]]
     random = permute(np.arange(steps), steps, seed=seed, epoch=window)
-    return by_width[np.lexsort((random, first + last))]  # a batch of two epochs stays between them
+    return by_width[np.lexsort((random, first + last))]  # a batch with rows of two epochs stays between them
 
 
 def trim(batch: Batch) -> dict[str, NDArray[Any]]:

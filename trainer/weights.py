@@ -1,4 +1,4 @@
-"""The variables of a model: initial values from the seed, or weights of any file that --init names.
+"""The variables of a model: initial values from the seed, or the weights that --init names.
 
 Names are those of Google's checkpoints; a file's content tells its kind. The body must be complete. A missing pooler or head is
 initialized from the seed; so is a classifier's head, unless its labels are known to be the same.
@@ -61,8 +61,9 @@ def _initial_value(name: str, shape: tuple[int, ...], deviation: float, rng: np.
 
 
 def find_weights(path: Path) -> Path:
-    """Return the file of weights: a file, a prefix of Google's files, or of a folder a run's newest checkpoint, Hugging Face's
-    or Google's.
+    """Return the file of weights that a path names: the file itself, or a prefix of Google's files.
+
+    In a folder it is a run's newest checkpoint, Hugging Face's file or Google's.
     """
     if prefix := find_prefix(path):
         return prefix
@@ -81,7 +82,7 @@ def find_weights(path: Path) -> Path:
 
 
 def resolve_weights(init: str, workdir: Path) -> Path:
-    """The file that a path, or the ID of a download, names; raises `UsageError`."""
+    """Return the file of weights that a path or the ID of a download names; raises `UsageError` if there is none."""
     workspace, path = Workspace(workdir), as_path(init)
     advice = ""
     if not (is_object(path) or path.exists() or find_prefix(path)):
@@ -95,13 +96,13 @@ def resolve_weights(init: str, workdir: Path) -> Path:
 
 
 def short_name(file: Path) -> str:
-    """The name of weights in the name of a run's folder: bert-base-uncased, or run_checkpoint-000001000 for a checkpoint."""
+    """Return weights' part of a run's folder name: bert-base-uncased, or run_checkpoint-000001000 for a checkpoint."""
     folder = file.resolve().parent.name
     return folder if file.name in (HUGGING_FACE_FILE, GOOGLE_PREFIX) else f"{folder}_{file.name.removesuffix('.safetensors')}"
 
 
 def model_of(file: Path) -> ModelConfig:
-    """Return the sizes of the model of weights, from the checkpoint or files next to it; dropout is BERT's if it has none."""
+    """Return the model's sizes from a checkpoint or the files next to weights; dropout defaults to BERT's."""
     if is_checkpoint(file):
         model = ModelConfig.from_settings(checkpoint.read_header(file).get("model", {}))
         if model != model.without_dropout():
@@ -130,7 +131,7 @@ def read_weights(path: Path, config: ModelConfig, task: Task, *, any_head: bool 
 
 
 def check_weights(path: Path, config: ModelConfig, task: Task) -> None:
-    """Raise what `read_weights` would raise for names and shapes; no values are read."""
+    """Check names and shapes as `read_weights` does, without reading values."""
     file, shapes = find_weights(path), task.variable_shapes(config)
     with _open(file, shapes, task) as found:
         _choose(file, found, shapes)
@@ -155,7 +156,7 @@ def _body(shapes: Shapes) -> dict[str, tuple[int, ...]]:
 
 
 def labels_of(file: Path) -> tuple[str, ...] | None:
-    """Return the labels of a model's classes, of a regression none, by its checkpoint or `config.json`.
+    """Return the labels of a model's classes from its checkpoint or `config.json`; a regression has none.
 
     None if unknown: no such file, or transformers' LABEL_0, LABEL_1, ...
     """

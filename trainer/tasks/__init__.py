@@ -1,4 +1,4 @@
-"""The tasks, a file each: what a model is trained for. A new one is its file and its line in `TASKS`."""
+"""The tasks that a model can be trained for. A new task is one file and one line in `TASKS`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trainer.tasks.task import Task
 from trainer.tasks.token_classification import TokenClassification
 
 TASKS: dict[str, type[Task]] = {each.command: each for each in (Pretraining, Squad, Classification, TokenClassification)}
-"""By the command that trains them."""
+"""Tasks by the command that trains them."""
 
 
 def task_of_records(data_set: DataSet) -> Task:
@@ -37,7 +37,7 @@ def task_of_records(data_set: DataSet) -> Task:
 
 
 def task_of_checkpoint(header: Mapping[str, Any]) -> Task:
-    """The task in a checkpoint's header; raises `BertprepError` for one that is unknown here."""
+    """Return the task in a checkpoint's header; raises `BertprepError` if this version does not know it."""
     metadata = header.get("task")
     if metadata is None:
         return Pretraining()

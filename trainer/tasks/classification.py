@@ -1,4 +1,4 @@
-"""Classification: the label of a sentence or a pair, as in GLUE; a regression where the task has no names of labels.
+"""Classification of a sentence or a pair, as in GLUE. A task without label names is a regression.
 
 Scored by GLUE's metrics on all records of a split.
 """
@@ -49,7 +49,7 @@ class GlueOptions(RunOptions):
 
     @property
     def task_name(self) -> str | None:
-        """The name in manifests: one of GLUE's tasks may be spelled in other ways."""
+        """Return the name that manifests use; GLUE's task names may be spelled in other ways."""
         try:
             return self.name and find_task(self.name).name
         except UsageError:
@@ -106,18 +106,18 @@ class Classification(Task):
 
     @property
     def criterion(self) -> str:
-        return self.of.metrics[0]  # GLUE's first of the task
+        return self.of.metrics[0]  # the first of the task's GLUE metrics
 
     @property
     def predicted_by(self) -> Task:
         return Classification(TASKS["mnli"]) if self.of == TASKS["ax"] else self
 
     def head(self, bert: Bert, hidden: Array) -> dict[str, Array]:
-        """(sequences, labels) logits, or the (sequences, 1) prediction of a regression."""
+        """Return the (sequences, labels) logits, or the (sequences, 1) prediction of a regression."""
         return {"label": bert.logits("output", bert.drop(bert.pool(hidden), bert.config.hidden_dropout_prob))}
 
     def head_shapes(self, model: ModelConfig) -> Shapes:
-        """The head of run_classifier.py; a regression has one label."""
+        """Return the variables of run_classifier.py's head; a regression has one label."""
         labels = len(self.of.labels) or 1
         return {"output_weights": (labels, model.hidden_size), "output_bias": (labels,)}
 
@@ -152,7 +152,7 @@ class ClassificationScorer:
         self._labels = labels[self._rows]
 
     def score(self, logits: Logits, out: Path | None = None) -> dict[str, float]:
-        """Return metrics by name, none without labels; with `out` write the predictions there."""
+        """Return metrics by name, none without labels; write predictions to `out`, if given."""
         found = logits["label"][self._rows]
         if out is not None and self._is_for_submission:
             write_submission(self._of, self._split, found, out)

@@ -1,6 +1,6 @@
-"""SQuAD: start and end of the answer in a window of tokens; in 2.0 no answer is the first token. The mean losses are averaged.
+"""SQuAD: the start and end of the answer in a window of tokens. In 2.0 the first token means no answer. Losses are averaged.
 
-Scored by the official metrics on the answers to all questions, whose windows are made again: they turn positions into words.
+The official metrics score the answers to all questions. The windows are rebuilt, to turn token positions into words.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class SquadOptions(RunOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerOptions(Settings):
-    """How answers are chosen from the logits of their tokens."""
+    """Options for choosing answers from the logits of their tokens."""
 
     null_threshold: float | None = option(
         None, "SQuAD 2.0: predict no answer where score(no answer) - score(best answer) exceeds this (default: the value "
@@ -100,9 +100,9 @@ class Squad(Task):
         return isinstance(options, SquadOptions) and self.version == f"v{options.version}"
 
     def head(self, bert: Bert, hidden: Array) -> dict[str, Array]:
-        """Return (sequences, seq) logits of each token to be an answer's first, and its last.
+        """Return the (sequences, seq) logits of each token as the answer's start, and as its end.
 
-        Padding has them too, like Google's.
+        Padding has logits too, as in Google's code.
         """
         both = bert.ops.reshape(bert.logits("cls/squad/output", hidden), (bert.sequences, bert.seq, 2))
         return {"start": both[:, :, 0], "end": both[:, :, 1]}
@@ -151,7 +151,7 @@ class SquadScorer:
             )
 
     def score(self, logits: Logits, out: Path | None = None) -> dict[str, float]:
-        """Return metrics by name, none without known answers; with `out` write the predictions there."""
+        """Return metrics by name, none without known answers; write predictions to `out`, if given."""
         data, options = self._data, self._options
         predictions = predict_answers(
             self._features, logits["start"], logits["end"], nbest_size=options.n_best_size,

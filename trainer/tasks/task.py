@@ -1,6 +1,6 @@
-"""What a task is: its head on the encoder, outputs with their losses, variables, options, records and scores.
+"""The definition of a task: its head on the encoder, outputs with their losses, variables, options, records and scores.
 
-Each other file of this folder is one task. It is all that the model, the step, checkpoints, exports and commands know of it.
+Every other file in this folder is one task. Model, step, checkpoints, exports and commands use a task only through this class.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Output:
 
     @property
     def prefix(self) -> str:
-        """What the names of its metrics begin with."""
+        """The prefix of its metrics' names."""
         return "" if self.name == "label" else f"{self.name}_"
 
 
@@ -50,7 +50,7 @@ class Scorer(Protocol):
     """Scores a split by the logits of all of its records."""
 
     def score(self, logits: Logits, out: Path | None = None) -> dict[str, float]:
-        """Return metrics by name, none of a split without labels; with `out` write the predictions there."""
+        """Return metrics by name, none for a split without labels; write predictions to `out`, if given."""
 
     def files(self, out: Path) -> list[Path]:
         """Return the files that `score` may write."""
@@ -58,7 +58,7 @@ class Scorer(Protocol):
 
 @dataclass(frozen=True)
 class Task(ABC):
-    """What a model is trained for; a subclass is all kinds of one task, an instance one of them."""
+    """A training task. A subclass covers all variants of a task; an instance is one variant."""
 
     name: ClassVar[str]  # in checkpoints
     command: ClassVar[str]  # of the trainer, and the task in the manifests of its records
@@ -96,7 +96,7 @@ class Task(ABC):
     @property
     @abstractmethod
     def outputs(self) -> tuple[Output, ...]:
-        """What the head gives, in that order."""
+        """The outputs of the head, in order."""
 
     @property
     def labels(self) -> tuple[str, ...] | None:
@@ -126,7 +126,7 @@ class Task(ABC):
         return google_names.body_shapes(asdict(model))
 
     def rows_of_head(self, name: str, *, seq: int, pred: int) -> int:  # noqa: ARG002 - which others need
-        """Return how many vectors of a sequence a matrix of the head multiplies."""
+        """Return the number of vectors per sequence that a matrix of the head multiplies."""
         return 1
 
     def variable_shapes(self, model: ModelConfig) -> dict[str, tuple[int, ...]]:
@@ -139,7 +139,7 @@ class Task(ABC):
         """The class of transformers that loads the exported model."""
 
     def hugging_face_settings(self) -> dict[str, Any]:
-        """Return what `config.json` says of the task."""
+        """Return the task's settings in `config.json`."""
         return {}
 
     def scorer(self, data: Path, records: Records, split: str, options: Any) -> Scorer | None:  # noqa: ARG002 - which others need
@@ -153,7 +153,7 @@ class Task(ABC):
         """Raise where the metrics of these splits need a package that is not installed."""
 
     def name_of_split(self, split: str) -> str:
-        """What users call a split: the test split of a scored task is its dev set."""
+        """Return the users' name for a split: a scored task calls its test split the dev set."""
         return DEV if self.is_scored and split == TEST else split
 
     def flops(self, model: ModelConfig, *, seq: int, pred: int) -> int:

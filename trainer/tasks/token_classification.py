@@ -27,7 +27,7 @@ from trainer.tasks.task import Logits, Output, Scorer, Task, mean_cross_entropy,
 Entity = tuple[str, int, int]
 """Its type, the index of its first tag, and of its last."""
 _ENDS, _STARTS = {"E", "S"}, {"B", "S"}
-"""Prefixes of tags that end an entity, and that start one, whatever stands next to them."""
+"""Prefixes of tags that always end an entity, and of those that always start one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +90,7 @@ class TokenClassification(Task):
         return self.classes
 
     def head(self, bert: Bert, hidden: Array) -> dict[str, Array]:
-        """(sequences, seq, labels) logits, of padding too."""
+        """Return the (sequences, seq, labels) logits, including those of padding."""
         logits = bert.logits("output", bert.drop(hidden, bert.config.hidden_dropout_prob))
         return {"label": bert.ops.reshape(logits, (bert.sequences, bert.seq, len(self.classes)))}
 
@@ -124,7 +124,7 @@ class EntityScorer:
         self._ends = np.cumsum(self._is_word.sum(axis=1))[:-1]  # of sentences among all words
 
     def score(self, logits: Logits, out: Path | None = None) -> dict[str, float]:
-        """Return metrics by name; with `out` write the tags of the words there, a line for each sentence."""
+        """Return metrics by name; write the words' tags to `out`, if given, one line per sentence."""
         of_words = logits["label"][self._is_word]
         found = self._sentences(of_words.argmax(axis=-1))
         if out is not None:
