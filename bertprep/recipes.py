@@ -12,6 +12,7 @@ from __future__ import annotations
 from argparse import SUPPRESS, Namespace
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from inspect import signature
 from typing import Any
 
 from bertprep.config import MaskedShare, MaskSchedule
@@ -68,6 +69,7 @@ class Recipe(Mapping[str, Any]):
     mds_column: str | None = None  # that its own loader of MDS reads, if it is not our default
     mds_dtype: str | None = None
     source: str = field(repr=False)
+    others: Mapping[str, Any] = field(default_factory=dict, hash=False)  # keywords that override those of a phase
 
     def __getitem__(self, keyword: str) -> Any:
         return self.dataset()[keyword]
@@ -85,17 +87,26 @@ class Recipe(Mapping[str, Any]):
         return self.phases[number - 1]
 
     def dataset(self, phase: int = 1, **others: Any) -> dict[str, Any]:
-        """Return the keywords of `TokenDataset` for a phase; `others` override them, as in `dataset(seq=128)`."""
-        chosen = self.phase(phase)
+        """Return the keywords of `TokenDataset` for a phase; `others` override them, as in `dataset(seq=128)`.
+
+        Raises `TypeError` for a keyword that `TokenDataset` does not have.
+        """
+        others = {**self.others, **_checked("dataset", others)}
+        keywords = {**self._keywords(self.phase(phase)), **others}
+        if "mlm_probability" in others:  # another name of it
+            keywords.pop("masked_lm_prob", None)
+        return keywords
+
+    def _keywords(self, chosen: Phase) -> dict[str, Any]:
         masked_lm_prob = chosen.masked_lm_prob
         keywords: dict[str, Any] = {"seq": chosen.seq, "packed": self.packed, "first_position": self.first_position}
         if self.by_length:
             keywords["by_length"] = True
         if masked_lm_prob is None:
-            return {**keywords, "objective": "clm", **others}
+            return {**keywords, "objective": "clm"}
         keywords |= {"masked_lm_prob": masked_lm_prob, "mask_as": self.mask_as}
         by_words = {"whole_word": self.whole_word or None, "span": self.span, "ngram": self.ngram}
-        return {**keywords, **{name: value for name, value in by_words.items() if value is not None}, **others}
+        return {**keywords, **{name: value for name, value in by_words.items() if value is not None}}
 
     def options(self, command: str, *, mds: bool = False) -> dict[str, Any]:
         """Return the options of a command for the first phase, by name; the trainer's command is pretrain."""
@@ -253,13 +264,27 @@ _HELP = (
 )
 
 
-def recipe(name: str) -> Recipe:
+def _checked(function: str, keywords: dict[str, Any]) -> dict[str, Any]:
+    """Return keywords of `TokenDataset`; raises `TypeError` for one that it does not have."""
+    from bertprep.tokens.dataset import TokenDataset  # which the command line need not load
+
+    known = [name for name in signature(TokenDataset).parameters if name != "data"]
+    for name in keywords:
+        if name not in known:
+            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}{near(name, known)}")
+    return keywords
+
+
+def recipe(name: str, **others: Any) -> Recipe:
     """Return how a published encoder was pretrained, a mapping of keywords: `TokenDataset("tokens", **recipe("mmbert:2"))`.
 
-    NAME:PHASE is that phase alone, counted from 1; `bertprep.recipes.RECIPES` has all names.
+    NAME:PHASE is that phase alone, counted from 1; `bertprep.recipes.RECIPES` has all names. Other keywords of `TokenDataset`
+    take the place of the recipe's, in all phases. Raises `UsageError` for an unknown name, `TypeError` for an unknown keyword.
 
     >>> recipe("mmbert").phase(2) == recipe("mmbert:2").phase(1)
     True
+    >>> recipe("mmbert:2", seq=512)["seq"]
+    512
     """
     if not isinstance(name, str):
         raise UsageError(f"recipe {name!r}: expected a name, such as {next(iter(RECIPES))}")
@@ -267,6 +292,8 @@ def recipe(name: str) -> Recipe:
     if name not in RECIPES:
         raise UsageError(f"recipe {name}: unknown{near(name, tuple(RECIPES))}; choose one of {', '.join(RECIPES)}")
     found = RECIPES[name]
+    if others:
+        found = replace(found, others=_checked("recipe", others))
     if not colon:
         return found
     if not phase.isdecimal():

@@ -2,6 +2,7 @@
 
 import re
 from argparse import Namespace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,19 @@ def test_a_recipe_is_a_mapping_of_the_keywords_of_a_token_dataset() -> None:
     assert bertprep.recipe("roberta")["first_position"] == 2
     assert dict(bertprep.recipe("clm-then-mlm")) == {"seq": 2048, "packed": True, "first_position": 0, "objective": "clm"}
     assert bertprep.recipe("chinese-modernbert")["masked_lm_prob"] == bertprep.MaskSchedule(0.3, 0.15, 1_171_875_000)
+
+
+def test_keywords_given_with_a_recipe_take_the_place_of_its_own() -> None:
+    assert {**bertprep.recipe("mmbert:3", seq=64, seed=1)} == {**bertprep.recipe("mmbert:3"), "seq": 64, "seed": 1}
+    assert bertprep.recipe("mmbert", seq=64).dataset(phase=3, seed=1)["seq"] == 64
+    assert bertprep.recipe("mmbert", seq=64).dataset(seq=32)["seq"] == 32
+    named = bertprep.recipe("eurobert", mlm_probability=0.2)
+    assert named["mlm_probability"] == 0.2
+    assert "masked_lm_prob" not in named
+    assert hash(named) == hash(bertprep.recipe("eurobert"))
+    for name, call in (("recipe", partial(bertprep.recipe, "bert")), ("dataset", bertprep.recipe("bert").dataset)):
+        with pytest.raises(TypeError, match=rf"^{name}\(\) got an unexpected keyword argument 'sed', did you mean seed\?$"):
+            call(sed=1)
 
 
 @pytest.mark.parametrize("name", recipes.RECIPES)
