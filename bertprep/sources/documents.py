@@ -123,7 +123,7 @@ def copy_stream(source: Source, path: Path) -> dict[str, Any]:
 
 
 def _open_stream(source: Source, stack: ExitStack) -> tuple[dict[str, str] | None, Iterator[str]]:
-    """Return (what cleaning needs to know, the texts)."""
+    """Return the wiki's names that cleaning needs, and the texts."""
     if source.reader == MEMORY:
         return None, iter(source.texts())
     from bertprep.sources.dump import read_dump

@@ -1,4 +1,4 @@
-"""What `bertprep download` can fetch: for each folder its origin, its label, and how it is processed."""
+"""The downloads of `bertprep download`: the origin, label and processing of each folder."""
 
 import json
 from collections.abc import Callable, Iterator

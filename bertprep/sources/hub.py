@@ -205,7 +205,7 @@ def _configure_client() -> Callable[[], httpx2.Client]:
 
 
 def _factory_of(client: httpx2.Client) -> Callable[[], httpx2.Client]:
-    """Return what made the client of the process.
+    """Return the factory of the process's client.
 
     huggingface_hub has a function to set it and none to return it, so it is read from a private name. A version without that
     name gets a factory of clients like this one: its hooks, headers, timeout and redirects are kept, while a transport of its
@@ -245,7 +245,7 @@ def _by_path(wanted: HubFiles, commit: str) -> dict[str, RepoFile]:
 
 
 def _pages(wanted: HubFiles, commit: str) -> Iterator[list[dict[str, Any]]]:
-    """Yield the pages of a commit's tree; raise `ValueError` for pages, or a page, without end.
+    """Yield the pages of a commit's tree; raise `ValueError` for too many pages or too large a page.
 
     `HfApi.list_repo_tree` reads each to its end, however long it is, and shows nothing of empty pages.
     """

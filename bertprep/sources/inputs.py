@@ -286,7 +286,7 @@ def _words_in_memory(rows: Any, names: list[str] | None, what: str, words: str) 
 
 
 def _batches_in_memory(rows: Any, names: list[str]) -> Iterator[Any]:
-    """Return these columns in batches."""
+    """Yield these columns in batches."""
     if hasattr(rows, "to_batches"):
         batches: Iterator[Any] = iter(rows.select(names).to_batches(max_chunksize=_ROWS))
     else:

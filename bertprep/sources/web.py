@@ -84,7 +84,7 @@ def retry(
 
 
 def _is_of_network(error: Exception) -> bool:
-    """Return whether the network is to blame: a library that asks it raised the error, or could not read its answer."""
+    """Return whether the network is to blame: a network library raised the error, or could not read the answer."""
     if isinstance(error, httpx2.HTTPError | httpx2.InvalidURL):
         return True
     if isinstance(error, ValueError):  # an answer that cannot be read, by a library's check or ours

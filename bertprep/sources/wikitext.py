@@ -1,4 +1,4 @@
-"""Cleans wikitext to prose by mwparserfromhell.
+"""Clean wikitext to prose with mwparserfromhell.
 
 Templates (except some that carry words), tables, references, files, categories, headings, formulas, code and final sections are
 removed; the words of links stay. A line is kept if it ends like a sentence or is long. Gaps of templates, "Bach (; 1685)", are

@@ -1,4 +1,4 @@
-"""The one data set that a path stands for, complete: what the trainer, `convert` and readers take, which cannot guess.
+"""Find the one complete data set that a path stands for, for the trainer, `convert` and readers.
 
 Other tools' folders may hold several; then one is chosen by a rule that a note states, or an error lists them.
 """
@@ -35,7 +35,7 @@ def find_records(path: Path, prefer: Sequence[str] = ()) -> DataSet:
 
 
 def _describe(data_set: DataSet) -> str:
-    """Return what a data set is where records were expected, and what takes it."""
+    """Describe a data set that is not records, and name the command that reads it."""
     if data_set.has_documents:
         return (
             f"{TOKEN_SHARDS} of whole documents, expected records; bertprep.TokenDataset and the trainer read these as they "

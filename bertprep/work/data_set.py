@@ -1,4 +1,4 @@
-"""A data set: files of one kind under one folder, each in a split or in none, and what their manifest says of them.
+"""A data set: files of one kind under one folder, each in a split or in none, with the metadata of their manifest.
 
 A split has a name of its own, that of its folder or file (`validation/x.tfrecord`, `train-00000-of-00002.parquet`), and a
 role, training or test, which `SPLIT_NAMES` gives. Where several have the role of the test split, `test` is it, else the first
@@ -187,7 +187,7 @@ def token_bins(names: Iterable[str]) -> list[str]:
 
 
 def note_skipped(files: Sequence[Path], why: str) -> tuple[str, ...]:
-    """Return a line about files that are skipped; none where there are none."""
+    """Return a line about skipped files, if there are any."""
     if not files:
         return ()
     if len(files) == 1:

@@ -78,13 +78,13 @@ def find_data_sets(paths: Iterable[Path | str]) -> list[DataSet]:
 
 
 def search(folder: Path) -> list[DataSet]:
-    """Return the data sets in a folder and below."""
+    """Return the data sets in a folder and its subfolders."""
     return list(_search(folder, set(), [])) if folder.is_dir() else []
 
 
 @dataclass(frozen=True)
 class _ByKind:
-    """The files of a listing by their kinds, and those that no rule takes."""
+    """The files of a listing by kind, and those that match no rule."""
 
     files: dict[str, list[Path]]
     unknown: list[Path]
@@ -161,7 +161,7 @@ def _files_of_split(folder: Path) -> _ByKind:
 
 
 def _root_of(file: Path) -> Path:
-    """Return the folder of the data set that a file is of."""
+    """Return the folder of the data set that a file belongs to."""
     return file.parent.parent if file.parent.name in SPLIT_NAMES else file.parent
 
 
@@ -170,7 +170,7 @@ def _name(file: Path, folder: Path) -> str:
 
 
 def _search_named(folder: Path) -> list[DataSet]:
-    """Return the data sets of a folder that was named; raises `UsageError` where there are none."""
+    """Return the data sets of a named folder; raises `UsageError` if there are none."""
     unknown: list[Path] = []
     if sets := list(_search(folder, set(), unknown)):
         return sets
@@ -252,7 +252,7 @@ def _search(folder: Path, seen: set[Path], unknown: list[Path]) -> Iterator[Data
 
 
 def _read_manifest(folder: Path) -> tuple[Manifest | None, BertprepError | None]:
-    """Return the manifest of a folder, and the error of one that is none."""
+    """Return the manifest of a folder, and the error if it is invalid."""
     try:
         return read_manifest(folder), None
     except BertprepError as error:
