@@ -107,6 +107,16 @@ def test_a_file_that_is_cut_or_changed_is_named_with_the_one_before(size: int | 
         read(path)
 
 
+@pytest.mark.parametrize("byte", [0, 1, 2, 3])
+def test_a_flipped_bit_is_found_in_each_byte_of_a_number(byte: int, tmp_path: Path) -> None:
+    path = save_steps(tmp_path, 1)
+    content = bytearray(path.read_bytes())
+    content[len(content) - 4 + byte] ^= 1  # of the last number
+    path.write_bytes(content)
+    with pytest.raises(BertprepError, match=r"its arrays are not those that were written"):
+        read(path)
+
+
 @pytest.mark.parametrize(
     "settings",
     [

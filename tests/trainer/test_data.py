@@ -68,6 +68,7 @@ def test_a_folder_of_files_alone_is_training_data(tmp_path: Path) -> None:
     (tmp_path / "training").rename(tmp_path / "files")
     data = opened(tmp_path / "files", vocab=tmp_path / VOCABULARY)
     assert (len(data.records), data.test, data.vocabulary_size, data.cased) == (20, None, 10, None)
+    assert data.describe() == f"{tmp_path / 'files'}: 20 training records of 8/2, tfrecord, no test split"
 
 
 def test_a_manifest_has_the_size_of_a_vocabulary_that_is_gone(tmp_path: Path) -> None:

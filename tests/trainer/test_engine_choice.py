@@ -17,12 +17,21 @@ import pytest
 
 from bertprep.errors import UsageError
 from trainer.engines import Batch, Engine, Execution, Processor, dropout_keys
-from trainer.engines.choice import PACKED, _lean_import, check_engine, choose_engine, choose_execution, open_engine
+from trainer.engines.choice import (
+    PACKED,
+    _lean_import,
+    check_engine,
+    choose_engine,
+    choose_execution,
+    known_devices,
+    open_engine,
+)
 from trainer.model_config import ModelConfig
 from trainer.settings import EngineSettings, OptimizerSettings
 from trainer.tasks.pretraining import Pretraining
 
 H100 = Processor("NVIDIA H100", (9, 0), is_gpu=True)
+A100 = Processor("NVIDIA A100", (8, 0), is_gpu=True)
 T4 = Processor("Tesla T4", (7, 5), is_gpu=True)
 P100 = Processor("Tesla P100", (6, 0), is_gpu=True)
 UNKNOWN = Processor("Some GPU", is_gpu=True)
@@ -33,6 +42,7 @@ CPU = Processor()
     ("settings", "processors", "precision", "xla", "why"),
     [
         ({}, [H100], "bf16", True, "--amp off"),
+        ({}, [A100], "bf16", True, "--amp off"),
         ({}, [H100, T4], "fp16", True, "--amp off"),
         ({}, [P100], "off", True, "Tesla P100"),
         ({}, [H100, UNKNOWN], "off", True, "capability of Some GPU"),
@@ -78,6 +88,15 @@ def test_the_engine_is_the_one_installed_or_the_one_that_suits(
     assert why in because
     takes_packed = [each for each in PACKED if each in installed]
     assert choose_engine(EngineSettings(), packed=True)[0].engine == (*takes_packed, name)[0]
+
+
+def test_devices_are_those_of_all_hosts_or_unknown_without_the_framework(monkeypatch: pytest.MonkeyPatch) -> None:
+    two_hosts = EngineSettings(engine="jax", devices=4, hosts=("a:1", "b:1"), host_rank=0)
+    monkeypatch.setattr("trainer.engines.choice.may_have_accelerator", lambda: False)
+    assert known_devices(two_hosts) == (8, False)
+    assert known_devices(EngineSettings(engine="jax")) == (1, False)
+    monkeypatch.setattr("trainer.engines.choice.may_have_accelerator", lambda: True)
+    assert known_devices(two_hosts) == (None, None)
 
 
 @pytest.mark.parametrize(

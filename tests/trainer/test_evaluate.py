@@ -149,6 +149,16 @@ def test_records_that_cannot_be_read_have_no_loss(
     assert "part-0: the disk does not answer" in printed.err
 
 
+def test_a_bad_record_is_an_error_and_there_is_no_loss(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = RecordFolder(tmp_path / "data")
+    data.corrupt(4, "test")
+    save_checkpoint(tmp_path / "run", Pretraining(), config=ModelConfig.preset("tiny", vocab_size=30522))
+    assert run_command("evaluate", "--init", tmp_path / "run", "--data", data.folder) == 1
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert f"{data.folder}/test/part-0: record 4: " in printed.err
+
+
 def test_records_without_pairs_are_for_a_model_without_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "data" / "test").mkdir(parents=True)
     write_examples([column_examples(MaskedExamples, 3, seq=8)], {"tfrecord": tmp_path / "data" / "test" / "part-0"})

@@ -20,6 +20,7 @@ from bertprep.tasks.glue import own_task
 from bertprep.weights.hugging_face import save_weights
 from bertprep.weights.safetensors import read_safetensors, write_safetensors
 from bertprep.weights.tensor_bundle import write_bundle
+from bertprep.work.layout import Workspace
 from tests.trainer.small_data import save_checkpoint as save
 from tests.weights.tensorflow_checkpoints import CHECKPOINT, CONFIG
 from trainer.checkpoint import RunState
@@ -29,7 +30,16 @@ from trainer.tasks.classification import Classification
 from trainer.tasks.pretraining import Pretraining
 from trainer.tasks.squad import Squad
 from trainer.tasks.task import Task
-from trainer.weights import Weights, check_weights, find_weights, initial_values, model_of, read_weights, short_name
+from trainer.weights import (
+    Weights,
+    check_weights,
+    find_weights,
+    initial_values,
+    model_of,
+    read_weights,
+    resolve_weights,
+    short_name,
+)
 
 PRETRAINING, SQUAD = Pretraining(), Squad()
 THREE, MOOD, TURNED = (
@@ -116,6 +126,17 @@ def test_a_release_of_google_is_found_in_its_folder(tmp_path: Path) -> None:
     write_bundle(tmp_path / "another.ckpt", COMPLETE)
     with pytest.raises(UsageError, match=r"'another\.ckpt', 'model\.ckpt'; name one"):
         find_weights(tmp_path)
+
+
+def test_a_download_is_found_by_its_id(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    of_hub = workspace.download("weights") / "somebody" / "small-bert" / "model.safetensors"
+    of_google = workspace.google_release("uncased_L-2_H-128_A-2") / "bert_model.ckpt"
+    for file in (of_hub, of_google.with_suffix(".ckpt.index")):
+        file.parent.mkdir(parents=True)
+        file.touch()
+    assert resolve_weights("somebody/small-bert", tmp_path) == of_hub
+    assert resolve_weights("uncased_L-2_H-128_A-2", tmp_path) == of_google
 
 
 @pytest.mark.parametrize("task", [SQUAD, THREE], ids=["squad", "classification"])
@@ -218,6 +239,15 @@ def test_a_head_of_hugging_face_is_known_by_its_labels(
     (tmp_path / "config.json").write_text("[")
     with pytest.raises(BertprepError, match=r"config\.json: does not say what its labels are: "):
         read(tmp_path, MOOD)
+
+
+def test_a_head_of_hugging_face_is_for_regression_where_its_config_says_so(tmp_path: Path) -> None:
+    """The one label of a regression is LABEL_0, as transformers names labels that nobody has named."""
+    write_hugging_face(tmp_path, initial_values(CONFIG, 3, STSB))
+    for problem_type, is_taken in (("regression", True), ("single_label_classification", False)):
+        config = {"problem_type": problem_type, "id2label": {"0": "LABEL_0"}}
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        assert ("output_weights" in read(tmp_path, STSB)) == is_taken
 
 
 def test_first_values_are_googles() -> None:

@@ -2,6 +2,7 @@
 
 import io
 import json
+import resource
 import struct
 import sys
 from contextlib import closing
@@ -115,6 +116,19 @@ def test_other_files_and_those_that_cannot_be_written_are_one_line(tmp_path: Pat
     full = Path("/dev/full")
     with full.open("wb", buffering=0) as file, pytest.raises(BertprepError, match=r"^/dev/full: cannot be written: "):
         append(file, b"data")
+
+
+def test_a_write_that_ends_early_goes_on_until_it_fails(tmp_path: Path) -> None:
+    """At the limit of a file's size the first write has 10 of 16 bytes, and the next one is an error."""
+    path, limits = tmp_path / "log.jsonl", resource.getrlimit(resource.RLIMIT_FSIZE)
+    with path.open("wb", buffering=0) as file:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10, limits[1]))  # Python ignores the signal, and gets an error
+        try:
+            with pytest.raises(BertprepError, match=r"log\.jsonl: cannot be written: File too large"):
+                append(file, b"0123456789abcdef")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert path.read_bytes() == b"0123456789"
 
 
 def test_losses_are_drawn_after_an_evaluation_and_at_the_end(tmp_path: Path, drawn: list[list[int]]) -> None:

@@ -132,6 +132,13 @@ def test_throughput_is_that_of_the_steps_without_evaluations_and_checkpoints(
     assert entries[0]["tokens_per_second"] == 8 * BATCH / 2
 
 
+def test_throughput_is_that_of_all_ranks(data: RecordFolder) -> None:
+    """Each sequence has 8 tokens, on whichever rank."""
+    run_ranks(options_of(data, ranks=2, log_every=4), *make_ranks(2))
+    entries = read_entries(data.out, "train")
+    assert [entry["tokens_per_second"] / entry["sequences_per_second"] for entry in entries] == [pytest.approx(8)] * 3
+
+
 def test_an_overflow_is_counted_and_left_out_of_the_means(data: RecordFolder) -> None:
     fp16: dict[str, Any] = {"norms": {3: math.inf, 7: math.nan}, "loss_scale": 2.0**10}
     run(options_of(data, log_every=4), engine := NumPyEngine(**fp16))

@@ -155,6 +155,7 @@ SCORE = "evaluate --data {mood} --init"
         (f"{TWO} --steps 1", USAGE, "two/tfrecord/short/corpus: | one step | 32 | 128"),
         # fine-tuning
         ("glue", USAGE, "--name mrpc | --data"),
+        ("glue --name mood --eval-every 5 --workdir {w}", USAGE, "--eval-every: unknown option"),
         ("glue --name SST-2 --workdir {w}", USAGE, "{w}: | glue_sst2 | bertprep task glue"),
         ("squad --format ofrecord --workdir {w}", USAGE, "{w}: | squad_v1.1 as ofrecord"),
         ("squad --init nobody/nothing --workdir {w}", USAGE, "--init nobody/nothing: does not exist"),
