@@ -47,6 +47,9 @@ def test_products_have_the_compute_precision_and_nothing_scatters(amp: str, dtyp
     assert len(operands) > 3 * 6 * MODEL.num_hidden_layers
     # Of segments, forward and backward, and of the two next-sentence logits, forward and twice backward
     assert sum(left == "f32" for left, _ in operands) == (len(operands) if dtype == "f32" else 5)
+    # By default GPUs and TPUs would round the inputs of the float32 products
+    precisions = re.findall(r"stablehlo.dot_general .*, precision = \[(\w+), (\w+)\]", program)
+    assert precisions == [("HIGHEST" if amp == "off" else "DEFAULT",) * 2] * len(operands)
     assert not {"stablehlo.scatter", "stablehlo.rng_bit_generator"} & set(re.findall(r"stablehlo\.\w+", program))
 
 
