@@ -50,6 +50,12 @@ _MASKING = {
 """The name of each fraction in words, and what is expected of it."""
 
 
+_OVERVIEW = {
+    "splits": "splits", "documents": "documents", "records": "records", "tokens": "tokens", "padding": "padding",
+    "unknown": "[UNK]",
+}  # fmt: skip
+"""The columns of the overview and their titles; those that are empty in all rows are left out."""
+
 _PARTS = (
     ("findings", "findings", "Findings"), ("sizes", "sizes", "Sizes"), ("lengths", "charts", "Lengths"),
     ("tokens", "frequent", "Frequent tokens"), ("masking", "fractions", "Masking"), ("examples", "examples", "Examples"),
@@ -85,13 +91,15 @@ def render(views: Sequence[dict[str, Any]]) -> str:
     outcomes = [view["outcome"] for view in views]
     found, checked = verdict(outcomes).split(": ", 1)
     level = next((level for level in LEVELS if any(view["level"] == level for view in views)), "good")
-    page = {"sets": views, "found": found[:1].upper() + found[1:], "checked": checked, "level": level}
+    columns = [(key, label) for key, label in _OVERVIEW.items() if any(view["overview"][key] for view in views)]
+    page = {"sets": views, "columns": columns, "found": found[:1].upper() + found[1:], "checked": checked, "level": level}
     return environment.get_template("page.html.j2").render(page)
 
 
 def view(outcome: Outcome, drawn: Sequence[Example], vocabulary: Vocabulary | None, name: str) -> dict[str, Any]:
     """Return what the page shows of one data set."""
     ordered = sorted(outcome.findings, key=lambda finding: (LEVELS.index(finding.level), finding.code))
+    tags = outcome.manifest.made_with.get("labels", ()) if outcome.manifest else ()
     shown: dict[str, Any] = {
         "outcome": outcome,
         "name": name,
@@ -104,7 +112,7 @@ def view(outcome: Outcome, drawn: Sequence[Example], vocabulary: Vocabulary | No
         "charts": _charts_of(outcome),
         "frequent": _frequent_tokens(outcome, vocabulary) if outcome.counts else None,
         "fractions": _fraction_rows(outcome),
-        "examples": [_show(each, vocabulary) for each in drawn],
+        "examples": [_show(each, vocabulary, tags) for each in drawn],
         "is_pretraining": bool(outcome.counts),
         "has_vocabulary": vocabulary is not None,
         "settings": show_settings(outcome),
@@ -254,8 +262,8 @@ def choose(files: Sequence[CheckedFile], number: int) -> list[tuple[str, int]]:
     return [(files[index].name, record) for index, record in zip(at.tolist(), (chosen - ends[at]).tolist(), strict=True)]
 
 
-def _show(example: Example, vocabulary: Vocabulary | None) -> dict[str, Any]:
-    words = example_words(example.examples, 0, vocabulary, most=MAX_TOKENS)
+def _show(example: Example, vocabulary: Vocabulary | None, tags: Sequence[str]) -> dict[str, Any]:
+    words = example_words(example.examples, 0, vocabulary, most=MAX_TOKENS, tags=tags)
     return {
         "example": example,
         "about": describe(example.examples, 0),

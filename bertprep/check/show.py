@@ -1,11 +1,12 @@
 """One example in readable form: its words, and at each masked position the original and what the model sees.
 
-A masked token is `[MASK→original]`, or `shown→original` for a random token, and `=original=` if it was kept.
+A masked token is `[MASK→original]`, or `shown→original` for a random token, and `=original=` if it was kept. A tagged word is
+`word/TAG`. `legend` explains this to a reader in one line.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 from unicodedata import east_asian_width
@@ -14,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertprep.instances import Vocabulary
-from bertprep.records.examples import Examples, MaskedExamples, PretrainingExamples, SquadExamples
+from bertprep.records.examples import Examples, MaskedExamples, PretrainingExamples, SquadExamples, TokenClassificationExamples
 from bertprep.terminal import Printable, counted, printable, styled
 
 State = Literal["plain", "special", "masked", "kept", "replaced"]
@@ -33,6 +34,7 @@ class Token:
     state: State
     segment: int
     in_answer: bool
+    tag: str = ""  # of the word that begins here
 
     def __str__(self) -> str:
         marked = {"masked": f"[MASK→{self.text}]", "replaced": f"{self.shown}→{self.text}", "kept": f"={self.text}="}
@@ -66,6 +68,13 @@ def token_text(identity: int, vocabulary: Vocabulary | None) -> str:
     return vocabulary.tokens[identity] if 0 <= identity < len(vocabulary) else f"<{identity}: not in the vocabulary>"
 
 
+def legend(kind: type[Examples]) -> str:
+    """Return a line that explains how the examples of a kind are shown, "" where they are plain text."""
+    if issubclass(kind, MaskedExamples):
+        return "[MASK→x]: x was masked; a→b: the random token a replaces b; =c=: c was kept; x, b and c are predicted"
+    return "word/TAG: a word and its tag" if issubclass(kind, TokenClassificationExamples) else ""
+
+
 def text_length(examples: Examples, row: int) -> int:
     """Return the number of tokens without padding."""
     return int(np.count_nonzero(examples.input_mask[row]))
@@ -83,8 +92,13 @@ def describe(examples: Examples, row: int) -> str:
     return ", ".join([*parts, f"B has {in_b:,}", *(f"{name} {getattr(examples, name)[row]}" for name in singles)])
 
 
-def example_words(examples: Examples, row: int, vocabulary: Vocabulary | None, *, most: int | None = None) -> list[Word]:
-    """Return the words of one example without padding, or of its first `most` tokens; an answer of SQuAD is highlighted."""
+def example_words(
+    examples: Examples, row: int, vocabulary: Vocabulary | None, *, most: int | None = None, tags: Sequence[str] = ()
+) -> list[Word]:
+    """Return the words of one example without padding, or of its first `most` tokens; an answer of SQuAD is highlighted.
+
+    `tags` are the names of the labels of tagged words, which are numbers without them.
+    """
     labels: dict[int, int] = {}
     if isinstance(examples, MaskedExamples):
         is_label = examples.masked_lm_weights[row] > 0
@@ -101,8 +115,20 @@ def example_words(examples: Examples, row: int, vocabulary: Vocabulary | None, *
         if position in labels:
             text = token_text(labels[position], vocabulary)
             state = "masked" if shown == "[MASK]" else "kept" if shown == text else "replaced"
-        tokens.append(Token(text, shown, state, segment, position in answer))
-    return _join(tokens)
+        tag = ""
+        if isinstance(examples, TokenClassificationExamples) and examples.label_weights[row, position] > 0:
+            label = int(examples.label_ids[row, position])
+            tag = tags[label] if 0 <= label < len(tags) else str(label)
+        tokens.append(Token(text, shown, state, segment, position in answer, tag))
+    return [_with_tag(word) for word in _join(tokens)]
+
+
+def _with_tag(word: Word) -> Word:
+    """Return the word with its tag, if it has one, as a last token; the tag of no entity is dim."""
+    if not (tag := word[0].tag):
+        return word
+    text = f"/{tag}"
+    return [*word, Token(text, text, "special" if tag == "O" else "plain", word[0].segment, in_answer=False)]
 
 
 def sentence_words(tokens: NDArray[np.int32], vocabulary: Vocabulary) -> list[Word]:

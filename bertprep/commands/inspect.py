@@ -1,4 +1,4 @@
-"""`bertprep inspect`: the examples of a record file, or the documents of a token shard, from one on.
+"""`bertprep inspect`: some examples of a record file, or documents of a token shard; of a folder, those of its first file.
 
 A terminal gets colours and lines of its width; otherwise (or with NO_COLOR) an example is one plain line.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -44,7 +44,7 @@ class Inspect(WithVocabulary):
     file: Path | str = field(
         kw_only=False,
         metadata=described(
-            "a TFRecord, OFRecord, Arrow or Parquet file, or a token shard",
+            "a TFRecord, OFRecord, Arrow or Parquet file, or a token shard; of a folder, its first file is shown",
             metavar="FILE",
             check=path_arg,
             positional=True,
@@ -62,12 +62,20 @@ def run(request: Inspect) -> None:
     from bertprep.check.show import write_words
 
     if not (file := as_path(request.file)).exists():
-        raise UsageError(f"{file}: does not exist; name a record file")
+        raise UsageError(f"{file}: does not exist; name a record file or token shard, or a folder of them")
+    heading = []
+    if file.is_dir():
+        folder = file
+        file, files = _first_file(folder)
+        heading.append(f"{folder}: the first of {counted(files, 'file')} is shown")
     with _open(file, None if request.vocab is None else as_path(request.vocab)) as source:
         noun, total, first = source.noun, source.total, request.record
         if not 0 <= first < total:
             raise UsageError(f"--record {first}: {file} holds {noun}s 0 to {total - 1}")
-        print_results(source.about)
+        heading.append(source.about)
+        if source.legend:
+            heading.append(source.legend)
+        print_results(*heading)
         width, colour = _terminal()
         for number in range(first, min(first + request.records, total)):
             description, lines = source.show(number)
@@ -81,6 +89,7 @@ class _Source(Protocol):
     noun: str
     total: int
     about: str
+    legend: str  # a line on the notation, "" without one
 
     def show(self, number: int) -> tuple[str, list[list[Word]]]:
         """Return a description of one, and the words of its lines."""
@@ -92,13 +101,9 @@ def _open(path: Path, vocab: Path | None) -> Iterator[_Source]:
     from bertprep.instances.vocabulary import load_vocabulary_of
     from bertprep.tokens.mds import tell_who_reads
     from bertprep.tokens.shard import TokenShard
-    from bertprep.work.find import MDS_SUFFIX, find_data_sets, search
-    from bertprep.work.manifest import MDS, TEXT_SHARDS, TOKEN_SHARDS
+    from bertprep.work.find import MDS_SUFFIX, find_data_sets
+    from bertprep.work.manifest import TOKEN_SHARDS
 
-    if path.is_dir():
-        files = (each.folder / name for each in search(path) if each.content not in (TEXT_SHARDS, MDS) for name in each.files)
-        example = next((f", such as {file}" for file in files), "")
-        raise UsageError(f"{path}: is a folder; name a record file in it{example}")
     if path.suffix == MDS_SUFFIX:
         raise UsageError(tell_who_reads(path, path.parent))
     if path.suffix == ".txt":
@@ -119,7 +124,22 @@ def _open(path: Path, vocab: Path | None) -> Iterator[_Source]:
         (data_set,) = find_data_sets([path])
         vocabulary = load_vocabulary_of(data_set, vocab)
         _check_fits(file, vocabulary)
-        yield _Records(file, vocabulary)
+        names = data_set.manifest.made_with.get("labels", ()) if data_set.manifest else ()
+        yield _Records(file, vocabulary, names)
+
+
+def _first_file(folder: Path) -> tuple[Path, int]:
+    """Return the first record file or token shard in a folder, and how many there are.
+
+    Text shards and MDS are the first only where there is nothing else: `_open` says what shows them.
+    """
+    from bertprep.work.find import find_data_sets
+    from bertprep.work.manifest import MDS, TEXT_SHARDS
+
+    data_sets = find_data_sets([folder])
+    shown = [each for each in data_sets if each.content not in (TEXT_SHARDS, MDS)] or data_sets
+    files = [each.folder / name for each in shown for name in each.files]
+    return next((file for file in files if file.exists()), files[0]), len(files)
 
 
 def _open_ids(path: Path, data_set: DataSet, vocab: Path | None) -> _Ids:
@@ -140,6 +160,7 @@ class _Ids:
     """Documents of ids, shown as text if the tokenizer is there."""
 
     noun = "document"
+    legend = ""
 
     def __init__(self, path: Path, shard: TokenShard, tokenizer: DocumentTokenizer | None) -> None:
         self.total = shard.sizes[0]
@@ -159,9 +180,13 @@ class _Ids:
 class _Records:
     noun = "record"
 
-    def __init__(self, file: Records, vocabulary: Vocabulary) -> None:
+    def __init__(self, file: Records, vocabulary: Vocabulary, tags: Sequence[str]) -> None:
+        """`tags` are the names of the labels of tagged words."""
+        from bertprep.check.show import legend
+
         self.vocabulary, self.total = vocabulary, len(file)
-        self._file = file
+        self.legend = legend(file.kind)
+        self._file, self._tags = file, tags
         kind = f"{file.pred} predictions" if file.pred else f"for {file.kind.title}"
         self.about = f"{file.path}: {file.format}, {counted(self.total, self.noun)}, {file.seq} tokens, {kind}"
 
@@ -169,13 +194,14 @@ class _Records:
         from bertprep.check.show import describe, example_words
 
         examples = self._file[number : number + 1]
-        return describe(examples, 0), [example_words(examples, 0, self.vocabulary)]
+        return describe(examples, 0), [example_words(examples, 0, self.vocabulary, tags=self._tags)]
 
 
 class _Sentences:
     """Documents of sentences."""
 
     noun = "document"
+    legend = ""
 
     def __init__(self, path: Path, shard: TokenizedShard, vocabulary: Vocabulary) -> None:
         self.vocabulary, self.total = vocabulary, shard.documents

@@ -223,3 +223,16 @@ def test_fifty_data_sets_keep_the_page_small(made: Path, tmp_path: Path) -> None
     assert len(set(re.findall(r"<h2>([^<]+)</h2>", html))) == 50
     assert html.count("<article>") == 100
     assert len(html.encode()) < 2_000_000
+
+
+def test_the_overview_has_no_empty_columns(outcome: Outcome, made: Path) -> None:
+    (text,) = bertprep.validate([made.parents[2] / "sharded"], workers=1)
+    views = [view(each, [], None, each.kind) for each in (outcome, text)]
+
+    def titles(*shown: dict[str, object]) -> list[str]:
+        overview = re.search(r'<table class="overview">.*?</thead>', render(shown), re.DOTALL)
+        assert overview is not None
+        return re.findall(r"<th [^>]*>([^<]*)</th>", overview[0])
+
+    assert titles(views[1]) == ["data set", "splits", "documents", "findings"]
+    assert titles(*views) == ["data set", "splits", "documents", "records", "tokens", "padding", "[UNK]", "findings"]

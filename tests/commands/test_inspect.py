@@ -104,6 +104,7 @@ def test_a_file_is_shown(path: Path, capsys: pytest.CaptureFixture[str]) -> None
     run(Inspect(path, record=1, records=5))
     assert capsys.readouterr().out.splitlines() == [
         f"{path}: ofrecord, 3 records, 12 tokens, 3 predictions",
+        "[MASK→x]: x was masked; a→b: the random token a replaces b; =c=: c was kept; x, b and c are predicted",
         "",
         "record 1: 8 of 12 tokens, B has 4 and is a random text, 1 prediction",
         SHOWN[1],
@@ -111,6 +112,28 @@ def test_a_file_is_shown(path: Path, capsys: pytest.CaptureFixture[str]) -> None
         "record 2: 9 of 12 tokens, B has 4 and is the next sentence, 2 predictions",
         SHOWN[2],
     ]
+
+
+def test_of_a_folder_the_first_file_is_shown(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(Inspect(path))
+    shown = capsys.readouterr().out
+    (path.parent / "part-1").write_bytes(path.read_bytes())
+    for folder in (path.parent.parent, path.parent):
+        run(Inspect(folder))
+        assert capsys.readouterr().out == f"{folder}: the first of 2 files is shown\n{shown}"
+
+
+def test_the_words_of_ner_have_their_tags(vocabulary: Vocabulary, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sentences = tmp_path / "train.conll"
+    sentences.write_text("the O\ndogs B-PET\n, O\n")
+    how = {"vocab": vocabulary.path, "seq": 8, "workers": 1, "workdir": tmp_path / "data", "formats": "ofrecord"}
+    folder = bertprep.create_ner("pets", inputs=[sentences], **how).folders["ofrecord"]  # type: ignore[arg-type]
+    run(Inspect(folder / "training/part-0"))
+    _, legend, _, _, shown = capsys.readouterr().out.splitlines()
+    assert (legend, shown) == ("word/TAG: a word and its tag", "[CLS] the/O dogs/B-PET ,/O [SEP]")
+    (folder / "manifest.json").unlink()
+    run(Inspect(folder))
+    assert capsys.readouterr().out.endswith("[CLS] the/0 dogs/1 ,/0 [SEP]\n")
 
 
 def test_a_record_that_is_not_there_is_named(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -177,7 +200,7 @@ def test_a_terminal(
     run(Inspect(path, records=1))
     out = capsys.readouterr().out
     assert ("\x1b[" in out) == coloured
-    assert len(out.splitlines()) == 5
+    assert len(out.splitlines()) == 6
 
 
 @pytest.mark.parametrize(
