@@ -115,5 +115,5 @@ class ModelConfig:
         return replace(self, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 
     def to_json(self) -> str:
-        """The text of a `bert_config.json`, readable by this module and by Hugging Face's tools."""
+        """Return the text of a `bert_config.json`, which this module and Hugging Face's tools read."""
         return json.dumps({**asdict(self), **_FIXED}, indent=2, sort_keys=True) + "\n"

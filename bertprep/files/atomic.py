@@ -66,8 +66,7 @@ def _not_a_folder(path: Path) -> str | None:
 class AtomicFile:
     """A binary file being written; `write` takes any buffer and writes all of it.
 
-    It explains its own errors, since only it knows that they are of this file, not of another one that is read or written
-    meanwhile.
+    It explains its own errors, since a caller cannot tell them from those of other files that are open at the same time.
     """
 
     def __init__(self, path: Path, *, mode: int = 0o666, syncs_folder: bool = True) -> None:

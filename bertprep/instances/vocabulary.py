@@ -15,7 +15,7 @@ from bertprep.work.manifest import sha256_of_vocabulary
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 MAX_TOKENS = 1 << 21
-"""What three bytes of a varint hold."""
+"""The number of token ids that fit in a varint of three bytes."""
 MANY_UNKNOWN = 0.1
 """The fraction of unknown tokens above which a vocabulary is of another language than the text."""
 _MAX_BYTES = 64 << 20

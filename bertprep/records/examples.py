@@ -153,7 +153,7 @@ class Examples(np.recarray[Any, Any]):
 
     @property
     def arrays(self) -> tuple[NDArray[Any], ...]:
-        """The fields in the order of the features, (n, values) or (n,): views."""
+        """Return views of the fields in the order of the features: (n, values) or (n,)."""
         return tuple(getattr(self, feature.name) for feature in self.features)
 
     def find_negative(self) -> str:

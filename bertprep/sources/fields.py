@@ -88,8 +88,9 @@ def _column_values(column: Any, name: str, location: str, start: int) -> list[An
 
 
 def row_text(row: dict[str, Any], field: str, where: str) -> str:
-    """Return the text of the fields of an object: null is empty, each text of a list a line; raises `UsageError` for a field
-    that it lacks.
+    """Return the text of an object's fields; raises `UsageError` for a missing field.
+
+    Null is empty, and each text of a list becomes a line.
     """
     fields = fields_in(field, row)
     if len(fields) == 1:

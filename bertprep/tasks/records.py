@@ -47,7 +47,7 @@ class Split:
 
 @dataclass(frozen=True)
 class TaskSource:
-    """The examples of a task. `counts` are for the manifest; `labels` the names of the classes, in the order of their ids."""
+    """The examples of a task. `counts` go to the manifest; `labels` are the names of the classes in the order of their ids."""
 
     splits: dict[str, Split]
     counts: dict[str, int]

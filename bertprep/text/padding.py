@@ -26,9 +26,9 @@ SAMPLE_BYTES = 1 << 18
 TOKENS_PER_WORD = 1.1
 """Mean number of tokens per word from BERT's tokenizer: 1.06 with a vocabulary trained on the text, more with another."""
 LENGTHS = (128, 512)
-"""The lengths of records that padding is forecast for where a command has none."""
+"""The record lengths for which padding is forecast, if a command has none."""
 FIRST_FILES = 16
-"""The files at whose beginning a text is judged, here and in `text.blocks`."""
+"""The number of files whose beginnings are sampled, here and in `text.blocks`."""
 MANY_BLOCKS = 6  # of a file, in the mean of those that are looked at
 FEW_SENTENCES = 5  # of a document
 _USES, _MAX_ROUNDS = 500, 50  # of documents: a tenth of them gives short records, which few would give by chance alone

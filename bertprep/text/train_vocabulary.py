@@ -68,7 +68,7 @@ def is_trained_here(path: Path) -> bool:
 
 
 def count_words(files: Sequence[Path], *, cased: bool, workers: int = 1, reporter: Reporter = SILENT) -> Counter[str]:
-    """How often each word occurs, as BERT's basic tokenizer sees words: normalized, punctuation split off."""
+    """The counts of words as BERT's basic tokenizer splits them: normalized, with punctuation apart."""
     words: Counter[str] = Counter()
     tasks = [(str(path), (path, cased)) for path in files]
     with (

@@ -154,7 +154,7 @@ def find_split(split: str, names: Iterable[str]) -> str | None:
 
 
 def own_split(name: str) -> str:
-    """Return the split of a file as its folder or its own name calls it, "" where neither names one.
+    """Return the split that a file's folder or own name contains; "" if neither has one.
 
     >>> [own_split(name) for name in ("eval/part-0", "train-00000-of-00002.parquet", "old/part-0", "part-0")]
     ['eval', 'train', '', '']

@@ -260,7 +260,7 @@ def _read_manifest(folder: Path) -> tuple[Manifest | None, BertprepError | None]
 
 
 def _is_of_kind(manifest: Manifest | None, kind: str) -> bool:
-    """Return whether there is a manifest of this kind of data set; that of a fine-tuning task is of records too."""
+    """Return whether the manifest describes this kind of data set; a fine-tuning task's describes records."""
     return manifest is not None and manifest.kind in (RECORD_KINDS if kind == RECORDS else (kind,))
 
 

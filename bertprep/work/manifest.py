@@ -73,7 +73,7 @@ class Kind:
 
 
 _FILE = {"bytes": COUNT, "blake3": BLAKE3_DIGITS, "sha256": SHA256_DIGITS, "documents": COUNT}
-"""What a file's entry may have; of the checksums one is needed, sha256 in manifests of 0.2 and earlier."""
+"""The keys of a file's entry. It needs one checksum, which is sha256 in manifests of 0.2 and earlier."""
 _CUT = {"shards": POSITIVE, "test_shards": COUNT, "test_fraction": FRACTION}
 KINDS = {
     MAPPED_TEXT: Kind(
