@@ -121,6 +121,11 @@ class TokenDataset(TokenRows):
             self._document_sizes.check(self.documents)
         self._open()
         self._warn_of_long_words()
+        if self.objective == "mlm" and self.documents.eod is not None:
+            warn(
+                f"{self.folder}: was made with --append-eod, so token {self.documents.eod} ends each document before the "
+                "tokenizer's own; make token shards for masked LM without it"
+            )
         self._fix(*_SETTINGS, *_MASKING, *_FILTER, "masking", "by_length", "documents", "folder", "split", "epochs")
 
     def _check_numbers(self) -> None:

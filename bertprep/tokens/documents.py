@@ -29,7 +29,8 @@ _AGAIN = "make the token shards again with bertprep tokenize"
 class TokenDocuments:
     """The documents of a split; `sha256` stands for their bytes.
 
-    `begins_word` says of each id whether it begins a word where shards have no `words`: (width,).
+    `begins_word` says of each id whether it begins a word where shards have no `words`: (width,). `eod` is the token that
+    `tokenize --append-eod` put after each document.
     """
 
     folder: Path
@@ -38,6 +39,7 @@ class TokenDocuments:
     shards: tuple[TokenShard, ...]
     sha256: str
     begins_word: NDArray[np.bool_] | None = None
+    eod: int | None = None
 
     @cached_property
     def documents(self) -> int:
@@ -84,7 +86,8 @@ def open_token_documents(
             raise UsageError(f"{folder}: has no {MANIFEST} with checksums of its files, which verify=True needs; leave it out")
         shard.verify()
     sha256 = hashlib.sha256("".join(shard.fingerprint() for shard in shards).encode()).hexdigest()
-    return TokenDocuments(folder, split, tokenizer, shards, sha256, begins_word)
+    eod = manifest.made_with.get("eod") if manifest else None
+    return TokenDocuments(folder, split, tokenizer, shards, sha256, begins_word, eod)
 
 
 def open_all_splits(folder: Path | str) -> dict[str, TokenDocuments]:

@@ -9,7 +9,6 @@ workers; StatefulDataLoader's own state holds for as many as it was saved with.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
@@ -17,6 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from bertprep.errors import UsageError
+from bertprep.tokens.token_rows import check_rows, state_of_rows
 
 try:
     from torch.utils.data import IterableDataset, get_worker_info
@@ -72,9 +72,7 @@ class TokenStream(IterableDataset):  # type: ignore[misc] # torch may be missing
         self.batches = None if epochs is None else epochs * dataset.rows_in_epoch // self.global_batch_size
         if tokens is not None:
             dataset.batches_of_tokens(tokens, first=0, step=1)  # raises for tokens that cannot be
-        made_of = json.loads(json.dumps(dataset.made_of))  # as a state is that went through JSON
-        settings = made_of.pop("settings", {})
-        self._made_of = {**made_of, **settings}
+        self._made_of = state_of_rows(dataset.made_of)
 
     def __len__(self) -> int:
         """Return the number of batches of a stream of given `epochs`; raises `TypeError` for one without an end."""
@@ -121,8 +119,7 @@ class TokenStream(IterableDataset):  # type: ignore[misc] # torch may be missing
             raise UsageError(
                 f"the state is of batches of {_in_words(sizes)}, these have {_in_words(self._sizes)}; take that size"
             )
-        if (made_of := state.get("rows", self._made_of)) != self._made_of:
-            raise UsageError(f"the state is of other rows: {_difference(made_of, self._made_of)}; take what it was saved with")
+        check_rows(state, self._made_of)
         self.batch = int(batch)
 
 
@@ -135,14 +132,6 @@ def _in_words(sizes: Mapping[str, Any]) -> str:
     if "tokens" in sizes:
         return f"{sizes['tokens']} tokens in each of {sizes.get('world')} ranks"
     return f"{sizes.get('global_batch_size')} rows"
-
-
-def _difference(of_state: Any, here: Mapping[str, Any]) -> str:
-    """Return the settings that differ, in words."""
-    if not isinstance(of_state, Mapping):
-        return f"{of_state!r:.80}"
-    names = [name for name in sorted({*of_state, *here}) if of_state.get(name) != here.get(name)]
-    return ", ".join(f"{name} {of_state.get(name)!s:.80}, here {here.get(name)!s:.80}" for name in names)
 
 
 def make_epoch_callback(dataset: Any) -> Any:

@@ -8,6 +8,7 @@ costs 80 microseconds, and 0.1 for each position.
 from __future__ import annotations
 
 import itertools
+import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -64,6 +65,27 @@ def _as_wide(values: NDArray[Any], longest: int) -> NDArray[Any]:
     return values if values.ndim == 1 else np.ascontiguousarray(values[:, :longest])
 
 
+def state_of_rows(made_of: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all that rows depend on, as a state has it that went through JSON."""
+    others = json.loads(json.dumps(made_of))
+    settings = others.pop("settings", {})
+    return {**others, **settings}
+
+
+def check_rows(state: Mapping[str, Any], here: Mapping[str, Any]) -> None:
+    """Raise `UsageError` for the state of rows that are made of something else than those here."""
+    if (made_of := state.get("rows", here)) != here:
+        raise UsageError(f"the state is of other rows: {_difference(made_of, here)}; take what it was saved with")
+
+
+def _difference(of_state: Any, here: Mapping[str, Any]) -> str:
+    """Return the settings that differ, in words."""
+    if not isinstance(of_state, Mapping):
+        return f"{of_state!r:.80}"
+    names = [name for name in sorted({*of_state, *here}) if of_state.get(name) != here.get(name)]
+    return ", ".join(f"{name} {of_state.get(name)!s:.80}, here {here.get(name)!s:.80}" for name in names)
+
+
 class TokenRows(ColumnDataset):
     """Rows of `seq` tokens; `data_set[index]` is a row in the order of an epoch, the first or that of `set_epoch`."""
 
@@ -113,6 +135,25 @@ class TokenRows(ColumnDataset):
     def _read_batches(self, positions: NDArray[np.int64]) -> Iterator[Columns]:
         """Yield the columns of some batches, whose positions are (batches, rows)."""
         return map(self._read, positions)
+
+    @property
+    def column_names(self) -> list[str]:
+        """The columns of rows, in their order; of packed ones `batches` also have `cu_seqlens` and `max_seqlen`."""
+        return [*self._read(np.empty(0, np.int64))]
+
+    # --- the state of a data set
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the epoch, and what rows are made of: documents, masks, seed; the position is that of the sampler."""
+        return {"epoch": self.epoch, "rows": state_of_rows(self.made_of)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take the epoch of a state; raises `UsageError` for that of other rows, and for what is no state."""
+        epoch = state.get("epoch") if isinstance(state, Mapping) else None
+        if not isinstance(epoch, int | np.integer):
+            raise UsageError(f"state {state!r:.200}: expected that of a data set, such as {{'epoch': 1}}")
+        check_rows(state, state_of_rows(self.made_of))
+        self.set_epoch(int(epoch))
 
     # --- rows by position or index
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -476,6 +477,16 @@ def test_a_token_ends_each_document_on_request(kind: str, tmp_path: Path) -> Non
     assert not [each for outcome in bertprep.validate([tmp_path / "out"], workers=1) for each in outcome.findings]
     with pytest.raises(BertprepError, match="was made with eod"):
         bertprep.tokenize(tokenizer=path, inputs=[tmp_path / "a.jsonl"], output=tmp_path / "out")
+
+
+def test_an_end_of_document_is_warned_of_where_rows_are_masked(tmp_path: Path, tokenizer: Path) -> None:
+    write_lines(tmp_path / "a.jsonl")
+    bertprep.tokenize(tokenizer=tokenizer, inputs=[tmp_path / "a.jsonl"], output=tmp_path / "out", append_eod=True)
+    with pytest.warns(bertprep.BertprepWarning, match=r"tokens: was made with --append-eod, so token \d+ ends each document"):
+        bertprep.TokenDataset(tmp_path / "out", seq=16)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        bertprep.TokenDataset(tmp_path / "out", seq=16, objective="clm")
 
 
 def test_validate_finds_an_end_of_document_that_is_elsewhere(tmp_path: Path, tokenizer: Path) -> None:

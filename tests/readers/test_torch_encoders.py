@@ -448,6 +448,30 @@ def test_a_stateful_data_loader_resumes_at_any_batch(workers: int, tokens: Path)
         assert read(resumed, stop - stopped) == expected[stopped:]
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_stateful_data_loader_resumes_in_an_epoch_of_a_data_set(workers: int, tokens: Path) -> None:
+    """In another loader of a data set that was in another epoch."""
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    def make_loader(epoch: int) -> Any:
+        dataset = open_rows(tokens, "modernbert")
+        dataset.set_epoch(epoch)
+        return StatefulDataLoader(dataset, batch_size=BATCH, collate_fn=dataset.collate, num_workers=workers)
+
+    def read(loader: Iterable[Any]) -> list[Any]:
+        return [batch["input_ids"].tolist() for batch in loader]
+
+    expected = read(make_loader(2))
+    for stopped in (1, 3):
+        loader = make_loader(2)
+        iterator = iter(loader)
+        assert [next(iterator)["input_ids"].tolist() for _ in range(stopped)] == expected[:stopped]
+        state = pickle.loads(pickle.dumps(loader.state_dict()))
+        resumed = make_loader(0)
+        resumed.load_state_dict(state)
+        assert read(resumed) == expected[stopped:]
+
+
 @pytest.mark.parametrize(
     "state", [{}, {"step": 5}, {"batch": -5}, {"batch": "5"}, {"batch": 2**62}, {"batch": 2**70}, {"batch": 1.5}, [], None, "x"]
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import pickle
 import re
 import subprocess
@@ -761,3 +762,24 @@ def test_threads_may_read_while_another_closes(tokens: Path) -> None:
 
     with ThreadPoolExecutor(4) as threads:
         assert all(threads.map(read, range(30)))
+
+
+def test_columns_are_named_as_rows_have_them(tokens: Path) -> None:
+    for packed in (True, False):
+        dataset = TokenDataset(tokens, seq=SEQ, packed=packed)
+        assert dataset.column_names == [*dataset[0]]
+        assert bertprep.Mixture([(dataset, 1)]).column_names == dataset.column_names
+
+
+def test_a_state_has_the_epoch_and_is_refused_by_other_rows(tokens: Path) -> None:
+    dataset, other = TokenDataset(tokens, seq=SEQ), TokenDataset(tokens, seq=SEQ)
+    dataset.set_epoch(3)
+    state = json.loads(json.dumps(dataset.state_dict()))
+    other.load_state_dict(state)
+    assert other.epoch == 3
+    assert state["rows"] == dataset.stream(4).state_dict()["rows"]
+    with pytest.raises(UsageError, match=r"^the state is of other rows: seed 12345, here 7; take what it was saved with$"):
+        TokenDataset(tokens, seq=SEQ, seed=7).load_state_dict(state)
+    for wrong in ({}, None, {"batch": 5}, {"epoch": "3"}):
+        with pytest.raises(UsageError, match=r"^state .*: expected that of a data set, such as \{'epoch': 1\}$"):
+            other.load_state_dict(wrong)  # type: ignore[arg-type]
