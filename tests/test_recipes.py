@@ -171,6 +171,7 @@ def test_a_tokenizer_that_is_given_overrides_that_of_a_recipe(capsys: pytest.Cap
         (["create", "--recipe", "modernbart"], "recipe modernbart: unknown, did you mean modernbert?; choose one of bert, "),
         (["create", "--recipe", "bert:3"], "recipe bert: has no phase 3; choose 1 to 2"),
         (["create", "--recipe", "bert:two"], "recipe bert:two: expected a name, or name:phase"),
+        (["create", "--recipe", "bert:²"], "recipe bert:²: expected a name, or name:phase"),
         (["create", "--recipe", "neobert"], "--recipe neobert: takes documents without masks or pairs; make them"),
         (["validate", "--recipe", "bert"], "--recipe: unknown option"),
     ],

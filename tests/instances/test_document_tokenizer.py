@@ -201,7 +201,9 @@ def test_a_template_adds_the_special_tokens_of_rows(kind: str, tmp_path: Path) -
     text = library(kind).encode("the dog", add_special_tokens=False).ids
     assert made.encode("the dog").ids == [info.cls, *text, info.sep]
     if content != content_of(kind).encode():
-        assert made.encode("the dog", "the dog").ids == [info.cls, *text, info.sep, *text, info.sep]
+        pair = made.encode("the dog", "the dog")
+        assert pair.ids == [info.cls, *text, info.sep, *text, info.sep]
+        assert pair.type_ids == [0] * (len(text) + 2) + [1] * (len(text) + 1)
 
 
 def test_half_a_surrogate_pair_is_a_question_mark() -> None:

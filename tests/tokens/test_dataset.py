@@ -477,6 +477,7 @@ def test_another_process_makes_the_rows_that_are_pinned_here(tmp_path: Path, mon
 def test_labels_of_causal_language_models(tmp_path: Path) -> None:
     info = TokenizerInfo(**{**vars(INFO), "cls": None, "mask": None, "special": (0, 1, 3)})
     dataset = TokenDataset(write_set(tmp_path / "set", info=info, shards=1), seq=SEQ, objective="clm")
+    assert dataset.masks == "no masks"
     rows = dataset[:]
     starts = rows["position_ids"] == 0
     is_padding = (rows["sequence_ids"] == rows["sequence_ids"][:, -1:]) & (rows["input_ids"][:, -1:] == PAD)
@@ -504,7 +505,8 @@ def test_boundaries_of_a_batch_and_who_attends_to_whom(tokens: Path) -> None:
     changes = np.flatnonzero(np.diff(flat.ravel())) + 1
     assert batch["cu_seqlens"].dtype == np.int32
     assert batch["cu_seqlens"].tolist() == [0, *changes.tolist(), 4 * SEQ]
-    assert batch["max_seqlen"] == np.diff(batch["cu_seqlens"]).max()
+    for row in dataset.batches(1, stop=len(dataset)):
+        assert row["max_seqlen"] == np.diff(row["cu_seqlens"]).max()
     full = dataset.attention_masks(batch)
     assert full.shape == (4, 1, SEQ, SEQ)
     for row in range(4):
@@ -613,7 +615,7 @@ def test_batches_far_on_are_had_at_once_or_refused(tokens: Path) -> None:
         near.set_epoch(first // of_epoch)
         assert_equal({"input_ids": found["input_ids"][0]}, {"input_ids": near[first % of_epoch]["input_ids"]})
     for size in (1, 8):
-        for first in (-1, 2**62 + (size == 1) * 2**62, 2**63, 2**70):
+        for first in (-1, (2**63 - 1) // size, 2**63, 2**70):
             with pytest.raises(ValueError, match=f"^batches of {size} from step {first:,}; expected "):
                 dataset.batches(size, first=first)
     with pytest.raises(ValueError, match=r"epoch [0-9,]+; expected a whole number from 0 to"):

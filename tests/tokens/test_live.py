@@ -66,6 +66,11 @@ def read(live: LiveExamples, first: int, stop: int, size: int = 64) -> list[Exam
     return [copy_of(examples) for examples in live.batches(size, first=first, stop=stop)]
 
 
+def test_with_one_seed_all_shards_have_the_seed_of_shard_0_in_further_epochs_too() -> None:
+    of_shards = [epoch_seed(replace(SMALL, one_seed=True), epoch=1, shard=shard) for shard in range(3)]
+    assert of_shards == [epoch_seed(SMALL, epoch=1, shard=0)] * 3
+
+
 @pytest.mark.parametrize(
     "asked",
     [

@@ -68,6 +68,12 @@ def test_the_order_is_pinned() -> None:
     assert permute(np.arange(3), 100_000_000_000, seed=12345, epoch=3).tolist() == [25735208528, 87120739585, 94823912258]
 
 
+@pytest.mark.parametrize("position", [-1, 6])
+def test_a_position_outside_an_epoch_is_refused(position: int) -> None:
+    with pytest.raises(IndexError, match=f"^positions from {position} to {position}; expected 0 to 5$"):
+        permute(np.array([position]), 6, seed=1, epoch=0)
+
+
 def test_a_group_of_windows_is_shuffled_together() -> None:
     """Seven windows of one to seven rows in groups of three: a group's rows come together, those of an epoch once."""
     order = WindowOrder(np.arange(1, 8), seed=1, group=3)
