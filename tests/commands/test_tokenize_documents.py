@@ -297,6 +297,9 @@ def test_many_lines_that_are_one_document_get_a_remark(
         has_remark = f"first 50 lines of {tmp_path / name}.txt are one document" in capsys.readouterr().err
         assert has_remark == (documents == 1)
         assert open_token_documents(tmp_path / name).documents == documents
+    both = ["tokenize", *options, str(tmp_path / "both"), "--input", str(tmp_path / "*.txt")]
+    assert main([*both, "--one-document-per-block"]) == 0
+    assert f"first 50 lines of {tmp_path / 'lines.txt'} are one document" in capsys.readouterr().err
 
 
 MISTAKES = [
