@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bertprep.errors import BertprepError
+from bertprep.errors import BertprepError, UsageError
 from bertprep.weights.safetensors import read_safetensors, write_safetensors
 from tests.golden import GOLDEN
 from tests.trainer import small_runs
@@ -31,7 +31,7 @@ from trainer.batches import features
 from trainer.engines import Engine, State, StepResult
 from trainer.model_config import ModelConfig
 from trainer.optimizers import GROWTH_STEPS, Schedule
-from trainer.settings import ENGINES
+from trainer.settings import ENGINES, EngineSettings
 from trainer.tasks.pretraining import Pretraining
 
 MODEL = replace(small_runs.MODEL, num_hidden_layers=1)  # TensorFlow and JAX compile a dozen graphs of it
@@ -231,6 +231,14 @@ def losses_and_outputs(engine_name: str, task_name: str) -> dict[str, Any]:
             loss_of(train_step(engine, make_task_batch(task, number), number, learning_rate=rate, accumulation=2), task)
         )
     return {"losses": losses, "outputs": {name: rows.tolist() for name, rows in outputs.items()}}
+
+
+@pytest.mark.tensorflow
+def test_several_hosts_of_several_cpus_are_refused_by_tensorflow() -> None:
+    from trainer.engines.tensorflow import _make_logical_cpus
+
+    with pytest.raises(UsageError, match=r"^--devices 2: several hosts without GPUs have one device each"):
+        _make_logical_cpus(EngineSettings(engine="tensorflow", devices=2), 2)
 
 
 @pytest.mark.parametrize("task", TASKS)

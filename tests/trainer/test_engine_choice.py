@@ -99,6 +99,11 @@ def test_devices_are_those_of_all_hosts_or_unknown_without_the_framework(monkeyp
     assert known_devices(two_hosts) == (None, None)
 
 
+@pytest.mark.parametrize(("devices", "name"), [(1, "NVIDIA A100"), (8, "8 x NVIDIA A100")])
+def test_several_devices_are_counted_in_their_name(devices: int, name: str) -> None:
+    assert KeyEngine(EngineSettings(engine="jax"), A100, Execution("bf16"), devices=devices).device_name == name
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

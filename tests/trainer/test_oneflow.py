@@ -165,6 +165,18 @@ def test_a_scaled_loss_makes_the_same_update_or_none(monkeypatch: pytest.MonkeyP
         np.testing.assert_array_equal(value, {"loss_scale": 2.0**119, "good_steps": 0}.get(name, before[name]), err_msg=name)
 
 
+@pytest.mark.oneflow
+def test_a_state_is_not_changed_by_the_next_step() -> None:
+    """On a CPU a tensor and its array could share memory."""
+    engine = build("oneflow")
+    before = engine.state()
+    copies = {name: value.copy() for name, value in before.items()}
+    train_step(engine, make_batch(0), 0, accumulation=1)
+    assert (engine.state()[WORDS] != copies[WORDS]).any()
+    for name, value in copies.items():
+        np.testing.assert_array_equal(before[name], value, err_msg=name)
+
+
 def train(
     *, task: str = "pretraining", layers: int = 2, dropout: bool = False, accumulation: int = 1, optimizer: str = "adam",
     **settings: Any,
