@@ -18,6 +18,7 @@ from bertprep.files.object_cache import fetch
 from bertprep.files.paths import as_path, sizes_of
 from bertprep.instances.document_tokenizer import TokenizerInfo as TokenizerInfo
 from bertprep.instances.vocabulary import load_vocabulary_of
+from bertprep.terminal import counted
 from bertprep.tokens.shard import BIN, TokenShard
 from bertprep.work.choose import find_token_shards
 from bertprep.work.layout import MANIFEST, SPLIT_NAMES, TOKENIZER, TRAINING
@@ -25,7 +26,7 @@ from bertprep.work.layout import MANIFEST, SPLIT_NAMES, TOKENIZER, TRAINING
 _AGAIN = "make the token shards again with bertprep tokenize"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TokenDocuments:
     """The documents of a split; `sha256` stands for their bytes.
 
@@ -40,6 +41,10 @@ class TokenDocuments:
     sha256: str
     begins_word: NDArray[np.bool_] | None = None
     eod: int | None = None
+
+    def __repr__(self) -> str:
+        counts = f"{counted(self.documents, 'document')}, {counted(self.tokens, 'token')}"
+        return f"<TokenDocuments {self.folder}, {self.split}: {counts} by {self.tokenizer.name}>"
 
     @cached_property
     def documents(self) -> int:

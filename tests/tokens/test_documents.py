@@ -52,6 +52,11 @@ def test_documents_are_read_as_they_were_written(tmp_path: Path, width: int, kin
     assert begins == [1, 0, 1, 1, 1, 0, 1, 0, 1, 0, 1, 1]
 
 
+def test_documents_are_one_line_on_a_screen(tmp_path: Path) -> None:
+    folder = write_set(tmp_path / "set", shards=2)
+    assert repr(open_token_documents(folder)) == f"<TokenDocuments {folder}, training: 4 documents, 12 tokens by tiny>"
+
+
 def test_documents_may_have_one_token_each(tmp_path: Path) -> None:
     found = open_token_documents(write_set(tmp_path / "set", [[5], [6], [7]]))
     assert (found.documents, found.tokens) == (3, 3)
