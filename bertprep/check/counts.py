@@ -1,4 +1,4 @@
-"""What is counted of text, tokens and records; counts of files add up to those of a split."""
+"""Counts of text, tokens and records; the counts of files add up to those of their split."""
 
 from __future__ import annotations
 

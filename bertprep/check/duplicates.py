@@ -72,7 +72,7 @@ class _RepeatedRecords(Repeats):
         self.is_repeat: Flags = self.first != self.ids
         self.is_certain: Flags = (self.hashes[:, 0] & _CERTAIN_TEXT) > 0
         self.chance = np.exp2(-(self.hashes[:, 1] & _CHOICES).astype(np.float64))
-        """Of having the masks of another record of the same text."""
+        """The chance that a record has the masks of another record of the same text."""
 
     def chance_of_repeat(self) -> NDArray[np.float64]:
         """Return the chance that a record has the masks of any record of its text before it."""

@@ -34,7 +34,7 @@ _RECORDS_OF_A_DOCUMENT = 5  # in a round: of longer documents, padding comes fro
 
 @dataclass(frozen=True)
 class Origin:
-    """What the manifest knows of the text and settings of a split; nothing of records by other tools."""
+    """The text and settings of a split by its manifest; records of other tools have none."""
 
     documents: int | None = None
     rounds: int = 1

@@ -99,13 +99,13 @@ class RecordScan(OpenFile):
         return gather(gather.table("files", [self.describe()]), files, ids, len(ids), block, 0, self.notes)
 
     def check_table(self, table: Table) -> None:
-        """Note where an Arrow or Parquet file is damaged."""
+        """Add a finding about where an Arrow or Parquet file is damaged."""
         if table.damage:
             found = str(table.damage).removeprefix(f"{self.path}: ")
             self._add("truncated", "the batches of a whole file", found, table.records)
 
     def find_records(self) -> int:
-        """Return how many records have a beginning and an end; note what is after them."""
+        """Return how many records are complete; add a finding about bytes after them."""
         self.offsets, fault = find_offsets(self.data, self.format, self.notes)
         count = len(self.offsets) - 1
         rest = self.data[self.offsets[count] :]
@@ -119,7 +119,7 @@ class RecordScan(OpenFile):
         return count
 
     def measure(self) -> Shape:
-        """Return the shape of the first readable record; note what is wrong where none is."""
+        """Return the shape of the first readable record; add a finding if there is none."""
         fault = seq = pred = 0
         for record in range(min(len(self), _TRIES)):
             fault, self.kind, counts = measure_record(self.describe(int(self.offsets[record])), self.notes)

@@ -101,7 +101,7 @@ class RecordRules:
 
 
 def kinds_of_tokens(vocabulary: Vocabulary) -> bytes:
-    """Return a byte a token: 1 if it continues a word, 2 if nothing continues it ([UNK], punctuation), else 0."""
+    """Return one byte for each token: 1 if it continues a word, 2 if nothing continues it ([UNK], punctuation), else 0."""
     is_alone = (
         len(token) == 1 and (category(token)[0] == "P" or (token.isascii() and not token.isalnum()))
         for token in vocabulary.tokens

@@ -1,4 +1,4 @@
-"""Judges the sizes of files and of splits: what a distribution of records or documents that went wrong shows first."""
+"""Judges the sizes of files and of splits: unlikely sizes are the first sign of records or documents distributed wrongly."""
 
 from __future__ import annotations
 

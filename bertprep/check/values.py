@@ -90,7 +90,7 @@ class Texts:
 
     @property
     def facts(self) -> dict[str, NDArray[np.integer[Any]]]:
-        """What the words of rules name."""
+        """The values that the messages of rules name."""
         return {
             "length": self.lengths,
             "last": self.last,

@@ -26,7 +26,7 @@ _IS_RESULT = begins_with(b'{\n "data_sets": [')
 
 @dataclass(frozen=True, kw_only=True)
 class Validate(WithVocabulary, OnExecutor):
-    """What is checked, and how much of it."""
+    """Which data sets to check, and by which settings."""
 
     group: ClassVar[str] = OPTIONS
     paths: Sequence[Path | str] = field(
