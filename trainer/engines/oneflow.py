@@ -152,26 +152,32 @@ class _Through(flow.autograd.Function):  # type: ignore[misc]
 class _Module(flow.nn.Module):  # type: ignore[misc]
     """A part of the network on its stage. `compute` takes a `Bert` on the part's features, and the previous part's result.
 
-    A variable is a pair: its value, and the tensor from which its gradient is subtracted.
+    A variable is a pair: its value, and the tensor from which its gradient is subtracted. One process needs no such tensor: its
+    value is a parameter.
     """
 
     def __init__(
         self, compute: Callable[..., Any], features: Sequence[str], make_bert: Callable[..., Bert], stage: int,
-        variables: Mapping[str, tuple[Array, Array]],
+        variables: Mapping[str, tuple[Array, Array | None]],
     ) -> None:  # fmt: skip
         super().__init__()
         self.compute, self.features, self.make_bert, self.stage = compute, features, make_bert, stage
         self.variables = list(variables)
         for number, (value, gradient) in enumerate(variables.values()):
-            self.register_buffer(f"value_{number}", value)
-            self.register_parameter(f"gradient_{number}", gradient)
+            if gradient is None:
+                self.register_parameter(f"value_{number}", value)
+            else:
+                self.register_buffer(f"value_{number}", value)
+                self.register_parameter(f"gradient_{number}", gradient)
 
     def forward(self, batch: Arrays, masks: Sequence[Array], *others: Array) -> Any:
-        weights = {
-            name: _Through.apply(getattr(self, f"value_{number}"), getattr(self, f"gradient_{number}"))
-            for number, name in enumerate(self.variables)
-        }
+        weights = {name: self._variable(number) for number, name in enumerate(self.variables)}
         return self.compute(self.make_bert(weights, batch, masks or None), *others)
+
+    def _variable(self, number: int) -> Array:
+        value = getattr(self, f"value_{number}")
+        gradient = getattr(self, f"gradient_{number}", None)
+        return value if gradient is None else _Through.apply(value, gradient)
 
 
 def _head_and_losses(task: Task, bert: Bert, hidden: Array, *divisors: Array) -> list[Array]:
@@ -187,16 +193,19 @@ def _head_and_losses(task: Task, bert: Bert, hidden: Array, *divisors: Array) ->
 class _Graph(flow.nn.Graph):  # type: ignore[misc]
     """A pass over a batch, which returns the result of `_head_and_losses`.
 
-    For training, the mean gradient of `micro_batches` micro-batches is subtracted from `gradients`.
+    For training, the mean gradient of `micro_batches` micro-batches is subtracted from `gradients`; of one process the gradients of
+    `leaves` are further results.
     """
 
     def __init__(
         self, parts: Sequence[_Module], placements: Sequence[Any], gradients: Sequence[Array], micro_batches: int,
-        *, recompute: bool,
+        *, leaves: Sequence[Array], recompute: bool,
     ) -> None:  # fmt: skip
         super().__init__()
-        self.parts, self._is_training = flow.nn.ModuleList(parts), micro_batches > 0
-        if self._is_training:
+        self.parts, self._is_training, self._leaves = flow.nn.ModuleList(parts), micro_batches > 0, list(leaves)
+        if self._is_training and leaves:
+            self.config._train(True)  # as an optimizer would
+        elif self._is_training:
             self.add_optimizer(flow.optim.SGD(gradients, lr=1.0))
         if micro_batches > 1:
             self.config.set_gradient_accumulation_steps(micro_batches)
@@ -216,6 +225,9 @@ class _Graph(flow.nn.Graph):  # type: ignore[misc]
         outputs: list[Array] = head(_chosen(batch, head.features), masks_of_head, *hidden, *divisors)
         if self._is_training:
             outputs[0].backward()
+            outputs += [leaf.grad for leaf in self._leaves]
+            for leaf in self._leaves:
+                leaf.grad = None  # It belongs to the graph, and would be in the way outside of it.
         return outputs
 
 
@@ -265,20 +277,29 @@ class OneFlowEngine(Engine):
         with_losses = replace(head, compute=partial(_head_and_losses, task), features=(*head.features, *labels))
         parts = [*encoder, with_losses]
         self._modules: list[_Module] = []  # of all stages
-        self._gradients = []
+        self._gradients: list[Array] = []
+        self._leaves: list[Array] = []  # of one process: the variables
         for number, stage in enumerate(self._stages):
             zeros = {name: self._tensor(np.zeros(self.variables[name], np.float32)) for name in stage.variables}
             values = {name: self._on_stage(value, number, flow.sbp.broadcast) for name, value in zeros.items()}
-            pairs = {name: (value, flow.nn.Parameter(flow.zeros_like(value))) for name, value in values.items()}
+            pairs: dict[str, tuple[Array, Array | None]]
+            if self.processes == 1:
+                pairs = {name: (flow.nn.Parameter(value), None) for name, value in values.items()}
+                self._leaves += [value for value, _ in pairs.values()]
+            else:
+                pairs = {name: (value, flow.nn.Parameter(flow.zeros_like(value))) for name, value in values.items()}
             powers = self._on_stage(self._tensor(powers_of_units()), number, flow.sbp.broadcast)
             make_bert = partial(Bert, Ops(self.precision, powers), model)
             for part in [parts[index] for index in stage.parts]:
                 variables = {name: pairs[name] for name in part.variables}
                 self._modules.append(_Module(part.compute, part.features, make_bert, number, variables))
-            self._gradients += [gradient for _, gradient in pairs.values()]
+            self._gradients += [gradient for _, gradient in pairs.values() if gradient is not None]
             if number == self._stage:
-                self._own_gradients = {name: _own(gradient) for name, (_, gradient) in pairs.items()}
-                self._state: dict[str, Any] = {name: _own(value) for name, value in values.items()}
+                self._own_gradients = {
+                    name: flow.zeros_like(value.data) if gradient is None else _own(gradient)
+                    for name, (value, gradient) in pairs.items()
+                }
+                self._state: dict[str, Any] = {name: _own(value) for name, (value, _) in pairs.items()}
         for name, value in list(self._state.items()):
             self._state |= {slot: flow.zeros_like(value) for slot in slots(optimizer, name)}
         self._state |= {"updates": 0.0, "loss_scale": 1.0, "good_steps": 0.0}
@@ -299,7 +320,11 @@ class OneFlowEngine(Engine):
         for run, keys_of_run in enumerate(np.split(keys, runs)):
             part = {name: np.split(array, runs)[run] for name, array in features.items()}
             masks = self._draw_masks(keys_of_run, part["input_ids"].shape)
-            sums = sums + self._own_sums(self._run(part, [divisors], masks, micro_batches))
+            outputs = self._run(part, [divisors], masks, micro_batches)
+            sums = sums + self._own_sums(outputs)
+            if self._leaves:
+                for own, gradient in zip(self._own_gradients.values(), outputs[2:], strict=True):
+                    own.sub_(gradient)
         if len(self._stages) > 1 and WORDS in self._own_gradients:
             self._add_other_end(self._own_gradients[WORDS])
         result = self._sum_over_all(flow.cat([sums, self._squared_norm(), self._tensor(stop[:1])]))
@@ -404,8 +429,9 @@ class OneFlowEngine(Engine):
         key = (micro_batches, len(placed), *(array.shape for array in batch.values()))
         if key not in self._graphs:
             self._graphs[key] = _Graph(
-                self._modules, self._placements, self._gradients, micro_batches, recompute=self.settings.checkpoint_activations
-            )
+                self._modules, self._placements, self._gradients, micro_batches,
+                leaves=self._leaves if micro_batches else (), recompute=self.settings.checkpoint_activations,
+            )  # fmt: skip
         outputs: list[Array] = self._graphs[key](features, masks or [[] for _ in self._modules], placed)
         for gradient in self._gradients:
             gradient.grad = None  # left over from the finished graph; the next one would collide with it
