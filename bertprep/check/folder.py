@@ -30,8 +30,8 @@ def check_manifest(data_set: DataSet) -> list[Finding]:
     if data_set.problem:
         return [Finding("manifest", MANIFEST, "a manifest of bertprep", file_that(data_set.problem, folder / MANIFEST))]
     if data_set.is_unfinished:
-        found = f"one that is still working or was stopped; run {resuming_command(folder)} again, which resumes it"
-        return [Finding("manifest", LEDGER, "a finished run", found, level=WARNING)]
+        found, advice = "one that is still working or was stopped", f"run {resuming_command(folder)} again, which resumes it"
+        return [Finding("manifest", LEDGER, "a finished run", found, level=WARNING, advice=advice)]
     return []
 
 

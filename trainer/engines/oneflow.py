@@ -193,8 +193,8 @@ def _head_and_losses(task: Task, bert: Bert, hidden: Array, *divisors: Array) ->
 class _Graph(flow.nn.Graph):  # type: ignore[misc]
     """A pass over a batch, which returns the result of `_head_and_losses`.
 
-    For training, the mean gradient of `micro_batches` micro-batches is subtracted from `gradients`; of one process the gradients of
-    `leaves` are further results.
+    For training, the mean gradient of `micro_batches` micro-batches is subtracted from `gradients`. In one process the
+    gradients of `leaves` are further results instead.
     """
 
     def __init__(
