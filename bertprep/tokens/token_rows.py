@@ -148,7 +148,10 @@ class TokenRows(ColumnDataset):
         return {"epoch": self.epoch, "rows": state_of_rows(self.made_of)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take the epoch of a state; raises `UsageError` for that of other rows, and for what is no state."""
+        """Take the epoch of a state.
+
+        Raises `UsageError` for the state of other rows and for what is no state, `ValueError` for an epoch that there cannot be.
+        """
         epoch = state.get("epoch") if isinstance(state, Mapping) else None
         if not isinstance(epoch, int | np.integer):
             raise UsageError(f"state {state!r:.200}: expected that of a data set, such as {{'epoch': 1}}")

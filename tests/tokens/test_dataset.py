@@ -225,6 +225,10 @@ def spans_of(dataset: TokenDataset) -> tuple[list[int], list[bool]]:
     return lengths, alike
 
 
+def test_the_longest_span_is_taken(tokens: Path) -> None:
+    assert TokenDataset(tokens, seq=16, span=2**20).masking.span == 2**20
+
+
 def test_a_span_is_replaced_as_one_and_an_ngram_token_by_token(tokens: Path) -> None:
     of_span, of_ngram = (
         TokenDataset(tokens, seq=SEQ, masked_lm_prob=0.05, mask_as=(0.5, 0.0, 0.5), **law)
@@ -544,6 +548,7 @@ def test_boundaries_of_a_batch_and_who_attends_to_whom(tokens: Path) -> None:
         ({"ngram": "3"}, "ngram '3': expected a whole number of words, such as span=10 or ngram=3"),
         ({"span": True}, "span True: expected a whole number of words"),
         ({"ngram": 2**40}, "ngram 1099511627776: must be at most 1,048,576"),
+        ({"span": 2**20 + 1}, "span 1048577: must be at most 1,048,576"),
         ({"by_length": True}, "by_length: packed rows are all of one length; take packed=False with it"),
         ({"span": 10, "ngram": 3}, "span 10 and ngram 3: are two laws of lengths; give one of them"),
     ],
