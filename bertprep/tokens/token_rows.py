@@ -150,7 +150,7 @@ class TokenRows(ColumnDataset):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take the epoch of a state.
 
-        Raises `UsageError` for the state of other rows and for what is no state, `ValueError` for an epoch that there cannot be.
+        Raises `UsageError` for the state of other rows and for what is no state, and `ValueError` for an epoch that cannot be.
         """
         epoch = state.get("epoch") if isinstance(state, Mapping) else None
         if not isinstance(epoch, int | np.integer):
