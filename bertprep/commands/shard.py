@@ -54,7 +54,7 @@ class Shard(ShardSettings, DocumentRequest):
         """
         from bertprep.commands.documents import check_documents, find_given
         from bertprep.text.shards import shard_corpus
-        from bertprep.text.summary import name_inputs, report_shards
+        from bertprep.text.summary import name_inputs, report_shards, warn_of_lone_documents
 
         started = time.monotonic()
         workspace, corpus = self.workspace, self._name_corpus()
@@ -76,6 +76,7 @@ class Shard(ShardSettings, DocumentRequest):
             counts = {count: sum(entry[count] for entry in files.values()) for count in ("documents", "sentences")}
             is_meant = self.one_document_per_block or exists
             report_shards(self.reporter, name_inputs(sources), counts, training, is_meant=is_meant)
+            warn_of_lone_documents([entry["documents"] for name, entry in files.items() if name.startswith(TRAINING)])
         return made.since(started)
 
     def _name_corpus(self) -> str:

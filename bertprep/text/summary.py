@@ -64,6 +64,18 @@ def report_shards(
         _report(reporter, line, sentences, documents)
 
 
+def warn_of_lone_documents(documents: Sequence[int]) -> None:
+    """Warn where some of several training shards, which have so many `documents` each, have one: a random next sentence comes
+    from another document of the shard, and there from the same one.
+    """
+    lone = sum(count == 1 for count in documents)
+    if lone and len(documents) > 1:
+        warn(
+            f"{lone} of {len(documents)} training shards have a single document, whose random next sentences come from itself; "
+            "make fewer shards with --shards, such as --shards 1, or records without next sentences with create --pairs none"
+        )
+
+
 def report_given(
     reporter: Reporter, texts: Texts, made: Made, *, lengths: Sequence[int] = LENGTHS, is_meant: bool = False
 ) -> None:

@@ -149,3 +149,13 @@ def test_one_answer_only(run: Callable[..., str]) -> None:
     assert "give only one of the two" in run([*SHARD, *both], 2)
     for answer in both:
         assert f"{answer}: goes with --tokenizer" in run(["tokenize", "--input", "a.txt", "--output", "b", answer], 2)
+
+
+def test_shards_of_a_single_document_get_a_warning(place: Path) -> None:
+    with pytest.warns(BertprepWarning, match="^4 of 4 training shards have a single document, .* such as --shards 1"):
+        bertprep.shard(
+            [place / "books"], corpus="books", one_document_per_file=True, shards=4, test_fraction=0.8, workdir="data"
+        )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", BertprepWarning)
+        bertprep.shard([place / "books"], corpus="whole", one_document_per_file=True, shards=1, workdir="data")
