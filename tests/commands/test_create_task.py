@@ -84,7 +84,7 @@ def test_glue_becomes_google_s_records(workspace: Path, capsys: pytest.CaptureFi
     assert "labels: 0, 1" in shown
     to_json = workspace / "found.json"
     assert main(["validate", str(workspace / "tfrecord"), "--workers", "1", "--json", str(to_json)]) == 0
-    assert re.findall(r"tfrecord 128 +(\w+)", capsys.readouterr().out) == ["training", "dev", "submission"]
+    assert re.findall(r"^  (\w+) +\d", capsys.readouterr().out, re.MULTILINE) == ["training", "dev", "submission"]
     (found,) = json.loads(to_json.read_text())["data_sets"]
     assert [file["split"] for file in found["files"]] == ["training", "dev", "submission"]
     rows = [row for row in golden_rows("glue/features.jsonl.gz") if row["task"] == "MRPC" and row["max_seq_length"] == 128]

@@ -312,7 +312,7 @@ def test_tokens_of_megatron_are_validated() -> None:
 
 def test_a_workspace_is_validated_with_its_tokens(made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["validate", str(made), "--workers", "1", "--json", str(tmp_path / "v.json")]) == 0
-    assert "mine, token shards  training" in capsys.readouterr().out
+    assert "mine, token shards: no errors, no warnings\n" in capsys.readouterr().out
     content = json.loads((tmp_path / "v.json").read_text())
     (of_tokens,) = (each for each in content["data_sets"] if each["kind"] == "token shards")
     assert of_tokens["splits"]["training"]["sentences"] == sum(of_tokens["splits"]["training"]["lengths"])
