@@ -793,7 +793,7 @@ def test_a_state_has_the_epoch_and_is_refused_by_other_rows(tokens: Path) -> Non
 
 
 def test_a_state_that_was_kept_of_an_earlier_version_is_understood(tokens: Path) -> None:
-    """Version f50fa65b saved it after three batches of these documents."""
+    """An earlier version saved it, after three batches of these documents."""
     kept = """{"batch": 3, "global_batch_size": 4, "rows": {"rows": 2, "documents":
         "a7cc00556dba22eb8df9e364e2a4bf9282f7b440f76008981cb18ed635310fc9", "seq": 64, "masked_lm_prob": 0.3,
         "mask_as": [0.8, 0.1, 0.1], "whole_word": true, "span": null, "packed": true, "objective": "mlm",
