@@ -3,6 +3,7 @@
 import re
 from argparse import Namespace
 from functools import partial
+from inspect import signature
 from pathlib import Path
 
 import pytest
@@ -188,3 +189,7 @@ def test_a_name_in_python_is_checked_too() -> None:
     for name in (None, 5, b"bert"):
         with pytest.raises(UsageError, match=f"^recipe {name!r}: expected a name, such as bert$"):
             bertprep.recipe(name)  # type: ignore[arg-type]
+
+
+def test_the_keywords_of_a_recipe_are_those_of_the_data_set() -> None:
+    assert recipes._KEYWORDS == tuple(name for name in signature(bertprep.TokenDataset).parameters if name != "data")

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from bertprep.errors import UsageError
-from bertprep.tokens.token_rows import check_rows, state_of_rows
+from bertprep.tokens.row_state import check_rows, state_of_rows
 
 try:
     from torch.utils.data import IterableDataset, get_worker_info

@@ -8,7 +8,6 @@ costs 80 microseconds, and 0.1 for each position.
 from __future__ import annotations
 
 import itertools
-import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -23,6 +22,7 @@ from bertprep.records.record_dataset import ColumnDataset, RecordBatch, Row, sta
 from bertprep.records.records import Selection, select_records
 from bertprep.tokens.order import check_epoch, checked_positions
 from bertprep.tokens.packed_models import Masks, PackedModel, attention_masks, make_masks_in, packed_model
+from bertprep.tokens.row_state import check_rows, state_of_rows
 
 if TYPE_CHECKING:
     from bertprep.tokens.stream import TokenStream
@@ -63,27 +63,6 @@ def batch_positions(
 def _as_wide(values: NDArray[Any], longest: int) -> NDArray[Any]:
     """Return a column of (rows, seq) as wide as its longest row, contiguous as views of tensors need it; others as they are."""
     return values if values.ndim == 1 else np.ascontiguousarray(values[:, :longest])
-
-
-def state_of_rows(made_of: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all that rows depend on, as a state has it that went through JSON."""
-    others = json.loads(json.dumps(made_of))
-    settings = others.pop("settings", {})
-    return {**others, **settings}
-
-
-def check_rows(state: Mapping[str, Any], here: Mapping[str, Any]) -> None:
-    """Raise `UsageError` for the state of rows that are made of something else than those here."""
-    if (made_of := state.get("rows", here)) != here:
-        raise UsageError(f"the state is of other rows: {_difference(made_of, here)}; take what it was saved with")
-
-
-def _difference(of_state: Any, here: Mapping[str, Any]) -> str:
-    """Return the settings that differ, in words."""
-    if not isinstance(of_state, Mapping):
-        return f"{of_state!r:.80}"
-    names = [name for name in sorted({*of_state, *here}) if of_state.get(name) != here.get(name)]
-    return ", ".join(f"{name} {of_state.get(name)!s:.80}, here {here.get(name)!s:.80}" for name in names)
 
 
 class TokenRows(ColumnDataset):
