@@ -192,4 +192,4 @@ def test_a_name_in_python_is_checked_too() -> None:
 
 
 def test_the_keywords_of_a_recipe_are_those_of_the_data_set() -> None:
-    assert recipes._KEYWORDS == tuple(name for name in signature(bertprep.TokenDataset).parameters if name != "data")
+    assert tuple(name for name in signature(bertprep.TokenDataset).parameters if name != "data") == recipes._KEYWORDS
