@@ -248,6 +248,7 @@ def _add_option(parser: Any, each: Field) -> None:
         hyphenated = [each.flag, *each.also]
         names = list(dict.fromkeys([*hyphenated, *("--" + name[2:].replace("-", "_") for name in hyphenated)]))
     action = parser.add_argument(*names, **settings)
+    action.takes_commas = each.separator == "," or "[," in (each.metavar or "")
     if each.rare:
         action.rare_help, action.help = text, argparse.SUPPRESS
 

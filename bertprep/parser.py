@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, NoReturn
 
@@ -65,6 +65,10 @@ class Parser(argparse.ArgumentParser):
 
     def _explain_left(self, left: Sequence[str]) -> str:
         """Return what was meant by arguments without an option, or how many of these there are."""
+        at = list(self._given).index(left[0])
+        option, value = ["", "", *self._given[:at]][-2:]
+        if _takes_commas(self._option_string_actions.get(option)):
+            return f", did you mean {option} {','.join([value, *left])}?"
         if "--input" in self._option_string_actions:
             return f", did you mean --input {left[0]}?"
         taken = [_usage(each) for each in self._get_positional_actions()]
@@ -137,16 +141,17 @@ class Once(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, namespace: Any, values: Any, option_string: str | None = None) -> None:
         if hasattr(namespace, self.dest):
             given = [getattr(namespace, self.dest), values]
-            if any(isinstance(each, list | tuple) for each in given):
-                separator = "," if isinstance(values, tuple) else " "
-                parser.error(f"{option_string}: is given twice; give all at once: {option_string} {_join(given, separator)}")
+            items = [item for each in given for item in (each if isinstance(each, list | tuple) else [each])]
+            if _takes_commas(self) or isinstance(values, list):
+                together = (" " if isinstance(values, list) else ",").join(map(str, items))
+                parser.error(f"{option_string}: is given twice; give all at once: {option_string} {together}")
             parser.error(f"{option_string}: is given twice, {given[0]} and {given[1]}; give one")
         setattr(namespace, self.dest, values)
 
 
-def _join(lists: Iterable[Iterable[object]], separator: str) -> str:
-    """Return the items of lists, as one command line has them."""
-    return separator.join(str(item) for items in lists for item in items)
+def _takes_commas(action: argparse.Action | None) -> bool:
+    """Return whether an option takes several values with commas between them."""
+    return getattr(action, "takes_commas", False)
 
 
 class _HelpAll(argparse.Action):

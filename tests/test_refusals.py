@@ -41,6 +41,8 @@ BERTPREP = """
 2 {download|inspect|convert a} => the following arguments are required:
 2 inspect a b => b: not expected here; bertprep inspect takes one FILE
 2 convert a b c => c: not expected here; bertprep convert takes SRC and DST
+2 shard --input cut.jsonl --field title body => body: not expected here, did you mean --field title,body?
+2 create --format tfrecord ofrecord => ofrecord: not expected here, did you mean --format tfrecord,ofrecord?
 2 create {five|--seq 1 five} => five: not expected here, did you mean --input five?
 2 create {--dupe|--seq} => : expected one argument; bertprep create --help-all lists the options
 2 create --input => --input: expected at least one argument
@@ -83,7 +85,7 @@ BERTPREP = """
 2 create --dry-run --part {1/4|finish} --input text.txt --output out --vocab vocab.txt => : a forecast is of all parts together;
 2 create --dry-run --executor ray --input text.txt --output out --vocab vocab.txt => : a forecast is made on this machine; leave
 2 create --dry-run --input megatron --output out => --input megatron/tokens: holds token shards; a forecast is of text, so
-2 {shard|tokenize --tokenizer wordpiece} --input cut.jsonl --field body --field text => --field: is given twice, body and text;
+2 {shard|tokenize --tokenizer wordpiece} --input cut.jsonl --field body --field text => --field: is given twice; give all at
 2 create --format tfrecord --format ofrecord => --format: is given twice; give all at once: --format tfrecord,ofrecord
 2 shard --input text.txt --input cut.jsonl => --input: is given twice; give all at once: --input text.txt cut.jsonl
 2 create --recipe bert --recipe=mlperf => --recipe: is given twice, bert and mlperf; give one
@@ -147,6 +149,7 @@ BERTPREP = """
 1 inspect good.tfrecord --record -1 => vocab.txt: is not the vocabulary of good.tfrecord: record 0 has tokens
 2 convert {missing|dangling|loop|text.txt/x} out => : does not exist; name a file or folder of records or token shards
 2 {inspect|validate} good.tfrecord --vocab none.txt => --vocab none.txt: does not exist
+2 {inspect|validate} texts => texts: has no records, but text such as book.txt; bertprep shard --input texts and then
 2 inspect folder => folder: holds no record files; name a folder that has them
 2 inspect {missing|dangling} => ; name a record file
 1 inspect fifo => fifo: cannot be read: it is not a plain file; name a record file
@@ -264,6 +267,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "mixed/a": two,
         "mixed/b": file_of(other_shape),
         "taken/training/part-0": two,
+        "texts/book.txt": b"A sentence.\n",
         "half_download/download/wikicorpus_en/listing.json": b'{"hello": 1}',
     }.items():
         write(place / name, content)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 
 from bertprep import pool
@@ -65,7 +66,8 @@ def check_data_set(
         count_unknown(outcome, vocabulary)
         outcome.findings += judge_words(outcome, vocabulary, manifest.made_with.get("cased") if manifest else None)
     outcome.findings += _check_formats(outcome.files)
-    outcome.findings.sort(key=lambda finding: finding.level != ERROR)
+    outcome.findings = _explain_changed_files(outcome, checks)
+    outcome.findings.sort(key=lambda finding: (finding.level != ERROR, finding.code != "file-changed"))
     for file in outcome.files:
         file.forget()
         if file.split == TEST and manifest and manifest.kind == TASK_RECORDS:
@@ -121,6 +123,19 @@ def _check_some(
             for name, listed in file.entries.items():
                 file.findings += folder.check_content(file.folder / name, name, listed, file.checksum)
     return files
+
+
+def _explain_changed_files(outcome: Outcome, checks: Checks) -> list[Finding]:
+    """Return the findings, in which those about a changed file name the change as their cause, and give no other advice."""
+    changed = {finding.file for finding in outcome.findings if finding.code == "file-changed"}
+    for file in outcome.files:
+        names = {file.name, *checks.names_of(file.name)}
+        changed |= names if names & changed else set()
+    advice = "the file is not the one that was made: see file-changed"
+    return [
+        replace(finding, advice=advice) if finding.file in changed and finding.code != "file-changed" else finding
+        for finding in outcome.findings
+    ]
 
 
 def _check_formats(files: Sequence[CheckedFile]) -> list[Finding]:

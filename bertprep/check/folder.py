@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -130,18 +130,22 @@ def find_gaps(data_set: DataSet) -> list[Finding]:
     return findings
 
 
-def remove_damaged(outcome: Outcome) -> Iterator[str]:
-    """Remove the files whose size or checksum is not that of the manifest; yield a line about each."""
+def remove_damaged(outcome: Outcome) -> list[str]:
+    """Remove the files whose size or checksum is not that of the manifest, and return their names.
+
+    Findings about these files say then that they were removed.
+    """
     listed = outcome.manifest.files if outcome.manifest else {}
-    for finding in outcome.findings:
-        if finding.code != "file-changed" or finding.file not in listed:
-            continue
-        path, folder = outcome.folder / finding.file, outcome.folder
-        if not is_object(path) and path.parent.resolve() != folder.resolve() / Path(finding.file).parent:
+    removed = [finding.file for finding in outcome.findings if finding.code == "file-changed" and finding.file in listed]
+    folder = outcome.folder
+    for name in removed:
+        path = folder / name
+        if not is_object(path) and path.parent.resolve() != folder.resolve() / Path(name).parent:
             raise BertprepError(f"{path.parent}: is a link, and nothing is removed there; remove {path.name} there yourself")
         try:
             path.unlink(missing_ok=True)
         except OSError as error:
             raise explain_write_error(path, error) from error
-        found = f"has {finding.found}, expected {finding.expected}"
-        yield f"{path}: {found}; removed; run the command that made it again"
+    advice = "the file was removed; run the command that made it again"
+    outcome.findings = [replace(finding, advice=advice) if finding.file in removed else finding for finding in outcome.findings]
+    return removed

@@ -208,14 +208,19 @@ class Outcome:
 
 
 def verdict(outcomes: Sequence[Outcome]) -> str:
-    """Return one sentence on all data sets, such as "no errors, 1 warning: 124,310 records in 10 files"."""
+    """Return one sentence on all data sets, such as "no errors, 1 warning: 124,310 records in 10 files".
+
+    With a sample it says how many of the records were checked: "no errors, no warnings: 50 of 124,310 records in 5 files".
+    """
     checked = []
     for unit in ("record", "document"):
-        amount = sum(file.records for outcome in outcomes if outcome.unit == unit for file in outcome.files)
+        files = [file for outcome in outcomes if outcome.unit == unit for file in outcome.files]
+        amount, read = sum(file.records for file in files), sum(file.read for file in files)
         if amount:
-            checked.append(counted(amount, unit))
-    files = sum(len(outcome.files) for outcome in outcomes)
-    return f"{_count_findings(outcomes)}: {' and '.join(checked) or 'nothing'} in {counted(files, 'file')}"
+            is_sample = read < amount and any(outcome.sampled for outcome in outcomes if outcome.unit == unit)
+            checked.append(f"{read:,} of {counted(amount, unit)}" if is_sample else counted(amount, unit))
+    total = sum(len(outcome.files) for outcome in outcomes)
+    return f"{_count_findings(outcomes)}: {' and '.join(checked) or 'nothing'} in {counted(total, 'file')}"
 
 
 def _count_findings(outcomes: Sequence[Outcome]) -> str:

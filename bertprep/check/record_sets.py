@@ -61,7 +61,9 @@ class Records(Checks):
             findings += check_first_ids(numbered)
         if self._manifest and rules.by_manifest:
             findings += judge_predictions(rules.seq, rules.pred, rules.masked_lm_prob)
-        if self._manifest is None and outcome.counts:
+        if self._manifest:
+            findings = _advise(findings, "the settings are those of manifest.json; run the command that made the records again")
+        elif outcome.counts:
             findings = self._with_fitting_probability(findings)
         if rules.is_pretraining:
             findings += judge_file_sizes(outcome.files)
@@ -92,18 +94,21 @@ class Records(Checks):
 
     def _with_fitting_probability(self, findings: list[Finding]) -> list[Finding]:
         """Return the findings, those of prediction counts with the --masked-lm-prob that would fit all records as advice."""
-        wrong = [finding for finding in findings if finding.code == "prediction-count"]
-        rules = next(iter(self._rules.values()))
-        fitting = fitting_probability(reduce(add, self._counts.values()), rules) if wrong else None
-        if fitting is None:
+        if all(finding.code != "prediction-count" for finding in findings):
             return findings
-        advice = f"--masked-lm-prob {fitting:g} would fit all records"
-        return [replace(finding, advice=advice) if finding in wrong else finding for finding in findings]
+        rules = next(iter(self._rules.values()))
+        fitting = fitting_probability(reduce(add, self._counts.values()), rules)
+        return findings if fitting is None else _advise(findings, f"--masked-lm-prob {fitting:g} would fit all records")
 
     def _origin(self, names: Iterable[str]) -> Origin:
         if self._manifest is None:
             return Origin()
         return Origin.of_entries(self._made_with, [self._manifest.files.get(name, {}) for name in names])
+
+
+def _advise(findings: Iterable[Finding], advice: str) -> list[Finding]:
+    """Return the findings, with this advice for those of prediction counts."""
+    return [replace(finding, advice=advice) if finding.code == "prediction-count" else finding for finding in findings]
 
 
 def _without_repeats(files: Iterable[CheckedFile], known: set[str]) -> list[Finding]:

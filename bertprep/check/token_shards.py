@@ -61,7 +61,8 @@ def _judge_unknown(outcome: Outcome) -> list[Finding]:
         if counts.unknown > MANY_UNKNOWN * counts.tokens:
             expected = f"at most {MANY_UNKNOWN:.0%} unknown tokens, as a tokenizer gives of text that it fits"
             found = f"{counts.unknown / counts.tokens:.1%}"
-            findings.append(Finding("unknown-tokens", split or ".", expected, found, level=WARNING))
+            advice = "tokenize the text again, with a --tokenizer that was trained on its language"
+            findings.append(Finding("unknown-tokens", split or ".", expected, found, level=WARNING, advice=advice))
     return findings
 
 

@@ -40,21 +40,22 @@ _SAME = ("corpus", "seq", "task", "name", "version")
 
 @dataclass(frozen=True, repr=False)
 class Pushed:
-    """The result of `push`: repository, address, commit, the manifest's entries.
+    """The result of `push`: repository, URL, commit, and the manifest's entries.
 
-    `changed` and `deleted` are the paths that this push changed.
+    `changed` and `deleted` are the paths that this push changed, or would change: a dry run has no commit.
     """
 
     repository: str
     url: str
-    commit: str
+    commit: str | None
     files: dict[str, dict[str, Any]]
     changed: list[str]
     deleted: list[str]
 
     def __repr__(self) -> str:
         changes = f"{len(self.changed):,} changed, {len(self.deleted):,} deleted"
-        return f"<Pushed {self.url} at {self.commit}: {counted(len(self.files), 'file')}, {changes}>"
+        commit = self.commit or "no commit, a dry run"
+        return f"<Pushed {self.url} at {commit}: {counted(len(self.files), 'file')}, {changes}>"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +78,7 @@ class Push(Where, How):
         None, "licence of the text, as the Hub names it (default: that of the corpus)", metavar="ID",
         pattern="[a-z0-9][a-z0-9.-]*", words="a name of the Hub's, such as cc-by-4.0, mit or other",
     )  # fmt: skip
+    dry_run: bool = option(False, "check the records and the repository, and print what would be sent; send nothing")
     workdir: Path | str = option(
         Path("data"), "workspace, for records of another format or at a URL", metavar="DIR", check=local_path
     )
@@ -85,8 +87,9 @@ class Push(Where, How):
         """Upload the finished records of a folder to the dataset repository OWNER/NAME of the Hub, in one commit.
 
         Records of another format or at URLs are converted first, into the workspace of `folder` or `workdir`. `license` is the
-        text's, if bertprep does not know it. The same call resumes. Needs a token (HF_TOKEN, or `hf auth login`). Raises
-        `BertprepError` for unfinished or wrong records, or a repository that holds something else.
+        text's, if bertprep does not know it. The same call resumes. With `dry_run` nothing is created or sent. Needs a token
+        (HF_TOKEN, or `hf auth login`). Raises `BertprepError` for unfinished or wrong records, or a repository that has
+        something else.
 
             bertprep.push("data/tfrecord/.../sample", "you/sample-bert-128")
         """
@@ -138,6 +141,8 @@ class Push(Where, How):
             found = f"{outcome.findings[0]} and {outcome.errors - 1:,} more" if outcome.errors > 1 else outcome.findings[0]
             raise BertprepError(f"{data_set.folder}: cannot be pushed: {found}; bertprep validate lists everything")
         contents, title = _contents(data_set, manifest, repository, page, self.license)
+        if self.dry_run and not exists:
+            return Pushed(repository, page, None, manifest.files, sorted(contents), [])
         if not exists:
             create = partial(hub.api.create_repo, repository, repo_type="dataset", private=self.private or None, exist_ok=True)
             retry(page, create, reporter=reporter)
@@ -147,8 +152,9 @@ class Push(Where, How):
             _check_same(page, there, manifest)
             return (*there.files, *NEXT_TO_MANIFEST) if there else ()
 
-        published = publish(hub, wanted, contents, removable, title)
-        return Pushed(repository, page, published.commit, manifest.files, sorted(published.changed), sorted(published.deleted))
+        published = publish(hub, wanted, contents, removable, title, dry_run=self.dry_run)
+        commit = None if self.dry_run else published.commit
+        return Pushed(repository, page, commit, manifest.files, sorted(published.changed), sorted(published.deleted))
 
 
 REQUEST = Push
@@ -159,8 +165,12 @@ def run(request: Push) -> None:
     """Push, and print what the repository holds, what was sent, and its address."""
     pushed = request.push()
     print_table(files_table({RecordFormat.PARQUET: Manifest(RECORDS, {}, pushed.files)}))
-    deleted = f", {len(pushed.deleted):,} deleted" if pushed.deleted else ""
-    how = f"{counted(len(pushed.changed), 'file')} changed{deleted}" if pushed.changed or deleted else "nothing has changed"
+    changed, deleted = counted(len(pushed.changed), "file"), f"{len(pushed.deleted):,}"
+    if request.dry_run:
+        print_results(f"a dry run: {changed} would be sent, {deleted} deleted: {pushed.url}; nothing was sent")
+        return
+    has_changed = bool(pushed.changed or pushed.deleted)
+    how = f"{changed} changed{f', {deleted} deleted' if pushed.deleted else ''}" if has_changed else "nothing has changed"
     print_results(f"{how}: {pushed.url}", f"next: bertprep download dataset {pushed.repository}")
 
 

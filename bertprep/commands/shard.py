@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from bertprep.sources.documents import Source
     from bertprep.work.made import Made
 
+_WHY_SKIPPED = {
+    "skipped_redirects": "redirects to other pages",
+    "skipped_pages": "not articles, such as talk pages and templates, or without text",
+}
 _WHY_DROPPED = {
     "dropped_empty": "without a letter or a digit",
     "dropped_duplicates": "the same as an earlier one (--keep-duplicates keeps them)",
@@ -100,8 +104,12 @@ def run(request: Shard) -> None:
     """Make the shards, and print a summary of each split and of the dropped documents."""
     made = request.shard()
     print_results(*made.lines())
+    counts = made.manifest.counts
+    for cause, why in _WHY_SKIPPED.items():
+        if count := counts.get(cause):
+            print_results(f"{counted(count, 'page')} of the dump skipped: {why}")
     for cause, why in _WHY_DROPPED.items():
-        if count := made.manifest.counts.get(cause):
+        if count := counts.get(cause):
             print_results(f"{counted(count, 'document')} dropped: {why}")
     print_results(*request.finished_lines())
 

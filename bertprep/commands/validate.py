@@ -102,11 +102,7 @@ class Validate(WithVocabulary, OnExecutor):
             outcomes = [check_data_set(data_set, vocabulary, shown=shown, **how) for data_set in data_sets]
         compare_texts(outcomes)
         if self.remove_damaged:
-            removed = 0
-            for outcome in outcomes:
-                for line in remove_damaged(outcome):
-                    print_message(line)
-                    removed += 1
+            removed = sum(len(remove_damaged(outcome)) for outcome in outcomes)
             if removed:
                 print_message(f"{counted(removed, 'file')} {'was' if removed == 1 else 'were'} removed")
         return outcomes

@@ -6,7 +6,7 @@ to an Arrow file first.
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,7 +107,7 @@ def copy_stream(source: Source, path: Path) -> dict[str, Any]:
     documents = batches = 0
     content = new_hash()
     with ExitStack() as stack:
-        metadata, texts = _open_stream(source, stack)
+        metadata, texts, skipped = _open_stream(source, stack)
         file = stack.enter_context(atomic_file(path))
         copy = HashedFile(file)
         schema = pa.schema([pa.field("text", pa.binary())], metadata)
@@ -119,18 +119,18 @@ def copy_stream(source: Source, path: Path) -> dict[str, Any]:
                 content.update(b"".join(b"%d:%b" % (len(text), text) for text in batch))
         blake3 = copy.finish()
     sizes = {"documents": documents, "batches": batches, "bytes": file.size_bytes}
-    return {**sizes, BLAKE3: blake3, "content": content.hexdigest()}
+    return {**sizes, BLAKE3: blake3, "content": content.hexdigest(), **skipped}
 
 
-def _open_stream(source: Source, stack: ExitStack) -> tuple[dict[str, str] | None, Iterator[str]]:
-    """Return the wiki's names that cleaning needs, and the texts."""
+def _open_stream(source: Source, stack: ExitStack) -> tuple[dict[str, str] | None, Iterator[str], Mapping[str, int]]:
+    """Return the wiki's names that cleaning needs, the texts, and the number of pages skipped while they are read, by cause."""
     if source.reader == MEMORY:
-        return None, iter(source.texts())
+        return None, iter(source.texts()), {}
     from bertprep.sources.dump import read_dump
 
     site, articles = read_dump(stack.enter_context(open_stream(source.location)), source.location)
     names = [sorted(site.file_namespaces), sorted(site.category_namespaces)]
-    return {"namespaces": json.dumps(names)}, _bounded((page.wikitext for page in articles), source)
+    return {"namespaces": json.dumps(names)}, _bounded((page.wikitext for page in articles), source), articles.skipped
 
 
 def in_batches(texts: Iterable[str], size_bytes: int) -> Iterator[list[bytes]]:

@@ -4,8 +4,9 @@ One page of up to 100 GB of XML is in memory at a time. Articles are pages of na
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import BinaryIO
 from xml.etree.ElementTree import Element, ParseError, iterparse
 
@@ -13,6 +14,8 @@ from bertprep.errors import BertprepError, quoted
 
 _ADVICE = "give a pages-articles.xml, as it is or packed with bzip2, gzip or zstd"
 _MEDIA, _FILE, _CATEGORY = "-2", "6", "14"  # namespaces, the same on every wiki
+REDIRECTS, NO_ARTICLES = "skipped_redirects", "skipped_pages"
+"""The causes of a skipped page, as manifests name them."""
 _REDIRECT = re.compile(r"\s*#\s*[^\W\d_]+\s*:?\s*\[\[")  # the word is localized: #REDIRECT, #WEITERLEITUNG, #重定向
 
 
@@ -32,7 +35,38 @@ class Page:
     wikitext: str
 
 
-def read_dump(file: BinaryIO, name: str) -> tuple[SiteInfo, Iterator[Page]]:
+@dataclass
+class Articles:
+    """The articles of a dump, which can be iterated once; `skipped` counts the other pages, by cause."""
+
+    elements: Iterator[tuple[str, Element]]
+    root: Element
+    other_namespaces: set[str]
+    skipped: Counter[str] = field(default_factory=Counter)
+
+    def __iter__(self) -> Iterator[Page]:
+        for event, element in self.elements:
+            if event != "end" or _tag(element) != "page":
+                continue
+            title = element.findtext("{*}title") or ""
+            revision = ([*element.iterfind("{*}revision")] or [element])[-1]  # they are in the order of time
+            wikitext = revision.findtext("{*}text") or ""
+            namespace = element.findtext("{*}ns")
+            prefix, colon, _ = title.partition(":")
+            # before version 0.6 of the export only the title gave the namespace
+            is_article = namespace == "0" if namespace else not (colon and prefix.lower() in self.other_namespaces)
+            is_redirect = element.find("{*}redirect") is not None or _REDIRECT.match(wikitext)
+            is_wikitext = revision.findtext("{*}model") in (None, "", "wikitext")
+            self.root.clear()
+            if is_redirect:
+                self.skipped[REDIRECTS] += 1
+            elif is_article and is_wikitext and wikitext:
+                yield Page(title, wikitext)
+            else:
+                self.skipped[NO_ARTICLES] += 1
+
+
+def read_dump(file: BinaryIO, name: str) -> tuple[SiteInfo, Articles]:
     """Return the site and the articles of the export in `file`, which errors call `name`.
 
     Raises `BertprepError` for another or a truncated file, after yielding the articles before.
@@ -50,7 +84,7 @@ def read_dump(file: BinaryIO, name: str) -> tuple[SiteInfo, Iterator[Page]]:
             break
     files = SiteInfo.file_namespaces | {each for each, key in names.items() if key in (_MEDIA, _FILE)}
     categories = SiteInfo.category_namespaces | {each for each, key in names.items() if key == _CATEGORY}
-    return SiteInfo(files, categories), _articles(elements, root, {each for each, key in names.items() if key != "0"})
+    return SiteInfo(files, categories), Articles(elements, root, {each for each, key in names.items() if key != "0"})
 
 
 def _parse(file: BinaryIO, name: str) -> Iterator[tuple[str, Element]]:
@@ -62,24 +96,6 @@ def _parse(file: BinaryIO, name: str) -> Iterator[tuple[str, Element]]:
             f"{name}: line {line:,}, column {column:,}: expected the XML of a whole MediaWiki export, found {error}; {_ADVICE}"
             ", or fetch it again"
         ) from error
-
-
-def _articles(elements: Iterator[tuple[str, Element]], root: Element, other_namespaces: set[str]) -> Iterator[Page]:
-    for event, element in elements:
-        if event != "end" or _tag(element) != "page":
-            continue
-        title = element.findtext("{*}title") or ""
-        revision = ([*element.iterfind("{*}revision")] or [element])[-1]  # they are in the order of time
-        wikitext = revision.findtext("{*}text") or ""
-        namespace = element.findtext("{*}ns")
-        prefix, colon, _ = title.partition(":")
-        # before version 0.6 of the export only the title gave the namespace
-        is_article = namespace == "0" if namespace else not (colon and prefix.lower() in other_namespaces)
-        is_redirect = element.find("{*}redirect") is not None or _REDIRECT.match(wikitext)
-        is_wikitext = revision.findtext("{*}model") in (None, "", "wikitext")
-        root.clear()
-        if is_article and is_wikitext and wikitext and not is_redirect:
-            yield Page(title, wikitext)
 
 
 def _tag(element: Element) -> str:

@@ -168,7 +168,10 @@ def _keys(value: dict[str, Any], holds: type = object, depth: int = 0) -> Iterat
 
 
 def no_field(what: str, field: str, found: Iterable[str]) -> UsageError:
-    return UsageError(f"{what} {field!r}, but {show_names(found)}; name the one with the text by --field")
+    """Return the error for a field that is missing; `what` says where, and `found` are the fields that are there."""
+    names = list(found)
+    several = ", or join several: --field title,body" if len(names) > 1 else ""
+    return UsageError(f"{what} {field!r}, but {show_names(names)}; name the one with the text by --field{several}")
 
 
 def show_names(names: Iterable[str]) -> str:

@@ -356,10 +356,13 @@ def publish(
     contents: Mapping[str, Path | bytes],
     removable: Callable[[Mapping[str, RepoFile]], Iterable[str]],
     message: str,
+    *,
+    dry_run: bool = False,
 ) -> Published:
     """Upload `contents` of a data set and remove `removable` files, in one commit; without a difference there is none.
 
-    `removable` is called with the files that the commit would replace, and may raise.
+    `removable` is called with the files that the commit would replace, and may raise. With `dry_run` the Hub is only read:
+    what would change is returned, with the commit that is there.
     """
     additions = {
         path: CommitOperationAdd(path, content) for path, content in contents.items()
@@ -371,6 +374,8 @@ def publish(
         commit, tree = hub.tree(wanted)
         changed = [path for path, addition in additions.items() if not _holds(tree.get(path), addition)]
         deleted = [path for path in removable(tree) if path in tree and path not in contents]
+        if dry_run:
+            return Published(commit, changed, deleted)
         if not changed and not deleted:
             return Published(commit, **done)
         done.update(changed=changed, deleted=deleted)

@@ -33,6 +33,7 @@ from bertprep.files.checksums import BLAKE3, digest, new_hash
 from bertprep.files.paths import as_path
 from bertprep.progress import Reporter
 from bertprep.sources.documents import BATCH_TEXT_BYTES, MEMORY, SPLITTERS, WHOLE, Batch, Source, copy_stream
+from bertprep.sources.dump import NO_ARTICLES, REDIRECTS
 from bertprep.sources.plain_text import Piece, TextFile, cut_file, hash_file, read_piece
 from bertprep.terminal import counted
 from bertprep.text.cleaning import write_lines
@@ -161,7 +162,8 @@ def _make_shards(
     texts = {split: _sort(steps, split, sources, files, copies) for split in splits}
     ranges = _find_ranges(texts, steps)
     runs = {split: _merge(steps, split, text.runs) for split, text in texts.items()}
-    counts = {"dropped_empty": sum(text.count("empty") for text in texts.values())}
+    skipped = sum((copy.skipped for copy in copies.values()), Counter[str]())
+    counts = {**skipped, "dropped_empty": sum(text.count("empty") for text in texts.values())}
     if TEST in texts:
         counts["dropped_in_test"] = ranges.in_test
     ledger = ShardLedger(
@@ -247,6 +249,7 @@ def _digest(*values: Any) -> str:
 class _Copied:
     batches: list[Batch]
     content: str  # a checksum
+    skipped: Counter[str]  # pages of a dump, by cause
 
 
 def _copy_streams(steps: _Steps, sources: Sequence[Source]) -> dict[int, _Copied]:
@@ -261,7 +264,9 @@ def _copy_streams(steps: _Steps, sources: Sequence[Source]) -> dict[int, _Copied
     copied = {}
     for index, name in names.items():
         path, entry = found[name]
-        copied[index] = _Copied([Batch(path, batch) for batch in range(entry["batches"])], entry["content"])
+        batches = [Batch(path, batch) for batch in range(entry["batches"])]
+        skipped = Counter({cause: entry[cause] for cause in (REDIRECTS, NO_ARTICLES) if cause in entry})
+        copied[index] = _Copied(batches, entry["content"], skipped)
     return copied
 
 

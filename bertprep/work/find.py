@@ -26,6 +26,7 @@ from bertprep.work.layout import (
     SPLIT_NAMES,
     SPLITS,
     TASK_SPLITS,
+    VOCABULARY,
     TokenFile,
     find_vocabulary,
     token_files,
@@ -49,6 +50,7 @@ _NOT_RECORDS = re.compile(
     re.IGNORECASE,
 )
 _NOT_SEARCHED = {"download", "vocab", MODELS}
+_TEXT_SUFFIXES = {".txt", ".jsonl", ".ndjson", ".xml"}
 _UNKNOWN = "neither TFRecord, OFRecord, nor Arrow or Parquet of records"
 
 
@@ -180,10 +182,21 @@ def _search_named(folder: Path) -> list[DataSet]:
             return texts
     if unfinished := _unfinished_in(folder):
         raise UsageError(f"{unfinished[0]}: is not finished; run {unfinished[1]} again, which resumes it")
+    if text := _text_in(folder):
+        raise UsageError(
+            f"{folder}: has no records, but text such as {text.relative_to(folder)}; bertprep shard --input {folder} and then "
+            "bertprep create make records of it"
+        )
     why = f" ({unknown[0]} is {_UNKNOWN})" if unknown else ""
     raise UsageError(
         f"{folder}: holds no record files{why}; name a folder that has them, or has training/ and test/, or a record file"
     )
+
+
+def _text_in(folder: Path) -> Path | None:
+    """Return a file of text that records could be made of, if a folder has any."""
+    texts = (path for path in _list(folder).files if path.suffix in _TEXT_SUFFIXES and path.name != VOCABULARY)
+    return next(texts, None)
 
 
 def _unfinished_in(path: Path) -> tuple[Path, str] | None:

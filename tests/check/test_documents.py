@@ -161,6 +161,7 @@ def test_many_unknown_tokens_are_a_warning(tmp_path: Path) -> None:
     bertprep.tokenize(tokenizer=write_tokenizer(tmp_path, "characters"), inputs=[tmp_path / "a.txt"], output=folder)
     [outcome] = validate([folder], workers=1)
     assert [(finding.code, finding.level) for finding in outcome.findings] == [("unknown-tokens", "warning")]
+    assert "--tokenizer" in outcome.findings[0].advice
     assert outcome.token_counts[""].unknown > 10
 
 

@@ -146,6 +146,27 @@ def test_what_is_pushed_comes_back(hub: HubServer, made: Path, tmp_path: Path, g
     assert [number for line in encoded for number in line.ids] == found.tokens.tolist()
 
 
+def test_a_dry_run_prints_what_would_be_sent_and_only_reads(
+    hub: HubServer, records: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run_dry() -> str:
+        before = len(hub.asked)
+        assert main(["push", str(records), NAME, "--dry-run"]) == 0
+        assert {asked.method for asked in hub.asked[before:]} <= {"GET", "HEAD"}
+        return capsys.readouterr().out.splitlines()[-1]
+
+    address = f"{hub.url}/{REPOSITORY}"
+    assert run_dry() == f"a dry run: 8 files would be sent, 0 deleted: {address}; nothing was sent"
+    assert REPOSITORY not in hub.repositories
+    bertprep.push(records, NAME)
+    commits = len(hub.uploads.commits)
+    assert run_dry() == f"a dry run: 0 files would be sent, 0 deleted: {address}; nothing was sent"
+    pushed = bertprep.push(records, NAME, license="cc0-1.0", dry_run=True)
+    assert (pushed.changed, pushed.commit) == (["README.md"], None)
+    assert "no commit, a dry run" in repr(pushed)
+    assert len(hub.uploads.commits) == commits
+
+
 @pytest.mark.slow
 def test_only_what_differs_is_sent(hub: HubServer, records: Path, tmp_path: Path) -> None:
     first = bertprep.push(records, NAME)

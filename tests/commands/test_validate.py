@@ -84,6 +84,9 @@ def test_files_without_manifest_and_vocabulary(copy: Path) -> None:
 def test_a_sample(made: Path) -> None:
     for outcome in bertprep.validate([made], sample=50, workers=1):
         assert (outcome.findings, outcome.counts["training"].records, outcome.duplicates) == ([], 200, {})
+        records = sum(file.records for file in outcome.files)
+        verdict = f"no errors, no warnings: {50 * len(outcome.files):,} of {records:,} records in {len(outcome.files)} files"
+        assert str(outcome).splitlines()[-1] == verdict
 
 
 def test_gzip_and_the_names_of_tensorflow_2(made: Path, tmp_path: Path) -> None:
@@ -116,7 +119,9 @@ def test_a_bad_record_does_not_stop_the_others(copy: Path) -> None:
     content[600] ^= 1
     (copy / NAME).write_bytes(content)
     (outcome,) = bertprep.validate([copy / NAME], workers=1)
-    assert "bad-checksum" in [finding.code for finding in outcome.findings]
+    advice = {finding.code: finding.advice for finding in outcome.findings}
+    assert advice["bad-checksum"] == "the file is not the one that was made: see file-changed"
+    assert "--remove-damaged" in advice["file-changed"]
     assert outcome.counts["training"].records == outcome.files[0].records - 1
 
 
@@ -295,11 +300,20 @@ def test_damaged_files_are_removed_and_made_again(copy: Path, capsys: pytest.Cap
     short.write_bytes(b"short")
     (copy / "ofrecord/training/part-9").write_bytes(b"mine")
     assert main(["validate", str(copy), "--remove-damaged", "--workers", "1"]) == 1
-    said = capsys.readouterr().err
-    assert re.search(rf"{flipped}: has blake3 [0-9a-f]{{16}}\.\.\., expected blake3 [0-9a-f]{{16}}\.\.\., as manifest", said)
-    assert re.search(rf"{short}: has 5, expected [\d,]+ bytes, as manifest\.json says", said)
-    assert said.count("; removed; run the command that made it again") == 2
-    assert "\n2 files were removed\n" in said
+    said = capsys.readouterr()
+    of_file = {name: [line for line in said.out.splitlines() if f": {name}" in line] for name in (flipped, short)}
+    blake3 = r"blake3 [0-9a-f]{16}\.\.\."
+    assert re.search(
+        rf"{flipped}: expected {blake3}, as manifest.json says, found {blake3}; the file was rem", of_file[flipped][0]
+    )
+    assert re.search(
+        rf"{short}: expected [\d,]+ bytes, as manifest\.json says, found 5; the file was removed", of_file[short][0]
+    )
+    for lines in of_file.values():
+        assert all(line.startswith("error: file-changed: ") for line in lines[:1])
+        assert "--remove-damaged" not in "".join(lines)
+    assert said.out.count("the file was removed; run the command that made it again") >= 2
+    assert "\n2 files were removed\n" in said.err
     assert not flipped.exists()
     assert not short.exists()
     (copy / "ofrecord/training/part-9").unlink()

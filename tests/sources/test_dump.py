@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from bertprep.cli import main
 from bertprep.commands.shard import shard
 from bertprep.errors import BertprepError
 from bertprep.sources import documents
@@ -59,6 +60,24 @@ def test_only_articles_in_wikitext_are_yielded() -> None:
     ) == ["Article", "Star Trek: Voyager"]
 
 
+def test_pages_that_are_not_articles_are_counted_and_printed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    pages = [
+        page("Article", "A dog barks. A cat sleeps."),
+        page("Diskussion:Article", "text", ns="<ns>1</ns>"),
+        page("Redirect", "#REDIRECT [[A]]", more='<redirect title="A" />'),
+        page("Empty", ""),
+        page("Diskussion:Redirect", "#REDIRECT [[A]]", ns="<ns>1</ns>"),
+    ]
+    (dump := tmp_path / "dump.xml").write_text(f"{HEAD}{''.join(pages)}</mediawiki>")
+    arguments = ["shard", "--input", str(dump), "--corpus", "mine", "--workdir", str(tmp_path / "data"), "--test-fraction", "0"]
+    assert main(arguments) == 0
+    said = capfd.readouterr().out
+    assert "2 pages of the dump skipped: redirects to other pages\n" in said
+    assert "2 pages of the dump skipped: not articles, such as talk pages and templates, or without text\n" in said
+    assert main(arguments) == 0, "what is finished says it again"
+    assert capfd.readouterr().out.count("2 pages of the dump skipped") == 2
+
+
 def test_the_last_revision_counts_and_its_other_parts_are_not_its_text() -> None:
     parts = "<revision><text>old</text></revision><revision><content><text>no</text></content><text>new</text></revision>"
     assert read(f"{HEAD}<page><title>A</title><ns>0</ns>{parts}</page></mediawiki>") == [Page("A", "new")]
@@ -101,6 +120,7 @@ def test_the_shards_of_a_dump_do_not_depend_on_workers_or_interruptions(
     manifest = shard([dump], shards=4, workdir=tmp_path / "three", corpus="wiki", workers=3).manifest
     found = sum(entry["documents"] for entry in manifest.files.values())
     assert found + manifest.counts["dropped_empty"] == 106
+    assert manifest.counts["skipped_redirects"] == 100
     assert found > 100
     assert sum(entry["words"] for entry in manifest.files.values()) > 400_000
 
