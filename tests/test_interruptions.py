@@ -104,6 +104,6 @@ def test_a_limit_on_file_sizes_is_one_clear_line(
     assert run.returncode == 1
     last = complaint.splitlines()[-1]
     assert last.startswith(f"bertprep: error: {tmp_path}/out/")
-    assert "cannot be written: File too large; a limit on the size of files is in force" in last
+    assert "cannot be written: File too large; the size of files is limited (ulimit -f)" in last
     assert "Traceback" not in complaint
     assert not [path for path in (tmp_path / "out").rglob("*") if path.is_file()]

@@ -225,7 +225,7 @@ def test_values_are_checked_where_settings_are_made(values: dict[str, Any], mess
     ("text", "meant"), [("s3//b/x", "s3"), ("S3:/b/x", "S3"), ("gs:/b", "gs"), ("az//c/x", "az"), ("file:/x", "file")]
 )
 def test_what_is_nearly_a_url_is_no_local_path(text: str, meant: str):
-    with pytest.raises(UsageError, match=rf"^{text}: is not a URL, expected {meant}://\.\.\.; give a local path"):
+    with pytest.raises(UsageError, match=rf"^{text}: is not a URL, expected {meant}://\.\.\.; if it is a local path"):
         path_arg(text)
     assert [path_arg(each) for each in ("./s3//b", "s3/x", "files//x")] == [Path("s3/b"), Path("s3/x"), Path("files/x")]
 

@@ -160,11 +160,11 @@ BERTPREP = """
 2 validate {missing|above missing} => missing: does not exist
 2 {validate folder|convert folder out} => folder: holds no record files
 2 validate => data: does not exist
-2 validate above --json cut.jsonl => --json cut.jsonl: exists, and is not a file that this option wrote;
-2 validate above --json in/mine.json => --json in/mine.json: exists, and is not a file that this option wrote;
-2 validate above --html {good.tfrecord|a.html} => : exists, and is not a file that this option wrote; name another
-2 create --dry-run --input text.txt --output out --vocab vocab.txt --json {d.json|in/manifest.json} => : exists, and is
-2 vocab --input text.txt --size 40 --output {text.txt|vocab.txt|cased.txt|good.tfrecord} => : exists, and is not a
+2 validate above --json cut.jsonl => --json cut.jsonl: exists, and this option did not write it;
+2 validate above --json in/mine.json => --json in/mine.json: exists, and this option did not write it;
+2 validate above --html {good.tfrecord|a.html} => : exists, and this option did not write it; name another
+2 create --dry-run --input text.txt --output out --vocab vocab.txt --json {d.json|in/manifest.json} => : exists, and this
+2 vocab --input text.txt --size 40 --output {text.txt|vocab.txt|cased.txt|good.tfrecord} => : exists, and this option did
 2 convert good.tfrecord {text.txt --to tfrecord|b.part --to ofrecord} => : exists, and is not what this conversion gives;
 2 validate above --json new.json --html ./new.json => --html new.json: is the file of --json too; name another
 2 validate above --json - => --json -: is not a file name
@@ -208,13 +208,13 @@ BERTPREP = """
 2 download bookcorpus --from-files {missing|folder} => : has no .txt file; give a folder with one for each book
 2 download {vocab --model ../../x|weights --model ''|weights --model a/b/c} => : must be a model of the Hub
 1 download wikipedia --workdir half_download => listing.json: is not a listing of bertprep
-2 validate s3://bucket/../x => s3://bucket/../x: has "..", which is no folder of a store
-2 {create --workdir|shard --dataset} {http|ftp}://host/data => : unknown kind of URL; there are s3://, gs://
-2 convert s3:///x y => s3:///x: has no name of a bucket, expected s3://BUCKET/NAME
+2 validate s3://bucket/../x => s3://bucket/../x: has "..", which the URL of an object cannot have
+2 {create --workdir|shard --dataset} {http|ftp}://host/data => : unknown kind of URL; expected s3://, gs://
+2 convert s3:///x y => s3:///x: has no valid bucket name; expected s3://BUCKET/NAME
 2 shard --workdir s3://bucket/a?b => s3://bucket/a?b: has a query or a fragment
 2 push a you/data --workdir s3://bucket/data => --workdir s3://bucket/data: must be a path
 2 download vocab --workdir s3://bucket/data => s3://bucket/data: downloads go to a disk
-2 download wikipedia --from-dump s3://bucket/dump.xml => : must be a path of this machine, not a URL
+2 download wikipedia --from-dump s3://bucket/dump.xml => : must be a path on this machine, not a URL
 """
 
 

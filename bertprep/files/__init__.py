@@ -1,1 +1,1 @@
-"""Atomic files, locks, decompression, free space, and mapped files that survive truncation by another process."""
+"""Files and object stores: paths, atomic writes, locks, checksums, decompression, free space and cached copies."""

@@ -1,6 +1,7 @@
-"""gzip, bzip2 and Zstandard as streams: any number of members, bounded memory, strict to the last byte.
+"""Decompresses gzip, bzip2 and Zstandard as streams, in bounded memory.
 
-isal reads gzip, pyarrow the others: unlike Python's modules they accept neither truncated archives nor trailing garbage.
+An archive may have any number of members. isal reads gzip, and pyarrow reads the others: unlike Python's own modules, both
+reject truncated archives and trailing garbage.
 """
 
 import io
@@ -18,9 +19,9 @@ class BrokenArchiveError(Exception):
 
 
 def decompress(raw: BinaryIO, compression: str) -> BinaryIO:
-    """Return a stream of the decompressed bytes of `raw`; compression is one of `COMPRESSIONS` or ''.
+    """Return a stream of the decompressed bytes of `raw`; `compression` is one of `COMPRESSIONS`, or '' for none.
 
-    Reading it raises `EOFError` or `BrokenArchiveError` for an incomplete archive.
+    Reading from it raises `EOFError` or `BrokenArchiveError` if the archive is incomplete or corrupt.
     """
     return cast(BinaryIO, io.BufferedReader(_Archive(raw, compression), BUFFER_BYTES)) if compression else raw
 
@@ -38,7 +39,7 @@ class _Archive(io.RawIOBase):
             data: bytes = self._stream.read(len(buffer))
         except (EOFError, BertprepError):
             raise
-        except Exception as error:  # each library has its own
+        except Exception as error:  # each library has its own exceptions
             raise BrokenArchiveError(str(error)) from error
         buffer[: len(data)] = data
         return len(data)
@@ -46,7 +47,7 @@ class _Archive(io.RawIOBase):
     def _open(self) -> Any:
         source = io.BufferedReader(cast(io.RawIOBase, self._raw), BUFFER_BYTES)
         if not source.peek(1):
-            raise BrokenArchiveError(f"it is empty, which no {self._compression} file is")
+            raise BrokenArchiveError(f"it is empty, and a valid {self._compression} file never is")
         if self._compression == GZIP:
             from isal import igzip
 

@@ -1,7 +1,8 @@
-"""Files that get their final name only when they are complete: temporary name, fsync, rename.
+"""Writes files atomically: a file gets its final name only when it is complete (temporary name, fsync, rename).
 
-A writer holds a lock on its temporary name, `NAME.1f2e3d4c.tmp`, so the next writer can remove leftovers of killed runs. The
-file is always newly created, never through a link. A file of a store is written locally, then uploaded at once.
+A writer locks its temporary file, `NAME.1f2e3d4c.tmp`, so the next writer can tell the leftovers of killed runs from files
+that are still being written, and removes them. The temporary file is always new; links are never followed. An object is
+written to a local file and then uploaded in one go.
 """
 
 import errno
@@ -28,21 +29,21 @@ _TRIES = 10
 
 
 def explain_write_error(path: Path, error: OSError) -> BertprepError:
-    """Return the error for a failed write: file, reason, free space, and what to do."""
+    """Return the error for a failed write; it names the file, the reason and what to do."""
     why = error.strerror or str(error)
     if isinstance(path, ObjectPath):
         return BertprepError(f"{path}: cannot be written: {why}")
     if in_the_way := _not_a_folder(path):
         return BertprepError(f"{path}: cannot be written: {in_the_way}")
-    advice = "fix that and run the same command again"
+    advice = "fix the cause and run the same command again"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         folder = next(above for above in path.parents if above.is_dir())
         free_mb = shutil.disk_usage(folder).free // 1_000_000
         advice = f"{free_mb:,} MB are free in {folder}; free some space and run the same command again"
     elif error.errno == errno.EFBIG:
-        advice = "a limit on the size of files is in force (ulimit -f); lift it and run the same command again"
+        advice = "the size of files is limited (ulimit -f); raise the limit and run the same command again"
     elif error.errno in (errno.EMFILE, errno.ENFILE):
-        advice = "raise the limit on open files (ulimit -n), or take fewer --workers"
+        advice = "raise the limit on open files (ulimit -n), or use fewer --workers"
     return BertprepError(f"{path}: cannot be written: {why}; {advice}")
 
 
@@ -57,16 +58,16 @@ def _explaining(path: Path) -> Iterator[None]:
 def _not_a_folder(path: Path) -> str | None:
     for above in reversed(path.parents):
         if above.is_symlink() and not above.exists():
-            return f"{above} is a link to {above.readlink()}, which does not exist; make that folder, or name another"
+            return f"{above} is a link to {above.readlink()}, which does not exist; create that folder, or name another"
         if above.exists() and not above.is_dir():
             return f"{above} is a file, expected a folder; name another, or move the file away"
     return None
 
 
 class AtomicFile:
-    """A binary file being written; `write` takes any buffer and writes all of it.
+    """A binary file that is being written; `write` accepts any buffer and writes all of it.
 
-    It explains its own errors, since a caller cannot tell them from those of other files that are open at the same time.
+    It raises errors that name this file, because a caller may have several files open and could not tell which one failed.
     """
 
     def __init__(self, path: Path, *, mode: int = 0o666, syncs_folder: bool = True) -> None:
@@ -77,7 +78,7 @@ class AtomicFile:
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         view = memoryview(data).cast("B")
-        while len(view):  # os.write may write less, on a signal or on a full disk
+        while len(view):  # os.write may write less than requested, after a signal or on a full disk
             try:
                 written = os.write(self._descriptor, view)
             except OSError as error:
@@ -86,17 +87,18 @@ class AtomicFile:
             view = view[written:]
 
     def commit(self) -> None:
-        """Sync the bytes to the disk, then give the file its name."""
+        """Sync the bytes to disk, then rename the file to its final name."""
         with _explaining(self.path):
             os.fsync(self._descriptor)
             self._temporary.replace(self.path)
             if self._syncs_folder:
                 sync_folder(self.path.parent)
-        self._close()  # which ends the lock, so not before the file has its name
+        self._close()  # only after the rename, because closing releases the lock
 
     def commit_new(self, *, syncs: bool = True) -> bool:
-        """Give the file its name if that is free; return whether it was. Without hard links it may replace one written
-        meanwhile.
+        """Give the file its final name unless the name is taken; return whether it was free.
+
+        On a file system without hard links, a file that another process creates at the same moment may be replaced.
         """
         if syncs:
             os.fsync(self._descriptor)
@@ -125,7 +127,7 @@ class AtomicFile:
 
 
 class ObjectFile(AtomicFile):
-    """An object being written: to an unnamed local file, hashed on the way, and uploaded at the end."""
+    """An object that is being written: it is hashed while it goes to an unnamed local file, and uploaded at the end."""
 
     path: ObjectPath
 
@@ -135,7 +137,7 @@ class ObjectFile(AtomicFile):
         self._replace, self._hash = replace, new_hash()
         self._written = disk_folder() / path.name
         with _explaining(self._written):
-            self._unnamed = tempfile.TemporaryFile(dir=disk_folder())  # noqa: SIM115 - until `discard`
+            self._unnamed = tempfile.TemporaryFile(dir=disk_folder())  # noqa: SIM115 - `discard` closes it
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         view = memoryview(data).cast("B")
@@ -144,10 +146,10 @@ class ObjectFile(AtomicFile):
             self.size_bytes += self._unnamed.write(view)
 
     def commit(self) -> None:
-        """Upload the bytes; raises `BertprepError` if another object exists, unless that is to be replaced."""
+        """Upload the bytes; raises `BertprepError` if an object with other bytes exists and `replace` is not set."""
         with _explaining(self._written):
             self._unnamed.flush()
-        # not closed here: obstore may hold it for a moment longer, and it goes with the last who does
+        # The mapping is not closed here: obstore may hold it a moment longer, and the last reference frees it.
         data = mmap.mmap(self._unnamed.fileno(), 0, access=mmap.ACCESS_READ) if self.size_bytes else b""
         object_store.put(self.path, data, self._hash.hexdigest(), replace=self._replace)
 
@@ -157,10 +159,11 @@ class ObjectFile(AtomicFile):
 
 @contextmanager
 def atomic_file(path: Path, *, mode: int = 0o666, replace: bool = False, tidies: bool = True) -> Iterator[AtomicFile]:
-    """Write `path` atomically; a new file has the permissions `mode`, less the umask.
+    """Write `path` atomically, with the permissions `mode` less the umask.
 
-    A local file replaces a previous one, an object only with `replace`; otherwise one with the same bytes is success, another a
-    `BertprepError`. With `tidies` leftovers of this name are removed and the folder is synced. An exception leaves nothing.
+    A local file replaces an existing one. An existing object is replaced only with `replace`; without it, writing the same
+    bytes succeeds, and other bytes raise `BertprepError`. `tidies` removes leftovers of this name first and syncs the folder at
+    the end. If the block raises, nothing is left behind.
     """
     file = ObjectFile(path, replace=replace) if isinstance(path, ObjectPath) else _begin(path, mode, tidies)
     try:
@@ -183,16 +186,16 @@ def _begin(path: Path, mode: int, tidies: bool) -> AtomicFile:
 
 
 def write_if_different(path: Path, content: bytes) -> None:
-    """Write a file, in a store too, unless it has this content."""
+    """Write a file or an object, unless it already has this content."""
     if not (path.is_file() and path.stat().st_size == len(content) and path.read_bytes() == content):
         with atomic_file(path, replace=True) as file:
             file.write(content)
 
 
 def create_file(path: Path, data: bytes, *, syncs: bool = True) -> bool:
-    """Write a small complete file unless the name exists; return whether it was created.
+    """Write a small file atomically unless the name exists; return whether it was created.
 
-    Without `syncs` a power cut may empty or remove it.
+    Without `syncs`, a power cut may leave the file empty or remove it.
     """
     if isinstance(path, ObjectPath):
         try:
@@ -217,12 +220,12 @@ def create_file(path: Path, data: bytes, *, syncs: bool = True) -> bool:
 
 @contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
-    """Yield a new folder, which appears as `path` when the block ends; if it fails, nothing is left.
+    """Yield a new folder that appears as `path` when the block ends; if the block raises, nothing is left behind.
 
-    Raises `BertprepError` for a URL: a store has no folders.
+    Raises `BertprepError` for a URL, because a store has no folders.
     """
     if isinstance(path, ObjectPath):
-        raise BertprepError(f"{path}: a whole folder appears at once, which no store can do; name a folder of this machine")
+        raise BertprepError(f"{path}: a store cannot create a whole folder at once; name a folder on this machine")
     target = path.resolve()
     with temporary_folder(target) as unfinished:
         try:
@@ -235,7 +238,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def temporary_folder(path: Path) -> Iterator[Path]:
-    """Yield a new folder next to `path`, removed when the block ends; for a URL, next to other temporary files."""
+    """Yield a new folder next to `path` that is removed when the block ends; for a URL, it is in `disk_folder()`."""
     if isinstance(path, ObjectPath):
         path = disk_folder() / f"bertprep-{os.geteuid()}-{path.name}"
     try:
@@ -252,7 +255,7 @@ def temporary_folder(path: Path) -> Iterator[Path]:
 
 
 def remove_folder(path: Path) -> None:
-    """Remove a folder as far as possible; a link is left alone."""
+    """Remove a folder and ignore what cannot be removed; a link to a folder is left alone."""
     if isinstance(path, ObjectPath):
         object_store.delete_all(path, object_store.tree(path))
     else:
@@ -260,7 +263,7 @@ def remove_folder(path: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make renames in `folder` survive a power cut."""
+    """Sync `folder`, so that renames in it survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -269,7 +272,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def temporary_name(path: Path) -> Path:
-    """Return a unique name next to `path`."""
+    """Return a unique temporary name next to `path`."""
     return path.with_name(f"{path.name}.{os.urandom(4).hex()}{TEMPORARY_SUFFIX}")
 
 
@@ -281,14 +284,14 @@ def _make_temporary(path: Path, make: Callable[[Path], int]) -> tuple[Path, int]
         except FileExistsError:
             continue
         except FileNotFoundError:
-            if temporary.parent.is_dir():  # a new folder that another run removed as a leftover before it was opened
+            if temporary.parent.is_dir():  # another run took our new folder for a leftover and removed it before we opened it
                 continue
             raise
-        with suppress(OSError):  # a file system without locks, where leftovers of a kill stay
+        with suppress(OSError):  # on a file system without locks, leftovers of killed runs stay
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         if is_still(temporary, descriptor):
             return temporary, descriptor
-        os.close(descriptor)  # removed as a leftover before we had locked it
+        os.close(descriptor)  # another run removed it as a leftover before we locked it
 
 
 def _make_file(path: Path, mode: int) -> int:
@@ -301,7 +304,7 @@ def _make_folder(path: Path) -> int:
 
 
 def is_still(path: Path, descriptor: int) -> bool:
-    """Return whether the open file is the one at `path`."""
+    """Return whether `path` still names the open file."""
     try:
         return os.path.samestat(path.stat(follow_symlinks=False), os.fstat(descriptor))
     except FileNotFoundError:
@@ -309,15 +312,15 @@ def is_still(path: Path, descriptor: int) -> bool:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove unfinished files of killed runs in `folder` and below."""
+    """Remove the unfinished files and folders that killed runs left in `folder` and below."""
     if not isinstance(folder, ObjectPath):
-        for parent, folders, files in os.walk(folder):  # rglob fails in Python 3.11 where another run removes a folder
+        for parent, folders, files in os.walk(folder):  # rglob fails in Python 3.11 if another run removes a folder meanwhile
             for name in filter(_TEMPORARY.fullmatch, (*folders, *files)):
                 _remove_if_dead(Path(parent, name))
 
 
 def _remove_leftovers_of(path: Path) -> None:
-    with suppress(OSError):  # a folder that can be written to but not listed
+    with suppress(OSError):  # the folder may be writable but not listable
         for other in path.parent.iterdir():
             match = _TEMPORARY.fullmatch(other.name)
             if match and match[1] == path.name:
@@ -325,14 +328,14 @@ def _remove_leftovers_of(path: Path) -> None:
 
 
 def _remove_if_dead(path: Path) -> None:
-    with suppress(OSError):  # already gone, or not ours to remove
+    with suppress(OSError):  # it is already gone, is locked by its writer, or is not ours to remove
         kind = path.lstat().st_mode
-        if stat.S_ISLNK(kind):  # links are made under the lock of their folder, and exist only for a moment
+        if stat.S_ISLNK(kind):  # temporary links exist only for a moment, and the lock of their folder covers them
             path.unlink()
         elif stat.S_ISREG(kind) or stat.S_ISDIR(kind):
             descriptor = os.open(path, (os.O_RDONLY if stat.S_ISDIR(kind) else os.O_RDWR) | os.O_NOFOLLOW)
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # refused while the writer lives
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises while the writer is alive
                 if stat.S_ISDIR(kind):
                     shutil.rmtree(path)
                 else:

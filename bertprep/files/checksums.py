@@ -1,7 +1,7 @@
-"""Checksums of files: BLAKE3, several times as fast as sha256, and sha256 where others or earlier versions have taken it.
+"""Computes checksums of files: BLAKE3 for new manifests, and sha256 where others or earlier versions chose it.
 
-What bertprep writes and the text that it reads have BLAKE3 in manifests. Manifests of earlier versions have sha256, and are
-verified by it; so are downloads, whose sha256 the Hub publishes.
+BLAKE3 is several times as fast as sha256. New manifests list the BLAKE3 of the text that was read and of the files that were
+written. sha256 still verifies manifests of earlier versions, and downloads from the Hub, which publishes it.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from blake3 import blake3
 
 BLAKE3, SHA256 = "blake3", "sha256"
 ALGORITHMS: dict[str, Callable[[], Any]] = {BLAKE3: blake3, SHA256: hashlib.sha256}
-"""The algorithms, and what makes a hash object of each; the first is that of new manifests."""
+"""Name of an algorithm -> function that makes its hash object. New manifests use the first."""
 
 
 class Checksum(NamedTuple):
-    """A checksum in hexadecimal, and its algorithm."""
+    """The hexadecimal digits of a checksum, and its algorithm."""
 
     algorithm: str
     digits: str
@@ -32,7 +32,7 @@ class Checksum(NamedTuple):
 
 
 def new_hash(algorithm: str = BLAKE3) -> Any:
-    """Return a hash object as hashlib's, with `update` and `hexdigest`."""
+    """Return a hash object with `update` and `hexdigest`, like those of hashlib."""
     return ALGORITHMS[algorithm]()
 
 
@@ -44,15 +44,15 @@ def digest(data: Any, algorithm: str = BLAKE3) -> str:
 
 
 def find_checksum(entry: Mapping[str, Any]) -> Checksum | None:
-    """Return the checksum in the entry of a file, if there is one."""
+    """Return the checksum in a file's entry, or None if it has none."""
     return next((Checksum(name, entry[name]) for name in ALGORITHMS if name in entry), None)
 
 
 def listed_checksum(entry: Mapping[str, Any]) -> Checksum:
-    """Return the checksum in a manifest's entry of a file, which was found to have one when the manifest was read."""
+    """Return the checksum in a file's entry of a manifest that has been read; reading checks that every entry has one."""
     return Checksum(BLAKE3, entry[BLAKE3]) if BLAKE3 in entry else Checksum(SHA256, entry[SHA256])
 
 
 def has_checksum(entry: Mapping[str, Any]) -> bool:
-    """Return whether a manifest's entry of a file has a checksum."""
+    """Return whether a file's entry in a manifest has a checksum."""
     return BLAKE3 in entry or SHA256 in entry

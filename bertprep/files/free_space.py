@@ -1,4 +1,4 @@
-"""Checks that the disks have space for everything still to be written, before the first byte."""
+"""Checks before the first byte is written that the disks have space for everything that is still to come."""
 
 import shutil
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from bertprep.files.paths import is_object
 
 @dataclass(frozen=True)
 class FreeSpace:
-    """The needed and the free space on the file system of `folder`."""
+    """The space that is needed and free on the file system of `folder`, in bytes."""
 
     folder: Path
     needed_bytes: int
@@ -23,7 +23,11 @@ class FreeSpace:
 
 
 def free_space(needed_bytes: Mapping[Path, int]) -> list[FreeSpace]:
-    """Return the space on each file system of these folders, which may not exist yet; a store's is infinite."""
+    """Return the needed and the free space of each file system that these folders are on.
+
+    `needed_bytes` maps each folder to the bytes that will be written there. Folders may not exist yet; stores are skipped,
+    since their space has no limit.
+    """
     needs: dict[int, tuple[Path, int]] = {}
     for folder, size_bytes in needed_bytes.items():
         if is_object(folder):
@@ -37,7 +41,7 @@ def free_space(needed_bytes: Mapping[Path, int]) -> list[FreeSpace]:
 
 
 def check_free_space(needed_bytes: Mapping[Path, int]) -> None:
-    """Raise `BertprepError` if the rest does not fit."""
+    """Raise `BertprepError` if a file system has less free space than these folders need, in bytes."""
     for disk in free_space(needed_bytes):
         if not disk.enough:
             raise BertprepError(

@@ -1,4 +1,4 @@
-"""A file that is filled in memory, and hashed as it is written."""
+"""Hashes a file while it is written, so that its checksum costs no second reading. Kernels fill its buffer in place."""
 
 from __future__ import annotations
 
@@ -16,20 +16,23 @@ FLUSHED_BYTES = 1 << 20
 
 
 class HashedFile(io.RawIOBase):
-    """A file in the making: memory to fill, which is hashed and written as it was filled, or compressed."""
+    """A file that is being written from a buffer: `flush` compresses the filled bytes if wanted, hashes and writes them.
+
+    Callers fill `memory` from byte `filled` on, and move `filled` forward. The checksum is that of the bytes in the file.
+    """
 
     def __init__(self, file: AtomicFile, compress: str = "") -> None:
         self._file, self._hash = file, new_hash()
         self._gzip = None
         if compress == GZIP:
-            from isal import isal_zlib  # takes 10 ms, which other files need not pay
+            from isal import isal_zlib  # takes 10 ms, which uncompressed files need not pay
 
             self._gzip = isal_zlib.compressobj(1, wbits=31)
         self.memory = np.empty(0, np.uint8)
         self.filled = 0
 
     def make_room(self, capacity: int) -> bool:
-        """Have room for `capacity` bytes after those that wait to be written; return whether that is new memory."""
+        """Make sure that `capacity` more bytes fit after `filled`; return whether `memory` is a new array."""
         size = 2 * FLUSHED_BYTES + capacity
         if size <= len(self.memory):
             return False
@@ -39,7 +42,7 @@ class HashedFile(io.RawIOBase):
         return True
 
     def flush(self) -> None:
-        """Write what was filled, of a compressed file in whole chunks, since their bounds decide the compressed bytes."""
+        """Write the filled bytes; with compression only whole chunks, since the chunk bounds decide the compressed bytes."""
         written = self.filled // FLUSHED_BYTES * FLUSHED_BYTES if self._gzip else self.filled
         self._put(self.memory[:written])
         self.filled -= written
@@ -57,9 +60,9 @@ class HashedFile(io.RawIOBase):
         return len(view)
 
     def finish(self) -> str:
-        """Write what is left; return the BLAKE3 of the file."""
+        """Write the remaining bytes, and return the BLAKE3 of the file."""
         self._put(self.memory[: self.filled])
-        self.filled = 0  # since io flushes it once more when it goes
+        self.filled = 0  # io.RawIOBase calls `flush` once more when the object is destroyed
         if self._gzip:
             self._write(self._gzip.flush())
         return str(self._hash.hexdigest())

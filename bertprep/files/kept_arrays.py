@@ -1,11 +1,11 @@
-"""Arrays that take long to find, kept in the user's cache: a file each, removed when it was not used for long.
+"""Keeps arrays that are slow to compute in the user's cache, one file each, until they have not been used for 60 days.
 
-    $BERTPREP_CACHE/KIND/HASH.npy    int64 (n,), where HASH is of all that the array depends on
-    $BERTPREP_CACHE/KIND/HASH.bin    bytes that are written piece by piece, and mapped into memory
-    $BERTPREP_CACHE/KIND/HASH.lock   held by the process that writes them
+    $BERTPREP_CACHE/KIND/HASH.npy    int64 (n,); HASH is the hash of everything that the array depends on
+    $BERTPREP_CACHE/KIND/HASH.bin    bytes that are written in chunks, and mapped into memory when read
+    $BERTPREP_CACHE/KIND/HASH.lock   locked by the process that computes them
 
-Only this user can write there, but a run may have died or another version written: who takes an array checks what is in it.
-Where nothing can be kept, such as on a full disk, the arrays are found again.
+Only this user can write there, but an interrupted run or another version may have left a wrong file, so callers check the
+content of what they get. Where nothing can be kept, for example on a full disk, the arrays are computed again.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from numpy.typing import NDArray
 
 from bertprep.trusted_cache import own_folder
 
-_MAPPED_BYTES = 1 << 20  # larger ones are mapped, so that processes share them
+_MAPPED_BYTES = 1 << 20  # larger files are mapped, so that processes share their memory
 _KEPT_S = 60 * 86400  # after the last use
-_SHARE_OF_FREE = 0.1  # the most that a file takes of the free space
+_SHARE_OF_FREE = 0.1  # of the free space, the most that one file may use
 
 
 def kept_array(kind: str, depends_on: str) -> NDArray[np.int64] | None:
-    """Return the kept array (n,) of this kind that depends on this text; None where there is none."""
+    """Return the array (n,) that was kept under this kind and this text, or None if there is none."""
     if (path := _path(kind, depends_on, "npy")) is None:
         return None
     try:
@@ -47,7 +47,7 @@ def kept_array(kind: str, depends_on: str) -> NDArray[np.int64] | None:
 
 
 def keep_array(kind: str, depends_on: str, array: NDArray[np.int64]) -> None:
-    """Keep an array (n,), where that can be done, and remove those of its kind that were not used for long."""
+    """Keep an array (n,) if the cache can be written, and remove arrays of its kind that have long been unused."""
     if (path := _path(kind, depends_on, "npy")) is None:
         return
     written = _temporary(path)
@@ -62,9 +62,9 @@ def keep_array(kind: str, depends_on: str, array: NDArray[np.int64]) -> None:
 
 
 def kept_bytes(kind: str, depends_on: str, *, since: float) -> NDArray[np.uint8] | None:
-    """Return the kept file of this kind that depends on this text, mapped into memory: (bytes,).
+    """Return the file that was kept under this kind and this text, mapped into memory: (bytes,).
 
-    None where there is none that was used after the time `since`, in seconds.
+    Return None if there is none, or if it was last used at or before `since`, in seconds since the epoch.
     """
     if (path := _path(kind, depends_on, "bin")) is None:
         return None
@@ -79,14 +79,14 @@ def kept_bytes(kind: str, depends_on: str, *, since: float) -> NDArray[np.uint8]
 
 
 def forget_bytes(kind: str, depends_on: str) -> None:
-    """Remove a kept file, in which something was wrong."""
+    """Remove a kept file whose content turned out to be wrong."""
     if (path := _path(kind, depends_on, "bin")) is not None:
         with contextlib.suppress(OSError):
             path.unlink()
 
 
 class KeptFile:
-    """A file that is being written to be kept. After a failure nothing is written any more, and nothing kept."""
+    """A file for the cache that is being written. After a failed write it ignores further writes, and it is not kept."""
 
     def __init__(self, file: BinaryIO | None, most_bytes: int) -> None:
         self._file, self._most_bytes, self.size_bytes = file, most_bytes, 0
@@ -96,7 +96,7 @@ class KeptFile:
         return self._file is None
 
     def has_room(self, size_bytes: int) -> bool:
-        """Return whether so many bytes more leave the disk with enough free space."""
+        """Return whether the file may grow by `size_bytes`; the free space of the disk limits its size."""
         return self.size_bytes + size_bytes <= self._most_bytes
 
     def write(self, array: NDArray[np.uint32]) -> None:
@@ -108,7 +108,7 @@ class KeptFile:
             self._file = None
 
     def clear(self) -> None:
-        """Remove what was written."""
+        """Discard everything that was written."""
         self.size_bytes = 0
         if self._file is not None:
             self._file.seek(0)
@@ -117,7 +117,7 @@ class KeptFile:
 
 @contextlib.contextmanager
 def keep_bytes(kind: str, depends_on: str) -> Iterator[KeptFile]:
-    """Write a file of this kind that depends on this text, which is kept at the end of the block unless a write failed."""
+    """Yield a file to write; at the end of the block it is kept under this kind and this text, unless a write failed."""
     path = _path(kind, depends_on, "bin")
     file, most_bytes = None, 0
     if path is not None:
@@ -142,7 +142,10 @@ def keep_bytes(kind: str, depends_on: str) -> Iterator[KeptFile]:
 
 @contextlib.contextmanager
 def one_at_a_time(kind: str, depends_on: str) -> Iterator[None]:
-    """Wait for other processes that find the same array; on a file system without locks, go on."""
+    """Let one process at a time compute an array, so that others wait and then find it in the cache.
+
+    On a file system without locks nobody waits.
+    """
     path = _path(kind, depends_on, "lock")
     with contextlib.ExitStack() as stack:
         if path is not None:
@@ -160,7 +163,7 @@ def _remove_unused(folder: Path) -> None:
 
 
 def _temporary(path: Path) -> Path:
-    """Return a name that no other process or thread writes to, maybe on another machine."""
+    """Return a temporary name that no other thread, process or machine uses."""
     return path.with_suffix(f".{secrets.token_hex(8)}.tmp")
 
 

@@ -1,4 +1,4 @@
-"""One writer at a time: a lock on a file, which the OS releases when its holder dies."""
+"""Lets one run at a time write to a folder, by a lock on a file in it. The OS releases the lock if the run dies."""
 
 import fcntl
 import os
@@ -16,9 +16,10 @@ LOCK = ".lock"
 
 @contextmanager
 def locked(folder: Path, name: str = LOCK, *, wait: bool = False) -> Iterator[None]:
-    """Hold the lock `name` of `folder`, which is created if missing.
+    """Hold the lock `name` in `folder` during the block; the folder is created if missing.
 
-    If another run holds it, raises `BertprepError`, or with `wait` prints a line and waits. A store has no locks.
+    If another run holds the lock, raise `BertprepError`, or with `wait` print a line and wait. Stores have no locks, so for a
+    URL this does nothing.
     """
     if is_object(folder):
         yield

@@ -1,7 +1,8 @@
-"""Objects of a store as local files: a data set is fetched before it is read, a task's own file when it is opened.
+"""Makes objects of a store available as local files.
 
-`fetch` downloads a set in parallel to $BERTPREP_OBJECT_CACHE (else bertprep/objects in $XDG_CACHE_HOME or ~/.cache). A copy is
-named for the URL and the object's version; copies unused for a week are removed.
+`fetch` downloads a data set before it is read, in parallel, to $BERTPREP_OBJECT_CACHE (default: bertprep/objects in
+$XDG_CACHE_HOME or ~/.cache). The name of a copy depends on the URL and on the object's version. Copies that nobody used for a
+week are removed. `open_local` downloads a file that is read once when it is opened, and keeps no copy.
 """
 
 from __future__ import annotations
@@ -28,33 +29,33 @@ from bertprep.progress import Progress
 
 CACHE = "BERTPREP_OBJECT_CACHE"
 _AT_ONCE = 8
-"""Files downloaded at a time: one stream of a store is slower than most networks."""
+"""Number of parallel downloads: a single stream from a store is slower than most networks."""
 _KEPT_SECONDS = 7 * 86400
-_ID_LENGTH = 40  # the start of a copy's name; its suffixes follow
+_ID_LENGTH = 40  # hexadecimal digits at the start of a copy's name; the object's suffixes follow
 
 
 def cache_folder() -> Path:
-    """Return the folder of this user's copies; raises `BertprepError` where there can be none."""
+    """Return the folder with this user's copies; raises `BertprepError` if it cannot be used."""
     try:
         base = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "bertprep"
-    except RuntimeError:  # no HOME, and a user that the OS does not know
+    except RuntimeError:  # HOME is not set, and the OS does not know the user
         base = Path(tempfile.gettempdir()) / f"bertprep-{os.geteuid()}"
     folder = Path(os.environ.get(CACHE) or base / "objects")
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if folder.stat().st_uid != os.geteuid():
-            raise BertprepError(f"{folder}: is another user's; name a folder for copies of objects with {CACHE}")
+            raise BertprepError(f"{folder}: belongs to another user; name a folder for copies of objects with {CACHE}")
     except OSError as error:
         raise BertprepError(
-            f"{folder}: no copies of objects can be kept there ({error.strerror}); name another folder with {CACHE}"
+            f"{folder}: copies of objects cannot be kept there ({error.strerror}); name another folder with {CACHE}"
         ) from error
     return folder
 
 
 def fetch(files: Mapping[Path, Checksum | None]) -> None:
-    """Download the objects among these files that have no copy yet; each must have the given checksum, if any.
+    """Download those of these files that are objects without a copy, and verify the checksums that are given.
 
-    Raises `BertprepError` before anything is downloaded if they do not fit the disk.
+    Raises `BertprepError` for a wrong checksum, and before any download if the disk has too little space.
     """
     objects = sorted(_in_threads(ObjectPath.with_status, [path for path in files if isinstance(path, ObjectPath)]))
     if all(map(_is_here, objects)):
@@ -71,7 +72,7 @@ def fetch(files: Mapping[Path, Checksum | None]) -> None:
 
 
 def local_copy(path: Path) -> Path:
-    """Return a local file with the bytes of `path`, read-only: itself, or an object's copy."""
+    """Return a local file with the bytes of `path`, for reading only: `path` itself, or the copy of an object."""
     if not isinstance(path, ObjectPath):
         return path
     path = path.with_status()
@@ -80,7 +81,7 @@ def local_copy(path: Path) -> Path:
 
 
 def open_local(path: Path) -> BufferedReader:
-    """Open a local file with the bytes of `path`; those of an object without a copy are gone when it is closed."""
+    """Open a local file with the bytes of `path`; an object without a copy is downloaded, and deleted on closing."""
     if not isinstance(path, ObjectPath):
         return open_plain(path)
     path = path.with_status()
@@ -122,19 +123,19 @@ def _check_space(folder: Path, missing: Sequence[ObjectPath]) -> None:
     needed, free = sum(path.status().size_bytes for path in missing), shutil.disk_usage(folder).free
     if needed > free:
         raise BertprepError(
-            f"{missing[0].parent}: {needed / 1e6:,.0f} MB are to be downloaded to {folder}, where {free / 1e6:,.0f} MB are "
-            f"free; delete copies there that you no longer need, name a folder of a larger disk with {CACHE}, or take fewer "
-            "records: bertprep convert --pick"
+            f"{missing[0].parent}: the download of {needed / 1e6:,.0f} MB does not fit {folder}, where {free / 1e6:,.0f} MB "
+            f"are free; delete copies there that you no longer need, name a folder on a larger disk with {CACHE}, or select "
+            "fewer records with bertprep convert --pick"
         )
 
 
 def _in_threads(work: Callable[[ObjectPath], ObjectPath], paths: Sequence[ObjectPath]) -> Iterator[ObjectPath]:
-    """Yield what `work` returns for each path; threads are daemons, so that Ctrl-C does not wait for a silent store."""
+    """Yield the results of `work` as they finish; the threads are daemons, so Ctrl-C does not wait for a silent store."""
     waiting, done = list(reversed(paths)), SimpleQueue[ObjectPath | BaseException]()
 
     def take() -> None:
         while waiting:
-            with suppress(IndexError):  # another thread took the last
+            with suppress(IndexError):  # another thread took the last path
                 path = waiting.pop()
                 try:
                     done.put(work(path))
@@ -158,5 +159,5 @@ def _download(path: ObjectPath, expected: Checksum | None) -> ObjectPath:
     with atomic_file(_copy(path), mode=0o600, tidies=False) as file:
         found = Checksum(algorithm, object_store.download(path, path.status(), file, algorithm=algorithm))
         if expected not in (None, found):
-            raise BertprepError(f"{path}: has {found}, expected {expected} by its manifest; it is corrupt, make it again")
+            raise BertprepError(f"{path}: has {found}, but its manifest lists {expected}; the file is corrupt, make it again")
     return path

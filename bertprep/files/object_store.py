@@ -1,8 +1,9 @@
-"""Objects of S3, Google Cloud Storage, Azure and compatible stores: read, listed, and written once.
+"""Reads, lists, writes and deletes objects in S3, Google Cloud Storage, Azure and compatible stores.
 
-An upload is atomic, with its BLAKE3 in the metadata, on the condition that there is no such object; equal checksums are
-success. Some stores ignore the condition; there, and above a gigabyte (multipart), the last of simultaneous writers wins.
-obstore retries requests, and takes addresses and credentials from the environment.
+An upload is atomic, and stores the object's BLAKE3 in its metadata. It is made on the condition that no such object exists; if
+one with the same checksum exists, the upload counts as done. Some stores ignore the condition, and multipart uploads (above
+1 GiB) have none: there the last of several simultaneous writers wins. obstore retries requests, and takes addresses and
+credentials from the environment.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ from bertprep.patience import MAX_WAIT, TRIES, first_wait_seconds, silence_secon
 from bertprep.terminal import print_message
 
 BLOCK_BYTES = 16 << 20
-"""What one request reads of a large object."""
+"""Number of bytes that one request reads from a large object."""
 ONE_PUT_BYTES = 1 << 30
-"""The largest object that is written in one request, whose condition the store checks; larger ones go up in parts."""
+"""Size of the largest object that is uploaded in one conditional request; larger ones are uploaded in parts."""
 _PART_BYTES, _PARTS_AT_ONCE = 64 << 20, 4
-_LISTED_AT_ONCE = 200  # names
+_LISTED_AT_ONCE = 200  # names in a batch of a listing
 _SLOWEST_BYTES_PER_SECOND = 1_000_000
 _PROVIDERS = {
     "s3": (
@@ -41,7 +42,7 @@ _PROVIDERS = {
     ),
     "gs": (
         "GCSStore", "GOOGLE_ALLOW_HTTP",
-        "GOOGLE_APPLICATION_CREDENTIALS to a file of them, or run `gcloud auth application-default login`",
+        "GOOGLE_APPLICATION_CREDENTIALS to the file that contains them, or run `gcloud auth application-default login`",
     ),
     "az": ("AzureStore", "AZURE_ALLOW_HTTP", "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY"),
 }  # fmt: skip
@@ -49,10 +50,11 @@ _WITHOUT_CREDENTIALS = (
     "Missing AccessKeyId", "Missing SecretAccessKey", "Account must be specified",
     "169.254.169.254", "metadata.google.internal", "/latest/api/token",
 )  # fmt: skip
-"""In errors: what is missing, and where machines of a cloud ask for credentials; elsewhere nobody answers there."""
+"""Parts of errors that mean missing credentials: obstore names what is missing, or the address where only machines in a cloud
+get credentials."""
 
 _TRIES = 3
-"""Calls of obstore, each with its retries."""
+"""Calls of obstore, which makes its own retries in each."""
 _PASSING = ("408", "409", "425", "429")
 _RETRIES = re.compile(r" in [\d.]+\w+(, after .*?retry_timeout: [\d.]+\w+)? +- ")
 _CAUSE = re.compile(r'message: "([^"]+)"|"(dns error)"')
@@ -64,12 +66,12 @@ _stores: dict[tuple[Any, ...], Any] = {}
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """A store's metadata of an object, or that a name is a folder."""
+    """The metadata of an object; or, with `is_folder`, of a name below which there are objects."""
 
     size_bytes: int = 0
     modified_ns: int = 0
     etag: str | None = None
-    blake3: str | None = None  # as its writer gave it; a listing does not have it
+    blake3: str | None = None  # given by the writer of the object; listings do not contain it
     is_folder: bool = False
 
     @property
@@ -78,23 +80,23 @@ class Status:
 
 
 def in_use() -> bool:
-    """Return whether this process has used a store; a fork cannot use one, since obstore's threads do not survive it."""
+    """Return whether this process has used a store; then a fork of it cannot, since obstore's threads do not survive one."""
     return bool(_stores)
 
 
 def forget() -> None:
-    """Drop the clients, with their addresses and credentials."""
+    """Drop all clients, so that the next request reads addresses and credentials from the environment again."""
     _stores.clear()
 
 
 def look(path: ObjectUrl) -> Status:
-    """Return the status of an object; raises `FileNotFoundError`."""
+    """Return the status of an object; raises `FileNotFoundError` if it does not exist."""
 
     def head(store: Any, key: str) -> Any:
         try:
             return store.get(key, options={"head": True})
         except Exception as error:
-            if re.search(r"status code: 40[03]", str(error)):  # an answer to HEAD has no body, and so no reason
+            if re.search(r"status code: 40[03]", str(error)):  # a response to HEAD has no body; one to GET gives the reason
                 store.get(key)
             raise
 
@@ -115,9 +117,10 @@ def is_folder(path: ObjectUrl) -> bool:
 
 
 def inside(path: ObjectUrl) -> dict[str, Status]:
-    """Return the names in a folder: objects, and folders of them.
+    """Return the objects and folders that are directly in a folder, by name.
 
-    All objects below are listed, since obstore asks for a single level until the store ends it, and some never do.
+    This lists all objects below the folder, because some stores never end a listing of a single level, and obstore requests
+    pages until they do.
     """
 
     async def names(store: Any, key: str) -> dict[str, Status]:
@@ -138,8 +141,9 @@ def inside(path: ObjectUrl) -> dict[str, Status]:
 
 
 def tree(path: ObjectUrl) -> dict[str, Status]:
-    """Return all objects below a folder, by relative name: a request for each thousand. Empty objects that mark folders are
-    skipped.
+    """Return all objects below a folder by relative name, without the empty objects that mark folders.
+
+    A request lists at most 1,000 objects.
     """
 
     async def below(store: Any, key: str) -> dict[str, Status]:
@@ -153,8 +157,8 @@ def tree(path: ObjectUrl) -> dict[str, Status]:
 
 
 def _run(listing: Coroutine[Any, Any, Result]) -> Result:
-    """Run a listing to its end; in a thread of its own where this one has an event loop already, as a notebook's has."""
-    import asyncio  # takes 20 ms, which commands for files of a disk need not pay
+    """Run a listing to its end, in a separate thread if this one already has an event loop, for example in a notebook."""
+    import asyncio  # takes 20 ms, which commands for local files need not pay
     from concurrent.futures import ThreadPoolExecutor
 
     try:
@@ -166,9 +170,9 @@ def _run(listing: Coroutine[Any, Any, Result]) -> Result:
 
 
 async def _objects(path: ObjectUrl, store: Any, key: str) -> AsyncIterator[Any]:
-    """Yield the metadata of all objects whose names begin so; raise `BertprepError` where the listing has no end.
+    """Yield the metadata of all objects whose names begin with `key`; raise `BertprepError` if the listing does not end.
 
-    A request that waits is cancelled with its task: obstore goes on asking for pages as long as they are empty.
+    A listing that yields nothing for too long is cancelled, because obstore requests more pages as long as they are empty.
     """
     import asyncio
 
@@ -180,8 +184,8 @@ async def _objects(path: ObjectUrl, store: Any, key: str) -> AsyncIterator[Any]:
             found = await asyncio.wait_for(anext(listing), _silence_of_listing())
         except StopAsyncIteration:
             return
-        except asyncio.TimeoutError:  # another one than the built-in before Python 3.11
-            raise _endless(path, "answers, and lists nothing") from None
+        except asyncio.TimeoutError:  # before Python 3.11 this is not the built-in TimeoutError
+            raise _endless(path, "responds, but lists nothing") from None
         for each in found:
             yield each
         seen.update(hash(each["path"]) for each in found)
@@ -189,14 +193,14 @@ async def _objects(path: ObjectUrl, store: Any, key: str) -> AsyncIterator[Any]:
         name_bytes += sum(len(each["path"]) for each in found)
         if names > 2 * (len(seen) + _LISTED_AT_ONCE):
             raise _endless(path, "lists the same names again and again")
-        from bertprep.untrusted import MAX_LISTED, MAX_LISTED_BYTES  # not for every command that names a path
+        from bertprep.untrusted import MAX_LISTED, MAX_LISTED_BYTES  # imported here, since most commands list no store
 
         if names > MAX_LISTED or name_bytes > MAX_LISTED_BYTES:
-            raise _endless(path, f"lists more than {MAX_LISTED:,} names, or {MAX_LISTED_BYTES >> 20} MiB of them")
+            raise _endless(path, f"lists more than {MAX_LISTED:,} names, or more than {MAX_LISTED_BYTES >> 20} MiB of names")
 
 
 def _silence_of_listing() -> float:
-    """Return the seconds until a listing without a name counts as endless: those of all retries of a request."""
+    """Return the seconds after which a listing without a name counts as endless: the time of all retries of a request."""
     return TRIES * silence_seconds()
 
 
@@ -206,7 +210,10 @@ def _endless(path: ObjectUrl, why: str) -> BertprepError:
 
 
 async def _exists(store: Any, key: str) -> bool:
-    """Return whether an object has just this name: obstore lists `folder/`, as consoles mark empty folders, as `folder`."""
+    """Return whether an object has exactly this name.
+
+    Web consoles mark an empty folder by an object named `folder/`, which obstore lists as `folder`.
+    """
     try:
         await store.head_async(key)
     except FileNotFoundError:
@@ -215,7 +222,7 @@ async def _exists(store: Any, key: str) -> bool:
 
 
 def read(path: ObjectUrl, most_bytes: int | None = None) -> tuple[Status, bytes | None]:
-    """Return the status of an object, and its bytes if there are at most so many, in one request."""
+    """Return the status of an object, and its bytes unless there are more than `most_bytes`, in one request."""
     most = BLOCK_BYTES if most_bytes is None else most_bytes
 
     def get(store: Any, key: str) -> tuple[Status, bytes | None]:
@@ -227,19 +234,19 @@ def read(path: ObjectUrl, most_bytes: int | None = None) -> tuple[Status, bytes 
 
 
 def read_head(path: ObjectUrl, size_bytes: int) -> bytes:
-    """Return the first bytes of an object, at most so many."""
+    """Return the first `size_bytes` bytes of an object, or all of it if it has fewer."""
     try:
         return read_range(path, 0, size_bytes)
-    except BertprepError:  # stores refuse a range of an empty object, each in its own way
+    except BertprepError:  # stores refuse a range of an empty object, each with another error
         if not look(path).size_bytes:
             return b""
         raise
 
 
 def read_range(path: ObjectUrl, start: int, size_bytes: int, status: Status | None = None) -> bytes:
-    """Return so many bytes from byte `start` on, fewer at the end.
+    """Return `size_bytes` bytes of an object from byte `start` on, or fewer at its end.
 
-    With a `status` raises `BertprepError` if the object has changed since.
+    With `status`, raises `BertprepError` if the object has changed since that status was read.
     """
     from obstore.exceptions import PreconditionError
 
@@ -265,7 +272,7 @@ def read_range(path: ObjectUrl, start: int, size_bytes: int, status: Status | No
 
 
 def download(path: ObjectUrl, status: Status, file: Any = None, *, algorithm: str = BLAKE3) -> str:
-    """Read the object with this status block by block, write it to a file if given, and return its checksum."""
+    """Read the object with this status in blocks, write them to `file` if it is given, and return the checksum."""
     if status.is_folder:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     hashed = new_hash(algorithm)
@@ -278,16 +285,17 @@ def download(path: ObjectUrl, status: Status, file: Any = None, *, algorithm: st
 
 
 def lost(path: ObjectUrl) -> BertprepError:
-    """Return the error for an object that the store has named and no longer has."""
+    """Return the error for an object that the store listed but no longer has."""
     return BertprepError(
-        f"{path}: the store listed it, and no longer has it; make sure that nothing removes objects there, and run it again"
+        f"{path}: the store listed it, but no longer has it; make sure that nothing removes objects there, and run the command "
+        "again"
     )
 
 
 def put(path: ObjectUrl, data: Any, blake3: str | None = None, *, replace: bool = False) -> bool:
-    """Upload an object from a buffer; return whether it is new.
+    """Upload an object from a buffer; return False if it already exists with these bytes.
 
-    False: it exists with these bytes. Another one raises `AnotherObjectError`, or is replaced with `replace`.
+    If it exists with other bytes, raise `AnotherObjectError`, or replace it if `replace` is set.
     """
     from obstore.exceptions import AlreadyExistsError
 
@@ -309,18 +317,18 @@ def put(path: ObjectUrl, data: Any, blake3: str | None = None, *, replace: bool 
         except AlreadyExistsError:
             if there := _blake3_there(path):
                 return _compare(path, there, blake3)
-            time.sleep(wait_seconds(tried))  # of two writers in the same moment the store may refuse both
+            time.sleep(wait_seconds(tried))  # the store may have refused both of two simultaneous writers
         except _NotSupportedError:
             if mode == "overwrite":
                 raise
             mode = "overwrite"
         except _NoAnswerError:
-            if _blake3_there(path) == blake3:  # only the answer was lost
+            if _blake3_there(path) == blake3:  # the upload succeeded, and only the response was lost
                 return True
             if tried >= _TRIES:
                 raise
             print_message(f"{path}: the store does not respond; retrying")
-    raise BertprepError(f"{path}: is written and removed by others again and again; make sure that nothing else writes there")
+    raise BertprepError(f"{path}: others write and remove it again and again; make sure that nothing else writes there")
 
 
 def _blake3_there(path: ObjectUrl) -> str | None:
@@ -337,38 +345,38 @@ def _compare(path: ObjectUrl, there: str, blake3: str) -> bool:
     if there == blake3:
         return False
     raise AnotherObjectError(
-        f"{path}: is there already with blake3 {there[:16]}..., this run made it with {blake3[:16]}...; two runs differ in "
-        "their text, settings or versions: choose another name, or remove the object and run the command again"
+        f"{path}: already exists with blake3 {there[:16]}..., but this run made it with {blake3[:16]}...; the two runs differ "
+        "in their text, settings or versions: choose another name, or remove the object and run the command again"
     )
 
 
 def delete(path: ObjectUrl) -> None:
-    """Remove an object; raises `FileNotFoundError` where the store tells that there was none."""
+    """Remove an object; raises `FileNotFoundError` if the store reports that it did not exist."""
     _call(path, lambda store, key: store.delete(key))
 
 
 def delete_all(folder: ObjectUrl, names: Collection[str]) -> None:
-    """Remove these objects of a folder, on S3 with a request for each thousand."""
+    """Remove these objects from a folder; S3 removes up to 1,000 in one request."""
     keys = [(folder / name).key for name in names]
     try:
         if keys:
             _call(folder, lambda store, _: store.delete(keys))
-    except FileNotFoundError:  # of stores that tell it, some are left
+    except FileNotFoundError:  # the store stopped at an object that did not exist, so others may be left
         for name in names:
             with suppress(FileNotFoundError):
                 delete(folder / name)
 
 
 class AnotherObjectError(BertprepError):
-    """An object of that name exists with other bytes."""
+    """An object of this name already exists with other bytes."""
 
 
 class _NoAnswerError(BertprepError):
-    """The store fails, or cannot be reached, after all retries."""
+    """The store still failed, or could not be reached, after all retries."""
 
 
 class _NotSupportedError(BertprepError):
-    """The store does not support a request, such as "only if there is none"."""
+    """The store does not support a request, such as an upload on the condition that the object does not exist."""
 
 
 def _below(key: str, path: str) -> bool:
@@ -385,8 +393,8 @@ def _store(path: ObjectUrl, put_bytes: int) -> Any:
     if name not in _stores:
         if any(of_process != process for of_process, *_ in _stores):
             raise BertprepError(
-                f"{path}: this process is a fork of one that has used a store, whose client does not survive it; start such "
-                'processes anew, as DataLoader(multiprocessing_context="spawn") does'
+                f"{path}: this process was forked from one that had used a store, and the store's client does not survive a "
+                'fork; start such processes with spawn, for example by DataLoader(multiprocessing_context="spawn")'
             )
         try:
             import obstore.store
@@ -405,15 +413,15 @@ def _store(path: ObjectUrl, put_bytes: int) -> Any:
         retries = {"max_retries": TRIES - 2, "backoff": backoff, "retry_timeout": timedelta(seconds=TRIES * silence)}
         try:
             _stores[name] = getattr(obstore.store, kind)(path.bucket, client_options=client, retry_config=retries)
-        except Exception as error:  # such as missing credentials
+        except Exception as error:  # for example, missing credentials
             raise _explained(path, error) from error
     return _stores[name]
 
 
 def _call(path: ObjectUrl, action: Callable[[Any, str], Result], *, put_bytes: int = 0, tries: int = _TRIES) -> Result:
-    """Return the result of an action on the bucket's client and the object's key, with the retries that obstore does not make.
+    """Call `action` with the bucket's client and the object's key, retry where obstore does not, and return the result.
 
-    Raises `FileNotFoundError`, obstore's errors about conditions, else `BertprepError`.
+    Raises `FileNotFoundError`, obstore's errors for conditions that failed, or `BertprepError` for anything else.
     """
     for tried in range(1, tries + 1):
         try:
@@ -432,7 +440,7 @@ def take(queue: SimpleQueue[Result]) -> Result:
 
 
 def _interruptibly(path: ObjectUrl, action: Callable[[], Result]) -> Result:
-    """Return the result of an action; Ctrl-C in the main thread takes effect at once."""
+    """Return the result of an action, and let Ctrl-C in the main thread interrupt it at once."""
     outcome: SimpleQueue[tuple[Result | None, Exception | None]] = SimpleQueue()
 
     def act() -> None:
@@ -458,7 +466,7 @@ def _explained(path: ObjectUrl, error: Exception) -> Exception:
     found = {key: match[1] for key, pattern in _IN_ERRORS.items() if (match := re.search(pattern, text))}
     status, code = found.get("status", ""), found.get("code", "")
     if status:
-        answer, why = f"the store answers {status} {quoted(code)}", found.get("message")
+        answer, why = f"the store responds {status} {quoted(code)}", found.get("message")
     else:
         cause = _CAUSE.search(details)
         answer, why = quoted(_RETRIES.sub(": ", text)), cause and (cause[1] or cause[2])
@@ -467,23 +475,27 @@ def _explained(path: ObjectUrl, error: Exception) -> Exception:
     _, allow_http, variables = _PROVIDERS[path.scheme]
     if code in ("NoSuchBucket", "ContainerNotFound", "InvalidBucketName"):
         bucket = f"{path.scheme}://{path.bucket}"
-        return BertprepError(f"{bucket}: there is no such bucket; make it, or check the name and the store's address")
-    if "uploadId=" in text:  # the end of an upload in parts, or its removal after a failure that is not reported
-        return _NoAnswerError(f"{path}: its upload in parts has failed ({answer}); the same command resumes")
+        return BertprepError(f"{bucket}: there is no such bucket; create it, or check its name and the store's address")
+    if "uploadId=" in text:  # completing a multipart upload failed, or aborting it after a failure that is not reported
+        return _NoAnswerError(f"{path}: the multipart upload failed ({answer}); the same command resumes")
     if isinstance(error, FileNotFoundError):
         return FileNotFoundError(errno.ENOENT, "there is no such object", str(path))
     if type(error).__name__ in ("AlreadyExistsError", "PreconditionError", "NotModifiedError"):
         return error
     if type(error).__name__ == "NotSupportedError" or "not implemented" in text or status == "501":
-        return _NotSupportedError(f"{path}: {answer}; the store does not support the request; is it one of this kind?")
+        return _NotSupportedError(
+            f"{path}: {answer}; the store does not support the request; check that {path.scheme}:// is the right kind of store"
+        )
     if any(sign in text for sign in _WITHOUT_CREDENTIALS):
-        return BertprepError(f"{path}: there are no credentials for it; set {variables}")
+        return BertprepError(f"{path}: no credentials were found for it; set {variables}")
     if "invalid path" in text:
-        return BertprepError(f"{path}: has an object below it whose name no path can be; rename that, or name a folder inside")
+        return BertprepError(
+            f"{path}: contains an object whose name is not a valid path; rename that object, or name a folder below this one"
+        )
     is_refused = status.startswith(("3", "4")) and status not in _PASSING and code != "RequestTimeout"
     if is_refused or "builder error" in text or "redirect" in text:
         return BertprepError(
-            f"{path}: {answer}; check the URL, the credentials in the environment, which may have expired, what they permit, "
-            f"the region (AWS_REGION), the address, which is https unless {allow_http}=true, and this machine's clock"
+            f"{path}: {answer}; check the URL, the credentials in the environment (they may have expired), their permissions, "
+            f"the region (AWS_REGION), the address (https unless {allow_http}=true) and this machine's clock"
         )
-    return _NoAnswerError(f"{path}: {answer}; retries are exhausted, and the same command resumes")
+    return _NoAnswerError(f"{path}: {answer}; retries are exhausted; the same command resumes")

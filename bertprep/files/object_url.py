@@ -1,6 +1,6 @@
-"""The name of an object in a store, such as `s3://bucket/data/part-0`, taken apart and put together; nothing is read or asked.
+"""Parses, checks and joins URLs of objects in a store, such as `s3://bucket/data/part-0`; it never contacts the store.
 
-`ObjectUrl` is to `files.paths.ObjectPath`, which reads and lists, what `PurePath` is to `Path` in pathlib.
+`ObjectUrl` is to `files.paths.ObjectPath`, which reads and lists objects, what pathlib's `PurePath` is to `Path`.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from typing import Any, TypeVar
 from bertprep.errors import BertprepError
 
 SCHEMES = ("s3", "gs", "az")
-"""The stores that there are; `files.object_store` has the client of each."""
-_MAX_KEY_BYTES = 1024  # of S3 and of Google
-_MAX_SHOWN = 200  # characters of a URL, in errors
+"""The supported kinds of stores; `files.object_store` has a client for each."""
+_MAX_KEY_BYTES = 1024  # the limit of S3 and of Google Cloud Storage
+_MAX_SHOWN = 200  # characters of a URL in an error
 
 Url = TypeVar("Url", bound="ObjectUrl")
 
 
 class ObjectUrl(PurePosixPath):
-    """The URL of an object, or of a folder of them, with the methods of `PurePath`."""
+    """The URL of an object or of a folder of objects, with the methods of `PurePath`."""
 
     def __str__(self) -> str:
-        if not self.parts or self.parts[0][:-1] not in SCHEMES:  # pathlib makes such of patterns
+        if not self.parts or self.parts[0][:-1] not in SCHEMES:  # pathlib makes such objects from patterns
             return str(PurePosixPath(*self.parts))
         return f"{self.parts[0]}//{'/'.join(self.parts[1:])}"
 
@@ -31,7 +31,7 @@ class ObjectUrl(PurePosixPath):
         return f"{type(self).__name__}({str(self)!r})"
 
     def __fspath__(self) -> str:
-        raise TypeError(f"{self}: is not a file of this machine; read it by open_local(), write it through atomic_file()")
+        raise TypeError(f"{self}: is not a file on this machine; read it with open_local(), write it with atomic_file()")
 
     @property
     def scheme(self) -> str:
@@ -43,11 +43,11 @@ class ObjectUrl(PurePosixPath):
 
     @cached_property
     def key(self) -> str:
-        """Return the object's name in its bucket; raises `BertprepError` for an impossible one."""
+        """Return the object's name in its bucket; raises `BertprepError` if no object can have this name."""
         if len(self.parts) < 2 or self.scheme not in SCHEMES:
-            raise BertprepError(f"{self}: is not the URL of a store")
+            raise BertprepError(f"{self}: is not the URL of an object; expected SCHEME://BUCKET/NAME")
         key = "/".join(self.parts[2:])
-        if why := why_refused(key.replace("?", "_").replace("#", "_")):  # a listing may hold such names
+        if why := why_refused(key.replace("?", "_").replace("#", "_")):  # a listing may contain names with ? and #
             raise BertprepError(f"{shown(str(self))}: {why}")
         return key
 
@@ -67,19 +67,19 @@ class ObjectUrl(PurePosixPath):
 
 
 def why_refused(key: str) -> str | None:
-    """Return why no object can have this name, as the end of an error; None if one can."""
+    """Return why no object can have this name, as the end of an error message, or None if the name is possible."""
     if not key.isprintable():
-        return "has control characters, which no name here has"
+        return "has control characters, which are not allowed in the name of an object"
     if "?" in key or "#" in key:
-        return "has a query or a fragment; give the bucket and the name alone"
+        return "has a query or a fragment; give only the bucket and the name"
     if ".." in key.split("/"):
-        return 'has "..", which is no folder of a store'
+        return 'has "..", which the URL of an object cannot have'
     if len(key.encode()) > _MAX_KEY_BYTES:
         return f"is longer than the {_MAX_KEY_BYTES} bytes that a name in a store may have"
     return None
 
 
 def shown(text: str) -> str:
-    """Return a URL as an error shows it: printable, and not too long."""
+    """Return a URL for an error message: printable, and shortened if it is too long."""
     printable = text if text.isprintable() else ascii(text)[1:-1]
     return printable if len(printable) <= _MAX_SHOWN else f"{printable[:_MAX_SHOWN]}..."

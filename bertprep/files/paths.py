@@ -1,7 +1,8 @@
-"""Paths on this machine or in an object store, used alike: `as_path("s3://bucket/data")` is a path like `Path("data")`.
+"""Makes paths on this machine and URLs in an object store work alike, and opens what they name.
 
-A local path is a plain `Path`. A URL is an `ObjectPath` with pathlib's methods. Code that needs a local file (a mapping,
-another library) takes it from `files.object_cache`; `os.fspath` of an `ObjectPath` raises.
+`as_path("data")` is a plain `Path`, and `as_path("s3://bucket/data")` is an `ObjectPath`, which has pathlib's methods. Code
+that needs a local file, to map it into memory or to pass it to another library, gets it from `files.object_cache`;
+`os.fspath` of an `ObjectPath` raises.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _IN_BUCKET = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123
 _BLOCK_BYTES = 1 << 20
 _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 HEAD_BYTES = 64 << 10
-_BUFFER_BYTES = 64 << 10  # of a file that is read
+_BUFFER_BYTES = 64 << 10  # read buffer of a local file
 
 
 def as_path(text: str | Path) -> Path:
@@ -43,7 +44,7 @@ def as_path(text: str | Path) -> Path:
     if isinstance(text, Path):
         if isinstance(text, ObjectPath) or text.parts[:1] not in _FIRST_PARTS:
             return text
-        text = str(text).replace(":/", "://", 1)  # of a Path("s3://...")
+        text = str(text).replace(":/", "://", 1)  # Path("s3://...") has lost a slash
     if not isinstance(text, str):
         raise UsageError(f"{text!r}: expected one path or URL")
     scheme, is_url, rest = text.partition("://")
@@ -54,10 +55,10 @@ def as_path(text: str | Path) -> Path:
         return _local(text)
     if scheme not in SCHEMES:
         names = ", ".join(f"{each}://" for each in (*SCHEMES, "file"))
-        raise UsageError(f"{shown(text)}: unknown kind of URL; there are {names} and local paths")
+        raise UsageError(f"{shown(text)}: unknown kind of URL; expected {names} or a local path")
     bucket, _, key = rest.partition("/")
     if not bucket.isascii() or not bucket[:1].isalnum() or not _IN_BUCKET.issuperset(bucket):
-        raise UsageError(f"{shown(text)}: has no name of a bucket, expected {scheme}://BUCKET/NAME")
+        raise UsageError(f"{shown(text)}: has no valid bucket name; expected {scheme}://BUCKET/NAME")
     if why := why_refused(key):
         raise UsageError(f"{shown(text)}: {why}")
     return ObjectPath(f"{scheme}://{rest}")
@@ -72,7 +73,7 @@ def _local(text: str) -> Path:
         raise UsageError(f"{shown(text)}: is not a URL ({error})") from None
     path = unquote(url.path)
     if url.netloc not in ("", "localhost") or not path.startswith("/") or url.query or url.fragment or not path.isprintable():
-        raise UsageError(f"{shown(text)}: is not the URL of a file of this machine, expected file:///FOLDER/NAME")
+        raise UsageError(f"{shown(text)}: is not the URL of a file on this machine; expected file:///FOLDER/NAME")
     return Path(path)
 
 
@@ -80,30 +81,30 @@ _MISTYPED_URL = re.compile(rf"({'|'.join(SCHEMES)})(//|:/)(?!/)|file:/(?!/)", re
 
 
 def path_arg(given: str | Path) -> Path:
-    """Return the path that an option is given; what is nearly a URL is no local path.
+    """Return the path in an option's value; raises `UsageError` for a mistyped URL.
 
     >>> path_arg("s3//bucket/x")
     Traceback (most recent call last):
-    bertprep.errors.UsageError: s3//bucket/x: is not a URL, expected s3://...; give a local path of that name as an absolute one
+    bertprep.errors.UsageError: s3//bucket/x: is not a URL, expected s3://...; if it is a local path, write an absolute path
     """
     if isinstance(given, str) and (matched := _MISTYPED_URL.match(given)):
         scheme = re.split("[:/]", matched[0])[0]
-        raise UsageError(f"{given}: is not a URL, expected {scheme}://...; give a local path of that name as an absolute one")
+        raise UsageError(f"{given}: is not a URL, expected {scheme}://...; if it is a local path, write an absolute path")
     return as_path(given)
 
 
 def local_path(given: str | Path) -> Path:
-    """Return the path that an option is given where only one of this machine will do; raises `ValueError` for a URL."""
+    """Return the path in the value of an option that needs a local path; raises `ValueError` for a store's URL."""
     if isinstance(path := path_arg(given), ObjectPath):
-        raise ValueError("a path of this machine, not a URL")
+        raise ValueError("a path on this machine, not a URL")
     return path
 
 
 def as_local_path(option: str, text: str | Path) -> Path:
-    """Return the path of this machine that a user names; raises `UsageError` for the URL of a store."""
+    """Return the local path that a user gave to `option`; raises `UsageError` for a store's URL."""
     path = as_path(text)
     if isinstance(path, ObjectPath):
-        raise UsageError(f"{option} {path}: must be a path of this machine, not a URL")
+        raise UsageError(f"{option} {path}: must be a path on this machine, not a URL")
     return path
 
 
@@ -112,9 +113,10 @@ def is_object(path: PurePath | str) -> bool:
 
 
 class ObjectPath(ObjectUrl, PosixPath):
-    """The URL of an object, or of a folder of them, with the methods of `Path`; made by `as_path`.
+    """The URL of an object or of a folder of objects, with the methods of `Path`; `as_path` makes it.
 
-    Paths from `iterdir`, `glob` or `rglob` know their status. Errors are `FileNotFoundError` or `BertprepError`.
+    Paths from `iterdir`, `glob` and `rglob` keep their status from the listing, and need no further request. Methods raise
+    `FileNotFoundError` or `BertprepError`.
     """
 
     _status: Status | None = None
@@ -129,7 +131,7 @@ class ObjectPath(ObjectUrl, PosixPath):
         return self
 
     def status(self) -> Status:
-        """Return the status from the store, or the listing that this path comes from."""
+        """Return the status from the listing that this path comes from, or else from the store."""
         if self._status:
             return self._status
         if self.key:
@@ -173,7 +175,7 @@ class ObjectPath(ObjectUrl, PosixPath):
         return False
 
     def mkdir(self, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
-        """Do nothing: a folder is there when an object is in it."""
+        """Do nothing: a store's folder exists as soon as it contains an object."""
 
     def unlink(self, missing_ok: bool = False) -> None:
         self._status = None
@@ -218,7 +220,7 @@ class ObjectPath(ObjectUrl, PosixPath):
         return found
 
     def read_bounded(self, most_bytes: int) -> bytes:
-        """Return the bytes of an object; raises `ValueError` if there are more than `most_bytes`."""
+        """Return the bytes of an object; raises `ValueError` if it has more than `most_bytes`."""
         status, content = object_store.read(self, most_bytes)
         if content is None:
             raise ValueError(f"it has {status.size_bytes:,} bytes, expected at most {most_bytes:,}")
@@ -228,9 +230,9 @@ class ObjectPath(ObjectUrl, PosixPath):
         self, mode: str = "r", buffering: int = -1, encoding: str | None = None, errors: str | None = None,
         newline: str | None = None,
     ) -> IO[Any]:  # fmt: skip
-        """Open for reading: a small object from memory, a large one from an unnamed file."""
+        """Open for reading; a small object is read into memory, a large one is downloaded to an unnamed file."""
         if mode not in ("r", "rt", "rb"):
-            raise io.UnsupportedOperation(f"{self}: objects are written whole, through atomic_file(), not opened with {mode!r}")
+            raise io.UnsupportedOperation(f"{self}: cannot be opened with mode {mode!r}; write the object with atomic_file()")
         raw = _open(self)
         return raw if "b" in mode else io.TextIOWrapper(raw, encoding, errors, newline)
 
@@ -240,7 +242,7 @@ class ObjectPath(ObjectUrl, PosixPath):
 
 
 def _matches(names: list[str], patterns: list[str]) -> bool:
-    """Return whether the names of a path match the patterns, of which "**" stands for any number of names."""
+    """Return whether the names of a path match the patterns; the pattern "**" matches any number of names."""
     if not patterns:
         return not names
     if patterns[0] == "**":
@@ -249,9 +251,9 @@ def _matches(names: list[str], patterns: list[str]) -> bool:
 
 
 def checksum_of(path: Path, algorithm: str = BLAKE3) -> str:
-    """Return the checksum of a file's bytes in hexadecimal; of an object as it is in the store now.
+    """Return the checksum of a file's bytes in hexadecimal; an object is downloaded for it.
 
-    Raises `BertprepError` where it cannot be read.
+    Raises `BertprepError` if the file cannot be read.
     """
     if isinstance(path, ObjectPath):
         return object_store.download(path, path.status(), algorithm=algorithm)
@@ -263,19 +265,19 @@ def checksum_of(path: Path, algorithm: str = BLAKE3) -> str:
 
 
 def checksum_like(listed: Checksum, path: Path) -> Checksum:
-    """Return the checksum of a file by the algorithm of the one that is listed for it."""
+    """Return the checksum of a file, by the same algorithm as the listed one."""
     return Checksum(listed.algorithm, checksum_of(path, listed.algorithm))
 
 
 def sizes_of(folder: Path, names: Iterable[str]) -> dict[str, int]:
-    """Return the sizes in bytes of the existing files among these, by name; of a store by one listing."""
+    """Return the sizes in bytes of those of these files that exist, by name; one listing is enough for a store."""
     if isinstance(folder, ObjectPath):
         there = object_store.tree(folder)
         return {name: there[name].size_bytes for name in names if name in there}
     found, start = {}, f"{folder}/"
     for name in names:
         try:
-            status = os.stat(start + name)  # noqa: PTH116 - of many files, for which pathlib takes twice the time
+            status = os.stat(start + name)  # noqa: PTH116 - pathlib takes twice the time, and there may be many files
         except OSError as error:
             if error.errno in _ABSENT:
                 continue
@@ -286,7 +288,7 @@ def sizes_of(folder: Path, names: Iterable[str]) -> dict[str, int]:
 
 
 def remove_all(folder: Path, names: Collection[str]) -> None:
-    """Remove those of these files of a folder that are there."""
+    """Remove these files from a folder; files that do not exist are skipped."""
     if isinstance(folder, ObjectPath):
         object_store.delete_all(folder, names)
     else:
@@ -295,12 +297,12 @@ def remove_all(folder: Path, names: Collection[str]) -> None:
 
 
 def real_path(path: Path) -> Path:
-    """Return the path without links; `Path.resolve` raises on a loop of them."""
+    """Return the path with all links resolved; unlike `Path.resolve`, it does not raise for a loop of links."""
     return path if isinstance(path, ObjectPath) else Path(os.path.realpath(path))
 
 
 class _PlainFile(io.FileIO):
-    """A plain file whose errors of reading carry its name, as those of opening do."""
+    """A plain file whose read errors contain the file's name; Python adds it only to errors of `open`."""
 
     def readinto(self, buffer: Any) -> int:
         with self._named():
@@ -319,7 +321,7 @@ class _PlainFile(io.FileIO):
 
 
 def _open_descriptor(name: str, flags: int) -> int:
-    descriptor = os.open(name, flags | os.O_NONBLOCK)  # which does not wait for the writer of a FIFO
+    descriptor = os.open(name, flags | os.O_NONBLOCK)  # otherwise opening a FIFO would wait for its writer
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         return descriptor
     os.close(descriptor)
@@ -327,15 +329,16 @@ def _open_descriptor(name: str, flags: int) -> int:
 
 
 def open_plain(path: Path) -> io.BufferedReader:
-    """Open a file of this machine for reading: all that users name is opened here.
+    """Open a local file for reading; every file that a user names is opened by this function.
 
-    A pipe or a device, which may have no end, is an `OSError` like any other. All errors name the file, those of reading too.
+    Raises `OSError` for anything but a plain file, since a pipe or a device may have no end. All errors contain the file's
+    name, including later read errors.
     """
     return io.BufferedReader(_PlainFile(path, opener=_open_descriptor), _BUFFER_BYTES)
 
 
 def open_head(path: Path) -> BinaryIO:
-    """Open a file for reading its first bytes: of an object 64 KiB."""
+    """Open a file to read its beginning; for an object, only the first 64 KiB are downloaded."""
     if not isinstance(path, ObjectPath):
         return open_plain(path)
     return io.BytesIO(object_store.read_head(path, HEAD_BYTES))
@@ -352,11 +355,11 @@ def _open(path: ObjectPath) -> BinaryIO:
 
 
 def open_download(path: ObjectPath) -> io.BufferedReader:
-    """Open an unnamed local file with the bytes of an object, gone when closed."""
+    """Download an object to an unnamed local file, which is deleted when it is closed, and return that file."""
     folder = disk_folder()
-    import tempfile  # with its own imports 3 ms, which most commands need not wait for
+    import tempfile  # takes 3 ms with its own imports, which most commands need not pay
 
-    file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - until its reader closes it
+    file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - the reader closes it
     try:
         object_store.download(path, path.status(), file)
         file.seek(0)
@@ -364,7 +367,7 @@ def open_download(path: ObjectPath) -> io.BufferedReader:
         file.close()
         if isinstance(error, OSError) and error.filename is None:
             raise BertprepError(
-                f"{path}: cannot be downloaded to {folder}: {error.strerror or error}; make space there, or name another "
+                f"{path}: cannot be downloaded to {folder}: {error.strerror or error}; free some space there, or name another "
                 "folder with TMPDIR"
             ) from error
         raise
@@ -372,7 +375,7 @@ def open_download(path: ObjectPath) -> io.BufferedReader:
 
 
 def open_at(path: Path, start: int = 0, *, buffer_bytes: int | None = None) -> io.BufferedReader:
-    """Open a file at byte `start`; of an object only the requested parts are downloaded."""
+    """Open a file at byte `start`; only the parts of an object that are read are downloaded."""
     if isinstance(path, ObjectPath):
         return io.BufferedReader(_RangeReader(path, start), buffer_bytes or object_store.BLOCK_BYTES)
     file = open_plain(path)
@@ -406,7 +409,7 @@ class _RangeReader(io.RawIOBase):
 
 
 def disk_folder() -> Path:
-    """Return where large files without a name are written: /tmp may be memory."""
+    """Return the folder for large temporary files: /var/tmp unless TMPDIR is set, since /tmp may be in memory."""
     import tempfile
 
     on_disk = Path("/var/tmp")

@@ -190,8 +190,8 @@ def test_a_download_that_is_copied_to_a_store_is_read_there(store: Store, tmp_pa
 @pytest.mark.parametrize(
     ("fault", "printed"),
     [
-        (Fault("PUT", times=None, status=403, code="AccessDenied"), "the store answers 403 AccessDenied"),
-        (Fault("GET", "(?!$).*", times=None, status=404, code="NoSuchKey"), "the store listed it, and no longer has it"),
+        (Fault("PUT", times=None, status=403, code="AccessDenied"), "the store responds 403 AccessDenied"),
+        (Fault("GET", "(?!$).*", times=None, status=404, code="NoSuchKey"), "the store listed it, but no longer has it"),
     ],
     ids=str,
 )

@@ -66,10 +66,10 @@ def test_an_exception_leaves_what_was_there(tmp_path: Path) -> None:
     [
         (errno.ENOSPC, "MB are free in {folder}; free some space and run the same command again"),
         (errno.EDQUOT, "MB are free in {folder}; free some space and run the same command again"),
-        (errno.EFBIG, "a limit on the size of files is in force (ulimit -f); lift it and run the same command again"),
-        (errno.EMFILE, "raise the limit on open files (ulimit -n), or take fewer --workers"),
-        (errno.ENFILE, "raise the limit on open files (ulimit -n), or take fewer --workers"),
-        (errno.EACCES, "fix that and run the same command again"),
+        (errno.EFBIG, "the size of files is limited (ulimit -f); raise the limit and run the same command again"),
+        (errno.EMFILE, "raise the limit on open files (ulimit -n), or use fewer --workers"),
+        (errno.ENFILE, "raise the limit on open files (ulimit -n), or use fewer --workers"),
+        (errno.EACCES, "fix the cause and run the same command again"),
     ],
 )
 def test_a_write_that_fails_says_what_to_do(number: int, advice: str, tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_a_full_disk_is_one_clear_line(tmp_path: Path) -> None:
     [
         (Path.touch, "below", r"file/below: cannot be written: \S*file is a file, expected a folder"),
         (lambda path: path.symlink_to("nowhere"), "a/b",
-         r"file/a/b: cannot be written: \S*file is a link to nowhere, which does not exist; make that folder"),
+         r"file/a/b: cannot be written: \S*file is a link to nowhere, which does not exist; create that folder"),
         (os.mkfifo, "", "file: cannot be written: it is a device or a pipe, expected a file; name another"),
         (os.mkdir, "", "file: cannot be written: it is a folder, expected a file; name another"),
     ],

@@ -39,7 +39,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_command_replaces_its_own_file_alone(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     first, second = (shlex.split(command.format(value)) for value in COMMANDS[command])
     file = Path(first[-1])
-    expected = f"{file}: exists, and is not a file that this option wrote; name another file, or move this one away\n"
+    expected = f"{file}: exists, and this option did not write it; name another file, or move this one away\n"
     for content in (BOOK, b"{}", (GOLDEN / "vocab.txt").read_bytes(), b"<!DOCTYPE html>\n<title>Mine</title>\n"):
         file.write_bytes(content)
         assert main(first) == 2

@@ -72,17 +72,17 @@ def test_a_local_path_is_a_plain_path(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("url", "line"),
     [
-        ("http://host/x", "unknown kind of URL; there are s3://, gs://, az://, file://"),
-        ("s3://", "no name of a bucket"),
-        ("s3:///key", "no name of a bucket"),
-        ("s3://../x", "no name of a bucket"),
-        ("s3://user:password@host/x", "no name of a bucket"),
+        ("http://host/x", "unknown kind of URL; expected s3://, gs://, az://, file:// or a local path"),
+        ("s3://", "no valid bucket name"),
+        ("s3:///key", "no valid bucket name"),
+        ("s3://../x", "no valid bucket name"),
+        ("s3://user:password@host/x", "no valid bucket name"),
         ("s3://bucket/a/../../b", '".."'),
         ("s3://bucket/x?versionId=1", "a query"),
         ("s3://bucket/x#y", "a query or a fragment"),
         ("s3://bucket/\x1b[2J", "control characters"),
         ("s3://bucket/" + "k" * 1025, "longer than"),
-        ("file://host/x", "not the URL of a file of this machine"),
+        ("file://host/x", "not the URL of a file on this machine"),
         ("file:///x%00y", "not the URL of a file"),
         ("file://[x", "is not a URL"),
     ],
@@ -116,14 +116,14 @@ def test_an_object_is_never_taken_for_a_local_file(tmp_path: Path, monkeypatch: 
     monkeypatch.chdir(tmp_path)
     path = as_path("s3://bucket/x")
     for use in (os.fspath, open, os.stat, lambda path: path.touch(), lambda path: path.rename("y"), bytes):
-        with pytest.raises(TypeError, match="not a file of this machine"):
+        with pytest.raises(TypeError, match="not a file on this machine"):
             use(path)
     with pytest.raises(ValueError, match="atomic_file"):
         path.write_text("x")
     for joined in (path / "../y", path / "/etc/passwd", path / "a\nb"):
         with pytest.raises(BertprepError):
             joined.exists()
-    with pytest.raises(BertprepError, match="no store can do"), atomic_folder(path):
+    with pytest.raises(BertprepError, match="a store cannot create"), atomic_folder(path):
         pass
     assert not any(tmp_path.iterdir())
 
@@ -139,7 +139,7 @@ def test_names_that_no_path_has(store: Store) -> None:
     assert sorted(path.name for path in store.path().iterdir()) == ["_SUCCESS", "f"]
     for number, name in enumerate(("a//b", "%2E%2E/b", "a%1B%5B31m", "./b")):
         store.request("PUT", f"odd{number}/{name}", b"data")
-        with pytest.raises(BertprepError, match=r"object below it whose name no path can be") as error:
+        with pytest.raises(BertprepError, match=r"contains an object whose name is not a valid path") as error:
             list(store.path(f"odd{number}").rglob("*"))
         assert str(error.value).isprintable()
 
@@ -192,7 +192,7 @@ def test_an_object_is_written_once(conditions: str, store: Store, capsys: pytest
     for path in (store.path("x"), store.path("y")):
         assert put(path, b"first")
         assert not put(path, b"first")
-        with pytest.raises(BertprepError, match=f"is there already with blake3 {first}.* made it with {other}"):
+        with pytest.raises(BertprepError, match=f"already exists with blake3 {first}.* made it with {other}"):
             write(path, b"other")
         assert path.read_bytes() == b"first"
     assert store.count("PUT", "y") == 1
@@ -200,7 +200,7 @@ def test_an_object_is_written_once(conditions: str, store: Store, capsys: pytest
     assert store.path("x").read_bytes() == b"other"
     store.request("PUT", "foreign", b"by another tool, without a checksum")
     assert not put(store.path("foreign"), b"by another tool, without a checksum")
-    with pytest.raises(BertprepError, match="is there already"):
+    with pytest.raises(BertprepError, match="already exists"):
         put(store.path("foreign"), b"else")
     assert capsys.readouterr().err == ""
 
@@ -211,7 +211,7 @@ def test_of_two_who_write_an_object_at_once_the_first_wins(other: bytes, store: 
     if other == b"mine":
         assert not put(store.path("x"), b"mine")
     else:
-        with pytest.raises(BertprepError, match="is there already"):
+        with pytest.raises(BertprepError, match="already exists"):
             put(store.path("x"), b"mine")
     assert store.path("x").read_bytes() == other
 
@@ -252,7 +252,7 @@ def test_a_large_object_goes_up_in_parts(store: Store, monkeypatch: pytest.Monke
     assert store.count("POST", "x") == 2  # begun and completed
     assert checksum_of(store.path("x"), "sha256") == hashlib.sha256(data).hexdigest()
     write(store.path("x"), data)
-    with pytest.raises(BertprepError, match="is there already"):
+    with pytest.raises(BertprepError, match="already exists"):
         write(store.path("x"), data + b"1")
     write(store.path("x"), data + b"1", replace=True)
     assert store.path("x").stat().st_size == len(data) + 1
@@ -292,7 +292,7 @@ def test_an_object_that_changes_or_vanishes_while_it_is_read_is_one_line(store: 
     (listed,) = store.path("folder").iterdir()
     listed.with_name("x").unlink()
     for read in (Path.read_bytes, local_copy):
-        with pytest.raises(BertprepError, match="the store listed it, and no longer has it"):
+        with pytest.raises(BertprepError, match="the store listed it, but no longer has it"):
             read(listed)
     monkeypatch.setattr(object_store, "BLOCK_BYTES", 4)
     put(store.path("y"), b"first bytes")
@@ -401,7 +401,7 @@ def test_retries_are_exhausted_and_no_password_is_printed(
     monkeypatch.setenv("AWS_ENDPOINT_URL", store.address.replace("://", "://me:se@cret@"))
     object_store.forget()
     for fault, line in (
-        (Fault("GET", times=None, status=503, code="SlowDown"), "the store answers 503 SlowDown .*"),
+        (Fault("GET", times=None, status=503, code="SlowDown"), "the store responds 503 SlowDown .*"),
         (Fault("GET", times=None, cut=True), f".* {store.address}/.*: HTTP error: .*"),
     ):
         store.faults[:] = [fault]
@@ -415,8 +415,8 @@ def test_retries_are_exhausted_and_no_password_is_printed(
 @pytest.mark.parametrize(
     ("status", "code", "line"),
     [
-        (403, "AccessDenied", "the store answers 403 AccessDenied .*credentials"),
-        (400, "ExpiredToken", "the store answers 400 ExpiredToken .* may have expired"),
+        (403, "AccessDenied", "the store responds 403 AccessDenied .*credentials"),
+        (400, "ExpiredToken", "the store responds 400 ExpiredToken .* may have expired"),
         (301, "PermanentRedirect", "AWS_REGION"),
         (400, "AuthorizationHeaderMalformed", "AWS_REGION"),
         (404, "NoSuchBucket", "there is no such bucket"),
@@ -448,10 +448,13 @@ def listing(keys: Iterable[str]) -> bytes:
 @pytest.mark.parametrize(
     ("page", "why"),
     [
-        (lambda number: [f"d/{number}/{index}" for index in range(1000)], "lists more than 10,000 names, or 1 MiB of them"),
-        (lambda number: [f"d/{number}{'x' * 900}/{index}" for index in range(100)], "lists more than .* 1 MiB of them"),
+        (
+            lambda number: [f"d/{number}/{index}" for index in range(1000)],
+            "lists more than 10,000 names, or more than 1 MiB of names",
+        ),
+        (lambda number: [f"d/{number}{'x' * 900}/{index}" for index in range(100)], "lists more than .* 1 MiB of names"),
         (lambda _: [f"d/{index}" for index in range(1000)], "lists the same names again and again"),
-        (lambda _: [], "answers, and lists nothing"),
+        (lambda _: [], "responds, but lists nothing"),
     ],
     ids=["new names", "long names", "the same names", "nothing"],
 )
@@ -489,7 +492,7 @@ def test_no_credential_that_a_store_echoes_is_printed(store: Store, monkeypatch:
         return f"<Error><Code>Wrong</Code><Message>{said}</Message></Error>".encode()
 
     store.faults.append(Fault("GET", times=None, status=400, body=echo))
-    with pytest.raises(BertprepError, match=r"answers 400 Wrong .*\*\*\*") as error:
+    with pytest.raises(BertprepError, match=r"responds 400 Wrong .*\*\*\*") as error:
         store.path("x").read_bytes()
     assert not re.search("FwoGZ|xxxx|ya29", str(error.value))
 
@@ -507,7 +510,7 @@ def test_missing_credentials_and_addresses_are_one_line(store: Store, monkeypatc
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
         object_store.forget()
-        with pytest.raises(BertprepError, match="no credentials for it; set AWS_ACCESS_KEY_ID"):
+        with pytest.raises(BertprepError, match="no credentials were found for it; set AWS_ACCESS_KEY_ID"):
             put(store.path("x"), b"data")
     monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
     with pytest.raises(BertprepError, match="AZURE_STORAGE_ACCOUNT_NAME"):
@@ -556,7 +559,7 @@ def test_a_fork_of_a_process_that_used_a_store_says_so_and_does_not_hang(store: 
     os.close(writing)
     os.waitpid(child, 0)
     with os.fdopen(reading, "rb") as printed:
-        assert b"is a fork of one that has used a store" in printed.read()
+        assert b"was forked from one that had used a store" in printed.read()
 
 
 def test_a_script_without_a_guard_is_not_run_again_by_its_workers(store: Store, tmp_path: Path) -> None:

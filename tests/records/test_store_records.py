@@ -92,7 +92,7 @@ def test_more_files_are_fetched_than_at_a_time(store: Store, tmp_path: Path) -> 
 def test_a_file_that_is_not_that_of_the_manifest_is_refused(store: Store, tmp_path: Path) -> None:
     put_records(tmp_path / "a", store)
     store.faults.append(Fault("GET", ".*part-2", times=None, flip=10))
-    with pytest.raises(BertprepError, match=r"part-2: has blake3 .* expected .* by its manifest; it is corrupt"):
+    with pytest.raises(BertprepError, match=r"part-2: has blake3 .* but its manifest lists .*; the file is corrupt"):
         Records([store.path("a")])
     store.faults.clear()
     with Records([store.path("a")]) as records:
@@ -114,7 +114,9 @@ def test_a_set_that_does_not_fit_on_the_disk_is_refused_before_its_first_byte(
     put_records(tmp_path / "a", store)
     usage = shutil.disk_usage(tmp_path)._replace(free=1000)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-    with pytest.raises(BertprepError, match=r"a/training: 0 MB are to be downloaded to .* where 0 MB are free; delete copies"):
+    with pytest.raises(
+        BertprepError, match=r"a/training: the download of 0 MB does not fit .* where 0 MB are free; delete copies"
+    ):
         Records([store.path("a")])
     assert not fetched(store)
 

@@ -190,4 +190,4 @@ def test_predictions_replace_those_of_an_evaluation_alone(tasks: dict[str, Path]
     (tmp_path / "written" / EVALUATED).unlink()
     arguments = ["evaluate", "--init", str(tmp_path / "run"), "--data", str(tasks["mood"]), "--out", str(tmp_path / "written")]
     status, error = refuse(shlex.join(arguments))
-    assert (status, "predictions.tsv: exists, and is not a file that this option wrote" in error) == (2, True)
+    assert (status, "predictions.tsv: exists, and this option did not write it" in error) == (2, True)

@@ -128,7 +128,7 @@ SCORE = "evaluate --data {mood} --init"
         ("--data a --host-rank 1", USAGE, "--hosts | --host-rank | both"),
         ("--data a --out few.json/x", USAGE, "--out few.json/x: | few.json is not a folder"),
         (f"{JAX} --model far.json --out own_vocabulary", USAGE, "--out own_vocabulary/vocab.txt: | exists, and"),
-        (f"{JAX} --model far.json --out pictures", USAGE, "--out pictures/loss.png: | exists, and is not a file"),
+        (f"{JAX} --model far.json --out pictures", USAGE, "--out pictures/loss.png: | exists, and this option did not write"),
         ("evaluate --data {squad} --init of_squad --out pictures", USAGE, "--out pictures/nbest_predictions.json: | exists"),
         # data, model and weights
         ("pretrain", USAGE, "data: | with seq 128; bertprep create --seq 128 --workdir data | --data"),

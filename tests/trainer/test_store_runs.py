@@ -98,7 +98,7 @@ def test_a_run_in_a_store_is_that_of_the_disk(store: Store, data: Path, tmp_path
 def test_a_store_that_fails_for_good_ends_the_run_saved_and_it_resumes(store: Store, data: Path) -> None:
     options = options_in(upload(data, store), store.path("out"), keep_best=False)
     store.faults[:] = [Fault("PUT", ".*checkpoint-000000016.*", times=None, status=503, code="SlowDown")]
-    with pytest.raises(BertprepError, match=r"checkpoint-000000016.* retries are exhausted, and the same command"):
+    with pytest.raises(BertprepError, match=r"checkpoint-000000016.* retries are exhausted; the same command"):
         run(options)
     assert saved_steps(store.path("out"))[-1] < 16
     store.faults.clear()
