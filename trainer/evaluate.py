@@ -50,11 +50,12 @@ EVALUATED = ".evaluated"
 class EvaluateOptions(Settings):
     """Options of `evaluate`."""
 
-    init: str | None = option(
-        None, "weights: a checkpoint, a model.safetensors or Google's bert_model.ckpt, a folder with one of them, or the ID of "
-        "a download (needed)",
-        metavar="PATH|ID",
+    weights: str | None = option(
+        None, "a run's folder, a checkpoint, a model.safetensors or Google's bert_model.ckpt, a folder with one of them, or "
+        "the ID of a download (needed)",
+        metavar="WEIGHTS", positional=True,
     )  # fmt: skip
+    init: str | None = option(None, "another way to name the weights (default: WEIGHTS)", metavar="PATH|ID", rare=True)
     data: Path | None = option(None, "folder of records or token shards (needed)", metavar="DIR", check=path_arg)
     workdir: Path = option(Path("data"), "workspace, for the ID of a download", metavar="DIR", check=path_arg)
     model: str | None = option(None, "bert_config.json (default: that of the weights)", metavar="FILE")
@@ -67,9 +68,12 @@ class EvaluateOptions(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, what in (("init", "weights"), ("data", "a folder of records")):
-            if getattr(self, name) is None:
-                raise UsageError(f"--{name}: is needed; name {what}")
+        if self.weights is not None and self.init is not None:
+            raise UsageError(f"{self.weights} and --init {self.init}: give the weights once")
+        if self.weights is None and self.init is None:
+            raise UsageError("which weights? name a run's folder, as in python -m trainer evaluate RUN --data DIR")
+        if self.data is None:
+            raise UsageError("--data: is needed; name a folder of records")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -94,7 +98,7 @@ def run(namespace: argparse.Namespace) -> int:
     options = read_options(EvaluateOptions, namespace)
     settings = read_options(EngineSettings, namespace)
     with ExitStack() as opened:
-        file = resolve_weights(options.init or "", options.workdir)
+        file = resolve_weights(options.weights or options.init or "", options.workdir, named="--init " if options.init else "")
         splits = _open_splits(options, namespace, file, opened)
         data = splits[0].data
         task = data.task

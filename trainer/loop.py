@@ -100,7 +100,7 @@ def train(run: Run, engine: Engine) -> bool:
         if engine.is_first:
             then = f"python -m trainer export {run.out} DIR"
             if run.data.test is not None:
-                then = f"python -m trainer evaluate --init {run.out} --data {run.data.folders[0]}, or {then}"
+                then = f"python -m trainer evaluate {run.out} --data {run.data.folders[0]}, or {then}"
             print_message(f"{run.out}: holds the trained model; next: {then}")
         return True
     if not stop.is_signalled and engine.processes > 1:

@@ -81,8 +81,11 @@ def find_weights(path: Path) -> Path:
     raise UsageError(f"{path}: holds neither a checkpoint nor a {HUGGING_FACE_FILE} nor a {GOOGLE_PREFIX}; name {kinds}")
 
 
-def resolve_weights(init: str, workdir: Path) -> Path:
-    """Return the file of weights that a path or the ID of a download names; raises `UsageError` if there is none."""
+def resolve_weights(init: str, workdir: Path, *, named: str = "--init ") -> Path:
+    """Return the file of weights that a path or the ID of a download names.
+
+    Raises `UsageError`, which begins with `named`, if there is none.
+    """
     workspace, path = Workspace(workdir), as_path(init)
     advice = ""
     if not (is_object(path) or path.exists() or find_prefix(path)):
@@ -92,7 +95,7 @@ def resolve_weights(init: str, workdir: Path) -> Path:
     try:
         return find_weights(path)
     except UsageError as error:
-        raise UsageError(f"--init {error}{advice}") from error
+        raise UsageError(f"{named}{error}{advice}") from error
 
 
 def short_name(file: Path) -> str:

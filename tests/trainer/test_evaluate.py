@@ -32,7 +32,7 @@ MOOD = Classification(own_task("mood", ("neg", "pos")))
 
 
 def evaluate(init: Path, data: Path, out: Path, *more: str, **engine: Any) -> int:
-    return run_command("evaluate", "--init", init, "--data", data, "--out", out, *more, **engine)
+    return run_command("evaluate", init, "--data", data, "--out", out, *more, **engine)
 
 
 def answer_pos(input_ids: Any, _: int) -> dict[str, Any]:

@@ -183,7 +183,9 @@ SCORE = "evaluate --data {mood} --init"
         ("squad --workdir {w} --model tiny --engine oneflow --deterministic off", USAGE, "--deterministic: | OneFlow"),
         ("squad --workdir {w} --model tiny --engine oneflow --stages 2", USAGE, "--stages 2: | fine-tuning"),
         # evaluation
-        ("evaluate --data {squad}", USAGE, "--init: | needed"),
+        ("evaluate --data {squad}", USAGE, "which weights? | evaluate RUN --data DIR"),
+        ("evaluate {hf} --data {squad} --init of_mood", USAGE, "{hf} and --init of_mood: give the weights once"),
+        ("evaluate none --data {squad}", USAGE, "none: does not exist"),
         ("evaluate --init {hf}", USAGE, "--data: | needed"),
         ("evaluate --init {hf} --data {squad} --sequences 3", USAGE, "{squad}: | --sequences"),
         (f"{SCORE} of_cola", USAGE, "of_cola/ | cola, labels 0, 1 | {mood} | mood, labels neg, pos"),

@@ -243,7 +243,7 @@ def test_a_model_is_evaluated_as_its_run_did(tmp_path: Path, capsys: pytest.Capt
         f"--data {tmp_path} --out {tmp_path}/out --model tiny --seq {SEQ} --batch-size 8 --steps 20 --no-packed --data-seed 7"
     )
     assert run_command(*words.split(), "--mask-as", "1,0,0") == 0
-    assert f"evaluate --init {tmp_path}/out --data {tmp_path}, or" in capsys.readouterr().err
+    assert f"evaluate {tmp_path}/out --data {tmp_path}, or" in capsys.readouterr().err
     (of_run,) = read_entries(tmp_path / "out", "evaluation")
     header = read_header(tmp_path / "out" / "checkpoint-000000020.safetensors")
     config = ModelConfig.from_settings(header["model"])
