@@ -1,7 +1,7 @@
 """Repeated records: within a file, across files, and across splits; also under other masks.
 
 A record has two hashes, of its text and of all values. More equal ones than by chance mean that a file or a seed was used
-twice. docs/understand/validation.md has the limits.
+twice. docs/reference/findings.md has the limits.
 """
 
 from __future__ import annotations

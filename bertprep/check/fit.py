@@ -2,7 +2,7 @@
 
 The records are valid, and a model trains on them, but learns less than the user expects. All findings are warnings, and each
 says what to do. The limits are far from what running text gives with a vocabulary of its language:
-docs/understand/validation.md.
+docs/reference/findings.md.
 """
 
 from __future__ import annotations
