@@ -35,7 +35,7 @@ runpy.run_path(sys.path[0] + "/create_pretraining_data.py", run_name="__main__")
 SESSION = {
     "bertprep create --seq 128 --pred 20": slice(0, 5),
     "bertprep inspect data/ofrecord/*_128_*/sample/training/part-0 --records 1": slice(-1, None),
-    "python -m trainer --format ofrecord --steps 200": slice(-2, -1),
+    "python -m trainer --format ofrecord --steps 800 --batch-size 32 --lr 3e-3 --bias-correction --no-dropout": slice(-2, -1),
 }
 WIDTH = 104
 

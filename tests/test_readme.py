@@ -33,7 +33,8 @@ TOUR = {
     "scripts/quickstart": "MORE='--steps 4 --warmup-steps 1 --eval-every 2 --eval-sequences 64' {}",
     "bertprep create --seq 128 --pred 20": "{}",
     "bertprep inspect data/ofrecord/*_128_*/sample/training/part-0 --records 1": "{}",
-    "python -m trainer --format ofrecord --steps 200": "{} --steps 2 --batch-size 4 --eval-sequences 64",
+    "python -m trainer --format ofrecord --steps 800 --batch-size 32 --lr 3e-3 --bias-correction --no-dropout":
+        "{} --steps 3 --batch-size 4 --eval-sequences 64",
     "bertprep shard --input books/*.txt --corpus books --one-document-per-file": "{}",
     "bertprep create --corpus books --seq 512 --pred 80": "{}",
     "bertprep create --corpus books --pairs none": "{}",
