@@ -18,8 +18,8 @@ from bertprep.files.paths import checksum_like, checksum_of, is_object
 from bertprep.instances import Vocabulary, load_vocabulary
 from bertprep.work.data_set import DataSet
 from bertprep.work.layout import LEDGER, MANIFEST, QUESTIONS, TOKENIZER, VOCABULARY
+from bertprep.work.ledger import what_finishes
 from bertprep.work.manifest import Manifest, sha256_of_questions, sha256_of_vocabulary
-from bertprep.work.settings import resuming_command
 
 _NUMBERED = re.compile(r"(.*?)(\d+)(-of-\d+\D*|\D*)")  # the last number in a name, but not the total number of files
 
@@ -30,8 +30,7 @@ def check_manifest(data_set: DataSet) -> list[Finding]:
     if data_set.problem:
         return [Finding("manifest", MANIFEST, "a manifest of bertprep", file_that(data_set.problem, folder / MANIFEST))]
     if data_set.is_unfinished:
-        found, advice = "one that is still working or was stopped", f"run {resuming_command(folder)} again, which resumes it"
-        return [Finding("manifest", LEDGER, "a finished run", found, level=WARNING, advice=advice)]
+        return [Finding("manifest", LEDGER, "a finished run", "one that is not finished", advice=what_finishes(folder))]
     return []
 
 
@@ -72,6 +71,8 @@ def check_content(path: Path, name: str, entry: dict[str, Any], known: Checksum 
 def check_vocabulary(data_set: DataSet, vocabulary: Vocabulary | None) -> tuple[Vocabulary | None, list[Finding]]:
     """Return the given vocabulary, or the one next to the files, and findings where it is missing or not the manifest's."""
     if vocabulary is None and data_set.vocabulary is None:
+        if data_set.is_unfinished:  # the run copies it there at its end, and `check_manifest` says that it has not finished
+            return None, []
         expected, found = f"a {VOCABULARY} next to the records, or --vocab FILE", "none, so what needs it is not checked"
         return None, [Finding("vocabulary", VOCABULARY, expected, found, level=WARNING)]
     if vocabulary is None and data_set.vocabulary:

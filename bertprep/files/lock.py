@@ -1,4 +1,7 @@
-"""Lets one run at a time write to a folder, by a lock on a file in it. The OS releases the lock if the run dies."""
+"""Lets one run at a time write to a folder, by a lock on a file in it, and shows whether a run lives.
+
+The OS releases a lock if its run dies.
+"""
 
 import fcntl
 import os
@@ -34,6 +37,40 @@ def locked(folder: Path, name: str = LOCK, *, wait: bool = False) -> Iterator[No
     finally:
         path.unlink(missing_ok=True)
         os.close(descriptor)
+
+
+def hold(path: Path) -> int | None:
+    """Return a descriptor whose shared lock `is_held` sees until it is closed; None if the file cannot be locked."""
+    return _try_lock(path, fcntl.LOCK_SH)
+
+
+def is_held(path: Path) -> bool:
+    """Return whether a living process has locked a file; False where that cannot be known, as in a store."""
+    try:
+        descriptor = _try_lock(path, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    if descriptor is not None:
+        os.close(descriptor)
+    return False
+
+
+def _try_lock(path: Path, operation: int) -> int | None:
+    """Return a descriptor of a locked file; None if there is no such file, or its file system has no locks."""
+    if is_object(path):
+        return None
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, operation)
+    except OSError as error:
+        os.close(descriptor)
+        if isinstance(error, BlockingIOError):
+            raise
+        return None
+    return descriptor
 
 
 def _open_locked(path: Path, *, wait: bool) -> int:

@@ -15,8 +15,8 @@ from bertprep.files.paths import sizes_of
 from bertprep.work.data_set import DataSet, in_order, note_skipped, split_of, token_bins
 from bertprep.work.find import find_data_sets
 from bertprep.work.layout import MANIFEST, TOKENS, TRAINING
+from bertprep.work.ledger import what_finishes
 from bertprep.work.manifest import MDS, RECORDS, TOKEN_SHARDS, Manifest
-from bertprep.work.settings import resuming_command
 
 _FORMATS = (*RECORD_FORMATS, TOKENS)
 
@@ -120,8 +120,7 @@ def _complete(path: Path, chosen: DataSet, notes: tuple[str, ...]) -> DataSet:
     files = chosen.files
     if not path.is_file():
         if chosen.is_unfinished:
-            command = resuming_command(chosen.folder)
-            raise BertprepError(f"{chosen.folder}: is not finished; run {command} again, which resumes it")
+            raise BertprepError(f"{chosen.folder}: is not finished; {what_finishes(chosen.folder)}")
         if chosen.manifest:
             listed = _check_listed(chosen, chosen.manifest)
             extra = [chosen.folder / name for name in files if name not in chosen.manifest.files]

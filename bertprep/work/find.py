@@ -31,10 +31,9 @@ from bertprep.work.layout import (
     find_vocabulary,
     token_files,
 )
-from bertprep.work.ledger import is_unfinished
+from bertprep.work.ledger import is_unfinished, what_finishes
 from bertprep.work.manifest import MDS, RECORD_KINDS, RECORDS, TEXT_SHARDS, TOKEN_SHARDS, Manifest, read_manifest
 from bertprep.work.recognize import is_token_index, sniff_format
-from bertprep.work.settings import resuming_command
 
 MDS_SUFFIX = ".mds"
 _BIN, _IDX = f".{TokenFile.BIN}", f".{TokenFile.IDX}"
@@ -181,7 +180,7 @@ def _search_named(folder: Path) -> list[DataSet]:
         if texts:
             return texts
     if unfinished := _unfinished_in(folder):
-        raise UsageError(f"{unfinished[0]}: is not finished; run {unfinished[1]} again, which resumes it")
+        raise UsageError(f"{unfinished}: is not finished; {what_finishes(unfinished)}")
     if text := _text_in(folder):
         raise UsageError(
             f"{folder}: has no records, but text such as {text.relative_to(folder)}; bertprep shard --input {folder} and then "
@@ -199,11 +198,11 @@ def _text_in(folder: Path) -> Path | None:
     return next(texts, None)
 
 
-def _unfinished_in(path: Path) -> tuple[Path, str] | None:
+def _unfinished_in(path: Path) -> Path | None:
     for name in (MAPPED, LEDGER):
         found = (each.parent for each in path.rglob(name) if not (each.parent / MANIFEST).exists())
         if unfinished := min(found, default=None):
-            return unfinished, "bertprep shard" if name == MAPPED else resuming_command(unfinished)
+            return unfinished
     return None
 
 

@@ -5,7 +5,8 @@
     FOLDER/manifest.json             the ledger, closed; .ledger is then redundant and removed
 
 A file is finished if it has a marker, which never changes, or an entry in the manifest, and its size. Reading the markers first
-and the manifest then is right at any moment. Markers are not synced, and checked when read.
+and the manifest then is right at any moment. Markers are not synced, and checked when read. A run
+locks settings.json, together with other runs, only to show that it lives.
 """
 
 from __future__ import annotations
@@ -23,11 +24,20 @@ from typing import Any, Protocol
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import create_file, remove_leftovers, sync_folder, write_if_different
 from bertprep.files.checksums import listed_checksum
+from bertprep.files.lock import LOCK, hold, is_held
 from bertprep.files.paths import checksum_like, checksum_of, is_object, remove_all, sizes_of
 from bertprep.untrusted import OBJECT, SHA256_DIGITS, TEXT, check_values, parse_json, read_bounded
 from bertprep.work.layout import LEDGER, LISTING, MANIFEST, MAPPED
 from bertprep.work.manifest import DECIDING, KINDS, Manifest, check_entry, is_in_place, read_manifest, write_manifest
-from bertprep.work.settings import SETTINGS_FILE, check_same, command_for, corrupt, make_header, read_settings
+from bertprep.work.settings import (
+    SETTINGS_FILE,
+    check_same,
+    command_for,
+    corrupt,
+    make_header,
+    read_settings,
+    resuming_command,
+)
 
 Entry = dict[str, Any]
 """What a manifest has of a file: `bytes`, `blake3`, and counts by kind."""
@@ -70,9 +80,11 @@ class Ledger:
     """Markers that were read, by the names of their files: a marker never changes."""
     _is_first: bool = field(default=False, init=False, repr=False)
     """Whether this run has bound the folder to its settings."""
+    _held: int | None = field(default=None, init=False, repr=False)
+    """The descriptor whose lock shows that this run lives."""
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_read": {}, "index": None}
+        return {**vars(self), "_read": {}, "index": None, "_held": None}
 
     @cached_property
     def header(self) -> dict[str, Any]:
@@ -115,6 +127,8 @@ class Ledger:
             self._is_first = create_file(self._path(SETTINGS_FILE), (json.dumps(content, indent=1) + "\n").encode())
             settings = self._read_settings()
         self._take_versions(settings)
+        self._release()
+        self._held = hold(self._path(SETTINGS_FILE))
 
     def is_finished(self, name: str) -> bool:
         entry = self._read_marker(name)
@@ -139,6 +153,7 @@ class Ledger:
 
     def close(self, names: Collection[str]) -> tuple[Manifest, list[str]]:
         """Write the manifest if all these files are finished; return it and the missing files."""
+        self._release()
         sizes, entries, manifest = self._look(names)
         files = {name: entries[name] for name in names if name in entries and sizes.get(name) == entries[name]["bytes"]}
         if len(files) < len(names):
@@ -158,6 +173,7 @@ class Ledger:
 
     def abandon(self, names: Collection[str]) -> None:
         """Remove leftovers of a failed run, and if it finished nothing the settings: a corrected request is then accepted."""
+        self._release()
         if not self._find_link(names):
             self._remove_leftovers(names)
         if self._is_first and not self._list_markers() and not sizes_of(self.folder, names):
@@ -268,6 +284,11 @@ class Ledger:
         entry: Entry = marker["entry"]
         return entry
 
+    def _release(self) -> None:
+        if self._held is not None:
+            os.close(self._held)
+            self._held = None
+
     def _remove_leftovers(self, names: Collection[str]) -> None:
         for split in {LEDGER, *(name.rpartition("/")[0] for name in names)}:
             remove_leftovers(self.folder / split)
@@ -291,3 +312,23 @@ def is_unfinished(folder: Path) -> bool:
         manifest = read_manifest(folder)
         return not (manifest and is_in_place(folder, manifest.files))
     return (folder / LISTING).exists() and not (folder / MANIFEST).exists()
+
+
+def what_finishes(folder: Path) -> str:
+    """Return what to do about an unfinished folder: wait for the process that is making it, or run its command again."""
+    if _is_being_made(folder):
+        return "a process is making it now; wait until it has finished"
+    command = resuming_command(folder)
+    if (folder / MAPPED).exists():
+        command = "bertprep shard"
+    elif (folder / LISTING).exists():
+        command = "bertprep download"
+    return f"run {command} again, which resumes it"
+
+
+def _is_being_made(folder: Path) -> bool:
+    """Return whether a process on this machine, or on one that shares the locks of the file system, is making a folder."""
+    if is_object(folder):
+        return False
+    steps = (folder / MAPPED).rglob(f"{LEDGER}/{SETTINGS_FILE}")
+    return any(map(is_held, (folder / LEDGER / SETTINGS_FILE, folder / LOCK, *steps)))

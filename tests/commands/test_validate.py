@@ -250,6 +250,22 @@ def test_an_unfinished_run_has_no_gaps(copy: Path) -> None:
     assert codes(copy / "ofrecord") == ["manifest"]
 
 
+def test_an_unfinished_run_is_one_error_that_names_its_command(
+    golden_corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The vocabulary, which is copied at the end of a run, is not missed too."""
+    text, made = deal(golden_corpus, tmp_path / "text", 2), tmp_path / "made"
+    options = {"vocab": GOLDEN / "vocab.txt", "formats": "tfrecord", "dupe": 1, "workers": 1, "part": "0/2"}
+    bertprep.create(inputs=text, output=made, lines_are_sentences=True, **options)
+    assert main(["validate", str(made), "--workers", "1"]) == 1
+    printed = capsys.readouterr()
+    lines = [line for line in (printed.out + printed.err).splitlines() if line.startswith(("error: ", "warning: "))]
+    assert lines == [
+        f"error: manifest: {made}/tfrecord/.ledger: expected a finished run, found one that is not finished; run "
+        "bertprep create again, which resumes it"
+    ]
+
+
 def test_a_format_without_its_folder(copy: Path) -> None:
     shutil.rmtree(copy / "ofrecord/training")
     assert set(codes(copy)) == {"file-missing"}

@@ -9,7 +9,7 @@ import pytest
 
 from bertprep.errors import BertprepError
 from bertprep.work.layout import LEDGER, MANIFEST
-from bertprep.work.ledger import Ledger, is_unfinished
+from bertprep.work.ledger import Ledger, is_unfinished, what_finishes
 from bertprep.work.manifest import MDS, RECORDS, Manifest, read_manifest
 from bertprep.work.settings import SETTINGS_FILE, resuming_command
 from tests.hostile import NESTED
@@ -33,6 +33,7 @@ def folder(tmp_path: Path) -> Path:
     (folder / NAME).parent.mkdir()
     (folder / NAME).write_bytes(b"abc")
     ledger.finish(NAME, ENTRY)
+    ledger.close([NAME, "training/part-1"])
     return folder
 
 
@@ -81,6 +82,18 @@ def test_the_command_that_resumes_a_run_is_the_one_that_began_it(tmp_path: Path)
     assert resuming_command(tmp_path) == "the command that makes it"
     (folder / LEDGER / SETTINGS_FILE).write_bytes(b"corrupt")
     assert resuming_command(folder) == "the command that makes it"
+
+
+def test_a_folder_that_a_living_process_makes_is_not_to_be_resumed(folder: Path) -> None:
+    resume = "run bertprep create again, which resumes it"
+    runs = [ledger_of(folder), ledger_of(folder)]
+    for run in runs:
+        run.open([NAME, "training/part-1"])
+    assert what_finishes(folder) == "a process is making it now; wait until it has finished"
+    runs[0].close([NAME, "training/part-1"])  # as one of two parts
+    assert what_finishes(folder) == "a process is making it now; wait until it has finished"
+    runs[1].abandon([NAME])
+    assert what_finishes(folder) == resume
 
 
 def test_a_file_of_a_run_that_begins_at_the_same_time_is_not_foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
