@@ -1,16 +1,14 @@
-"""`python -m trainer`: see `trainer.cli`. `bertprep train` runs this module too, with its own name as `PROGRAM`."""
+"""Run `trainer.cli` for `python -m trainer`, and for `bertprep train`, which sets `PROGRAM` to its own name."""
 
 import sys
 
 from bertprep.terminal import run_program
 
-_PROGRAM: str = globals().get("PROGRAM", "python -m trainer")
-
 
 def _main() -> int:
-    from trainer.cli import main  # here, so that a package that is not installed is reported in one line
+    from trainer import cli  # imported here, so that a missing package is reported in one line
 
-    return main(program=_PROGRAM)
+    return cli.main(program=globals().get("PROGRAM", cli.PROGRAM))
 
 
 sys.exit(run_program(_main, "trainer"))

@@ -2,11 +2,11 @@
 
     position   step * global batch + row: the number of records before this one, over all epochs
     index      the record at that position, in an order that changes with each epoch (bertprep.tokens.order).
-               On-the-fly examples of token shards have their own order and are named by their position
+               On-the-fly examples of token shards have their own order, and are identified by their position
 
-Each data rank has an equal run of a global batch's rows. A bad record is a row whose weight is 0. A thread reads ahead. To pack
-rows, each rank reads the records of the global batch, and takes its run of the rows that they make (trainer.packed_rows); to
-trim them, the records of a window of steps (trainer.trimmed_batches).
+Each data rank reads an equal, contiguous share of the rows of a global batch. A bad record becomes a row of weight 0. To pack
+rows, each rank reads all records of the global batch, and takes its share of the rows that they make (trainer.packed_rows). To
+trim rows, each rank reads the records of a window of steps (trainer.trimmed_batches). A thread reads ahead.
 
     with TrainingBatches(records, GlobalBatch(256, data_world_size=8, data_rank=3), seed=1).from_step(1000) as batches:
         for batch in batches:  # 32 rows; batch.bad are the bad records among them
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -41,12 +41,12 @@ from trainer.trimmed_batches import arrange, eighths, steps_of_window, trim
 AnyRecords: TypeAlias = Records | LiveExamples | TokenRecords
 """The source of batches: records on disk, or examples made on the fly."""
 READ_AHEAD = 2
-"""Batches that are prefetched while a step runs."""
+"""The number of batches that are prefetched while a step runs."""
 
 
 @dataclass(frozen=True)
 class GlobalBatch:
-    """The `size` records of a step, of which each data rank has a run of rows.
+    """The `size` records of a step, of which each data rank reads a contiguous share.
 
     >>> GlobalBatch(256, data_world_size=64, data_rank=3).positions(step=1)
     array([268, 269, 270, 271])
@@ -61,12 +61,12 @@ class GlobalBatch:
         return self.size // self.data_world_size
 
     def positions(self, step: int) -> NDArray[np.int64]:
-        """Return how many records come before each of this rank's rows of a step."""
+        """Return the positions of this rank's rows of a step: how many records come before each, over all epochs."""
         return np.arange(self.rank_size, dtype=np.int64) + step * self.size + self.data_rank * self.rank_size
 
 
 class RankBatch(NamedTuple):
-    """This rank's rows of a global batch: features by name, with row_weights; and the bad records among them."""
+    """This rank's rows of a global batch: its features by name, with row_weights, and the bad records among the rows."""
 
     arrays: dict[str, NDArray[Any]]
     bad: Sequence[BadRecordError]
@@ -82,11 +82,11 @@ class _Window(NamedTuple):
 
 
 class TrainingBatches:
-    """This rank's rows of the global batch of any step, counted from 0; each epoch has a new permutation of the records.
+    """Reads this rank's rows of the global batch of any step, counted from 0, in an order that changes with each epoch.
 
-    With `shuffle_shards` the records of that many files are permuted together; with 0 all records are. Examples that are made
-    as they are read have an order of their own. With `packed_into` examples are packed into rows of that many micro-batches.
-    With `trims` a step has rows of similar length.
+    The records of `shuffle_shards` files are permuted together, or all records if it is 0. On-the-fly examples have an order of
+    their own. With `packed_into`, examples are packed into rows that divide evenly into that many micro-batches. With `trims`,
+    the rows of a step have similar lengths, and are cut to the longest.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class TrainingBatches:
 
     @property
     def steps_of_window(self) -> int:
-        """Steps whose records are read together, to be sorted by length."""
+        """The number of steps whose records are read together, to be sorted by length."""
         return steps_of_window(self.batch.size) if self._trims else 1
 
     @property
@@ -124,7 +124,7 @@ class TrainingBatches:
         return positions if self._order is None else self._order.indices(positions)
 
     def locations(self, step: int) -> list[tuple[Path, int]]:
-        """Return the file of each of this rank's records at `step`, and the record's index in it."""
+        """Return the file of each of this rank's records at `step`, and the index of the record in the file."""
         return [self.records.origin_of(index) for index in self.indices(step).tolist()]
 
     def read(self, step: int) -> RankBatch:
@@ -162,9 +162,9 @@ class TrainingBatches:
 
 
 class EvaluationBatches:
-    """The first `most` records (0: all) once, in order; every rank has the same number of batches.
+    """Reads the first `most` records (0: all) once, in order, in the same number of batches on every rank.
 
-    Padding, bad records, and all rows after a `fault` in reading have weight 0; nothing is raised.
+    Filler rows, bad records, and all rows after a `fault` in reading have weight 0. No error is raised.
     """
 
     def __init__(self, records: AnyRecords, batch: GlobalBatch, *, most: int = 0, reporter: Reporter = SILENT) -> None:
@@ -176,7 +176,7 @@ class EvaluationBatches:
     def __iter__(self) -> Iterator[dict[str, NDArray[Any]]]:
         self.bad, self.fault = [], None
         steps = -(-self.sequences // self.batch.size)
-        # Never entered as a context, so it prints lines only: the terminal already has the training bar.
+        # Not used as a context manager, so it prints lines and no bar: the terminal already shows the training bar
         progress = self.reporter.progress("evaluation", steps, "batches")
         with _read_ahead(self._read, range(steps)) as batches:
             for batch in batches:
@@ -204,7 +204,7 @@ def _read(records: AnyRecords, indices: NDArray[np.int64], rows: int) -> RankBat
 
 
 def features(examples: Examples, row_weights: NDArray[np.float32] | None = None) -> dict[str, NDArray[Any]]:
-    """Return the int32 and float32 arrays of examples by Google's names, and row_weights, which are 0 for filler rows."""
+    """Return the features of examples by Google's names, as int32 and float32, and row_weights, which are 0 for filler rows."""
     arrays = {}
     for feature, array in zip(examples.features, examples.arrays, strict=True):
         arrays[feature.name] = np.array(array, np.float32 if array.dtype == np.float32 else np.int32)
@@ -215,14 +215,17 @@ def features(examples: Examples, row_weights: NDArray[np.float32] | None = None)
 
 @contextmanager
 def _read_ahead(read: Callable[[int], RankBatch], steps: range) -> Iterator[Iterator[RankBatch]]:
+    """Yield the batches of `steps`. While the caller uses one, a thread reads the `READ_AHEAD` batches after it."""
     thread = ThreadPoolExecutor(1, "batches")
 
     def batches() -> Iterator[RankBatch]:
-        pending = deque(thread.submit(read, step) for step in steps[: READ_AHEAD + 1])
-        for step in steps[READ_AHEAD + 1 :]:
-            yield pending.popleft().result()
+        pending: deque[Future[RankBatch]] = deque()
+        for step in steps:
             pending.append(thread.submit(read, step))
-        yield from (each.result() for each in pending)
+            if len(pending) > READ_AHEAD:  # the batch that is due, and those ahead of it
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
 
     try:
         yield batches()

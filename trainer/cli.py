@@ -1,4 +1,7 @@
-"""The trainer's command line, whose default command is `pretrain`. Options are checked before a framework is loaded."""
+"""The command line of the trainer, whose default command is `pretrain`.
+
+Options are checked before a framework is loaded, so most mistakes are reported at once.
+"""
 
 from __future__ import annotations
 
@@ -21,17 +24,17 @@ from trainer.tasks.pretraining import Pretraining
 
 PROGRAM = "python -m trainer"
 FINISHED, STOPPED = 0, 3
-"""Exit statuses; a run that was stopped has saved a checkpoint and can be resumed."""
+"""Exit statuses. A run that was stopped has saved a checkpoint and can be resumed."""
 COMMANDS = {
     **{command: task.help for command, task in TASKS.items()},
     "evaluate": "measure a model's loss or scores on records, and write its predictions",
     "export": "write a trained model for transformers or for Google's scripts",
     "bench": "measure sequences per second: skip steps, time steps, repeat",
 }
-"""Help by command. Tasks train; every other command is a module with `add_arguments` and `run`, loaded on demand."""
-_OF_RECORDS = "is decided by the records here; bertprep task and create take --seq, and make others"
+"""Help texts by command. Commands of tasks train; the others are modules with `add_arguments` and `run`, imported when used."""
+_OF_RECORDS = "is fixed by the records; to change it, make records with bertprep create --seq or bertprep task --seq"
 FORMER = {
-    "--train-batch-size": "is --batch-size here, the sequences per device in a micro-batch",
+    "--train-batch-size": "is --batch-size here: the sequences per device in a micro-batch",
     "--learning-rate": "is --lr here",
     "--num-train-steps": "is --steps here",
     "--num-train-epochs": "is --epochs here",
@@ -39,21 +42,22 @@ FORMER = {
     "--save-checkpoints-steps": "is --save-every here",
     "--init-checkpoint": "is --init here",
     "--bert-config-file": "is --model here",
-    "--input-file": "is --data here, a folder of records",
+    "--input-file": "is --data here: a folder of records",
     "--output-dir": "is --out here",
     "--seq": _OF_RECORDS,
     "--max-seq-length": _OF_RECORDS,
-    "--phases": "is gone: a phase is a run of its own, and the next one starts from its weights with --init OUT",
+    "--phases": "was removed: train each phase in a run of its own, which starts from the weights of the last with --init OUT",
 }
-"""Options of Google's run_pretraining.py and run_squad.py and of earlier versions, each with its replacement."""
+"""What to say about options of Google's run_pretraining.py and run_squad.py, and of earlier versions."""
 _OF_EPOCHS = ("eval_every", "eval_sequences", "keep_best")
-"""Options that fine-tuning lacks: each epoch ends with an evaluation on the whole dev set, and the best checkpoint is kept."""
+"""Options that fine-tuning lacks: it evaluates on the whole dev set after each epoch, and keeps the best checkpoint."""
 
 
 def main(arguments: Sequence[str] | None = None, *, program: str = PROGRAM) -> int:
-    """Run one command; return the exit status: 0, 1 for data or machine, 2 for usage, 3 for stopped, 130 for Ctrl-C.
+    """Run one command and return the exit status.
 
-    Help and advice name `program`.
+    It is 0 for success, 1 for bad data or a failed machine, 2 for wrong usage, 3 for a stopped run, and 130 for Ctrl-C. Help
+    texts call the program `program`.
     """
     given = with_command(sys.argv[1:] if arguments is None else arguments)
     interrupted = "stopped"
@@ -63,7 +67,7 @@ def main(arguments: Sequence[str] | None = None, *, program: str = PROGRAM) -> i
 
 
 def with_command(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments with their command, which defaults to pretrain.
+    """Return the arguments with `pretrain` in front if they name no command.
 
     >>> with_command(["--steps", "10"])
     ['pretrain', '--steps', '10']
@@ -78,7 +82,7 @@ def _run(arguments: Sequence[str], program: str) -> int:
     if command not in TASKS:
         return int(import_module(f"trainer.{command}").run(namespace))
     engine, optimizer = read_options(EngineSettings, namespace), read_options(OptimizerSettings, namespace)
-    # --seq and --pred are options of pretraining on records too, so they are not those of the examples.
+    # --seq and --pred belong to the options of pretraining, which reads records too.
     own = {"seq": ExampleSettings.seq, "pred": ExampleSettings.pred}
     return start(
         read_options(TASKS[command].options, namespace), engine, optimizer, read_options(ExampleSettings, namespace, **own)
@@ -86,7 +90,7 @@ def _run(arguments: Sequence[str], program: str) -> int:
 
 
 def start(options: RunOptions, settings: EngineSettings, optimizer: OptimizerSettings, examples: ExampleSettings) -> int:
-    """Train, or resume a run, until it ends or is stopped; return the exit status."""
+    """Start or resume a run, train until it ends or is stopped, and return the exit status."""
     with ExitStack() as opened:
         prepared = prepare(options, settings, optimizer, examples, opened)
         if prepared is None or train(*prepared):
@@ -95,7 +99,7 @@ def start(options: RunOptions, settings: EngineSettings, optimizer: OptimizerSet
 
 
 def make_parser(command: str, program: str = PROGRAM) -> Parser:
-    """Return a parser that knows all commands, but the options of one command only."""
+    """Return a parser for all commands that has the options of one of them."""
     description = "Train BERT on record files of any format. Options without a command are those of pretrain."
     return cli.make_parser(program, description, COMMANDS, command, partial(_add_options, command), FORMER)
 
@@ -112,5 +116,7 @@ def _add_options(command: str, parser: Parser) -> None:
     add_options(parser.add_argument_group("optimizer"), OptimizerSettings)
     add_options(parser.add_argument_group("devices"), EngineSettings)
     if task is Pretraining:
-        group = parser.add_argument_group("examples of token shards", "Settings of create, for token shards alone.")
-        add_options(group, ExampleSettings, without=("seq", "pred", "cased"))  # token shards already say whether they are cased
+        group = parser.add_argument_group(
+            "examples of token shards", "Settings of bertprep create. They apply to token shards only."
+        )
+        add_options(group, ExampleSettings, without=("seq", "pred", "cased"))  # the manifest of token shards has the case

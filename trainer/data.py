@@ -1,7 +1,8 @@
-"""The data of a run: found in the workspace or named, then checked and opened once.
+"""Find, check and open the data of a run.
 
-A workspace gives its newest finished data set of a length or task. Named folders, of any tool, are mixed if their records have
-one shape and their vocabularies one sha256 and case.
+Without --data a run uses the newest finished data set of the workspace that has the right length or task. The folders that
+--data names may come from any tool. Several are mixed, if their records have the same shape, and their vocabularies the same
+sha256 and case.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from trainer.token_records import DEFAULT_MASK_AS, TokenRecords
 
 _OF_SENTENCES = {each.name for each in fields(InstanceSettings)} - {"masked_lm_prob", "whole_word", "seed"}
 _OF_DOCUMENTS = {"mask_as", "packed", "temperature", "min_document_tokens", "max_document_tokens"}
-"""Settings that apply only to token shards of sentences, or only to token shards of documents."""
+"""The settings that apply only to token shards of sentences, and those that apply only to token shards of documents."""
 _NUMBER = re.compile(r"\d+(\.\d*)?|\.\d+")
 _PREFERRED = RecordFormat.OFRECORD, RecordFormat.TFRECORD, RecordFormat.ARROW, RecordFormat.PARQUET, None
 
@@ -101,7 +102,7 @@ class Data:
 
     @property
     def traits(self) -> dict[str, Any]:
-        """What all data of one model must have in common."""
+        """The properties that all data of a model must share."""
         return {"vocabulary_sha256": self.vocabulary_sha256, "cased": self.cased, "records of": self.records.kind.title}
 
     def describe(self) -> str:
@@ -136,20 +137,20 @@ def open_data(options: RunOptions, examples: ExampleSettings, opened: ExitStack)
         are_documents = sets[0].manifest is not None and sets[0].manifest.tokenizer is not None
         open_split = (_open_documents if are_documents else _open_sentences)(options, examples, sets[0].folder)
         if weights and not are_documents:
-            raise _no_weights(given_data[0], f"{sets[0].folder} has sentences")
+            raise _no_weights(given_data[0], f"{sets[0].folder} contains token shards of sentences")
         if weights:
             open_split = partial(open_split, weights=weights)
     else:
         sets = [_find_records(path, options) for path in named]
         if weights:
-            raise _no_weights(given_data[0], f"{sets[0].folder} holds records, each of which comes once per epoch")
+            raise _no_weights(given_data[0], f"{sets[0].folder} contains records, each of which is read once per epoch")
         given = command_line(examples)
         if isinstance(options, PretrainOptions) and options.pred is not None:
             given.insert(0, "--pred")
         if given:
             raise UsageError(
-                f"{given[0]}: is for token shards, {sets[0].folder} holds records; leave it out, and a --recipe that sets it, "
-                "or name token shards"
+                f"{given[0]}: applies to token shards, but {sets[0].folder} contains records; leave it out, and any --recipe "
+                "that sets it, or name token shards"
             )
     folders = tuple(each.folder if each.is_whole else path for path, each in zip(named, sets, strict=True))
     records = opened.enter_context(open_split(folders, TRAINING))
@@ -163,7 +164,7 @@ def open_data(options: RunOptions, examples: ExampleSettings, opened: ExitStack)
 def _open_test(
     open_split: Callable[..., Any], sets: Mapping[Path, DataSet], opened: ExitStack, *, is_mixed: bool
 ) -> AnyRecords | None:
-    """Return the folders' test splits; None if a weighted mixture would lack the split of one of its folders."""
+    """Return the test splits of the folders; None if there is none, or if a folder of a weighted mixture has none."""
     folders = [folder for folder, each in sets.items() if each.paths(TEST)]
     if not folders or (is_mixed and len(folders) < len(sets)):
         return None
@@ -172,12 +173,12 @@ def _open_test(
 
 
 def _check_without_data(examples: ExampleSettings) -> None:
-    """Raise `UsageError` for settings of on-the-fly examples when the run would use records of the workspace."""
+    """Raise `UsageError` if settings of on-the-fly examples are given, but the run would use records of the workspace."""
     given = command_line(examples)
     if given:
         raise UsageError(
-            f"{given[0]}: is for token shards, which --data names; make them with bertprep tokenize, which takes --recipe or "
-            "--tokenizer, or leave it out"
+            f"{given[0]}: applies to token shards only; make some with bertprep tokenize --recipe or --tokenizer and name them "
+            "with --data, or leave it out"
         )
 
 
@@ -190,14 +191,16 @@ def read_weights(given: Sequence[Path]) -> tuple[tuple[Path, ...], tuple[float, 
     weights = [weight for _, weight in separated if weight is not None]
     if weights and len(weights) < len(given):
         without = next(path for path, weight in separated if weight is None)
-        raise UsageError(f"--data {without}: has no weight, others have; give each one, such as {without}=0.3, or none")
+        raise UsageError(
+            f"--data {without}: has no weight, but other folders do; give every folder a weight, such as {without}=0.3, or none"
+        )
     if any(weight <= 0 for weight in weights):
         raise UsageError(f"--data {' '.join(map(str, given))}: expected weights above 0")
     return tuple(path for path, _ in separated), tuple(weights)
 
 
 def _read_weight(path: Path) -> tuple[Path, float | None]:
-    """Return a folder and the number after the last = of its name."""
+    """Return a folder without the weight after the last = in its name, and that weight, if there is one."""
     name, equals, weight = path.name.rpartition("=")
     if not equals or not name or not _NUMBER.fullmatch(weight):
         return path, None
@@ -205,15 +208,15 @@ def _read_weight(path: Path) -> tuple[Path, float | None]:
 
 
 def _no_weights(given: Path, why: str) -> UsageError:
-    return UsageError(f"--data {given}: weights are for token shards made with --tokenizer, {why}; name the folder alone")
+    return UsageError(f"--data {given}: weights apply to token shards made with --tokenizer, but {why}; leave the weights out")
 
 
 def _open_sentences(options: PretrainOptions, examples: ExampleSettings, folder: Path) -> Callable[..., LiveExamples]:
-    _refuse(examples, _OF_DOCUMENTS, f"is for token shards made with --tokenizer, {folder} has sentences")
+    _refuse(examples, _OF_DOCUMENTS, f"applies to token shards made with --tokenizer, but those in {folder} are of sentences")
     settings = replace(examples, seq=options.seq or DEFAULT_SEQ, pred=options.pred or ExampleSettings.pred)
 
     def open_split(folders: Sequence[Path], split: str) -> LiveExamples:
-        seed = options.seed if split == TRAINING else PretrainOptions.seed  # so that all runs evaluate the same examples
+        seed = options.seed if split == TRAINING else PretrainOptions.seed  # all runs evaluate on the same examples
         return LiveExamples(
             folders, split, settings=settings.instances, vocab=options.vocab, repeat_epochs=settings.repeat_epochs, seed=seed,
             shuffle_shards=options.shuffle_shards or DEFAULT_GROUP, reporter=Reporter(),
@@ -223,7 +226,7 @@ def _open_sentences(options: PretrainOptions, examples: ExampleSettings, folder:
 
 
 def _open_documents(options: PretrainOptions, examples: ExampleSettings, folder: Path) -> Callable[..., TokenRecords]:
-    why = f"is for token shards of sentences, {folder} was made with --tokenizer"
+    why = f"applies to token shards of sentences, but {folder} was made with --tokenizer"
     _refuse(examples, {*_OF_SENTENCES, "repeat_epochs"}, why)
     _refuse(options, {"pred", "vocab", "shuffle_shards"}, why)
     if examples.masked_lm_prob == 1:
@@ -252,8 +255,8 @@ def _find_records(path: Path, options: RunOptions) -> DataSet:
     found = find_training_records(path, (options.format,) if options.format else ())
     if options.format not in (None, found.format):
         raise UsageError(
-            f"{found.folder}: holds {found.format} files, not --format {options.format}; leave that out, or make the other: "
-            f"bertprep convert {found.folder} DIR"
+            f"{found.folder}: contains {found.format} files, expected --format {options.format}; leave --format out, or "
+            f"convert the files: bertprep convert {found.folder} DIR"
         )
     return found
 
@@ -263,7 +266,7 @@ def _check_pretraining(options: PretrainOptions, folder: Path, records: AnyRecor
         raise records.is_of_another_kind(PretrainingExamples)
     if options.seq not in (None, records.seq):
         raise UsageError(
-            f"{folder}: has records of {records.seq} tokens, not of --seq {options.seq}; name others, or make them: "
+            f"{folder}: has records of {records.seq} tokens, expected --seq {options.seq}; name other records, or make them: "
             f"bertprep create --seq {options.seq}"
         )
     return Pretraining.from_examples(records.kind)
@@ -273,7 +276,7 @@ def _task_of(options: RunOptions, sets: Sequence[DataSet]) -> Task:
     for each in sets:
         task = task_of_records(each)
         if not task.is_requested_by(options):
-            raise UsageError(f"{each.folder}: has records of {task.describe()}; name records that {options.wanted.make} makes")
+            raise UsageError(f"{each.folder}: has records for {task.describe()}; name records made by {options.wanted.make}")
     return task
 
 
@@ -292,14 +295,14 @@ def _find_newest(options: RunOptions) -> tuple[tuple[Path], str]:
         others = sorted({str(has) for _, has in sets if has != value})
         only = f", only with {', '.join(others)}" if others else ""
         raise UsageError(
-            f"{options.workdir}: has no finished {wanted}{only}; {make} --workdir {options.workdir} makes them, --data names "
-            "others"
+            f"{options.workdir}: has no finished {wanted}{only}; make them by {make} --workdir {options.workdir}, or name "
+            "others with --data"
         )
     newest = max(found, key=lambda each: (each.modified_ns, each.folder))
     of_newest = [each for each in found if _without_format(each) == _without_format(newest)]
     chosen = min(of_newest, key=lambda each: _PREFERRED.index(each.format))
     count = len({_without_format(each) for each in found})
-    choice = f" (the newest of {count:,} in {options.workdir}; --data DIR takes another)" if count > 1 else ""
+    choice = f" (the newest of {count:,} in {options.workdir}; --data DIR chooses another)" if count > 1 else ""
     return (chosen.folder,), choice
 
 
@@ -311,7 +314,7 @@ def make_data(
     sets: Sequence[DataSet], folders: tuple[Path, ...], task: Task, records: AnyRecords, test: AnyRecords | None,
     vocab: Path | None = None, choice: str = "",
 ) -> Data:  # fmt: skip
-    """Return opened records and their metadata; all folders must have the same vocabulary and case."""
+    """Return opened records with their metadata; raises `UsageError` if folders have different vocabularies or cases."""
     paths: list[Path] = []
     known: list[dict[str, Any]] = []
     for each in sets:
@@ -321,8 +324,8 @@ def make_data(
             tokenizer, path = each.manifest.tokenizer, each.folder / TOKENIZER
             if not path.is_file():
                 raise UsageError(
-                    f"{path}: does not exist, and the model is saved with it; put the file there that the tokens were made "
-                    "with, or run bertprep tokenize again"
+                    f"{path}: does not exist, but a trained model is saved with it; put the tokenizer there that made the "
+                    "tokens, or run bertprep tokenize again"
                 )
             paths, vocabulary = [*paths, path], {"sha256": tokenizer["sha256"], "tokens": tokenizer["width"]}
         elif vocab or each.vocabulary:
@@ -337,7 +340,7 @@ def make_data(
 
 
 def agree(known: Iterable[tuple[Path, Mapping[str, Any]]]) -> dict[str, Any]:
-    """Return the value that all folders agree on; raises `UsageError` if two differ. None means unknown."""
+    """Return the properties on which all folders agree; raises `UsageError` if two differ. None means unknown."""
     agreed: dict[str, tuple[Path, Any]] = {}
     for folder, traits in known:
         for name, value in traits.items():
@@ -346,8 +349,8 @@ def agree(known: Iterable[tuple[Path, Mapping[str, Any]]]) -> dict[str, Any]:
                 agreed[name] = (folder, value)
             elif value not in (None, expected):
                 raise UsageError(
-                    f"{folder}: has {name.replace('_', ' ')} {str(value)[:16]}, {first} has {str(expected)[:16]}; a model has "
-                    "one: name data that were made with the same"
+                    f"{folder}: has {name.replace('_', ' ')} {str(value)[:16]}, but {first} has {str(expected)[:16]}; one "
+                    "model cannot have both: name data that were made alike"
                 )
     return {name: value for name, (_, value) in agreed.items()}
 
@@ -357,22 +360,23 @@ def load_model(name: str, data: Data) -> ModelConfig:
     if data.vocabulary_size is None and name in PRESETS:
         raise UsageError(
             f"{data.folders[0]}: has no {VOCABULARY} next to its records, so the size of the model's vocabulary is not known; "
-            "name a bert_config.json with --model, or for pretraining the file with --vocab"
+            "name a bert_config.json with --model or, for pretraining, the vocabulary with --vocab"
         )
     return ModelConfig.load(name, vocab_size=data.vocabulary_size or 1)
 
 
 def check_fits_model(data: Data, model: ModelConfig, name: str) -> None:
-    """Raise `UsageError` if the model `name` cannot be trained on the data, and enable the check of each record's ids."""
+    """Raise `UsageError` if the model cannot be trained on the data, and have each record's ids checked when it is read."""
     if data.records.seq > model.max_position_embeddings:
         raise UsageError(
-            f"{data.folders[0]}: has records of {data.records.seq} tokens, the model {name} has max_position_embeddings "
-            f"{model.max_position_embeddings}; take shorter records, or a model with more positions"
+            f"{data.folders[0]}: has records of {data.records.seq} tokens, but the model {name} has max_position_embeddings "
+            f"{model.max_position_embeddings}; use shorter records, or a model with more positions"
         )
     if data.vocabulary_size not in (None, model.vocab_size):
         raise UsageError(
-            f"{data.folders[0]}: was made with a vocabulary of {data.vocabulary_size:,} tokens, the model {name} has "
-            f"vocab_size {model.vocab_size:,}; give the model the vocabulary's size, or take records made with its vocabulary"
+            f"{data.folders[0]}: was made with a vocabulary of {data.vocabulary_size:,} tokens, but the model {name} has "
+            f"vocab_size {model.vocab_size:,}; set vocab_size to the size of the vocabulary, or use records made with the "
+            "model's vocabulary"
         )
     for records in (data.records, data.test):
         if isinstance(records, Records):
@@ -383,7 +387,7 @@ def check_fits_model(data: Data, model: ModelConfig, name: str) -> None:
 def check_vocabulary(weights: Path, data: Data) -> None:
     """Raise `UsageError` if weights have another vocabulary or tokenizer than the data.
 
-    Weights name it in their header or have it as a file next to them.
+    The header of a checkpoint has its sha256; other weights have the file next to them.
     """
     sha256 = read_header(weights).get("vocabulary_sha256") if is_checkpoint(weights) else None
     is_of_documents = isinstance(data.records, TokenRecords)

@@ -1,16 +1,16 @@
-"""Training from the first step to the last, whatever the framework and the task.
+"""Train from the first step to the last, on any framework and for any task.
 
-    for each step             the batch of that number, its learning rate, one step of the engine
-        log_every             a line with the means over the steps since the last
-        save_every            a checkpoint; at the end in any case, and before any early end
-        eval_every            a checkpoint, then metrics on the test split; at the end in any case
-    NaN or overflow           fp16 skips the update; other precisions end the run and name the batch's first record
-    bad records alone         no update
-    SIGTERM, Ctrl-C           the end after this step or evaluation
-    data not readable         the end; bad records end the run once there are more than --skip-bad-records
+    for each step             read its batch, compute its learning rate, run one step of the engine
+        every log_every       log the means over the steps since the last line
+        every save_every      save a checkpoint, also after the last step and before an early end
+        every eval_every      save a checkpoint, then evaluate on the test split, also after the last step
+    NaN or overflow           fp16 skips the update; other precisions end the run and name the first record of the batch
+    only bad records          no update
+    SIGTERM, Ctrl-C           the run ends after this step or evaluation
+    unreadable data           the run ends; bad records end it once there are more than --skip-bad-records
 
-Everything follows from the number of finished steps. A rank that has to stop raises a flag, which reaches all ranks with the
-step's sums.
+The number of finished steps decides what comes next. A rank that has to stop raises a flag, which reaches all ranks with the
+sums of the step.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ class Stop:
     def on_signals(self) -> Iterator[None]:
         """Make SIGTERM and Ctrl-C stop the run with a checkpoint; a second Ctrl-C raises KeyboardInterrupt."""
 
-        def handle(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - what signal handlers are given
+        def handle(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - Python calls handlers with both
             if self.is_signalled and number == signal.SIGINT:
                 raise KeyboardInterrupt
             self.is_signalled = True
-            # not print: the signal may have interrupted one, which is not reentrant
+            # Not print: it is not reentrant, and the signal may have interrupted one
             os.write(2, f"{signal.Signals(number).name}: stopping after this step or evaluation, with a checkpoint\n".encode())
 
         with ExitStack() as opened:
@@ -79,7 +79,7 @@ class Stop:
 
 
 def train(run: Run, engine: Engine) -> bool:
-    """Lock `run.out` and train from its newest checkpoint; return True if the run finished, False if it was stopped."""
+    """Train from the newest checkpoint in `run.out`, if any; return True if the run finished, False if it was stopped."""
     engine.build(run.model, run.optimizer, seed=run.options.seed, task=run.task)
     state, stop = resume(run, engine), Stop()
     guessed = run.guessed_losses() if engine.is_first else {}
@@ -101,12 +101,12 @@ def train(run: Run, engine: Engine) -> bool:
             then = f"python -m trainer export {run.out} DIR"
             if run.data.test is not None:
                 then = f"python -m trainer evaluate {run.out} --data {run.data.folders[0]}, or {then}"
-            print_message(f"{run.out}: holds the trained model; next: {then}")
+            print_message(f"{run.out}: contains the trained model; next: {then}")
         return True
     if not stop.is_signalled and engine.processes > 1:
         raise BertprepError(
-            f"data rank {engine.data_rank} of {engine.data_world_size}: another process was stopped, or met data that it "
-            f"cannot read, and says which; step {state.step:,} is saved, and the same command resumes after it"
+            f"data rank {engine.data_rank} of {engine.data_world_size}: another process was stopped, or could not read its "
+            f"data; its own message says why; step {state.step:,} is saved, and the same command resumes after it"
         )
     if engine.is_first:
         print_message(f"stopped after step {state.step:,} of {run.schedule.steps:,}; the same command resumes from {run.out}")
@@ -127,8 +127,8 @@ def resume(run: Run, engine: Engine) -> RunState:
         engine.restore(weights)
     if len(set(engine.gather(checkpoint.fingerprint({**state.settings, "step": state.step})))) > 1:
         raise UsageError(
-            "the processes differ in settings, data or the step they resume after; start all with the same command, and an "
-            "--out that all hosts see"
+            "the processes differ in settings, data or the step they resume after; start all with the same command, and with "
+            "an --out that all hosts share"
         )
     if engine.is_first:
         remove_leftovers(run.out)
@@ -145,7 +145,7 @@ def _explain_fault(run: Run, state: RunState, fault: BertprepError) -> BertprepE
     if state.step:
         advice = f"step {state.step:,} is saved, and the same command resumes after it"
     if isinstance(fault, BadRecordError):
-        advice = f"it is one more than --skip-bad-records {run.options.skip_bad_records}; {advice}"
+        advice = f"this is one more than --skip-bad-records {run.options.skip_bad_records}; {advice}"
     return BertprepError(f"{fault}; {advice}")
 
 
@@ -169,15 +169,15 @@ class _Interval:
         self.steps += 1
 
     def numbers(self) -> list[float]:
-        """Return all numbers, as a checkpoint stores them."""
+        """Return the interval as the list of numbers that a checkpoint stores."""
         return [*self.sums.ravel().tolist(), self.gradient_norm, float(self.steps)]
 
 
 class _BadRecords:
-    """The bad records that this rank skips, each counted once in a run."""
+    """Counts the bad records that this rank skips, each once in a run."""
 
     def __init__(self, known: set[str], *, most: int) -> None:
-        """`known` has the messages of the bad records that were skipped before the run was resumed."""
+        """`known` contains the messages of the bad records that were skipped before the run was resumed."""
         self._known, self._most = known, most
 
     def count(self, bad: Sequence[BadRecordError]) -> tuple[list[BadRecordError], BadRecordError | None]:
@@ -242,7 +242,7 @@ class _Loop:
             self.save()
 
     def make_up_evaluation(self) -> None:
-        """Evaluate after the step that the run resumes after, if it ended between that checkpoint and the evaluation."""
+        """Evaluate first if the run resumes from a step whose evaluation is missing, since it was stopped before it."""
         is_due = self.first > 0 and self.is_due(self.first, self.run.eval_every)
         if self.run.data.test is None or self.state.evaluated == self.first or not is_due:
             return
@@ -331,7 +331,7 @@ class _Loop:
         self.log.advance(self.batch.size, rows * seq)
 
     def restart_clock(self) -> None:
-        """Measure throughput from here on, without evaluations and checkpoints before."""
+        """Measure throughput from here on, so that earlier evaluations and checkpoints do not count."""
         self.clock, self.clock_step = time.monotonic(), self.state.step
         self.tokens_on_clock = self.flops_on_clock = 0
 
@@ -367,7 +367,7 @@ class _Loop:
     def evaluate(self) -> None:
         """Log the metrics on the test split, and keep the best checkpoint; unreadable data end the run.
 
-        The step is saved before, so that whatever happens here costs no step.
+        A checkpoint is saved first, so that a failure here loses no step.
         """
         run, state, engine, test = self.run, self.state, self.engine, self.run.data.test
         if test is None:
@@ -399,7 +399,7 @@ class _Loop:
         elif engine.is_first:
             split = run.task.name_of_split(TEST)
             print_message(
-                f"step {state.step:,}: {split} split: not evaluated, since no masked token is left without bad records"
+                f"step {state.step:,}: {split} split: not evaluated, since none of its good records has a masked token"
             )
         self.restart_clock()
 
@@ -409,7 +409,7 @@ class _Loop:
             path = checkpoint.save_best(self.run.out, self.state, arrays, found)
             best, split = "lowest" if found.metric == "loss" else "highest", self.run.task.name_of_split(TEST)
             metric = f"{best} {found.metric} on the {split} split so far, {found.value:.4f}"
-            print_message(f"step {self.state.step:,}: {metric}: kept as {path}")
+            print_message(f"step {self.state.step:,}: {metric}: saved as {path}")
 
     def save(self) -> None:
         self.saved = self.state.step
@@ -421,16 +421,18 @@ class _Loop:
         self.restart_clock()
 
     def explain_loss(self, result: StepResult) -> BertprepError:
-        """Return the error for a batch without a masked token, NaN, or an incurable overflow."""
+        """Return the error for a batch without masked tokens, for NaN, or for an overflow that no loss scale avoids."""
         path, record = self.batches.locations(self.state.step - 1)[0]
         *_, weights = result.sums.T
         what, advice = "its records have 0 masked tokens or labels, so there is no loss", ""
         if not result.is_finite:
             loss = self.run.task.metrics(result.sums).get("loss", 0.0)  # none without targets
-            what = f"the loss is {loss}, of {weights[0]:g} masked tokens or labels, the gradient norm {result.gradient_norm}"
+            what = (
+                f"the loss over {weights[0]:g} masked tokens or labels is {loss}, and the gradient norm {result.gradient_norm}"
+            )
             advice = ", or lower --lr"
         end = f"the same command resumes after step {self.saved:,}" if self.saved else "no checkpoint was saved before"
         return BertprepError(
-            f"step {self.state.step:,}: {what}; look at its first record, {path}: record {record}, with bertprep inspect"
-            f"{advice}; {end}"
+            f"step {self.state.step:,}: {what}; look at the first record of the batch, {path}: record {record}, with bertprep "
+            f"inspect{advice}; {end}"
         )

@@ -1,11 +1,11 @@
-"""BERT's encoder, written once for all frameworks: functions of operations, weights by name, and a batch.
+"""Compute BERT's encoder, written once for all frameworks as functions of their operations, the weights and a batch.
 
     embed     word + segment + position embeddings -> LayerNorm                          (sequences * seq, hidden)
     layer     attention -> dense -> + input -> LayerNorm -> dense -> GELU -> dense -> + -> LayerNorm
     pool      first token -> dense -> tanh                                               (sequences, hidden)
 
-Heads are in `trainer.tasks`. Weights have the names of Google's checkpoints. Dense products run in the compute precision,
-everything else in float32. GELU is exact.
+The heads of tasks are in `trainer.tasks`. Weights have the names of Google's checkpoints. Dense products run in the compute
+precision, everything else in float32. GELU is exact.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ Arrays: TypeAlias = Mapping[str, Array]
 Operation: TypeAlias = Callable[..., Any]
 WORDS = "bert/embeddings/word_embeddings"
 MASKED_OUT = -10_000.0
-"""Added to an attention score so that its weight becomes 0; Google's and NVIDIA's code have the same number."""
+"""Added to an attention score so that its weight becomes 0. Google's and NVIDIA's code use the same number."""
 COMPUTE_DTYPES = {"off": "float32", "fp16": "float16", "bf16": "bfloat16"}
 """The data type of dense products, by the name of the precision."""
 
 
 class Operations:
-    """A framework's operations, from which model, losses and optimizer are composed; they work along the last axis."""
+    """The operations of a framework from which model, losses and optimizer are composed. They work along the last axis."""
 
     has_fused_attention = False
-    fuses_packed_rows = False  # fused attention takes the masks of packed rows too
+    fuses_packed_rows = False  # whether fused attention also supports the masks of packed rows
     cast: Operation  # x, name of a dtype
     reshape: Operation  # x, shape
     permute: Operation  # x, axes
     where: Operation  # condition, x, y
     maximum: Operation  # x, least
     is_finite: Operation
-    is_not_zero: Operation  # of a number, for `where`
+    is_not_zero: Operation  # of a number; the result is a condition of `where`
     sqrt: Operation
     sign: Operation
     expm1: Operation
@@ -54,10 +54,10 @@ class Operations:
     look_up: Operation  # (vocabulary, hidden), (n,) -> (n, hidden)
     look_up_small: Operation  # of a table with few rows
     gather_positions: Operation  # (n * seq, hidden), (n, pred) -> (n * pred, hidden)
-    layer_norm: Operation  # x, gamma, beta; computed in float32, in the precision of x
-    dropout: Operation  # x, dropout rate, key, number of the mask
+    layer_norm: Operation  # x, gamma, beta; computed in float32, returned in the precision of x
+    dropout: Operation  # x, dropout rate, key, index of the mask
     cross_entropy: Operation  # labels (n,), logits (n, classes) -> (n,), in nats
-    fused_attention: Operation  # query, key and value (sequences, seq, heads, units), what is added to the scores
+    fused_attention: Operation  # query, key and value (sequences, seq, heads, units), and a tensor to add to the scores
 
     def __init__(self, precision: str = "off") -> None:
         self.precision, self._dtype = precision, COMPUTE_DTYPES[precision]
@@ -80,12 +80,12 @@ class Operations:
         return [self.dense(x, kernel, bias) for kernel, bias in zip(kernels, biases, strict=True)]
 
     def recompute(self, layer: Operation) -> Operation:
-        """Keep only a layer's inputs for its gradients, if activations are checkpointed."""
+        """Return the layer; if activations are checkpointed, its gradients recompute all but its inputs."""
         return layer
 
 
 class Bert:
-    """The network with its weights on a batch; a key and a mask's number decide each dropout mask."""
+    """The network with its weights, applied to a batch. Each dropout mask depends on a key and the mask's index."""
 
     def __init__(self, ops: Operations, config: ModelConfig, weights: Arrays, batch: Arrays, key: Any = None) -> None:
         self.ops, self.config, self.weights, self.batch, self.key = ops, config, weights, batch, key
@@ -124,9 +124,9 @@ class Bert:
         return ops.compute(self.drop(x, config.hidden_dropout_prob))
 
     def masked_out(self) -> Array:
-        """Return what is added to scores so that no token attends to padding or, in packed rows, to another sequence.
+        """Return a mask to add to scores, by which no token attends to padding or, in packed rows, to another sequence.
 
-        The shape is (sequences, 1, 1, seq), or (sequences, 1, seq, seq) for packed rows, whose padding is its own sequence.
+        Its shape is (sequences, 1, 1, seq), or (sequences, 1, seq, seq) for packed rows, whose padding is its own sequence.
         """
         ops = self.ops
         if "sequence_ids" not in self.batch:
@@ -158,7 +158,7 @@ class Bert:
         return ops.reshape(context, (-1, config.hidden_size))
 
     def layer(self, x: Array, number: int) -> Array:
-        """Apply a layer, attention and then the feed-forward network of each token: (sequences * seq, hidden)."""
+        """Apply a layer, which is attention and then a feed-forward network for each token: (sequences * seq, hidden)."""
         name, dropout_rate = f"bert/encoder/layer_{number}", self.config.hidden_dropout_prob
         parts = [f"{name}/attention/self/{part}" for part in ("query", "key", "value")]
         kernels = [self.weights[f"{part}/kernel"] for part in parts]
@@ -179,12 +179,12 @@ class Bert:
         return x
 
     def _run_layer(self, layer: Operation, masks: int, x: Array) -> Array:
-        """Run a layer after the given number of masks, so that recomputing it draws the same masks again."""
+        """Run a layer after `masks` dropout masks, so that recomputing it draws the same masks again."""
         self.masks = masks
         return layer(self, x)
 
     def pool(self, hidden: Array) -> Array:
-        """Return (sequences, hidden) from each sequence's first token; a packed row has one for each possible sequence."""
+        """Return (sequences, hidden) from the first token of each sequence, or of each possible sequence of packed rows."""
         if "first_positions" in self.batch:
             first = self.ops.gather_positions(hidden, self.batch["first_positions"])
         else:
@@ -193,5 +193,5 @@ class Bert:
 
 
 def encoder_parts(config: ModelConfig) -> list[Operation]:
-    """Return the embeddings and the layers, each a function of a `Bert` and, but for the first, of the result before it."""
+    """Return the embeddings and the layers as functions of a `Bert` and, except the first, of the result of the one before."""
     return [Bert.embed, *(partial(Bert.layer, number=number) for number in range(config.num_hidden_layers))]

@@ -1,6 +1,7 @@
-"""The configuration of a model: `bert_config.json`, as Google's and Hugging Face's BERT share it.
+"""Read and write the configuration of a model, a `bert_config.json` as Google's and Hugging Face's BERT use it.
 
-Settings that would change the computation in an unsupported way are errors; others are ignored.
+A setting that would make the model compute something that this trainer does not support is an error; unknown settings are
+ignored.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from bertprep.untrusted import check_values, parse_json, read_bounded
 
 LAYER_NORM_EPSILON = 1e-12  # as in Google's and Hugging Face's code; Keras' default of 1e-3 changes the loss by 4e-3
 MAX_SIZE = 1 << 24
-"""Limit on every size of a model; anything above is a mistake, or an attempt to exhaust memory."""
+"""The limit on every size of a model; a larger one is a mistake, or an attempt to exhaust memory."""
 PRESETS = {  # layers and hidden size of Google's released models; heads have 64 units each
     "tiny": (2, 128),
     "mini": (4, 256),
@@ -25,7 +26,7 @@ PRESETS = {  # layers and hidden size of Google's released models; heads have 64
     "base": (12, 768),
     "large": (24, 1024),
 }
-_FIXED = {  # the only accepted values of options that this trainer does not have
+_FIXED = {  # settings of Hugging Face's BERT that this trainer supports with one value only
     "model_type": "bert",
     "layer_norm_eps": LAYER_NORM_EPSILON,
     "position_embedding_type": "absolute",
@@ -37,7 +38,7 @@ _FIXED = {  # the only accepted values of options that this trainer does not hav
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """A BERT for pretraining; the names and defaults are those of `bert_config.json`.
+    """The sizes of a BERT, with the names and defaults of `bert_config.json`.
 
     >>> config = ModelConfig.preset("tiny", vocab_size=8000)
     >>> config.num_hidden_layers, config.hidden_size, config.head_size
@@ -82,14 +83,14 @@ class ModelConfig:
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> ModelConfig:
-        """The model described by the contents of a `bert_config.json`, in which the six sizes are required."""
+        """Return the model of a `bert_config.json` with these contents; all sizes but `type_vocab_size` are required."""
         for name, expected in _FIXED.items():
             if settings.get(name, expected) != expected:
                 raise UsageError(f"{name} {settings[name]!r}: only {expected!r} can be trained here")
         known = {field.name: field.type for field in fields(cls)}
         missing = [name for name, kind in known.items() if kind == "int" and name not in settings and name != "type_vocab_size"]
         if missing:
-            raise UsageError(f"{', '.join(missing)}: missing; a bert_config.json has the size of every part")
+            raise UsageError(f"{', '.join(missing)}: missing; a bert_config.json must have the size of every part")
         return cls(**{name: value for name, value in settings.items() if name in known})
 
     @classmethod
@@ -102,7 +103,7 @@ class ModelConfig:
 
     @classmethod
     def load(cls, name_or_path: str, *, vocab_size: int = 30522) -> ModelConfig:
-        """Return the model of `--model`: a preset with the given vocabulary size, or a file."""
+        """Return the model that `--model` names: a preset with the given vocabulary size, or a file."""
         if name_or_path not in PRESETS and (path := as_path(name_or_path)).is_file():
             return cls.from_file(path)
         return cls.preset(name_or_path, vocab_size=vocab_size)

@@ -1,17 +1,17 @@
-"""Adam as in Google's and NVIDIA's BERT, NVIDIA's LAMB, and Lion, written once for all frameworks; and learning rates.
+"""Update variables by Adam as in Google's and NVIDIA's BERT, NVIDIA's LAMB, or Lion; and compute learning rates.
 
-All first scale gradients of the global batch down to a norm of 1, and add weight decay, but not for biases and LayerNorm.
+All three are written once for all frameworks. They first scale the gradients of the global batch down to a maximum norm, and
+add weight decay except to biases and LayerNorm.
 
-    Adam    divides one moment by the root of the other, with epsilon outside the root; it has no bias correction, so its first
-            steps are about three times as long; `bias_correction` makes it AdamW
-    LAMB    Adam with bias correction; |variable| / |update| is the trust ratio of every variable, biases and LayerNorm too,
-            without bounds
-    Lion    the sign of the mean that the gradient has moved by 1 - beta1; the mean itself moves by 1 - beta2 (Chen et al. 2023)
+    Adam    divides the first moment by the root of the second, plus epsilon. It has no bias correction, so its first steps are
+            about three times as long. `bias_correction` makes it AdamW.
+    LAMB    is Adam with bias correction, times a trust ratio |variable| / |update| without bounds, which also applies to biases
+            and LayerNorm.
+    Lion    uses the sign of a mean of stored mean and gradient, in which the gradient has weight 1 - beta1; the stored mean
+            then moves towards the gradient by 1 - beta2 (Chen et al. 2023).
 
-An optimizer is a row of `_OPTIMIZERS`: the names of its slots, and a function of a gradient and its slots.
-
-The learning rate rises linearly in `warmup_steps` updates, and falls by (1 - update / steps) ** power, counted from the first:
-it drops where warmup ends. NVIDIA's Adam starts the decay higher so that the two meet ("crossover").
+The learning rate rises linearly in `warmup_steps` updates, and decays by (1 - update / steps) ** power. The decay counts all
+updates, so the learning rate drops where warmup ends. NVIDIA's Adam starts the decay higher so that the two meet ("crossover").
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ GROWTH_STEPS = 1000
 
 
 def slots(settings: OptimizerSettings, name: str) -> list[str]:
-    """Return the names of an optimizer's slots for a variable; each has the variable's shape and starts at 0."""
+    """Return the names of a variable's slots, such as moments. Each has the variable's shape and starts at 0."""
     return [f"{name}/{slot}" for slot in _OPTIMIZERS[settings.name].slots]
 
 
 def clip_factor(ops: Operations, norm: Array, clip_norm: float) -> Array:
-    """Return the factor that scales gradients of this norm down to `clip_norm`; 0 if it is 0, NaN if it is not finite."""
-    # 1; 0 for a norm of 0; NaN for infinity, whose factor would be 0 otherwise
+    """Return the factor that scales gradients of this norm down to `clip_norm`: 0 for a norm of 0, NaN if it is not finite."""
+    # 1 for other norms; NaN for infinity, which would otherwise give 0
     is_not_zero = norm / ops.maximum(norm, _TINY)
     return clip_norm / ops.maximum(norm, clip_norm) * is_not_zero
 
@@ -48,8 +48,8 @@ def clip_factor(ops: Operations, norm: Array, clip_norm: float) -> Array:
 class _Update:
     """The numbers that all variables share in an update.
 
-    Where there are no gradients, the learning rate is 0 and means stay as they are: a choice between numbers is free, one
-    between arrays would take as long as the update.
+    Without gradients (a factor of 0) the learning rate becomes 0, and moments keep their values. Choosing between numbers costs
+    nothing; choosing between arrays would take as long as the update.
     """
 
     def __init__(self, ops: Operations, settings: OptimizerSettings, state: Arrays, factor: Array, learning_rate: Any) -> None:
@@ -60,7 +60,7 @@ class _Update:
         self.counted = state["updates"] + self._unless_empty(1.0, 0.0)
 
     def mean(self, before: Array, gradient: Array, decay: float) -> Array:
-        """Return the running mean of the gradients, after this one times `factor`."""
+        """Return the running mean of the gradients after adding `gradient` times `factor`."""
         added = self._unless_empty(1 - decay, 0.0) * self.factor
         return self._unless_empty(decay, 1.0) * before + gradient * added
 
@@ -69,8 +69,8 @@ class _Update:
         return self._unless_empty(decay, 1.0) * before + root * root
 
     def correction(self, decay: float) -> Any:
-        """Return 1 - decay ** count, by which a mean that starts at 0 is too small."""
-        return -self.ops.expm1(self._count * math.log(decay))  # the difference costs float32 five digits in the first updates
+        """Return 1 - decay ** count, the factor by which a mean that starts at 0 is too small."""
+        return -self.ops.expm1(self._count * math.log(decay))  # 1 - x would lose five digits in the first updates
 
     def _unless_empty(self, value: Any, otherwise: float) -> Any:
         return self.ops.where(self._has_gradients, value, otherwise)
@@ -82,7 +82,7 @@ def _adam(update: _Update, gradient: Array, m: Array, v: Array) -> tuple[Array, 
     v = update.mean_square(v, gradient, settings.second_decay)
     root = update.ops.sqrt(v)
     if settings.name == "lamb" or settings.bias_correction:
-        # Both means are corrected at once, by scaling the quotient
+        # Scaling the root and epsilon corrects both means at once
         of_mean = update.correction(settings.beta_1)
         root, epsilon = root * (of_mean / update.correction(settings.second_decay) ** 0.5), epsilon * of_mean
     return m / (root + epsilon), (m, v)
@@ -110,10 +110,10 @@ _OPTIMIZERS = {
 def updates(
     ops: Operations, settings: OptimizerSettings, state: Arrays, gradients: Arrays, factor: Array, learning_rate: Any
 ) -> Iterator[tuple[str, Array]]:
-    """Yield the new values of the state by name, one variable after the other.
+    """Yield the name and new value of each variable, moment and counter, one variable after the other.
 
-    Gradients are multiplied by `factor`, for clipping and the loss scale. Where it is 0, as of a batch without targets, no
-    variable, moment or count changes. In fp16 an overflow (NaN) changes the loss scale only.
+    Gradients are multiplied by `factor`, for clipping and the loss scale. If it is 0, as for a batch without targets, no value
+    changes. In fp16 the loss scale is yielded too, and an overflow (NaN) changes nothing else.
     """
     changes = _changes(_Update(ops, settings, state, factor, learning_rate), state, gradients)
     if ops.precision != "fp16":
@@ -135,7 +135,7 @@ def _changes(update: _Update, state: Arrays, gradients: Arrays) -> Iterator[tupl
         length = update.learning_rate
         if optimizer.has_trust_ratio:
             length = length * trust_ratio(update.ops, variable, direction)
-        yield name, variable - direction * length  # OneFlow takes a hundred times as long for the other order
+        yield name, variable - direction * length  # OneFlow takes a hundred times as long for length * direction
         yield from zip(kept, after, strict=True)
     yield "updates", update.counted
 
@@ -148,7 +148,10 @@ def trust_ratio(ops: Operations, variable: Array, direction: Array) -> Array:
 
 
 def next_loss_scale(ops: Operations, loss_scale: Array, good_steps: Array, is_finite: Array) -> dict[str, Array]:
-    """Return the loss scale of fp16 after an update: halved by an overflow, doubled after `GROWTH_STEPS` finite updates."""
+    """Return the loss scale after an update, and the count of good steps.
+
+    An overflow halves it, `GROWTH_STEPS` finite updates in a row double it.
+    """
     good_steps = ops.where(is_finite, good_steps + 1, 0.0)
     is_grown = good_steps >= GROWTH_STEPS
     grown = ops.where(is_grown, loss_scale * 2, loss_scale)
@@ -157,7 +160,7 @@ def next_loss_scale(ops: Operations, loss_scale: Array, good_steps: Array, is_fi
 
 
 def is_decayed(name: str) -> bool:
-    """Whether weight decay applies to the variable of this name.
+    """Return whether weight decay applies to the variable of this name.
 
     >>> is_decayed("bert/pooler/dense/kernel"), is_decayed("cls/predictions/output_bias")
     (True, False)
@@ -167,7 +170,7 @@ def is_decayed(name: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """Learning rates of a run of `steps` updates: google-research/bert's by default, NVIDIA's by `Schedule.nvidia`."""
+    """The learning rates of a run of `steps` updates, by default like google-research/bert's, or like NVIDIA's."""
 
     peak: float
     steps: int
@@ -178,8 +181,8 @@ class Schedule:
     def __post_init__(self) -> None:
         if self.warmup_steps > self.steps:
             raise UsageError(
-                f"--warmup-steps {self.warmup_steps}: are more than the {self.steps} steps, so --lr {self.peak:g} would not be "
-                "reached"
+                f"--warmup-steps {self.warmup_steps}: the run has only {self.steps} steps, so it would not reach --lr "
+                f"{self.peak:g}; give fewer warmup steps, or more --steps"
             )
 
     @classmethod

@@ -1,12 +1,12 @@
-"""Packing of several examples into one row (`--pack`), so that little padding is computed.
+"""Pack several examples into one row (`--pack`), so that little padding is computed.
 
-    rows       best-fit decreasing: the longest example first, into the row with the least space that holds it
-    tokens     one example after the other; position_ids restart with each, and sequence_ids keep attention within it
-    [CLS]      first_positions are where the examples of a row begin, each with its next-sentence label and its weight
+    rows       best-fit decreasing: the longest examples first, each into the fullest row in which it fits
+    tokens     one example after another; position_ids restart with each, and sequence_ids keep attention within each
+    [CLS]      first_positions are the first tokens of a row's examples, each with its next-sentence label and its weight
 
-The examples of a global batch are packed together. A step therefore has the same examples as without packing, each with the
-same weight, and so the same loss and gradients but for the order of sums. Packing before training (Krell et al. 2021,
-arXiv:2107.02027) puts more examples into a step, and changes what a learning rate means.
+The examples of a global batch are packed together. A step therefore has the same examples with the same weights as without
+packing, and the same loss and gradients except for the order of sums. Packing before training (Krell et al. 2021,
+arXiv:2107.02027) would put more examples into a step, and so change the effect of a learning rate.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 _TOKENS_OF_EXAMPLE = 16
-"""A row has space for seq / 16 examples; examples shorter than 16 tokens are rare."""
+"""A row has space for one example per 16 tokens, at least 4: enough unless its examples average fewer tokens."""
 _SIZES = 32
-"""The maximum number of different micro-batch sizes; each is compiled separately."""
+"""The maximum number of different micro-batch sizes in a run, each of which is compiled separately."""
 
 Batch = Mapping[str, NDArray[Any]]
 
 
 class Capacity(NamedTuple):
-    """What fits in a row."""
+    """The space in a row."""
 
     tokens: int
     predictions: int
@@ -38,10 +38,10 @@ class Capacity(NamedTuple):
 
 
 def pack(batch: Batch, *, micro_batches: int) -> dict[str, NDArray[Any]]:
-    """Pack the examples of a global batch into as few rows as possible, equally many for each micro-batch.
+    """Pack the examples of a global batch into few rows, equally many for each micro-batch; examples of weight 0 are left out.
 
-    Features of tokens and predictions keep their names and widths. Those of examples are (rows, examples of a row), and 0 where
-    a row has no more. Examples of weight 0 are left out.
+    Features of tokens and predictions keep their names and widths. Features of examples become (rows, most examples in a row),
+    with 0 for examples that a row does not have.
     """
     capacity = Capacity(batch["input_ids"].shape[1], batch["masked_lm_ids"].shape[1])
     lengths = _lengths(batch)
@@ -50,7 +50,7 @@ def pack(batch: Batch, *, micro_batches: int) -> dict[str, NDArray[Any]]:
     count = micro_batches * _rows_of_micro_batch(len(rows), micro_batches, len(lengths) // micro_batches)
 
     sizes = np.array([len(row) for row in rows], np.int64)
-    order = np.array([example for row in rows for example in row], np.int64)  # the examples by rows
+    order = np.array([example for row in rows for example in row], np.int64)  # examples, sorted by row
     row = np.repeat(np.arange(len(rows)), sizes)
     index = _count_in_groups(sizes)  # of an example in its row
     lengths = lengths[order]
@@ -88,7 +88,7 @@ def pack(batch: Batch, *, micro_batches: int) -> dict[str, NDArray[Any]]:
 
 
 def assign_rows(lengths: Sequence[int], predictions: Sequence[int], capacity: Capacity) -> list[list[int]]:
-    """Assign examples to rows; examples without a token are left out.
+    """Assign examples to rows, and return the examples of each row; examples without a token are left out.
 
     >>> assign_rows([5, 3, 2, 4], [1, 1, 1, 1], Capacity(tokens=8, predictions=2))
     [[0, 1], [2, 3]]
@@ -116,7 +116,7 @@ def assign_rows(lengths: Sequence[int], predictions: Sequence[int], capacity: Ca
 
 
 def _lengths(batch: Batch) -> NDArray[np.int64]:
-    """Return the tokens of each example up to its last one, or its last prediction; 0 where the example does not count."""
+    """Return each example's length, up to its last token or its last prediction; 0 for an example of weight 0."""
     positions = np.arange(1, batch["input_mask"].shape[1] + 1)
     last = (batch["input_mask"] * positions).max(axis=1)
     predicted = ((batch["masked_lm_positions"] + 1) * (batch["masked_lm_weights"] != 0)).max(axis=1)
@@ -125,14 +125,14 @@ def _lengths(batch: Batch) -> NDArray[np.int64]:
 
 
 def _rows_of_micro_batch(rows: int, micro_batches: int, examples: int) -> int:
-    """Return the rows of a micro-batch that has `examples` unpacked."""
+    """Return the number of rows of each micro-batch that `rows` packed rows need; unpacked it would be `examples`."""
     multiple = -(-examples // _SIZES)
     needed = max(1, -(-rows // micro_batches))
     return min(examples, -(-needed // multiple) * multiple)
 
 
 def _count_in_groups(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return 0, 1, ... for each group: (sum of sizes,)."""
+    """Return 0, 1, ..., size - 1 for each group, concatenated: (sum of sizes,)."""
     return np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
 
 

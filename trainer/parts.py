@@ -1,7 +1,7 @@
-"""The consecutive parts of a network, with the variables, features and dropout masks that each one uses.
+"""Find the consecutive parts of a network, and the variables, features and dropout masks that each one uses.
 
-OneFlow's pipelines assign parts to processes, and its graphs are given the random numbers of each dropout mask beforehand. No
-list is written by hand: the model's own functions run once on shapes, and their requests are recorded.
+OneFlow's pipelines assign parts to processes, and its graphs need the random numbers of all dropout masks in advance. No list
+is written by hand: the functions of the model run once on shapes, and what they read and draw is recorded.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from trainer.tasks.task import Task
 
 @dataclass(frozen=True)
 class Part:
-    """The embeddings, a layer or the head: a function of a `Bert` and, but for the first, of the result of the part before."""
+    """The embeddings, a layer or the head: a function of a `Bert` and, except for the embeddings, of the result before it."""
 
     compute: Callable[..., Any]
-    variables: tuple[str, ...]  # in the order of the model's
+    variables: tuple[str, ...]  # in the order of the model's variables
     features: tuple[str, ...]  # of a batch
-    mask_rows: tuple[int, ...]  # of a sequence in each of its dropout masks, in the order in which they are applied
+    mask_rows: tuple[int, ...]  # the rows per sequence of each dropout mask, in the order in which the masks are applied
 
 
 @cache
 def parts_of(model: ModelConfig, task: Task, *, seq: int = 1) -> tuple[Part, ...]:
-    """Return the parts of a task's network on sequences of `seq` tokens; features do not include the labels of losses.
+    """Return the parts of a task's network for sequences of `seq` tokens; their features do not include labels.
 
     >>> from trainer.tasks.pretraining import Pretraining
     >>> [len(part.variables) for part in parts_of(ModelConfig.preset("tiny"), Pretraining())]
@@ -75,7 +75,7 @@ class _Shape:
 
 
 class _ShapeOps(Operations):
-    """Operations on shapes, which record the dropout masks."""
+    """Operations that compute only shapes, and record the dropout masks."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -116,7 +116,7 @@ class _ShapeOps(Operations):
 
 
 class _Weights(Mapping[str, _Shape]):
-    """Variables that record which of them are read."""
+    """Variables without values, which record the names that are read."""
 
     def __init__(self, shapes: Mapping[str, Sequence[int]]) -> None:
         self._shapes = shapes
@@ -134,7 +134,7 @@ class _Weights(Mapping[str, _Shape]):
 
 
 class _Batch(Mapping[str, _Shape]):
-    """A batch of one unpacked sequence that records the features that are read; each feature but the tokens' has one value."""
+    """A batch of one unpacked sequence, which records the features that are read. Features but the tokens' have one value."""
 
     _TOKENS = ("input_ids", "input_mask", "segment_ids")
 

@@ -1,6 +1,7 @@
-"""A training run: everything that its numbers depend on, its plan, and the preparation before its first step.
+"""Describe a training run and prepare it for its first step.
 
-`prepare` checks options, data, weights and most settings of an existing checkpoint before a framework is loaded.
+A `Run` has everything that the numbers of a run depend on, and the plan that is printed. `prepare` checks options, data,
+weights and most settings of an existing checkpoint before a framework is loaded, so most mistakes are reported at once.
 """
 
 from __future__ import annotations
@@ -44,15 +45,15 @@ from trainer.weights import check_weights, model_of, resolve_weights, short_name
 
 MODEL_CONFIG = "bert_config.json"
 GUESSED_FROM = 10_000
-"""Training records whose labels give the loss of guessing by frequency."""
+"""The number of training records whose labels are counted for the loss of guessing by frequency."""
 
 _SECTIONS = {"model": ModelConfig, "optimizer": OptimizerSettings, "schedule": Schedule, "examples": ExampleSettings}
-"""The sections of a checkpoint's header, each with the dataclass that has the defaults of its settings."""
+"""The sections of a checkpoint's header, each with the dataclass that defines its settings and their defaults."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """Everything that the numbers of a run depend on, and where it writes."""
+    """Everything that the numbers of a run depend on, and the folder that it writes to."""
 
     options: RunOptions
     optimizer: OptimizerSettings
@@ -65,9 +66,9 @@ class Run:
     def __post_init__(self) -> None:
         if self.schedule.learning_rate(1) == 0:
             raise UsageError(
-                f"{self.data.folders[0]}: the run has one step, of {self.global_batch:,} sequences where there are "
-                f"{len(self.data.records):,} records, and the last step has a learning rate of 0; give more --steps, or a "
-                "smaller --batch-size"
+                f"{self.data.folders[0]}: the run has only one step, and the last step has a learning rate of 0; the global "
+                f"batch is {self.global_batch:,} sequences, and there are {len(self.data.records):,} records; give more "
+                "--steps, or a smaller --batch-size"
             )
 
     @property
@@ -80,7 +81,7 @@ class Run:
 
     @property
     def packed_into(self) -> int:
-        """Micro-batches of a global batch whose examples are packed into rows; 0 where each row has one example."""
+        """The number of micro-batches that a step's packed rows are split into; 0 if rows are not packed."""
         packs = isinstance(self.options, PretrainOptions) and self.options.pack
         return self.options.accumulation * self.devices if packs else 0
 
@@ -97,7 +98,7 @@ class Run:
 
     @property
     def log_every(self) -> int:
-        """Steps between lines of the log; by default a short run has 40 of them or more."""
+        """The number of steps between lines of the log. By default a run of 40 steps or more has at least 40 lines."""
         return self.options.log_every or next((each for each in (100, 50, 20, 10, 5, 2) if each * 40 <= self.schedule.steps), 1)
 
     @property
@@ -115,7 +116,10 @@ class Run:
 
     @cached_property
     def out(self) -> Path:
-        """Return --out, or WORKDIR/models/tiny_sample_ofrecord_seq_128_adam_3454_steps; of a scored task squad_v1.1_MODEL."""
+        """Return --out, or a folder in WORKDIR/models.
+
+        It is named like tiny_sample_ofrecord_seq_128_adam_3454_steps, or like squad_v1.1_MODEL for a scored task.
+        """
         options, records = self.options, self.data.records
         model = short_name(self.init) if self.init and not options.model else Path(self.model_name).stem
         corpora = dict.fromkeys(each.corpus for each in self.data.sets)
@@ -132,7 +136,7 @@ class Run:
         dropout = "" if self.options.dropout else ", no dropout"
         factors = f"{self.options.batch_size:,} x {self.devices:,} (devices) x {self.options.accumulation:,} (accumulated)"
         if records < self.global_batch:
-            factors += f"; the {counted(records, 'record')} are fewer, so a step has some more than once"
+            factors += f"; there are only {counted(records, 'record')}, so a step repeats some"
         warmup = counted(self.schedule.warmup_steps, "step")
         return {
             "task": self.task.describe(),
@@ -150,12 +154,12 @@ class Run:
         }
 
     def mixture(self, step: int) -> list[dict[str, Any]]:
-        """Return what the run reads of each folder of token shards, if there are several."""
+        """Return the rows and epochs that the run reads from each folder of token shards by `step`, if there are several."""
         records = self.data.records
         return records.describe_mixture(step * self.global_batch) if isinstance(records, TokenRecords) else []
 
     def _plan_of_mixture(self) -> dict[str, str]:
-        """Return a line on how many rows of each folder the run reads."""
+        """Return the plan's line on the rows that the run reads from each folder."""
         sets = [
             f"{Path(each['folder']).name} {each['weight']:.3g}, {counted(each['rows'], 'row')}, {each['epochs']:.3g} epochs"
             for each in self.mixture(self.schedule.steps)
@@ -163,7 +167,7 @@ class Run:
         return {"mixture": "; ".join(sets)} if sets else {}
 
     def _plan_of_packing(self) -> dict[str, str]:
-        """Return a line on what packing saves, measured on the records of the first step."""
+        """Return the plan's line on the padding that packing saves, measured on the first step."""
         if not self.packed_into:
             return {}
         settings: dict[str, Any] = {"seed": self.options.seed, "shuffle_shards": self.shuffle_shards}
@@ -175,7 +179,7 @@ class Run:
         return {"packing": f"{len(is_token):,} rows in the first step; {padding}: {fewer}"}
 
     def _plan_of_trimming(self) -> dict[str, str]:
-        """Return a line on what trimming saves, measured on the records of the first window of steps."""
+        """Return the plan's line on the padding that trimming saves, measured on the first window of steps."""
         if not self.options.trim:
             return {}
         settings: dict[str, Any] = {"seed": self.options.seed, "shuffle_shards": self.shuffle_shards}
@@ -190,9 +194,9 @@ class Run:
         }
 
     def guessed_losses(self) -> dict[str, float]:
-        """Return the loss of guessing each masked token by its frequency; only for pretraining records.
+        """Return the loss of guessing each masked token by its frequency, for pretraining records only.
 
-        It is the entropy of the labels of 10,000 training records, evenly spaced, or of all where there are fewer.
+        It is the entropy of the labels of 10,000 evenly spaced training records, or of all if there are fewer.
         """
         records = self.data.records
         if not isinstance(records, Records) or not isinstance(self.task, Pretraining):
@@ -201,7 +205,7 @@ class Run:
         examples = records.kind.empty(len(indices), seq=records.seq, pred=records.pred)
         try:
             bad = records.gather_good(examples, indices)
-        except BertprepError:  # of files that cannot be read; the step that needs them says so
+        except BertprepError:  # a file cannot be read; the step that needs it reports that
             return {}
         is_label = examples.masked_lm_weights > 0
         is_label[[error.row for error in bad]] = False
@@ -257,18 +261,18 @@ class Run:
         return checkpoint.check_resumable(newest, saved, settings, lengthen=self.options.lengthen)
 
     def files(self) -> dict[str, bytes]:
-        """Return the files next to the checkpoints that describe the model: its sizes, its vocabulary or tokenizer."""
+        """Return the names and contents of the files that describe the model next to its checkpoints: sizes and vocabulary."""
         files = {MODEL_CONFIG: self.model.to_json().encode()}
         if self.data.vocabulary:
             name = TOKENIZER if self.data.vocabulary.name == TOKENIZER else VOCABULARY
             files[name] = self.data.vocabulary.read_bytes()
-            config = self.data.vocabulary.with_name(TOKENIZER_CONFIG)  # which is there where it names the mask token
+            config = self.data.vocabulary.with_name(TOKENIZER_CONFIG)  # exists if it has to name the mask token
             if name == TOKENIZER and config.is_file():
                 files[TOKENIZER_CONFIG] = config.read_bytes()
         return files
 
     def check_out(self) -> None:
-        """Raise `UsageError` where a new run would replace files that no run wrote, such as another tool's model."""
+        """Raise `UsageError` if a new run would replace files that no run wrote, such as another tool's model."""
         is_of_run = marked_by(self.out / LOG)
         for name, content in self.files().items():
             path = self.out / name
@@ -278,31 +282,34 @@ class Run:
 
 
 def with_defaults(header: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a checkpoint's header with defaults for the settings that it lacks, if an earlier version wrote it."""
+    """Return a checkpoint's header, with defaults for settings that the version which wrote it did not have."""
     filled = {"examples": {"on_the_fly": False}, "trim": False, **header}
     for section, settings in _SECTIONS.items():
         if section not in header:
             continue
         defaults = {each.name: each.default for each in fields(settings) if each.default is not MISSING}
         if section == "examples":
-            if not header[section].get("on_the_fly"):  # records, which have no such settings
+            if not header[section].get("on_the_fly"):  # records on disk have no such settings
                 continue
             defaults["data_seed"] = defaults.pop("seed")
-        filled[section] = {**json.loads(json.dumps(defaults)), **header[section]}  # lists, as JSON has them
+        filled[section] = {**json.loads(json.dumps(defaults)), **header[section]}  # JSON makes tuples lists, as in the header
     return filled
 
 
 def prepare(
     options: RunOptions, settings: EngineSettings, optimizer: OptimizerSettings, examples: ExampleSettings, opened: ExitStack
 ) -> tuple[Run, Engine] | None:
-    """Check and show a run, and open its engine; return None if the run is finished. `opened` closes what it opens."""
+    """Check a run, print its plan and open its engine; return None if the run is finished already.
+
+    Files and locks are registered with `opened`, which closes them.
+    """
     init = resolve_weights(options.init, options.workdir) if options.init else None
     data = open_data(options, examples, opened)
     if init:
         check_vocabulary(init, data)
     packs = isinstance(options, PretrainOptions) and options.pack
     if packs and data.is_packed:
-        raise UsageError(f"--pack: {data.folders[0]} gives packed rows already; leave it out")
+        raise UsageError(f"--pack: the rows of {data.folders[0]} are packed already; leave it out")
     if options.trim:
         _check_trimming(data, packs=packs)
     settings, why_engine = choose_engine(settings, packed=packs or data.is_packed)
@@ -332,14 +339,14 @@ def prepare(
 
 
 def _check_trimming(data: Data, *, packs: bool) -> None:
-    """Raise `UsageError` if trimming is impossible or has no use."""
+    """Raise `UsageError` if trimming is impossible or useless."""
     if packs:
-        raise UsageError("--trim: does not go with --pack, which leaves little padding; leave --trim out")
+        raise UsageError("--trim: cannot be combined with --pack, which leaves little padding; leave --trim out")
     if data.is_packed:
-        raise UsageError(f"--trim: {data.folders[0]} gives packed rows, which have little padding; leave it out")
+        raise UsageError(f"--trim: the rows of {data.folders[0]} are packed, and have little padding; leave it out")
     if data.task.has_loss_of_padding:
         raise UsageError(
-            f"--trim: would change the loss of {data.task.describe()}, whose softmax has the padding of a window too; "
+            f"--trim: would change the loss of {data.task.describe()}, whose softmax includes the padding of a window; "
             "leave it out"
         )
 
@@ -368,7 +375,7 @@ def _show_devices(engine: Engine) -> None:
 
 
 def _show(rows: Mapping[str, str]) -> None:
-    """Print the rows of the plan, each a title and a text."""
+    """Print lines of the plan."""
     for title, text in rows.items():
         print_message(f"{title:<13}  {text}")
 
@@ -380,14 +387,14 @@ def _check_memory(run: Run) -> None:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if scores > memory:
         raise UsageError(
-            f"{run.data.folders[0]}: {batch_size:,} sequences of {seq:,} tokens have attention scores of "
-            f"{scores / 1e9:,.0f} GB in each layer, this machine has {memory / 1e9:,.0f} GB of memory; give a smaller --seq or "
-            "--batch-size"
+            f"{run.data.folders[0]}: the attention scores of {batch_size:,} sequences of {seq:,} tokens need "
+            f"{scores / 1e9:,.0f} GB in each layer, but this machine has {memory / 1e9:,.0f} GB of memory; give a smaller "
+            "--seq or --batch-size"
         )
 
 
 def take_saved_precision(run: Run, settings: EngineSettings, engine: Engine) -> None:
-    """Make a run without `--amp` resume in the precision of its checkpoint; OneFlow on a CPU has float32 only."""
+    """Make a run without `--amp` resume in the precision of its checkpoint. OneFlow on CPUs has float32 only."""
     newest = checkpoint.newest(run.out)
     saved = checkpoint.read_header(newest).get("precision") if newest else None
     has_choice = settings.amp == AUTO and (settings.engine != "oneflow" or engine.has_accelerator)
@@ -396,7 +403,7 @@ def take_saved_precision(run: Run, settings: EngineSettings, engine: Engine) -> 
 
 
 def is_finished(run: Run, settings: EngineSettings) -> bool:
-    """Return whether nothing is left to do; raises if --out holds another run, or --init is unusable."""
+    """Return whether nothing is left to do; raises `BertprepError` if --out has another run, or --init cannot be used."""
     newest = checkpoint.newest(run.out)
     if newest is None:
         run.check_out()
@@ -404,9 +411,9 @@ def is_finished(run: Run, settings: EngineSettings) -> bool:
             check_weights(run.init, run.model, run.task)
         return False
     if not run.options.resume:
-        raise UsageError(f"{newest}: is there from an earlier run; leave --no-resume out to resume it, or name another --out")
+        raise UsageError(f"{newest}: exists from an earlier run; leave --no-resume out to resume it, or name another --out")
     header = checkpoint.read_header(newest)
-    precision = None if settings.amp == AUTO else settings.amp  # of auto it is not known yet
+    precision = None if settings.amp == AUTO else settings.amp  # with auto it is not known yet
     run.settings_resumed_from(newest, precision=precision)
     if not run.is_finished(header["step"], header.get("evaluated", 0)):
         return False

@@ -38,7 +38,7 @@ OPTIMIZERS = {
     "lamb": OptimizerDefaults(2e-3, 0.999),
     "lion": OptimizerDefaults(3e-5, 0.99),
 }
-"""By name; `trainer.optimizers` has their updates."""
+"""The optimizers by name; their formulas are in `trainer.optimizers`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,11 +47,11 @@ class EngineSettings(Settings):
 
     engine: str = option(
         AUTO,
-        "framework (default: the one installed; of several jax with a GPU or TPU, else tensorflow)",
+        "framework (default: the one installed; if several are, jax with a GPU or TPU, else tensorflow)",
         choices=(AUTO, *ENGINES),
     )
     devices: int | None = option(
-        None, "GPUs of this host, or logical devices of its CPU where it has none (default: all GPUs, or one CPU)", least=1
+        None, "GPUs of this host, or logical devices of its CPU if it has no GPU (default: all GPUs, or one CPU)", least=1
     )
     amp: str = option(
         AUTO, "mixed precision (default: auto, the fastest that the GPUs support, off on CPUs)", choices=(AUTO, *PRECISIONS)
@@ -63,13 +63,15 @@ class EngineSettings(Settings):
         "on", "not oneflow: off lets GPUs sum in any order, so the last digits may differ between runs", choices=SWITCHES
     )
     stages: int = option(1, "oneflow: split the layers into this many pipeline stages", also=("--nums-split",), least=1)
-    strategy: str = option("intra_first", "oneflow: lay pipelines within hosts, or inter_first across them", choices=STRATEGIES)
+    strategy: str = option(
+        "intra_first", "oneflow: place each pipeline within a host, or across hosts with inter_first", choices=STRATEGIES
+    )
     checkpoint_activations: bool = option(
         False, "not tensorflow: recompute each layer in the backward pass, to save memory (default: off)", also=("--remat",)
     )
     hosts: tuple[str, ...] = option(
         (),
-        "all processes, the same in each (default: those of TF_CONFIG, or this one alone)",
+        "addresses of all processes, the same list for each (default: from TF_CONFIG, or this process alone)",
         metavar="HOST:PORT,...",
         separator=",",
     )
@@ -84,27 +86,29 @@ class EngineSettings(Settings):
             if not name or not port.isdecimal():
                 raise UsageError(f"--hosts {','.join(self.hosts)}: {host!r} is not HOST:PORT, such as node0:12345")
         if bool(self.hosts) != (self.host_rank is not None):
-            raise UsageError("--hosts names all processes and --host-rank, from 0, this one among them; give both or neither")
+            raise UsageError(
+                "--hosts lists all processes, and --host-rank is the index of this one, from 0; give both or neither"
+            )
         if self.host_rank is not None and self.host_rank >= len(self.hosts):
             raise UsageError(f"--host-rank {self.host_rank}: there are {len(self.hosts)} hosts, counted from 0")
 
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizerSettings(Settings):
-    """The optimizer's settings, which all updates share; the defaults are constants in Google's and NVIDIA's BERT."""
+    """The settings of the optimizer. Their defaults are constants in Google's and NVIDIA's BERT."""
 
     name: str = option("adam", "optimizer", name="--optimizer", choices=tuple(OPTIMIZERS))
     bias_correction: bool = option(
         False, "adam: correct the moments for starting at 0, as AdamW does; lamb always does (default: off)"
     )
-    weight_decay: float = option(0.01, "decoupled weight decay, of all variables but biases and LayerNorm", least=0)
+    weight_decay: float = option(0.01, "decoupled weight decay of all variables except biases and LayerNorm", least=0)
     beta_1: float = option(0.9, "decay of the running mean of the gradients", name="--beta1", above=0, below=1)
     beta_2: float | None = option(
-        None, "decay of the running mean of their squares (default: 0.999); with lion, decay of its mean (default: 0.99)",
+        None, "decay of the running mean of squared gradients (default: 0.999); with lion, of the stored mean (default: 0.99)",
         name="--beta2", above=0, below=1,
     )  # fmt: skip
-    epsilon: float = option(1e-6, "added to the root of that second mean, to divide by", above=0)
-    clip_norm: float = option(1.0, "gradients of a global batch are scaled down to at most this norm", above=0)
+    epsilon: float = option(1e-6, "added to the root of the mean of squares, which divides the mean of the gradients", above=0)
+    clip_norm: float = option(1.0, "maximum norm of a global batch's gradients; larger ones are scaled down to it", above=0)
 
     @property
     def second_decay(self) -> float:
@@ -112,13 +116,13 @@ class OptimizerSettings(Settings):
         return OPTIMIZERS[self.name].beta_2 if self.beta_2 is None else self.beta_2
 
     def describe(self) -> str:
-        """Return the name, and each option that differs from the originals as on the command line."""
+        """Return the optimizer's name, and the options that differ from their defaults, as on the command line."""
         return " ".join([self.name, *command_line(replace(self, name=OptimizerSettings.name))])
 
 
 SCHEDULES = ("google", "nvidia")
 MAX_BATCH = 1 << 20
-"""Sequences of a micro-batch, and micro-batches of a step; anything above is a typo."""
+"""The most sequences in a micro-batch, and the most micro-batches in a step; more is a typo."""
 MAX_EPOCHS = 100_000
 MAX_SEQ = 1 << 20
 MAX_STEPS = 10**10
@@ -127,7 +131,7 @@ BATCH_SIZE = "sequences per device in a micro-batch"
 
 
 class Wanted(NamedTuple):
-    """Data sets of a workspace: their kind, a setting of their manifests and its value, and the command that makes them."""
+    """The data sets that a run needs: their kind, a setting in their manifests, its value, and the command that makes them."""
 
     kind: str
     setting: str  # empty: any data set of the kind
@@ -137,12 +141,12 @@ class Wanted(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions(Settings):
-    """Options of a training run, besides engine and optimizer; each command's subclass has its own defaults."""
+    """Options of a training run, except those of engine and optimizer. Each command has a subclass with its own defaults."""
 
     data: tuple[Path, ...] = option(
         (),
-        "folders of records; several are mixed, token shards by weights such as wiki=0.7 code=0.3 (default: the newest of "
-        "the workspace)",
+        "folders of records; several are mixed, token shards also by weights such as wiki=0.7 code=0.3 (default: the newest "
+        "in the workspace)",
         metavar="DIR[=WEIGHT]",
         check=path_arg,
     )
@@ -161,50 +165,50 @@ class RunOptions(Settings):
     out: Path | None = option(
         None, "checkpoints, log and plot; a run there is resumed (default: WORKDIR/models/NAME)", metavar="DIR", check=path_arg
     )
-    steps: int | None = option(None, "updates of the run (default: those of the epochs)", least=1, most=MAX_STEPS)
+    steps: int | None = option(None, "number of updates (default: as many as the epochs have)", least=1, most=MAX_STEPS)
     epochs: float | None = option(None, "passes over the training records (default: 1)", above=0, most=MAX_EPOCHS)
     batch_size: int = option(32, BATCH_SIZE, least=1, most=MAX_BATCH)
     accumulation: int = option(
         1, "micro-batches in a step", name="--accumulate", also=("--grad-acc-steps",), least=1, most=MAX_BATCH
     )
     learning_rate: float | None = option(
-        None, "peak, for the global batch whatever its size (default: 1e-4 with adam, 2e-3 with lamb, 3e-5 with lion)",
+        None, "peak learning rate, for a global batch of any size (default: 1e-4 with adam, 2e-3 with lamb, 3e-5 with lion)",
         name="--lr", above=0,
     )  # fmt: skip
-    warmup_steps: int | None = option(None, "updates of warmup (default: a fraction of the steps)", least=0)
+    warmup_steps: int | None = option(None, "number of warmup steps (default: the fraction of --warmup)", least=0)
     warmup: float = option(0.1, "fraction of the steps in which the learning rate rises", least=0, most=1)
     schedule: str | None = option(
         None, "how the learning rate decays (default: google; pretraining with lamb: nvidia)", choices=SCHEDULES
     )
     shuffle_shards: int | None = option(
-        None, f"shards whose records are permuted together (default: all; of token shards {DEFAULT_GROUP})", least=1
+        None, f"shards whose records are shuffled together (default: all; for token shards {DEFAULT_GROUP})", least=1
     )
     trim: bool = option(
-        False, "make batches of rows of similar length, cut to the longest of them (default: all are of full length)"
+        False, "put rows of similar length in a batch, and cut them to the longest (default: rows keep their full length)"
     )
-    seed: int = option(12345, "random seed of the initial weights, of dropout and of the order of the records", least=0)
+    seed: int = option(12345, "random seed of the initial weights, dropout, and the order of the records", least=0)
     log_every: int | None = option(
         None, "steps between lines of the log (default: 100; fewer in runs below 4,000 steps)", least=1
     )
     eval_every: int = option(1000, "steps between evaluations on the test split; 0: at the end only", least=0)
     eval_sequences: int = option(10_000, "sequences per evaluation, from the start of the test split; 0: all", least=0)
     save_every: int = option(1000, "steps between checkpoints", least=1)
-    keep: int = option(3, "checkpoints that are kept, the newest", least=1)
+    keep: int = option(3, "how many of the newest checkpoints to keep", least=1)
     keep_best: bool = option(False, "also keep the checkpoint of the lowest test loss (default: off)")
-    resume: bool = option(True, "refuse an --out that holds a run (default: resume that run)")
-    lengthen: bool = option(False, "resume with more --steps, at the learning rates of the longer run (default: refuse that)")
+    resume: bool = option(True, "refuse an --out that contains a run (default: resume that run)")
+    lengthen: bool = option(False, "resume with more --steps and the learning rates of the longer run (default: refuse)")
     skip_bad_records: int = option(0, "bad records that a process may skip; one more stops the run, with a checkpoint", least=0)
     default_epochs: ClassVar[float] = 1.0
 
     @property
     def wanted(self) -> Wanted:
-        """The data sets of a workspace that the run may use if no data are named."""
+        """The data sets of the workspace that the run may use if --data is not given."""
         raise NotImplementedError
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if None not in (self.epochs, self.steps):
-            raise UsageError(f"--epochs {self.epochs:g}: does not go with --steps {self.steps}; leave one of them out")
+            raise UsageError(f"--epochs {self.epochs:g}: cannot be combined with --steps {self.steps}; leave one of them out")
         if self.out is not None:
             check_folder("--out", self.out)
 

@@ -1,7 +1,7 @@
-"""Rows of token shards as the records of a run: documents of any tokenizer, packed or one per row, masked as they are read.
+"""Present token shards of documents as the records of a run: packed or one document per row, and masked as they are read.
 
-A row is named by its position, counted over all epochs (`bertprep.tokens.order`): no two positions have the same row with the
-same masks. It has as many predictions as masks, at most `pred`.
+A row is identified by its position, counted over all epochs (`bertprep.tokens.order`), since each epoch has new masks. A row
+has as many predictions as masked tokens, at most `pred`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DEFAULT_MASK_AS = (0.8, 0.1, 0.1)
 
 
 class PackedExamples(MaskedExamples):
-    """Rows of several sequences: positions restart with each, and padding is a sequence of its own."""
+    """Rows of several sequences. Position ids restart with each sequence, and padding is a sequence of its own."""
 
     features = (
         *MaskedExamples.features,
@@ -38,7 +38,7 @@ class PackedExamples(MaskedExamples):
 
 
 class TokenRecords(Closing):
-    """The rows of folders of token shards, mixed by weights, or by their tokens."""
+    """The rows of one or more folders of token shards, mixed by weights or by their numbers of tokens."""
 
     formats = (TOKENS,)
 
@@ -51,12 +51,12 @@ class TokenRecords(Closing):
         temperature: float | None = None,
         **settings: Any,
     ) -> None:
-        """`weights` are those of the folders, if there are any; a `temperature` makes them of sizes, as `Mixture` does.
+        """Open the folders, with `settings` for `TokenDataset`.
 
-        `settings` are keywords of `TokenDataset`.
+        `weights` has the weight of each folder, if any. A `temperature` derives them from the folders' sizes, as in `Mixture`.
         """
         from bertprep.tokens.dataset import TokenDataset
-        from bertprep.tokens.mixture import Mixture  # imported late: it needs packages that a benchmark machine may lack
+        from bertprep.tokens.mixture import Mixture  # imported here: it needs packages that a benchmark machine may lack
 
         sets = [TokenDataset(folder, split, **settings) for folder in folders]
         self.folders, self._first = folders, sets[0]
@@ -64,7 +64,7 @@ class TokenRecords(Closing):
         self._mixture = None
         if len(sets) == 1 and temperature is not None:
             raise UsageError(
-                f"--temperature {temperature:g}: mixes several folders, --data has one; leave it out, or name more"
+                f"--temperature {temperature:g}: mixes several folders, but --data names one; leave it out, or name more"
             )
         if len(sets) > 1:
             self._mixture = Mixture(zip(sets, weights, strict=True) if weights else sets, temperature=temperature)
@@ -76,7 +76,7 @@ class TokenRecords(Closing):
         self.shape = Shape(self.kind, self.seq, self.pred)
 
     def describe(self) -> str:
-        """The rows of an epoch, and how they are masked, in words."""
+        """Return a text on the rows of an epoch and their masks, for the plan, without the number of rows."""
         rows = "packed rows" if self.is_packed else "documents"
         text = f"{rows} of {self.seq} tokens an epoch, {100 * self._first.masking.highest_share:g}% masked anew in each"
         if tuple(self._first.mask_as) != DEFAULT_MASK_AS:
@@ -86,7 +86,7 @@ class TokenRecords(Closing):
         return text
 
     def describe_mixture(self, rows: int) -> list[dict[str, Any]]:
-        """Return the number of rows and epochs that the first `rows` rows take from each folder; nothing for one folder."""
+        """Return how many rows and epochs of each folder are among the first `rows` rows; an empty list for one folder."""
         return [] if self._mixture is None else self._mixture.describe(rows)
 
     def __len__(self) -> int:
@@ -96,17 +96,17 @@ class TokenRecords(Closing):
         self.rows.close()
 
     def origin_of(self, position: int) -> tuple[Path, int]:
-        """Return the first folder, and the position itself: what an error or a log names."""
+        """Return the first folder and the position, by which errors and logs identify a row."""
         return self.folders[0], position
 
     def gather_good(self, examples: Examples, positions: NDArray[np.int64]) -> list[BadRecordError]:
-        """Write the rows at some positions to the first examples; return the errors of rows with a bad token id.
+        """Write the rows at `positions` into the first examples; return an error for each row with a bad token id.
 
-        Such a row is 0 in all features.
+        All features of such a row are set to 0.
         """
         try:
             self._gather(examples, positions)
-        except BadTokenError:  # read one by one, to find all such rows
+        except BadTokenError:  # read row by row, to find all bad rows
             found = [self._gather_one(examples, positions, row) for row in range(len(positions))]
             return [error for error in found if error is not None]
         return []

@@ -1,11 +1,11 @@
-"""Batches of rows of similar length, cut to the longest row (`--trim`).
+"""Make batches of rows of similar length, and cut them to the longest row (`--trim`).
 
-    window   the records of 32 steps (fewer for large global batches), which are sorted by length and cut into batches
-    batches  come in random order. Rows of an epoch stay before those of the next, so each record is once in an epoch
-    widths   eighths of the sequence, and as many eighths of the predictions: a compiled engine compiles at most 8 shapes
+    window   the records of 32 steps (fewer for large global batches), which are sorted by length and divided into batches
+    batches  the batches of a window are shuffled, but those of an epoch stay before those of the next
+    widths   eighths of the sequence, and as many eighths of the predictions, so an engine compiles at most 8 shapes
 
-A step is a function of its number: the records of its window are read again when a run resumes. Padding has no part in a
-loss, so a row counts as much as at full width.
+A batch depends on the number of its step only: when a run resumes, the records of the window are read again. Padding adds
+nothing to a loss, so cutting it does not change the loss of a row.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ Batch = Mapping[str, NDArray[Any]]
 
 
 def steps_of_window(global_batch: int) -> int:
-    """Return the steps of a window, whose records are in memory."""
+    """Return the number of steps in a window, whose records are all in memory."""
     return max(1, min(_STEPS, _RECORDS // global_batch))
 
 
 def eighths(batch: Batch) -> NDArray[np.int64]:
-    """Return the width that each row needs, from 1 to `WIDTHS`: (rows,). A row of weight 0 needs the least."""
+    """Return how many eighths of the full width each row needs, from 1 to `WIDTHS`: (rows,). A row of weight 0 needs 1."""
     seq = batch["input_ids"].shape[1]
     parts = [(_last(batch["input_mask"]), seq)]
     if "masked_lm_weights" in batch:
@@ -45,15 +45,15 @@ def eighths(batch: Batch) -> NDArray[np.int64]:
 
 
 def arrange(widths: NDArray[np.int64], epochs: NDArray[np.int64], *, steps: int, seed: int, window: int) -> NDArray[np.int64]:
-    """Return the rows of a window for each of its steps, (steps, rows of a step), by the width and the epoch of each row."""
+    """Return the rows of each step of a window, (steps, rows of a step), given the width and the epoch of each row."""
     by_width = np.lexsort((widths, epochs)).reshape(steps, -1)
     first, last = epochs[by_width[:, 0]], epochs[by_width[:, -1]]
     random = permute(np.arange(steps), steps, seed=seed, epoch=window)
-    return by_width[np.lexsort((random, first + last))]  # a batch with rows of two epochs stays between them
+    return by_width[np.lexsort((random, first + last))]  # a batch with rows of two epochs stays between the two
 
 
 def trim(batch: Batch) -> dict[str, NDArray[Any]]:
-    """Return a batch without the columns that no row of it needs."""
+    """Return a batch without the columns that none of its rows needs."""
     width = int(eighths(batch).max())
     seq = batch["input_ids"].shape[1]
     trimmed = {}
@@ -65,6 +65,6 @@ def trim(batch: Batch) -> dict[str, NDArray[Any]]:
 
 
 def _last(is_used: NDArray[Any]) -> NDArray[np.int64]:
-    """Return how many columns of each row there are up to the last that is used."""
+    """Return the number of columns of each row up to the last one that is used."""
     columns: NDArray[np.int64] = ((is_used != 0) * np.arange(1, is_used.shape[1] + 1)).max(axis=1)
     return columns

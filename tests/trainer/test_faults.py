@@ -175,7 +175,7 @@ def test_a_test_split_without_a_target_but_in_bad_records_is_not_evaluated(
     for _ in range(2):  # it is finished then
         assert run_ranks(options, *make_ranks(ranks)) == [True] * ranks
     printed = capsys.readouterr().err
-    assert printed.count("step 12: test split: not evaluated, since no masked token is left without bad records\n") == 1
+    assert printed.count("step 12: test split: not evaluated, since none of its good records has a masked token\n") == 1
     assert (read_entries(data.out, "evaluation"), saved_steps(data.out)[-1]) == ([], STEPS)
 
 

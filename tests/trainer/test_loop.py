@@ -157,7 +157,7 @@ def test_nan_that_no_loss_scale_cures_ends_all_ranks_with_a_record_named(data: R
         for rank, end in enumerate(ends):
             path, record = data.batches(GlobalBatch(BATCH, 2, rank)).locations(step - 1)[0]
             assert str(end).startswith(f"step {step}: ")
-            assert f"nan; look at its first record, {path}: record {record}, " in str(end)
+            assert f"nan; look at the first record of the batch, {path}: record {record}, " in str(end)
         assert saved_steps(out) == saved
 
 

@@ -122,7 +122,7 @@ SCORE = "evaluate --data {mood} --init"
         ("--data a --batch-size 0", USAGE, "--batch-size 0: | at least 1 | 1,048,576"),
         ("--data a --steps 99999999999", USAGE, "--steps 99999999999: | at most 10,000,000,000"),
         ("--data a --batch-size 4,2", USAGE, "--batch-size 4,2: | a whole number"),
-        ("--phases 128:900,512:100", USAGE, "--phases: is gone: | --init"),
+        ("--phases 128:900,512:100", USAGE, "--phases: was removed: | --init"),
         ("--data a --hosts one:1,two", USAGE, "--hosts one:1,two: | 'two' | HOST:PORT"),
         ("--data a --hosts one:1,two:1", USAGE, "--hosts | --host-rank | both"),
         ("--data a --host-rank 1", USAGE, "--hosts | --host-rank | both"),
@@ -131,7 +131,7 @@ SCORE = "evaluate --data {mood} --init"
         (f"{JAX} --model far.json --out pictures", USAGE, "--out pictures/loss.png: | exists, and this option did not write"),
         ("evaluate --data {squad} --init of_squad --out pictures", USAGE, "--out pictures/nbest_predictions.json: | exists"),
         # data, model and weights
-        ("pretrain", USAGE, "data: | with seq 128; bertprep create --seq 128 --workdir data | --data"),
+        ("pretrain", USAGE, "data: | with seq 128; make them by bertprep create --seq 128 --workdir data | --data"),
         ("--workdir two --seq 8 --format ofrecord", USAGE, "two: | with seq 8 as ofrecord files | create --seq 8 --format"),
         ("--workdir half", USAGE, "half: | no finished | with seq 128, only with 8"),
         ("--data a --seq 128", USAGE, "a: | 8 tokens | --seq 128"),

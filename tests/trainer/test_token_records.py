@@ -96,14 +96,14 @@ def test_folders_are_mixed_by_the_weights_of_the_command_line(
 @pytest.mark.parametrize(
     ("given", "options", "message"),
     [
-        (["{tokens}=0.7", "{other}"], [], "other: has no weight, others have; give each one, such as"),
+        (["{tokens}=0.7", "{other}"], [], "other: has no weight, but other folders do; give every folder a weight, such as"),
         (["{tokens}=0", "{other}=1"], [], "expected weights above 0"),
         (
             ["{tokens}=0.7", "{other}=0.3"],
             ["--temperature", "0.5"],
             "temperature 0.5: makes weights of sizes; give it or weights",
         ),
-        (["{tokens}"], ["--temperature", "0.5"], "--temperature 0.5: mixes several folders, --data has one"),
+        (["{tokens}"], ["--temperature", "0.5"], "--temperature 0.5: mixes several folders, but --data names one"),
         (["{tokens}"], ["--min-document-tokens", "100000"], "none of its 180 documents has at least 100,000 tokens"),
     ],
 )
@@ -192,8 +192,8 @@ def test_a_recipe_of_documents_without_data_names_the_command_that_makes_them(
 ) -> None:
     assert main(["pretrain", "--recipe", "modernbert:2", "--workdir", str(tmp_path)]) == 2
     assert capsys.readouterr().err.splitlines()[-1] == (
-        "trainer: error: --masked-lm-prob: is for token shards, which --data names; make them with bertprep tokenize, which "
-        "takes --recipe or --tokenizer, or leave it out"
+        "trainer: error: --masked-lm-prob: applies to token shards only; make some with bertprep tokenize --recipe or "
+        "--tokenizer and name them with --data, or leave it out"
     )
 
 
@@ -201,16 +201,16 @@ def test_a_recipe_of_documents_without_data_names_the_command_that_makes_them(
     ("words", "parts"),
     [
         ("--engine oneflow", "--engine oneflow: takes no packed rows | --engine jax or torch or tensorflow | with --no-packed"),
-        ("--pack", "--pack: | gives packed rows already; leave it out"),
-        ("--engine jax --dupe 3", "--dupe: is for token shards of sentences | made with --tokenizer"),
-        ("--engine jax --pred 3", "--pred: is for token shards of sentences"),
+        ("--pack", "--pack: the rows of | are packed already; leave it out"),
+        ("--engine jax --dupe 3", "--dupe: applies to token shards of sentences, but | made with --tokenizer"),
+        ("--engine jax --pred 3", "--pred: applies to token shards of sentences"),
         ("--engine jax --masked-lm-prob 0.3,0.1", "--masked-lm-prob 0.3,0.1: must be a number"),
         ("--engine jax --seq 1000000000", "--seq 1000000000: must be | 1,048,576"),
         (
             "--engine jax --seq 1000000 --batch-size 3 --steps 9",
-            "/ | : 3 sequences of 1,000,000 tokens have attention scores of 24,000 GB in each layer | --batch-size",
+            "/ | : the attention scores of 3 sequences of 1,000,000 tokens need 24,000 GB in each layer | --batch-size",
         ),
-        ("--engine jax --steps 3 --epochs 1", "--epochs 1: does not go with --steps 3; leave one of them out"),
+        ("--engine jax --steps 3 --epochs 1", "--epochs 1: cannot be combined with --steps 3; leave one of them out"),
         ("--engine jax --masked-lm-prob 1", "--masked-lm-prob 1: must be below 1"),
         ("--engine jax --mask-as 1,1,0", "--mask-as 1,1,0: | add up to 1"),
         ("--engine jax --mask-as 1,0", "--mask-as 1,0: expected the shares of mask, random and keep"),
@@ -272,7 +272,7 @@ def test_weights_of_another_tokenizer_are_refused(exported: bool, tokens: Path, 
     status, error = refuse(f"--engine jax --data {tokens} --init {tmp_path} --seq {SEQ}")
     named = "tokenizer.json" if exported else "checkpoint-000000001.safetensors"
     assert status == 2
-    assert re.match(pattern_of(f"{tmp_path / named}: has vocabulary sha256 | a model has one"), error), error
+    assert re.match(pattern_of(f"{tmp_path / named}: has vocabulary sha256 | one model cannot have both"), error), error
 
 
 @pytest.mark.jax

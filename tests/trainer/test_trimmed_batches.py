@@ -132,7 +132,7 @@ def test_the_plan_says_what_trimming_saves(data: Path, tmp_path: Path, capsys: p
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ("--pack", "--trim: does not go with --pack, which leaves little padding; leave --trim out"),
+        ("--pack", "--trim: cannot be combined with --pack, which leaves little padding; leave --trim out"),
         ("--engine oneflow", "--trim: --engine oneflow has a static graph, of one width; leave it out, or take --engine jax"),
     ],
 )
@@ -146,4 +146,4 @@ def test_squads_loss_would_change_by_trimming(tmp_path: Path) -> None:
     folder = make_squad(tmp_path)
     status, message = refuse(f"squad --data {folder} --trim --out {tmp_path / 'out'}")
     assert status == 2
-    assert message.startswith("--trim: would change the loss of SQuAD v1.1, whose softmax has the padding of a window too")
+    assert message.startswith("--trim: would change the loss of SQuAD v1.1, whose softmax includes the padding of a window")
