@@ -98,7 +98,7 @@ def render(views: Sequence[dict[str, Any]]) -> str:
 
 def view(outcome: Outcome, drawn: Sequence[Example], vocabulary: Vocabulary | None, name: str) -> dict[str, Any]:
     """Return what the page shows of one data set."""
-    ordered = sorted(outcome.findings, key=lambda finding: (LEVELS.index(finding.level), finding.code))
+    ordered = sorted(outcome.findings, key=lambda each: (LEVELS.index(each.level), each.code != "file-changed", each.code))
     tags = outcome.manifest.made_with.get("labels", ()) if outcome.manifest else ()
     shown: dict[str, Any] = {
         "outcome": outcome,
