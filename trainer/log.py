@@ -5,7 +5,7 @@
     OUT/tensorboard/events.out.tfevents.* the same numbers, as training/NAME and test/NAME
     OUT/loss.png                          redrawn after each evaluation and at the end
 
-docs/how-to/pretraining.md lists the kinds of entries. A resumed run first removes the entries of the steps that it repeats.
+docs/reference/trainer.md lists the kinds of entries. A resumed run first removes the entries of the steps that it repeats.
 
 An events file is TFRecord frames, each of one Event, a protobuf message: 1 double wall_time, 2 int64 step, 3 string
 file_version, 5 Summary (1 repeated Value: 1 string tag, 2 float simple_value), 7 SessionLog (1 status: 1 is START, which makes
