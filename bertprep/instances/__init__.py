@@ -1,6 +1,6 @@
-"""Text shards to masked-LM instances: the generator, exactly as Google's, and what it is made of.
+"""Turns text shards into masked-LM instances: tokenizers, vocabularies and the generator, which gives the same as Google's.
 
-`reference` is the algorithm in plain Python; `generator` the compiled one, with the same result.
+`reference` has the algorithm in plain Python, and `generator` the compiled version, with the same results.
 """
 
 from bertprep.instances.generator import Instances, generate_instances

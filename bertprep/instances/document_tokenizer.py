@@ -1,8 +1,9 @@
-"""Documents to ids of any tokenizer.json, and where their words begin.
+"""Tokenizes documents with any tokenizer.json, and finds which tokens begin a word.
 
-`tokenizers` does the work on all its threads; what a file has of its own is switched off: truncation, padding, dropout, and
-the ids of special tokens that a text spells. A WordPiece that is BERT's goes through the compiled loop of `tokenizer` instead,
-much faster and with equal ids; documents with characters that the two know by different versions of Unicode do not.
+The library `tokenizers` does the work on all its threads. Settings in the file that would change the ids of a text are switched
+off: truncation, padding, dropout, and special tokens for text that spells their names. BERT's own WordPiece is tokenized by the
+compiled loop in `tokenizer` instead, which is much faster and gives the same ids. Documents with characters that the two might
+treat differently, because they use different versions of Unicode, still go through the library.
 """
 
 from __future__ import annotations
@@ -33,13 +34,14 @@ from bertprep.instances.vocabulary import MAX_TOKENS, SPECIAL_TOKENS, Vocabulary
 from bertprep.untrusted import parse_json, read_bounded
 
 WORDPIECE, TABLE, WORD_IDS = ("wordpiece", "table", "word_ids")
-"""The rules by which words are found. A token begins a word if it does not begin with ##; if it begins with the tokenizer's
-marker, such as ▁, or it or the token before was added to the vocabulary; if its `word_ids` is another than that of the token
-before."""
+"""The rules for finding words. By `WORDPIECE`, a token begins a word unless it begins with ##. By `TABLE`, it does if it begins
+with the tokenizer's marker, such as ▁, or if it or the previous token was added to the vocabulary. By `WORD_IDS`, it does if
+its `word_ids` differs from that of the previous token."""
 MAX_WORD_TOKENS = 16
-"""A longer word, such as a paragraph of Chinese for a tokenizer that marks spaces, is not masked as a word."""
+"""Words of more tokens are masked token by token. Tokenizers that mark only spaces make such words, for example a whole
+paragraph of Chinese."""
 MANY_LONG_WORDS = 0.2
-"""The fraction of tokens in such words above which users are warned."""
+"""Users are warned if more than this fraction of the tokens is in words of more than `MAX_WORD_TOKENS` tokens."""
 _NAMES = {
     "cls": ("[CLS]", "<s>", "<cls>", "<bos>", "[BOS]", "<|begin_of_text|>", "<|startoftext|>"),
     "sep": ("[SEP]", "</s>", "<sep>", "<eos>", "[EOS]", "<|end_of_text|>", "<|endoftext|>"),
@@ -49,28 +51,30 @@ _NAMES = {
 }
 """The usual names of special tokens."""
 _MARKERS = (("▁",), ("Ġ", "Ċ"))
-"""The first character of a token that begins a word, in SentencePiece's and byte-level vocabularies."""
+"""First characters of tokens that begin a word: in vocabularies of SentencePiece, and in byte-level ones."""
 _SAMPLE = (
     "In 1905 the physicist's third paper (on “moving bodies”) wasn't finished; 3.14 x 10^8, e.g. A_b-c/d@e.org?\n"
     "def scale(values, by=2):\n    return [by * each for each in values]\n\n"
     "\tÜber Straßen, où l'été naît, 北京 и Москва 👍🏽 ▁x"
 )
-"""Text in which the table of markers is compared with `word_ids`."""
+"""Text for comparing words found by the table of markers with those found by `word_ids`."""
 _COMMON = r"\u03a4-\u061c\u061e-\u07fc\u1e00-\u2e42\u3000-\ua7ca\uac00-\ud7a3\ufeff\uff00-\uffef\U0001f300-\U0001faff"
 _SAME = {
     False: re.compile(rf"[\0-\u03a3{_COMMON}]*"),
-    True: re.compile(rf"[\0-\u03a2{_COMMON}]*"),  # Google lower-cases a sigma at the end of a word to another letter
+    True: re.compile(rf"[\0-\u03a2{_COMMON}]*"),  # without Σ: at the end of a word, Google lower-cases it to another letter
 }
-"""Text that the compiled loop and `tokenizers` tokenize alike, by lower-casing: common scripts, symbols and emoji."""
+"""Whether text is lower-cased -> pattern of texts for which the compiled loop and `tokenizers` give the same tokens: common
+scripts, symbols and emoji."""
 _LONGEST = (100, 200)
-"""Of words that are not [UNK]: of `tokenizers` by default, and of Google."""
+"""Lengths above which a word becomes [UNK], in characters: the default of `tokenizers`, and Google's."""
 
 
 @dataclass(frozen=True)
 class TokenizerInfo:
-    """What readers need to know of a tokenizer: all ids are below `width`; None is an id that it does not have.
+    """The properties of a tokenizer that readers of its token shards need.
 
-    `special` are the ids of all special tokens, and `words` is the rule by which words were found.
+    All ids are below `width`. The id of a special token is None if the tokenizer has no such token. `special` has the ids of
+    all special tokens. `words` is the rule by which words were found.
     """
 
     name: str
@@ -87,37 +91,41 @@ class TokenizerInfo:
 
     @classmethod
     def from_manifest(cls, made_with: Mapping[str, Any]) -> TokenizerInfo:
-        """Return what a checked manifest says."""
+        """Return the tokenizer that a manifest names; the manifest must have been checked."""
         known = {each.name: made_with[each.name] for each in fields(cls)}
         return cls(**{**known, "special": tuple(known["special"])})
 
     @classmethod
     def from_vocabulary(cls, vocabulary: Vocabulary) -> TokenizerInfo:
-        """Return the same of a vocab.txt."""
+        """Return the properties of BERT's tokenizer with this vocab.txt."""
         ids = {name: getattr(vocabulary, name) for name in _NAMES}
         name, special = vocabulary.path.name, tuple(sorted(ids.values()))
         return cls(name, vocabulary.sha256, "WordPiece", len(vocabulary), **ids, special=special, words=WORDPIECE)
 
     @property
     def added_tokens(self) -> int:
-        """How many special tokens are added to a sequence: [CLS] before it and [SEP] after it, as far as there are any."""
+        """Return the number of special tokens around a sequence: [CLS] and [SEP], if the tokenizer has them."""
         return (self.cls is not None) + (self.sep is not None)
 
     @property
     def made_with(self) -> dict[str, Any]:
-        """The tokenizer's entry in a manifest."""
+        """Return the tokenizer's entry for a manifest."""
         return {**asdict(self), "special": list(self.special)}
 
 
 class Documents(NamedTuple):
-    """The tokens of some documents, one after the other, the length of each, and whether a token begins a word."""
+    """The tokens of some documents.
+
+    `tokens` (tokens,) has the ids of all documents one after the other, and `lengths` (documents,) the number of tokens of
+    each. `begins_word` (tokens,) is whether a token begins a word.
+    """
 
     tokens: NDArray[np.int32]
     lengths: NDArray[np.int64]
     begins_word: NDArray[np.bool_]
 
     def ended_by(self, token: int) -> Documents:
-        """Return the documents with a token after each that has any; it is a word of its own."""
+        """Return the documents that have tokens, with this token at the end of each; it counts as a word of its own."""
         lengths = self.lengths[self.lengths > 0]
         ends = np.cumsum(lengths)
         tokens, begins_word = np.insert(self.tokens, ends, token), np.insert(self.begins_word, ends, True)
@@ -125,21 +133,25 @@ class Documents(NamedTuple):
 
 
 class DocumentTokenizer:
-    """A tokenizer.json, called `name`; raises `BertprepError` for a file that `tokenizers` does not read.
+    """A tokenizer that is read from a tokenizer.json.
 
-    The mask token is the one that `config`, a tokenizer_config.json, names: by default the file next to a tokenizer.json. The
-    attribute is None where it adds nothing to the tokenizer.json.
+    `config` is the tokenizer_config.json that names the mask token, by default the one next to the tokenizer.json. As an
+    attribute it is None if the tokenizer.json alone is enough.
     """
 
     def __init__(self, path: Path, name: str, config: Path | None = None, words: Segmenter | str | None = None) -> None:
-        """`words` finds the words of a text in place of the tokenizer's own, or names the column that has them."""
+        """Read `path`, and use `name` in manifests; raises `BertprepError` if `tokenizers` cannot read the file.
+
+        `words` replaces the tokenizer's own words: a function that splits a text into words, or the name of the column that
+        contains them.
+        """
         self.path, self._words = path, words
         data = _read(path)
         if config is None and path.name == TOKENIZER:
             config = path.with_name(TOKENIZER_CONFIG)
         mask = _read_mask_token(config) if config and config.is_file() else None
         if why := why_unusable(data, _SAMPLE):
-            raise BertprepError(f"{path}: is not a tokenizer.json that tokenizers reads: {quoted(why)}")
+            raise BertprepError(f"{path}: is not a tokenizer.json that the library tokenizers can read: {quoted(why)}")
         try:
             self._library = _load(data)
             ids = _find_special_ids(self._library)
@@ -148,48 +160,49 @@ class DocumentTokenizer:
             ids["mask"] = ids["mask"] if named is None else named
             sample = self._library.encode(_SAMPLE, add_special_tokens=False)
         except BaseException as error:
-            raise _explained(path, "is not a tokenizer.json that tokenizers reads", error) from error
+            raise _explained(path, "is not a tokenizer.json that the library tokenizers can read", error) from error
         vocabulary, added = self._library.get_vocab(with_added_tokens=True), self._library.get_added_tokens_decoder()
         special = {each for each in ids.values() if each is not None} | {each for each, token in added.items() if token.special}
         width = max([*vocabulary.values(), *special], default=-1) + 1
         if not 0 < width <= MAX_TOKENS:
-            raise BertprepError(f"{path}: has ids below {width:,}, expected some, and all below {MAX_TOKENS:,}")
-        self._never = np.zeros(width, np.bool_)  # what no text may become
+            raise BertprepError(f"{path}: has a vocabulary of {width:,} ids, expected 1 to {MAX_TOKENS:,}")
+        self._never = np.zeros(width, np.bool_)  # (width,), tokens that no text may be tokenized to
         self._never[[each for each in special if each != ids["unk"]]] = True
-        self._added = np.zeros(width, np.bool_)  # to the vocabulary, as no special tokens; a text is split around these
+        self._added = np.zeros(width, np.bool_)  # (width,), added tokens that are not special; text is split around them
         self._added[[each for each in added if each not in special]] = True
         self._table = _begins_word_by_id(self._library, vocabulary, width)
         rule = GIVEN if words else _find_rule_of_words(self._library, sample, self._table, self._added)
-        # Given words need the place of each token in the text, which the compiled loop does not know.
+        # Given words need the position of each token in the text, which the compiled loop does not return.
         self._compiled, self._lock = None if words else _compile(path, self._library, vocabulary), threading.Lock()
         model, sha256 = type(self._library.model).__name__, hashlib.sha256(data).hexdigest()
         self.info = TokenizerInfo(name, sha256, model, width, **ids, special=tuple(sorted(special)), words=rule)
 
     def __reduce__(self) -> tuple[type[DocumentTokenizer], tuple[Path, str, Path | None, Segmenter | str | None]]:
-        """Pickle the arguments alone, since another process reads the file again."""
+        """Pickle only the arguments of `__init__`; the process that unpickles them reads the file again."""
         return DocumentTokenizer, (self.path, self.info.name, self.config, self._words)
 
     @property
     def special_tokens(self) -> dict[str, str]:
-        """What the special tokens are called, by "cls", "sep", "pad", "mask" and "unk", as far as there are some."""
+        """Return the names of the special tokens that exist, by "cls", "sep", "pad", "mask" and "unk"."""
         ids = {name: getattr(self.info, name) for name in _NAMES}
         return {name: str(self._library.id_to_token(each)) for name, each in ids.items() if each is not None}
 
     @property
     def is_compiled(self) -> bool:
-        """Whether a compiled loop, which has one thread, does most of the work."""
+        """Return whether a compiled loop, which uses one thread, does most of the work."""
         return self._compiled is not None
 
     def id_of(self, token: str) -> int | None:
-        """Return the id of a token by its name; None where there is none."""
+        """Return the id of a token, or None if the vocabulary does not contain it."""
         found: int | None = self._library.token_to_id(token)
         return found
 
     def encode(self, texts: Sequence[str], starts: Sequence[NDArray[np.int64]] = ()) -> Documents:
-        """Return the tokens of some documents, without special tokens; half a surrogate pair counts as a question mark.
+        """Return the tokens of some documents, without special tokens.
 
-        `starts` are those of the words of each document, in characters, where a column has them. Several threads may call it at
-        once. Raises `BertprepError` where the tokenizer has no token for a text.
+        If a column contains the words, `starts` has the positions in characters where they start, for each document. A lone
+        surrogate is replaced by a question mark. Several threads may call this at once. Raises `BertprepError` if the tokenizer
+        has no token for a text.
         """
         texts = [text if text.isascii() else text.encode(errors="replace").decode() for text in texts]
         begins_word = None
@@ -201,10 +214,11 @@ class DocumentTokenizer:
             tokens, lengths = self._encode_compiled(self._compiled, texts)
         else:
             tokens, lengths, begins_word = self._encode_by_library(texts)
-        if (spelled := self._never[tokens]).any():  # some models find their special tokens in a text by themselves
+        if (spelled := self._never[tokens]).any():  # some models give special tokens in spite of encode_special_tokens
             if self.info.unk is None:
                 raise BertprepError(
-                    f"{self.path}: makes special tokens of text that spells them, and has no unknown token to take instead"
+                    f"{self.path}: turns text that spells a special token into that token, and has no unknown token to use "
+                    "instead; name another tokenizer"
                 )
             tokens[spelled] = self.info.unk
         if begins_word is None:
@@ -215,7 +229,10 @@ class DocumentTokenizer:
         return Documents(tokens, lengths, begins_word)
 
     def with_template(self) -> bytes:
-        """Return the file; where its template does not put [CLS] and [SEP] of `info` around a text, with one that does."""
+        """Return the tokenizer.json with a template that puts the [CLS] and [SEP] of `info` around a text.
+
+        If the file's own template already does that, the file is returned unchanged.
+        """
         data = _read(self.path)
         found = self._library.encode("a").ids
         begins = self.info.cls is None or found[:1] == [self.info.cls]
@@ -233,11 +250,11 @@ class DocumentTokenizer:
         return str(library.to_str(pretty=True)).encode()
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of some ids, special tokens included."""
+        """Return the text of these ids, including special tokens."""
         return self._library.decode(ids, skip_special_tokens=False)
 
     def _encode_compiled(self, compiled: _Compiled, texts: Sequence[str]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Return (tokens, lengths), of documents with a character that the two know differently by the library."""
+        """Return (tokens, lengths); texts that the library may tokenize differently are given to the library."""
         lines = [text.replace("\n", " ").replace("\r", " ") for text in texts]
         is_same = np.array([compiled.same.fullmatch(line) is not None for line in lines], np.bool_)
         text = "\n".join([*(line if same else "" for line, same in zip(lines, is_same.tolist(), strict=True)), ""])
@@ -255,7 +272,7 @@ class DocumentTokenizer:
     def _encode_with_words(
         self, texts: Sequence[str], starts: Sequence[NDArray[np.int64]]
     ) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.bool_]]:
-        """Return (tokens, lengths, whether a token begins a word), by where words start in each text."""
+        """Return (tokens, lengths, whether a token begins a word), given where the words start in each text."""
         try:
             found = self._library.encode_batch(texts, add_special_tokens=False)
         except BaseException as error:
@@ -269,11 +286,11 @@ class DocumentTokenizer:
         return tokens, lengths, np.concatenate([np.zeros(0, np.bool_), *begins])
 
     def _encode_by_library(self, texts: Sequence[str]) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.bool_] | None]:
-        """Return (tokens, lengths, whether a token begins a word); None where the table tells."""
+        """Return (tokens, lengths, whether a token begins a word), the last as None if the ids alone decide it."""
         by_table = self.info.words != WORD_IDS
         encode = self._library.encode_batch_fast if by_table else self._library.encode_batch
         try:
-            if self._compiled:  # which works in forked processes: threads of the library would not live in them
+            if self._compiled:  # this may be a forked process, which the library's threads do not survive
                 found = [self._library.encode(text, add_special_tokens=False) for text in texts]
             else:
                 found = encode(texts, add_special_tokens=False)
@@ -288,7 +305,7 @@ class DocumentTokenizer:
 
 
 class _Compiled(NamedTuple):
-    """The compiled loop, and a pattern of the text that it tokenizes as `tokenizers` does."""
+    """The compiled loop, and the pattern of texts for which it gives the same tokens as `tokenizers`."""
 
     tokenizer: Tokenizer
     same: re.Pattern[str]
@@ -303,18 +320,18 @@ def _read(path: Path) -> bytes:
 
 
 def _read_mask_token(config: Path) -> str | None:
-    """Return the `mask_token` of a tokenizer_config.json, a name or an object with its `content`."""
+    """Return the `mask_token` of a tokenizer_config.json, which is a name or an object with the name as `content`."""
     try:
         found = parse_json(_read(config))
         token = found.get("mask_token")
         token = token.get("content") if isinstance(token, dict) else token
     except (ValueError, AttributeError) as error:
-        raise BertprepError(f"{config}: is not a {TOKENIZER_CONFIG}: {first_line(error)}; mend or remove it") from error
+        raise BertprepError(f"{config}: is not a {TOKENIZER_CONFIG}: {first_line(error)}; fix or remove it") from error
     return token if isinstance(token, str) else None
 
 
 def _load(data: bytes) -> tokenizers.Tokenizer:
-    """Return the tokenizer of a file, without what makes it cut, pad, draw lots, or take text for special tokens."""
+    """Return the tokenizer of a file without truncation, padding and dropout, and without special tokens from text."""
     tokenizer = tokenizers.Tokenizer.from_str(data.decode())
     tokenizer.no_truncation()
     tokenizer.no_padding()
@@ -325,14 +342,18 @@ def _load(data: bytes) -> tokenizers.Tokenizer:
 
 
 def _explained(path: Path, what: str, error: BaseException) -> BaseException:
-    """Return an error of the library, whose panics are no `Exception`, in one line; Ctrl-C as it is."""
+    """Return an error of the library as one line; Ctrl-C stays as it is.
+
+    A panic of the library is a `BaseException`, but not an `Exception`.
+    """
     return error if isinstance(error, KeyboardInterrupt) else BertprepError(f"{path}: {what}: {first_line(error)}")
 
 
 def _find_special_ids(tokenizer: tokenizers.Tokenizer) -> dict[str, int | None]:
-    """Return the ids of the special tokens: those that the tokenizer puts around a text, or else those with usual names.
+    """Return the ids of the special tokens.
 
-    Of several names, one that the file marks as special comes before a plain word.
+    These are the tokens that the tokenizer puts around a text, or else tokens with the usual names. If several of these names
+    are in the vocabulary, one that the file marks as special is preferred.
     """
     special = {each for each, token in tokenizer.get_added_tokens_decoder().items() if token.special}
     ids: dict[str, int | None] = {}
@@ -349,9 +370,9 @@ def _find_special_ids(tokenizer: tokenizers.Tokenizer) -> dict[str, int | None]:
 
 
 def share_in_long_words(begins_word: NDArray[np.bool_]) -> float:
-    """Return the share of tokens that are in words of more than `MAX_WORD_TOKENS`, given whether each begins a word.
+    """Return the fraction of tokens in words of more than `MAX_WORD_TOKENS` tokens, given which tokens begin a word.
 
-    >>> share_in_long_words(np.arange(100) % 20 < 4)  # of 20 tokens, 3 words of one and one of 17
+    >>> share_in_long_words(np.arange(100) % 20 < 4)  # each 20 tokens are 3 words of one token and one of 17
     0.85
     """
     starts = np.flatnonzero(begins_word)
@@ -360,14 +381,17 @@ def share_in_long_words(begins_word: NDArray[np.bool_]) -> float:
 
 
 def _at_or_after(marked: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return which tokens are marked or follow a marked one."""
+    """Return which tokens are marked or come directly after a marked one."""
     both: NDArray[np.bool_] = marked.copy()
     both[1:] |= marked[:-1]
     return both
 
 
 def _begins_word_by_id(tokenizer: tokenizers.Tokenizer, vocabulary: Mapping[str, int], width: int) -> NDArray[np.bool_]:
-    """Return whether a token begins a word, as far as its text tells; where none has a marker, each does: (width,)."""
+    """Return for each id whether its token begins a word, judged by the token's text alone: (width,).
+
+    If no token in the vocabulary has a marker, every token begins a word.
+    """
     begins_word = np.ones(width, np.bool_)
     if isinstance(tokenizer.model, WordPiece) and (prefix := tokenizer.model.continuing_subword_prefix):
         begins_word[[each for token, each in vocabulary.items() if token.startswith(prefix)]] = False
@@ -385,7 +409,8 @@ def _find_rule_of_words(
 ) -> str:
     """Return the rule by which words are found.
 
-    Without a pre-tokenizer `word_ids` tell nothing: they differ only around tokens that were added to the vocabulary.
+    `word_ids` is the rule only if it splits the sample, and differently from the table. Without a pre-tokenizer, `word_ids`
+    changes only at tokens that were added to the vocabulary, and so does not find words.
     """
     if isinstance(tokenizer.model, WordPiece) and tokenizer.model.continuing_subword_prefix:
         return WORDPIECE
@@ -395,7 +420,7 @@ def _find_rule_of_words(
 
 
 def _compile(path: Path, tokenizer: tokenizers.Tokenizer, vocabulary: Mapping[str, int]) -> _Compiled | None:
-    """Return the compiled loop for a tokenizer that is BERT's in all but its vocabulary; None for any other."""
+    """Return the compiled loop if the tokenizer differs from BERT's only in its vocabulary; otherwise None."""
     model, normalizer = tokenizer.model, tokenizer.normalizer
     if not (
         isinstance(model, WordPiece)
@@ -410,7 +435,8 @@ def _compile(path: Path, tokenizer: tokenizers.Tokenizer, vocabulary: Mapping[st
     ):
         return None
     own = tokenizer.get_vocab(with_added_tokens=False)
-    tokens = tuple(each if each in own else f" {each}" for each in sorted(vocabulary, key=vocabulary.__getitem__))  # no word
+    # No word begins with a space, so text never becomes an added token.
+    tokens = tuple(each if each in own else f" {each}" for each in sorted(vocabulary, key=vocabulary.__getitem__))
     ids = [vocabulary.get(token, -1) for token in SPECIAL_TOKENS]
     if min(ids) < 0 or model.unk_token != "[UNK]" or "" in vocabulary or "\n" in "".join(tokens):
         return None

@@ -1,6 +1,6 @@
-"""A tokenized shard to instances: the compiled generator and its arrays; `reference` is the algorithm to read.
+"""Generates the instances of a tokenized shard with compiled kernels; read `reference` for the algorithm.
 
-Costs about 0.5 microseconds and 120 bytes an instance of 128 tokens; full sentences also 4 bytes a token and round.
+An instance of 128 tokens costs about 0.5 microseconds and 120 bytes. Full sentences also need 4 bytes per token and round.
 """
 
 import math
@@ -19,7 +19,7 @@ from bertprep.instances.vocabulary import Vocabulary
 from bertprep.kernels.numbers import GENERATOR_STATE_SIZE, INSTANCES, MASKS, PACKED, TWISTER_SIZE, TWISTER_STATE, TWISTER_USED
 
 GENERATOR = "google-research/bert eedf5716"
-"""The name in manifests of the program whose examples are made."""
+"""The program whose examples the generator reproduces, as manifests name it."""
 MAX_TOKENS_IN_SHARD = 1 << 31
 
 
@@ -27,12 +27,13 @@ MAX_TOKENS_IN_SHARD = 1 << 31
 class Instances:
     """n masked-LM instances of one shard, as slices of its tokens.
 
-    Instance i is [CLS] A [SEP] B [SEP] with A = tokens[slices[i, 0]:][:slices[i, 1]] and B likewise from slices[i, 2:4]. Its
-    masks are those up to mask_ends[i]: at mask_positions, ascending, mask_replacements replaces the token, or UNCHANGED keeps
-    it. Record k is instance order[k]. Of full sentences the size of B is NO_SEGMENT, and `tokens` are those of all rounds.
+    Instance i is [CLS] A [SEP] B [SEP], where A is tokens[slices[i, 0]:][:slices[i, 1]], and B is found in the same way from
+    slices[i, 2:4]. Its masks are mask_ends[i - 1] to mask_ends[i] - 1 (from 0 for the first instance). At mask_positions, in
+    ascending order, mask_replacements replaces the token; UNCHANGED keeps it. Record k is instance order[k]. For full sentences
+    the size of B is NO_SEGMENT, and `tokens` has the packed tokens of all rounds.
     """
 
-    tokens: NDArray[np.int32]  # (tokens of the shard,), or those of all rounds
+    tokens: NDArray[np.int32]  # (tokens,)
     slices: NDArray[np.int32]  # (n, 4)
     is_random_next: NDArray[np.uint8]  # (n,), 0 for full sentences
     mask_ends: NDArray[np.int64]  # (n,)
@@ -45,24 +46,27 @@ class Instances:
 
 
 def generate_instances(shard: TokenizedShard, vocabulary: Vocabulary, settings: InstanceSettings, *, seed: int) -> Instances:
-    """Return the instances of a shard with `random.Random(seed)`, of all `dupe` rounds, in shuffled order."""
+    """Return the instances of all `dupe` rounds over a shard, in shuffled order, with the draws of `random.Random(seed)`.
+
+    Raises `BertprepError` for a shard with too many tokens.
+    """
     tokens, documents, longest, dupe = len(shard.tokens), shard.documents, settings.longest, settings.dupe
     most_tokens = tokens if settings.has_pairs else dupe * (tokens + documents)  # each document with a [SEP]
     if most_tokens >= MAX_TOKENS_IN_SHARD:
         rounds = "" if settings.has_pairs else f" in --dupe {dupe} rounds of full sentences"
         raise BertprepError(
-            f"a shard of {tokens:,} tokens is too large; at most {MAX_TOKENS_IN_SHARD:,}{rounds}; make more shards"
+            f"a shard of {tokens:,} tokens is too large, expected at most {MAX_TOKENS_IN_SHARD:,}{rounds}; make more shards"
             + (", or fewer rounds" if rounds else "")
         )
     compiled = kernels.load()
     predictions = predictions_by_length(settings.seq, settings.pred, settings.masked_lm_prob, 3 if settings.has_pairs else 2)
     if settings.has_pairs:
-        # A first guess that nearly always holds; where it does not, the arrays grow and the generator resumes where it stopped.
+        # A first guess that is nearly always enough; otherwise the arrays grow, and the generator resumes where it stopped.
         most_in_a_document = int(np.diff(shard.document_starts).max())
         most = most_in_a_document + dupe * (3 * tokens // settings.seq + documents)
         masks = most_in_a_document * settings.pred + int(most * min(settings.pred, settings.masked_lm_prob * settings.seq + 1))
     else:
-        # of two sequences that follow each other the second begins with what the first had not enough space for
+        # A sequence begins with a sentence that did not fit the previous one, so two in a row exceed `longest` tokens.
         most = dupe * (2 * (tokens + documents) // longest + 2)
         masks = most * int(max(predictions))
     twister, order, state = (
@@ -70,7 +74,7 @@ def generate_instances(shard: TokenizedShard, vocabulary: Vocabulary, settings: 
         np.arange(documents, dtype=np.int64),
         np.zeros(GENERATOR_STATE_SIZE, np.int64),
     )
-    packed = np.empty(0 if settings.has_pairs else most_tokens, np.int32)  # the OS gives memory only for what is written
+    packed = np.empty(0 if settings.has_pairs else most_tokens, np.int32)  # the OS allocates only the pages that are written
     if settings.has_pairs:
         compiled.shuffle_numbers(twister, order, len(order))
     made: dict[str, NDArray[Any]] = {
@@ -108,20 +112,23 @@ def generate_instances(shard: TokenizedShard, vocabulary: Vocabulary, settings: 
 
 
 def predictions_by_length(seq: int, pred: int, masked_lm_prob: float, special: int = 3) -> NDArray[np.int64]:
-    """Return the number of masked tokens for n = 0 to seq tokens, special ones counted: a table, for Python's `round`."""
+    """Return the number of masked tokens of sequences with 0 to `seq` tokens, including special ones: (seq + 1,).
+
+    Python makes this table, because the kernel has no `round` like Python's.
+    """
     wanted = [min(pred, max(1, min(round(n * masked_lm_prob), n - special))) for n in range(seq + 1)]
     return np.array(wanted, np.int64)
 
 
 def threshold(probability: float) -> int:
-    """The whole number t for which a 53-bit draw is below t just when `random() < probability`."""
+    """Return the integer t such that a 53-bit draw is below t exactly when `random() < probability`."""
     return math.ceil(probability * 2**53)
 
 
 def mersenne_twister(seed: int) -> NDArray[np.uint32]:
-    """`random.Random(seed)` as bertprep.kernels.mersenne keeps it; all its draws are still to be made."""
+    """Return the state of a new `random.Random(seed)` in the layout of bertprep.kernels.mersenne."""
     state = random.Random(seed).getstate()[1]
     twister = np.zeros(TWISTER_SIZE, np.uint32)
     twister[:TWISTER_STATE] = state[:TWISTER_STATE]
-    twister[TWISTER_USED] = TWISTER_STATE  # a fresh generator has used up its draws
+    twister[TWISTER_USED] = TWISTER_STATE  # a new generator has no draws left, so the first call makes a block of them
     return twister

@@ -1,6 +1,6 @@
-"""Words of a document that the user gives, and which tokens begin them.
+"""Finds the tokens that begin a word, where the user supplies the words of a document.
 
-The user's own function finds them, such as a segmenter of Chinese, or a column of the input has them.
+The words come from a function of the user, such as a segmenter for Chinese, or from a column of the input.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from numpy.typing import NDArray
 from bertprep.errors import BertprepError
 
 GIVEN = "given"
-"""The rule of such words."""
+"""The name of this rule in manifests."""
 Segmenter = Callable[[str], Iterable[str]]
 _SHOWN = 40
 
 
 def find_starts(segment: Segmenter, text: str) -> NDArray[np.int64]:
-    """Return where the words of a text start, in characters, with the white space before them.
+    """Return where the words of a text start, in characters, counting the white space before a word as part of it.
 
-    That is theirs since many tokenizers put it there too. Raises `BertprepError` unless the words are the text, in its order;
-    white space between them may be left out.
+    Many tokenizers put the white space there, too. Raises `BertprepError` unless the words, in this order, make up the text;
+    they may leave out white space.
 
     >>> find_starts(str.split, "to be  or")
     array([0, 2, 5])
@@ -31,10 +31,10 @@ def find_starts(segment: Segmenter, text: str) -> NDArray[np.int64]:
     starts, end = [], 0
     words: Any = segment(text)
     if isinstance(words, str) or not isinstance(words, Iterable):
-        raise BertprepError(f"words: expected a list of the words of a text, found {type(words).__name__} {words!r:.{_SHOWN}}")
+        raise BertprepError(f"words: expected a list of the words in a text, found {type(words).__name__} {words!r:.{_SHOWN}}")
     for word in words:
         if not isinstance(word, str) or not word:
-            raise BertprepError(f"words: expected the words of a text, found {word!r:.{_SHOWN}} among them")
+            raise BertprepError(f"words: expected the words in a text, found {word!r:.{_SHOWN}} among them")
         start = text.find(word, end)
         if start < 0 or text[end:start].strip():
             raise BertprepError(
@@ -44,26 +44,27 @@ def find_starts(segment: Segmenter, text: str) -> NDArray[np.int64]:
         starts.append(end)
         end = start + len(word)
     if text[end:].strip():
-        raise BertprepError(f"words: none was found for the end of the text, {text[end : end + _SHOWN]!r}")
+        raise BertprepError(f"words: the end of the text is missing from them: {text[end : end + _SHOWN]!r}")
     return np.array(starts, np.int64)
 
 
 def starts_of(words: object, text: str) -> NDArray[np.int64]:
-    """Return the same for the value of a column: a list of words, or of where they start in characters; null has none.
+    """Return where the words of a text start, as `find_starts` does, from the value of a column.
 
-    Raises `BertprepError` as `find_starts` does, and for starts that are not those of the text in order.
+    The value is a list of words, a list of their starts in characters, or null for no words. Raises `BertprepError` as
+    `find_starts` does, and for starts that are not ascending or are beyond the text.
 
     >>> starts_of([0, 3, 7], "to be  or"), starts_of(["to", "be", "or"], "to be  or")
     (array([0, 2, 5]), array([0, 2, 5]))
     """
     words = [] if words is None else words
     if not isinstance(words, list) or not all(type(word) is int for word in words) or (not words and text.strip()):
-        return find_starts(lambda _: words, text)  # type: ignore[arg-type, return-value] # which refuses what is no list
+        return find_starts(lambda _: words, text)  # type: ignore[arg-type, return-value] # it refuses other types
     starts = np.array(words, np.int64)
     if wrong := np.flatnonzero((starts < 0) | (starts >= len(text)) | (np.diff(starts, prepend=-1) <= 0)).tolist():
         raise BertprepError(
-            f"words: found {words[wrong[0]]:,} as the start of word {wrong[0]:,}, expected ascending characters of a text of "
-            f"{len(text):,}"
+            f"words: word {wrong[0]:,} starts at {words[wrong[0]]:,}, expected ascending positions in a text of {len(text):,} "
+            "characters"
         )
     for index, start in enumerate(words):
         while start > 0 and text[start - 1].isspace():
@@ -73,9 +74,9 @@ def starts_of(words: object, text: str) -> NDArray[np.int64]:
 
 
 def begin_words(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return which tokens have the first character of a word, of tokens that end at `ends`: (tokens,).
+    """Return which tokens contain the first character of one or more words: (tokens,).
 
-    A token that has those of several words begins a word.
+    `starts` (words,) and `ends` (tokens,) are positions in characters: where words start, and where tokens end.
 
     >>> begin_words(np.array([0, 3, 7]), np.array([2, 5, 6, 9]))
     array([ True,  True, False,  True])

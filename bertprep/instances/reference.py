@@ -1,7 +1,8 @@
-"""The generator in plain Python: the algorithm to read, and the oracle that the compiled one is tested against.
+"""The generator in plain Python, for people who want to read the algorithm and for tests of the compiled generator.
 
-It follows `create_pretraining_data.py` and `tokenization.py` of google-research/bert (commit eedf5716) draw for draw, a
-thousand times slower than `generator`. Its Unicode is the running Python's, the compiled one's a table (15.1).
+It makes the same random draws as `create_pretraining_data.py` and `tokenization.py` of google-research/bert (commit eedf5716),
+in the same order. It is a thousand times slower than `generator`. It uses the running Python's version of Unicode, while the
+compiled tokenizer uses a table (Unicode 15.1).
 """
 
 import random
@@ -22,7 +23,7 @@ Document = list[Sentence]
 
 @dataclass
 class ReferenceInstance:
-    """One example, in tokens: what the model sees, and what it should predict."""
+    """One example as strings: the tokens that the model sees, and the labels that it should predict."""
 
     tokens: list[str]  # [CLS] A [SEP] B [SEP], or for full sentences [CLS] A [SEP], with the replacements in place
     segment_ids: list[int]
@@ -32,7 +33,7 @@ class ReferenceInstance:
 
 
 def generate(text: bytes, vocabulary: Sequence[str], settings: InstanceSettings, *, seed: int) -> list[ReferenceInstance]:
-    """The instances of a text shard in the order of its records."""
+    """Return the instances of a text shard, in the order of its records."""
     rng = random.Random(seed)
     documents = read_documents(text, vocabulary, lower=not settings.cased)
     if settings.has_pairs:
@@ -54,7 +55,7 @@ def generate(text: bytes, vocabulary: Sequence[str], settings: InstanceSettings,
 def instances_of_round(
     documents: list[Document], vocabulary: Sequence[str], settings: InstanceSettings, rng: random.Random
 ) -> Iterator[ReferenceInstance]:
-    """Return the instances of full sentences of one round: documents shuffled once more, packed and masked."""
+    """Yield the full-sentence instances of one round: documents are shuffled again, packed into sequences, and masked."""
     rng.shuffle(documents)
     for text in pack_sentences(documents, settings.seq - 2):  # [CLS], [SEP]
         tokens = ["[CLS]", *text, "[SEP]"]
@@ -63,9 +64,9 @@ def instances_of_round(
 
 
 def pack_sentences(documents: list[Document], longest: int) -> Iterator[list[str]]:
-    """Yield full sentences up to `longest` tokens, with [SEP] between documents.
+    """Yield sequences of at most `longest` tokens, made of full sentences with [SEP] between documents.
 
-    A sentence that does not fit begins the next sequence; one that is too long is split at the length.
+    A sentence that does not fit begins the next sequence. A sentence of more than `longest` tokens is split.
     """
     text: list[str] = []
     for number, document in enumerate(documents):
@@ -87,10 +88,10 @@ def pack_sentences(documents: list[Document], longest: int) -> Iterator[list[str
 def instances_of_document(
     documents: list[Document], index: int, vocabulary: Sequence[str], settings: InstanceSettings, rng: random.Random
 ) -> Iterator[ReferenceInstance]:
-    """Cut a document into sentence pairs of about the target length."""
+    """Yield the masked sentence pairs of a document, each of about the target length."""
     document = documents[index]
     longest = settings.seq - 3  # [CLS], [SEP], [SEP]
-    # Most sequences are as long as they can be; some documents are cut shorter, as fine-tuning data will be.
+    # Most sequences are as long as possible. Some documents get shorter ones, because fine-tuning data will be shorter, too.
     target = rng.randint(2, longest) if rng.random() < settings.short_seq_prob else longest
     chunk: list[Sentence] = []
     chunk_length = 0
@@ -104,7 +105,7 @@ def instances_of_document(
             is_random_next = len(chunk) == 1 or rng.random() < 0.5
             if is_random_next:
                 b = random_next(documents, index, target - len(a), rng)
-                i -= len(chunk) - a_end  # the sentences that were not used are put back
+                i -= len(chunk) - a_end  # the sentences after A are used again by the next pair
             else:
                 b = [token for sentence in chunk[a_end:] for token in sentence]
             truncate_pair(a, b, longest, rng)
@@ -117,9 +118,9 @@ def instances_of_document(
 
 
 def random_next(documents: list[Document], index: int, target: int, rng: random.Random) -> list[str]:
-    """Return sentences of another document, at least one, until there are `target` tokens.
+    """Return consecutive sentences of another random document, at least one, until they have `target` tokens.
 
-    After ten draws of the own document it is taken after all, and still labelled random.
+    If ten draws all give the document itself, its own sentences are returned, and the pair is still labelled random.
     """
     for _ in range(RANDOM_DOCUMENT_TRIES):
         other = rng.randint(0, len(documents) - 1)
@@ -135,7 +136,7 @@ def random_next(documents: list[Document], index: int, target: int, rng: random.
 
 
 def truncate_pair(a: list[str], b: list[str], longest: int, rng: random.Random) -> None:
-    """Take tokens off the longer segment, B on a tie, at its front or its back, until both fit."""
+    """Remove tokens from the front or the back of the longer segment (B on a tie) until both fit in `longest` tokens."""
     while len(a) + len(b) > longest:
         longer = a if len(a) > len(b) else b
         if rng.random() < 0.5:
@@ -147,7 +148,7 @@ def truncate_pair(a: list[str], b: list[str], longest: int, rng: random.Random) 
 def mask_tokens(
     tokens: list[str], vocabulary: Sequence[str], settings: InstanceSettings, rng: random.Random
 ) -> tuple[list[int], list[str]]:
-    """Replace some tokens in place; returns their positions, ascending, and the original tokens."""
+    """Mask some tokens in place; return their positions in ascending order, and the original tokens there."""
     groups: list[list[int]] = []
     for position, token in enumerate(tokens):
         if token in ("[CLS]", "[SEP]"):
@@ -176,7 +177,10 @@ def mask_tokens(
 
 
 def read_documents(text: bytes, vocabulary: Sequence[str], *, lower: bool) -> list[Document]:
-    """Documents of tokenized sentences: a blank line starts a new one; lines without tokens are dropped."""
+    """Return the documents of a text shard as tokenized sentences.
+
+    Blank lines separate documents. Lines without tokens, and documents without sentences, are dropped.
+    """
     known = set(vocabulary)
     documents: list[Document] = [[]]
     for line in text.decode().replace("\r", "").split("\n"):
@@ -188,7 +192,7 @@ def read_documents(text: bytes, vocabulary: Sequence[str], *, lower: bool) -> li
 
 
 def tokenize(line: str, known: set[str], *, lower: bool) -> list[str]:
-    """WordPiece tokens of a line of text.
+    """Return the WordPiece tokens of a line of text.
 
     >>> tokenize("Unaffable!", {"un", "##aff", "##able", "!"}, lower=True)
     ['un', '##aff', '##able', '!']
@@ -197,7 +201,10 @@ def tokenize(line: str, known: set[str], *, lower: bool) -> list[str]:
 
 
 def split_words(line: str, *, lower: bool) -> Iterator[str]:
-    """Words, and punctuation marks and CJK characters by themselves; in lower case and without accents if `lower`."""
+    """Yield the words of a line; a punctuation mark or a CJK character is a word of its own.
+
+    With `lower`, words are in lower case and without accents.
+    """
     cleaned = "".join(_cleaned(character) for character in line)
     for word in cleaned.split():
         if lower:
@@ -216,14 +223,14 @@ def _cleaned(character: str) -> str:
 
 
 def _is_punctuation(character: str) -> bool:
-    # $, +, ^ and the like are no punctuation to Unicode; BERT splits at all of ASCII's symbols
+    # Unicode does not count $, +, ^ and some others as punctuation, but BERT splits at every ASCII symbol.
     return (character.isascii() and character.isprintable() and not character.isalnum() and character != " ") or (
         unicodedata.category(character).startswith("P")
     )
 
 
 def split_pieces(word: str, known: set[str]) -> list[str]:
-    """Return the longest pieces that make up a word, from its start on; [UNK] if there are none."""
+    """Split a word into pieces, taking the longest known piece at each point from left to right, or return [UNK]."""
     if len(word) > MAX_WORD_LENGTH:
         return ["[UNK]"]
     pieces: list[str] = []

@@ -1,7 +1,7 @@
-"""A text shard to token ids: UTF-8 bytes in blocks through the compiled WordPiece, without a Python object per word.
+"""Tokenizes text shards with a compiled WordPiece, which reads blocks of UTF-8 bytes and makes no Python object per word.
 
-Reads as Google's generator does: lines end at newlines only, carriage returns are deleted, a blank line ends a document, a
-line without tokens is dropped. Memory: 4 bytes a token, 8 a sentence, and a block of text.
+Text is read like in Google's generator: lines end only at newlines, carriage returns are deleted, a blank line ends a document,
+and a line without tokens is dropped. A shard needs 4 bytes of memory per token, 8 per sentence, and a block of text.
 """
 
 import io
@@ -33,14 +33,16 @@ from bertprep.kernels.numbers import (
 
 _BLOCK_BYTES = 1 << 18
 _CAPITAL_SIGMA = "Σ".encode()
-_DROPPED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ufffd]")  # before words are lower-cased; other ones do not matter
+# Google's tokenizer removes these before lower-casing. It also removes others, but they do not affect final sigmas.
+_DROPPED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ufffd]")
 
 
 @dataclass(frozen=True)
 class TokenizedShard:
-    """The documents of a text shard: sentence s is tokens[sentence_starts[s]:sentence_starts[s + 1]].
+    """The tokens of a text shard, and where its sentences and documents start.
 
-    Document d is the sentences document_starts[d] to document_starts[d + 1] - 1, none of them empty.
+    Sentence s is tokens[sentence_starts[s]:sentence_starts[s + 1]]. Document d has the sentences document_starts[d] to
+    document_starts[d + 1] - 1. No sentence and no document is empty.
     """
 
     tokens: NDArray[np.int32]
@@ -59,16 +61,16 @@ class TokenizedShard:
 
 
 class TokenizedLines(NamedTuple):
-    """The tokens of many lines: line i is tokens[ends[i - 1]:ends[i]], from 0 where i is 0, and may have none."""
+    """The tokens of many lines: line i is tokens[ends[i - 1]:ends[i]], where ends[-1] counts as 0. Lines may be empty."""
 
     tokens: NDArray[np.int32]
     ends: NDArray[np.int64]
 
 
 class Tokenizer:
-    """BERT's tokenizer for one vocabulary; remembers words, so use one for many shards.
+    """BERT's tokenizer for one vocabulary. It caches words, so use the same object for many shards.
 
-    A word of more than `longest` code points is [UNK].
+    A word of more than `longest` code points becomes [UNK].
     """
 
     def __init__(self, vocabulary: Vocabulary, *, lower: bool, longest: int = LONGEST_WORD) -> None:
@@ -85,9 +87,9 @@ class Tokenizer:
         )  # fmt: skip
 
     def tokenize_file(self, path: Path) -> TokenizedShard:
-        """Tokenize a shard: one sentence a line, a blank line between documents.
+        """Return the tokens of a shard with one sentence per line and a blank line between documents.
 
-        Raises `BertprepError` for a file that is unreadable, not UTF-8, or has no document.
+        Raises `BertprepError` if the file cannot be read, is not UTF-8, or contains no document.
         """
         if not path.is_file():
             raise BertprepError(f"{path}: {'is not a file' if path.exists() else 'does not exist'}; expected a text shard")
@@ -97,13 +99,16 @@ class Tokenizer:
         except OSError as error:
             raise BertprepError(f"{path}: cannot be read: {error.strerror}") from error
         if shard.text_bytes == 0:
-            raise BertprepError(f"{path}: is empty; expected one sentence a line and a blank line after each document")
+            raise BertprepError(f"{path}: is empty; expected one sentence per line and a blank line after each document")
         if shard.documents == 0:
-            raise BertprepError(f"{path}: holds no document: no line of its {shard.text_bytes:,} bytes has a token")
+            raise BertprepError(f"{path}: contains no document: no line of its {shard.text_bytes:,} bytes has a token")
         return shard
 
     def tokenize_lines(self, text: bytes) -> TokenizedLines:
-        """Return the tokens of each line, empty ones too; `text` is UTF-8 and ends with a newline."""
+        """Return the tokens of each line, including empty lines.
+
+        `text` is UTF-8 and ends with a newline; otherwise this raises `ValueError`.
+        """
         size = len(text)
         if size == 0:
             return TokenizedLines(np.empty(0, np.int32), np.empty(0, np.int64))
@@ -111,22 +116,22 @@ class Tokenizer:
         if self._lower and buffer.find(_CAPITAL_SIGMA[0]) >= 0:
             lower_final_sigmas(buffer, size)
         buffer += bytes(TEXT_SLACK)
-        tokens = np.empty(size + TOKEN_SLACK, np.int32)  # the OS gives memory only for what is written
+        tokens = np.empty(size + TOKEN_SLACK, np.int32)  # the OS allocates only the pages that are written
         ends = np.empty(text.count(b"\n"), np.int64)
         state = np.zeros(TOKENIZER_STATE_SIZE, np.int64)
         wrong = self._run(np.frombuffer(buffer, np.uint8), size, True, state, tokens, ends, ends)
         if wrong >= 0 or not text.endswith(b"\n"):
-            raise ValueError("lines to be tokenized must be UTF-8 and end with a newline")
+            raise ValueError("the text is not UTF-8, or does not end with a newline")
         return TokenizedLines(tokens[: ends[-1]], ends)
 
     def _tokenize(self, path: Path, file: io.BufferedIOBase, size: int) -> TokenizedShard:
         state = np.zeros(TOKENIZER_STATE_SIZE, np.int64)
-        # capacity for the worst case, all tokens and sentences of one byte: the OS gives memory only for what is written
+        # Capacity for the worst case, where each token and sentence has one byte. The OS allocates only pages that are written.
         tokens = np.empty(size + 1 + TOKEN_SLACK, np.int32)
         sentence_ends = np.empty(size // 2 + 1, np.int64)
         document_ends = np.empty(size // 2 + 1, np.int64)
         text_bytes = text_crc32c = 0
-        while lines := file.read(_BLOCK_BYTES) + file.readline():  # which stay in the processor's cache
+        while lines := file.read(_BLOCK_BYTES) + file.readline():  # a block stays in the processor's cache
             if text_bytes + len(lines) > size:
                 raise BertprepError(f"{path}: grew while it was read; wait until it is complete")
             text_crc32c = kernels.load().checksum(text_crc32c, np.frombuffer(lines, np.uint8), len(lines))
@@ -139,17 +144,17 @@ class Tokenizer:
             if wrong >= 0:
                 raise BertprepError(
                     f"{path}: byte {text_bytes + wrong} (0x{buffer[wrong]:02x}) is not UTF-8; "
-                    "convert the file, for instance with iconv, or fix it there"
+                    "convert the file, for example with iconv, or fix this byte"
                 )
             text_bytes += len(lines)
         if text_bytes < size:
             raise BertprepError(
-                f"{path}: was cut short while it was read, {text_bytes:,} of its {size:,} bytes came; "
-                "make sure that nothing else writes there, make it again, and run the same command"
+                f"{path}: was truncated while it was read, after {text_bytes:,} of its {size:,} bytes; make sure that nothing "
+                "else writes it, make it again, and run the same command"
             )
         n_tokens, n_sentences, n_documents = (int(n) for n in state)
         ends = document_ends[:n_documents]
-        if n_sentences > (ends[-1] if n_documents else 0):  # the end of the file ends the last document
+        if n_sentences > (ends[-1] if n_documents else 0):  # no blank line after the last document
             ends = np.append(ends, n_sentences)
         return TokenizedShard(
             tokens=tokens[:n_tokens],
@@ -161,7 +166,7 @@ class Tokenizer:
 
 
 def _build_trie(vocabulary: Vocabulary) -> tuple[NDArray[np.int32], int]:
-    """The vocabulary for the tokenizer kernel: (trie, mask of its size)."""
+    """Return the vocabulary as a hashed trie for the tokenizer kernel, and its number of steps less one, as a bit mask."""
     lines = np.frombuffer("\n".join([*vocabulary.tokens, ""]).encode(), np.uint8)
     is_end = lines == ord("\n")
     text, ends = lines[~is_end], np.flatnonzero(is_end) - np.arange(len(vocabulary))
@@ -182,7 +187,10 @@ def _aligned_zeros(count: int) -> NDArray[np.uint64]:
 
 
 def lower_final_sigmas(buffer: bytearray, size: int) -> None:
-    """Replace, in place, each capital sigma that `str.lower` makes a final sigma, since the kernel lowers each letter alone."""
+    """Replace in place each capital sigma that `str.lower` turns into a final sigma.
+
+    The kernel lower-cases each letter on its own, and so cannot see whether a sigma ends a word.
+    """
     found = buffer.find(_CAPITAL_SIGMA, 0, size)
     while found >= 0:
         start, end = buffer.rfind(10, 0, found) + 1, buffer.find(10, found, size)
@@ -192,11 +200,11 @@ def lower_final_sigmas(buffer: bytearray, size: int) -> None:
 
 
 def with_final_sigmas(text: str) -> str:
-    """The text with its final capital sigmas in lower case.
+    """Return the text with each capital sigma at the end of a word in lower case.
 
     >>> with_final_sigmas("ΟΔΟΣ ΣΟΦΟΣ")
     'ΟΔΟς ΣΟΦΟς'
     """
-    # lower-casing keeps every sigma a sigma, so both texts have theirs in the same order
+    # Lower-casing turns every sigma into a sigma, so both texts have the same number of them, in the same order.
     lowered = iter([c for c in _DROPPED.sub("", text).lower() if c in "σς"])
     return "".join("ς" if c in "Σσς" and next(lowered) == "ς" and c == "Σ" else c for c in text)

@@ -1,6 +1,7 @@
-"""The tokenizer of some records for `transformers` and `tokenizers`: `tokenizer.json` and `tokenizer_config.json`.
+"""Makes `tokenizer.json` and `tokenizer_config.json`, with which `transformers` and `tokenizers` tokenize like bertprep.
 
-Unlike `vocab.txt` they tell whether text is lower-cased, and that words are [UNK] from 201 characters on, like Google's.
+Unlike `vocab.txt`, these files contain whether text is lower-cased, and that words of more than 200 characters become [UNK], as
+in Google's tokenizer.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ _MAX_WORD_LENGTH = 200
 
 
 def tokenizer_files(vocabulary: Vocabulary, *, cased: bool, seq: int) -> dict[str, bytes]:
-    """The content of both files by name, for records of `seq` tokens; the same for the same arguments."""
+    """Return the content of both files by name, for records of `seq` tokens; it depends only on the arguments."""
     from tokenizers import AddedToken, Tokenizer
     from tokenizers.decoders import WordPiece as Decoder
     from tokenizers.models import WordPiece
@@ -31,7 +32,7 @@ def tokenizer_files(vocabulary: Vocabulary, *, cased: bool, seq: int) -> dict[st
     tokenizer.decoder = Decoder()
     tokenizer.add_special_tokens([AddedToken(token, special=True) for token in SPECIAL_TOKENS])
     config = {
-        "tokenizer_class": "PreTrainedTokenizerFast",  # which takes tokenizer.json as it is, the longest word too
+        "tokenizer_class": "PreTrainedTokenizerFast",  # uses tokenizer.json unchanged, including the longest word
         "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
         "do_lower_case": not cased,
         "model_max_length": seq,

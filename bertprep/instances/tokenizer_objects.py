@@ -1,7 +1,7 @@
-"""Tokenizers that are objects of transformers or tokenizers, as the files that `save_pretrained` writes of them.
+"""Writes tokenizer objects of transformers or tokenizers to the files that `save_pretrained` makes.
 
-Truncation and padding, which each call of such an object may set, are left out: so the file, whose sha256 stands for the
-tokenizer in a manifest, is the same before and after it was used.
+Truncation and padding are left out, because each call of such an object may change them. So the file is the same before and
+after the object was used, and its sha256 can identify the tokenizer in a manifest.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ _DEFAULT_NAME = "tokenizer"
 
 
 def write_tokenizer(tokenizer: Any, folder: Path) -> tuple[Path, str, Path | None]:
-    """Write a tokenizer below a folder, under a name by its content; return (tokenizer.json, its name, its config).
+    """Write a tokenizer to a subfolder that is named by a hash of its content; return (tokenizer.json, its name, its config).
 
-    Raises `UsageError` for what is neither a fast tokenizer of transformers nor a tokenizer of tokenizers.
+    Raises `UsageError` for an object that is neither a fast tokenizer of transformers nor a tokenizer of tokenizers.
     """
     library = getattr(tokenizer, "backend_tokenizer", tokenizer)
     if not hasattr(library, "to_str"):
         raise UsageError(
-            f"tokenizer: expected a path, OWNER/NAME, or a fast tokenizer of transformers or tokenizers, found a "
-            f"{type(tokenizer).__name__}"
+            "tokenizer: expected a path, OWNER/NAME, a fast tokenizer of transformers or a Tokenizer of tokenizers, found an "
+            f"object of type {type(tokenizer).__name__}"
         )
     import tokenizers
 
@@ -47,6 +47,6 @@ def write_tokenizer(tokenizer: Any, folder: Path) -> tuple[Path, str, Path | Non
 
 
 def name_of(tokenizer: Any) -> str:
-    """Return what a tokenizer is called: the last part of the path or OWNER/NAME that it was loaded from, if any."""
+    """Return the name of a tokenizer: the last part of the path or OWNER/NAME that it was loaded from, or "tokenizer"."""
     found = str(getattr(tokenizer, "name_or_path", "") or "").rstrip("/").rpartition("/")[2]
     return found.removesuffix(".json") or _DEFAULT_NAME

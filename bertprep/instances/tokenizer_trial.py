@@ -1,8 +1,9 @@
-"""Tries a tokenizer.json in a process of its own, as a program: `tokenizers` may panic, abort, or take all memory with one.
+"""Loads and uses a tokenizer.json in a separate process first, because it may make `tokenizers` panic, abort or use all memory.
 
-A panic prints lines of Rust before any of ours, and a failed allocation ends the process. Both happen when a file is loaded or
-first used, so that is done here first, with limits of memory and time. To hold the standard error meanwhile would hide the last
-message of an abort, and the lines of other threads. A trial costs 0.15 s, and more for a vocabulary of megabytes.
+A panic prints lines of Rust before any message of ours, and a failed allocation ends the process. Both can happen when a file
+is loaded or first used, so this program does both, with limits on memory and time. Redirecting the standard error of our own
+process instead would hide the last message of an abort, and the lines of other threads. A trial takes 0.15 s, and longer for a
+vocabulary of several megabytes.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ import sys
 from contextlib import suppress
 
 MAX_BYTES, MAX_SECONDS = 4 << 30, 20
-"""Address space and CPU time of a trial: a vocabulary of 128,003 tokens takes 70 MB and 0.15 s."""
+"""Limits of a trial: address space in bytes, and CPU time in seconds. A vocabulary of 128,003 tokens takes 70 MB and 0.15 s."""
 _PANICS = 3  # exit status
-_tried: set[bytes] = set()  # in this process, or the one that it was forked from
+_tried: set[bytes] = set()  # sha256 of the files that this process, or the one it was forked from, has tried
 
 
 def why_unusable(data: bytes, sample: str) -> str | None:
-    """Return why `tokenizers` cannot load a file and encode the sample; None where it can, or raises an ordinary error."""
+    """Return why `tokenizers` cannot load a file and encode the sample; None if it can, or if it raises an `Exception`."""
     digest = hashlib.sha256(data).digest()
     if digest in _tried:
         return None
@@ -43,7 +44,7 @@ def _try(sample: str, most_bytes: int, most_seconds: int) -> int:
     import resource
 
     for limit, most in ((resource.RLIMIT_AS, most_bytes), (resource.RLIMIT_CPU, most_seconds)):
-        with suppress(ValueError, OSError):  # where a lower limit is in force
+        with suppress(ValueError, OSError):  # a lower limit is already set
             resource.setrlimit(limit, (most, resource.getrlimit(limit)[1]))
     import tokenizers
 
@@ -53,7 +54,7 @@ def _try(sample: str, most_bytes: int, most_seconds: int) -> int:
         tokenizer.no_padding()
         tokenizer.encode("a")
         tokenizer.encode(sample, add_special_tokens=False)
-    except Exception:  # which the reader of the file meets again, and explains
+    except Exception:  # `DocumentTokenizer` will get the same exception, and explain it
         return 0
     except BaseException as panic:
         sys.stdout.buffer.write(str(panic).encode(errors="replace"))

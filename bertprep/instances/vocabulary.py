@@ -1,4 +1,4 @@
-"""A BERT vocabulary: one token a line; its id is the line number, from 0."""
+"""Reads and checks BERT vocabularies, such as vocab.txt: one token per line, whose id is its line number, counted from 0."""
 
 import codecs
 import hashlib
@@ -15,18 +15,18 @@ from bertprep.work.manifest import sha256_of_vocabulary
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 MAX_TOKENS = 1 << 21
-"""The number of token ids that fit in a varint of three bytes."""
+"""The number of ids that fit in a varint of three bytes."""
 MANY_UNKNOWN = 0.1
-"""The fraction of unknown tokens above which a vocabulary is of another language than the text."""
+"""With a larger fraction of unknown tokens, the vocabulary is probably for another language than the text's."""
 _MAX_BYTES = 64 << 20
-_SHOWN = 40  # characters of a token, in errors
-_MANY_LOWER = 0.5  # of a vocabulary's tokens: of Chinese or Japanese far fewer are of letters that have two cases
-_MANY_CAPITALS = 0.05  # of an English vocabulary that was trained on cased text a fifth, of an uncased one none
+_SHOWN = 40  # characters of a token in an error
+_MANY_LOWER = 0.5  # fraction of lower-case tokens; far smaller in Chinese or Japanese, where few letters have two cases
+_MANY_CAPITALS = 0.05  # fraction of tokens with capitals; a fifth in a cased English vocabulary, none in an uncased one
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The tokens in the order of their ids, the ids of the special ones, and the sha256 of the file."""
+    """The tokens in the order of their ids, the ids of the special tokens, and the sha256 of the file."""
 
     path: Path
     tokens: tuple[str, ...]
@@ -42,19 +42,19 @@ class Vocabulary:
 
     @property
     def made_with(self) -> dict[str, Any]:
-        """The vocabulary's entry in a manifest of records; it has `pad` only if the id is not 0."""
+        """Return the vocabulary's entry for a manifest of records; it has `pad` only if that id is not 0."""
         return {"tokens": len(self), "sha256": self.sha256, **({"pad": self.pad} if self.pad else {})}
 
     @cached_property
     def continues(self) -> bytes:
-        """A byte for each token, 1 where it continues a word."""
+        """Return a byte for each token: 1 if the token continues a word, else 0."""
         return bytes([token[:2] == "##" for token in self.tokens])
 
 
 def case_conflict(vocabulary: Vocabulary, *, cased: bool) -> str:
-    """Return why a vocabulary does not fit text that is (or is not) lower-cased first; "" where it may be.
+    """Return why a vocabulary does not fit cased or lower-cased text; "" if it may fit.
 
-    Letters of scripts without case, as Chinese or Georgian, are the same in a title, so their vocabularies fit either.
+    A vocabulary for a script without case, such as Chinese, or with case that `str.title` ignores, such as Georgian, fits both.
     """
     capitals = 0 if cased else len(capital_tokens(vocabulary))
     if not cased and not capitals:
@@ -63,7 +63,7 @@ def case_conflict(vocabulary: Vocabulary, *, cased: bool) -> str:
     if not cased:
         if capitals <= _MANY_CAPITALS * len(tokens):
             return ""
-        return f"{capitals:,} of its {len(tokens):,} tokens have capital letters, and without --cased text has none"
+        return f"{capitals:,} of its {len(tokens):,} tokens have capital letters, but without --cased the text is lower-cased"
     has_capital = any(len(token) == 1 and token != token.lower() for token in tokens)
     lower = sum(token != token.title() for token in tokens)
     if has_capital or lower <= _MANY_LOWER * len(tokens):
@@ -72,8 +72,8 @@ def case_conflict(vocabulary: Vocabulary, *, cased: bool) -> str:
 
 
 def capital_tokens(vocabulary: Vocabulary) -> list[str]:
-    """Return the tokens with capital letters, which lower-cased text never uses; [PAD], [unused1] and the like do not count."""
-    lowered = "\n".join(vocabulary.tokens).lower().split("\n")  # all at once, for one at a time takes ten times as long
+    """Return the tokens with capital letters, which lower-cased text never gives, except for [PAD], [unused1] and the like."""
+    lowered = "\n".join(vocabulary.tokens).lower().split("\n")  # ten times as fast as lower-casing each token
     of_both = zip(vocabulary.tokens, lowered, strict=True)
     return [token for token, lower in of_both if token != lower and not _is_in_brackets(token)]
 
@@ -85,7 +85,8 @@ def _is_in_brackets(token: str) -> bool:
 def load_vocabulary(path: Path) -> Vocabulary:
     """Read a vocabulary file.
 
-    Raises `BertprepError` if it is unreadable, not UTF-8, has an empty line or a token twice, or lacks a special token.
+    Raises `BertprepError` if the file cannot be read, is not UTF-8, is too large, has an empty line, repeats a token, or lacks
+    a special token.
     """
     try:
         content = _read(path)
@@ -95,9 +96,7 @@ def load_vocabulary(path: Path) -> Vocabulary:
             f"{path}: cannot be read as a vocabulary: {error.strerror}; name a vocab.txt with --vocab"
         ) from error
     except UnicodeDecodeError as error:
-        raise BertprepError(
-            f"{path}: byte {error.start} is not UTF-8; a vocabulary is a text file of one token a line"
-        ) from error
+        raise BertprepError(f"{path}: byte {error.start} is not UTF-8; expected a text file with one token per line") from error
     if lines[-1] == "":
         lines.pop()
     tokens = tuple(map(str.strip, lines))
@@ -106,34 +105,37 @@ def load_vocabulary(path: Path) -> Vocabulary:
     if missing:
         if content.startswith(codecs.BOM_UTF8):
             raise BertprepError(
-                f"{path}: begins with a byte order mark, which is taken for a part of its first token; save it as UTF-8 without"
+                f"{path}: begins with a byte order mark, which becomes part of the first token; save it as UTF-8 without one"
             )
         raise BertprepError(
-            f"{path}: lacks {', '.join(missing)}, which every BERT vocabulary has; is it a vocab.txt of BERT's?"
+            f"{path}: lacks {', '.join(missing)}, which every BERT vocabulary has; name the vocab.txt of a BERT model"
         )
     if len(numbers) < len(tokens):
         again = next(number for number, token in enumerate(tokens) if numbers[token] != number)
         raise BertprepError(
             f"{path}: line {numbers[tokens[again]] + 1} repeats {tokens[again][:_SHOWN]!r} of line {again + 1}; "
-            "each token must stand once, else its number is ambiguous"
+            "remove one of them, since the id of a token must be unique"
         )
     if "" in numbers:
-        raise BertprepError(f"{path}: line {numbers[''] + 1} is empty; each line must hold a token")
+        raise BertprepError(f"{path}: line {numbers[''] + 1} is empty; expected a token on each line")
     if len(tokens) > MAX_TOKENS:
-        raise BertprepError(f"{path}: has {len(tokens):,} tokens; at most {MAX_TOKENS:,} are supported")
+        raise BertprepError(f"{path}: has {len(tokens):,} tokens, expected at most {MAX_TOKENS:,}")
     sha256 = hashlib.sha256(content).hexdigest()
     return Vocabulary(path, tokens, sha256, *(numbers[token] for token in SPECIAL_TOKENS))
 
 
 def padding_warnings(vocabulary: Vocabulary) -> list[str]:
-    """Return a warning if the id of [PAD] is not 0, as other tools assume."""
+    """Return a warning if the id of [PAD] is not 0; other tools assume that it is."""
     if vocabulary.pad == 0:
         return []
-    return [f"[PAD] is token {vocabulary.pad} of {vocabulary.path}, so input_ids are padded with it, not 0"]
+    return [f"[PAD] is token {vocabulary.pad} of {vocabulary.path}, so input_ids are padded with {vocabulary.pad}, not with 0"]
 
 
 def load_vocabulary_of(data_set: DataSet, vocab: Path | None = None) -> Vocabulary:
-    """Return `vocab`, or the vocabulary next to the data set, checked against the manifest."""
+    """Read `vocab`, or the vocabulary next to the data set, and check it against the manifest.
+
+    Raises `UsageError` if there is no vocabulary, and `BertprepError` if the data set was made with another one.
+    """
     if data_set.problem:
         raise data_set.problem
     if (path := vocab or data_set.vocabulary) is None:
@@ -142,8 +144,8 @@ def load_vocabulary_of(data_set: DataSet, vocab: Path | None = None) -> Vocabula
     expected = sha256_of_vocabulary(data_set.manifest)
     if expected not in (None, vocabulary.sha256):
         raise BertprepError(
-            f"{path}: is not the vocabulary that {data_set.folder} was made with: sha256 {vocabulary.sha256[:16]}..., expected "
-            f"{expected[:16]}... by {data_set.folder / MANIFEST}; name that with --vocab FILE"
+            f"{path}: is not the vocabulary that {data_set.folder} was made with: its sha256 is {vocabulary.sha256[:16]}..., "
+            f"but {data_set.folder / MANIFEST} lists {expected[:16]}...; name the right one with --vocab FILE"
         )
     return vocabulary
 
@@ -153,6 +155,6 @@ def _read(path: Path) -> bytes:
         content = file.read(_MAX_BYTES + 1)
     if len(content) > _MAX_BYTES:
         raise BertprepError(
-            f"{path}: has more than {_MAX_BYTES:,} bytes, which no vocabulary has; name a vocab.txt with --vocab"
+            f"{path}: has more than {_MAX_BYTES:,} bytes, too many for a vocabulary; name a vocab.txt with --vocab"
         )
     return content

@@ -113,7 +113,9 @@ def test_padding_is_the_number_of_pad(
     text, vocab = tmp_path / "text.txt", pad_at(pad, tmp_path)
     text.write_bytes(b"\n\n".join(golden_corpus.read_bytes().split(b"\n\n")[:20]))
     asked = {"vocab": vocab, **vars(settings), "formats": RECORD_FORMATS}
-    with pytest.warns(BertprepWarning, match=f"^\\[PAD\\] is token {pad} of .*, so input_ids are padded with it, not 0$"):
+    with pytest.warns(
+        BertprepWarning, match=f"^\\[PAD\\] is token {pad} of .*, so input_ids are padded with {pad}, not with 0$"
+    ):
         made = create(inputs=[text], output=tmp_path / "made", **asked, workers=1)
     expected = reference_examples(text, load_vocabulary(vocab), settings, seed=12345)
     for record_format, manifest in made.manifests.items():

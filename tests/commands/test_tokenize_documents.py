@@ -310,7 +310,7 @@ MISTAKES = [
         2,
         "--format MDS: unknown; choose one of megatron, mds",
     ),
-    ("--tokenizer a.txt --input a.txt --output out", 1, "a.txt: is not a tokenizer.json that tokenizers reads"),
+    ("--tokenizer a.txt --input a.txt --output out", 1, "a.txt: is not a tokenizer.json that the library tokenizers can read"),
     ("--tokenizer byte_bpe --input a.txt", 2, "--input or --dataset goes with --output"),
     ("--tokenizer byte_bpe --vocab v --input a.txt --output out", 2, "--vocab: is not for --tokenizer, whose file says all"),
     ("--tokenizer byte_bpe --input dump.xml --output out", 2, "dump.xml: is not read file by file; make text shards of it"),
@@ -460,7 +460,9 @@ def test_large_data_sets_in_memory_become_several_shards(tmp_path: Path, monkeyp
 
 
 def test_what_is_neither_a_tokenizer_nor_a_data_set_is_refused(tmp_path: Path, tokenizer: Path) -> None:
-    with pytest.raises(UsageError, match=r"^tokenizer: expected a path, OWNER/NAME, or a fast tokenizer of .*, found a object"):
+    with pytest.raises(
+        UsageError, match=r"^tokenizer: expected a path, OWNER/NAME, a fast tokenizer of .*, found an object of type object"
+    ):
         bertprep.tokenize(inputs=["a.txt"], tokenizer=object(), output=tmp_path / "out")
     with pytest.raises(UsageError, match=r"^dataset: is of type builtins\.list, expected"):
         bertprep.tokenize(dataset=["a text"], tokenizer=tokenizer, output=tmp_path / "out")

@@ -185,7 +185,7 @@ def test_the_mask_token_is_the_one_that_is_named_or_marked_as_special(tmp_path: 
 def test_a_config_that_is_none_is_refused_in_one_line(tmp_path: Path, content: str) -> None:
     path = write_tokenizer(tmp_path, "byte_bpe")
     path.with_name("tokenizer_config.json").write_text(content)
-    with pytest.raises(BertprepError, match=r"tokenizer_config\.json: is not a tokenizer_config\.json: .*; mend or remove it$"):
+    with pytest.raises(BertprepError, match=r"tokenizer_config\.json: is not a tokenizer_config\.json: .*; fix or remove it$"):
         DocumentTokenizer(path, "x")
 
 
@@ -214,14 +214,20 @@ def test_half_a_surrogate_pair_is_a_question_mark() -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("{}", "is not a tokenizer.json that tokenizers reads: Model missing"),
-        ("\xff", "is not a tokenizer.json that tokenizers reads"),
-        ('{"model": {"type": "WordLevel", "vocab": {}, "unk_token": "x"}}', "is not a tokenizer.json that tokenizers reads"),
+        ("{}", "is not a tokenizer.json that the library tokenizers can read: Model missing"),
+        ("\xff", "is not a tokenizer.json that the library tokenizers can read"),
+        (
+            '{"model": {"type": "WordLevel", "vocab": {}, "unk_token": "x"}}',
+            "is not a tokenizer.json that the library tokenizers can read",
+        ),
         (
             '{"model": {"type": "BPE", "vocab": {"a": 4000000}, "merges": []}}',
-            "has ids below 4,000,001, expected some, and all",
+            "has a vocabulary of 4,000,001 ids, expected 1 to 2,097,152",
         ),
-        (json.dumps({"model": {"type": "Unigram", "vocab": [["a", 0.0]]}}), "is not a tokenizer.json that tokenizers reads"),
+        (
+            json.dumps({"model": {"type": "Unigram", "vocab": [["a", 0.0]]}}),
+            "is not a tokenizer.json that the library tokenizers can read",
+        ),
     ],
 )
 def test_what_is_no_tokenizer_is_refused_in_one_line(tmp_path: Path, content: str, words: str) -> None:
@@ -258,7 +264,9 @@ def test_a_file_that_ends_the_library_is_one_line_without_those_of_rust(
     monkeypatch.setattr(tokenizer_trial, "MAX_SECONDS", 2)
     change, why = endings()[name]
     (path := tmp_path / "tokenizer.json").write_text(json.dumps({**json.loads(content_of("byte_bpe")), **change}))
-    with pytest.raises(BertprepError, match=f"^{path}: is not a tokenizer.json that tokenizers reads: {why}") as refused:
+    with pytest.raises(
+        BertprepError, match=f"^{path}: is not a tokenizer.json that the library tokenizers can read: {why}"
+    ) as refused:
         DocumentTokenizer(path, "x")
     assert "\n" not in str(refused.value)
     assert capfd.readouterr() == ("", "")
@@ -271,5 +279,5 @@ def test_special_tokens_in_a_text_are_refused_where_none_stands_for_them(tmp_pat
     (path := tmp_path / "tokenizer.json").write_text(json.dumps(content))
     tokenizer = DocumentTokenizer(path, "x")
     assert tokenizer.encode(["a"]).tokens.tolist() == [0]
-    with pytest.raises(BertprepError, match="makes special tokens of text that spells them, and has no unknown token to take"):
+    with pytest.raises(BertprepError, match="turns text that spells a special token into that token, and has no unknown"):
         tokenizer.encode(["<s>"])

@@ -90,15 +90,15 @@ def wrong(words: Any) -> Any:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (wrong(TEXT), "words: expected a list of the words of a text, found str '北京"),
-        (wrong(7), "words: expected a list of the words of a text, found int 7"),
-        (wrong(["北京", 5]), "words: expected the words of a text, found 5 among them"),
-        (wrong(["北京", ""]), "words: expected the words of a text, found '' among them"),
+        (wrong(TEXT), "words: expected a list of the words in a text, found str '北京"),
+        (wrong(7), "words: expected a list of the words in a text, found int 7"),
+        (wrong(["北京", 5]), "words: expected the words in a text, found 5 among them"),
+        (wrong(["北京", ""]), "words: expected the words in a text, found '' among them"),
         (
             wrong(["北京", "学生"]),
             "words: found '学生' where the text has '大学的学生.*'; expected its words in order, unchanged",
         ),
-        (wrong([TEXT]), "words: none was found for the end of the text, '北京"),
+        (wrong([TEXT]), "words: the end of the text is missing from them: '北京"),
     ],
 )
 def test_what_is_not_the_text_in_words_is_refused(words: Any, message: str, folder: Path) -> None:
@@ -165,14 +165,14 @@ def test_words_of_a_column_are_those_of_a_function(kind: str, column: str, tmp_p
     ("row", "message"),
     [
         ({"text": "to be"}, r"a\.jsonl: line 1: has no column 'w', but 'text'; name the one with the words by --words"),
-        ({"text": "to be", "w": None}, "line 1: words: none was found for the end of the text, 'to be'"),
-        ({"text": "to be", "w": []}, "line 1: words: none was found for the end of the text, 'to be'"),
-        ({"text": "to be", "w": "to be"}, "line 1: words: expected a list of the words of a text, found str 'to be'"),
+        ({"text": "to be", "w": None}, "line 1: words: the end of the text is missing from them: 'to be'"),
+        ({"text": "to be", "w": []}, "line 1: words: the end of the text is missing from them: 'to be'"),
+        ({"text": "to be", "w": "to be"}, "line 1: words: expected a list of the words in a text, found str 'to be'"),
         ({"text": "to be", "w": ["to", "bee"]}, "line 1: words: found 'bee' where the text has ' be'"),
-        ({"text": "to be", "w": [0, True]}, "line 1: words: expected the words of a text, found 0 among them"),
-        ({"text": "to be", "w": [0, 5]}, "line 1: words: found 5 as the start of word 1, expected ascending characters of a"),
-        ({"text": "to be", "w": [0, 3, 3]}, "line 1: words: found 3 as the start of word 2"),
-        ({"text": "to be", "w": [-1, 3]}, "line 1: words: found -1 as the start of word 0"),
+        ({"text": "to be", "w": [0, True]}, "line 1: words: expected the words in a text, found 0 among them"),
+        ({"text": "to be", "w": [0, 5]}, "line 1: words: word 1 starts at 5, expected ascending positions in a text of 5"),
+        ({"text": "to be", "w": [0, 3, 3]}, "line 1: words: word 2 starts at 3, expected"),
+        ({"text": "to be", "w": [-1, 3]}, "line 1: words: word 0 starts at -1, expected"),
     ],
 )
 def test_a_column_that_has_no_words_is_refused(row: dict[str, Any], message: str, tmp_path: Path) -> None:

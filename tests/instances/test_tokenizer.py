@@ -58,7 +58,7 @@ def test_lines_are_tokenized_by_themselves(tmp_path: Path) -> None:
     assert found == [["a", "b"], [], ["a", "##b", "##b", ",", "a"], [], [], ["ας"], ["x" * 15], ["x" * 16], ["[UNK]"]]
     assert [len(part) for part in tokenizer.tokenize_lines(b"")] == [0, 0]
     for wrong in (b"a", b"\xff\n"):
-        with pytest.raises(ValueError, match="must be UTF-8 and end with a newline"):
+        with pytest.raises(ValueError, match="is not UTF-8, or does not end with a newline"):
             tokenizer.tokenize_lines(wrong)
 
 
@@ -118,7 +118,7 @@ def test_names_the_byte_that_is_not_utf_8(tmp_path: Path, text: bytes, offset: i
 
 
 @pytest.mark.parametrize(
-    ("text", "message"), [("", "is empty"), ("\n \n\t\n", "holds no document"), ("\u200b", "holds no document")]
+    ("text", "message"), [("", "is empty"), ("\n \n\t\n", "contains no document"), ("\u200b", "contains no document")]
 )
 def test_text_without_a_document_is_an_error(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(BertprepError, match=message):
@@ -133,5 +133,5 @@ def test_text_that_is_cut_short_while_it_is_read_is_an_error(tmp_path: Path, mon
         return read(self, path, file, size_bytes)
 
     monkeypatch.setattr(Tokenizer, "_tokenize", cut_and_read)
-    with pytest.raises(BertprepError, match=r"shard\.txt: was cut short while it was read, 4 of its 9 bytes came; "):
+    with pytest.raises(BertprepError, match=r"shard\.txt: was truncated while it was read, after 4 of its 9 bytes; "):
         tokenize(tmp_path, "a a a a\n\n", "a")

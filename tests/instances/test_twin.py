@@ -147,7 +147,7 @@ def test_a_shard_that_is_too_large_is_refused(
     vocabularies: dict[int, Vocabulary], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(generator, "MAX_TOKENS_IN_SHARD", 30)
-    expected = "a shard of 10 tokens is too large; at most 30 in --dupe 5 rounds of full sentences; make"
+    expected = "a shard of 10 tokens is too large, expected at most 30 in --dupe 5 rounds of full sentences; make"
     with pytest.raises(BertprepError, match=expected):
         check("the " * 10, vocabularies[100], InstanceSettings(pairs="none"), 1, tmp_path)
 

@@ -28,9 +28,9 @@ def test_tokens_are_numbered_by_their_lines(line_end: str, tmp_path: Path) -> No
         (GOOD.encode() + b"more\nword\n", r"line 8 repeats 'word' of line 6"),
         (GOOD.encode() + b"\nmore\n", r"line 7 is empty"),
         (GOOD.encode() + b"\xff\n", r"byte 36 is not UTF-8"),
-        (b"\xef\xbb\xbf" + GOOD.encode(), r"begins with a byte order mark, .*; save it as UTF-8 without"),
+        (b"\xef\xbb\xbf" + GOOD.encode(), r"begins with a byte order mark, .*; save it as UTF-8 without one"),
         (GOOD.encode("utf-16"), r"byte 0 is not UTF-8"),
-        (GOOD.encode() + 2 * (b"x" * 10_000 + b"\n"), rf"line 8 repeats '{'x' * 40}' of line 7; each"),
+        (GOOD.encode() + 2 * (b"x" * 10_000 + b"\n"), rf"line 8 repeats '{'x' * 40}' of line 7; remove"),
     ],
 )
 def test_refuses_what_is_no_vocabulary(tmp_path: Path, content: bytes, message: str) -> None:
@@ -85,7 +85,7 @@ def test_what_has_no_end_is_not_read(tmp_path: Path) -> None:
             load_vocabulary(path)
     with (tmp_path / "large").open("wb") as file:
         file.truncate(10 << 30)
-    with pytest.raises(BertprepError, match="has more than 67,108,864 bytes, which no vocabulary has"):
+    with pytest.raises(BertprepError, match="has more than 67,108,864 bytes, too many for a vocabulary"):
         load_vocabulary(tmp_path / "large")
 
 

@@ -370,7 +370,7 @@ def test_what_does_not_fit_is_refused_in_one_line(own: Path, tokens: Path, texts
     other = tmp_path / "other.txt"
     other.write_bytes(b"".join(f"{token}\n".encode() for token in small_tokens()))
     with pytest.raises(
-        BertprepError, match=r"^[^\n]*other.txt: is not the vocabulary that [^\n]* name that with --vocab FILE$"
+        BertprepError, match=r"^[^\n]*other.txt: is not the vocabulary that [^\n]* name the right one with --vocab FILE$"
     ):
         LiveExamples(tokens, vocab=other)
     bertprep.tokenize(inputs=texts[:1], output=tmp_path / "theirs", vocab=other, workers=1)
