@@ -1,18 +1,17 @@
-"""Token shards for pretraining an encoder: documents packed into rows and masked anew in each epoch, for PyTorch and others.
+"""Pretraining data for encoders from token shards: documents packed into rows, with new masks in each epoch.
 
-A document becomes sequences [CLS] tokens [SEP], and several of them a row of `seq` tokens with its boundaries. Documents of
-some 4 million consecutive tokens, a window, are packed together, once for all runs of a user; of an epoch the windows come in
-permuted order, and the rows of 16 of them are shuffled together, so rows are as far from their neighbors as 64 million tokens,
-and what is in memory is bounded. Order and masks are pure functions of seed, epoch and row: any batch of any epoch can be had
-at once, and batch size, readers and resuming change no row. A row of 1,024 tokens takes about 10 microseconds (`benchmarks data
+Each document becomes sequences [CLS] tokens [SEP], and several sequences share a row of `seq` tokens. Windows of some 4 million
+consecutive tokens are packed once and kept for later runs. Each epoch permutes the windows and shuffles the rows of 16 windows
+together, so memory is bounded. Order and masks are pure functions of seed, epoch and row: any batch is available at once, and
+batch size, number of readers and resuming change no row. A row of 1,024 tokens takes about 10 microseconds (`benchmarks data
 encoders`).
 
     dataset = TokenDataset("tokens", seq=1024, masked_lm_prob=0.3)
-    DataLoader(dataset, batch_size=64, collate_fn=dataset.collate)  # an epoch; dataset.set_epoch(1) takes the next
-    StatefulDataLoader(dataset.stream(64), batch_size=None)  # all epochs, without an end
+    DataLoader(dataset, batch_size=64, collate_fn=dataset.collate)  # one epoch; dataset.set_epoch(1) selects the next
+    StatefulDataLoader(dataset.stream(64), batch_size=None)  # endless, through all epochs
 
-From a position to its row: `order` gives the window and the row in it, `packing` the documents of the window, and the kernel
-`mask_rows` fills the row and draws its masks.
+To find a row by its position, `order` looks up the window and the row in it, and `packing` the documents of the window. Then
+the kernel `mask_rows` fills the row and draws its masks.
 """
 
 from __future__ import annotations
@@ -47,23 +46,24 @@ from bertprep.work.layout import TRAINING
 
 WINDOWS_IN_GROUP = 16
 """Windows whose rows are shuffled together."""
-_ROW_BITS = 32  # of a window, in the key of a row's masks
+_ROW_BITS = 32  # for the row's index in its window, in the key of a row's masks
 _SETTINGS = "seq", "packed", "objective", "first_position", "seed"
-"""What rows depend on, besides the documents and masks."""
+"""The settings that rows depend on, apart from the documents and the masking."""
 _FILTER = "min_document_tokens", "max_document_tokens"
 _MASKING = "masked_lm_prob", "mask_as", "whole_word", "span", "ngram"
 _MASKED = 0.3
 _MAX_POSITION = (1 << 31) - 1
-_FIRST_TOKENS = 1 << 16  # in which long words are counted
+_FIRST_TOKENS = 1 << 16  # long words are counted in these
 
 
 class TokenDataset(TokenRows):
-    """The rows of an epoch of a split of token shards, as the columns that transformers' models take; any thread may read.
+    """The rows of one split of token shards, with the columns that the models of transformers accept; threads may share it.
 
-    Columns are int64: `input_ids`, `labels` (-100 where nothing is predicted); of packed rows `position_ids`, which restart
-    with each sequence, and `sequence_ids`, which count them, padding as one of its own; else `attention_mask`.
-    `dataset[index]` is a row in the order of an epoch, the first or that of `set_epoch`, or of those that follow. All epochs
-    have as many; the first use counts them, and packs all documents for that, once for all runs of a user.
+    Columns are int64: `input_ids` and `labels` (-100 where nothing is predicted). Packed rows also have `position_ids`, which
+    restart with each sequence, and `sequence_ids`, which number the sequences and count padding as one more. Other rows have
+    `attention_mask`. `dataset[index]` counts in the order of the current epoch, which `set_epoch` changes, and goes on into the
+    next ones. All epochs have the same number of rows. The first use packs all documents to count them, unless an earlier run
+    did.
     """
 
     def __init__(
@@ -89,20 +89,23 @@ class TokenDataset(TokenRows):
         vocab: Path | str | None = None,
         verify: bool = False,
     ) -> None:
-        """`masked_lm_prob` is the share of tokens to predict; of a pair, it is drawn for each row; or it is a `MaskSchedule`.
+        """Open the token shards in the folder `data`.
 
-        `mlm_probability` is the name that transformers has for it.
-        `mask_as` are the shares of predicted tokens that become [MASK], become a random token, and stay as they are. `span` is
-        the most whole words that are masked together, 10 for SpanBERT, and `ngram` the same by ALBERT's law, which takes 3.
-        Without `packed`, `by_length` brings rows of like length together, since a batch is as wide as its longest row.
-        `collate_for` sets `first_position`. The objective "clm" gives the labels of causal language models. `len` counts
-        `epochs`, each masked anew, for what does not call `set_epoch`. `vocab` is for token shards of sentences without one.
-        `verify` reads all files first, and raises `BertprepError` for one whose checksum is not that of the manifest.
+        `masked_lm_prob` is the fraction of tokens to predict: a number, a range from which each row draws its own, or a
+        `MaskSchedule`; `mlm_probability` is its name in transformers. `mask_as` has the fractions of predicted tokens that
+        become [MASK], become a random token, and stay unchanged. `span` is the maximum number of whole words that are masked
+        together with SpanBERT's distribution of lengths (SpanBERT uses 10). `ngram` is the same with ALBERT's distribution (3).
+        If rows are not `packed`, `by_length` groups rows of similar length, since a batch is as wide as its longest row.
+        `first_position` is the position id of a sequence's first token; `collate_for` uses the model's own instead. The
+        objective "clm" makes labels for causal language models. `epochs` is the number of epochs that `len` counts, each with
+        new masks, for programs that do not call `set_epoch`. `min_document_tokens` and `max_document_tokens` select documents.
+        `vocab` is needed for token shards of sentences without a vocabulary file. `verify` reads all files first, and raises
+        `BertprepError` if a checksum differs from the manifest's.
         """
         if mlm_probability is not None:
             if masked_lm_prob != _MASKED:
                 raise UsageError(
-                    f"masked_lm_prob {masked_lm_prob} and mlm_probability {mlm_probability}: mean the same; give one"
+                    f"masked_lm_prob {masked_lm_prob} and mlm_probability {mlm_probability}: are one setting; give one of them"
                 )
             masked_lm_prob = mlm_probability
         self.documents = open_token_documents(data, split, vocab, verify=verify)
@@ -123,8 +126,8 @@ class TokenDataset(TokenRows):
         self._warn_of_long_words()
         if self.objective == "mlm" and self.documents.eod is not None:
             warn(
-                f"{self.folder}: was made with --append-eod, so token {self.documents.eod} ends each document before the "
-                "tokenizer's own; make token shards for masked LM without it"
+                f"{self.folder}: was made with --append-eod, so each document ends with token {self.documents.eod} in addition "
+                "to the tokenizer's own; for masked LM, make the token shards without --append-eod"
             )
         self._fix(*_SETTINGS, *_MASKING, *_FILTER, "masking", "by_length", "documents", "folder", "split", "epochs")
 
@@ -151,21 +154,21 @@ class TokenDataset(TokenRows):
         if self.seq <= tokenizer.added_tokens:
             raise UsageError(f"seq {self.seq}: must be at least {tokenizer.added_tokens + 1}")
         if self.by_length and self.packed:
-            raise UsageError("by_length: packed rows are all of one length; take packed=False with it")
+            raise UsageError("by_length: packed rows all have the same length; use packed=False with it")
         if self.objective not in ("mlm", "clm"):
             raise UsageError(f"objective {self.objective!r}: expected 'mlm' or 'clm'")
         if self.objective == "mlm" and tokenizer.mask is None:
             raise UsageError(
-                f"{where} has no mask token, which masked LM needs; take one that has, or objective='clm' of TokenDataset"
+                f"{where} has no mask token, which masked LM needs; use another tokenizer, or objective='clm' of TokenDataset"
             )
         if self.objective == "mlm" and len(tokenizer.special) >= tokenizer.width:
-            raise UsageError(f"{where} has special tokens alone; expected others, which can be masked")
+            raise UsageError(f"{where} has only special tokens; expected others, which can be masked")
 
     def _warn_of_long_words(self) -> None:
         if self.masks_words and self._share_in_long_words > MANY_LONG_WORDS:
             warn(
-                f"{self.folder}: {self._share_in_long_words:.0%} of its first tokens are in words of more than "
-                f"{MAX_WORD_TOKENS} tokens by the rule {self.documents.tokenizer.words}, so they are masked token by token"
+                f"{self.folder}: by the word rule {self.documents.tokenizer.words}, {self._share_in_long_words:.0%} of the "
+                f"first tokens are in words of more than {MAX_WORD_TOKENS} tokens; such words are masked token by token"
             )
 
     def _open(self) -> None:
@@ -185,10 +188,10 @@ class TokenDataset(TokenRows):
         self._open()
 
     def close(self) -> None:
-        """Give the memory of windows back; what is asked for later is made again."""
+        """Free the memory of the windows; rows that are read later are made again."""
         self._windows.close()
 
-    # --- what is known of the rows
+    # --- properties of the rows
 
     def __repr__(self) -> str:
         documents = self.documents.documents
@@ -203,14 +206,14 @@ class TokenDataset(TokenRows):
 
     @property
     def _document_sizes(self) -> DocumentSizes | None:
-        """Which documents are taken; None for all."""
+        """The range of sizes of the documents to read, or None for all documents."""
         if self.min_document_tokens is None and self.max_document_tokens is None:
             return None
         return DocumentSizes(self.min_document_tokens or 1, self.max_document_tokens)
 
     @cached_property
     def _counts(self) -> NDArray[np.int64]:
-        """The rows of each window; they go with a pickled data set, so workers need not count them again."""
+        """The number of rows in each window. They are pickled with the data set, so workers need not count them again."""
         return self._windows.counts
 
     @cached_property
@@ -221,12 +224,12 @@ class TokenDataset(TokenRows):
 
     @property
     def masks_words(self) -> bool:
-        """Whether labels are of whole words, as far as words fit."""
+        """Whether whole words are masked, as far as they fit in the number of tokens to predict."""
         return self.whole_word and self.objective == "mlm"
 
     @property
     def masks(self) -> str:
-        """What is masked, in words: tokens, or whole words and by which rule they were found."""
+        """A description of the masking for people: how much is masked, in which units, and the rule that finds words."""
         if self.objective == "clm":
             return "no masks"
         if not self.whole_word:
@@ -237,24 +240,24 @@ class TokenDataset(TokenRows):
 
     @cached_property
     def _share_in_long_words(self) -> float:
-        """The share of the first tokens that are in words too long to be masked as such."""
+        """The fraction of the first tokens that are in words too long to be masked as whole words."""
         shard, table = self.documents.shards[0], self.documents.begins_word
         first = min(_FIRST_TOKENS, shard.sizes[1])
         if table is not None:
-            return share_in_long_words(table.take(shard.mapped[:first], mode="clip"))  # which are not checked yet
+            return share_in_long_words(table.take(shard.mapped[:first], mode="clip"))  # these ids are not checked yet
         assert shard.words is not None
         return share_in_long_words(np.unpackbits(shard.words[: -(-first // 8)], count=first, bitorder="little") == 1)
 
     @property
     def most_predictions(self) -> int:
-        """The most labels of a row other than -100."""
+        """The largest number of labels other than -100 that a row can have."""
         if self.objective == "clm":
             return self.seq - 1
         return self.masking.most_predictions(self.seq - self.documents.tokenizer.added_tokens)
 
     @property
     def made_of(self) -> dict[str, Any]:
-        """All that rows depend on."""
+        """Everything that the rows depend on, as plain data."""
         settings = {name: getattr(self, name) for name in _SETTINGS}
         if self.by_length:
             settings["by_length"] = True
@@ -266,20 +269,20 @@ class TokenDataset(TokenRows):
 
     @property
     def _version_of_rows(self) -> int:
-        """Which version of the code rows depend on: they changed for whole words, and later for spans."""
+        """The version of the code that makes the rows; it changed the rows of whole-word masking, and later those of spans."""
         if not self.masks_words:
             return 1
         return 2 if self.span is None else 3
 
     @property
     def sha256(self) -> str:
-        """Of all that rows depend on."""
+        """The sha256 of everything that the rows depend on."""
         return hashlib.sha256(json.dumps(self.made_of, sort_keys=True).encode()).hexdigest()
 
     # --- rows
 
     def row_ids(self, positions: ArrayLike) -> RowIds:
-        """Return where the rows at positions are from, counted over all epochs."""
+        """Return the epoch, window and row of the rows at `positions`, which count over all epochs."""
         return self._order.locate(checked_positions(positions, f"{self}: rows"))
 
     def _lengths(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -293,7 +296,7 @@ class TokenDataset(TokenRows):
     def _check_random_order(self, positions: NDArray[np.int64]) -> None:
         epochs = np.unique(positions // self.rows_in_epoch).tolist()
         if len(epochs) > 1:
-            raise UsageError(f"{self}: a batch has rows of the epochs {', '.join(map(str, epochs))}, mixed; {SEQUENTIAL}")
+            raise UsageError(f"{self}: a batch mixes rows of the epochs {', '.join(map(str, epochs))}; {SEQUENTIAL}")
 
     def _read(self, positions: NDArray[np.int64]) -> Columns:
         return self._fill(self._order.locate(positions), positions)
@@ -303,7 +306,7 @@ class TokenDataset(TokenRows):
         return (self._fill(ids[batch], positions[batch]) for batch in range(len(ids)))
 
     def _fill(self, ids: RowIds, positions: NDArray[np.int64]) -> Columns:
-        """Return the columns of rows and their positions, by arrays of one dimension."""
+        """Return the columns of rows, given their ids and their positions: (n,) each."""
         of_batch, indices = np.unique(ids.windows, return_inverse=True)
         windows = [self._windows.get(window) for window in of_batch.tolist()]
         check_counts(str(self.folder), of_batch, [len(window) for window in windows], self._order.counts, kept_in=WINDOWS)
@@ -320,17 +323,17 @@ class TokenDataset(TokenRows):
         )
         if filled < count:
             self._check_ids(int(ids.windows[filled]), windows[indices[filled]], int(ids.rows[filled]))
-            raise BertprepError(f"{self}: its settings were changed after it was made; make another")
+            raise BertprepError(f"{self}: its settings were changed after it was made; make another data set with them")
         columns = {"input_ids": input_ids, "labels": labels, "position_ids": position_ids, "sequence_ids": sequence_ids}
         return columns if self.packed else self._without_sequences(ids, columns)
 
     def _without_sequences(self, ids: RowIds, columns: Columns) -> Columns:  # noqa: ARG002 - pairs have labels by their ids
-        """Return the columns of rows that are not packed, of those of packed ones."""
+        """Return the columns of rows that are not packed, given those that the kernel fills for packed rows."""
         is_token = (columns["sequence_ids"] == 0).astype(np.int64)
         return {"input_ids": columns["input_ids"], "attention_mask": is_token, "labels": columns["labels"]}
 
     def _keys(self, ids: RowIds) -> NDArray[np.uint64]:
-        """Return the key of each row's masks: a hash of the epoch, with window and row, which the kernel hashes."""
+        """Return the key from which the kernel draws each row's masks: its window and index, xored with a hash of the epoch."""
         keys = ((ids.windows << _ROW_BITS) + ids.rows).astype(np.uint64)
         for epoch in np.unique(ids.epochs).tolist():
             digest = hashlib.sha256(f"{self.seed} {epoch}".encode()).digest()
@@ -338,7 +341,7 @@ class TokenDataset(TokenRows):
         return keys
 
     def _check_ids(self, index: int, window: Window, row: int) -> None:
-        """Raise `BadTokenError` where a row of a window has an id that is not of the tokenizer."""
+        """Raise `BadTokenError` if a row of a window has an id that the tokenizer does not have."""
         shard = self._windows.shard_of(index)
         for sequence in range(window.row_starts[row], window.row_starts[row + 1]):
             begin, size = int(window.begins[sequence]), int(window.sizes[sequence])
@@ -346,14 +349,14 @@ class TokenDataset(TokenRows):
 
     @property
     def _fill_rows(self) -> Callable[..., int]:
-        """The kernel with the settings of all rows, and scratch memory of this thread."""
+        """The kernel, bound to the settings that all rows share and to this thread's scratch memory."""
         if not hasattr(self._of_thread, "fill_rows"):
             scratch = {"words": np.empty((3, self.seq + 1), np.int32), "state": np.empty(1, np.uint64)}
             self._of_thread.fill_rows = kernels.load().fill_rows.bind({**self._row_settings, **scratch})
         return cast(Callable[..., int], self._of_thread.fill_rows)
 
     def _make_row_settings(self) -> dict[str, Any]:
-        """Return the arguments of the kernel that are the same for all rows."""
+        """Return the kernel's arguments that are the same for all rows."""
         tokenizer = self.documents.tokenizer
         is_special = np.zeros(tokenizer.width, np.uint8)
         is_special[list(tokenizer.special)] = 1
@@ -363,7 +366,7 @@ class TokenDataset(TokenRows):
             "cls": cls,
             "sep": sep,
             "mask": _or_no_token(tokenizer.mask),
-            "pad": max(sep, 0) if tokenizer.pad is None else tokenizer.pad,  # any will do: nothing attends to it
+            "pad": max(sep, 0) if tokenizer.pad is None else tokenizer.pad,  # any id will do: nothing attends to padding
             "seq": self.seq,
             "first_position": self.first_position,
             "is_causal": int(self.objective == "clm"),
@@ -371,7 +374,7 @@ class TokenDataset(TokenRows):
             "width": tokenizer.width,
             "is_special": is_special,
             "longest_word": MAX_WORD_TOKENS,
-            "begins_word": is_special if table is None else table.view(np.uint8),  # read only where there is a table
+            "begins_word": is_special if table is None else table.view(np.uint8),  # ignored if there is no table
             **self.masking.for_kernel,
         }
 

@@ -1,6 +1,7 @@
-"""The documents of a split of token shards, with their tokenizer: what rows for encoders, and MDS, are made of.
+"""The documents of one split of token shards, with their tokenizer: the input for encoders' rows and for MDS.
 
-Those of sentences are documents too: each is its sentences joined, and a table of the vocabulary says what begins a word.
+Token shards of sentences work too: a document is its sentences joined, and a table of the vocabulary says which tokens begin a
+word.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ _AGAIN = "make the token shards again with bertprep tokenize"
 
 @dataclass(frozen=True, repr=False)
 class TokenDocuments:
-    """The documents of a split; `sha256` stands for their bytes.
+    """The documents of a split; `sha256` identifies their contents.
 
-    `begins_word` says of each id whether it begins a word where shards have no `words`: (width,). `eod` is the token that
-    `tokenize --append-eod` put after each document.
+    If the shards have no .words files, `begins_word` tells for each id whether it begins a word: (width,). `eod` is the token
+    that `tokenize --append-eod` put after each document.
     """
 
     folder: Path
@@ -58,16 +59,18 @@ class TokenDocuments:
 def open_token_documents(
     folder: Path | str, split: str = TRAINING, vocab: Path | str | None = None, *, verify: bool = False
 ) -> TokenDocuments:
-    """Return the documents of a split of token shards: of any tokenizer, or sentences of a vocabulary.
+    """Return the documents of a split of token shards, whether a tokenizer.json or a vocabulary made them.
 
-    Raises `UsageError` where there are none, `BertprepError` where a file is missing or has another size than its manifest
-    says, with `verify` other bytes, or a run has not finished them.
+    Raises `UsageError` if there are none, and `BertprepError` if a file is missing, if its size differs from the manifest's
+    (with `verify` also its checksum), or if the run that makes them has not finished.
     """
     data_set = find_token_shards([as_path(folder)], any_tokenizer=True)
     folder, manifest = data_set.folder, data_set.manifest
     if manifest and manifest.tokenizer:
         if vocab is not None:
-            raise UsageError(f"--vocab {vocab}: is for token shards of a vocabulary, and {folder} has its own {TOKENIZER}")
+            raise UsageError(
+                f"--vocab {vocab}: {folder} has its own {TOKENIZER}, and --vocab is for token shards made without one; omit it"
+            )
         tokenizer, begins_word = TokenizerInfo.from_manifest(manifest.tokenizer), None
     else:
         vocabulary = load_vocabulary_of(data_set, None if vocab is None else as_path(vocab))
@@ -88,7 +91,7 @@ def open_token_documents(
     fetch({path: checksum for shard in shards for path, checksum in shard.checksums.items()})
     for shard in shards if verify else ():
         if not shard.listed:
-            raise UsageError(f"{folder}: has no {MANIFEST} with checksums of its files, which verify=True needs; leave it out")
+            raise UsageError(f"{folder}: has no {MANIFEST} with checksums of its files, which verify=True needs; omit verify")
         shard.verify()
     sha256 = hashlib.sha256("".join(shard.fingerprint() for shard in shards).encode()).hexdigest()
     eod = manifest.made_with.get("eod") if manifest else None
@@ -96,23 +99,23 @@ def open_token_documents(
 
 
 def open_all_splits(folder: Path | str) -> dict[str, TokenDocuments]:
-    """Return the documents of each split of token shards, training first; raises as `open_token_documents` does."""
+    """Return the documents of all splits by name, training first; raises the errors of `open_token_documents`."""
     splits = find_token_shards([as_path(folder)], any_tokenizer=True).split_names or [TRAINING]
     return {SPLIT_NAMES[split]: open_token_documents(folder, split) for split in splits}
 
 
 def _check_sizes(shard: TokenShard) -> None:
-    """Raise `BertprepError` unless each file has the size in the manifest, and the counts there can be of such a file."""
+    """Raise `BertprepError` unless each file has its size in the manifest, and the manifest's counts are possible."""
     for end, entry in shard.listed.items():
         path = shard.paths[end]
         if (found := sizes_of(path.parent, [path.name]).get(path.name)) != entry["bytes"]:
             has = "is missing" if found is None else f"has {found:,} bytes"
-            raise BertprepError(f"{path}: {has}, expected {entry['bytes']:,} bytes by {MANIFEST}; {_AGAIN}")
+            raise BertprepError(f"{path}: {has}, expected {entry['bytes']:,} bytes as in {MANIFEST}; {_AGAIN}")
     if shard.counts is None:
         return
     size_bytes, (documents, tokens) = shard.listed[BIN]["bytes"], shard.counts
     if not 0 < documents <= tokens <= size_bytes:
         raise BertprepError(
-            f"{shard.path}: cannot have {documents:,} documents of {tokens:,} tokens in {size_bytes:,} bytes, as {MANIFEST} "
-            f"says; {_AGAIN}"
+            f"{shard.path}: {MANIFEST} lists {documents:,} documents with {tokens:,} tokens in {size_bytes:,} bytes, which is "
+            f"impossible; {_AGAIN}"
         )

@@ -1,13 +1,13 @@
-"""The packed rows of all windows of a data set, kept in the user's cache: made once, then mapped into memory by every process.
+"""Keep the packed rows of all windows of a data set in the user's cache: packed once, then mapped into memory by every process.
 
-    u32 of each window     its row starts (rows + 1,), and the begins and sizes of its sequences (sequences,), as a `Window` has
-                           them; of pairs also whether each is swapped (rows,)
-    u32 (windows, 4)       of each window how many rows, sequences and numbers it has, and the CRC-32C of its numbers
-    u32                    the CRC-32C of that table
+    u32, per window        the arrays of `Window`: row_starts (rows + 1,), begins (sequences,), sizes (sequences,); for pairs
+                           also is_swapped (rows,)
+    u32 (windows, 4)       the table: each window's number of rows, of sequences and of u32 values, and their CRC-32C
+    u32                    the CRC-32C of the table
 
-An order needs the counts of all windows before its first row, and a row at random needs its window, which takes 2 to 3 ms to
-pack. The file has 8 bytes a sequence and 4 a row, some 1.4% of the bytes of documents of 400 tokens. Where that is more than a
-tenth of the free space, the numbers are left out, and windows are packed as they are needed.
+An order needs the row counts of all windows before its first row, and reading a random row needs its window, which takes 2 to
+3 ms to pack. The file has 8 bytes per sequence and 4 per row, some 1.4% of the token shards' size if documents have 400 tokens.
+If the file would take more than a tenth of the free space, it has only the table, and windows are packed as they are needed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from bertprep.files.kept_arrays import forget_bytes, keep_bytes, kept_bytes, one
 from bertprep.version import __version__
 
 WINDOWS = "windows"
-"""The folder of the cache."""
+"""The name of the folder in the cache."""
 _WIDTH = 4
 _ROWS, _SEQUENCES, _NUMBERS, _CHECKSUM = range(_WIDTH)
 
@@ -34,14 +34,14 @@ Numbers = NDArray[np.uint32]
 
 @dataclass(frozen=True)
 class KeptNumbers:
-    """The numbers of a window, and how many rows and sequences they are of."""
+    """A window's arrays in one, and its numbers of rows and sequences."""
 
     numbers: Numbers
     rows: int
     sequences: int
 
     def split(self) -> tuple[Numbers, Numbers, Numbers, Numbers]:
-        """Return the row starts, where the sequences begin, their sizes, and what else is known of the rows."""
+        """Return the arrays (row_starts, begins, sizes, further numbers of the rows)."""
         begins = self.rows + 1
         sizes, more = begins + self.sequences, begins + 2 * self.sequences
         return self.numbers[:begins], self.numbers[begins:sizes], self.numbers[sizes:more], self.numbers[more:]
@@ -49,7 +49,7 @@ class KeptNumbers:
 
 @dataclass
 class KeptWindows:
-    """The windows of a file: `table` is its table, and `numbers` those of all windows, one after the other."""
+    """The windows in a kept file: its table, and the concatenated `numbers` of all windows."""
 
     key: str
     table: Numbers
@@ -63,11 +63,11 @@ class KeptWindows:
 
     @property
     def rows(self) -> NDArray[np.int64]:
-        """How many rows each window has: (windows,)."""
+        """The number of rows in each window: (windows,)."""
         return self.table[:, _ROWS].astype(np.int64)
 
     def get(self, window: int) -> KeptNumbers | None:
-        """Return a window; None if it is not kept. A file with a wrong checksum is removed, and made again by the next run."""
+        """Return a window, or None if it is not kept. If its checksum is wrong, the file is removed, and made again later."""
         start, end = self._starts[window : window + 2].tolist()
         numbers = self.numbers[start:end]
         if not len(numbers):
@@ -82,12 +82,12 @@ class KeptWindows:
 
 
 def key_of(windows: int, depends_on: dict[str, Any]) -> str:
-    """Return all that the rows of some windows depend on, as a text."""
+    """Return the cache key of some windows: everything that their rows depend on, as JSON."""
     return json.dumps({"version": __version__, "windows": windows, **depends_on}, sort_keys=True)
 
 
 def open_windows(key: str, windows: int, *, since: float) -> KeptWindows | None:
-    """Return what an earlier run kept by this key; None if there is nothing, or it is corrupt or not younger than `since`."""
+    """Return the windows that an earlier run kept, or None if there are none, or they are corrupt or not newer than `since`."""
     data = kept_bytes(WINDOWS, key, since=since)
     if data is None or data.size % 4 or data.size < 4 * (_WIDTH * windows + 1):
         return None
@@ -99,7 +99,7 @@ def open_windows(key: str, windows: int, *, since: float) -> KeptWindows | None:
 
 
 def keep_windows(key: str, windows: int, make: Callable[[], Iterable[KeptNumbers]], *, since: float) -> KeptWindows:
-    """Make all windows, in their order, and keep them; while another process does so, wait for it and take what it kept."""
+    """Make all windows in order, keep them and return them; if another process is doing so, wait and return those it kept."""
     with one_at_a_time(WINDOWS, key):
         if (kept := open_windows(key, windows, since=since)) is not None:
             return kept

@@ -1,15 +1,15 @@
-"""Examples made on the fly from token shards: pairs and masks as `create` makes them, without records on disk.
+"""Make pretraining examples on the fly from token shards, with the pairs and masks of `create` but without records on disk.
 
-Epoch 0 has `create`'s records. In a later epoch each shard has another seed (`epoch_seed`), unless `repeat_epochs`, and as many
-examples as in epoch 0: row r is example r mod n of the n that this seed gives, which are hardly more or fewer. So each shard is
-generated once to count its examples, before the first batch. Examples come in the order of `WindowOrder`, whose windows are the
-shards: a group of shards is in memory, about 125 bytes an example and 4 a token, and a thread makes the next.
+Epoch 0 has the records of `create`. In later epochs each shard has another seed (`epoch_seed`), unless `repeat_epochs` is set,
+but as many examples as in epoch 0: row r is example r mod n of the n examples that the seed yields. Each shard is therefore
+generated once before the first batch, to count its examples. Examples come in the order of `WindowOrder`, and a shard is a
+window. One group of shards is in memory, with about 125 bytes per example and 4 per token, and a thread makes the next group.
 
     live = LiveExamples("data/tokens/.../wikipedia", settings=InstanceSettings(seq=128))
     for examples in live.batches(256, first=1000):  # the batches of steps 1000, 1001, ... of a run, over all epochs
-        examples.input_ids  # (256, 128), valid until the next
+        examples.input_ids  # (256, 128), valid until the next batch
 
-    DataLoader(live, batch_size=256, collate_fn=bertprep.RecordDataset.collate)  # epoch 0; live.set_epoch(1) takes the next
+    DataLoader(live, batch_size=256, collate_fn=bertprep.RecordDataset.collate)  # epoch 0; live.set_epoch(1) selects the next
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ DEFAULT_GROUP = 8
 
 
 class LiveExamples(ColumnDataset):
-    """The examples of the token shards of a split; any thread may read. Use as a context manager, or `close`.
+    """The examples of the token shards of one split; threads may share it. Use it as a context manager, or call `close`.
 
-    `live[index]` is an example in the order of an epoch, the first or that of `set_epoch`, which `len` counts. Raises
+    `live[index]` counts in the order of the current epoch, which `set_epoch` changes; `len` is the size of an epoch. Raises
     `BertprepError` for a shard that cannot be read or does not fit the vocabulary.
     """
 
@@ -69,7 +69,11 @@ class LiveExamples(ColumnDataset):
         repeat_epochs: bool = False,
         reporter: Reporter = SILENT,
     ) -> None:
-        """Open folders of token shards; `vocab` if none is next to them. `cased` of the `settings` is the shards' own."""
+        """Open one or more folders of token shards of sentences.
+
+        `vocab` is needed if there is no vocabulary file next to the shards. The shards decide whether text is cased, whatever
+        the `settings` have. `shuffle_shards` is the number of shards whose examples are shuffled together.
+        """
         folders = [data] if isinstance(data, Path | str) else list(data)
         if not folders:
             raise UsageError("no data; name at least one folder of token shards")
@@ -99,17 +103,17 @@ class LiveExamples(ColumnDataset):
         self._rows = RowMaker(self.vocabulary, self.shape)
         self._instances = ShardInstances(
             self.token_shards, self._seed_numbers, self.vocabulary, self.settings,
-            held=3 * self.shuffle_shards,  # of the group before, this one, and the next
+            held=3 * self.shuffle_shards,  # the previous, the current and the next group
             reporter=self._reporter,
         )  # fmt: skip
 
     def _check_process(self) -> None:
-        """Open again in a forked process, which lacks the thread of its parent and may have its locks."""
+        """Open again in a forked process, which has no copy of its parent's thread but may have copies of its held locks."""
         if self._process != os.getpid():
             self._open()
 
     def close(self) -> None:
-        """Give the memory back and end the thread; what is asked for later is made again."""
+        """Free the memory and end the thread; examples that are read later are made again."""
         if self._process == os.getpid():
             self._instances.close()
 
@@ -124,31 +128,31 @@ class LiveExamples(ColumnDataset):
         return f"LiveExamples({self.folder}: {self.shards:,} shards, examples of {self.seq} tokens)"
 
     def set_epoch(self, epoch: int) -> None:
-        """Let `live[index]` be of another epoch; raises `ValueError` for one that there cannot be."""
+        """Make `live[index]` read this epoch; raises `ValueError` for a negative or too large number."""
         self.epoch = check_epoch(epoch, self)
 
-    # --- what is known of the examples
+    # --- properties of the examples
 
     def __len__(self) -> int:
-        """How many examples an epoch has; to count them, a user's first run makes all of epoch 0."""
+        """Return the number of examples in an epoch; to count them, a user's first run makes all of epoch 0."""
         return self._order.rows_in_epoch
 
     @property
     def counts(self) -> NDArray[np.int64]:
-        """How many examples each shard gives in every epoch: (shards,)."""
+        """The number of examples from each shard, the same in every epoch: (shards,)."""
         return self._order.counts
 
     @cached_property
     def _order(self) -> WindowOrder:
-        """The order of all examples; it goes with a pickled data set, so workers need not count examples again."""
+        """The order of all examples. It is pickled with the data set, so workers need not count examples again."""
         self._check_process()
         counts = count_windows(self.shards, {"examples": self.sha256}, lambda: self._instances.counts)
         return WindowOrder(counts, seed=self.seed, group=self.shuffle_shards)
 
     @cached_property
     def sha256(self) -> str:
-        """Of all that examples depend on, their order apart; a generator that draws otherwise has another number here."""
-        version = 1 if self.repeat_epochs else 2  # in which all epochs have the counts of epoch 0
+        """The sha256 of everything that the examples depend on, except their order; it includes the generator's version."""
+        version = 1 if self.repeat_epochs else 2  # since version 2 all epochs have the counts of epoch 0
         made_of = {"settings": asdict(self.settings), "vocabulary": self.vocabulary.sha256, "shards": self._tokens_sha256}
         return hashlib.sha256(json.dumps({"generator": version, **made_of}, sort_keys=True).encode()).hexdigest()
 
@@ -157,11 +161,11 @@ class LiveExamples(ColumnDataset):
         return [TOKENS]
 
     def row_ids(self, positions: ArrayLike) -> RowIds:
-        """Return where the examples at positions are from, counted over all epochs: windows are indices of `token_shards`."""
+        """Return the ids of the examples at `positions`, which count over all epochs; windows are indices of `token_shards`."""
         return self._order.locate(checked_positions(positions, f"{self}: examples"))
 
     def origin_of(self, position: int) -> tuple[Path, int]:
-        """Return the token shard of the example at a position, and which of its examples it is: what a log names."""
+        """Return the token shard that yields the example at a position, and the example's index in it, for log messages."""
         found = self.row_ids([position])
         return self.token_shards[int(found.windows[0])].path, int(found.rows[0])
 
@@ -174,11 +178,12 @@ class LiveExamples(ColumnDataset):
         return to_columns(examples)
 
     def batches(self, size: int, *, first: int = 0, stop: int | None = None, rows: range | None = None) -> Iterator[Examples]:
-        """Yield the batches of steps `first` to stop - 1, or endlessly, over all epochs; of each its `rows`, or all.
+        """Yield the batches of steps `first` to stop - 1, or endlessly without `stop`, over all epochs.
 
-        Step n has the positions from n * size on. The arrays of a batch are overwritten by the next.
+        The batch of step n begins at position n * size. With `rows`, each batch has only these of its rows. The next batch
+        overwrites the arrays of the last one.
         """
-        for positions in batch_positions(size, first=first, stop=stop, rows=rows):  # of several batches
+        for positions in batch_positions(size, first=first, stop=stop, rows=rows):  # (batches, rows)
             ids = self._order.locate(positions)
             examples = self.kind.empty(positions.shape[1], seq=self.seq, pred=self.pred)
             for batch in range(len(ids)):
@@ -187,19 +192,19 @@ class LiveExamples(ColumnDataset):
                 yield examples
 
     def gather_into(self, examples: Examples, positions: ArrayLike) -> None:
-        """Write the examples at positions, counted over all epochs, to the first rows; begin to make those that follow."""
+        """Write the examples at `positions`, which count over all epochs, to the first rows; start to make the next group."""
         ids = self.row_ids(positions)
         check_room(examples, self.shape, 0, len(ids), str(self))
         self._make_ahead(ids)
         self._fill(examples, ids)
 
     def gather_good(self, examples: Examples, positions: ArrayLike) -> list[BadRecordError]:
-        """As `gather_into`; no example is bad by itself."""
+        """Call `gather_into` and return no errors: a generated example is never invalid by itself."""
         self.gather_into(examples, positions)
         return []
 
     def _fill(self, examples: Examples, ids: RowIds) -> None:
-        """Write examples to the first rows, from as many shards at once as are shuffled together."""
+        """Write the examples with these ids to the first rows, reading at most `shuffle_shards` shards at a time."""
         self._check_process()
         epochs = np.zeros_like(ids.epochs) if self.repeat_epochs else ids.epochs
         of_epochs, indices = np.unique(epochs * self.shards + ids.windows, return_inverse=True)
@@ -213,7 +218,7 @@ class LiveExamples(ColumnDataset):
             examples[: len(ids)][is_own] = self._rows.take(made, which, ids.rows[is_own] % counts[which])
 
     def _make_ahead(self, ids: RowIds) -> None:
-        """Begin to make the group of shards after the last of these rows."""
+        """Start to make the group of shards that follows the last of these rows."""
         if not len(ids):
             return
         self._check_process()
@@ -223,7 +228,7 @@ class LiveExamples(ColumnDataset):
 
 
 def shards_of(data_set: DataSet, split: str) -> tuple[TokenShard, ...]:
-    """Return the token shards of a split, in the order of their numbers."""
+    """Return the token shards of a split by number; raise `UsageError` if there are none."""
     found = data_set.paths(split)
     if not found:
         raise UsageError(f"{data_set.folder}: has no {split} split of token shards; name a folder that has it")
@@ -232,7 +237,7 @@ def shards_of(data_set: DataSet, split: str) -> tuple[TokenShard, ...]:
 
 
 def is_cased(data_set: DataSet) -> bool:
-    """Return whether token shards are of text as it was written; they are not where nothing tells."""
+    """Return whether the manifest says that the shards' text kept its case; without a manifest, return False."""
     return bool(data_set.manifest.made_with["cased"]) if data_set.manifest else False
 
 

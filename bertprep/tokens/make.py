@@ -1,7 +1,7 @@
-"""Makes records or token shards of text shards: tokenize, generate, encode, and write one file for each format.
+"""Make records or token shards from text shards: tokenize, generate, encode, and write one file per format.
 
-A command gives texts, a vocabulary and settings; it gets a job, whose task is a text shard (`work.run`). The bytes depend on
-shard, vocabulary and settings only.
+A command passes texts, a vocabulary and settings, and gets a job with one task per text shard (`work.run`). The bytes of a file
+depend only on the shard, the vocabulary and the settings.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from bertprep.work.manifest import RECORDS, TOKEN_SHARDS, versions_of
 from bertprep.work.run import Job, Maker, Task
 from bertprep.work.text_identity import check_text, check_unchanged, identify_text, text_entry
 
-_FIRST_TOKENS = 1 << 14  # of a token shard, in which [UNK] is counted: about as many as the first bytes of a text give
+_FIRST_TOKENS = 1 << 14  # [UNK] is counted in these tokens of a token shard: about as many as HEAD_BYTES of text give
 
 
 @dataclass(frozen=True)
 class TextShard:
-    """A text shard, the `number`-th of its split; `expected` is its entry in the manifest of text shards, where one lists it.
+    """A text shard and its number in its split; `expected` is its entry in the manifest of the text shards, if there is one.
 
-    With `tokens` it is the .bin of a token shard that was given in place of text, which may be gone.
+    If the user gave token shards instead of text, `tokens` is one of them and `path` its .bin file. The text may be gone.
     """
 
     path: Path
@@ -53,10 +53,10 @@ class TextShard:
 
 @dataclass(frozen=True)
 class Texts:
-    """The text shards of a corpus, or files that were given in place of them; `made_from` is what a manifest says of them.
+    """The text shards of a corpus, or the files that the user gave instead; `made_from` describes them in manifests.
 
-    Text shards of a workspace have a manifest, with which their text is compared where it is read. Given files have none: what
-    is finished must be of the text as it is now.
+    The text shards of a workspace have a manifest, and their text is compared with it when it is read. Files that the user gave
+    have none, so finished files are checked against the text as it is now.
     """
 
     corpus: str
@@ -66,20 +66,20 @@ class Texts:
 
     @property
     def test_fraction(self) -> float | None:
-        """The fraction of the text that is held out for testing; None where the user gave the test split."""
+        """The fraction of the text that is held out for testing, or None if the user gave the test split."""
         fraction: float = self.made_from["test_fraction"]
         return None if not fraction and self.made_from["test_shards"] else fraction
 
     @property
     def advice(self) -> str:
-        """What to do where a folder holds something else."""
+        """What to do if the output folder contains other data."""
         return "choose another --workdir or --corpus" if self.is_of_workspace else "choose another --output"
 
 
 def record_job(
     texts: Texts, vocabulary: Vocabulary, settings: InstanceSettings, variant: Variant, folders: Mapping[RecordFormat, Path]
 ) -> Job:
-    """Return the job that makes the records of texts, in a folder for each format."""
+    """Return the job that makes records from texts, in one folder per format."""
     maker = RecordMaker(
         vocabulary=vocabulary,
         cased=settings.cased,
@@ -98,7 +98,7 @@ def record_job(
 
 
 def token_job(texts: Texts, vocabulary: Vocabulary, folder: Path, *, cased: bool) -> Job:
-    """Return the job that makes the token shards of texts; those of a workspace are in a folder for each split."""
+    """Return the job that makes token shards from texts; in a workspace each split has its own folder."""
     maker = TokenMaker(vocabulary=vocabulary, cased=cased, checks_text=not texts.is_of_workspace)
     tasks = []
     for shard in texts.shards:
@@ -121,21 +121,21 @@ def _ledger(kind: str, folder: Path, made_with: dict[str, Any], texts: Texts, vo
 
 
 def mask_warnings(settings: InstanceSettings) -> list[str]:
-    """Return a line if --pred leaves far fewer masks than --masked-lm-prob implies."""
+    """Return a warning if --pred allows far fewer masks than --masked-lm-prob implies, else an empty list."""
     wanted = masks_cut_off(settings.seq, settings.pred, settings.masked_lm_prob)
     if not wanted:
         return []
     return [
-        f"--pred {settings.pred} limits the masks: --masked-lm-prob {settings.masked_lm_prob:g} of "
-        f"{settings.seq} tokens would be {wanted}, --pred {min(wanted, settings.longest)} allows them"
+        f"--pred {settings.pred} limits the masks: --masked-lm-prob {settings.masked_lm_prob:g} of {settings.seq} tokens is "
+        f"{wanted} masks; use --pred {min(wanted, settings.longest)} to allow them"
     ]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShardMaker(Maker):
-    """Makes files of one text shard after another, with one tokenizer.
+    """Makes the files of one text shard after another, with one tokenizer.
 
-    With `checks_text` finished files must be of the text as it is now.
+    With `checks_text`, finished files must have been made from the text as it is now.
     """
 
     vocabulary: Vocabulary
@@ -147,7 +147,7 @@ class ShardMaker(Maker):
         return Tokenizer(self.vocabulary, lower=not self.cased)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Only what the tables are made of: a process builds its own."""
+        """Return the fields alone: each process builds its own tables from them."""
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
     def prepare(self) -> None:
@@ -158,21 +158,21 @@ class ShardMaker(Maker):
         shard: TextShard = todo[0].argument
         try:
             tokens = self._first_tokens(shard)
-        except (BertprepError, OSError, ValueError):  # which is reported where all of it is read
+        except (BertprepError, OSError, ValueError):  # the worker that reads the whole file reports the error
             return
         unknown = float(np.mean(tokens == self.vocabulary.unk)) if len(tokens) else 0.0
         if unknown > MANY_UNKNOWN:
-            advice = "and name another with --vocab, or leave --vocab out to train one on this text"
+            advice = "remove the output, and name another vocabulary with --vocab, or omit --vocab to train one on this text"
             if shard.tokens:
-                advice = "and the token shards, and run bertprep tokenize with another --vocab"
+                advice = "remove the output and the token shards, and run bertprep tokenize with another --vocab"
             yield (
                 f"{unknown:.0%} of the first tokens of {shard.path} are [UNK]: {self.vocabulary.path} does not fit this text; "
-                f"remove what is made with it, {advice}"
+                f"{advice}"
             )
 
     def _first_tokens(self, shard: TextShard) -> NDArray[Any]:
         if shard.tokens:
-            return replace(shard.tokens).mapped[:_FIRST_TOKENS]  # of a copy, since what is mapped stays so
+            return replace(shard.tokens).mapped[:_FIRST_TOKENS]  # a shard keeps its mapping, so a copy maps the file here
         with open_head(shard.path) as file:
             text = file.read(HEAD_BYTES)
         return self.tokenizer.tokenize_lines(text[: text.rfind(b"\n") + 1]).tokens
@@ -185,7 +185,7 @@ class ShardMaker(Maker):
 
 @dataclass(frozen=True, kw_only=True)
 class RecordMaker(ShardMaker):
-    """Makes the record files of one shard after another."""
+    """Makes the record files of one text shard after another."""
 
     settings: InstanceSettings
     variant: Variant = field(default=DEFAULT_VARIANT)
@@ -211,7 +211,7 @@ class RecordMaker(ShardMaker):
         seed = self.settings.shard_seed(argument.number)
         instances = generate_instances(shard, self.vocabulary, self.settings, seed=seed)
         if not len(instances):
-            raise BertprepError(f"{argument.path}: gives no example; expected at least one for each of its documents")
+            raise BertprepError(f"{argument.path}: yields no example; expected at least one from each document")
         files = {RecordFormat(name): path for name, path in paths.items()}
         written = write_examples(self.rows.blocks(instances), files, self.variant, tidies=False)
         return {
@@ -219,7 +219,7 @@ class RecordMaker(ShardMaker):
         }
 
     def _read(self, shard: TextShard) -> tuple[TokenizedShard, dict[str, Any]]:
-        """Return the tokens of a shard, and the manifest's entry for its text."""
+        """Return the tokens of a shard, and the entry of its text for the manifest."""
         if shard.tokens:
             tokenized = shard.tokens.read(self.vocabulary, pairs=self.settings.has_pairs)
             return tokenized, shard.tokens.text or text_entry(shard.path.name, *identify(shard))
@@ -248,14 +248,14 @@ class TokenMaker(ShardMaker):
 
 
 def _text_of(shard: TextShard, tokenized: TokenizedShard) -> dict[str, Any]:
-    """Return the manifest's entry for a file's text; raises where it is not the text of the shards' manifest."""
+    """Return the manifest entry of a shard's text; raise `BertprepError` if the text shards' manifest lists other text."""
     text = text_entry(shard.path.name, tokenized.text_bytes, f"{tokenized.text_crc32c:08x}")
     check_text(shard.path, shard.expected, text)
     return text
 
 
 def identify(shard: TextShard) -> tuple[int, str]:
-    """Return size and CRC-32C of a shard's text; of given token shards, of both files."""
+    """Return the size and CRC-32C of a shard's text, or those of both files of a token shard whose text is not known."""
     if shard.tokens and shard.tokens.text:
         return shard.tokens.text["bytes"], shard.tokens.text["crc32c"]
     return identify_text(*(token_files(shard.path).values() if shard.tokens else [shard.path]))

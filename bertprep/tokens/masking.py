@@ -1,7 +1,8 @@
-"""Which tokens of a row are masked, and what replaces them: the settings, checked, and as the kernel `mask_rows` takes them.
+"""Settings for masking: which tokens of a row are masked and what replaces them, checked, and as arguments for `mask_rows`.
 
-A row's share of masked tokens is a number, or a random number of a range, or follows a schedule over the rows of a run. Masks
-are of tokens, of whole words, or of runs of whole words: SpanBERT's, whose lengths are geometric, or ALBERT's n-grams.
+The fraction of masked tokens is a fixed number, a random number from a range for each row, or a schedule over the rows of a
+run. The unit of masking is a token, a whole word, or a run of whole words: SpanBERT's spans, whose lengths are geometric, or
+ALBERT's n-grams.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ from bertprep.config import MaskedShare, MaskSchedule, read_mask_as
 from bertprep.errors import UsageError
 
 _SPAN_PROBABILITY = 0.2  # of SpanBERT's geometric lengths
-_LONGEST = 1 << 20  # words of a span
-_SALT = np.uint64(0xD1B54A32D192ED03)  # keeps a row's share from what the kernel draws by the same key
-_MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)  # of splitmix64
+_LONGEST = 1 << 20  # words in a span
+_SALT = np.uint64(0xD1B54A32D192ED03)  # makes a row's fraction independent of the kernel's draws, which use the same key
+_MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)  # splitmix64's multipliers
 _SHIFTS = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(11)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Masking:
-    """How rows are masked, with the keywords of `TokenDataset`; raises `UsageError` for what cannot be."""
+    """The masking of rows, with the keywords of `TokenDataset`; raises `UsageError` for an impossible value."""
 
     masked_lm_prob: MaskedShare = 0.3
     mask_as: tuple[float, float, float] = (0.8, 0.1, 0.1)
@@ -51,11 +52,14 @@ class Masking:
             object.__setattr__(self, name, int(longest))
             object.__setattr__(self, "whole_word", True)
         if self.span is not None and self.ngram is not None:
-            raise UsageError(f"span {self.span} and ngram {self.ngram}: are two laws of lengths; give one of them")
+            raise UsageError(f"span {self.span} and ngram {self.ngram}: are two distributions of lengths; give one of them")
 
     @property
     def made_of(self) -> dict[str, Any]:
-        """The settings, as a state or a checksum has them; what a version before had not is there only if it is set."""
+        """The settings in the form used for states and checksums.
+
+        A setting that earlier versions did not have is left out unless it is used, so that their states remain valid.
+        """
         settings = {"mask_as": self.mask_as, "whole_word": self.whole_word, "span": self.span}
         if self.ngram is not None:
             settings["ngram"] = self.ngram
@@ -64,7 +68,7 @@ class Masking:
 
     @property
     def share(self) -> str:
-        """The share of masked tokens, in words."""
+        """The fraction of masked tokens, in words."""
         match self.masked_lm_prob:
             case MaskSchedule(start, end, rows):
                 return f"{start:.3g} to {end:.3g} of the tokens masked over {rows:,} rows"
@@ -74,7 +78,7 @@ class Masking:
 
     @property
     def unit(self) -> str:
-        """What is masked together, in words."""
+        """The unit of masking, in words."""
         if self.span is not None:
             return f"spans of up to {self.span} whole words"
         if self.ngram is not None:
@@ -83,7 +87,7 @@ class Masking:
 
     @property
     def highest_share(self) -> float:
-        """The share of masked tokens that no row exceeds, but for the one token that each has at least."""
+        """The largest fraction of masked tokens, which a row exceeds only if it is so short that its one mask is more."""
         match self.masked_lm_prob:
             case MaskSchedule(start, end):
                 return max(start, end)
@@ -93,11 +97,11 @@ class Masking:
                 return share
 
     def most_predictions(self, tokens: int) -> int:
-        """Return the most masked tokens of a row that has `tokens` which can be masked."""
+        """Return the largest number of masked tokens in a row with `tokens` tokens that can be masked."""
         return min(tokens, max(1, int(np.rint(self.highest_share * tokens))))
 
     def shares(self, positions: NDArray[np.int64], keys: NDArray[np.uint64]) -> NDArray[np.float64]:
-        """Return the share of masked tokens of the rows at positions, whose masks are drawn by `keys`."""
+        """Return the fraction of masked tokens of each row, given its position in the run and the key of its masks: (n,)."""
         match self.masked_lm_prob:
             case MaskSchedule(start, end, rows):
                 return start + (end - start) * np.minimum(positions / rows, 1.0)
@@ -108,7 +112,7 @@ class Masking:
 
     @cached_property
     def for_kernel(self) -> dict[str, Any]:
-        """The arguments of the kernel that say how rows are masked."""
+        """The kernel's arguments for masking."""
         masked, random, _ = self.mask_as
         up_to = self._probability_up_to
         return {
@@ -123,7 +127,7 @@ class Masking:
 
     @property
     def _probability_up_to(self) -> NDArray[np.float64]:
-        """The probability of runs of up to 1, 2, ... words."""
+        """The cumulative probabilities of runs of up to 1, 2, ... words."""
         lengths = np.arange(1, (self.span or self.ngram or 1) + 1)
         probabilities = (1 - _SPAN_PROBABILITY) ** lengths if self.ngram is None else 1 / lengths
         up_to: NDArray[np.float64] = np.cumsum(probabilities)
@@ -131,24 +135,24 @@ class Masking:
 
 
 def _check_share(given: Any) -> MaskedShare:
-    """Return the share of masked tokens, or the range or schedule of it; raise `UsageError` for anything else."""
+    """Return the fraction of masked tokens, or its range or schedule; raise `UsageError` for anything else."""
     if isinstance(given, MaskSchedule):
         return given
     if isinstance(given, Real):
         if not 0 < float(given) < 1:
-            raise UsageError(f"masked_lm_prob {given!r}: expected a share above 0 and below 1")
+            raise UsageError(f"masked_lm_prob {given!r}: expected a fraction above 0 and below 1")
         return float(given)
     is_range = isinstance(given, Sequence) and len(given) == 2 and all(isinstance(bound, Real) for bound in given)
     if not is_range or not 0 <= given[0] < given[1] <= 1:
         raise UsageError(
-            f"masked_lm_prob {given!r:.80}: expected a share above 0 and below 1, two for a range, such as (0.1, 0.9), or a "
-            "MaskSchedule for a share that changes from row to row"
+            f"masked_lm_prob {given!r:.80}: expected a fraction above 0 and below 1, two for a range, such as (0.1, 0.9), or a "
+            "MaskSchedule for a fraction that changes over the run"
         )
     return float(given[0]), float(given[1])
 
 
 def _draw_uniform(keys: NDArray[np.uint64]) -> NDArray[np.float64]:
-    """Return a number from 0 to 1 for each key, by a hash of it (splitmix64)."""
+    """Return a number from 0 to 1 for each key, a hash of the key (splitmix64)."""
     first, second, third, unused = _SHIFTS
     mixed = keys ^ _SALT
     mixed = (mixed ^ (mixed >> first)) * _MIX_1

@@ -1,13 +1,13 @@
-"""MDS, the shards of mosaicml-streaming, which ModernBERT's and its relatives' trainers read: rows of token ids.
+"""Write rows of token ids as MDS, the shards of mosaicml-streaming, which the trainers of ModernBERT and its relatives read.
 
     DIR/{manifest.json,train/,test/}       DIR/train/{index.json,shard.00000.mds,...}
-    shard.00000.mds   u32 n rows, u32 begins[n + 1] of the rows from the start of the file, and its end, config as JSON, rows
+    shard.00000.mds   u32 n rows, u32 begins[n + 1] (each row's offset in the file, then the file's end), config as JSON, rows
     a row             u32 size of each column of variable size, then the columns in the order of their names
     index.json        {"shards": [config + samples, raw_data, zip_data], "version": 2}, written last
 
-all little-endian, as MDSWriter writes them to the byte. A row is [CLS], a piece of a document, [SEP], as far as the tokenizer
-has these: a long document gives several. Each token shard becomes one MDS shard. They are not read back here: streaming checks
-its own hashes. See docs/reference/formats.md.
+All numbers are little-endian, and the bytes are those of MDSWriter. A row is [CLS], a piece of a document, [SEP], without those
+of the two that the tokenizer lacks; a long document becomes several rows. Each token shard becomes one MDS shard. bertprep does
+not read MDS: StreamingDataset checks its own hashes. See docs/reference/formats.md.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from bertprep.work.manifest import MDS, versions_of
 from bertprep.work.run import Job, Maker, Task
 
 INPUT_IDS = "input_ids"
-"""What ModernBERT's trainer calls the column of ids; EuroBERT's calls it tokens."""
+"""The name of the column of ids in ModernBERT's trainer; in EuroBERT's it is tokens."""
 _INDEX = "index.json"
 _INDEX_HASH = "sha1"
 _VERSION = 2
-_SIZE_LIMIT = 1 << 26  # which MDSWriter writes down; readers do not look at it
-_MAX_BYTES = (1 << 32) - 1  # of a shard, whose offsets are u32
+_SIZE_LIMIT = 1 << 26  # MDSWriter writes its limit into each shard; readers ignore it
+_MAX_BYTES = (1 << 32) - 1  # the largest shard, since offsets are u32
 _BYTES_OF_INT = 8
 
 
 @dataclass(frozen=True)
 class MdsWriter:
-    """Rows of at most `seq` tokens of documents; `column` has their ids, as `dtype` or the smallest type that holds them."""
+    """Splits documents into rows of at most `seq` tokens; the ids are in `column`, as `dtype`, by default uint16 or int32."""
 
     documents: TokenDocuments
     seq: int
@@ -60,7 +60,7 @@ class MdsWriter:
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        """The columns, as each shard and the index list them."""
+        """The description of the columns, which each shard and the index contain."""
         columns = dict(sorted({"id": "str", self.column: f"ndarray:{self._type.name}", "len": "int"}.items()))
         return {
             "column_encodings": [*columns.values()],
@@ -74,7 +74,7 @@ class MdsWriter:
         }
 
     def rows(self, shard: TokenShard) -> Iterator[tuple[str, NDArray[Any]]]:
-        """Yield (id, token ids) of the rows of a token shard."""
+        """Yield (id, token ids) for each row of a token shard."""
         tokenizer, starts, tokens = self.documents.tokenizer, shard.starts, shard.tokens
         before = np.array([] if tokenizer.cls is None else [tokenizer.cls], self._type)
         after = np.array([] if tokenizer.sep is None else [tokenizer.sep], self._type)
@@ -85,7 +85,7 @@ class MdsWriter:
                 yield f"{shard.path.stem}-{document}-{piece}", np.concatenate([before, ids, after])
 
     def encode(self, shard: TokenShard) -> tuple[bytes, int]:
-        """Return the bytes of the MDS shard of a token shard, and its number of rows; raises `BertprepError` above 4 GiB."""
+        """Return the bytes of a token shard's MDS shard, and its number of rows; raises `BertprepError` above 4 GiB."""
         head = json.dumps(self.config, sort_keys=True).encode()
         rows, size_bytes = [], 0
         for name, tokens in self.rows(shard):
@@ -94,14 +94,14 @@ class MdsWriter:
             size_bytes += len(row) + 4
             if size_bytes + len(head) + 8 > _MAX_BYTES:
                 raise BertprepError(
-                    f"{shard.path}: its rows take more than {_MAX_BYTES:,} bytes, the most that an MDS shard can have; "
-                    "make more, smaller token shards"
+                    f"{shard.path}: its rows take more than {_MAX_BYTES:,} bytes, the limit of an MDS shard; "
+                    "make more and smaller token shards"
                 )
         begins = np.cumsum([4 * (len(rows) + 2) + len(head), *map(len, rows)])
         return b"".join([np.uint32(len(rows)).tobytes(), begins.astype("<u4").tobytes(), head, *rows]), len(rows)
 
     def _encode_row(self, name: str, tokens: NDArray[Any]) -> bytes:
-        """Return the sizes of the columns of variable size, then all columns, in the order of their names."""
+        """Return the bytes of a row: the sizes of its columns of variable size, then all columns, ordered by name."""
         values = {"id": name.encode(), self.column: encode_array(tokens), "len": np.int64(len(tokens)).tobytes()}
         columns = self.config["column_names"]
         sizes = np.array([len(values[column]) for column in columns if column != "len"], "<u4")
@@ -109,13 +109,13 @@ class MdsWriter:
 
     @property
     def _type(self) -> np.dtype[Any]:
-        """The type of ids in rows, whatever that of the token shards is, which another tool may have written."""
+        """The type of the ids in rows; that of the token shards may differ, since another tool may have written them."""
         return dtype_of(self.documents.tokenizer.width) if self.dtype is None else np.dtype(self.dtype)
 
 
 @dataclass(frozen=True)
 class MdsMaker(Maker):
-    """Makes the MDS shard of one token shard after another: the argument of a task is (split, token shard)."""
+    """Makes the MDS shard of one token shard after another; a task's argument is (split, token shard)."""
 
     writers: Mapping[str, MdsWriter]
     label = "mds"
@@ -134,7 +134,7 @@ class MdsMaker(Maker):
 
 @dataclass(frozen=True)
 class MdsIndex:
-    """The index.json of each split, which StreamingDataset reads."""
+    """Writes the index.json of each split for StreamingDataset."""
 
     folder: Path
     writers: Mapping[str, MdsWriter]
@@ -154,7 +154,7 @@ class MdsIndex:
 
 
 def folder_of(split: str) -> str:
-    """Return the folder of a split, which trainers call train."""
+    """Return the name of a split's folder: trainers of MDS expect train for the training split."""
     return TRAIN if split == TRAINING else split
 
 
@@ -162,7 +162,7 @@ def mds_job(
     documents: Mapping[str, TokenDocuments], target: Path, seq: int, column: str, dtype: str | None = None, *,
     command: str = "convert",
 ) -> Job:  # fmt: skip
-    """Return the job by which a command makes the rows of documents, by split, in a folder."""
+    """Return the job that writes the documents of each split as MDS to a folder; `command` is the one that a user called."""
     writers = {split: MdsWriter(each, seq, column, dtype) for split, each in documents.items()}
     first = next(iter(documents.values()))
     kept = [name for name in (TOKENIZER, VOCABULARY) if (first.folder / name).is_file()][:1]
@@ -174,7 +174,7 @@ def mds_job(
             "seq": seq,
             "column": column,
             **({} if dtype is None else {"dtype": dtype}),
-            "shards": "one for each token shard",  # unlike those of 0.2.0, with which they do not mix
+            "shards": "one for each token shard",  # keeps a folder from mixing with the shards of 0.2.0, which were others
             "tokenizer": first.tokenizer.made_with,
             "converted_from": {split: each.sha256 for split, each in documents.items()},
         },
@@ -194,14 +194,14 @@ def mds_job(
 
 
 def tell_who_reads(path: Path, folder: Path) -> str:
-    """Return the line about MDS where data is to be checked or shown; `folder` has the index.json of it."""
+    """Return a line that explains how to check or read MDS; `folder` has its index.json."""
     return (
-        f"{path}: is MDS, which bertprep writes and does not read; StreamingDataset of mosaicml-streaming checks its hashes: "
+        f"{path}: is MDS, which bertprep writes but does not read; to check its hashes, use mosaicml-streaming: "
         f'StreamingDataset(local="{folder}", validate_hash="{_INDEX_HASH}")'
     )
 
 
 def encode_array(values: NDArray[Any]) -> bytes:
-    """Return an array as `ndarray:TYPE` has it: u8 (1 << 2 | log2 of the bytes of its length), its length, the values."""
+    """Encode an array for a column of type `ndarray:TYPE`: u8 (1 << 2 | log2 of the size of the length), length, values."""
     code = int(np.searchsorted([256, 65_536], len(values), side="right"))
     return bytes([4 | code]) + len(values).to_bytes(1 << code, "little") + values.tobytes()

@@ -1,11 +1,11 @@
-"""Several token data sets as one, by weights: of each `PERIOD` rows every set has its whole number, in an order of the seed.
+"""Mix several token data sets by weight: each set has a fixed number of every `PERIOD` rows, in an order drawn by the seed.
 
-The pattern of a period is the same in all, so which set row n is of, and which of its rows, are pure functions of n; `counts`
-are exact, for any batch size and any number of readers. A set whose rows are used up goes on with its next epoch, on its own.
+All periods have the same pattern, so the set of row n, and the row's position in it, are pure functions of n. Counts are exact
+for any batch size and any number of readers. A set whose rows are used up starts its next epoch independently of the others.
 
     mixture = Mixture([(wikipedia, 0.7), (code, 0.3)])
     StatefulDataLoader(mixture.stream(64), batch_size=None)
-    mixture.describe(rows=1_000_000)  # what was read of each set, for a manifest
+    mixture.describe(rows=1_000_000)  # how much was read of each set, for a manifest
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from bertprep.tokens.order import permute
 from bertprep.tokens.token_rows import SEQUENTIAL, TokenRows
 
 PERIOD = 1 << 16
-"""Rows after which the pattern of sets repeats; a weight is rounded to a multiple of its inverse."""
+"""The pattern of sets repeats after this many rows, and weights are rounded to multiples of 1 / PERIOD."""
 _ALIKE = "seq", "packed", "objective", "first_position"
 
 
 class Mixture(TokenRows):
-    """Rows of several data sets, whose lengths and tokenizer are alike; each row is of one of them.
+    """Rows of several data sets with the same row length and tokenizer, with the methods of `TokenDataset`.
 
-    It is used as a `TokenDataset` is. An epoch has as many rows as all sets together, but not each of them once: how often a
-    set is read follows from its weight.
+    Each row comes from one of the sets. An epoch has as many rows as all sets together, but does not read each row once: the
+    weight of a set decides how often it is read.
     """
 
     def __init__(
@@ -49,11 +49,11 @@ class Mixture(TokenRows):
         rows: int | None = None,
         seed: int = 12345,
     ) -> None:
-        """`sets` are pairs of a data set and its weight; or data sets alone, whose weights are their tokens.
+        """Mix `sets`, which are pairs of a data set and its weight, or data sets alone, weighted by their numbers of tokens.
 
-        A `temperature` raises the tokens to that power: 1 is in proportion to sizes, and 0 makes all alike. With
-        `max_epochs` no set is read more often than that in the first `rows` rows, and what it would have is shared out among
-        the others.
+        `temperature` is the exponent of the numbers of tokens: with 1 the weights are in proportion to the sizes, and with 0
+        they are equal. With `max_epochs`, no set is read more often than that in the first `rows` rows, and the excess is
+        distributed over the other sets.
         """
         separated, weights = _separate(sets, temperature)
         self.sets = tuple(separated)
@@ -69,7 +69,9 @@ class Mixture(TokenRows):
                 if getattr(other, name) != getattr(first, name):
                     raise UsageError(f"{other}: has {name} {getattr(other, name)}, {first} has {getattr(first, name)}")
             if other.documents.tokenizer.sha256 != first.documents.tokenizer.sha256:
-                raise UsageError(f"{other.folder}: is of another tokenizer than {first.folder}; a model has one")
+                raise UsageError(
+                    f"{other.folder}: has another tokenizer than {first.folder}; mix only data sets of the same tokenizer"
+                )
         self.seed, self.epoch = seed, 0
         self._in_period = apportion(self.weights, PERIOD)
         if min(self._in_period) < 1:
@@ -77,7 +79,7 @@ class Mixture(TokenRows):
         by_set = np.repeat(np.arange(len(self.sets)), self._in_period)
         positions = permute(np.arange(PERIOD, dtype=np.int64), PERIOD, seed=seed, epoch=0)
         self._pattern = by_set[positions]
-        self._earlier = np.empty(PERIOD, np.int64)  # rows of the same set before, in a period
+        self._earlier = np.empty(PERIOD, np.int64)  # the number of earlier rows of the same set in the period
         for index, count in enumerate(self._in_period):
             self._earlier[self._pattern == index] = np.arange(count)
         self._has_warned = False
@@ -88,7 +90,7 @@ class Mixture(TokenRows):
         return f"Mixture({shares}: rows of {self.seq} tokens)"
 
     def close(self) -> None:
-        """Give the memory of all sets back."""
+        """Free the memory of all sets; rows that are read later are made again."""
         for dataset in self.sets:
             dataset.close()
 
@@ -101,28 +103,28 @@ class Mixture(TokenRows):
 
     @property
     def made_of(self) -> dict[str, Any]:
-        """All that rows depend on."""
+        """Everything that the rows depend on, as plain data."""
         return {"sets": [each.sha256 for each in self.sets], "rows": self._in_period, "seed": self.seed}
 
     @property
     def sha256(self) -> str:
-        """Of all that rows depend on."""
+        """The sha256 of everything that the rows depend on."""
         return hashlib.sha256(json.dumps(self.made_of).encode()).hexdigest()
 
     def locate(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the set of each row, and its position there, counted over all epochs of the set."""
+        """Return the index of each row's set, and the row's position in the set, which counts over all epochs of the set."""
         periods, offsets = np.divmod(positions, PERIOD)
         of_set = self._pattern[offsets]
         return of_set, periods * np.array(self._in_period)[of_set] + self._earlier[offsets]
 
     def counts(self, rows: int) -> list[int]:
-        """Return how many of the first `rows` rows are of each set."""
+        """Return how many of the first `rows` rows come from each set."""
         periods, left = divmod(rows, PERIOD)
         of_rest = np.bincount(self._pattern[:left], minlength=len(self.sets)).tolist()
         return [periods * count + more for count, more in zip(self._in_period, of_rest, strict=True)]
 
     def describe(self, rows: int) -> list[dict[str, Any]]:
-        """Return what the first `rows` rows are made of, as a manifest has it."""
+        """Return a manifest entry for each set, with the rows and epochs of it that the first `rows` rows contain."""
         return [
             {
                 "folder": str(dataset.folder), "sha256": dataset.sha256, "weight": weight, "rows": count,
@@ -154,11 +156,11 @@ class Mixture(TokenRows):
     def _check_random_order(self, positions: NDArray[np.int64]) -> None:  # noqa: ARG002 - the order alone matters
         if not self._has_warned:
             self._has_warned = True
-            warn(f"{self}: the sets are mixed in its own order, which a batch in random order undoes; {SEQUENTIAL}")
+            warn(f"{self}: a batch was read in random order, in which the sets are not mixed by their weights; {SEQUENTIAL}")
 
 
 def _separate(given: Iterable[object], temperature: float | None) -> tuple[list[TokenDataset], NDArray[np.float64]]:
-    """Return the data sets and their weights, whose sum is finite."""
+    """Return the data sets and their weights, scaled if necessary so that their sum is finite."""
     items = [*given] if isinstance(given, Iterable) and not isinstance(given, Mapping) else []
     alone = [item for item in items if isinstance(item, TokenDataset)]
     if alone and len(alone) == len(items):
@@ -170,17 +172,19 @@ def _separate(given: Iterable[object], temperature: float | None) -> tuple[list[
                 sets.append(dataset)
                 weights.append(float(weight))
     if not sets or len(sets) < len(items):
-        raise UsageError("a mixture is of one or more (data set, weight), with finite weights above 0, or of data sets alone")
+        raise UsageError(
+            "Mixture: expected a list of (data set, weight) with finite weights above 0, or a list of data sets alone"
+        )
     if temperature is not None:
-        raise UsageError(f"temperature {temperature}: makes weights of sizes; give it or weights, not both")
+        raise UsageError(f"temperature {temperature}: computes weights from sizes; give a temperature or weights, not both")
     found = np.array(weights)
     return sets, found if math.isfinite(sum(weights)) else found / max(weights)
 
 
 def _weights_by_size(sets: Sequence[TokenDataset], temperature: float) -> NDArray[np.float64]:
-    """Return the tokens of data sets to the power of a temperature, the largest as 1."""
+    """Return each data set's number of tokens to the power of the temperature, relative to the largest."""
     if not isinstance(temperature, Real) or not 0 <= temperature <= 1:
-        raise UsageError(f"temperature {temperature!r}: expected a number from 0, all sets alike, to 1, in proportion to sizes")
+        raise UsageError(f"temperature {temperature!r}: expected a number from 0 (equal weights) to 1 (weights by size)")
     tokens = np.array([each.documents.tokens for each in sets], np.float64)
     weights: NDArray[np.float64] = (tokens / tokens.max()) ** float(temperature)
     return weights
@@ -191,15 +195,15 @@ def _cap(
 ) -> NDArray[np.float64]:
     """Return weights by which no set is read more than `max_epochs` times in `rows` rows.
 
-    What is taken from a set is shared out among the others by their weights, again until none has too many.
+    The excess of a set is distributed over the others by their weights, and this repeats until no set exceeds the limit.
     """
     if not isinstance(max_epochs, Real) or not isinstance(rows, int | np.integer) or max_epochs <= 0 or rows < 1:
-        raise UsageError(f"max_epochs {max_epochs!r}, rows {rows!r}: give both, the epochs and the rows of the run, above 0")
+        raise UsageError(f"max_epochs {max_epochs!r}, rows {rows!r}: expected both, above 0; rows are those of the whole run")
     most = np.array([each.rows_in_epoch for each in sets]) * float(max_epochs) / int(rows)
     if most.sum() < 1:
         raise UsageError(
-            f"max_epochs {max_epochs:g}: all sets together have {round(most.sum() * rows):,} rows in that many epochs, fewer "
-            f"than rows {rows:,}; give more epochs, or fewer rows"
+            f"max_epochs {max_epochs:g}: in that many epochs all sets together have {round(most.sum() * rows):,} rows, fewer "
+            f"than rows {rows:,}; increase max_epochs, or reduce rows"
         )
     is_full = np.zeros(len(sets), np.bool_)
     while True:
@@ -212,7 +216,7 @@ def _cap(
 
 
 def apportion(fractions: Sequence[float], total: int) -> list[int]:
-    """Return whole numbers that add up to `total`, as near to its fractions as can be: the largest remainders are rounded up.
+    """Split `total` into whole numbers in proportion to `fractions`, by the method of largest remainders.
 
     >>> apportion([0.5, 0.3, 0.2], 8)
     [4, 2, 2]

@@ -1,19 +1,19 @@
-"""What comes at each position of a training run, as pure functions of the position: nothing is shuffled in memory.
+"""Shuffle the rows of a training run: pure functions from a position to the row there. Nothing is shuffled in memory.
 
-What a row is called, here and wherever rows are read:
+Here and wherever rows are read, a row has one of these names:
 
-    position   counts the rows of a run over all epochs, without gaps: what batches, streams, checkpoints and logs count
-    index      of a record among all records of its files: `records[index]`, `bertprep.RecordDataset(...)[index]`
-    RowIds     of rows made from tokens: the epoch, the window, and the row within it. A window is what is packed, or
-               generated, as a whole: some 4 million tokens of documents, or a shard of sentences
+    position   the number of a row in a run, counted over all epochs without gaps, as batches, streams, checkpoints and logs do
+    index      the number of a record among all records of its files: `records[index]`, `bertprep.RecordDataset(...)[index]`
+    RowIds     for rows made from tokens: the epoch, the window, and the row in the window. A window is packed or generated as a
+               whole: some 4 million tokens of documents, or a shard of sentences
 
-    RecordOrder   position -> index, all records of an epoch permuted together
-    FileOrder     position -> index, some files at a time
-    WindowOrder   position -> RowIds, some windows at a time
-    LengthOrder   the same, with rows of like length next to each other
+    RecordOrder   position -> index, permutes all records of an epoch together
+    FileOrder     position -> index, permutes the records of some files at a time
+    WindowOrder   position -> RowIds, permutes the rows of some windows at a time
+    LengthOrder   position -> RowIds, with rows of similar length next to each other
 
-`permute` is a Feistel network on a position's two digits, in bases whose product slightly exceeds the number of records;
-results outside go through it again ("cycle walking"). Any position costs 25 to 40 ns.
+`permute` is a Feistel network on the two digits of a position, in bases whose product slightly exceeds the number of records;
+a result outside goes through it again ("cycle walking"). A position takes 25 to 40 ns.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from numpy.typing import ArrayLike, NDArray
 _MULTIPLIERS = np.array([0xBF58476D1CE4E5B9, 0x94D049BB133111EB], np.uint64)  # splitmix64's constants, David Stafford's mix 13
 _HALF = np.uint64(32)
 _ROUNDS = 8
-_FEW_RECORDS, _ROUNDS_FOR_FEW = 4096, 32  # few values of a digit mix slowly: 8 rounds favour some orders of 5 records
+_FEW_RECORDS, _ROUNDS_FOR_FEW = 4096, 32  # small digits mix slowly: with 8 rounds some orders of 5 records are more frequent
 _EPOCHS_HELD = 4
 MAX_EPOCHS = 1 << 31
 
@@ -40,7 +40,7 @@ Digits = NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class RowIds:
-    """Rows by where they are from: row rows[i] of window windows[i] in epoch epochs[i], for arrays of one shape."""
+    """Rows made from tokens: row i is row rows[i] of window windows[i] in epoch epochs[i]; all arrays have one shape."""
 
     epochs: NDArray[np.int64]
     windows: NDArray[np.int64]
@@ -55,7 +55,7 @@ class RowIds:
 
 @dataclass(frozen=True)
 class RecordOrder:
-    """All `records` of an epoch permuted together: record permute(position % records) in epoch position // records."""
+    """Permutes all `records` of an epoch together; `position` has record permute(position % records)."""
 
     records: int
     seed: int
@@ -71,7 +71,7 @@ class RecordOrder:
 
 
 class _Epoch(NamedTuple):
-    """The windows in the order of an epoch, and the offsets in it where each of them, and each group of them, ends."""
+    """The windows in the order of an epoch, and the offset in the epoch at which each window, and each group, ends."""
 
     windows: NDArray[np.int64]
     window_ends: NDArray[np.int64]
@@ -79,14 +79,14 @@ class _Epoch(NamedTuple):
 
 
 class WindowOrder:
-    """Windows in permuted order, `group` at a time, and the rows of each group permuted together.
+    """Permutes the windows of an epoch, and then the rows of each group of `group` windows together.
 
-    Group g of an epoch has the windows permute(g * group), permute(g * group + 1) ...; its rows are permuted by the key
-    (seed, epoch, g). So a reader needs the windows of one group in memory.
+    Group g of an epoch has the windows permute(g * group), permute(g * group + 1) ..., and its rows are permuted by the key
+    (seed, epoch, g). A reader therefore needs only one group of windows in memory.
     """
 
     def __init__(self, counts: NDArray[np.int64], *, seed: int, group: int) -> None:
-        """`counts` are the rows of each window, which are the same in all epochs: (windows,)."""
+        """Order windows with `counts` rows each, (windows,), the same in all epochs."""
         self.counts, self.seed, self.group = counts, seed, group
         self.rows_in_epoch = int(counts.sum())
         self._epoch = lru_cache(_EPOCHS_HELD)(self._order_windows)
@@ -95,7 +95,7 @@ class WindowOrder:
         return partial(WindowOrder, seed=self.seed, group=self.group), (self.counts,)
 
     def locate(self, positions: NDArray[np.int64]) -> RowIds:
-        """Return the rows at positions, an array of any shape; raises `ValueError` beyond `MAX_EPOCHS`."""
+        """Return the ids of the rows at positions, an array of any shape; raises `ValueError` from epoch `MAX_EPOCHS` on."""
         epochs, offsets = np.divmod(positions, self.rows_in_epoch)
         windows, rows = np.empty_like(positions), np.empty_like(positions)
         for epoch in np.unique(epochs).tolist():
@@ -114,11 +114,11 @@ class WindowOrder:
     def _permute(
         self, offsets: NDArray[np.int64], sizes: NDArray[np.int64], epoch: int, groups: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Return the indices at offsets of groups that have `sizes` rows, counted by window in the order of the epoch."""
+        """Return, for each offset in its group, the row of the group that comes there; `sizes` are the groups' rows."""
         return permute_in_groups(offsets, sizes, groups, seed=self.seed, epoch=epoch)
 
     def group_after(self, epoch: int, window: int) -> tuple[int, NDArray[np.int64]]:
-        """Return the epoch and the windows of the group that comes after that of a window."""
+        """Return the next group after that of a window: its epoch and its windows."""
         of_epoch = self._epoch(epoch)
         group = int(np.flatnonzero(of_epoch.windows == window)[0]) // self.group + 1
         if group == len(of_epoch.group_ends):
@@ -136,10 +136,11 @@ class WindowOrder:
 
 
 class LengthOrder(WindowOrder):
-    """Windows as in a `WindowOrder`; of each group the rows by length, cut into runs, which come in random order.
+    """Like `WindowOrder`, but sorts each group's rows by length and splits them into runs, which come in random order.
 
-    Rows of one length come in random order too. A run has `RUN` rows, or a smaller power of two where a group has few, so that
-    there are at least `MIN_RUNS`: batches of the usual sizes then have rows of one run. The rest, drawn at random, comes last.
+    Rows of the same length come in random order too. A run has `RUN` rows, or in a small group a smaller power of two, so that
+    the group has at least `MIN_RUNS` runs; batches of the usual sizes then have rows of one run. Rows drawn at random, which do
+    not fill a run, come last.
     """
 
     RUN, MIN_RUNS = 1024, 16
@@ -147,7 +148,7 @@ class LengthOrder(WindowOrder):
     def __init__(
         self, counts: NDArray[np.int64], *, seed: int, group: int, lengths: Callable[[int], NDArray[np.int32]]
     ) -> None:
-        """`lengths` gives those of a window's rows."""
+        """Order windows as `WindowOrder` does; `lengths` returns the number of tokens in each row of a window."""
         super().__init__(counts, seed=seed, group=group)
         self._lengths = lengths
         self._rows_of = lru_cache(_EPOCHS_HELD)(self._sort_rows)
@@ -180,15 +181,15 @@ class LengthOrder(WindowOrder):
 
 
 def _sort_by(lengths: NDArray[np.int32], rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return rows by their lengths; those of one length in the order in which they are given."""
+    """Return rows in ascending order of length; rows of the same length keep their order."""
     return rows[np.argsort(lengths[rows], kind="stable")]
 
 
 class FileOrder:
-    """The records of files in the order of a `WindowOrder`, whose windows are the files."""
+    """Orders the records of files by a `WindowOrder` whose windows are the files."""
 
     def __init__(self, records: NDArray[np.int64], *, seed: int, group: int) -> None:
-        """`records` are the numbers of records of the files."""
+        """Order files with `records` records each: (files,)."""
         self._starts = np.cumsum(records) - records
         self._order = WindowOrder(records, seed=seed, group=group)
 
@@ -200,33 +201,33 @@ class FileOrder:
 
 
 def checked_positions(given: ArrayLike, what: str) -> NDArray[np.int64]:
-    """Return positions as an array (n,) of whole numbers from 0 on; raise `TypeError` or `IndexError` for anything else.
+    """Return positions as an int64 array (n,); raise `TypeError` or `IndexError` unless they are whole numbers from 0 on.
 
     >>> checked_positions([3, 0], "rows")
     array([3, 0])
     """
     positions = np.asarray(given)
     if positions.ndim != 1:
-        raise TypeError(f"{what} are named by an array of one dimension; found the shape {positions.shape}")
+        raise TypeError(f"{what}: positions have the shape {positions.shape}, expected one dimension")
     if positions.size and positions.dtype.kind not in "iu":
-        raise TypeError(f"{what} are named by whole numbers; found {positions.dtype}")
+        raise TypeError(f"{what}: positions are {positions.dtype}, expected whole numbers")
     is_wrong = (positions < 0) | (positions > np.iinfo(np.int64).max)
     if is_wrong.any():
-        raise IndexError(f"{what} are counted from 0 on; found {positions[is_wrong][0]:,}")
+        raise IndexError(f"{what}: position {positions[is_wrong][0]:,}, expected 0 to 2**63 - 1")
     return positions.astype(np.int64, copy=False)
 
 
 def check_epoch(epoch: int, data: object) -> int:
-    """Return an epoch of `data`; raise `ValueError` unless it is a whole number below `MAX_EPOCHS`."""
+    """Return an epoch of `data` as an int; raise `ValueError` unless it is a whole number from 0 to `MAX_EPOCHS` - 1."""
     if not isinstance(epoch, int | np.integer) or not 0 <= epoch < MAX_EPOCHS:
         raise ValueError(f"{data}: epoch {epoch!r}; expected a whole number from 0 to {MAX_EPOCHS - 1:,}")
     return int(epoch)
 
 
 def permute(positions: NDArray[np.int64], size: int, *, seed: int, epoch: int, group: int | None = None) -> NDArray[np.int64]:
-    """Return the indices at `positions` of an epoch, all below `size`; one-to-one, by the key (seed, epoch[, group]).
+    """Return the index at each position by a permutation of the numbers below `size`, whose key is (seed, epoch[, group]).
 
-    Raises `IndexError` for a position that is not below `size`: it might never lead to one that is.
+    Raises `IndexError` for a position of `size` or more, whose cycle might never reach a number below `size`.
 
     >>> permute(np.arange(10), 10, seed=1, epoch=0)
     array([1, 5, 7, 3, 8, 0, 9, 4, 2, 6])
@@ -243,7 +244,7 @@ def permute(positions: NDArray[np.int64], size: int, *, seed: int, epoch: int, g
 def permute_in_groups(
     positions: NDArray[np.int64], sizes: NDArray[np.int64], groups: NDArray[np.int64], *, seed: int, epoch: int
 ) -> NDArray[np.int64]:
-    """Return permute(positions[i], sizes[i], seed=seed, epoch=epoch, group=groups[i]) for each i, of all groups at once.
+    """Return permute(positions[i], sizes[i], seed=seed, epoch=epoch, group=groups[i]) for each i, computed together.
 
     >>> permute_in_groups(np.array([0, 0, 1]), np.array([10, 5, 10]), np.array([3, 4, 3]), seed=1, epoch=0)
     array([1, 3, 0])
@@ -253,7 +254,7 @@ def permute_in_groups(
     if len(found) == 1:
         return permute(positions, int(size_of[0]), seed=seed, epoch=epoch, group=int(found[0]))
     permuted = np.empty_like(positions)
-    for is_few in (False, True):  # which have another number of rounds
+    for is_few in (False, True):  # small groups need more rounds
         chosen = np.flatnonzero((size_of <= _FEW_RECORDS) == is_few)
         if not chosen.size:
             continue
@@ -275,7 +276,7 @@ def _keys(size: int, seed: int, epoch: int, group: int | None) -> Digits:
 
 
 def _bases(size: int) -> tuple[np.uint64, np.uint64]:
-    """Return the bases of both digits of a number below `size`, the high one first."""
+    """Return the bases of the two digits of a number below `size`, the high digit's first."""
     high_base = math.isqrt(max(size - 1, 0)) + 1
     return np.uint64(high_base), np.uint64(-(-size // high_base))
 
@@ -283,7 +284,7 @@ def _bases(size: int) -> tuple[np.uint64, np.uint64]:
 def _walk_until_below(
     positions: Digits, sizes: Digits | np.uint64, high_bases: Digits | np.uint64, low_bases: Digits | np.uint64, keys: Digits
 ) -> Digits:
-    """Walk from each position until it is below its size; sizes, bases and the keys of a round are those of all, or of each."""
+    """Walk from each position until it is below its size; sizes, bases and keys are single values or one per position."""
     found = _walk(positions, high_bases, low_bases, keys)
     outside = np.flatnonzero(found >= sizes)
     while outside.size:
@@ -317,4 +318,4 @@ def _add_hash(digit: Digits, other: Digits, base: Digits | np.uint64, key: Digit
     mixed *= base
     mixed >>= _HALF  # below base
     digit += mixed
-    np.minimum(digit, digit - base, out=digit)  # the subtraction wraps around to a huge number if it does not apply
+    np.minimum(digit, digit - base, out=digit)  # digit % base: below base, the difference wraps around to a huge number

@@ -1,10 +1,10 @@
-"""What models of transformers need to keep the sequences of packed rows apart; those that are not known to are refused.
+"""Keep the sequences of packed rows apart in the models of transformers, and refuse models that were not tested.
 
-A model that gets `input_ids` and `position_ids` alone attends across sequences, or convolves over them, and does not say so.
-Encoders take a mask of who attends to whom, causal models find sequences by their positions and keep their own windows, and
-FlashAttention takes boundaries. The mask of 8 rows of 8,192 tokens has 537 MB, so it is made on the model's device, just before
-the model is called, from the number of each token's sequence (`make_masks_in`). For each type of model that is named here the
-packed logits were compared with those of each sequence alone, by `tests/readers/test_torch_encoders.py`.
+A model that gets only `input_ids` and `position_ids` silently attends or convolves across sequences. Encoders need an attention
+mask, causal models find sequences by their positions and keep their own sliding windows, and FlashAttention needs boundaries.
+The mask of 8 rows of 8,192 tokens has 537 MB, so it is made from the sequence ids on the model's device, just before the model
+is called (`make_masks_in`). For each model type named here, `tests/readers/test_torch_encoders.py` compares the logits of
+packed rows with those of each sequence alone.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _FROM_PADDING = (
     "camembert", "data2vec-text", "ibert", "luke", "roberta", "roberta-prelayernorm", "xlm-roberta", "xlm-roberta-xl", "xmod",
 )  # fmt: skip
-"""Types of models whose positions begin after the id of their padding, as RoBERTa's do."""
+"""Model types whose positions begin after the id of the padding token, like RoBERTa's."""
 ENCODERS = (
     "albert", "bert", "distilbert", "electra", "ernie", "eurobert", "jina_embeddings_v3", "megatron-bert", "modernbert",
     "mpnet", "nomic_bert", "rembert", "roformer", "squeezebert", *_FROM_PADDING,
@@ -35,36 +35,36 @@ CAUSAL_MODELS = (
 )  # fmt: skip
 FLEX = "flex_attention"
 SEQUENCE_IDS = "sequence_ids"
-"""The argument by which a model is told of packed sequences, once `make_masks_in` has prepared it."""
-_MPNET_FIRST = 2  # whatever the id of its padding is
+"""The argument that passes a model the sequence of each token, once `make_masks_in` has prepared the model."""
+_MPNET_FIRST = 2  # regardless of the id of the padding token
 
 
 @dataclass(frozen=True)
 class PackedModel:
-    """What a model needs: `first_position` is where its own positions begin, `finds_sequences` whether it needs no mask."""
+    """The needs of a model for packed rows: its attention implementation, the position id of a first token, and its masks."""
 
     attention: str
     first_position: int
-    sliding_window: int | None  # of ModernBERT, whose masks depend on it
+    sliding_window: int | None  # only for ModernBERT, whose masks depend on it
     is_causal: bool
-    finds_sequences: bool
+    finds_sequences: bool  # by their positions, without a mask
 
     @property
     def masks(self) -> Masks | None:
-        """What makes the model's attention masks, if it takes any."""
+        """The maker of the model's attention masks, or None if the model needs no masks."""
         if self.finds_sequences or "flash" in self.attention:
             return None
         return Masks(self.attention, self.sliding_window, self.is_causal)
 
     def arguments(self, batch: Mapping[str, Any], *, first_position: int, masks: Masks | None) -> dict[str, Any]:
-        """Return the arguments of the model for a batch of tensors, in which positions begin at `first_position`.
+        """Return the model's arguments for a batch of tensors whose positions begin at `first_position`.
 
-        `masks` makes the attention masks; without it they are left to the model (`make_masks_in`).
+        `masks` makes the attention masks; without it the model's own hook makes them (`make_masks_in`).
         """
         inputs = {name: batch[name] for name in ("input_ids", "labels", "position_ids")}
         inputs["position_ids"] = inputs["position_ids"] + (self.first_position - first_position)
         if self.finds_sequences:
-            inputs["use_cache"] = False  # with a cache it does not look for sequences
+            inputs["use_cache"] = False  # with a cache, such a model does not look for sequences
         if "flash" in self.attention:
             boundaries, longest = batch["cu_seqlens"], batch["max_seqlen"]
             return {
@@ -81,9 +81,9 @@ class PackedModel:
 
 @dataclass(frozen=True)
 class Masks:
-    """Makes what an encoder takes as `attention_mask`: which tokens are of one sequence, and near enough to each other.
+    """Makes the `attention_mask` of an encoder, which keeps sequences apart, and limits attention to a sliding window if any.
 
-    It is a forward pre-hook of a model, too: in a call with `sequence_ids` it puts the mask in their place, on their device.
+    It also serves as a forward pre-hook of a model: it replaces the argument `sequence_ids` by the mask, on the same device.
     """
 
     attention: str
@@ -99,9 +99,10 @@ class Masks:
         return arguments, {**others, "attention_mask": self.make(keywords[SEQUENCE_IDS], float_type=model.dtype)}
 
     def make(self, sequence_ids: torch.Tensor, *, float_type: Any) -> Any:
-        """Return the mask for rows of tokens by their sequences, (rows, seq), or two of them by name for a sliding window.
+        """Return the mask for `sequence_ids`, (rows, seq), or with a sliding window a dict of two masks.
 
-        They are bool, (rows, 1, seq, seq); for eager attention numbers of `float_type`, or float32; for flex attention blocks.
+        Masks are bool, (rows, 1, seq, seq); for eager attention they are scores of `float_type` (default float32), and for flex
+        attention block masks.
         """
         if self.attention == FLEX:
             return _block_masks(sequence_ids, self.is_causal, self.sliding_window)
@@ -114,17 +115,17 @@ class Masks:
 
 
 def make_masks_in(model: Any, masks: Masks) -> None:
-    """Let a model of PyTorch make its masks itself, in calls with `sequence_ids`; all other calls are as before."""
+    """Register a hook by which a PyTorch model makes its masks in calls with `sequence_ids`; other calls do not change."""
     hooks = model._forward_pre_hooks.values()
     if masks not in [hook for hook in hooks if isinstance(hook, Masks)]:
         model.register_forward_pre_hook(masks, with_kwargs=True)
 
 
 def attention_masks(sequence_ids: Any, *, is_causal: bool, sliding_window: int | None) -> Any:
-    """Return which tokens of packed rows attend to which, those of their sequence: bool, (rows, 1, seq, seq).
+    """Return a mask by which the tokens of packed rows attend only to their own sequence: bool, (rows, 1, seq, seq).
 
-    `sequence_ids` say of each token in which sequence it is: (rows, seq). With a `sliding_window` it is a dict of two masks, as
-    ModernBERT takes them. An array gives arrays, a tensor tensors on its device.
+    `sequence_ids` has the number of each token's sequence: (rows, seq). With a `sliding_window` the result is a dict of the two
+    masks that ModernBERT expects. An array gives arrays, and a tensor gives tensors on its device.
     """
     seq = sequence_ids.shape[1]
     full = sequence_ids[:, None, :, None] == sequence_ids[:, None, None, :]
@@ -138,7 +139,7 @@ def attention_masks(sequence_ids: Any, *, is_causal: bool, sliding_window: int |
 
 
 def _positions_like(other: Any, seq: int) -> Any:
-    """Return 0 to seq - 1 as what another is: an array, or a tensor on its device."""
+    """Return the numbers 0 to seq - 1 as an array if `other` is one, else as a tensor on the device of `other`."""
     if isinstance(other, np.ndarray):
         return np.arange(seq)
     import torch
@@ -147,7 +148,7 @@ def _positions_like(other: Any, seq: int) -> Any:
 
 
 def _to_scores(mask: torch.Tensor, float_type: Any) -> torch.Tensor:
-    """Return a mask as eager attention takes it, which adds it to the scores."""
+    """Return a bool mask as the numbers that eager attention adds to its scores: 0, or the smallest number."""
     import torch
 
     float_type = float_type or torch.float32
@@ -156,7 +157,7 @@ def _to_scores(mask: torch.Tensor, float_type: Any) -> torch.Tensor:
 
 
 def _block_masks(sequence_ids: torch.Tensor, is_causal: bool, sliding_window: int | None) -> Any:
-    """Return the masks of flex attention, which skips blocks of tokens that have no sequence in common."""
+    """Return block masks for flex attention, which skips blocks of tokens that share no sequence."""
     from torch.nn.attention.flex_attention import create_block_mask
 
     rows, seq = sequence_ids.shape
@@ -175,36 +176,38 @@ def _block_masks(sequence_ids: torch.Tensor, is_causal: bool, sliding_window: in
 
 
 def packed_model(config: Any, *, seq: int, objective: str) -> PackedModel:
-    """Return what a model of transformers needs for packed rows of `seq` tokens, by its config.
+    """Return the needs of a transformers model for packed rows of `seq` tokens, by its config.
 
-    Raises `UsageError` for a model that is not known to keep their sequences apart.
+    Raises `UsageError` for a model that was not tested to keep sequences apart, or that does not fit the `objective` or `seq`.
     """
-    attention = str(config._attn_implementation)  # None before there is a model
+    attention = str(config._attn_implementation)  # None until a model is made with the config
     if attention not in ("sdpa", "eager", FLEX) and "flash" not in attention:
         raise UsageError(
-            f"attention {attention}: no packed sequences for it; give model.config of a model with "
-            "attn_implementation='sdpa', or take packed=False"
+            f"attention {attention}: cannot keep packed sequences apart; give model.config of a model with "
+            "attn_implementation='sdpa', or use packed=False"
         )
     model = config.model_type
     if model not in (*ENCODERS, *CAUSAL_MODELS):
         raise UsageError(
-            f"model type {model}: was not tested with packed rows, whose sequences it may mix; take packed=False, "
+            f"model type {model}: was not tested with packed rows, whose sequences it may mix; use packed=False, "
             f"or a model of type {', '.join(sorted((*ENCODERS, *CAUSAL_MODELS)))}"
         )
     expected = "clm" if model in CAUSAL_MODELS or getattr(config, "is_decoder", False) else "mlm"
     if objective != expected:
-        raise UsageError(f"objective {objective!r}: a model of type {model} learns by objective={expected!r}; take that")
+        raise UsageError(f"objective {objective!r}: a model of type {model} is trained with {expected!r}; use that objective")
     window = config.sliding_window if model == "modernbert" else None
     return PackedModel(attention, _first_position(config, seq), window, expected == "clm", model in CAUSAL_MODELS)
 
 
 def _first_position(config: Any, seq: int) -> int:
-    """Return the position of the first token of a sequence, as the model counts by itself."""
+    """Return the position id that the model itself gives to the first token of a sequence."""
     if config.model_type == "mpnet":
         first = _MPNET_FIRST
     elif config.model_type in _FROM_PADDING:
         if config.pad_token_id is None:
-            raise UsageError(f"model type {config.model_type}: needs a pad_token_id, after which its positions begin; give one")
+            raise UsageError(
+                f"model type {config.model_type}: its positions begin after pad_token_id, which its config lacks; set one"
+            )
         first = int(config.pad_token_id) + 1
     else:
         return 0

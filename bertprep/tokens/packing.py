@@ -1,7 +1,8 @@
-"""Documents to rows: long documents are split into sequences, and sequences packed into rows with little padding left.
+"""Split long documents into sequences, and pack the sequences into rows with little padding.
 
-Best-fit decreasing: the longest sequence first, each into the row with the least space that holds it. Of log-normal documents
-(median 400 tokens, sigma 1) it leaves 0.04% padding at 512 and 1,024 tokens, in 0.2 microseconds each.
+The algorithm is best-fit decreasing: it takes the longest sequence first, and puts each into the fullest row that has room for
+it. With log-normal documents (median 400 tokens, sigma 1) it leaves 0.04% padding at 512 and 1,024 tokens, and takes 0.2
+microseconds per document.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from bertprep.tokens.shard import IDX, TokenShard
 
 WINDOW_TOKENS = 1 << 22
 MIN_WINDOWS = 8
-"""Fewer windows are not kept for later runs: these are few to pack."""
-_WINDOWS_HELD = 256  # 25 MB of documents of 400 tokens, where they are not mapped
+"""A data set with fewer windows is packed again in each run, since that takes little time."""
+_WINDOWS_HELD = 256  # in memory; 25 MB if documents have 400 tokens and the windows are not mapped from the cache
 _WINDOWS_AT_ONCE = 64
 
 
@@ -34,8 +35,8 @@ _WINDOWS_AT_ONCE = 64
 class Window:
     """The rows of consecutive documents: row r has the sequences row_starts[r] to row_starts[r + 1] - 1.
 
-    A sequence is `sizes` tokens of `tokens` from `begins` on, special tokens not counted; `word_bits` are those of `tokens`.
-    These are the tokens of a shard from token `first` on.
+    Sequence s is tokens[begins[s] : begins[s] + sizes[s]], without special tokens. `tokens` are those of a shard from token
+    `first` on, and `word_bits` their bits in the .words file.
     """
 
     tokens: NDArray[np.uint16] | NDArray[np.int32]
@@ -50,26 +51,26 @@ class Window:
 
     @cached_property
     def addresses(self) -> list[int]:
-        """Arguments for the kernel, in the order of WINDOW_WIDTH in `kernels.numbers`."""
+        """The addresses of the arrays and the size of an id, in the order that WINDOW_WIDTH in `kernels.numbers` defines."""
         bits = 0 if self.word_bits is None else self.word_bits.ctypes.data
         arrays = self.begins, self.sizes, self.row_starts
         return [self.tokens.ctypes.data, self.tokens.itemsize, bits, *(array.ctypes.data for array in arrays)]
 
     @property
     def more_numbers(self) -> list[NDArray[np.uint32]]:
-        """What is known of its rows besides, and kept with them."""
+        """Further arrays that a subclass has for its rows, and that are kept with them."""
         return []
 
     @property
     def numbers(self) -> KeptNumbers:
-        """The window as it is kept."""
+        """The window in the form that the cache keeps."""
         arrays = self.row_starts.view(np.uint32), self.begins, self.sizes.view(np.uint32), *self.more_numbers
         return KeptNumbers(np.concatenate(arrays), len(self), len(self.sizes))
 
 
 @dataclass(frozen=True)
 class DocumentSizes:
-    """Which documents are taken, by their tokens, special ones not counted: those from `least` to `most`."""
+    """The range of sizes of the documents to read: `least` to `most` tokens, not counting special tokens."""
 
     least: int = 1
     most: int | None = None
@@ -79,7 +80,7 @@ class DocumentSizes:
         return is_taken if self.most is None else is_taken & (sizes <= self.most)
 
     def check(self, documents: TokenDocuments) -> None:
-        """Raise `UsageError` if no document is taken."""
+        """Raise `UsageError` if no document is in the range."""
         shortest, longest = sys.maxsize, 0
         for shard in documents.shards:
             sizes = np.diff(shard.starts)
@@ -89,19 +90,19 @@ class DocumentSizes:
         asked = f"at least {self.least:,}" if self.most is None else f"{self.least:,} to {self.most:,}"
         raise UsageError(
             f"{documents.folder}: none of its {documents.documents:,} documents has {asked} tokens; they have {shortest:,} to "
-            f"{longest:,}"
+            f"{longest:,}; choose a range that some documents are in"
         )
 
 
 class Windows:
-    """The rows of documents, by windows of `WINDOW_TOKENS` consecutive tokens of a shard.
+    """The rows of documents, in windows of `WINDOW_TOKENS` consecutive tokens of a shard.
 
-    They are packed once, and kept in the user's cache (`kept_windows`). What is not kept there is packed when it is needed, and
-    the windows used last are held.
+    Windows are packed once, and kept in the user's cache (`kept_windows`). A window that is not in the cache is packed when it
+    is needed. The most recently used windows stay in memory.
     """
 
     def __init__(self, documents: TokenDocuments, *, seq: int, packed: bool, sizes: DocumentSizes | None = None) -> None:
-        """Without `sizes` all documents are taken."""
+        """Prepare the windows without packing any; without `sizes`, all documents are packed."""
         self._documents, self._shards = documents, documents.shards
         self._seq, self._packed, self._sizes = seq, packed, sizes
         self._added = documents.tokenizer.added_tokens
@@ -110,7 +111,7 @@ class Windows:
 
     @cached_property
     def counts(self) -> NDArray[np.int64]:
-        """How many rows each window has: (windows,). To find them packs all windows, by all cores, unless they are kept."""
+        """The number of rows in each window: (windows,). The first use packs all windows on all cores, unless they are kept."""
         windows = int(self._firsts[-1])
         if windows < MIN_WINDOWS:
             return np.array(map_in_threads(lambda window: len(self.get(window)), range(windows)), np.int64)
@@ -120,7 +121,7 @@ class Windows:
 
     @cached_property
     def _kept(self) -> KeptWindows | None:
-        """What an earlier run kept."""
+        """The windows that an earlier run kept, or None."""
         windows = int(self._firsts[-1])
         return None if windows < MIN_WINDOWS else open_windows(self._key, windows, since=self._changed)
 
@@ -130,12 +131,12 @@ class Windows:
 
     @property
     def _changed(self) -> float:
-        """When the shards were changed last, in seconds; what was kept before may be of other files."""
+        """When the shards were last changed, in seconds; windows kept before that may be those of other files."""
         return max((shard.paths[IDX].stat().st_mtime for shard in self._shards if not is_object(shard.path)), default=0.0)
 
     @property
     def _depends_on(self) -> dict[str, Any]:
-        """What counts depend on."""
+        """Everything that the rows of windows depend on."""
         return {
             "documents": self._documents.sha256, "window_tokens": WINDOW_TOKENS,
             "seq": self._seq, "packed": self._packed, "added": self._added,
@@ -143,39 +144,39 @@ class Windows:
         }  # fmt: skip
 
     def _pack_all(self) -> Iterator[KeptNumbers]:
-        """Yield all windows; in memory are some, with the indices of their shards."""
+        """Pack and yield all windows; only a block of them and the indices of their shards are in memory at a time."""
         windows, opened = int(self._firsts[-1]), dict[int, TokenShard]()
         for start in range(0, windows, _WINDOWS_AT_ONCE):
             block = range(start, min(start + _WINDOWS_AT_ONCE, windows))
             needed = {self._index_of_shard(window) for window in block}
             opened = {index: opened.get(index) or replace(self._shards[index]) for index in needed}
             for shard in opened.values():
-                shard.starts  # noqa: B018 - read by this thread alone
+                shard.starts  # noqa: B018 - read here, so that the threads do not all read it at once
             of_block = map_in_threads(lambda window: self._pack(window, opened[self._index_of_shard(window)]).numbers, block)  # noqa: B023
             yield from of_block
 
     def shard_of(self, window: int) -> TokenShard:
-        """Return the token shard that a window is part of."""
+        """Return the token shard that contains a window."""
         return self._shards[self._index_of_shard(window)]
 
     def lengths(self, window: int) -> NDArray[np.int32]:
-        """Return the tokens of each row of a window, special tokens included; rows must have one sequence each."""
+        """Return the number of tokens in each row of a window, with special tokens; rows must have one sequence each."""
         lengths: NDArray[np.int32] = self.get(window).sizes + np.int32(self._added)
         return lengths
 
     def close(self) -> None:
-        """Give the memory of windows back; what is asked for later is made again."""
+        """Free the memory of the windows; windows that are needed later are read or packed again."""
         self.get.cache_clear()
 
     def _index_of_shard(self, window: int) -> int:
         return int(np.searchsorted(self._firsts, window, side="right")) - 1
 
     def _begin_of(self, window: int) -> int:
-        """Return the first token of a window in its shard."""
+        """Return the position in its shard of a window's first token."""
         return (window - int(self._firsts[self._index_of_shard(window)])) * WINDOW_TOKENS
 
     def _documents_of(self, window: int, shard: TokenShard) -> tuple[int, int]:
-        """Return the first document of a window of a shard, and the one after its last."""
+        """Return the range of a window's documents in its shard: the first, and the one after the last."""
         begin = self._begin_of(window)
         first, end = np.searchsorted(shard.starts[:-1], [begin, begin + WINDOW_TOKENS]).tolist()
         return first, end
@@ -199,17 +200,17 @@ class Windows:
         )
 
     def _window(self, window: int, shard: TokenShard, kept: KeptNumbers) -> Window:
-        """Return a window that was packed before."""
+        """Return a window from its kept arrays."""
         row_starts, begins, sizes, _ = kept.split()
         return Window(*self._tokens_of(window, shard), begins, sizes.view(np.int32), row_starts.view(np.int32))
 
     def _tokens_of(self, window: int, shard: TokenShard) -> tuple[NDArray[Any], NDArray[np.uint8] | None, int]:
-        """Return the tokens of a shard and its word bits from the first of a window on, or some before, and which it is."""
-        first = self._begin_of(window) // 8 * 8  # where a byte of word bits begins
+        """Return the tokens and word bits of a shard from about the start of a window on, and the position of the first."""
+        first = self._begin_of(window) // 8 * 8  # rounded down to where a byte of word bits begins
         return shard.mapped[first:], None if shard.words is None else shard.words[first // 8 :], first
 
     def _from_first(self, window: int, shard: TokenShard, begins: NDArray[np.int64]) -> NDArray[np.uint32]:
-        """Return where sequences begin, counted from the first token of their window."""
+        """Return where sequences begin, counted from the first token of `_tokens_of`."""
         from_first = begins - self._begin_of(window) // 8 * 8
         if from_first.max(initial=0) >= 1 << 32:
             raise BertprepError(f"{shard.path}: has a document of more than {1 << 32:,} tokens; expected fewer")
@@ -219,9 +220,9 @@ class Windows:
 def split_documents(
     starts: NDArray[np.int64], longest: int, is_taken: NDArray[np.bool_] | None = None
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Return where sequences begin and their sizes: document d, tokens starts[d] to starts[d + 1] - 1, in runs of `longest`.
+    """Split documents into sequences of at most `longest` tokens, and return where each begins and its size.
 
-    Documents that are not taken are left out.
+    Document d has the tokens starts[d] to starts[d + 1] - 1. Documents whose `is_taken` is False are left out.
 
     >>> begins, sizes = split_documents(np.array([0, 7, 7, 9]), longest=3)
     >>> begins.tolist(), sizes.tolist()
@@ -237,7 +238,9 @@ def split_documents(
 
 
 def pack_sequences(sizes: NDArray[np.int32], capacity: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the sequences by rows, each row's in ascending order, and where each row starts among them.
+    """Pack sequences into rows; return the indices of the sequences row by row, and where each row starts among them.
+
+    Within a row the indices ascend.
 
     >>> order, row_starts = pack_sequences(np.array([3, 5, 2, 4], np.int32), capacity=8)
     >>> [row.tolist() for row in np.split(order, row_starts[1:-1])]

@@ -1,11 +1,11 @@
-"""Rows of two segments for ALBERT, BERT and ELECTRA: made of token shards of sentences, and masked as they are read.
+"""Rows of two segments for ALBERT, BERT and ELECTRA, made from token shards of sentences and masked as they are read.
 
     dataset = PairDataset("data/tokens/.../books", pairs="order", seq=512, ngram=3)
     DataLoader(dataset, batch_size=64, collate_fn=dataset.collate)
 
-Which sentences make a pair is drawn once, by the seed, for some 4 million tokens of documents; as rows of `TokenDataset`, pairs
-come in another order and with other masks in each epoch. The kernel `pairs` has the rules, and `reference` the same in plain
-Python.
+The seed decides once which sentences form pairs, for a window of some 4 million tokens at a time. Like the rows of
+`TokenDataset`, pairs have another order and other masks in each epoch. The kernel `pairs` implements the rules, and `reference`
+has them in plain Python.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from bertprep.work.layout import TRAINING
 ORDER: Literal["order"] = "order"
 SEGMENTS: Literal["segments"] = "segments"
 SHORT: dict[str, float] = {ORDER: 0.1, SEGMENTS: 0.05}
-"""The share of shorter pairs, as ALBERT and ELECTRA have it."""
-_ALONE = 0.1  # the share of ELECTRA's first segments that take all sentences
+"""The fraction of shorter pairs in ALBERT and in ELECTRA."""
+_ALONE = 0.1  # the fraction of ELECTRA's pairs whose first segment takes all sentences
 _SPECIALS = 3  # [CLS] A [SEP] B [SEP]
 _MIN_SEQ = 8
 _ONE = 1 << 32
@@ -43,7 +43,7 @@ _ONE = 1 << 32
 
 @dataclass(frozen=True)
 class PairWindow(Window):
-    """A window whose rows have two sequences, or one; `is_swapped` says of each whether its segments are: (rows,)."""
+    """A window whose rows have one or two sequences; `is_swapped` tells which rows have their segments swapped: (rows,)."""
 
     is_swapped: NDArray[np.uint32]
 
@@ -53,7 +53,7 @@ class PairWindow(Window):
 
 
 class PairWindows(Windows):
-    """The pairs of documents, by windows of consecutive tokens of a shard."""
+    """The pairs of segments that documents yield, in windows of consecutive tokens of a shard."""
 
     def __init__(self, documents: TokenDocuments, *, seq: int, pairs: str, short_seq_prob: float, seed: int) -> None:
         super().__init__(documents, seq=seq, packed=False)
@@ -64,7 +64,7 @@ class PairWindows(Windows):
         return {**super()._depends_on, "pairs": self._pairs, "short_seq_prob": self._short_seq_prob, "seed": self._seed}
 
     def lengths(self, window: int) -> NDArray[np.int32]:
-        """Return the tokens of each row of a window, special tokens included."""
+        """Return the number of tokens in each row of a window, with special tokens: (rows,)."""
         found = self.get(window)
         ends = np.cumsum([0, *found.sizes + 1])  # a [SEP] after each segment
         lengths: NDArray[np.int32] = np.diff(ends[found.row_starts]).astype(np.int32) + np.int32(1)
@@ -100,10 +100,11 @@ class PairWindows(Windows):
 
 
 class PairDataset(TokenDataset):
-    """Rows [CLS] A [SEP] B [SEP] of token shards of sentences, for PyTorch and NumPy; used as a `TokenDataset` is.
+    """Rows [CLS] A [SEP] B [SEP] from token shards of sentences, for PyTorch and NumPy, with the methods of `TokenDataset`.
 
-    Columns are int64, (rows, seq): `input_ids`, `token_type_ids`, `attention_mask`, `labels` (-100 where nothing is predicted);
-    with `pairs="order"` also `sentence_order_label`, (rows,): 1 where the second segment comes first in the text.
+    Columns are int64, (rows, seq): `input_ids`, `token_type_ids`, `attention_mask`, `labels` (-100 where nothing is predicted).
+    With `pairs="order"` there is also `sentence_order_label`, (rows,): 1 if the segments are swapped, or if the second is from
+    another document because the first is a single sentence.
     """
 
     pairs: Literal["order", "segments"]
@@ -121,20 +122,21 @@ class PairDataset(TokenDataset):
         seed: int = 12345,
         **settings: Any,
     ) -> None:
-        """`pairs` are ALBERT's, in or out of order, or ELECTRA's two segments, of which the second may be missing.
+        """Open the token shards of sentences in the folder `data`.
 
-        `short_seq_prob` is the share of shorter pairs: 0.1 in ALBERT, and 0.05 in ELECTRA. The other `settings` are those of a
-        `TokenDataset`: `mask_as`, `whole_word`, `span`, `ngram`, `by_length`, `epochs`, `vocab` and `verify`. Raises
-        `UsageError` for token shards of whole documents, whose sentences are not known.
+        `pairs="order"` makes ALBERT's pairs, in or out of order; `pairs="segments"` makes ELECTRA's, whose second segment may
+        be missing. `short_seq_prob` is the fraction of shorter pairs: by default 0.1 as in ALBERT, or 0.05 as in ELECTRA. The
+        other `settings` are those of `TokenDataset`: `mask_as`, `whole_word`, `span`, `ngram`, `by_length`, `epochs`, `vocab`
+        and `verify`. Raises `UsageError` for token shards of whole documents, which do not mark sentences.
         """
         if pairs not in SHORT:
-            raise UsageError(f"pairs {pairs!r}: expected 'order', as ALBERT has it, or 'segments', as ELECTRA has them")
+            raise UsageError(f"pairs {pairs!r}: expected 'order' as in ALBERT, or 'segments' as in ELECTRA")
         for name in ("packed", "objective", "first_position", "min_document_tokens", "max_document_tokens"):
             if name in settings:
-                raise UsageError(f"{name}: is a setting of TokenDataset that pairs do not have; leave it out")
+                raise UsageError(f"{name}: is a setting of TokenDataset that PairDataset does not have; leave it out")
         share = SHORT[pairs] if short_seq_prob is None else short_seq_prob
         if not isinstance(share, Real) or not 0 <= float(share) <= 1:
-            raise UsageError(f"short_seq_prob {share!r}: expected a share from 0 to 1")
+            raise UsageError(f"short_seq_prob {share!r}: expected a fraction from 0 to 1")
         self.pairs, self.short_seq_prob = pairs, float(share)
         super().__init__(data, split, seq=seq, packed=False, masked_lm_prob=masked_lm_prob, seed=seed, **settings)
         self._fixed = self._fixed | {"pairs", "short_seq_prob"}
@@ -143,8 +145,8 @@ class PairDataset(TokenDataset):
         super()._check_tokenizer()
         if self.documents.begins_word is None:
             raise UsageError(
-                f"{self.folder}: has whole documents, made with --tokenizer, and pairs are of sentences; make token shards of "
-                "sentences: bertprep tokenize without --tokenizer"
+                f"{self.folder}: has whole documents, made with --tokenizer, and pairs need sentences; make token shards of "
+                "sentences by bertprep tokenize without --tokenizer"
             )
         if self.seq < _MIN_SEQ:
             raise UsageError(f"seq {self.seq}: must be at least {_MIN_SEQ} for pairs")
@@ -161,13 +163,13 @@ class PairDataset(TokenDataset):
 
     @property
     def made_of(self) -> dict[str, Any]:
-        """All that rows depend on."""
+        """Everything that the rows depend on, as plain data."""
         made_of = super().made_of
         return {**made_of, "settings": {**made_of["settings"], "pairs": self.pairs, "short_seq_prob": self.short_seq_prob}}
 
     @property
     def most_predictions(self) -> int:
-        """The most labels of a row other than -100."""
+        """The largest number of labels other than -100 that a row can have."""
         return self.masking.most_predictions(self.seq - 2)
 
     def _without_sequences(self, ids: RowIds, columns: Columns) -> Columns:

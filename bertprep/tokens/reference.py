@@ -1,7 +1,8 @@
-"""Masks and pairs in plain Python: what the kernels `mask_rows` and `pairs` do for many rows at once, to be read and compared.
+"""The reference implementation of masks and pairs in plain Python, for readers and as the oracle for the kernels' tests.
 
-`mask_row` takes the words of a row and masks a share of their tokens. Draw i of a row is number i of splitmix64, which begins
-at a hash of the row's key, so a row has the same masks wherever it is made.
+The kernels `mask_rows` and `pairs` do the same for many rows at once. `mask_row` masks a fraction of the tokens in a row's
+words. Draw i of a row is number i of splitmix64, seeded with a hash of the row's key, so a row has the same masks wherever it
+is made.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ from dataclasses import dataclass
 
 NOT_PREDICTED = -100
 ONE = 1 << 32
-"""Probabilities are whole numbers of 2**-32."""
+"""A probability of 1: probabilities are integers in units of 2**-32."""
 
 
 class Draws:
-    """The random numbers of a row, of 64 bits each."""
+    """The random 64-bit numbers of a row."""
 
     def __init__(self, key: int) -> None:
         self.state = key
@@ -28,7 +29,7 @@ class Draws:
         return mixed ^ mixed >> 31
 
     def high(self) -> int:
-        """Return a number below `ONE`."""
+        """Return a random number below `ONE`."""
         return self.bits() >> 32
 
     def below(self, most: int) -> int:
@@ -37,14 +38,14 @@ class Draws:
 
 @dataclass(frozen=True, kw_only=True)
 class MaskLaw:
-    """How a row is masked: `up_to` are the probabilities of spans of up to 1, 2, ... words, the last of which is 1."""
+    """The rules for masking a row; `up_to` has the cumulative probabilities of spans of 1, 2, ... words and ends with `ONE`."""
 
     share: float
     mask_below: int
     random_below: int
     up_to: Sequence[int] = (ONE,)
-    replaces_spans: bool = False  # SpanBERT: one draw says what replaces all tokens of a span
-    keeps_spans: bool = False  # ALBERT: a span that meets a masked word is left out, and not cut off
+    replaces_spans: bool = False  # SpanBERT: one draw decides for all tokens of a span whether they become [MASK] or random
+    keeps_spans: bool = False  # ALBERT: a span that meets a masked word is skipped, and not shortened
     mask: int
     special: frozenset[int]
     width: int
@@ -53,12 +54,12 @@ class MaskLaw:
 def mask_row(ids: list[int], sequences: Sequence[int], words: Sequence[Sequence[int]], law: MaskLaw, key: int) -> list[int]:
     """Replace the masked ids of a row in place, and return its labels.
 
-    `words` are the positions of each word's tokens, in order. `sequences` say of each position in which sequence it is: no span
-    crosses from one to another.
+    `words` has the positions of each word's tokens, in order. `sequences` has the number of the sequence at each position; no
+    span crosses from one sequence into another.
     """
     draws, labels = Draws(key), [NOT_PREDICTED] * len(ids)
     tokens = sum(map(len, words))
-    wanted = min(tokens, max(1, round(law.share * tokens)))  # Python rounds halves to the even number, as the kernel does
+    wanted = min(tokens, max(1, round(law.share * tokens)))  # like the kernel, Python rounds halves to even
 
     def mask(position: int, kind: int, bits: int) -> None:
         labels[position] = ids[position]
@@ -91,7 +92,7 @@ def mask_row(ids: list[int], sequences: Sequence[int], words: Sequence[Sequence[
             mask(position, bits >> 32 if kind is None else kind, bits)
         masked += len(chosen)
     left = [position for word in words if labels[word[0]] == NOT_PREDICTED for position in word]
-    for i in range(wanted - masked):  # no other word fits, so tokens are masked one by one
+    for i in range(wanted - masked):  # no further word fits, so the rest is masked token by token
         other = i + draws.below(len(left) - i)
         left[i], left[other] = left[other], left[i]
         bits = draws.bits()
@@ -100,7 +101,7 @@ def mask_row(ids: list[int], sequences: Sequence[int], words: Sequence[Sequence[
 
 
 def _reach(words: Sequence[Sequence[int]], first: int, sequences: Sequence[int]) -> Sequence[Sequence[int]]:
-    """Return the words from `first` on that follow each other in one sequence."""
+    """Return the words from `first` on that follow each other without a gap in the same sequence."""
     end = first + 1
     while end < len(words):
         before, start = words[end - 1][-1], words[end][0]
@@ -111,7 +112,7 @@ def _reach(words: Sequence[Sequence[int]], first: int, sequences: Sequence[int])
 
 
 def _draw_length(draws: Draws, law: MaskLaw) -> int:
-    """Return a random number of words."""
+    """Draw the length of a span in words."""
     if len(law.up_to) == 1:
         return 1
     length = draws.high()
@@ -119,18 +120,21 @@ def _draw_length(draws: Draws, law: MaskLaw) -> int:
 
 
 Segment = tuple[int, int]
-"""Where it begins, and its size, in tokens."""
+"""A segment's first token and its size in tokens."""
 
 
 def order_pairs(
     documents: Sequence[Sequence[int]], longest: int, short_below: int, draws: Draws
 ) -> list[tuple[Segment, Segment, bool]]:
-    """Return ALBERT's pairs of segments, and whether they are swapped; a document is where its sentences start, and its end."""
+    """Return ALBERT's pairs of segments, and whether the two are swapped.
+
+    A document is a list of the first token of each sentence, and the end of the last.
+    """
     pairs = []
     for number, starts in enumerate(documents):
         target = 2 + draws.below(longest - 1) if draws.high() < short_below else longest
         for first, end in _chunks(starts, target):
-            if end - first == 1:  # a single sentence gets a segment of another document
+            if end - first == 1:  # a single sentence is paired with a segment of another document
                 size = starts[end] - starts[first]
                 pair, is_swapped = [[starts[first], size], _other_segment(documents, number, target - size, draws)], True
             else:
@@ -138,7 +142,7 @@ def order_pairs(
                 parts = [[starts[first], starts[middle] - starts[first]], [starts[middle], starts[end] - starts[middle]]]
                 is_swapped = bool(draws.below(2))
                 pair = parts[::-1] if is_swapped else parts
-            while pair[0][1] + pair[1][1] > longest:  # cut off both ends of the longer one, at random
+            while pair[0][1] + pair[1][1] > longest:  # shorten the longer one at a random end
                 longer = pair[0] if pair[0][1] > pair[1][1] else pair[1]
                 longer[0] += draws.below(2)
                 longer[1] -= 1
@@ -162,7 +166,7 @@ def _other_segment(documents: Sequence[Sequence[int]], number: int, wanted: int,
 def segment_pairs(
     documents: Sequence[Sequence[int]], longest: int, short_below: int, alone_below: int, draws: Draws
 ) -> list[tuple[Segment, Segment]]:
-    """Return ELECTRA's pairs of segments, of which the second may have no tokens."""
+    """Return ELECTRA's pairs of segments; the second segment may be empty."""
     pairs, target = [], longest + 3
     for starts in documents:
         first = 0
@@ -186,7 +190,7 @@ def segment_pairs(
 
 
 def _chunks(starts: Sequence[int], target: int) -> Iterator[tuple[int, int]]:
-    """Yield runs of sentences, first and end, which end where they have the target's tokens or where the document ends."""
+    """Yield (first, end) for runs of sentences; a run ends when it has `target` tokens, or with the document."""
     first = 0
     for end in range(1, len(starts)):
         if end == len(starts) - 1 or starts[end] - starts[first] >= target:

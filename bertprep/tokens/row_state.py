@@ -1,6 +1,6 @@
-"""What rows are made of, as the state of a data set or of a stream has it, and the refusal of the state of other rows.
+"""Record in the state of a data set or stream what its rows depend on, and refuse the state of other rows.
 
-A state goes through JSON in most checkpoints, so settings are compared as JSON gives them back.
+Most checkpoints store a state as JSON, so settings are compared in the form that they have after a round trip through JSON.
 """
 
 from __future__ import annotations
@@ -13,16 +13,18 @@ from bertprep.errors import UsageError
 
 
 def state_of_rows(made_of: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all that rows depend on, as a state has it that went through JSON."""
+    """Return everything that rows depend on, in the form that it has in a state after a round trip through JSON."""
     others = json.loads(json.dumps(made_of))
     settings = others.pop("settings", {})
     return {**others, **settings}
 
 
 def check_rows(state: Mapping[str, Any], here: Mapping[str, Any]) -> None:
-    """Raise `UsageError` for the state of rows that are made of something else than those here."""
+    """Raise `UsageError` if the rows of a state depend on other documents or settings than those `here`."""
     if (made_of := state.get("rows", here)) != here:
-        raise UsageError(f"the state is of other rows: {_difference(made_of, here)}; take what it was saved with")
+        raise UsageError(
+            f"the state is of other rows: {_difference(made_of, here)}; use the data and settings that it was saved with"
+        )
 
 
 def _difference(of_state: Any, here: Mapping[str, Any]) -> str:

@@ -1,13 +1,13 @@
-"""Token shards: ids of documents on disk, laid out as Megatron's indexed data sets, and whether each begins a word.
+"""Token shards: the token ids of documents in Megatron's indexed data set format, plus a file that marks where words begin.
 
     x.bin     the tokens of all sequences, one after the other
-    x.idx     MMIDIDX 00 00, u64 version 1, u8 code of the type of ids, u64 n sequences, u64 m document indices,
-              i32 lengths[n] in tokens, i64 pointers[n] into x.bin in bytes, i64 document_indices[m] (0, then where each ends)
-    x.words   a bit for each token, the lowest of a byte first: 1 where it begins a word, as the first of a document does
+    x.idx     MMIDIDX 00 00, u64 version 1, u8 code of the id type, u64 n sequences, u64 m document indices,
+              i32 lengths[n] in tokens, i64 pointers[n] into x.bin in bytes, i64 document_indices[m]: 0, then the document ends
+    x.words   one bit per token, least significant bit first: 1 if the token begins a word; a document's first token always does
 
-all little-endian. A sequence is a sentence of a vocabulary, or a whole document of any tokenizer, without special tokens.
-Documents alone have a .words: what begins a word is a rule of their tokenizer, which no table of its ids can say. Megatron's
-own files are read too. See docs/reference/formats.md.
+All numbers are little-endian. A sequence has no special tokens. It is a sentence if a vocabulary made it, and a whole document
+if a tokenizer.json did. Only whole documents have a .words file: their tokenizer decides where words begin by a rule on the
+text, so no table of ids can tell. Files written by Megatron are read too. See docs/reference/formats.md.
 """
 
 from __future__ import annotations
@@ -41,22 +41,23 @@ from bertprep.work.recognize import TOKEN_INDEX_MAGIC
 
 BIN, IDX = TokenFile.BIN.value, TokenFile.IDX.value
 DOCUMENT_FILES = (BIN, IDX, WORDS)
-"""The ends of the names of the files of a shard of whole documents."""
+"""The file name extensions of a shard of whole documents."""
 _HEADER = np.dtype([("magic", "S9"), ("version", "<u8"), ("code", "u1"), ("sequences", "<u8"), ("indices", "<u8")])
 _VERSION = 1
 _CODES = {1: "<u1", 2: "<i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2"}
 _UINT16, _INT32 = 8, 4
 _MAPPED = (np.dtype("<u2"), np.dtype("<i4"))
-_MAX_IN_UINT16 = 65_499  # Megatron's own bound on the size of a vocabulary, DType.optimal_dtype
+_MAX_IN_UINT16 = 65_499  # the largest vocabulary for which Megatron's DType.optimal_dtype chooses uint16
 _HEAD_BYTES = 1 << 20
 _MAKE_AGAIN = "the two files do not fit each other, or are corrupt: make both again"
 _TOKENIZE_AGAIN = "make the token shards again with bertprep tokenize"
 
 
 class Index(NamedTuple):
-    """What an .idx says: the type of ids, and where sequences start in tokens (n + 1,) and documents in sequences (d + 1,).
+    """The contents of an .idx: the type of the ids, and where sequences (in tokens) and documents (in sequences) start.
 
-    Sequences and documents without tokens are left out.
+    The last element of each array is the end: (sequences + 1,), (documents + 1,). Sequences and documents without tokens are
+    left out.
     """
 
     dtype: np.dtype[Any]
@@ -66,10 +67,10 @@ class Index(NamedTuple):
 
 @dataclass(frozen=True)
 class TokenShard:
-    """A token shard, of which `path` is the .bin: its files are mapped into memory at first use, and it is pickled unmapped.
+    """A token shard; `path` is its .bin. Its files are mapped into memory at first use, and a pickled shard has none mapped.
 
-    `listed` are the entries of its files in a manifest by the ends of their names, none where there is no manifest. Ids are
-    below `width`. Raises `BertprepError` for files that are missing, unreadable or corrupt.
+    `listed` has the manifest's entry of each file by its extension, and is empty without a manifest. Ids must be below `width`.
+    Raises `BertprepError` for files that are missing, unreadable or corrupt.
     """
 
     path: Path
@@ -81,7 +82,7 @@ class TokenShard:
     def of(
         cls, folder: Path, name: str, manifest: Manifest | None, *, width: int = MAX_TOKENS, has_words: bool = False
     ) -> TokenShard:
-        """Return the token shard with this .bin, a name in the folder, and what the folder's manifest says of its files."""
+        """Return the token shard whose .bin has this name in a folder, with its files' entries in the folder's manifest."""
         shard = cls(folder / name, {}, width, has_words)
         names = {end: path.relative_to(folder).as_posix() for end, path in shard.paths.items()}
         if manifest is None or not manifest.files.keys() >= set(names.values()):
@@ -93,57 +94,57 @@ class TokenShard:
 
     @property
     def paths(self) -> dict[str, Path]:
-        """Its files by the ends of their names."""
+        """The shard's files by extension."""
         return {end: self.path.with_suffix(f".{end}") for end in (DOCUMENT_FILES if self.has_words else (BIN, IDX))}
 
     @property
     def checksums(self) -> dict[Path, Checksum | None]:
-        """The checksum of each file, as far as a manifest has it."""
+        """The checksum of each file, or None if no manifest lists it."""
         return {path: listed_checksum(self.listed[end]) if self.listed else None for end, path in self.paths.items()}
 
     @property
     def text(self) -> dict[str, Any] | None:
-        """The name, size and CRC-32C of the text shard that it was made of, if the manifest has them."""
+        """The name, size and CRC-32C of the text shard that was tokenized, if the manifest has them."""
         return self.listed.get(BIN, {}).get("text")
 
     @property
     def counts(self) -> tuple[int, int] | None:
-        """How many (documents, tokens) the manifest says it has."""
+        """The numbers of (documents, tokens) in the manifest, or None if it lists none."""
         entry = self.listed.get(BIN, {})
         return (entry["documents"], entry["tokens"]) if {"documents", "tokens"} <= entry.keys() else None
 
     @property
     def sizes(self) -> tuple[int, int]:
-        """How many (documents, tokens) it has."""
+        """The numbers of (documents, tokens), from the manifest if it lists them, else from the .idx."""
         return self.counts or self._counts_of(self.index)
 
     @property
     def sequence_starts(self) -> NDArray[np.int64]:
-        """Where each sequence starts, and the last ends, in tokens."""
+        """The first token of each sequence, and the end of the last: (sequences + 1,)."""
         return self.index.sequence_starts
 
     @property
     def document_starts(self) -> NDArray[np.int64]:
-        """The first sequence of each document, and the end of the last."""
+        """The first sequence of each document, and the end of the last: (documents + 1,)."""
         return self.index.document_starts
 
     @cached_property
     def starts(self) -> NDArray[np.int64]:
-        """Where each document starts, and the last ends, in tokens: (documents + 1,)."""
+        """The first token of each document, and the end of the last: (documents + 1,)."""
         if len(self.document_starts) == len(self.sequence_starts):
             return self.sequence_starts  # each document is one sequence, and there may be millions
         return self.sequence_starts[self.document_starts]
 
     @cached_property
     def tokens(self) -> NDArray[np.uint16] | NDArray[np.int32]:
-        """The ids of all documents; each was checked, and so was the index, which reads all of both files."""
+        """The ids of all documents. The first use reads both files completely, and checks every id and the index."""
         _ = self.index
         self.check_ids(self.mapped)
         return self.mapped
 
     @cached_property
     def mapped(self) -> NDArray[np.uint16] | NDArray[np.int32]:
-        """The ids of all documents before `check_ids`, for readers of few of them, and those that check them as they go."""
+        """The unchecked ids of all documents, for readers that need few of them or call `check_ids` as they go."""
         data: NDArray[Any] = _map(self.path, self.sizes[1] * self._dtype.itemsize).view(self._dtype)
         if self._dtype in _MAPPED:
             return data
@@ -152,22 +153,22 @@ class TokenShard:
 
     @cached_property
     def words(self) -> NDArray[np.uint8] | None:
-        """The bits of .words; None where it has none."""
+        """The bytes of the .words file, or None if the shard has no such file."""
         return _map(self.paths[WORDS], -(-self.sizes[1] // 8)) if self.has_words else None
 
     @property
     def _dtype(self) -> np.dtype[Any]:
-        """The type of ids, of the first bytes of an .idx that was not read; all of it may be large."""
+        """The type of the ids. An .idx may be large, so only its header is read where that is enough."""
         if self.counts is None or "index" in self.__dict__:
             return self.index.dtype
         header = np.frombuffer(read_bytes(self.paths[IDX], _HEADER.itemsize).ljust(_HEADER.itemsize, b"\0"), _HEADER)[0]
         if header["magic"] != TOKEN_INDEX_MAGIC.rstrip(b"\0") or int(header["code"]) not in _CODES:
-            return self.index.dtype  # which says what is wrong
+            return self.index.dtype  # raises, and says what is wrong
         return np.dtype(_CODES[int(header["code"])])
 
     @cached_property
     def index(self) -> Index:
-        """The content of the .idx, checked."""
+        """The contents of the .idx, checked."""
         path = self.paths[IDX]
         dtype, lengths, indices = parse_index(path, read_bytes(path))
         has_tokens = lengths > 0
@@ -176,29 +177,33 @@ class TokenShard:
         starts = np.concatenate([[0], np.cumsum(lengths[has_tokens], dtype=np.int64)])
         index = Index(dtype, starts, documents)
         if len(documents) < 2:
-            raise BertprepError(f"{self.path}: holds no document; expected at least one with a token")
+            raise BertprepError(f"{self.path}: has no documents; expected at least one document with a token")
         if self.counts not in (None, found := self._counts_of(index)):
-            has, expected = ("{:,} documents of {:,} tokens".format(*each) for each in (found, self.counts or found))
-            raise BertprepError(f"{path}: has {has}, expected {expected} by {MANIFEST}; {_TOKENIZE_AGAIN}")
+            has, expected = ("{:,} documents with {:,} tokens".format(*each) for each in (found, self.counts or found))
+            raise BertprepError(f"{path}: has {has}, expected {expected} as in {MANIFEST}; {_TOKENIZE_AGAIN}")
         return index
 
     def check_ids(self, tokens: NDArray[Any], first: int = 0) -> None:
-        """Raise `BadTokenError` where an id is not below the width; `first` is the index of the first of the tokens."""
+        """Raise `BadTokenError` if an id is not in the tokenizer; `first` is the position in the shard of the first token."""
         if int(tokens.min()) < 0 or int(tokens.max()) >= self.width:
             at = int(np.flatnonzero((tokens < 0) | (tokens >= self.width))[0])
-            found = f"token {first + at:,} is {tokens[at]:,}, expected 0 to {self.width - 1:,} by its tokenizer"
+            found = f"token {first + at:,} is {tokens[at]:,}, expected 0 to {self.width - 1:,}, the ids of its tokenizer"
             raise BadTokenError(f"{self.path}: {found}; {_TOKENIZE_AGAIN}")
 
     def read(self, vocabulary: Vocabulary | None = None, *, pairs: bool = False) -> TokenizedShard:
-        """Return the sentences, to make `pairs` of or not; all is checked, tokens against the `vocabulary` if it is given."""
-        return replace(self)._read(vocabulary, pairs)  # which is unmapped when it goes: a caller may hold thousands of shards
+        """Return the sentences after checking both files, and the ids against the `vocabulary` if it is given.
+
+        With `pairs`, raises `UsageError` for a shard without a manifest whose documents have no sentences.
+        """
+        # A copy maps the files and soon ends with its mappings: the caller may have thousands of shards.
+        return replace(self)._read(vocabulary, pairs)
 
     def _read(self, vocabulary: Vocabulary | None, pairs: bool) -> TokenizedShard:
         self.verify()
         if (count := int(self.sequence_starts[-1])) >= MAX_TOKENS_IN_SHARD:
             raise BertprepError(
-                f"{self.paths[IDX]}: lists {count:,} tokens, and a shard has less than {MAX_TOKENS_IN_SHARD:,}; "
-                "make more, smaller ones"
+                f"{self.paths[IDX]}: lists {count:,} tokens, expected fewer than {MAX_TOKENS_IN_SHARD:,} in a shard; "
+                "make more and smaller shards"
             )
         tokens = self.tokens.astype(np.int32, copy=False)
         if vocabulary:
@@ -208,19 +213,20 @@ class TokenShard:
         return TokenizedShard(tokens, self.sequence_starts, self.document_starts, text_bytes=0, text_crc32c=0)
 
     def verify(self) -> None:
-        """Raise `BertprepError` for a file whose checksum is not that of the manifest."""
+        """Raise `BertprepError` for a file whose checksum differs from the manifest's."""
         for path, listed in self.checksums.items():
             with _reading(path):
                 found = checksum_like(listed, local_copy(path)) if listed else None
             if found != listed:
                 raise BertprepError(
-                    f"{path}: has {found}, expected {listed} by its manifest; remove it with "
+                    f"{path}: has {found}, expected {listed} as in its manifest; remove it with "
                     "bertprep validate --remove-damaged, and make it again with bertprep tokenize"
                 )
 
     def fingerprint(self) -> str:
-        """Return the checksums of all files, or without a manifest what costs little: those of the .idx and of the first MB
-        of the .bin.
+        """Return the checksums of all files that the manifest lists, joined.
+
+        Without a manifest, return checksums that are cheap to compute: of the .idx, and of the first MiB of the .bin.
         """
         if self.listed:
             return "".join(listed_checksum(self.listed[end]).digits for end in self.paths)
@@ -239,8 +245,8 @@ class TokenShard:
         if not self.has_sentences:
             raise UsageError(
                 f"{self.path}: has no sentences: each of its {len(self.document_starts) - 1:,} documents is one sequence, and "
-                "pairs need more; make it with --split-sentences (of Megatron's preprocess_data) or bertprep tokenize, or take "
-                "--pairs none"
+                "pairs are made of several; make it again with --split-sentences of Megatron's preprocess_data or with "
+                "bertprep tokenize, or use --pairs none"
             )
 
     @staticmethod
@@ -249,15 +255,15 @@ class TokenShard:
 
 
 class TokenShardWriter:
-    """Writes the files of a token shard, some documents at a time; at the end `entries` has their sizes and checksums."""
+    """Writes the files of a token shard, a few documents at a time; at the end `entries` has the files' sizes and checksums."""
 
     def __init__(self, files: Mapping[str, HashedFile], width: int) -> None:
         self.documents = self.sequences = self.tokens = 0
         self.entries: dict[str, Entry] = {}
         self._files, self._dtype = files, dtype_of(width)
-        self._lengths: list[NDArray[np.int64]] = []  # of sequences in tokens
-        self._document_lengths: list[NDArray[np.int64]] = []  # in sequences
-        self._bits = np.empty(0, np.bool_)  # of a byte of .words that is not full yet
+        self._lengths: list[NDArray[np.int64]] = []  # tokens of each sequence
+        self._document_lengths: list[NDArray[np.int64]] = []  # sequences of each document
+        self._bits = np.empty(0, np.bool_)  # the last bits of .words, which do not fill a byte yet
 
     def add(
         self,
@@ -267,9 +273,10 @@ class TokenShardWriter:
         sequences: NDArray[np.int64] | None = None,
         begins_word: NDArray[np.bool_] | None = None,
     ) -> None:
-        """Write the tokens of some sequences, one after the other.
+        """Write the concatenated `tokens` of sequences with these `lengths`.
 
-        `sequences` counts those of each document. Without it each is a document, and one without tokens is dropped.
+        `sequences` is the number of sequences in each document. Without it every sequence is a document, and empty ones are
+        dropped.
         """
         if sequences is None:
             lengths = lengths[lengths > 0]
@@ -287,7 +294,7 @@ class TokenShardWriter:
             self._write(WORDS, np.packbits(bits[:full], bitorder="little"))
 
     def finish(self) -> None:
-        """Write what is known only at the end."""
+        """Write the .idx, whose header has the final counts, and the last bits of .words."""
         self._write(WORDS, np.packbits(self._bits, bitorder="little"))
         starts = np.cumsum(np.concatenate([[0], *self._lengths]), dtype=np.int64)
         documents = np.cumsum(np.concatenate([[0], *self._document_lengths]), dtype=np.int64)
@@ -301,10 +308,10 @@ class TokenShardWriter:
 
 @contextmanager
 def write_token_shard(paths: Mapping[str, Path], *, width: int) -> Iterator[TokenShardWriter]:
-    """Write those files of a shard that `paths` names by their ends, each complete or not at all.
+    """Write the files of a shard that `paths` names by extension, each complete or not at all.
 
-    Ids are uint16 where Megatron takes that for a vocabulary of `width` tokens, else int32. Raises `BertprepError` where no
-    document has a token, or a write fails.
+    `width` is the size of the vocabulary, which decides the type of the ids (`dtype_of`). Raises `BertprepError` if no document
+    has a token, or if a write fails.
     """
     with ExitStack() as stack:
         files = {end: stack.enter_context(atomic_file(path, tidies=False)) for end, path in paths.items()}
@@ -312,7 +319,7 @@ def write_token_shard(paths: Mapping[str, Path], *, width: int) -> Iterator[Toke
         writer = TokenShardWriter(hashed, width)
         yield writer
         if not writer.tokens:
-            raise BertprepError(f"{', '.join(map(str, paths.values()))}: there is no token to write; expected at least one")
+            raise BertprepError(f"{', '.join(map(str, paths.values()))}: there are no tokens to write; expected at least one")
         writer.finish()
         for end, file in files.items():
             checksum = hashed[end].finish()
@@ -320,12 +327,12 @@ def write_token_shard(paths: Mapping[str, Path], *, width: int) -> Iterator[Toke
 
 
 def dtype_of(width: int) -> np.dtype[Any]:
-    """Return the type of ids that Megatron takes for a vocabulary of `width` tokens: uint16, or else int32."""
+    """Return the type that Megatron chooses for the ids of a vocabulary of `width` tokens: uint16 or int32."""
     return np.dtype(_CODES[_UINT16 if width <= _MAX_IN_UINT16 else _INT32])
 
 
 def _encode_index(dtype: np.dtype[Any], starts: NDArray[np.int64], documents: NDArray[np.int64]) -> list[NDArray[Any]]:
-    """Return the parts of an .idx of sequences with these n + 1 starts in tokens; `documents` are its document indices."""
+    """Return the parts of an .idx in their order; `starts` has each sequence's first token and the end of the last."""
     code = next(code for code, kind in _CODES.items() if np.dtype(kind) == dtype)
     return [
         np.array([(TOKEN_INDEX_MAGIC, _VERSION, code, len(starts) - 1, len(documents))], _HEADER),
@@ -336,7 +343,10 @@ def _encode_index(dtype: np.dtype[Any], starts: NDArray[np.int64], documents: ND
 
 
 def parse_index(path: Path, data: bytes) -> tuple[np.dtype[Any], NDArray[np.int32], NDArray[np.int64]]:
-    """Return (type of the ids, lengths of the sequences in tokens, document indices) of an .idx, and check all of it."""
+    """Return (type of the ids, lengths of the sequences in tokens, document indices) of an .idx.
+
+    Raises `BertprepError` for the first fault in it.
+    """
     if len(data) < _HEADER.itemsize or not data.startswith(TOKEN_INDEX_MAGIC):
         raise BertprepError(
             f"{path}: is not the index of a token shard: it has {len(data):,} bytes and begins with {data[:9].hex(' ')}, "
@@ -344,13 +354,13 @@ def parse_index(path: Path, data: bytes) -> tuple[np.dtype[Any], NDArray[np.int3
         )
     _, version, code, n, m = np.frombuffer(data, _HEADER, 1)[0].tolist()
     if version != _VERSION or code not in _CODES:
-        found = f"has version {version} and numbers of type {code}"
+        found = f"has version {version} and ids of type {code}"
         raise BertprepError(f"{path}: {found}, expected version {_VERSION} and integers (type {', '.join(map(str, _CODES))})")
     expected = _HEADER.itemsize + 12 * n + 8 * m
-    if len(data) not in (expected, expected + n):  # with a mode for each sequence
+    if len(data) not in (expected, expected + n):  # multimodal data sets have one more byte per sequence, its mode
         raise BertprepError(
             f"{path}: has {len(data):,} bytes, expected {expected:,} for its {n:,} sequences and {m:,} document indices; "
-            f"it is truncated, or corrupt; {_MAKE_AGAIN}"
+            f"it is truncated or corrupt; {_MAKE_AGAIN}"
         )
     dtype, at = np.dtype(_CODES[code]), _HEADER.itemsize
     lengths = np.frombuffer(data, "<i4", n, at)
@@ -359,13 +369,13 @@ def parse_index(path: Path, data: bytes) -> tuple[np.dtype[Any], NDArray[np.int3
     ends = np.cumsum(lengths, dtype=np.int64)
     if (bad := np.flatnonzero((lengths < 0) | (pointers != (ends - lengths) * dtype.itemsize))).size:
         raise BertprepError(
-            f"{path}: sequence {bad[0]:,} has {lengths[bad[0]]:,} tokens from byte {pointers[bad[0]]:,} of the .bin on, "
-            f"expected 0 or more from where the one before ends; {_MAKE_AGAIN}"
+            f"{path}: sequence {bad[0]:,} has {lengths[bad[0]]:,} tokens and begins at byte {pointers[bad[0]]:,} of the .bin, "
+            f"expected at least 0 tokens, which begin where the previous sequence ends; {_MAKE_AGAIN}"
         )
     if m == 0 or indices[0] != 0 or indices[-1] != n or (indices[1:] < indices[:-1]).any():
         found = f"{m:,} from {indices[0]:,} to {indices[-1]:,}" if m else "none"
         raise BertprepError(
-            f"{path}: its document indices must ascend from 0 to its {n:,} sequences, found {found}; {_MAKE_AGAIN}"
+            f"{path}: its document indices must ascend from 0 to {n:,}, the number of sequences, found {found}; {_MAKE_AGAIN}"
         )
     return dtype, lengths, indices
 
@@ -376,19 +386,19 @@ def _reading(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise BertprepError(
-            f"{path}: cannot be read: {error.strerror or error}; a token shard is two files of one name, a .bin and an .idx"
+            f"{path}: cannot be read: {error.strerror or error}; a token shard is a .bin and an .idx file of the same name"
         ) from error
 
 
 def read_bytes(path: Path, size: int = -1) -> bytes:
-    """Return the bytes of a file of a token shard, or its first `size`."""
+    """Return the first `size` bytes of a file of a token shard, by default all."""
     with _reading(path), open_local(path) as file:
         data: bytes = file.read(size)
     return data
 
 
 def _map(path: Path, size_bytes: int) -> NDArray[np.uint8]:
-    """Return a file of this size, mapped into memory."""
+    """Return a file mapped into memory; raise `BertprepError` unless it has this size."""
     with _reading(path), open_local(path) as file:
         if (found := os.fstat(file.fileno()).st_size) != size_bytes:
             listed_by = f"the tokens that {path.stem}.{IDX} lists"
@@ -397,16 +407,16 @@ def _map(path: Path, size_bytes: int) -> NDArray[np.uint8]:
 
 
 def check_tokens(path: Path, tokens: NDArray[np.int32], vocabulary: Vocabulary) -> None:
-    """Raise `BertprepError` where a token is not one that text gives: not of the vocabulary, or [PAD], [CLS], [SEP], [MASK]."""
+    """Raise `BertprepError` for a token that text cannot contain: not in the vocabulary, or [PAD], [CLS], [SEP] or [MASK]."""
     if (most := int(tokens.max(axis=0))) >= len(vocabulary):
         raise BertprepError(
             f"{path}: token {int(tokens.argmax(axis=0)):,} is {most:,}, and {vocabulary.path} has {len(vocabulary):,} tokens; "
-            "give the vocabulary that it was made with, by --vocab"
+            "name the vocabulary that this file was made with by --vocab"
         )
     is_special = np.zeros(len(vocabulary), np.bool_)
     is_special[[vocabulary.pad, vocabulary.cls, vocabulary.sep, vocabulary.mask]] = True
     if (bad := np.flatnonzero(is_special[tokens])).size:
         raise BertprepError(
-            f"{path}: token {bad[0]:,} is {vocabulary.tokens[tokens[bad[0]]]} of {vocabulary.path}, which no text gives; "
-            "give the vocabulary that it was made with, by --vocab, or make it without special tokens"
+            f"{path}: token {bad[0]:,} is {vocabulary.tokens[tokens[bad[0]]]} by {vocabulary.path}, which text never contains; "
+            "name the vocabulary that this file was made with by --vocab, or make the file again without special tokens"
         )

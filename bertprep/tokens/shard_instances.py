@@ -1,7 +1,7 @@
-"""The instances of token shards in each epoch: generated when they are needed, a group of them ahead by a thread.
+"""Generate the instances of token shards for each epoch when they are needed, and one group ahead in a thread.
 
-Whoever needs the instances of a shard makes them, and holds the shard's own lock meanwhile. So nobody waits for a thread that
-has ended, and what a thread made ahead is only time saved.
+A reader that needs instances makes them itself while it holds a lock of that shard. No reader therefore depends on the thread,
+which only saves time.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from bertprep.progress import Reporter
 from bertprep.tokens.shard import TokenShard
 
 Key = tuple[int, int]
-"""Epoch, and index of the shard."""
+"""An epoch and the index of a shard."""
 
 
 def epoch_seed(settings: InstanceSettings, *, epoch: int, shard: int) -> int:
-    """The generator's seed of a shard in an epoch: `create`'s in epoch 0, then 64 bits of a sha256 of (seed, epoch, shard).
+    """Return the generator's seed for a shard: that of `create` in epoch 0, later 64 bits of a sha256 of (seed, epoch, shard).
 
-    With `one_seed` all shards have that of shard 0.
+    With `one_seed` all shards have the seed of shard 0.
 
     >>> [epoch_seed(InstanceSettings(seed=7), epoch=epoch, shard=2) for epoch in range(3)]
     [9, 17431285801109309153, 2575845772511272052]
@@ -44,16 +44,16 @@ def epoch_seed(settings: InstanceSettings, *, epoch: int, shard: int) -> int:
 
 @dataclass
 class _Made:
-    """The instances of a shard in an epoch, once they are made."""
+    """The instances of a shard in an epoch, or None before they are made."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     instances: Instances | None = None
 
 
 class ShardInstances:
-    """The instances of some shards; those of the `held` that were used last, or are made ahead, are in memory.
+    """The instances of some shards; those of the `held` shards that were last used or made ahead stay in memory.
 
-    Any thread may ask for instances. Raises `BertprepError` for a shard that cannot be read, or gives no example.
+    Any thread may call it. Raises `BertprepError` for a shard that cannot be read or yields no example.
     """
 
     def __init__(
@@ -66,10 +66,10 @@ class ShardInstances:
         held: int,
         reporter: Reporter,
     ) -> None:
-        """`seed_numbers` has the number of each shard in its folder, which its seeds depend on."""
+        """Prepare the shards; `seed_numbers` has each shard's number in its folder, which its seeds depend on."""
         self._shards, self._seed_numbers, self._vocabulary, self._settings = shards, seed_numbers, vocabulary, settings
         self._held, self._reporter = held, reporter
-        self._lock = threading.Lock()  # of the next three
+        self._lock = threading.Lock()  # guards the next three attributes
         self._made: dict[Key, _Made] = {}
         self._ahead: deque[Key] = deque()
         self._thread: threading.Thread | None = None
@@ -83,7 +83,7 @@ class ShardInstances:
             return made.instances
 
     def make_ahead(self, keys: Sequence[Key]) -> None:
-        """Let a thread make the instances that are not there; each is made where it is needed, if it is not made before."""
+        """Make the missing ones of these instances in a thread; a reader that is faster makes its own."""
         with self._lock:
             self._ahead = deque(key for key in keys if key not in self._made)
             if not self._ahead or (self._thread is not None and self._thread.is_alive()):
@@ -94,7 +94,7 @@ class ShardInstances:
 
     @cached_property
     def counts(self) -> NDArray[np.int64]:
-        """How many instances each shard gives in epoch 0: (shards,). The first use makes all of them, by all cores."""
+        """The number of instances of each shard in epoch 0: (shards,). The first use makes all of them on all cores."""
         shown = self._reporter.progress("count the examples of epoch 0", len(self._shards))
         lock = threading.Lock()
 
@@ -108,16 +108,16 @@ class ShardInstances:
             return np.array(map_in_threads(count, range(len(self._shards)), most=self._held), np.int64)
 
     def close(self) -> None:
-        """Give the memory back; the thread ends after the shard that it is at. What is asked for later is made again."""
+        """Free the memory, and wait for the thread to finish its current shard; instances needed later are made again."""
         with self._lock:
             self._made.clear()
             self._ahead.clear()
             thread, self._thread = self._thread, None
-        if thread is not None and thread.ident is not None:  # which was started
+        if thread is not None and thread.ident is not None:  # None if the thread could not be started
             thread.join()
 
     def _hold(self, key: Key) -> _Made:
-        """Return the entry of some instances, as the one used last; the one used longest ago is dropped."""
+        """Return the entry of some instances, marked as the last used, and drop those that were used longest ago."""
         with self._lock:
             made = self._made.pop(key, None) or _Made()
             self._made[key] = made
@@ -126,7 +126,7 @@ class ShardInstances:
             return made
 
     def _make_ahead(self) -> None:
-        with contextlib.suppress(Exception):  # it is raised where the instances are used, since they are made again there
+        with contextlib.suppress(Exception):  # the reader that needs the instances makes them again and gets the error
             while self._ahead:
                 self.get(self._ahead.popleft())
 
@@ -137,5 +137,5 @@ class ShardInstances:
         seed = epoch_seed(self._settings, epoch=epoch, shard=self._seed_numbers[index])
         instances = generate_instances(tokens, self._vocabulary, self._settings, seed=seed)
         if not len(instances):
-            raise BertprepError(f"{shard.path}: gives no example; expected one for each document")
+            raise BertprepError(f"{shard.path}: yields no example; expected at least one from each document")
         return instances

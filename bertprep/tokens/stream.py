@@ -1,10 +1,10 @@
-"""Batches without an end for PyTorch's DataLoader, and their position: one number, which resumes them.
+"""Endless batches for PyTorch's DataLoader, which can resume from a single number.
 
     loader = StatefulDataLoader(dataset.stream(64, rank=rank, world=world), batch_size=None, num_workers=4)
 
-Worker w of W makes batches w, w + W ..., which a DataLoader takes in turns: batches and their order are the same for any number
-of workers. The number counts batches of all ranks together. Loaded before the DataLoader is made, it holds for any number of
-workers; StatefulDataLoader's own state holds for as many as it was saved with.
+Worker w of W makes batches w, w + W ..., and a DataLoader reads its workers in turn, so the number of workers does not change
+the batches or their order. The resume number counts the batches of all ranks together. Loaded into the stream before the
+DataLoader is made, it fits any number of workers; StatefulDataLoader's own state fits only the number that it was saved with.
 """
 
 from __future__ import annotations
@@ -25,106 +25,107 @@ except ModuleNotFoundError:  # documentation and doctests import all modules
 
 
 class Batches(Protocol):
-    """What a stream reads: a `TokenDataset` or a `Mixture`."""
+    """The source of a stream: a `TokenDataset` or a `Mixture`."""
 
     def __len__(self) -> int:
-        """Return how many rows there are; the first call counts them."""
+        """Return the number of rows; the first call counts them."""
 
     @property
     def made_of(self) -> dict[str, Any]:
-        """All that rows depend on."""
+        """Everything that the rows depend on, as plain data."""
 
     @property
     def rows_in_epoch(self) -> int:
-        """How many rows an epoch has."""
+        """The number of rows in an epoch."""
 
     def batches(self, size: int, *, first: int, stop: int | None, step: int, rows: range) -> Iterator[dict[str, Any]]:
-        """Return batches first, first + step ... below `stop`, or without an end, of each its `rows`."""
+        """Return these `rows` of batches first, first + step ... below `stop`, or endlessly without `stop`."""
 
     def batches_of_tokens(self, tokens: int, *, first: int, step: int) -> Iterator[dict[str, Any]]:
-        """Return batches first, first + step ... without an end, of at most `tokens` tokens."""
+        """Return batches first, first + step ... endlessly, of at most `tokens` tokens each."""
 
     def to_tensors(self, batch: dict[str, Any]) -> dict[str, Any]:
-        """Return a batch with tensors in place of arrays."""
+        """Return a batch with tensors in place of its arrays."""
 
 
 class TokenStream(IterableDataset):  # type: ignore[misc] # torch may be missing
-    """The batches of one rank, from batch `batch` on; each `iter` continues where the one before stopped.
+    """The batches of one rank, starting with batch number `batch`; each `iter` continues where the previous one stopped.
 
-    A DataLoader with workers has copies, so each `iter` of it begins at `batch` again: keep one iterator for a whole run.
+    A DataLoader with workers reads copies of the stream, so each `iter` of the loader starts at `batch` again: keep one
+    iterator for a whole run.
     """
 
     def __init__(
         self, dataset: Batches, batch_size: int | None, *, rank: int, world: int, tokens: int | None, epochs: int | None
     ) -> None:
-        """Stream batch_size rows of each batch of all ranks, or at most `tokens` tokens, as `TokenDataset.stream` says."""
+        """Open a stream; `TokenDataset.stream` explains the arguments."""
         if (batch_size is None) == (tokens is None):
-            raise UsageError("a stream has a batch size in rows or in tokens; give one of batch_size and tokens")
+            raise UsageError("a stream has a batch size either in rows or in tokens; give one of batch_size and tokens")
         if not 0 <= rank < world or (batch_size is not None and batch_size < 1):
             raise UsageError(f"batch_size {batch_size}, rank {rank} of {world}: expected at least 1, and a rank below world")
         if epochs is not None and (tokens is not None or epochs < 1):
-            raise UsageError(f"epochs {epochs}: expected at least 1, of a stream with a batch_size")
-        len(dataset)  # rows are counted here, once, and not by each worker
+            raise UsageError(f"epochs {epochs}: expected at least 1, and a batch_size instead of tokens")
+        len(dataset)  # count the rows once here, and not in each worker
         self.dataset, self.rank, self.world, self.tokens = dataset, rank, world, tokens
         self.batch = 0
         self.rows = range(rank * (batch_size or 0), (rank + 1) * (batch_size or 0))
         self.global_batch_size = world * (batch_size or 0)
         self.batches = None if epochs is None else epochs * dataset.rows_in_epoch // self.global_batch_size
         if tokens is not None:
-            dataset.batches_of_tokens(tokens, first=0, step=1)  # raises for tokens that cannot be
+            dataset.batches_of_tokens(tokens, first=0, step=1)  # raises if the value is impossible
         self._made_of = state_of_rows(dataset.made_of)
 
     def __len__(self) -> int:
-        """Return the number of batches of a stream of given `epochs`; raises `TypeError` for one without an end."""
+        """Return the number of batches in the given `epochs`; raises `TypeError` for an endless stream."""
         if self.batches is None:
-            raise TypeError("a stream without epochs has no end, and so no length; give stream(..., epochs=3)")
+            raise TypeError("a stream without epochs is endless and has no length; give stream(..., epochs=3)")
         return self.batches
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         worker = get_worker_info()
         index, workers = (worker.id, worker.num_workers) if worker else (0, 1)
         for batch in self._read(self.batch + index, workers):
-            self.batch += workers  # before it is handed over: the state after a batch counts it
+            self.batch += workers  # before the yield, so that a state saved after a batch counts it
             yield self.dataset.to_tensors(batch)
 
     def _read(self, first: int, step: int) -> Iterator[dict[str, Any]]:
-        """Return this rank's part of batches first, first + step ..."""
+        """Return this rank's rows of batches first, first + step ..."""
         if self.tokens is not None:
             return self.dataset.batches_of_tokens(self.tokens, first=first * self.world + self.rank, step=step * self.world)
         return self.dataset.batches(self.global_batch_size, first=first, stop=self.batches, step=step, rows=self.rows)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return which batch is next, of how many rows batches are, and what rows are made of: documents, masks, seed."""
+        """Return the number of the next batch, the size of batches, and what the rows depend on: documents, masks, seed."""
         return {"batch": self.batch, **self._sizes, "rows": self._made_of}
 
     @property
     def _sizes(self) -> dict[str, Any]:
-        """What a batch of all ranks has: rows, or tokens for each rank."""
+        """The size of a batch of all ranks in rows, or in tokens per rank."""
         if self.tokens is None:
             return {"global_batch_size": self.global_batch_size}
         return {"tokens": self.tokens, "world": self.world}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue at a state; {"batch": n} alone is enough.
+        """Continue from a state; {"batch": n} alone is enough.
 
-        Raises `UsageError` for that of batches of another size, or of other rows, and for what is no state.
+        Raises `UsageError` for the state of another batch size or of other rows, and for a value that is not a state.
         """
         batch = state.get("batch") if isinstance(state, Mapping) else None
         if not isinstance(batch, int | np.integer) or not 0 <= batch < sys.maxsize // (self.global_batch_size or self.world):
             raise UsageError(
-                f"state {state!r:.200}: expected how many batches of all ranks were taken, such as {{'batch': 1000}}"
+                f"state {state!r:.200}: expected the number of batches of all ranks that were read, such as {{'batch': 1000}}"
             )
         sizes = {name: value for name, value in state.items() if name in ("global_batch_size", "tokens", "world")}
         if sizes and sizes != self._sizes:
             raise UsageError(
-                f"the state is of batches of {_in_words(sizes)}, these have {_in_words(self._sizes)}; take that size"
+                f"the state is of batches of {_in_words(sizes)}, these have {_in_words(self._sizes)}; use the size of the state"
             )
         check_rows(state, self._made_of)
         self.batch = int(batch)
 
 
 def _in_words(sizes: Mapping[str, Any]) -> str:
-    """Return what a batch of all ranks has, in words.
+    """Return the size of a batch of all ranks in words.
 
     >>> _in_words({"global_batch_size": 64}), _in_words({"tokens": 65536, "world": 2})
     ('64 rows', '65536 tokens in each of 2 ranks')
@@ -135,7 +136,7 @@ def _in_words(sizes: Mapping[str, Any]) -> str:
 
 
 def make_epoch_callback(dataset: Any) -> Any:
-    """Return a callback of transformers' Trainer that calls `dataset.set_epoch` at the start of each epoch."""
+    """Return a callback for transformers' Trainer that calls `dataset.set_epoch` at the start of each epoch."""
     from transformers import TrainerCallback
 
     class SetEpoch(TrainerCallback):  # type: ignore[misc] # transformers may be missing

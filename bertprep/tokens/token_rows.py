@@ -1,8 +1,8 @@
-"""Rows of tokens as batches, as arguments of a model, and as a stream: what `TokenDataset` and `Mixture` have in common.
+"""Read rows of tokens as batches, as a stream or as the arguments of a model: the base class of `TokenDataset` and `Mixture`.
 
-Batch n of a run has the rows at positions n * size to (n + 1) * size - 1, counted over all epochs (`bertprep.tokens.order`), so
-any batch can be had at once, by any number of readers. The order is looked up for some 4,096 positions at a time: a lookup
-costs 80 microseconds, and 0.1 for each position.
+Batch n of a run has the rows at positions n * size to (n + 1) * size - 1; `bertprep.tokens.order` defines positions. Any number
+of readers can therefore start at any batch. Positions are looked up some 4,096 at a time, since a lookup takes 80 microseconds
+plus 0.1 per position.
 """
 
 from __future__ import annotations
@@ -28,29 +28,30 @@ if TYPE_CHECKING:
     from bertprep.tokens.stream import TokenStream
 
 SEQUENTIAL = (
-    "rows come shuffled already: take TrainingArguments(train_sampling_strategy='sequential'), or DataLoader(shuffle=False)"
+    "rows come shuffled already: use TrainingArguments(train_sampling_strategy='sequential'), or DataLoader(shuffle=False)"
 )
-"""What to do about a sampler that shuffles."""
+"""Advice against a sampler that shuffles."""
 Batch: TypeAlias = dict[str, Any]
-"""Columns of (rows, seq), and of packed rows `cu_seqlens` and `max_seqlen`."""
+"""Columns of shape (rows, seq); packed rows also have `cu_seqlens` and `max_seqlen`."""
 _POSITIONS_AT_ONCE = 4096
 MAX_BATCH_TOKENS = 1 << 28
-"""Of a batch: its arrays have 8 bytes for each token, so more is a typo."""
+"""The largest accepted batch: its arrays have 8 bytes per token, so a larger number is probably a typo."""
 
 
 def batch_positions(
     size: int, *, first: int = 0, stop: int | None = None, step: int = 1, rows: range | None = None
 ) -> Iterator[NDArray[np.int64]]:
-    """Return the positions of batches first, first + step ... below `stop`, or endlessly, of each those of its `rows`, or all.
+    """Return an iterator over the positions in batches first, first + step ... below `stop`, or endless without `stop`.
 
-    Each array is of several batches: (batches, rows). Raises `ValueError` where there is no batch `first`.
+    Each array covers several batches: (batches, rows). With `rows`, it has only these rows of each batch. Raises `ValueError`
+    if there can be no batch `first`.
 
     >>> next(batch_positions(4, first=10, stop=13, rows=range(2))).tolist()
     [[40, 41], [44, 45], [48, 49]]
     """
     if size < 1 or first < 0:
         raise ValueError(f"batches of {size:,} from step {first:,}; expected at least 1, and 0")
-    most = sys.maxsize // size  # of batches whose positions are int64
+    most = sys.maxsize // size  # positions of later batches would overflow int64
     if first >= most:
         raise ValueError(f"batches of {size:,} from step {first:,}; expected a step below {most:,}")
     batches = range(first, most if stop is None else min(stop, most), step)
@@ -61,12 +62,12 @@ def batch_positions(
 
 
 def _as_wide(values: NDArray[Any], longest: int) -> NDArray[Any]:
-    """Return a column of (rows, seq) as wide as its longest row, contiguous as views of tensors need it; others as they are."""
+    """Trim a column (rows, seq) to the longest row, contiguous so that tensors can have views; return (rows,) unchanged."""
     return values if values.ndim == 1 else np.ascontiguousarray(values[:, :longest])
 
 
 class TokenRows(ColumnDataset):
-    """Rows of `seq` tokens; `data_set[index]` is a row in the order of an epoch, the first or that of `set_epoch`."""
+    """Rows of `seq` tokens; `data_set[index]` counts in the order of the current epoch, which `set_epoch` changes."""
 
     seq: int
     packed: bool
@@ -75,28 +76,28 @@ class TokenRows(ColumnDataset):
     objective: Literal["mlm", "clm"] = "mlm"
     epoch: int
     _fixed: frozenset[str] = frozenset()
-    """The attributes that cannot be changed any more: rows were, or may have been, made with them."""
+    """The attributes that can no longer be changed, since rows may have been made with them."""
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Raise `AttributeError` for a setting, which would have no effect, or on some of the rows alone."""
+        """Set an attribute; raise `AttributeError` for a setting, since a change would affect no rows or only some of them."""
         if name in self._fixed:
-            advice = "set_epoch takes another" if name == "epoch" else "make another with it"
+            advice = "call set_epoch" if name == "epoch" else "make another with it"
             raise AttributeError(f"{name} of a {type(self).__name__} cannot be changed; {advice}")
         super().__setattr__(name, value)
 
     def _fix(self, *names: str) -> None:
-        """Let these attributes be as they are for ever; `epoch` changes by `set_epoch` alone."""
+        """Make these attributes read-only, and `epoch` too, which only `set_epoch` changes from then on."""
         self._fixed = frozenset((*names, "epoch"))
 
     def set_epoch(self, epoch: int) -> None:
-        """Let `data_set[index]` be of another epoch; raises `ValueError` for one that there cannot be."""
+        """Make `data_set[index]` read this epoch; raises `ValueError` for a negative or too large number."""
         self.__dict__["epoch"] = check_epoch(epoch, self)
 
-    # --- what a data set of rows gives
+    # --- what a subclass defines
 
     @property
     def made_of(self) -> dict[str, Any]:
-        """All that rows depend on."""
+        """Everything that the rows depend on, as plain data."""
         raise NotImplementedError
 
     @property
@@ -104,52 +105,52 @@ class TokenRows(ColumnDataset):
         raise NotImplementedError
 
     def _read(self, positions: NDArray[np.int64]) -> Columns:
-        """Return the columns of the rows at positions, (n,)."""
+        """Return the columns of the rows at these positions: (n,)."""
         raise NotImplementedError
 
     def _lengths(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the tokens of the rows at positions, padding not counted, where a row is one sequence: (n,)."""
+        """Return the number of tokens, without padding, in each of the rows at these positions: (n,); not for packed rows."""
         raise NotImplementedError
 
     def _read_batches(self, positions: NDArray[np.int64]) -> Iterator[Columns]:
-        """Yield the columns of some batches, whose positions are (batches, rows)."""
+        """Yield the columns of one batch after another, given their positions: (batches, rows)."""
         return map(self._read, positions)
 
     @property
     def column_names(self) -> list[str]:
-        """The columns of rows, in their order; of packed ones `batches` also have `cu_seqlens` and `max_seqlen`."""
+        """The names of the columns in their order; `batches` of packed rows also have `cu_seqlens` and `max_seqlen`."""
         return [*self._read(np.empty(0, np.int64))]
 
     # --- the state of a data set
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the epoch, and what rows are made of: documents, masks, seed; the position is that of the sampler."""
+        """Return the epoch and what the rows depend on (documents, masks, seed); the sampler has the position."""
         return {"epoch": self.epoch, "rows": state_of_rows(self.made_of)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take the epoch of a state.
+        """Set the epoch to that of a state.
 
-        Raises `UsageError` for the state of other rows and for what is no state, and `ValueError` for an epoch that cannot be.
+        Raises `UsageError` for a state of other rows or a value that is not a state, and `ValueError` for an impossible epoch.
         """
         epoch = state.get("epoch") if isinstance(state, Mapping) else None
         if not isinstance(epoch, int | np.integer):
-            raise UsageError(f"state {state!r:.200}: expected that of a data set, such as {{'epoch': 1}}")
+            raise UsageError(f"state {state!r:.200}: expected the state of a data set, such as {{'epoch': 1}}")
         check_rows(state, state_of_rows(self.made_of))
         self.set_epoch(int(epoch))
 
     # --- rows by position or index
 
     def rows(self, positions: ArrayLike) -> Columns:
-        """Return the columns of the rows at positions, counted over all epochs: an array or list, in its order."""
+        """Return the columns of the rows at `positions`, an array or list that counts over all epochs, in its order."""
         return self._read(checked_positions(positions, f"{self}: rows"))
 
     def _columns(self, rows: Selection) -> Columns:
         return self._read(self._positions(rows))
 
     def __getitems__(self, rows: Sequence[int] | NDArray[Any]) -> RecordBatch:
-        """Return the rows at these indices: what a `DataLoader` asks for, in ascending order unless it shuffles."""
+        """Return the rows at these indices; a `DataLoader` calls this, with ascending indices unless it shuffles."""
         positions = self._positions(rows)
-        if np.count_nonzero(positions[1:] < positions[:-1]) > 1:  # once is where a sampler begins again to fill a batch
+        if np.count_nonzero(positions[1:] < positions[:-1]) > 1:  # one step back is a sampler that starts again to fill a batch
             self._check_random_order(positions)
         return RecordBatch(self._read(positions))
 
@@ -157,39 +158,42 @@ class TokenRows(ColumnDataset):
         return select_records(rows, len(self), repr(self)) + self.epoch * self.rows_in_epoch
 
     def _check_random_order(self, positions: NDArray[np.int64]) -> None:
-        """Refuse, or warn of, the positions of a batch in random order; rows come shuffled already."""
+        """Raise or warn, as the subclass decides, about a batch in random order, since rows come shuffled already."""
 
     # --- batches
 
     def batches(
         self, size: int, *, first: int = 0, stop: int | None = None, step: int = 1, rows: range | None = None
     ) -> Iterator[Batch]:
-        """Return an iterator of batches first, first + step ... below `stop`, or endlessly; of each its `rows`, or all.
+        """Return an iterator over batches first, first + step ... below `stop`, or endless without `stop`.
 
-        Batch n has the positions from n * size on, counted over all epochs. Raises `ValueError` where none is `first`.
+        Batch n begins at position n * size, counted over all epochs. With `rows`, each batch has only these of its rows. Raises
+        `ValueError` if there can be no batch `first`.
         """
         blocks = batch_positions(size, first=first, stop=stop, step=step, rows=rows)
         return (self._with_boundaries(columns) for block in blocks for columns in self._read_batches(block))
 
     def batches_of_tokens(self, tokens: int, *, first: int = 0, step: int = 1) -> Iterator[Batch]:
-        """Return an endless iterator of batches first, first + step ... of as many rows as have `tokens` with their padding.
+        """Return an endless iterator over batches first, first + step ... of at most `tokens` tokens each, padding included.
 
-        Rows are taken in order as long as their number times the longest of them is at most `tokens`. Raises `UsageError` for
-        packed rows, which are all of one length, and where a row could be too long.
+        A batch takes rows in order as long as their number times the longest of them is at most `tokens`. Raises `UsageError`
+        for packed rows, which all have the same length, and if a row may have more than `tokens`.
         """
         if not isinstance(tokens, int | np.integer):
             raise UsageError(f"tokens {tokens!r:.80}: expected a whole number, such as 65_536")
         if self.packed:
-            raise UsageError(f"tokens: packed rows are all of {self.seq:,} tokens; give a batch size, {tokens // self.seq:,}")
+            raise UsageError(
+                f"tokens: packed rows all have {self.seq:,} tokens; give a batch size instead, {tokens // self.seq:,}"
+            )
         if tokens < self.seq:
-            raise UsageError(f"tokens {tokens:,}: a row can have {self.seq:,}; give at least as many for a batch")
+            raise UsageError(f"tokens {tokens:,}: expected at least {self.seq:,} for a batch, since a row may have that many")
         if tokens > MAX_BATCH_TOKENS:
             raise UsageError(f"tokens {tokens:,}: expected at most {MAX_BATCH_TOKENS:,} for a batch")
         batches = itertools.islice(self._plan_batches(tokens), first, None, step)
         return (self._with_boundaries(self._read(np.arange(start, stop))) for start, stop in batches)
 
     def _plan_batches(self, tokens: int) -> Iterator[tuple[int, int]]:
-        """Yield where each batch of at most `tokens` tokens starts and stops, in positions."""
+        """Yield the positions at which each batch of at most `tokens` tokens starts and stops."""
         start = longest = 0
         for block in range(0, sys.maxsize - _POSITIONS_AT_ONCE, _POSITIONS_AT_ONCE):
             lengths = self._lengths(np.arange(block, block + _POSITIONS_AT_ONCE))
@@ -208,18 +212,18 @@ class TokenRows(ColumnDataset):
         tokens: int | None = None,
         epochs: int | None = None,
     ) -> TokenStream:
-        """Return an IterableDataset of batches of tensors for `rank` of `world`; needs PyTorch.
+        """Return an IterableDataset of batches of tensors for rank `rank` of `world` ranks; needs PyTorch.
 
-        Batch n is rows rank * batch_size to (rank + 1) * batch_size - 1 of batch n of `batches(batch_size * world)`. With
-        `tokens` in place of a batch size it is batch n * world + rank of `batches_of_tokens(tokens)`. `epochs` end the stream,
-        whose `len` then counts its batches; rows that are left of the last one are not read.
+        Batch n has the rows rank * batch_size to (rank + 1) * batch_size - 1 of batch n of `batches(batch_size * world)`. With
+        `tokens` instead of a batch size, it is batch n * world + rank of `batches_of_tokens(tokens)`. With `epochs` the stream
+        ends after these, and `len` counts its batches; rows that do not fill a last batch are not read.
         """
-        from bertprep.tokens.stream import TokenStream  # which imports torch
+        from bertprep.tokens.stream import TokenStream  # imports torch
 
         return TokenStream(self, batch_size, rank=rank, world=world, tokens=tokens, epochs=epochs)
 
     def _with_boundaries(self, columns: Columns) -> Batch:
-        """Return the columns of packed rows with boundaries, of others as wide as the longest row."""
+        """Add the boundaries of sequences to the columns of packed rows; trim the columns of others to the longest row."""
         if not self.packed:
             longest = int(columns["attention_mask"].sum(1).max(initial=1))
             return {name: _as_wide(values, longest) for name, values in columns.items()}
@@ -228,24 +232,24 @@ class TokenRows(ColumnDataset):
         return {**columns, "cu_seqlens": boundaries, "max_seqlen": int(np.diff(boundaries).max(initial=0))}
 
     def trainer_callback(self) -> Any:
-        """Return a callback for transformers' Trainer, which gives each epoch its own order and masks by `set_epoch`."""
-        from bertprep.tokens.stream import make_epoch_callback  # which imports torch
+        """Return a callback for transformers' Trainer that calls `set_epoch`, so each epoch has its own order and masks."""
+        from bertprep.tokens.stream import make_epoch_callback  # imports torch
 
         return make_epoch_callback(self)
 
     # --- tensors
 
     def collate(self, batch: RecordBatch | Sequence[Row]) -> Batch:
-        """Return rows as a batch of tensors: `DataLoader(dataset, batch_size=64, collate_fn=dataset.collate)`."""
+        """Return a batch of tensors from rows: `DataLoader(dataset, batch_size=64, collate_fn=dataset.collate)`."""
         return self.to_tensors(self._with_boundaries(stack_rows(batch)))
 
     def collate_for(self, model: Any) -> Callable[..., Batch]:
-        """Return the collator for a model of transformers: its arguments, packed sequences kept apart.
+        """Return a collator that makes the arguments of a transformers model, and keeps packed sequences apart.
 
-        The masks of packed rows are made where the model is: it gets a forward pre-hook, which acts on batches of this collator
-        alone. Given a config in place of a model, the collator makes the masks. Positions begin where the model's own do,
-        whatever `first_position` is. Raises `UsageError` for types of models, and kinds of attention, with which packed rows
-        were not tested.
+        The model gets a forward pre-hook that makes the attention masks of packed rows on the model's device; it acts only on
+        batches from this collator. Given a config instead of a model, the collator makes the masks. Positions begin where the
+        model's own do, whatever `first_position` is. Raises `UsageError` for a model type or an attention implementation with
+        which packed rows were not tested.
         """
         if not self.packed:
             return self.collate
@@ -260,16 +264,16 @@ class TokenRows(ColumnDataset):
 
     @staticmethod
     def to_tensors(batch: Batch) -> Batch:
-        """Return a batch with tensors in place of arrays, which share their memory."""
+        """Return a batch with tensors in place of its arrays; they share the memory."""
         import torch
 
         return {name: torch.from_numpy(each) if isinstance(each, np.ndarray) else each for name, each in batch.items()}
 
     def attention_masks(self, batch: Mapping[str, Any], sliding_window: int | None = None) -> Any:
-        """Return which tokens of packed rows attend to which, those of their sequence: bool, (rows, 1, seq, seq).
+        """Return a mask by which the tokens of packed rows attend only to their own sequence: bool, (rows, 1, seq, seq).
 
-        Encoders of transformers take it as `attention_mask` unless they use FlashAttention. With the `sliding_window` of a
-        ModernBERT's config it is a dict of the two masks that this model takes.
+        Encoders of transformers accept it as `attention_mask` unless they use FlashAttention. With the `sliding_window` of a
+        ModernBERT config it is a dict of the two masks that this model expects.
         """
         sequence_ids = (batch["position_ids"] == self.first_position).cumsum(1)
         return attention_masks(sequence_ids, is_causal=self.objective == "clm", sliding_window=sliding_window)

@@ -1,7 +1,7 @@
-"""How many examples each shard gives: found once by making all of them, then kept in the user's cache.
+"""Keep the number of examples that each shard yields in the user's cache.
 
-An order needs all counts before its first example. To find them takes as long as an epoch, which otherwise each process of each
-run would spend. Rows packed of documents are kept with their counts, in `kept_windows`.
+An order needs all counts before its first example, and counting takes as long as an epoch, since all examples must be made.
+Kept counts save each process of each run that time. The counts of packed rows are in `kept_windows`, with the rows.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from bertprep.files.kept_arrays import keep_array, kept_array
 from bertprep.version import __version__
 
 COUNTS = "counts"
-"""The folder of the cache."""
+"""The name of the folder in the cache."""
 MIN_WINDOWS = 8
-"""Counts of fewer windows are not kept: these are few to make."""
+"""The counts of fewer windows are not kept, since counting these takes little time."""
 
 
 def count_windows(windows: int, depends_on: dict[str, Any], count: Callable[[], NDArray[np.int64]]) -> NDArray[np.int64]:
-    """Return the rows of each window (windows,), as an earlier run has kept them, or counted now."""
+    """Return the number of rows in each window, (windows,): the counts that an earlier run kept, or else those of `count`."""
     if windows < MIN_WINDOWS:
         return count()
     key = json.dumps({"version": __version__, "windows": windows, **depends_on}, sort_keys=True)
@@ -39,10 +39,11 @@ def count_windows(windows: int, depends_on: dict[str, Any], count: Callable[[], 
 def check_counts(
     where: str, windows: NDArray[np.int64], rows: Sequence[int], counts: NDArray[np.int64], *, kept_in: str = COUNTS
 ) -> None:
-    """Raise `BertprepError` if one of these windows has other rows than were counted, maybe by an earlier run."""
+    """Raise `BertprepError` if the number of rows in one of these windows differs from its count, which may be a kept one."""
     for window, found, counted in zip(windows.tolist(), rows, counts[windows].tolist(), strict=True):
         if found != counted:
             raise BertprepError(
-                f"{where}: window {window:,} has {found:,} rows, {counted:,} were counted before: its files were replaced by "
-                f"others of the same size; remove the folder {kept_in} of bertprep's cache ($BERTPREP_CACHE), and run it again"
+                f"{where}: window {window:,} has {found:,} rows, and had {counted:,} when they were counted: its files were "
+                f"replaced by others of the same size; remove the folder {kept_in} in bertprep's cache ($BERTPREP_CACHE), and "
+                "run the command again"
             )

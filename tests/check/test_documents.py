@@ -124,7 +124,7 @@ def test_mds_is_passed_over_with_the_line_that_checks_it(
     tokens: Path, rows: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     line = (
-        f"{rows}: is MDS, which bertprep writes and does not read; StreamingDataset of mosaicml-streaming checks its hashes: "
+        f"{rows}: is MDS, which bertprep writes but does not read; to check its hashes, use mosaicml-streaming: "
         f'StreamingDataset(local="{rows}/train", validate_hash="sha1")'
     )
     with pytest.warns(UserWarning, match=re.escape(line)):
@@ -133,7 +133,7 @@ def test_mds_is_passed_over_with_the_line_that_checks_it(
     assert capsys.readouterr().err.strip().endswith(line)
     shard = rows / "train/shard.00000.mds"
     assert main(["inspect", str(shard)]) == 2
-    assert f"{shard}: is MDS, which bertprep writes and does not read; " in capsys.readouterr().err
+    assert f"{shard}: is MDS, which bertprep writes but does not read; " in capsys.readouterr().err
 
 
 def test_documents_twice_and_in_both_splits_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

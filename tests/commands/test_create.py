@@ -142,9 +142,9 @@ def test_padding_is_the_number_of_pad(
     [
         (
             {"masked_lm_prob": 0.3},
-            "--pred 20 limits the masks: --masked-lm-prob 0.3 of 128 tokens would be 38, --pred 38 ",
+            "--pred 20 limits the masks: --masked-lm-prob 0.3 of 128 tokens is 38 masks; use --pred 38 ",
         ),
-        ({"masked_lm_prob": 1.0, "pairs": "none"}, "--masked-lm-prob 1 of 128 tokens would be 128, --pred 126 allows them"),
+        ({"masked_lm_prob": 1.0, "pairs": "none"}, "of 128 tokens is 128 masks; use --pred 126 to allow them"),
         ({"masked_lm_prob": 0.3, "pred": 38}, ""),
         ({"seq": 512, "pred": 76}, ""),
     ],
@@ -162,8 +162,8 @@ def test_a_vocabulary_that_does_not_fit_the_text_is_warned_of(tmp_path: Path, ca
     assert main(["create", "--input", str(text), "--output", str(out), "--vocab", str(VOCABULARY)]) == 0
     (line,) = (line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: "))
     assert line == (
-        f"warning: 100% of the first tokens of {text} are [UNK]: {VOCABULARY} does not fit this text; remove what is made with "
-        "it, and name another with --vocab, or leave --vocab out to train one on this text"
+        f"warning: 100% of the first tokens of {text} are [UNK]: {VOCABULARY} does not fit this text; remove the output, and "
+        "name another vocabulary with --vocab, or omit --vocab to train one on this text"
     )
     with pytest.warns(BertprepWarning, match="^100% of the first tokens of .* are ") as found:
         create(inputs=[text], output=tmp_path / "again", vocab=VOCABULARY, workers=1)

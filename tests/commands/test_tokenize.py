@@ -183,7 +183,7 @@ def test_damaged_tokens_are_one_line_and_made_again(tokens: Path, copy: Path, tm
     content[10] ^= 1
     path.write_bytes(content)
     asked: dict[str, Any] = {"inputs": [tokens], "output": tmp_path / "out", **vars(SETTINGS), "workers": 1}
-    with pytest.raises(BertprepError, match=r"has blake3 .* by its manifest; remove it with bertprep validate"):
+    with pytest.raises(BertprepError, match=r"has blake3 .* as in its manifest; remove it with bertprep validate"):
         create(**asked)
     expected = sums(tokens)
     path.unlink()

@@ -487,7 +487,9 @@ def test_a_token_ends_each_document_on_request(kind: str, tmp_path: Path) -> Non
 def test_an_end_of_document_is_warned_of_where_rows_are_masked(tmp_path: Path, tokenizer: Path) -> None:
     write_lines(tmp_path / "a.jsonl")
     bertprep.tokenize(tokenizer=tokenizer, inputs=[tmp_path / "a.jsonl"], output=tmp_path / "out", append_eod=True)
-    with pytest.warns(bertprep.BertprepWarning, match=r"tokens: was made with --append-eod, so token \d+ ends each document"):
+    with pytest.warns(
+        bertprep.BertprepWarning, match=r"tokens: was made with --append-eod, so each document ends with token \d+"
+    ):
         bertprep.TokenDataset(tmp_path / "out", seq=16)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -201,7 +201,7 @@ REFUSED = [
 def test_types_of_models_that_mix_sequences_or_were_not_tested_are_refused(kind: str, tokens: Path) -> None:
     config = SimpleNamespace(_attn_implementation="eager", model_type=kind)
     with pytest.raises(
-        UsageError, match=f"model type {kind}: was not tested with packed rows, .*; take packed=False, or a model"
+        UsageError, match=f"model type {kind}: was not tested with packed rows, .*; use packed=False, or a model"
     ):
         TokenDataset(tokens, seq=SEQ).collate_for(config)
     assert TokenDataset(tokens, seq=SEQ, packed=False).collate_for(config)
@@ -215,9 +215,9 @@ def test_types_of_models_that_mix_sequences_or_were_not_tested_are_refused(kind:
             {},
             "rows of 64 tokens need 68 in a",
         ),
-        ({"model_type": "roberta", "pad_token_id": None}, {}, "model type roberta: needs a pad_token_id"),
-        ({"model_type": "mistral"}, {}, "objective 'mlm': a model of type mistral learns by objective='clm'"),
-        ({"model_type": "modernbert"}, {"objective": "clm"}, "objective 'clm': a model of type modernbert learns by"),
+        ({"model_type": "roberta", "pad_token_id": None}, {}, "model type roberta: its positions begin after pad_token_id"),
+        ({"model_type": "mistral"}, {}, "objective 'mlm': a model of type mistral is trained with 'clm'"),
+        ({"model_type": "modernbert"}, {"objective": "clm"}, "objective 'clm': a model of type modernbert is trained with"),
     ],
 )
 def test_a_config_that_does_not_go_with_the_rows_is_refused(
@@ -289,14 +289,14 @@ def test_a_stream_of_given_epochs_ends_and_has_a_length(tokens: Path) -> None:
     assert len(stream) == 2 * len(dataset) // 4
     batches = [batch["input_ids"].tolist() for batch in DataLoader(stream, batch_size=None, num_workers=2)]
     assert batches == [batch["input_ids"].tolist() for batch in dataset.batches(4, stop=len(stream))]
-    with pytest.raises(TypeError, match=r"a stream without epochs has no end, and so no length; give stream\(..., epochs=3\)"):
+    with pytest.raises(TypeError, match=r"a stream without epochs is endless and has no length; give stream\(..., epochs=3\)"):
         len(dataset.stream(4))
     for given, message in (
         ({"batch_size": 4, "tokens": 99}, "give one of batch_size and tokens"),
         ({}, "give one of batch_size and tokens"),
-        ({"tokens": 128, "epochs": 2}, "epochs 2: expected at least 1, of a stream with a batch_size"),
+        ({"tokens": 128, "epochs": 2}, "epochs 2: expected at least 1, and a batch_size instead of tokens"),
         ({"batch_size": 4, "epochs": 0}, "epochs 0: expected at least 1"),
-        ({"tokens": 128}, "tokens: packed rows are all of 64 tokens; give a batch size, 2"),
+        ({"tokens": 128}, "tokens: packed rows all have 64 tokens; give a batch size instead, 2"),
     ):
         with pytest.raises(UsageError, match=message):
             dataset.stream(**given)
@@ -396,15 +396,15 @@ def test_the_trainer_reads_rows_in_their_order_or_is_told_of_it(kind: str, strat
         disable_tqdm=True, use_cpu=True,
     )  # fmt: skip
     trainer = Trainer(model, arguments, train_dataset=dataset, data_collator=collate)
-    in_order = r"rows come shuffled already: take TrainingArguments\(train_sampling_strategy='sequential'\), or DataLoader"
+    in_order = r"rows come shuffled already: use TrainingArguments\(train_sampling_strategy='sequential'\), or DataLoader"
     if strategy == "sequential":
         trainer.train()
         assert read[:4] == [batch["input_ids"].tolist() for batch in dataset.batches(BATCH, stop=4)]
     elif kind == "epochs":
-        with pytest.raises(UsageError, match=rf"a batch has rows of the epochs [012], [12](, 2)?, mixed; {in_order}"):
+        with pytest.raises(UsageError, match=rf"a batch mixes rows of the epochs [012], [12](, 2)?; {in_order}"):
             trainer.train()
     else:
-        with pytest.warns(bertprep.BertprepWarning, match=rf"the sets are mixed in its own order, .*; {in_order}") as warned:
+        with pytest.warns(bertprep.BertprepWarning, match=rf"a batch was read in random order, .*; {in_order}") as warned:
             trainer.train()
         assert len([each for each in warned if issubclass(each.category, bertprep.BertprepWarning)]) == 1
 
@@ -476,13 +476,13 @@ def test_a_stateful_data_loader_resumes_in_an_epoch_of_a_data_set(workers: int, 
     "state", [{}, {"step": 5}, {"batch": -5}, {"batch": "5"}, {"batch": 2**62}, {"batch": 2**70}, {"batch": 1.5}, [], None, "x"]
 )
 def test_a_state_without_a_batch_is_refused(state: Any, tokens: Path) -> None:
-    with pytest.raises(UsageError, match=r"^state .*: expected how many batches of all ranks were taken, such as"):
+    with pytest.raises(UsageError, match=r"^state .*: expected the number of batches of all ranks that were read, such as"):
         open_rows(tokens, "modernbert").stream(BATCH).load_state_dict(state)
 
 
 @pytest.mark.parametrize("size", ["x", None, 5])
 def test_a_state_of_batches_of_another_size_is_refused(size: Any, tokens: Path) -> None:
-    with pytest.raises(UsageError, match=f"^the state is of batches of {size} rows, these have 4 rows; take that size$"):
+    with pytest.raises(UsageError, match=f"^the state is of batches of {size} rows, these have 4 rows; use the size of "):
         open_rows(tokens, "modernbert").stream(BATCH).load_state_dict({"batch": 5, "global_batch_size": size})
 
 
@@ -505,10 +505,10 @@ def test_a_state_of_other_rows_is_refused(settings: dict[str, Any], message: str
             inputs=[__file__], tokenizer=tokens / "tokens", output=tmp_path / "other", one_document_per_file=True, workers=1
         )
         tokens = tmp_path / "other"
-    with pytest.raises(UsageError, match=f"^the state is of other rows: {message}; take what it was saved with$"):
+    with pytest.raises(UsageError, match=f"^the state is of other rows: {message}; use the data and settings that it was "):
         open_rows(tokens, "modernbert", **settings).stream(BATCH).load_state_dict(state)
     mixture = bertprep.Mixture([(open_rows(tokens, "modernbert", **settings), 1)])
-    with pytest.raises(UsageError, match=r"^the state is of other rows: .*; take what it was saved with$"):
+    with pytest.raises(UsageError, match=r"^the state is of other rows: .*; use the data and settings that it was saved with$"):
         mixture.stream(BATCH).load_state_dict(state)
 
 

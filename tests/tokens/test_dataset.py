@@ -111,7 +111,7 @@ def test_an_epoch_has_every_document_once(tokens: Path) -> None:
 def test_names_of_transformers_and_datasets_are_understood(tokens: Path) -> None:
     dataset = TokenDataset(tokens, "train", seq=SEQ, mlm_probability=0.15)
     assert dataset.sha256 == TokenDataset(tokens, seq=SEQ, masked_lm_prob=0.15).sha256
-    with pytest.raises(UsageError, match=r"^masked_lm_prob 0.2 and mlm_probability 0.15: mean the same; give one$"):
+    with pytest.raises(UsageError, match=r"^masked_lm_prob 0.2 and mlm_probability 0.15: are one setting; give one"):
         TokenDataset(tokens, masked_lm_prob=0.2, mlm_probability=0.15)
 
 
@@ -288,7 +288,7 @@ def test_documents_of_other_lengths_are_left_out(tokens: Path) -> None:
     longest = max(map(len, everything))
     assert len(TokenDataset(tokens, seq=SEQ, min_document_tokens=longest)) > 0
     with pytest.raises(
-        UsageError, match=rf"none of its 180 documents has at least {longest + 1} tokens; they have [1-9] to {longest}$"
+        UsageError, match=rf"none of its 180 documents has at least {longest + 1} tokens; they have [1-9] to {longest};"
     ):
         TokenDataset(tokens, min_document_tokens=longest + 1)
     with pytest.raises(UsageError, match="min_document_tokens 9: is more than max_document_tokens 8"):
@@ -374,7 +374,8 @@ def test_text_without_words_is_masked_as_much_as_other_text(
     monkeypatch.setattr(f"{__name__}.documents", lambda *_: made)
     folder = write_set(tmp_path / "set", shards=1)
     with pytest.warns(
-        UserWarning, match=r"set: \d\d% of its first tokens are in words of more than 16 tokens by the rule word_ids"
+        UserWarning,
+        match=r"set: by the word rule word_ids, \d\d% of the first tokens are in words of more than 16 tokens; such",
     ):
         dataset = TokenDataset(folder, seq=SEQ, **settings)
     assert re.search(
@@ -530,7 +531,7 @@ def test_boundaries_of_a_batch_and_who_attends_to_whom(tokens: Path) -> None:
     [
         ({"seq": 2}, "seq 2: must be at least 3"),
         ({"objective": "nsp"}, "objective 'nsp': expected 'mlm' or 'clm'"),
-        ({"masked_lm_prob": 30}, "masked_lm_prob 30: expected a share above 0 and below 1"),
+        ({"masked_lm_prob": 30}, "masked_lm_prob 30: expected a fraction above 0 and below 1"),
         (
             {"mask_as": (0.8, 0.1, 0.2)},
             r"mask_as \(0.8, 0.1, 0.2\): expected the shares of mask, random and keep, which add up",
@@ -540,17 +541,20 @@ def test_boundaries_of_a_batch_and_who_attends_to_whom(tokens: Path) -> None:
         ({"seq": "64"}, "seq '64': expected a whole number"),
         ({"first_position": -1}, "first_position -1: must be at least 0"),
         ({"first_position": 2**63}, "first_position 9223372036854775808: must be at most 2,147,483,647"),
-        ({"masked_lm_prob": "0.3"}, "masked_lm_prob '0.3': expected a share"),
+        ({"masked_lm_prob": "0.3"}, "masked_lm_prob '0.3': expected a fraction"),
         ({"mask_as": 1}, "mask_as 1: expected the shares"),
-        ({"masked_lm_prob": (0.5, 0.2)}, r"masked_lm_prob \(0.5, 0.2\): expected a share above 0 .* two for a range, such as"),
-        ({"masked_lm_prob": (0.1, 0.2, 0.3)}, "masked_lm_prob .*: expected a share above 0"),
-        ({"masked_lm_prob": (0.3, 0.15)}, "masked_lm_prob .* or a MaskSchedule for a share that changes from row to row"),
+        (
+            {"masked_lm_prob": (0.5, 0.2)},
+            r"masked_lm_prob \(0.5, 0.2\): expected a fraction above 0 .* two for a range, such as",
+        ),
+        ({"masked_lm_prob": (0.1, 0.2, 0.3)}, "masked_lm_prob .*: expected a fraction above 0"),
+        ({"masked_lm_prob": (0.3, 0.15)}, "masked_lm_prob .* or a MaskSchedule for a fraction that changes over the run"),
         ({"ngram": "3"}, "ngram '3': expected a whole number of words, such as span=10 or ngram=3"),
         ({"span": True}, "span True: expected a whole number of words"),
         ({"ngram": 2**40}, "ngram 1099511627776: must be at most 1,048,576"),
         ({"span": 2**20 + 1}, "span 1048577: must be at most 1,048,576"),
-        ({"by_length": True}, "by_length: packed rows are all of one length; take packed=False with it"),
-        ({"span": 10, "ngram": 3}, "span 10 and ngram 3: are two laws of lengths; give one of them"),
+        ({"by_length": True}, "by_length: packed rows all have the same length; use packed=False with it"),
+        ({"span": 10, "ngram": 3}, "span 10 and ngram 3: are two distributions of lengths; give one of them"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(tokens: Path, given: dict[str, Any], expected: str) -> None:
@@ -561,8 +565,8 @@ def test_settings_that_cannot_be_are_refused(tokens: Path, given: dict[str, Any]
 @pytest.mark.parametrize(
     ("packed", "tokens_of_batch", "expected"),
     [
-        (True, 640, "tokens: packed rows are all of 64 tokens; give a batch size, 10"),
-        (False, 63, "tokens 63: a row can have 64; give at least as many for a batch"),
+        (True, 640, "tokens: packed rows all have 64 tokens; give a batch size instead, 10"),
+        (False, 63, "tokens 63: expected at least 64 for a batch, since a row may have that many"),
         (False, 1e300, "tokens 1e\\+300: expected a whole number, such as 65_536"),
         (False, 1 << 40, "tokens 1,099,511,627,776: expected at most 268,435,456 for a batch"),
     ],
@@ -588,7 +592,7 @@ def test_batches_in_order_are_read_over_the_epochs_and_others_refused(tokens: Pa
         )
     mixed = [last, 3, of_epoch, 2]
     assert len(dataset[mixed]["labels"]) == 4  # not by a sampler
-    with pytest.raises(UsageError, match=r"a batch has rows of the epochs 0, 1, 2, mixed; rows come shuffled already: take Tr"):
+    with pytest.raises(UsageError, match=r"a batch mixes rows of the epochs 0, 1, 2; rows come shuffled already: use Tr"):
         dataset.__getitems__(mixed)
 
 
@@ -596,7 +600,9 @@ def test_batches_in_order_are_read_over_the_epochs_and_others_refused(tokens: Pa
 def test_settings_cannot_be_changed_afterwards(tokens: Path, name: str) -> None:
     dataset = TokenDataset(tokens, seq=SEQ)
     for each in (dataset, pickle.loads(pickle.dumps(dataset))):
-        with pytest.raises(AttributeError, match=f"^{name} of a TokenDataset cannot be changed; (make another with|set_epoch)"):
+        with pytest.raises(
+            AttributeError, match=f"^{name} of a TokenDataset cannot be changed; (make another with|call set_epoch)"
+        ):
             setattr(each, name, 1)
         each.set_epoch(1)
         assert each.epoch == 1
@@ -645,7 +651,7 @@ def test_files_are_held_against_the_manifest_on_request(tmp_path: Path) -> None:
     path.write_bytes(data)
     TokenDataset(folder, seq=SEQ)
     with pytest.raises(
-        BertprepError, match=r"00000\.words: has \w+ \w{16}\.\.\., expected \w+ \w{16}\.\.\. by its manifest; remove"
+        BertprepError, match=r"00000\.words: has \w+ \w{16}\.\.\., expected \w+ \w{16}\.\.\. as in its manifest; remove"
     ):
         TokenDataset(folder, seq=SEQ, verify=True)
 
@@ -653,14 +659,16 @@ def test_files_are_held_against_the_manifest_on_request(tmp_path: Path) -> None:
 @pytest.mark.parametrize("attention", [None, "paged_attention"])
 def test_attention_that_would_cross_sequences_is_refused(tokens: Path, attention: str | None) -> None:
     config = SimpleNamespace(_attn_implementation=attention, model_type="bert")
-    with pytest.raises(UsageError, match=rf"attention {attention}: no packed sequences for it; give model\.config of a model"):
+    with pytest.raises(
+        UsageError, match=rf"attention {attention}: cannot keep packed sequences apart; give model\.config of a model"
+    ):
         TokenDataset(tokens, seq=SEQ).collate_for(config)
 
 
 def test_masked_lm_needs_a_mask_token(tmp_path: Path) -> None:
     info = TokenizerInfo(**{**vars(INFO), "mask": None})
     with pytest.raises(
-        UsageError, match=r"set: its tokenizer tiny has no mask token, which masked LM needs; take one that has"
+        UsageError, match=r"set: its tokenizer tiny has no mask token, which masked LM needs; use another tokenizer"
     ):
         TokenDataset(write_set(tmp_path / "set", info=info, shards=1))
 
@@ -676,7 +684,7 @@ def test_rows_without_special_tokens_are_text_alone(tmp_path: Path) -> None:
 
 def test_a_tokenizer_of_special_tokens_alone_is_refused(tmp_path: Path) -> None:
     info = TokenizerInfo(**{**vars(INFO), "special": tuple(range(300))})
-    with pytest.raises(UsageError, match="special tokens alone"):
+    with pytest.raises(UsageError, match="has only special tokens"):
         TokenDataset(write_set(tmp_path / "set", info=info, shards=1))
 
 
@@ -688,7 +696,7 @@ def test_a_damaged_shard_is_named(tmp_path: Path, token: int) -> None:
     data[2 * token + 1] = 0xFF
     path.write_bytes(data)
     dataset = TokenDataset(folder, seq=SEQ)
-    expected = rf"x_training_00001.bin: token {token:,} is [\d,]+, expected 0 to 299 by its tokenizer"
+    expected = rf"x_training_00001.bin: token {token:,} is [\d,]+, expected 0 to 299, the ids of its tokenizer"
     with pytest.raises(BertprepError, match=expected):
         dataset[:]
     with pytest.raises(BertprepError, match=expected):
@@ -701,13 +709,13 @@ def test_positions_that_there_cannot_be_are_refused(tokens: Path) -> None:
     of: Any
     for of in (dataset.rows, mixture.rows, dataset.row_ids):
         for negative in (np.array([3, -1]), np.array([2**63], np.uint64)):
-            with pytest.raises(IndexError, match="counted from 0 on"):
+            with pytest.raises(IndexError, match=r"expected 0 to 2\*\*63 - 1"):
                 of(negative)
         for no_numbers in (np.array([1.0]), np.array([True]), np.array(["1"])):
-            with pytest.raises(TypeError, match="named by whole numbers"):
+            with pytest.raises(TypeError, match="expected whole numbers"):
                 of(no_numbers)
         for shape in ((), (2, 1), (2, 2, 3)):
-            with pytest.raises(TypeError, match=rf"one dimension; found the shape \({', '.join(map(str, shape))},?\)"):
+            with pytest.raises(TypeError, match=rf"the shape \({', '.join(map(str, shape))},?\), expected one dimension"):
                 of(np.zeros(shape, np.int64))
         assert of(np.empty(0, np.int64)) is not None
     for of in (dataset.rows, dataset.row_ids):
@@ -785,10 +793,10 @@ def test_a_state_has_the_epoch_and_is_refused_by_other_rows(tokens: Path) -> Non
     other.load_state_dict(state)
     assert other.epoch == 3
     assert state["rows"] == dataset.stream(4).state_dict()["rows"]
-    with pytest.raises(UsageError, match=r"^the state is of other rows: seed 12345, here 7; take what it was saved with$"):
+    with pytest.raises(UsageError, match=r"^the state is of other rows: seed 12345, here 7; use the data and settings "):
         TokenDataset(tokens, seq=SEQ, seed=7).load_state_dict(state)
     for wrong in ({}, None, {"batch": 5}, {"epoch": "3"}):
-        with pytest.raises(UsageError, match=r"^state .*: expected that of a data set, such as \{'epoch': 1\}$"):
+        with pytest.raises(UsageError, match=r"^state .*: expected the state of a data set, such as \{'epoch': 1\}$"):
             other.load_state_dict(wrong)  # type: ignore[arg-type]
 
 

@@ -64,7 +64,7 @@ def test_documents_may_have_one_token_each(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("documents", [[], [[]], [[], [], []]])
 def test_a_shard_without_a_token_is_not_written(tmp_path: Path, documents: list[list[int]]) -> None:
-    with pytest.raises(BertprepError, match=r"x_training_00000\.words: there is no token to write; expected at least one$"):
+    with pytest.raises(BertprepError, match=r"x_training_00000\.words: there are no tokens to write; expected at least one$"):
         write_set(tmp_path / "set", documents)
     assert not list((tmp_path / "set").iterdir())
 
@@ -98,7 +98,7 @@ def test_each_split_has_its_own_documents_and_another_is_refused(tmp_path: Path)
 
 
 def test_a_vocabulary_is_refused_where_the_shards_have_a_tokenizer(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"^--vocab v.txt: is for token shards of a vocabulary, and .*has its own tokenizer"):
+    with pytest.raises(UsageError, match=r"^--vocab v.txt: .*has its own tokenizer.json, and --vocab is for token"):
         open_token_documents(write_set(tmp_path), vocab="v.txt")
 
 
@@ -110,10 +110,10 @@ def test_sentences_are_asked_for_where_pairs_are_made(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "change", "words"),
     [
-        ("x_training_00000.bin", lambda data: data[:-1], r"\.bin: has 23 bytes, expected 24 bytes by manifest"),
+        ("x_training_00000.bin", lambda data: data[:-1], r"\.bin: has 23 bytes, expected 24 bytes as in manifest"),
         ("x_training_00000.words", lambda _: None, r"\.words: is missing, .*manifest\.json lists it"),
         ("x_training_00000.bin", lambda data: data[:-2] + b"\x64\0", r"\.bin: token 11 is 100, expected 0 to 99"),
-        ("x_training_00000.idx", lambda data: data[:34] + b"\4" + data[35:], r"\.idx: sequence 1 has 1 tokens from byte 6"),
+        ("x_training_00000.idx", lambda data: data[:34] + b"\4" + data[35:], r"sequence 1 has 1 tokens and begins at byte 6"),
     ],
     ids=["cut", "missing", "an id beyond", "a corrupt index"],
 )
@@ -150,5 +150,5 @@ def test_what_a_manifest_says_of_a_tokenizer_is_checked(tmp_path: Path, change: 
 def test_counts_that_no_file_has_are_refused(tmp_path: Path, tokens: int) -> None:
     path = write_set(tmp_path) / "manifest.json"
     path.write_text(path.read_text().replace('"tokens": 12', f'"tokens": {tokens}'))
-    with pytest.raises(BertprepError, match=rf"\.bin: cannot have 4 documents of {tokens:,} tokens in 24 bytes, as manifest"):
+    with pytest.raises(BertprepError, match=rf"\.bin: manifest.json lists 4 documents with {tokens:,} tokens in 24 bytes,"):
         open_token_documents(tmp_path)

@@ -126,7 +126,9 @@ def test_files_replaced_while_they_are_read_are_an_error(tokens: Path, monkeypat
     monkeypatch.setattr(kept_arrays, "_SHARE_OF_FREE", 0.0)  # so each window is packed when it is needed
     dataset = TokenDataset(tokens, seq=SEQ)
     dataset._counts[0] += 1
-    with pytest.raises(BertprepError, match=r"window 0 has (\d+) rows, \d+ were counted before.*folder windows of bertprep's"):
+    with pytest.raises(
+        BertprepError, match=r"window 0 has (\d+) rows, and had \d+ when they were counted.*folder windows in bertprep's"
+    ):
         dataset[:]
 
 

@@ -87,7 +87,7 @@ def test_rows_that_need_longer_offsets_are_refused(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(mds, "_MAX_BYTES", size_bytes)
     bertprep.convert(tokens, tmp_path / "fits", to="mds", seq=16, workers=1)
     monkeypatch.setattr(mds, "_MAX_BYTES", size_bytes - 1)
-    message = rf"\.bin: its rows take more than {size_bytes - 1:,} bytes, .* make more, smaller token shards"
+    message = rf"\.bin: its rows take more than {size_bytes - 1:,} bytes, .* make more and smaller token shards"
     with pytest.raises(BertprepError, match=message):
         bertprep.convert(tokens, tmp_path / "large", to="mds", seq=16, workers=1)
 
@@ -107,7 +107,7 @@ def test_parts_and_other_workers_leave_the_same_bytes(tmp_path: Path) -> None:
 
 def test_an_id_that_the_tokenizer_lacks_is_named(tmp_path: Path) -> None:
     folder = write_set(tmp_path / "tokens", [[5, 6], [7, 2000, 8]], INFO)
-    with pytest.raises(BertprepError, match=r"\.bin: token 3 is 2,000, expected 0 to \d+ by its tokenizer"):
+    with pytest.raises(BertprepError, match=r"\.bin: token 3 is 2,000, expected 0 to \d+, the ids of its tokenizer"):
         bertprep.convert(folder, tmp_path / "rows", to="mds", seq=10, workers=1)
     assert not (tmp_path / "rows/train/index.json").exists()
 

@@ -90,22 +90,22 @@ def test_what_was_read_is_described(mixture: Mixture, sets: list[TokenDataset]) 
 def test_sets_that_do_not_go_together_are_refused(sets: list[TokenDataset], tmp_path: Path) -> None:
     other = TokenDataset(write_set(tmp_path / "other", info=TokenizerInfo(**{**vars(INFO), "sha256": "1" * 64})), seq=SEQ)
     for given, message in (
-        ([], "one or more"),
+        ([], "expected a list of"),
         ([(sets[0], 0)], "weights above 0"),
-        (["a"], r"of one or more \(data set, weight\)"),
+        (["a"], r"expected a list of \(data set, weight\)"),
         ([(sets[0], "1")], "weights above 0"),
         ([(sets[0], 10**400)], "finite weights"),
         ([(sets[0], math.inf)], "finite weights"),
         ([(sets[0], math.nan)], "finite weights"),
-        ([(sets[0],)], r"of one or more \(data set, weight\)"),
-        (None, "one or more"),
-        ({sets[0]: 1}, "one or more"),
+        ([(sets[0],)], r"expected a list of \(data set, weight\)"),
+        (None, "expected a list of"),
+        ({sets[0]: 1}, "expected a list of"),
         ([(sets[0], 1), (sets[1], 0)], "weights above 0"),
-        ([(sets[0], 1), (sets[1],)], r"of one or more \(data set, weight\)"),
-        ([(sets[0], 1), sets[1]], r"of one or more \(data set, weight\)"),
+        ([(sets[0], 1), (sets[1],)], r"expected a list of \(data set, weight\)"),
+        ([(sets[0], 1), sets[1]], r"expected a list of \(data set, weight\)"),
         ([(sets[0], 1), (sets[1], 1e-7)], "at least 1 / 65,536"),
         ([(sets[0], 1), (TokenDataset(sets[1].folder, seq=SEQ + 1), 1)], "has seq 65, TokenDataset"),
-        ([(sets[0], 1), (other, 1)], "is of another tokenizer"),
+        ([(sets[0], 1), (other, 1)], "has another tokenizer than"),
     ):
         with pytest.raises(UsageError, match=message):
             Mixture(given)  # type: ignore[arg-type]
@@ -125,9 +125,9 @@ def test_a_temperature_makes_weights_of_tokens(sets: list[TokenDataset]) -> None
         assert Mixture(sets, temperature=temperature).weights == pytest.approx(expected.tolist())
     assert Mixture(sets).sha256 == Mixture(zip(sets, tokens.tolist(), strict=True)).sha256
     for given, temperature, message in (
-        (sets, -0.1, r"temperature -0.1: expected a number from 0, all sets alike, to 1, in proportion to sizes"),
+        (sets, -0.1, r"temperature -0.1: expected a number from 0 \(equal weights\) to 1 \(weights by size\)"),
         (sets, "0.7", r"temperature '0.7': expected a number"),
-        ([(sets[0], 1)], 0.7, r"temperature 0.7: makes weights of sizes; give it or weights, not both"),
+        ([(sets[0], 1)], 0.7, r"temperature 0.7: computes weights from sizes; give a temperature or weights, not both"),
     ):
         with pytest.raises(UsageError, match=message):
             Mixture(given, temperature=temperature)  # type: ignore[arg-type]
@@ -148,11 +148,11 @@ def test_no_set_is_read_more_often_than_the_cap_of_a_run(sets: list[TokenDataset
         (
             1,
             rows,
-            rf"max_epochs 1: all sets together have {rows * 2 // 3:,} rows in that many epochs, fewer than rows {rows:,}",
+            rf"max_epochs 1: in that many epochs all sets together have {rows * 2 // 3:,} rows, fewer than rows {rows:,}",
         ),
-        (2, None, "max_epochs 2, rows None: give both"),
-        (None, 5, "max_epochs None, rows 5: give both"),
-        (0, 5, "give both, the epochs and the rows of the run, above 0"),
+        (2, None, "max_epochs 2, rows None: expected both"),
+        (None, 5, "max_epochs None, rows 5: expected both"),
+        (0, 5, "expected both, above 0; rows are those of the whole run"),
     ):
         with pytest.raises(UsageError, match=message):
             Mixture([*sets, small], max_epochs=max_epochs, rows=of_rows)

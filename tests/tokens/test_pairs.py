@@ -148,10 +148,10 @@ def test_pairs_by_length_come_in_batches_of_tokens(sentences: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"pairs": "nsp"}, "pairs 'nsp': expected 'order', as ALBERT has it, or 'segments', as ELECTRA has them"),
-        ({"packed": True}, "packed: is a setting of TokenDataset that pairs do not have; leave it out"),
-        ({"short_seq_prob": 2}, "short_seq_prob 2: expected a share from 0 to 1"),
-        ({"short_seq_prob": "x"}, "short_seq_prob 'x': expected a share from 0 to 1"),
+        ({"pairs": "nsp"}, "pairs 'nsp': expected 'order' as in ALBERT, or 'segments' as in ELECTRA"),
+        ({"packed": True}, "packed: is a setting of TokenDataset that PairDataset does not have; leave it out"),
+        ({"short_seq_prob": 2}, "short_seq_prob 2: expected a fraction from 0 to 1"),
+        ({"short_seq_prob": "x"}, "short_seq_prob 'x': expected a fraction from 0 to 1"),
         ({"seq": 7}, "seq 7: must be at least 8 for pairs"),
     ],
 )
@@ -161,5 +161,5 @@ def test_settings_that_cannot_be_are_refused(given: dict[str, Any], message: str
 
 
 def test_whole_documents_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="has whole documents, made with --tokenizer, and pairs are of sentences; make token"):
+    with pytest.raises(UsageError, match="has whole documents, made with --tokenizer, and pairs need sentences; make"):
         PairDataset(write_set(tmp_path / "set"))

@@ -47,10 +47,10 @@ def test_what_is_drawn_follows_the_softmax_and_the_seed() -> None:
     [
         ({"logits": certain(TEXT)[:, :5]}, r"shapes \(2, 6\), \(2, 6\), \(2, 5, 10\); expected \(rows, seq\) twice, and"),
         ({"logits": certain(TEXT)[..., :0]}, r"shapes .*, \(2, 6, 0\); expected"),
-        ({"logits": {"logits": 1}}, "types ndarray, ndarray, dict; expected three arrays of NumPy, or three tensors"),
+        ({"logits": {"logits": 1}}, "types ndarray, ndarray, dict; expected three NumPy arrays or three PyTorch tensors"),
         ({"labels": LABELS.tolist()}, "types ndarray, list, ndarray; expected"),
         ({"logits": certain(TEXT) * np.nan}, "logits are NaN or infinite; the generator has diverged"),
-        ({"seed": None}, "seed None: expected a whole number from 0 on, such as that of the step"),
+        ({"seed": None}, "seed None: expected a whole number from 0 on, such as the step"),
         ({"seed": -1}, "seed -1: expected a whole number"),
         ({"seed": 1 << 64}, "seed 18446744073709551616: expected a whole number"),
     ],

@@ -78,23 +78,23 @@ def faults() -> list[tuple[str, bytes, bytes, str]]:
             "another version",
             tokens,
             good[:9] + b"\2" + good[10:],
-            "has version 2 and numbers of type 8, expected version 1",
+            "has version 2 and ids of type 8, expected version 1",
         ),
-        ("floats", tokens, index(7, *GOOD[1:]), "has version 1 and numbers of type 7, expected version 1 and integers"),
+        ("floats", tokens, index(7, *GOOD[1:]), "has version 1 and ids of type 7, expected version 1 and integers"),
         ("a huge count", tokens, good[:18] + b"\xff" * 8 + good[26:], "for its 18,446,744,073,709,551,615 sequences"),
         ("a negative length", tokens, index(8, [4, -1], [0, 8], [0, 2]), "x.idx: sequence 1 has -1 tokens"),
         ("lengths beyond", tokens, index(8, [2**31 - 2, 1], [0, 2**32 - 4], [0, 2]), "has 6 bytes, expected 4,294,967,294"),
         ("too many tokens", tokens, index(8, [2**31 - 1, 1], [0, 2**32 - 2], [0, 2]), "x.idx: lists 2,147,483,648 tokens"),
-        ("a hostile pointer", tokens, index(8, [2, 1], [0, 2**62], [0, 2]), "sequence 1 has 1 tokens from byte 4,611,686,018"),
-        ("overlapping", tokens, index(8, [2, 1], [0, 2], [0, 2]), "sequence 1 has 1 tokens from byte 2 of the .bin"),
-        ("no indices", tokens, index(8, [2, 1], [0, 4], []), "must ascend from 0 to its 2 sequences, found none"),
+        ("a hostile pointer", tokens, index(8, [2, 1], [0, 2**62], [0, 2]), "1 tokens and begins at byte 4,611,686,018"),
+        ("overlapping", tokens, index(8, [2, 1], [0, 2], [0, 2]), "sequence 1 has 1 tokens and begins at byte 2 of the .bin"),
+        ("no indices", tokens, index(8, [2, 1], [0, 4], []), "must ascend from 0 to 2, the number of sequences, found none"),
         ("indices from 1", tokens, index(8, [2, 1], [0, 4], [1, 2]), "found 2 from 1 to 2"),
         ("indices that end early", tokens, index(8, [2, 1], [0, 4], [0, 1]), "found 2 from 0 to 1"),
         ("indices that fall", tokens, index(8, [2, 1], [0, 4], [0, 2, 1, 2]), "must ascend"),
-        ("no document", b"", index(8, [], [], [0]), "x.bin: holds no document"),
-        ("only empty sequences", b"", index(8, [0], [0], [0, 1]), "x.bin: holds no document"),
+        ("no document", b"", index(8, [], [], [0]), "x.bin: has no documents"),
+        ("only empty sequences", b"", index(8, [0], [0], [0, 1]), "x.bin: has no documents"),
         ("a token beyond", ids(5, 13, 7), good, "x.bin: token 1 is 13, and vocab.txt has 13 tokens"),
-        ("a special token", ids(5, 6, 4), good, r"x.bin: token 2 is [MASK] of vocab.txt, which no text gives"),
+        ("a special token", ids(5, 6, 4), good, r"x.bin: token 2 is [MASK] by vocab.txt, which text never contains"),
         ("a negative token", struct.pack("<3i", 5, -1, 7), index(4, [2, 1], [0, 8], [0, 2]), "token 1 is -1, expected 0 to"),
         ("a huge token", struct.pack("<3q", 5, 6, 2**40), index(5, [2, 1], [0, 16], [0, 2]), "token 2 is 1,099,511,627,776"),
     ]
@@ -118,14 +118,14 @@ def test_a_file_that_is_not_that_of_its_manifest_is_refused(tmp_path: Path, algo
     assert_equal(shard.read(VOCABULARY), small_shard([[5, 6]], [[7]]))
     write(tmp_path, *((ids(5, 6, 8), index(*GOOD)) if changed == "bin" else (ids(5, 6, 7), index(8, [2, 1], [0, 4], [0, 2]))))
     assert TokenShard(path).read(VOCABULARY)
-    with pytest.raises(BertprepError, match=rf"x\.{changed}: has {algorithm} .*, expected {algorithm} .* by its manifest"):
+    with pytest.raises(BertprepError, match=rf"x\.{changed}: has {algorithm} .*, expected {algorithm} .* as in its manifest"):
         shard.read(VOCABULARY)
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     path = write(tmp_path, ids(5), index(8, [1], [0], [0, 1]))
     path.with_suffix(".idx").unlink()
-    with pytest.raises(BertprepError, match=r"x\.idx: cannot be read: No such file or directory; a token shard is two files"):
+    with pytest.raises(BertprepError, match=r"x\.idx: cannot be read: No such file or directory; a token shard is a"):
         TokenShard(path).read()
 
 

@@ -43,5 +43,5 @@ def test_examples_made_on_the_fly_are_counted_once(
         with LiveExamples(folder, settings=settings) as live:
             assert live.counts.tolist() == expected
     np.save(kept, np.load(kept) + 1)
-    with LiveExamples(folder, settings=settings) as live, pytest.raises(BertprepError, match="were counted before"):
+    with LiveExamples(folder, settings=settings) as live, pytest.raises(BertprepError, match="when they were counted"):
         next(live.batches(4))

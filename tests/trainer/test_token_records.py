@@ -101,7 +101,7 @@ def test_folders_are_mixed_by_the_weights_of_the_command_line(
         (
             ["{tokens}=0.7", "{other}=0.3"],
             ["--temperature", "0.5"],
-            "temperature 0.5: makes weights of sizes; give it or weights",
+            "temperature 0.5: computes weights from sizes; give a temperature or weights",
         ),
         (["{tokens}"], ["--temperature", "0.5"], "--temperature 0.5: mixes several folders, but --data names one"),
         (["{tokens}"], ["--min-document-tokens", "100000"], "none of its 180 documents has at least 100,000 tokens"),
@@ -169,7 +169,7 @@ def test_a_row_with_a_bad_id_is_skipped_in_every_epoch(packed: bool, tmp_path: P
         assert block.input_ids.any(1).sum() == len(records) - 1
     assert run(replace(options, skip_bad_records=1), given={"packed": packed})
     [entry] = read_entries(tmp_path / "out", "bad_record")
-    assert entry["what"].startswith(f"{corrupt}: token 100 is 65,000, expected 0 to 299 by its tokenizer; ")
+    assert entry["what"].startswith(f"{corrupt}: token 100 is 65,000, expected 0 to 299, the ids of its tokenizer; ")
 
 
 def test_a_phase_of_a_recipe_has_its_length_and_masks(tokens: Path, capsys: pytest.CaptureFixture[str]) -> None:
