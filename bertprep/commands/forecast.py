@@ -18,7 +18,7 @@ from bertprep.commands.request import LOCAL, TextRequest
 from bertprep.commands.shard import missing_shards, shard
 from bertprep.commands.texts import (
     choose_corpus,
-    default_vocabulary,
+    choose_vocabulary,
     find_given_tokens,
     finished_shards,
     given_texts,
@@ -31,9 +31,11 @@ from bertprep.files.atomic import temporary_folder
 from bertprep.files.free_space import FreeSpace, free_space
 from bertprep.files.outputs import begins_with, write_output
 from bertprep.files.paths import as_path
+from bertprep.instances import Vocabulary, load_vocabulary
 from bertprep.progress import SILENT
 from bertprep.sources.sample import SAMPLE
 from bertprep.terminal import duration, megabytes, print_results, print_table
+from bertprep.text.vocabulary import VocabularySettings, train
 from bertprep.tokens.make import Texts, TextShard, record_job
 from bertprep.work.layout import TEST, TRAINING, Workspace
 
@@ -46,12 +48,14 @@ _MIN_PIECES = 8
 class Forecast:
     """The output and the time of `create`, from a sample of `sample_bytes` of its `text_bytes`.
 
-    `size_bytes` is by format; `wall_seconds` are with `workers`, and include training a vocabulary; `disks` has needed and free
-    space.
+    `vocabulary` is the one that `create` takes, or with `trains_vocabulary` trains first, in its `wall_seconds`, which are with
+    `workers`. `size_bytes` is by format; `disks` has needed and free space.
     """
 
     text_bytes: int
     sample_bytes: int
+    vocabulary: Path
+    trains_vocabulary: bool
     training_records: int
     test_records: int
     size_bytes: dict[str, int]
@@ -72,6 +76,7 @@ def show_forecast(found: Forecast, to_json: Path | None) -> None:
             (f"time with --workers {found.workers}, h:mm:ss", duration(found.wall_seconds)),
         ]
     )
+    print_results(f"vocabulary: {found.vocabulary}{', which create trains first' if found.trains_vocabulary else ''}")
     for disk in found.disks:
         enough = "enough" if disk.enough else "NOT ENOUGH; free some, or choose another --workdir or --output"
         print_results(
@@ -102,9 +107,7 @@ def forecast_of(
         request.reporter.message(f"create: forecasting from {sampled / 1e6:,.1f} of {total / 1e6:,.1f} MB of text")
         kernels.load()
         started = time.monotonic()
-        vocabulary = named_vocabulary(request, cased=settings.cased)
-        if vocabulary is None:  # of the sample, which it then fits
-            vocabulary = default_vocabulary(Workspace(folder), sample, workers, SILENT, cased=settings.cased)
+        vocabulary, path = _find_vocabulary(request, texts, sample, folder, workers, cased=settings.cased)
         records, size_bytes = {TRAINING: 0, TEST: 0}, Counter[str]()
         for split in dict.fromkeys(shard.split for shard in sample.shards):
             of_split = _of_split(sample, split)
@@ -120,6 +123,8 @@ def forecast_of(
     return Forecast(
         text_bytes=total,
         sample_bytes=sampled,
+        vocabulary=path,
+        trains_vocabulary=vocabulary.path != path,
         training_records=records[TRAINING],
         test_records=records[TEST],
         size_bytes=dict(size_bytes),
@@ -143,6 +148,20 @@ def _find_texts(request: TextRequest, folder: Path, *, pairs: bool) -> Texts:
     if manifest is None:
         raise missing_shards(request.workspace, corpus)
     return texts_of_corpus(workspace, corpus, manifest)
+
+
+def _find_vocabulary(
+    request: TextRequest, texts: Texts, sample: Texts, folder: Path, workers: int, *, cased: bool
+) -> tuple[Vocabulary, Path]:
+    """Return the vocabulary that `create` takes, and its path; one that `create` trains is trained on the sample instead."""
+    if named := named_vocabulary(request, cased=cased):
+        return named, named.path
+    path = choose_vocabulary(request.workspace, texts, request.reporter, cased=cased, reads=False)
+    if path.exists():
+        return load_vocabulary(path), path
+    trained = folder / path.name
+    train(sample.paths(TRAINING), trained, VocabularySettings(cased=cased), workers, SILENT)
+    return load_vocabulary(trained), path
 
 
 def _write_sample(texts: Texts, folder: Path, workers: int) -> Texts:

@@ -157,7 +157,7 @@ def create_task(request: Squad | Glue | Ner) -> Made:
     started = time.monotonic()
     workers = request.start_workers(shared=as_path(request.output or request.workdir))
     default = CASED_MODEL if request.cased else DEFAULT_MODEL
-    vocabulary = load_vocabulary(find_vocabulary(request.workspace, request.vocab, default))
+    vocabulary = load_vocabulary(find_vocabulary(request.workspace, request.vocab, default, cased=request.cased))
     request.check_case(vocabulary, cased=request.cased)
     records, variant = request.read(vocabulary), request.variant
     if request.output is None:

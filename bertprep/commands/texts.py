@@ -18,7 +18,7 @@ from bertprep.progress import Reporter
 from bertprep.sources.corpora import GIVEN, name_corpus, name_made_corpus, parts_of
 from bertprep.sources.sample import SAMPLE
 from bertprep.terminal import warn
-from bertprep.text.vocabulary import VocabularySettings, digest_of_texts, find_vocabulary, train
+from bertprep.text.vocabulary import VocabularySettings, describe_unused, digest_of_texts, find_vocabulary, train
 from bertprep.tokens.make import Texts, TextShard
 from bertprep.tokens.shard import TokenShard
 from bertprep.work.choose import find_token_shards
@@ -120,7 +120,7 @@ def given_tokens(tokens: DataSet, request: TextRequest, *, cased: bool) -> tuple
     for number, path in enumerate(paths):
         token_shard = TokenShard.of(folder, path.relative_to(folder).as_posix(), manifest)
         shards.append(TextShard(path, TRAINING, number, tokens=token_shard))
-    named = None if request.vocab is None else find_vocabulary(request.workspace, request.vocab)
+    named = None if request.vocab is None else find_vocabulary(request.workspace, request.vocab, cased=cased)
     vocabulary = load_vocabulary_of(tokens, named)
     if manifest is None:  # which would tell whether they are cased
         request.check_case(vocabulary, cased=cased)
@@ -128,16 +128,30 @@ def given_tokens(tokens: DataSet, request: TextRequest, *, cased: bool) -> tuple
 
 
 def default_vocabulary(workspace: Workspace, texts: Texts, workers: int, reporter: Reporter, *, cased: bool) -> Vocabulary:
-    """Return the vocabulary of the training shards: of 8,000 tokens, else the only one there is, else trained now.
-
-    Raises `UsageError` where there are several, none of which has 8,000 tokens.
-    """
-    training = {shard.path: shard.expected for shard in texts.shards if shard.split == TRAINING}
-    settings, text = VocabularySettings(cased=cased), digest_of_texts(training)
-    path = workspace.vocabulary(texts.corpus, size=settings.size, cased=cased, text=text)
+    """Return the vocabulary that `choose_vocabulary` chooses for the training shards, trained now if it is missing."""
+    path = choose_vocabulary(workspace, texts, reporter, cased=cased)
     if path.exists():
         return load_vocabulary(path)
-    trained = workspace.vocabularies_of(texts.corpus, cased=cased, text=text)
+    settings = VocabularySettings(cased=cased)
+    reporter.message(f"training a vocabulary of {settings.size:,} tokens (--vocab names an existing one): {path}")
+    for line in train(texts.paths(TRAINING), path, settings, workers, reporter):
+        reporter.message(line)
+    return load_vocabulary(path)
+
+
+def choose_vocabulary(workspace: Workspace, texts: Texts, reporter: Reporter, *, cased: bool, reads: bool = True) -> Path:
+    """Return the path of the vocabulary of the training shards: that of 8,000 tokens, or the only one of another size.
+
+    If there is neither, it is the path of one to be trained. Without `reads` the manifest of text shards is trusted. Raises
+    `UsageError` where there are several, none of which has 8,000 tokens.
+    """
+    training = {shard.path: shard.expected for shard in texts.shards if shard.split == TRAINING}
+    settings, text = VocabularySettings(cased=cased), digest_of_texts(training, reads=reads)
+    path = workspace.vocabulary(texts.corpus, size=settings.size, cased=cased, text=text)
+    if path.exists():
+        return path
+    of_text = [each for each in workspace.trained_vocabularies() if each.is_of(texts.corpus, text)]
+    trained = [each.path for each in of_text if each.is_cased == cased]
     if len(trained) > 1:
         raise UsageError(
             f"--corpus {texts.corpus}: has {len(trained)} vocabularies, none of them of {settings.size:,} tokens; choose one: "
@@ -145,11 +159,10 @@ def default_vocabulary(workspace: Workspace, texts: Texts, workers: int, reporte
         )
     if trained:
         reporter.message(f"using the vocabulary of this text, {trained[0]} (--vocab names another)")
-        return load_vocabulary(trained[0])
-    reporter.message(f"training a vocabulary of {settings.size:,} tokens (--vocab names an existing one): {path}")
-    for line in train([*training], path, settings, workers, reporter):
-        reporter.message(line)
-    return load_vocabulary(path)
+        return trained[0]
+    if unused := describe_unused(workspace, texts.corpus, text, cased=cased):
+        reporter.message(unused)
+    return path
 
 
 def choose_corpus(workspace: Workspace, asked: str | None, reporter: Reporter) -> str:
@@ -233,7 +246,7 @@ def named_vocabulary(request: TextRequest, *, cased: bool) -> Vocabulary | None:
     """Return the vocabulary that --vocab names, if any; its case must fit `cased`."""
     if request.vocab is None:
         return None
-    vocabulary = load_vocabulary(find_vocabulary(request.workspace, request.vocab))
+    vocabulary = load_vocabulary(find_vocabulary(request.workspace, request.vocab, cased=cased))
     request.check_case(vocabulary, cased=cased)
     return vocabulary
 

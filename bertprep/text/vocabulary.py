@@ -31,17 +31,21 @@ class VocabularySettings:
     cased: bool = False
 
 
-def find_vocabulary(workspace: Workspace, given: Path | str | None, default: str = DEFAULT_MODEL) -> Path:
+def find_vocabulary(
+    workspace: Workspace, given: Path | str | None, default: str = DEFAULT_MODEL, *, cased: bool = False
+) -> Path:
     """Return the file `given`, or the vocabulary of that name: one of the workspace, or that of a downloaded model.
 
-    Without `given` it is that of the model `default`. Raises `UsageError` for a name of none, or of several.
+    With `cased`, `books_8000` is `books_8000_cased` where there is one. Without `given` it is the vocabulary of the model
+    `default`. Raises `UsageError` for a name of none, or of several.
     """
     vocab = default if given is None else given
     if (path := as_path(vocab)).exists():
         return path
     if not re.fullmatch(r"(\w[\w.-]*/)?\w[\w.-]*(?<!\.txt)", str(vocab)):
         raise UsageError(f"--vocab {vocab}: does not exist; name a vocab.txt, one token per line")
-    trained = workspace.vocabularies(str(vocab))
+    of_case = workspace.vocabularies(f"{vocab}_cased")
+    trained = of_case if cased and of_case else workspace.vocabularies(str(vocab))
     if len(trained) == 1:
         return trained[0]
     if trained:
@@ -50,6 +54,10 @@ def find_vocabulary(workspace: Workspace, given: Path | str | None, default: str
         path = workspace.download(kind) / model / VOCABULARY
         if path.is_file():
             return path
+    if of_case:
+        raise UsageError(
+            f"--vocab {vocab}: is in {workspace.root} only as {listed([path.stem for path in of_case])}; add --cased"
+        )
     model = "" if str(vocab) in (DEFAULT_MODEL, DEFAULT_MODEL.partition("/")[2]) else f" --model {vocab}"
     command = f"bertprep download vocab{model}"
     if given is None:
@@ -64,17 +72,41 @@ def find_vocabulary(workspace: Workspace, given: Path | str | None, default: str
     )
 
 
-def digest_of_texts(texts: Mapping[Path, Entry | None]) -> str:
+def digest_of_texts(texts: Mapping[Path, Entry | None], *, reads: bool = True) -> str:
     """Return the digest by which vocabularies of these texts are named.
 
     The entries are those of text shards in their manifest; raises `BertprepError` for a text that is not the listed one.
+    Without `reads` only texts whose entry has no CRC-32C are read.
     """
     from bertprep.work.text_identity import check_text, identify_text
 
-    identities = {path: identify_text(path) for path in texts}
-    for path, (size_bytes, crc32c) in identities.items():
-        check_text(path, texts[path], {"bytes": size_bytes, "crc32c": crc32c})
-    return hashlib.sha256("".join(crc32c for _, crc32c in identities.values()).encode()).hexdigest()
+    checksums = []
+    for path, entry in texts.items():
+        if entry and "crc32c" in entry and not reads:
+            checksums.append(entry["crc32c"])
+            continue
+        size_bytes, crc32c = identify_text(path)
+        check_text(path, entry, {"bytes": size_bytes, "crc32c": crc32c})
+        checksums.append(crc32c)
+    return hashlib.sha256("".join(checksums).encode()).hexdigest()
+
+
+def describe_unused(workspace: Workspace, corpus: str, text: str, *, cased: bool) -> str:
+    """Return why the vocabulary of the workspace that comes closest to what is needed is not used; "" if none comes close.
+
+    Close is one of the corpus, or the only one that there is.
+    """
+    trained = workspace.trained_vocabularies()
+    close = [each for each in trained if each.corpus == corpus] or (trained if len(trained) == 1 else [])
+    if not close:
+        return ""
+    closest = max(close, key=lambda each: (each.is_of(corpus, text), each.is_cased == cased))
+    reasons = []
+    if closest.is_cased != cased:
+        reasons.append("it is uncased, and --cased is given" if cased else "it is cased, and --cased is not given")
+    if not closest.is_of(corpus, text):
+        reasons.append("it was trained on another text")
+    return f"{closest.path} is not used: {', and '.join(reasons)}"
 
 
 def train(

@@ -64,6 +64,10 @@ class Texts:
     made_from: dict[str, Any]
     is_of_workspace: bool = False
 
+    def paths(self, split: str) -> list[Path]:
+        """Return the text shards of a split."""
+        return [shard.path for shard in self.shards if shard.split == split]
+
     @property
     def test_fraction(self) -> float | None:
         """The fraction of the text that is held out for testing, or None if the user gave the test split."""

@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from enum import Enum
 from pathlib import Path
+from typing import NamedTuple
 
 from bertprep.config import (
     DEFAULT_VARIANT,
@@ -217,6 +218,19 @@ def token_files(path: Path) -> dict[TokenFile, Path]:
     return {each: path.with_name(f"{path.name.rpartition('.')[0]}.{each}") for each in TokenFile}
 
 
+class TrainedVocabulary(NamedTuple):
+    """A vocabulary of the workspace, and what its name says: corpus, case, and the first digits of the digest of its text."""
+
+    path: Path
+    corpus: str
+    is_cased: bool
+    text: str
+
+    def is_of(self, corpus: str, text: str) -> bool:
+        """Return whether it is of the text with the digest `text`, under the name of this corpus."""
+        return self.corpus == corpus and text.startswith(self.text)
+
+
 @dataclass(frozen=True)
 class Workspace:
     """The folder with downloads, text, vocabularies and records."""
@@ -238,12 +252,12 @@ class Workspace:
 
     def vocabulary(self, corpus: str, *, size: int, cased: bool, text: str) -> Path:
         """Return the vocabulary of the text with the digest `text`; another text under the same name has another vocabulary."""
-        return self.root / "vocab" / _vocabulary_name(corpus, str(size), cased=cased, text=text)
+        return self.root / "vocab" / f"{corpus}_{size}{'_cased' if cased else ''}_{text[:8]}.txt"
 
-    def vocabularies_of(self, corpus: str, *, cased: bool, text: str) -> list[Path]:
-        """Return the trained vocabularies of the text with the digest `text`, of any size."""
-        before, after = map(re.escape, _vocabulary_name(corpus, "*", cased=cased, text=text).split("*"))
-        return [path for path in self.vocabularies() if re.fullmatch(rf"{before}\d+{after}", path.name)]
+    def trained_vocabularies(self) -> list[TrainedVocabulary]:
+        """Return the vocabularies that bertprep has trained, of any text and size."""
+        named = [(path, re.fullmatch(r"(.+)_\d+(_cased)?_([0-9a-f]{8})", path.stem)) for path in self.vocabularies()]
+        return [TrainedVocabulary(path, name[1], name[2] is not None, name[3]) for path, name in named if name]
 
     def vocabularies(self, name: str | None = None) -> list[Path]:
         """Return the trained vocabularies, or those that have this name, with or without the digest of their text.
@@ -258,10 +272,6 @@ class Workspace:
 
     def records(self, record_format: str, settings_folder: str, corpus: str) -> Path:
         return self.root / record_format / settings_folder / corpus
-
-
-def _vocabulary_name(corpus: str, size: str, *, cased: bool, text: str) -> str:
-    return f"{corpus}_{size}{'_cased' if cased else ''}_{text[:8]}.txt"
 
 
 def text_shard(split: str, corpus: str, shard: int) -> str:

@@ -52,6 +52,36 @@ def test_a_vocabulary_is_trained_and_splits_are_numbered_as_by_create(golden_cor
     assert counts == {"training": found.training_records, "test": found.test_records}
 
 
+def test_the_vocabulary_of_a_forecast_is_the_one_that_create_takes(
+    golden_corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One of another size, which was trained on the corpus, and for cased text one that is trained first."""
+    data = tmp_path / "data"
+    shard([golden_corpus], splitter="lines", shards=2, workdir=data, corpus="gold", workers=1)
+    small = bertprep.train_vocabulary(corpus="gold", size=400, workdir=data)
+    before = sums(tmp_path)
+    where = {"corpus": "gold", "workdir": data, "workers": 1}
+    command = ["create", "--dry-run", "--corpus", "gold", "--workdir", str(data), "--workers", "1", "--format", "tfrecord"]
+    for cased in (False, True):
+        assert main([*command, *(["--cased"] if cased else [])]) == 0
+        printed = capsys.readouterr()
+        found = forecast(**where, formats="tfrecord", cased=cased, dupe=1)
+        assert sums(tmp_path) == before
+        assert (found.vocabulary == small, found.trains_vocabulary) == (not cased, cased)
+        assert f"\nvocabulary: {found.vocabulary}{', which create trains first' if cased else ''}\n" in printed.out
+        assert (f"{small} is not used: it is uncased, and --cased is given" in printed.err) == cased
+    made = create(**where, formats="tfrecord", dupe=1)
+    assert made.manifest.made_with["vocabulary"]["tokens"] == len(small.read_text().splitlines())
+    found = forecast(**where, formats="tfrecord", dupe=1)
+    counts = {split: total(made, "tfrecord", "examples", split) for split in ("training", "test")}
+    assert counts == {"training": found.training_records, "test": found.test_records}
+    create(**where, formats="tfrecord", dupe=1, cased=True)
+    assert found.vocabulary.parent == small.parent
+    assert sorted(path.name for path in small.parent.iterdir()) == sorted(
+        [small.name, forecast(**where, formats="tfrecord", cased=True, dupe=1).vocabulary.name]
+    )
+
+
 def test_a_sample_forecasts_all_records_and_bytes_within_a_tenth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shard(workdir=tmp_path, workers=1)
     before = sums(tmp_path)

@@ -1,6 +1,7 @@
 """A vocabulary is named by a file, by its name in the workspace or by a model; a trained one belongs to its text."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -62,6 +63,40 @@ def test_a_name_is_one_of_the_workspace_before_that_of_a_model(text: Path, tmp_p
     assert find_vocabulary(workspace, text) == text
     with pytest.raises(UsageError, match=r"the vocabulary of google-bert/bert-base-uncased, the default, is not downloaded"):
         find_vocabulary(workspace, None)
+
+
+def test_a_short_name_is_the_vocabulary_of_the_same_case(text: Path, tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path / "data")
+    cased = bertprep.train_vocabulary([text], corpus="books", size=30, cased=True, workdir=workspace.root)
+    assert find_vocabulary(workspace, "books_30", cased=True) == cased
+    with pytest.raises(UsageError, match=rf"--vocab books_30: is in .*data only as {cased.stem}; add --cased"):
+        find_vocabulary(workspace, "books_30")
+    uncased = bertprep.train_vocabulary([text], corpus="books", size=30, workdir=workspace.root)
+    assert find_vocabulary(workspace, "books_30") == uncased
+    for name in ("books_30", "books_30_cased", cased.stem):
+        assert find_vocabulary(workspace, name, cased=True) == cased
+    assert find_vocabulary(workspace, uncased.stem, cased=True) == uncased  # which is refused if it has no capitals
+
+
+def test_why_a_vocabulary_is_not_used_is_reported(text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    where = {"workdir": tmp_path / "data", "progress": True}
+    text.write_text("".join(f"The dog {n} barks.\nThe cat {n} sleeps.\nIt is late.\n\n" for n in range(60)))
+    bertprep.shard([text], splitter="lines", one_document_per_block=True, corpus="books", **where)
+    foreign = bertprep.train_vocabulary([text], size=60, **where)  # of all of the text, under another name
+    asked = {"corpus": "books", "formats": "tfrecord", "workers": 1, **where}
+
+    def reported(**more: Any) -> str:
+        capsys.readouterr()
+        bertprep.create(**asked, **more)
+        return capsys.readouterr().err
+
+    assert f"{foreign} is not used: it was trained on another text\n" in reported()
+    assert " is not used" not in reported()  # nothing is trained
+    [uncased] = (tmp_path / "data/vocab").glob("books_*")
+    assert f"{uncased} is not used: it is uncased, and --cased is given\n" in reported(cased=True)
+    uncased.unlink()
+    [cased] = (tmp_path / "data/vocab").glob("books_*")
+    assert f"{cased} is not used: it is cased, and --cased is not given\n" in reported(dupe=2)
 
 
 def test_create_takes_the_vocabulary_that_was_trained_on_its_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
