@@ -1,15 +1,14 @@
-"""Record files of all formats under the same names: `Instances` to bytes, bytes to `Examples`.
+"""Reads and writes record files; all formats have the same functions.
 
-`open` finds the format and the kind of the records itself:
+`open` detects the format and the kind of the records:
 
     with records.open("part-0") as file:
         record, some = file[0], file[[3, 1]]
         for examples in file.blocks(256):
             ...
 
-`Records(["data/...", "more"])` has the records of folders as one sequence, which is read in the same ways.
-
-`RecordDataset` has the records of whole folders for PyTorch; it is imported on first use.
+`Records(["data/...", "more"])` is the records of several folders as one sequence, which is read in the same ways.
+`RecordDataset` gives the records of folders to PyTorch; it is imported on first use. `write_examples` writes files.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -1,7 +1,7 @@
-"""Arrow and Parquet files of records, read through pyarrow.
+"""Reads records from Arrow and Parquet files with pyarrow.
 
-An Arrow stream with the columns that bertprep writes is read in place, all rows of a column in one call. Any other file with
-these columns is cast to such a stream first. pyarrow checks what a file claims about itself. Importing it takes 0.1 s.
+An Arrow stream with the same column types as bertprep's own is read in place, all rows of a column in one call. Any other file
+with these columns is cast to such a stream first. pyarrow validates the structure of the file. Importing it takes 0.1 s.
 """
 
 from __future__ import annotations
@@ -47,7 +47,10 @@ _FAILURES = pa.ArrowException, OSError, ValueError, LookupError, TypeError, Over
 
 @dataclass(frozen=True)
 class Rows:
-    """Where rows are in their files: row i, of the batch whose end is the first above i, is at bases[batch] + i * widths."""
+    """The positions of rows in their files.
+
+    Row i is in the first batch whose end is above i, and its columns start at the bytes bases[batch] + i * widths.
+    """
 
     files: Sequence[NDArray[np.uint8]]
     ends: NDArray[np.int64]  # (batches,)
@@ -61,7 +64,10 @@ class Rows:
 
     @staticmethod
     def join(files: Sequence[tuple[int, Rows]]) -> Rows:
-        """Number the rows of each file, which have the same columns, from the index given with it, which ascend."""
+        """Return the rows of several files as one sequence.
+
+        Each file comes with the index of its first row in that sequence, in ascending order. All files have the same columns.
+        """
         return Rows(
             [rows.files[0] for _, rows in files],
             np.concatenate([first + rows.ends for first, rows in files]),
@@ -71,13 +77,13 @@ class Rows:
         )
 
     def read(self, indices: NDArray[np.int64], examples: Examples, row: int, notes: NDArray[np.int64]) -> int:
-        """Read the records with these indices to the rows from `row` on; return how many, or a fault with its `notes`."""
+        """Read the records with these indices into the rows from `row` on; return their number, or a fault with its `notes`."""
         count, faults = len(indices), []
         if not count:
             return 0
         batches = np.searchsorted(self.ends, indices, side="right")
         starts = self.bases[batches] + indices[:, None] * self.widths
-        is_run = batches[0] == batches[-1] and bool((np.diff(indices) == 1).all())  # of rows next to each other, read in place
+        is_run = batches[0] == batches[-1] and bool((np.diff(indices) == 1).all())  # consecutive rows need no copy first
         for index, column in enumerate(COLUMNS[type(examples)]):
             shape, size = (count, values_in(column, examples.sizes)), int(self.widths[index])
             if is_run:
@@ -105,7 +111,7 @@ class Rows:
 
 
 def _find_unfit(column: Column, values: NDArray[Any], dtype: np.dtype[Any]) -> tuple[int, ...] | None:
-    """Return the fault of the first value of a column that the feature's type, or the column's, cannot hold."""
+    """Return a fault for the first value that does not fit the type of the feature or of the column."""
     if values.dtype.kind == "f":
         return None
     most = min(np.iinfo(dtype).max, np.iinfo(values.dtype).max)
@@ -116,7 +122,7 @@ def _find_unfit(column: Column, values: NDArray[Any], dtype: np.dtype[Any]) -> t
 
 
 def _take_predictions(labels: NDArray[np.int32], examples: MaskedExamples, row: int) -> tuple[int, ...] | None:
-    """Write labels (records, seq) as ascending positions, ids and weights; return the first fault."""
+    """Write labels (records, seq) as positions in ascending order, ids and weights; return the first fault, or None."""
     first = kernels.load().take_labels(np.ascontiguousarray(labels), len(labels), examples, row)
     if first == len(labels):
         return None
@@ -127,7 +133,7 @@ def _take_predictions(labels: NDArray[np.int32], examples: MaskedExamples, row: 
 
 
 def _take_token_labels(labels: NDArray[np.int32], examples: TokenClassificationExamples, row: int) -> tuple[int, ...] | None:
-    """Write labels (records, seq) as ids and weights; return the first fault."""
+    """Write labels (records, seq) as ids and weights; return the first fault, or None."""
     into, is_label = slice(row, row + len(labels)), labels != n.NOT_PREDICTED
     examples.label_ids[into] = np.where(is_label, labels, 0)
     examples.label_weights[into] = is_label
@@ -139,7 +145,7 @@ def _take_token_labels(labels: NDArray[np.int32], examples: TokenClassificationE
 
 @dataclass(frozen=True)
 class Table:
-    """The records of an Arrow stream in memory; `damage` is the error that ends the file early."""
+    """The records of an Arrow stream in memory; `damage` is the error at which reading stopped, if the file is corrupt."""
 
     rows: Rows
     shape: Shape
@@ -151,10 +157,10 @@ class Table:
 
 
 def find_table(path: Path, data: NDArray[np.uint8], pred: int | None = None) -> Table | None:
-    """Return the records of the Arrow stream with these bytes; None if it must be cast to be read.
+    """Return the records of the Arrow stream with these bytes; None if it must be cast before it can be read.
 
-    Where the file does not say for how many predictions its records have space, it is for `pred`, or the most of a record.
-    Raises `BertprepError` for anything but records.
+    If the file does not state how many predictions a record has space for, that number is `pred`, or without `pred` the largest
+    number in any record. Raises `BertprepError` if the stream does not contain records.
     """
     source = pa.BufferReader(pa.py_buffer(data))
     with _explained(path, RecordFormat.ARROW):
@@ -175,7 +181,7 @@ def find_table(path: Path, data: NDArray[np.uint8], pred: int | None = None) -> 
         except StopIteration:
             break
         except _FAILURES as error:
-            damage = f"{first_line(error)}; truncated or corrupt, make the file again"
+            damage = f"{first_line(error)}; the file is truncated or corrupt, make it again"
             break
         if not batch.num_rows:
             continue
@@ -186,7 +192,7 @@ def find_table(path: Path, data: NDArray[np.uint8], pred: int | None = None) -> 
             return None
         found = [int(each.buffers()[1].address) for each in values]
         ends = [at + len(each) * each.type.bit_width // 8 for at, each in zip(found, values, strict=True)]
-        if min(found) < data.ctypes.data or max(ends) > data.ctypes.data + data.size:  # decompressed elsewhere
+        if min(found) < data.ctypes.data or max(ends) > data.ctypes.data + data.size:  # pyarrow decompressed it
             return None
         if any(at % (each.type.bit_width // 8) for at, each in zip(found, values, strict=True)):  # not aligned
             return None
@@ -197,11 +203,13 @@ def find_table(path: Path, data: NDArray[np.uint8], pred: int | None = None) -> 
         counts.append(batch.num_rows)
     records, end = sum(counts), source.tell()
     if damage is None and data[end - 8 : end].tobytes() != _END_OF_STREAM:
-        damage = "the end of the stream is missing; truncated, make the file again"
+        damage = "the end of the stream is missing; the file is truncated, make it again"
     elif damage is None and end < data.size:
-        damage = f"after the end of the stream come {data.size - end:,} more bytes; appended to or corrupt, make the file again"
+        damage = (
+            f"{data.size - end:,} bytes follow the end of the stream; the file was appended to or is corrupt, make it again"
+        )
     if not records and damage is None:
-        raise BertprepError(f"{path}: holds no records; make it again")
+        raise BertprepError(f"{path}: contains no records; make it again")
     widths = np.array([values_in(column, shape) * np.dtype(column.dtype).itemsize for column in COLUMNS[kind]])
     batch_ends = np.cumsum(counts, dtype=np.int64)
     starts = np.array(addresses, np.int64).reshape(-1, len(widths)) - data.ctypes.data
@@ -227,7 +235,7 @@ def _known_pred(path: Path, schema: pa.Schema, seq: int) -> int | None:
 
 
 def cast_file(path: Path, data: NDArray[np.uint8], record_format: RecordFormat, to: BinaryIO) -> None:
-    """Write the records of a file with these bytes as an Arrow stream that can be read in place, a batch at a time."""
+    """Write the records of a file with these bytes to `to`, batch by batch, as an Arrow stream that can be read in place."""
     with _explained(path, record_format):
         kind, batches = _open_foreign(path, pa.BufferReader(pa.py_buffer(data)), record_format)
         writer, first = None, 0
@@ -246,7 +254,7 @@ def cast_file(path: Path, data: NDArray[np.uint8], record_format: RecordFormat, 
             writer.write_batch(_cast(path, batch, schema, first))
             first += batch.num_rows
         if writer is None:
-            raise BertprepError(f"{path}: holds no records; make it again")
+            raise BertprepError(f"{path}: contains no records; make it again")
         writer.close()
 
 
@@ -259,16 +267,17 @@ def _cast(path: Path, batch: pa.RecordBatch, schema: pa.Schema, first: int) -> p
             if column.null_count or values.null_count:
                 raise ValueError("a value is null")
             if pa.types.is_floating(field.type) and np.isinf(column).sum() > np.isinf(batch.column(field.name)).sum():
-                raise ValueError("a value is beyond any float32")
+                raise ValueError("a value is too large for float32")
             columns.append(column)
         return pa.record_batch(columns, schema=schema)
     except _FAILURES as error:
         if batch.num_rows == 1:
             raise BertprepError(
-                f"{path}: record {first}: column {field.name} cannot be {field.type}: {first_line(error)}; give records of one "
-                "length, without missing values"
+                f"{path}: record {first}: column {field.name} cannot be converted to {field.type}: {first_line(error)}; give "
+                "records of one length, without missing values"
             ) from error
-        half = batch.num_rows // 2  # copies, since pyarrow casts all values of a slice's lists
+        # Cast halves until a single record fails. They are copies, because pyarrow casts all values behind a slice of lists.
+        half = batch.num_rows // 2
         _cast(path, batch.take(pa.array(range(half))), schema, first)
         return _cast(path, batch.take(pa.array(range(half, batch.num_rows))), schema, first + half)
 
@@ -292,7 +301,7 @@ def _open_foreign(
 
 
 def class_names(path: Path) -> tuple[str, ...]:
-    """Return the names of the classes, as `datasets` keeps them in a file of a classification; () if there are none."""
+    """Return the class names that `datasets` keeps in the metadata of a classification file; () if there are none."""
     try:
         metadata = read_schema(path).metadata or {}
         names = parse_json(metadata[b"huggingface"])["info"]["features"][LABELS.name]["names"]
@@ -304,14 +313,14 @@ def class_names(path: Path) -> tuple[str, ...]:
 def _kind_of(path: Path, schema: pa.Schema) -> type[Examples]:
     if TOKENS_COLUMN not in schema.names:
         raise BertprepError(
-            f"{path}: has no column {TOKENS_COLUMN}, so it holds no records; give a file that bertprep create or a tool like "
-            "it has made; bertprep shard --input reads text"
+            f"{path}: has no column {TOKENS_COLUMN}, so it contains no records; give a file from bertprep create or a similar "
+            "tool; if it is text, use bertprep shard --input"
         )
     kind = _intended_kind(schema)
     for column in COLUMNS[kind]:
         found = schema.get_all_field_indices(column.name)
         if len(found) != 1:
-            how = "is missing" if not found else "occurs in it more than once"
+            how = "is missing" if not found else "occurs more than once"
             raise BertprepError(f"{path}: column {column.name} {how}; give a file of {kind.title} records")
         _check_type(path, column, schema.field(found[0]).type)
     return kind
@@ -333,7 +342,7 @@ def _intended_kind(schema: pa.Schema) -> type[Examples]:
     of_labels = schema.field(labels[0]).type if labels else None
     if "next_sentence_label" in names or of_labels is None:
         return PretrainingExamples
-    if is_list(of_labels):  # of both kinds, which only our own metadata tell apart
+    if is_list(of_labels):  # both kinds have lists of labels, and only our own metadata tells them apart
         is_tagged = _own_metadata(schema).get("kind") == TokenClassificationExamples.title
         return TokenClassificationExamples if is_tagged else MaskedExamples
     return RegressionExamples if pa.types.is_floating(of_labels) else ClassificationExamples
@@ -349,7 +358,7 @@ def _check_type(path: Path, column: Column, found: pa.DataType) -> None:
         expected = f"lists of 1 to {MAX_VALUES:,} {what}" if column.width == "seq" else what
         raise BertprepError(
             f"{path}: column {column.name} has the type {str(found)[:200]}, expected {expected}; "
-            "give a file that bertprep create or a tool like it has made"
+            "give a file from bertprep create or a similar tool"
         )
 
 
@@ -361,5 +370,6 @@ def _explained(path: Path, record_format: RecordFormat) -> Iterator[None]:
         raise
     except _FAILURES as error:
         raise BertprepError(
-            f"{path}: cannot be read as {record_format.label}: {first_line(error)}; truncated or corrupt, make the file again"
+            f"{path}: cannot be read as {record_format.label}: {first_line(error)}; the file is truncated or corrupt, make it "
+            "again"
         ) from error

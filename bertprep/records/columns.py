@@ -1,7 +1,8 @@
-"""Records as columns: the names and types under which `datasets` and `transformers` take the features of each kind.
+"""Converts records to columns, with the names and types that `datasets` and `transformers` expect.
 
-A pretraining record's predictions are one column, `labels`: the original token at predicted positions, -100 elsewhere, which
-PyTorch's loss ignores. That is lossless for ascending positions with weight 1, then zeros; any other record is refused.
+The predictions of a pretraining record become one column, `labels`: the original token at predicted positions, and -100
+elsewhere, which PyTorch's loss ignores. This is lossless if the positions ascend with weight 1 and the rest is zeros; any other
+record is refused.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ _BATCH_BYTES, _MAX_ROWS = 4 << 20, 1024
 
 
 Columns: TypeAlias = dict[str, NDArray[Any]]
-"""Columns of n rows by their names, in their order: (n, seq), or (n,) where a row has one value."""
+"""Name -> column of n rows, in the order of the columns: (n, seq), or (n,) if a row has one value."""
 
 
 class NoColumnsError(BertprepError):
-    """A record that has values which no row of columns holds; `row` is its index among the examples given."""
+    """A record cannot be represented in columns; `row` is its index among the examples that were given."""
 
     def __init__(self, message: str, row: int = 0) -> None:
         super().__init__(message)
@@ -41,7 +42,7 @@ class NoColumnsError(BertprepError):
 
 
 class Column(NamedTuple):
-    """A column: its name, its feature, and the number and type of values in a row."""
+    """A column: its name, the feature that it contains, and the number and type of the values in a row."""
 
     name: str
     feature: str
@@ -55,14 +56,14 @@ def _column_of(feature: Feature) -> Column:
 
 
 IN_LABELS = {"masked_lm_positions": "masked_lm_ids", "masked_lm_weights": "masked_lm_ids", "label_weights": "label_ids"}
-"""Features without a column of their own, and the feature with whose values the column labels has theirs."""
+"""Feature without a column of its own -> feature whose column, `labels`, contains its values, too."""
 
 
 def columns_of(kind: type[Examples]) -> tuple[Column, ...]:
-    """Return the columns of a kind of record; raise `ValueError` for a feature without a column."""
+    """Return the columns of a kind of record; raise `ValueError` if a feature is in no column."""
     for feature in kind.features:
         if not feature.column and feature.name not in IN_LABELS:
-            raise ValueError(f"{kind.__name__}: {feature.name} has no column, so Arrow and Parquet files would not have it")
+            raise ValueError(f"{kind.__name__}: {feature.name} has no column, so Arrow and Parquet files would lack it")
     found = [_column_of(feature) for feature in kind.features if feature.column]
     mask = next(i for i, each in enumerate(found) if each.feature == "input_mask")
     return (*found[:mask], found[mask + 1], found[mask], *found[mask + 2 :])
@@ -70,7 +71,7 @@ def columns_of(kind: type[Examples]) -> tuple[Column, ...]:
 
 COLUMNS = {kind: columns_of(kind) for kind in KINDS}
 LABELS = next(each for each in COLUMNS[MaskedExamples] if each.feature == "masked_lm_ids")
-"""The column of masked_lm_positions, _ids and _weights together."""
+"""The column that combines masked_lm_positions, masked_lm_ids and masked_lm_weights."""
 
 
 def row_bytes(shape: Shape) -> int:
@@ -78,7 +79,7 @@ def row_bytes(shape: Shape) -> int:
 
 
 def rows_in_batch(shape: Shape) -> int:
-    """Return the rows of each record batch of an Arrow file but the last: some megabytes, at most 1,024 rows.
+    """Return the number of rows in each record batch of an Arrow file except the last: 4 MiB, at most 1,024 rows.
 
     >>> from bertprep.records.examples import PretrainingExamples
     >>> [rows_in_batch(Shape(PretrainingExamples, seq, 20)) for seq in (128, 512, 65_535)]
@@ -88,9 +89,9 @@ def rows_in_batch(shape: Shape) -> int:
 
 
 def to_columns(examples: Examples) -> Columns:
-    """Return the columns of records as new arrays for PyTorch: int64, and float32 for a regression's labels.
+    """Return the columns of records as new arrays for PyTorch: int64, and float32 for the labels of a regression.
 
-    They share one allocation. Raises `NoColumnsError` for a record that no row can hold.
+    The arrays share one allocation. Raises `NoColumnsError` for a record that columns cannot represent.
 
     >>> from bertprep.records.examples import PretrainingExamples
     >>> examples = PretrainingExamples.empty(2, seq=4, pred=2)
@@ -115,14 +116,14 @@ def to_columns(examples: Examples) -> Columns:
 
 
 def put_labels(examples: MaskedExamples, labels: NDArray[np.int32]) -> None:
-    """Write predictions as labels (n, seq); raises `NoColumnsError` for predictions that cannot be one label per token."""
+    """Write predictions to `labels` (n, seq); raises `NoColumnsError` if they cannot be one label per token."""
     made = kernels.load().make_labels(examples, len(examples), labels)
     if made < len(examples):
         raise _explain_predictions(examples, made)
 
 
 def _labels_of(examples: Examples, column: Column) -> NDArray[np.int32] | None:
-    """Return the labels (n, seq) of tokens, -100 where there is none; None for any other column."""
+    """Return the labels (n, seq) of tokens, with -100 where a token has none; None if the column is not labels of tokens."""
     if isinstance(examples, MaskedExamples) and column is LABELS:
         labels = np.empty((len(examples), examples.seq), np.int32)
         put_labels(examples, labels)
@@ -134,20 +135,20 @@ def _labels_of(examples: Examples, column: Column) -> NDArray[np.int32] | None:
 
 
 def _check_label_weights(examples: TokenClassificationExamples) -> None:
-    """Raise `NoColumnsError` for labels that the column cannot hold: with a fraction as weight, or a value but no weight."""
+    """Raise `NoColumnsError` for labels that do not fit the column: with a fractional weight, or with a value but no weight."""
     ids, weights = examples.label_ids, examples.label_weights
     is_wrong = ~np.isin(weights, (0, 1)) | ((weights == 0) & (ids != 0)) | (ids < 0)
     if is_wrong.any():
         row, position = np.argwhere(is_wrong)[0].tolist()
         raise NoColumnsError(
-            "labels cannot be the column labels: expected label_ids of 0 or more with weight 1, 0 where the weight is 0, found "
+            "labels do not fit the column labels: expected label_ids of 0 or more with weight 1, or of 0 with weight 0, found "
             f"{ids[row, position]} with weight {weights[row, position]:g} at token {position}",
             row,
         )
 
 
 def record_batch(examples: Examples, schema: pa.Schema) -> pa.RecordBatch:
-    """Return copies of records as an Arrow batch."""
+    """Return an Arrow batch with copies of the records."""
     import pyarrow as pa
 
     arrays = []
@@ -167,11 +168,12 @@ def _values_of(examples: Examples, column: Column) -> NDArray[Any]:
     if values.dtype == np.float32:
         return values
     most = MAX_INT8 if column.dtype == np.int8 else MAX_INT32
-    if values.view(f"u{values.itemsize}").max(initial=0) > most:  # as those below 0 are too
+    if values.view(f"u{values.itemsize}").max(initial=0) > most:  # as unsigned integers, negative values are above it, too
         found = values.reshape(len(values), -1)
         row, position = np.argwhere((found < 0) | (found > most))[0].tolist()
         raise NoColumnsError(
-            f"{column.feature} cannot be the column {column.name}: expected 0 to {most:,}, found {found[row, position]:,}", row
+            f"{column.feature} does not fit the column {column.name}: expected 0 to {most:,}, found {found[row, position]:,}",
+            row,
         )
     return values.view(np.int8) if column.dtype == np.int8 else values.astype(column.dtype, copy=False)
 
@@ -180,14 +182,14 @@ def _explain_predictions(examples: MaskedExamples, row: int) -> NoColumnsError:
     arrays = examples.masked_lm_positions, examples.masked_lm_ids, examples.masked_lm_weights
     found = ", ".join(quoted(str(each[row].tolist())) for each in arrays)
     return NoColumnsError(
-        "predictions cannot be the column labels, which has one a token: expected masked_lm_positions that ascend below "
+        "predictions do not fit the column labels, which has one per token: expected masked_lm_positions that ascend below "
         f"{examples.seq} with weight 1, then 0 in positions, ids and weights, found {found}",
         row,
     )
 
 
 def schema_of(shape: Shape, labels: Sequence[str] = ()) -> pa.Schema:
-    """Return the Arrow schema, with metadata for `datasets` (features, class names) and the shape under `METADATA`."""
+    """Return the Arrow schema; its metadata has the features and class names for `datasets`, and the shape under `METADATA`."""
     import pyarrow as pa  # takes 0.1 s, which commands for other formats need not pay
 
     fields = []
@@ -200,7 +202,7 @@ def schema_of(shape: Shape, labels: Sequence[str] = ()) -> pa.Schema:
 
 
 def features_of(shape: Shape, labels: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the columns as `datasets` writes its `Features` in JSON."""
+    """Return the columns in the form in which `datasets` writes its `Features` to JSON."""
     features: dict[str, Any] = {}
     for column in COLUMNS[shape.kind]:
         value: dict[str, Any] = {"dtype": np.dtype(column.dtype).name, "_type": "Value"}

@@ -1,8 +1,8 @@
-"""Records of some files to other files: one for one, distributed over another number of files, or a selection.
+"""Converts record files: to another format, to another number of files, or to a selection of the records.
 
-The order of records is kept, every checksum verified. The bytes are those that `create` writes for the same values. The new
-manifest keeps the old one's settings and lists the checksum of each source under `converted_from`, so a killed run resumes only
-from the same sources.
+Records keep their order, and every checksum is verified. `create` would write the same bytes for these values. The new manifest
+keeps the settings of the old one and lists the checksum of each source under `converted_from`, so a killed run resumes only
+with the same sources.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ from bertprep.work.ledger import Entry, Ledger
 from bertprep.work.manifest import RECORDS, TASK_RECORDS, Manifest
 from bertprep.work.run import Job, Maker, Task
 
-_BLOCK_TOKENS = 1 << 15  # of a block of records: what the arrays of it take fits into the processor's cache
+_BLOCK_TOKENS = 1 << 15  # tokens in a block of records, whose arrays then fit into the processor's cache
 
 
 @dataclass(frozen=True)
 class Span:
-    """Records of a file, selected by index; None selects all of them."""
+    """Records of a file, selected by their indices; None selects all records."""
 
     path: Path
     records: range | NDArray[np.int64] | None = None
@@ -67,7 +67,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Output:
-    """A file to be made: its name relative to the folder, the records for it, and its entry in the old manifest, if any."""
+    """A file to make: its name relative to the folder, its records, and its entry in the old manifest, or {} without one."""
 
     name: str
     split: str
@@ -77,7 +77,10 @@ class Output:
 
 @dataclass(frozen=True)
 class Conversion:
-    """What records become: a format, its variant, and of each split a number of files and of records, or all as they are."""
+    """The settings of a conversion: the format and its variant, and for each split the number of files and of records.
+
+    Without `shards` each source becomes one file, and without `pick` all records are kept. With `pick` alone there is one file.
+    """
 
     to: RecordFormat
     variant: Variant = DEFAULT_VARIANT
@@ -86,15 +89,15 @@ class Conversion:
 
     @property
     def made_with(self) -> dict[str, Any]:
-        """What the manifest has of it."""
+        """Return the settings for the manifest."""
         picked = {} if self.pick is None else {"pick": self.pick}
         return {**self.variant.made_with, "converted_to": {"format": self.to, "shards": self.shards, **picked}}
 
 
 def conversion_job(data_set: DataSet, sources: Sequence[IdentifiedFile], target: Path, conversion: Conversion) -> Job:
-    """Return the job that converts the identified files of a data set into files in the folder `target`.
+    """Return the job that converts the identified files of a data set to files in the folder `target`.
 
-    Raises `UsageError` for a selection or a number of files that these records do not allow.
+    Raises `UsageError` if the records do not allow the selection or the number of files.
     """
     shape = sources[0].shape
     check_pick(data_set.folder, conversion.pick, shape)
@@ -127,9 +130,9 @@ def conversion_job(data_set: DataSet, sources: Sequence[IdentifiedFile], target:
 
 
 def convert_file(data_set: DataSet, source: IdentifiedFile, target: Path, conversion: Conversion) -> Entry:
-    """Convert one file to the file `target`; returns what a manifest has of it.
+    """Convert one file to the file `target`, and return its entry for a manifest.
 
-    Raises `UsageError` where `target` is another file: nothing tells who made it, so it stays.
+    Raises `UsageError` if `target` exists with other bytes; it is kept, since nothing tells who made it.
     """
     check_pick(source.path, conversion.pick, source.shape)
     (spans,) = assign([source], None, conversion.pick)
@@ -140,21 +143,23 @@ def convert_file(data_set: DataSet, source: IdentifiedFile, target: Path, conver
         with temporary_folder(target) as folder:
             entry = entry_of(converter.convert(spans, folder / target.name))
     if (listed := listed_checksum(entry)) != checksum_like(listed, target):
-        raise UsageError(f"{target}: exists, and is not what this conversion gives; name another file, or move this one away")
+        raise UsageError(
+            f"{target}: exists with other content than this conversion's; name another file, or move this one away"
+        )
     return entry
 
 
 def check_pick(source: Path, pick: int | None, shape: Shape) -> None:
-    """Raise `UsageError` for a selection of SQuAD's windows."""
+    """Raise `UsageError` if `pick` would select some of SQuAD's windows, which belong together."""
     if pick is not None and issubclass(shape.kind, SquadExamples | SquadEvalExamples):
         raise UsageError(
-            f"--pick {pick}: {source} has windows of SQuAD's questions, which are numbered consecutively and scored together; "
-            "convert all of them, or make records of fewer questions: bertprep task squad --input"
+            f"--pick {pick}: {source} has windows of SQuAD questions, which are numbered consecutively and scored together; "
+            "convert all of them, or make records of fewer questions with bertprep task squad --input"
         )
 
 
 def class_labels(data_set: DataSet, source: IdentifiedFile) -> Sequence[str]:
-    """Return the names of the classes from the manifest or the columns of a classification task, if they are there."""
+    """Return the class names of a classification task from the manifest or the columns; () if they are unknown."""
     if source.shape.kind not in (ClassificationExamples, TokenClassificationExamples):
         return ()
     known: Sequence[str] = data_set.manifest.made_with.get("labels", ()) if data_set.manifest else ()
@@ -162,12 +167,12 @@ def class_labels(data_set: DataSet, source: IdentifiedFile) -> Sequence[str]:
 
 
 def sizes_of_records(shape: Shape) -> dict[str, Any]:
-    """Return the settings of records that no manifest describes, as far as the records tell."""
+    """Return the settings that can be read from the records themselves, for records without a manifest."""
     return {"seq": shape.seq, "pred": shape.pred} if shape.pred else {"seq": shape.seq}
 
 
 def plan_outputs(data_set: DataSet, sources: Sequence[IdentifiedFile], conversion: Conversion) -> list[Output]:
-    """Return the files to be made, in the folder of their split, which is training where there are none."""
+    """Return the files to make, each in the folder of its split; records without a split go to training."""
     outputs = []
     to, shards, pick = conversion.to, conversion.shards, conversion.pick
     is_task = data_set.manifest is not None and data_set.manifest.kind == TASK_RECORDS
@@ -183,9 +188,11 @@ def plan_outputs(data_set: DataSet, sources: Sequence[IdentifiedFile], conversio
 
 
 def assign(files: Sequence[IdentifiedFile], shards: int | None, pick: int | None = None) -> list[tuple[Span, ...]]:
-    """Return the sources of each file of a split: one each, or all records in order in `shards` runs of nearly equal size.
+    """Return the spans of records for each output file of a split.
 
-    With `pick` record i is int(i * (records / pick)), in floating point, like MLPerf's pick_eval_samples.py.
+    Without `shards` and `pick`, each source becomes one file. Otherwise all records, or the picked ones, are distributed in
+    order over `shards` files of nearly equal size. Picked record i has the index int(i * (records / pick)), computed in
+    floating point as in MLPerf's pick_eval_samples.py.
     """
     if not shards and not pick:
         return [(Span(file.path),) for file in files]
@@ -193,10 +200,10 @@ def assign(files: Sequence[IdentifiedFile], shards: int | None, pick: int | None
     total, shards = pick or records, shards or 1
     whose = f"{split} split" if (split := files[0].split) else "source"
     if total > records:
-        raise UsageError(f"--pick {pick:,}: the {whose} has {counted(records, 'record')}, so at most as many can be picked")
+        raise UsageError(f"--pick {pick:,}: the {whose} has {counted(records, 'record')}; pick at most as many")
     if shards > total:
-        why = f"--pick {pick:,} gives" if pick else f"the {whose} has {counted(records, 'record')}, so"
-        raise UsageError(f"--shards {shards:,}: {why} at most as many files")
+        why = f"--pick selects {counted(total, 'record')}" if pick else f"the {whose} has {counted(records, 'record')}"
+        raise UsageError(f"--shards {shards:,}: {why}, and each file needs at least one; use at most {total:,}")
     picked = (np.arange(pick) * (records / pick)).astype(np.int64) if pick else None
     assigned = []
     for shard in range(shards):
@@ -216,7 +223,7 @@ def assign(files: Sequence[IdentifiedFile], shards: int | None, pick: int | None
 
 
 class RecordConverter(Maker):
-    """Writes spans of record files as files of one format, until `close`; keeps the last file open for the next span."""
+    """Writes spans of record files as files of one format. It keeps the last source open for the next span, until `close`."""
 
     label, things = "convert", "files"
 
@@ -232,7 +239,7 @@ class RecordConverter(Maker):
         self._tidies = tidies
         self._format, self._variant, self._labels, self._pred = record_format, variant, labels, pred
         self._source: Records | None = None
-        self._indices: range | NDArray[np.int64] = range(0)  # of the records read last, in that file
+        self._indices: range | NDArray[np.int64] = range(0)  # of the last records that were read from it
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_source": None}
@@ -248,10 +255,9 @@ class RecordConverter(Maker):
         return {"records": entries[0]["examples"], "MB": entries[0]["bytes"] / 1e6}
 
     def convert(self, spans: Sequence[Span], path: Path) -> WrittenFile:
-        """Write the records of `spans`, in order, to `path`, atomically.
+        """Write the records of `spans` in order to the file `path`, atomically.
 
-        Raises `BertprepError` for a record that is corrupt, has another shape or does not fit the format, and for a failed
-        write.
+        Raises `BertprepError` if a record is corrupt, has another shape or does not fit the format, or if a write fails.
         """
         try:
             return write_examples(self._blocks(spans), {self._format: path}, self._variant, self._labels, tidies=self._tidies)[

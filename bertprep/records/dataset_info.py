@@ -1,10 +1,10 @@
-"""The JSON files by which `datasets.load_from_disk` recognizes a folder of Arrow files.
+"""Writes the JSON files by which `datasets.load_from_disk` recognizes a folder of Arrow files.
 
     CORPUS/dataset_dict.json               the splits
     CORPUS/train/state.json                the files in order, and a fingerprint of their bytes
     CORPUS/train/dataset_info.json         the columns with class names, a description, sizes
 
-They follow from records and manifest, so a run writes those that are missing or differ.
+Their content depends only on the records and the manifest, so a run writes those that are missing or differ.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from bertprep.work.manifest import packages_of, versions_of
 from bertprep.work.run import Task
 
 _FINGERPRINT_DIGITS = 16
-_FILES_VERSION = 1  # raised when the same records would give other columns
+_FILES_VERSION = 1  # increased when the same records would give other columns
 
 
 @dataclass(frozen=True)
 class DatasetFolder:
-    """A folder of Arrow files; `shapes` maps its splits, training first, to shapes ("" is the folder itself)."""
+    """A folder of Arrow files; `shapes` maps each split, training first, to its shape ("" is the folder itself)."""
 
     folder: Path
     shapes: Mapping[str, Shape]
@@ -46,12 +46,12 @@ class DatasetFolder:
         return paths if "" in self.shapes else [self.folder / DATASET_DICT, *paths]
 
     def write(self, files: Mapping[str, Mapping[str, Any]]) -> None:
-        """Write the JSON files that are missing or differ; `files` are the manifest's entries."""
+        """Write the JSON files that are missing or differ; `files` maps file names to their entries in the manifest."""
         for split, shape in self.shapes.items():
             names = sorted((name for name in files if name.rpartition("/")[0] == split), key=by_number)
             entries = [files[name] for name in names]
             _write(self.folder / split / DATASET_INFO, _info(split or TRAIN, shape, self.labels, entries))
-            _write(self.folder / split / STATE, _state(split or TRAIN, names, entries))  # by which `is_saved` knows the folder
+            _write(self.folder / split / STATE, _state(split or TRAIN, names, entries))  # last: `is_saved` looks for it
         if "" not in self.shapes:
             _write(self.folder / DATASET_DICT, {"splits": list(self.shapes)})
 
@@ -84,7 +84,7 @@ def _info(split: str, shape: Shape, labels: Sequence[str], entries: Sequence[Map
 
 
 def describe(shape: Shape) -> str:
-    """Return a sentence about the records; max_predictions_per_seq is read back from it.
+    """Return a sentence that describes the records; readers get max_predictions_per_seq from it.
 
     >>> from bertprep.records.examples import PretrainingExamples
     >>> describe(Shape(PretrainingExamples, 128, 20))
@@ -105,7 +105,7 @@ def ledgers_by_format(
     shapes: Mapping[str, Shape],
     labels: Sequence[str] = (),
 ) -> dict[str, Ledger]:
-    """Return the ledger of each format's folder, like `template`; `shapes` are those of each split's records."""
+    """Return a ledger like `template` for the folder of each format; `shapes` maps each split to the shape of its records."""
     ledgers: dict[str, Ledger] = {}
     for which, folder in folders.items():
         names = [task.files[which] for task in tasks]
@@ -118,16 +118,16 @@ def ledgers_by_format(
 
 
 def import_datasets() -> ModuleType:
-    """Return `datasets`; raises `UsageError` where it is not installed."""
+    """Import and return `datasets`; raises `UsageError` if it is not installed."""
     try:
         import datasets
     except ImportError as error:
-        raise UsageError(f"datasets cannot be imported ({error}); pip install 'bertprep[datasets]'") from error
+        raise UsageError(f"datasets cannot be imported ({error}); install it with pip install 'bertprep[datasets]'") from error
     module: ModuleType = datasets
     return module
 
 
 def identify_files(paths: Sequence[Path]) -> str:
-    """Return a checksum of the names, sizes and times of change of files."""
+    """Return a checksum of the paths, sizes and modification times of files."""
     files = [(str(path.resolve()), (status := path.stat()).st_size, status.st_mtime_ns) for path in paths]
     return hashlib.sha256(json.dumps([_FILES_VERSION, files]).encode()).hexdigest()[:32]

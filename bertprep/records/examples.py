@@ -1,7 +1,7 @@
-"""`Examples`: many records as a NumPy record array, as found in a file, right or wrong; a class for each kind of record.
+"""Defines `Examples`, a block of records as a NumPy record array, with a class for each kind of record.
 
-A kind is a set of feature names, those of Google's `create_pretraining_data.py`, `run_squad.py` and `run_classifier.py`.
-Reading into the same block again is a third faster than into new ones.
+A kind has the feature names of Google's `create_pretraining_data.py`, `run_squad.py` or `run_classifier.py`. Values are as they
+are in the file, even wrong ones. Reading into the same block again is a third faster than reading into new ones.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 MAX_VALUES = 65_535
-"""Of a feature in one record: the longest sequence that `create` makes. Anything longer is not a BERT record."""
+"""The most values of a feature in one record. `create` makes no longer sequences, so a record with more is not for BERT."""
 BLOCK_BYTES = 4 << 20
-"""Of records that are read, checked and overwritten by the next; at 128 tokens the processor's cache limits them."""
+"""The largest size of a block that is read, checked and then overwritten by the next one."""
 
 Width: TypeAlias = Literal["seq", "pred", "one"]
-"""How many values a record has in a feature: its tokens, its predictions, or a single one."""
+"""How many values a feature has in a record: one per token, one per prediction, or one."""
 Values: TypeAlias = Literal["token", "flag", "segment", "position", "id", "class", "weight", "score"]
-"""What the values are, and so how large they may be; the last two are floats."""
+"""The meaning of the values, which decides how large they may be; weights and scores are floats."""
 
 
 class Feature(NamedTuple):
@@ -56,11 +56,11 @@ _IS_REAL = Feature("is_real_example", "one", "flag", "is_real_example", np.int8)
 
 
 class Examples(np.recarray[Any, Any]):
-    """n records of one kind, as a NumPy record array: a field for each feature, in the order of writing.
+    """n records of one kind as a NumPy record array, which has a field for each feature, in the order of writing.
 
-    Values are int32, those of masks, segments and other flags uint8, those of weights and scores float32.
-    `examples.input_ids` is a view, to which assignment copies; `examples[3]` is a record, `examples[3:7]` a view of some, and a
-    list or mask of indices gives a copy.
+    Values are int32; masks, segments and other flags are uint8, and weights and scores float32. `examples.input_ids` is a view,
+    and an assignment to it copies the values. `examples[3]` is a record, `examples[3:7]` is a view of several, and a list or a
+    mask of indices gives a copy.
 
     >>> examples = PretrainingExamples.empty(1000, seq=128, pred=20)
     >>> len(examples), examples[:10].input_ids.shape
@@ -69,23 +69,23 @@ class Examples(np.recarray[Any, Any]):
 
     features: ClassVar[tuple[Feature, ...]]
     title: ClassVar[str]
-    """What a message calls the kind: "pretraining", "SQuAD"."""
+    """The name of the kind in messages, such as "pretraining" or "SQuAD"."""
 
     input_ids: NDArray[np.int32]  # (n, seq)
     input_mask: NDArray[np.uint8]  # (n, seq)
     segment_ids: NDArray[np.uint8]  # (n, seq)
 
     def __new__(cls, *arrays: NDArray[Any], **named: NDArray[Any]) -> Self:
-        """Return records made of arrays, one for each feature, given by position or by name.
+        """Return records with the values of these arrays: one array for each feature, given by position or by name.
 
-        Raises `TypeError` or `ValueError` for arrays that do not fit.
+        Raises `TypeError` or `ValueError` if an array does not fit.
         """
         names = [feature.name for feature in cls.features]
         if len(arrays) > len(names):
-            raise TypeError(f"{cls.__name__} has {len(names)} arrays, {', '.join(names)}; got {len(arrays)}")
+            raise TypeError(f"{cls.__name__}: expected {len(names)} arrays, {', '.join(names)}; found {len(arrays)}")
         given = dict(zip(names, arrays, strict=False))
         if sorted([*given, *named]) != sorted(names):
-            raise TypeError(f"{cls.__name__} has {', '.join(names)}; got {', '.join([*given, *named])}")
+            raise TypeError(f"{cls.__name__}: expected arrays for {', '.join(names)}; found {', '.join([*given, *named])}")
         given |= named
         for feature in cls.features:
             _check_array(f"{cls.__name__}: {feature.name}", given[feature.name], feature)
@@ -95,20 +95,20 @@ class Examples(np.recarray[Any, Any]):
         for name in names:
             array, field = given[name], getattr(examples, name)
             if array.shape != field.shape:
-                raise ValueError(f"{cls.__name__}: {name} has shape {array.shape}, expected {field.shape} as the others")
+                raise ValueError(f"{cls.__name__}: {name} has shape {array.shape}, expected {field.shape} like the others")
             _check_bytes(f"{cls.__name__}: {name}", array, field)
             field[...] = array
         return examples
 
     @classmethod
     def dtype_for(cls, *, seq: int, pred: int = 0) -> np.dtype[Any]:
-        """Return the NumPy type of a record with these sizes."""
+        """Return the NumPy type of a record with `seq` tokens and space for `pred` predictions."""
         shapes: dict[Width, tuple[int, ...]] = {"seq": (seq,), "pred": (pred,), "one": ()}
         return np.dtype([(each.name, each.dtype, shapes[each.width]) for each in cls.features], align=True)
 
     @classmethod
     def empty(cls, count: int, *, seq: int, pred: int = 0) -> Self:
-        """Return `count` records, to be read into."""
+        """Return `count` records with arbitrary values, for reading into."""
         return np.empty(count, cls.dtype_for(seq=seq, pred=pred)).view(cls)
 
     if TYPE_CHECKING:
@@ -119,16 +119,16 @@ class Examples(np.recarray[Any, Any]):
         def __getitem__(self, rows: Any) -> Any: ...
         def __getitem__(self, rows: Any) -> Any: ...
 
-    __getattribute__ = np.ndarray.__getattribute__  # that of a record array costs a microsecond for any attribute
+    __getattribute__ = np.ndarray.__getattribute__  # np.recarray's takes a microsecond for every attribute
 
     def __getattr__(self, name: str) -> Any:
-        return np.recarray.__getattribute__(self, name)  # which finds a field
+        return np.recarray.__getattribute__(self, name)  # finds fields
 
     def __setattr__(self, name: str, values: Any) -> None:
-        """Copy values into the field of a feature; raise `AttributeError` for an unknown name."""
+        """Copy values into the field of a feature; raise `AttributeError` if there is no such feature."""
         names = self.dtype.names or ()
         if name not in (*names, "dtype"):
-            raise AttributeError(f"{type(self).__name__}: {name} is not a feature of its records")
+            raise AttributeError(f"{type(self).__name__}: its records have no feature {name}")
         if name in names:
             _check_bytes(f"{type(self).__name__}: {name}", values, self[name])
         super().__setattr__(name, values)
@@ -139,7 +139,7 @@ class Examples(np.recarray[Any, Any]):
 
     @property
     def sizes(self) -> Shape:
-        """The kind of the records, and how many tokens and predictions each has."""
+        """Return the shape of the records: their kind, and how many tokens and predictions each has."""
         pred = next((self.dtype[each.name].shape[0] for each in self.features if each.width == "pred"), 0)
         return Shape(type(self), self.dtype["input_ids"].shape[0], pred)
 
@@ -157,7 +157,7 @@ class Examples(np.recarray[Any, Any]):
         return tuple(getattr(self, feature.name) for feature in self.features)
 
     def find_negative(self) -> str:
-        """Return which record has an integer below 0, which no file holds, "" if none has."""
+        """Describe the first negative integer, which record files cannot contain; return "" if there is none."""
         for feature, array in zip(self.features, self.arrays, strict=True):
             values = array.reshape(len(array), -1)
             if array.dtype == np.int32 and values.min(initial=0) < 0:
@@ -168,7 +168,7 @@ class Examples(np.recarray[Any, Any]):
 
 
 def _check_bytes(what: str, values: Any, field: NDArray[Any]) -> None:
-    """Raise `ValueError` for a value that a field of bytes cannot hold, of which NumPy would take the lowest eight bits."""
+    """Raise `ValueError` for a value that does not fit a field of bytes; NumPy would silently keep its lowest eight bits."""
     if field.dtype != np.uint8:
         return
     values = np.asarray(values)
@@ -178,7 +178,7 @@ def _check_bytes(what: str, values: Any, field: NDArray[Any]) -> None:
 
 
 def _check_array(what: str, array: Any, feature: Feature) -> None:
-    """Raise `TypeError` for anything but an array of the feature's rank and of a type that fits int32 or float32."""
+    """Raise `TypeError` unless this is an array with the feature's number of axes and a type that fits int32 or float32."""
     if not isinstance(array, np.ndarray) or array.ndim != (1 if feature.width == "one" else 2):
         found = f"an array of shape {array.shape}" if isinstance(array, np.ndarray) else type(array).__name__
         expected = "(n,)" if feature.width == "one" else f"(n, {feature.width})"
@@ -189,12 +189,12 @@ def _check_array(what: str, array: Any, feature: Feature) -> None:
 
 
 class MaskedExamples(Examples):
-    """Records of full sentences: seq tokens, up to pred masked, no next-sentence label."""
+    """Records of full sentences: seq tokens with up to pred masked ones, and no next-sentence label."""
 
     features: ClassVar[tuple[Feature, ...]] = (
         *_TOKENS,
         Feature("masked_lm_positions", "pred", "position"),
-        Feature("masked_lm_ids", "pred", "token", "labels"),  # a column of all three
+        Feature("masked_lm_ids", "pred", "token", "labels"),  # the column combines all three features
         Feature("masked_lm_weights", "pred", "weight"),
     )
     title = "unpaired pretraining"
@@ -205,7 +205,7 @@ class MaskedExamples(Examples):
 
 
 class PretrainingExamples(MaskedExamples):
-    """Records of two segments, up to pred masked tokens, and the next-sentence label: 1 where the second is random."""
+    """Records of two segments with up to pred masked tokens, and a next-sentence label: 1 if the second segment is random."""
 
     features = (*MaskedExamples.features, Feature("next_sentence_labels", "one", "flag", "next_sentence_label", np.int64))
     title = "pretraining"
@@ -214,7 +214,7 @@ class PretrainingExamples(MaskedExamples):
 
 
 class SquadEvalExamples(Examples):
-    """Windows of a SQuAD context, [CLS] question [SEP] part of the context [SEP], without answers, which the JSON file has."""
+    """Windows of a SQuAD context: [CLS] question [SEP] part of the context [SEP]. The answers are only in the JSON file."""
 
     features: ClassVar[tuple[Feature, ...]] = (Feature("unique_ids", "one", "id", "unique_ids"), *_TOKENS)
     title = "SQuAD evaluation"
@@ -223,7 +223,7 @@ class SquadEvalExamples(Examples):
 
 
 class SquadExamples(SquadEvalExamples):
-    """Windows of a SQuAD context with the answer; both positions are 0 where it is not in the window."""
+    """Windows of a SQuAD context with the answer's positions; both are 0 if the answer is not in the window."""
 
     features = (
         *SquadEvalExamples.features,
@@ -239,17 +239,17 @@ class SquadExamples(SquadEvalExamples):
 
 
 class ClassificationExamples(Examples):
-    """A sentence or a pair with its class: [CLS] A [SEP] or [CLS] A [SEP] B [SEP]."""
+    """Sentences or pairs with a class: [CLS] A [SEP] or [CLS] A [SEP] B [SEP]."""
 
     features = (*_TOKENS, Feature("label_ids", "one", "class", "labels", np.int64), _IS_REAL)
     title = "classification"
 
     label_ids: NDArray[np.int32]  # (n,)
-    is_real_example: NDArray[np.uint8]  # (n,), 0 for what only fills up a batch
+    is_real_example: NDArray[np.uint8]  # (n,), 0 for a record that only fills up a batch
 
 
 class RegressionExamples(Examples):
-    """A sentence or a pair with a score instead of a class, as in STS-B."""
+    """Sentences or pairs with a score instead of a class, as in STS-B."""
 
     features = (*_TOKENS, Feature("label_ids", "one", "score", "labels", np.float32), _IS_REAL)
     title = "regression"
@@ -259,7 +259,7 @@ class RegressionExamples(Examples):
 
 
 class TokenClassificationExamples(Examples):
-    """A sentence with a label at the first token of each word: [CLS] A [SEP]."""
+    """Sentences with a label at the first token of each word: [CLS] A [SEP]."""
 
     features = (*_TOKENS, Feature("label_ids", "seq", "class", "labels"), Feature("label_weights", "seq", "weight"))
     title = "token classification"
@@ -269,7 +269,7 @@ class TokenClassificationExamples(Examples):
 
 
 class Shape(NamedTuple):
-    """The shape that all records of a file have in common: their kind, and how many tokens and predictions each has."""
+    """The shape that all records of a file share: their kind, and how many tokens and predictions each has."""
 
     kind: type[Examples]
     seq: int
@@ -281,7 +281,7 @@ class Shape(NamedTuple):
 
     @property
     def itemsize(self) -> int:
-        """The bytes of a record in memory."""
+        """Return the size of a record in memory, in bytes."""
         return self.kind.dtype_for(seq=self.seq, pred=self.pred).itemsize
 
     @property
@@ -290,15 +290,15 @@ class Shape(NamedTuple):
         return [counts[feature.width] for feature in self.kind.features]
 
     def check_same(self, path: Path, expected: Shape, other: Path, advice: str) -> None:
-        """Raise `BertprepError` where the records of `path`, which have this shape, have not that of the file `other`."""
+        """Raise `BertprepError` if this shape, which the records of `path` have, differs from the shape of the file `other`."""
         if self.kind != expected.kind:
             found, wanted = self.kind.title, expected.kind.title
-            raise BertprepError(f"{path}: has {found} records, expected {wanted} records as {other} has; {advice}")
+            raise BertprepError(f"{path}: has {found} records, expected {wanted} records like {other}; {advice}")
         if self != expected:
             found, wanted = f"{self.seq} tokens", f"{expected.seq}"
             if expected.pred:
                 found, wanted = f"{found} and {self.pred} predictions", f"{wanted} and {expected.pred}"
-            raise BertprepError(f"{path}: has records of {found}, expected {wanted} as {other} has; {advice}")
+            raise BertprepError(f"{path}: has records of {found}, expected {wanted} like {other}; {advice}")
 
 
 KINDS: tuple[type[Examples], ...] = (
@@ -313,12 +313,12 @@ KINDS: tuple[type[Examples], ...] = (
 
 
 def kind_made_with(settings: InstanceSettings) -> type[MaskedExamples]:
-    """Return the kind of the records that `create` makes with these settings."""
+    """Return the kind of records that `create` makes with these settings."""
     return PretrainingExamples if settings.has_pairs else MaskedExamples
 
 
 def rows_in_block(most: int, *, seq: int, pred: int, kind: type[Examples] = PretrainingExamples) -> int:
-    """Return how many records of a shape to read at a time: `most`, or as many as fit `BLOCK_BYTES`, at least one.
+    """Return the number of records to read at a time: `most`, or fewer if they do not fit in `BLOCK_BYTES`, but at least one.
 
     >>> rows_in_block(256, seq=512, pred=80), rows_in_block(256, seq=65_535, pred=9_830)
     (256, 8)
@@ -327,11 +327,14 @@ def rows_in_block(most: int, *, seq: int, pred: int, kind: type[Examples] = Pret
 
 
 def kind_of(lists: Mapping[str, bool]) -> type[Examples]:
-    """Return the kind of a record with these features, or else the one with most of them; values tell lists of floats."""
+    """Return the kind of record with these features, or else the kind that shares most of them.
+
+    `lists` maps the name of each feature to whether its list has floats.
+    """
 
     def fitness(kind: type[Examples]) -> tuple[int, bool, int]:
         found = [feature for feature in kind.features if feature.name in lists]
         of_that_type = [feature for feature in found if lists[feature.name] == (feature.dtype == np.float32)]
         return len(found), len(found) == len(kind.features), len(of_that_type)
 
-    return max(KINDS, key=fitness)  # of equals the first
+    return max(KINDS, key=fitness)  # the first of equals

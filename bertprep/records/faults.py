@@ -1,6 +1,6 @@
-"""Messages for faults in record files: one line with the file, the record, what was expected, found, and what to do.
+"""Turns faults in record files into messages of one line: the file, the record, what was expected and found, and what to do.
 
-Kernels return fault numbers (`bertprep.kernels.numbers`); only this module turns them into messages.
+Kernels return numbers for faults (`bertprep.kernels.numbers`), and only this module knows the words for them.
 """
 
 from pathlib import Path
@@ -15,7 +15,7 @@ from bertprep.records.columns import COLUMNS, IN_LABELS, LABELS
 from bertprep.records.examples import Examples, Feature, MaskedExamples, PretrainingExamples, Values
 
 _MESSAGES = {RecordFormat.TFRECORD: "tf.train.Example", RecordFormat.OFRECORD: "OFRecord"}
-_LISTS = {  # the fields of each one's Feature
+_LISTS = {  # by the number of the field in the format's Feature message
     RecordFormat.TFRECORD: ("no list", "a bytes_list", "a float_list", "an int64_list"),
     RecordFormat.OFRECORD: ("no list", "a bytes_list", "a float_list", "a double_list", "an int32_list", "an int64_list"),
 }
@@ -26,11 +26,11 @@ _ADVICE: dict[Values, str] = {
     "class": "train the task that the data was made for",
 }
 _FRAME_WORDS = {
-    n.TRUNCATED: "by its length {expected:,} more bytes must follow, there are {found:,}; truncated or corrupt",
-    n.LEFT_OVER: "{found} bytes are left for it, it needs {expected} or more; truncated or appended to",
-    n.LENGTH_CHECKSUM: "the checksum of its length should be {expected:08x}, it is {found:08x}; corrupt",
-    n.DATA_CHECKSUM: "the checksum of its data should be {expected:08x}, it is {found:08x}; corrupt",
-    n.MALFORMED: "it is no valid {message} message; corrupt or something else",
+    n.TRUNCATED: "its length says that {expected:,} more bytes follow, found {found:,}; truncated or corrupt",
+    n.LEFT_OVER: "found {found} bytes for it, expected {expected} or more; truncated or appended to",
+    n.LENGTH_CHECKSUM: "the checksum of its length is {found:08x}, expected {expected:08x}; corrupt",
+    n.DATA_CHECKSUM: "the checksum of its data is {found:08x}, expected {expected:08x}; corrupt",
+    n.MALFORMED: "it is not a valid {message} message; corrupt, or not a record",
 }
 
 
@@ -42,7 +42,7 @@ def explain(
     problem: NDArray[np.int64],
     kind: type[Examples] = PretrainingExamples,
 ) -> BertprepError:
-    """Return the error for a fault of `record`, which should be of that kind, with what the kernel noted about it."""
+    """Return the error for a fault in `record`, which should be of this kind; `problem` is the kernel's notes on the fault."""
     found, expected = int(problem[n.FOUND]), int(problem[n.EXPECTED])
     return BertprepError(
         f"{path}: record {record}: {_words(record_format, fault, kind, int(problem[n.FEATURE]), found, expected)}"
@@ -51,7 +51,7 @@ def explain(
 
 def _words(record_format: RecordFormat, fault: int, kind: type[Examples], number: int, found: int, expected: int) -> str:
     if fault == n.TRUNCATED and expected < 0:
-        return "its length is beyond any file's; corrupt, make the file again"
+        return "its length is impossibly large; corrupt, make the file again"
     if fault in _FRAME_WORDS:
         words = _FRAME_WORDS[fault].format(found=found, expected=expected, message=_MESSAGES.get(record_format))
         return f"{words}, make the file again"
@@ -60,7 +60,7 @@ def _words(record_format: RecordFormat, fault: int, kind: type[Examples], number
         column = next(column for column in COLUMNS[kind] if column.feature in (name, IN_LABELS.get(name)))
         what = f"column {column.name}"
         if fault == n.WRONG_COUNT:
-            return f"{what} predicts {found:,} tokens, expected {expected:,} at most; make the file again"
+            return f"{what} predicts {found:,} tokens, expected at most {expected:,}; make the file again"
     else:
         what = f"feature {name}"
     title = f"BERT {kind.title}" if kind is PretrainingExamples else kind.title
@@ -68,12 +68,12 @@ def _words(record_format: RecordFormat, fault: int, kind: type[Examples], number
     if fault == n.MISSING:
         return f"feature {name} is missing; {advice}"
     if fault == n.TWICE:
-        return f"feature {name} occurs in it more than once; make the file again"
+        return f"feature {name} occurs more than once; make the file again"
     feature = kind.feature(name)
     if fault == n.WRONG_TYPE:
         lists = _LISTS[record_format][found] if found < len(_LISTS[record_format]) else "an unknown list"
         fitting = (_FITTING_FLOATS if feature.dtype == np.float32 else _FITTING)[record_format]
-        return f"feature {name} should be {fitting}, it is {lists}; {advice}"
+        return f"feature {name} is {lists}, expected {fitting}; {advice}"
     if fault == n.WRONG_COUNT:
         return f"feature {name} has {found:,} values, expected {_expected(feature, found, expected)}; make the file again"
     if fault == n.BEYOND_MODEL:
@@ -87,17 +87,17 @@ def _words(record_format: RecordFormat, fault: int, kind: type[Examples], number
 def _beyond_model(what: str, feature: Feature, found: int, expected: int) -> str:
     if feature.dtype == np.float32:
         value = np.array(found, np.uint32).view(np.float32)
-        allowed = "0 to 1" if feature.values == "weight" else "a finite one"
+        allowed = "0 to 1" if feature.values == "weight" else "a finite number"
         return f"{what} has the value {value!s}, expected {allowed}; make the file again"
     advice = _ADVICE.get(feature.values, "make the file again")
     return f"{what} has the value {found:,}, expected 0 to {expected:,}; {advice}"
 
 
 def _expected(feature: Feature, found: int, expected: int) -> str:
-    """Return how many values there should be, and why: two features of the first record set the numbers for all others."""
+    """Return the expected number of values, and why: record 0's input_ids and masked_lm_positions set it for all records."""
     if feature.width == "one":
         return f"{expected}"
     measure = "input_ids" if feature.width == "seq" else "masked_lm_positions"
     if found == 0 and measure == feature.name and expected == 1:
         return "1 or more"
-    return f"{expected:,} as {measure} has in record 0"
+    return f"{expected:,} like {measure} in record 0"

@@ -1,4 +1,4 @@
-"""Which file holds which records: each source of a conversion is read once, for its checksum, shape and number of records."""
+"""Identifies the sources of a conversion: each file is read once for its checksum, its shape and its number of records."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SAME_SETTINGS = "give files that were made with the same settings"
 
 @dataclass(frozen=True)
 class IdentifiedFile:
-    """A record file that was read: its contents and checksum. `name` and `split` are the data set's."""
+    """A record file that was read: its contents and checksum, and the name and split that it has in the data set."""
 
     path: Path
     name: str
@@ -39,9 +39,9 @@ class IdentifiedFile:
 def identify(
     path: Path, name: str = "", split: str = "", algorithm: str = BLAKE3, *, pred: int | None = None
 ) -> IdentifiedFile:
-    """Read a record file's checksum and count its records; raises `BertprepError` where it is none.
+    """Compute the checksum of a record file and count its records; raises `BertprepError` if it is not a record file.
 
-    `pred` is for columns that do not say for how many predictions they have space.
+    `pred` is the number of predictions for Arrow and Parquet files that do not state it.
     """
     with Records.open(path, pred=pred) as file:
         records, size_bytes = len(file), path.stat().st_size
@@ -51,7 +51,7 @@ def identify(
 
 
 def with_one_pred(files: Sequence[IdentifiedFile]) -> list[IdentifiedFile]:
-    """Return the files; a file that does not state its number of predictions gets the largest of all files."""
+    """Return the files, after giving each that does not state its number of predictions the largest number of any file."""
     most = max((file.shape.pred for file in files), default=0)
     return [_with_pred(file, most) if file.format.is_columnar and file.shape.pred < most else file for file in files]
 
@@ -62,13 +62,13 @@ def _with_pred(file: IdentifiedFile, pred: int) -> IdentifiedFile:
 
 
 def check_identified(data_set: DataSet, files: Sequence[IdentifiedFile]) -> None:
-    """Raise if a file differs from the manifest, or in shape from the first of its split."""
+    """Raise `BertprepError` if a file differs from the manifest, or if its shape differs from the first file of its split."""
     manifest, manifest_path = data_set.manifest, data_set.folder / MANIFEST
     expected = sha256_of_vocabulary(manifest)
     if data_set.vocabulary and expected and (found_sum := checksum_of(data_set.vocabulary, SHA256)) != expected:
         raise BertprepError(
-            f"{data_set.vocabulary}: is not the vocabulary that the records were made with: sha256 {found_sum[:16]}..., "
-            f"expected {expected[:16]}... by {manifest_path}; put the right one there"
+            f"{data_set.vocabulary}: is not the vocabulary that the records were made with: its sha256 is {found_sum[:16]}..., "
+            f"but {manifest_path} lists {expected[:16]}...; put the right one there"
         )
     first_of: dict[str, IdentifiedFile] = {}
     for found in files:
@@ -76,15 +76,15 @@ def check_identified(data_set: DataSet, files: Sequence[IdentifiedFile]) -> None
         found.shape.check_same(found.path, first.shape, first.path, SAME_SETTINGS)
         if manifest and (listed := listed_checksum(manifest.files[found.name])) != found.checksum:
             raise BertprepError(
-                f"{found.path}: has {found.checksum}, expected {listed} by {manifest_path}; it is corrupt or was changed, make "
-                "it again"
+                f"{found.path}: has {found.checksum}, but {manifest_path} lists {listed}; the file is corrupt or was changed, "
+                "make it again"
             )
 
 
 def identify_all(
     data_set: DataSet, workers: int = 1, reporter: Reporter = SILENT, *, pred: int | None = None
 ) -> list[IdentifiedFile]:
-    """Read all files of a data set; raise `BertprepError` for a file that differs from its manifest entry."""
+    """Read and identify all files of a data set; raise `BertprepError` if one differs from its entry in the manifest."""
     kernels.load()
     entries = data_set.manifest.files if data_set.manifest else {}
 

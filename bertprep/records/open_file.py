@@ -1,11 +1,11 @@
-"""One record file in memory, and where its records are: mapped, or decompressed or cast where it cannot be read in place.
+"""Opens one record file, maps it into memory, and finds where its records are.
 
-    TFRecord, OFRecord   the offsets of records, found by a walk over all lengths, 0.1 microseconds a record
-    gzip                 decompressed into memory
-    Arrow                where columns begin in the file, where columns have the types that bertprep writes
-    Parquet, other Arrow cast to such a stream in memory
+    TFRecord, OFRecord      the offset of each record, from a walk over all lengths: 0.1 microseconds per record
+    gzip                    decompressed into memory first
+    Arrow                   the offset of each column, if the columns have the types that bertprep writes
+    Parquet, other Arrow    cast in memory to such an Arrow stream first
 
-The offsets of large files are kept in the user's cache (`files.kept_arrays`). Lengths and checksums are verified whenever
+The offsets of large files are kept in the user's cache (`files.kept_arrays`). Lengths and checksums are verified every time
 records are read.
 """
 
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     from bertprep.records.arrow_reader import Rows, Table
 
 MIN_RECORD_BYTES = 64
-"""The names of the features of any kind, with what protobuf puts around them, are longer."""
+"""No record is shorter: in every kind, the feature names alone, with their protobuf headers, take more bytes."""
 MAX_HELD_BYTES = 4 << 30
-"""Of files that are decompressed or cast, of all that are open together."""
-_MIN_KEPT_BYTES = 1 << 20  # the walk over a smaller file takes no longer than to open another
+"""The most memory that all open files together may use for decompressed and cast data."""
+_MIN_KEPT_BYTES = 1 << 20  # for a smaller file, the walk takes no longer than opening a file in the cache
 _FIRST_OFFSETS = 1 << 16
 _OFFSETS = "offsets"  # the folder of the cache
 
@@ -62,16 +62,17 @@ class Closing:
 
 
 class OpenFile(Closing):
-    """The records of one file, until `close`; all have the shape of the first.
+    """One open record file; all its records have the shape of the first.
 
-    `data` are the bytes that records are read from, `offsets` (records + 1,) where they begin, or `rows` those of columns.
-    Raises `BertprepError` for a file that is unreadable, corrupt or no record file.
+    `data` has the bytes of the file. `offsets` (records + 1,) is where each record begins and the last one ends; for columns,
+    `rows` has their positions instead.
     """
 
     def __init__(self, path: Path, *, pred: int | None = None, may_hold: int = MAX_HELD_BYTES) -> None:
-        """`may_hold` are the bytes that may be decompressed or cast.
+        """Open the file; raises `BertprepError` if it cannot be read, is corrupt, or is not a record file.
 
-        `pred` is for columns that do not say for how many predictions they have space; without it that is the most of a record.
+        At most `may_hold` bytes may be decompressed or cast into memory. `pred` is the number of predictions for Arrow and
+        Parquet files that do not state it; without `pred` it is the largest number in any record.
         """
         self.path = path
         self.data: NDArray[np.uint8] = np.empty(0, np.uint8)
@@ -85,7 +86,9 @@ class OpenFile(Closing):
             self._read_bytes(may_hold)
             self.format = find_format(path, self.data)
             if self.is_held and self.format != RecordFormat.TFRECORD:
-                raise BertprepError(f"{path}: is a compressed {self.format.label} file, which no trainer reads; decompress it")
+                raise BertprepError(
+                    f"{path}: is {self.format.label} compressed by gzip, which trainers do not read; decompress it"
+                )
             if self.format.is_columnar:
                 table = self._find_table(pred, may_hold)
                 self.check_table(table)
@@ -101,29 +104,29 @@ class OpenFile(Closing):
     def close(self) -> None:
         self.data, self.rows = np.empty(0, np.uint8), None
         if self._mapping is not None:
-            with contextlib.suppress(BufferError):  # an error on its way still holds the bytes; they go when it does
+            with contextlib.suppress(BufferError):  # an exception in flight may refer to the bytes, which are freed with it
                 self._mapping.close()
 
     @property
     def held_bytes(self) -> int:
-        """The memory that the file takes, which is not that of the page cache."""
+        """Return the memory that decompressed or cast data uses, in bytes; a mapped file uses only the page cache."""
         return int(self.data.size) if self.is_held else 0
 
     def describe(self, start: int = 0) -> dict[str, Any]:
-        """Return the file, from the byte `start` on, as kernels take it."""
+        """Return the file, from byte `start` on, as an argument for kernels."""
         return describe_file(self.data[start:], self.format, self.offsets)
 
     def explain(self, fault: int, record: int) -> BertprepError:
         return explain(self.path, self.format, fault, record, self.notes, self.kind)
 
-    # --- what a reader that continues after a bad record does otherwise
+    # --- overridden by a reader that continues after a bad record
 
     def check_table(self, table: Table) -> None:
         if table.damage:
             raise table.damage
 
     def find_records(self) -> int:
-        """Find the offset of each record; return the number of records."""
+        """Find the offsets of all records, and return the number of records."""
         of_file = f"{self.path.absolute()}\0{self._status.st_size}\0{self._status.st_mtime_ns}"
         kept = kept_array(_OFFSETS, of_file) if self._may_be_kept else None
         if kept is not None and are_offsets(kept, self.data.size):
@@ -135,8 +138,8 @@ class OpenFile(Closing):
             raise self.explain(fault, records)
         if end < self.data.size:
             raise BertprepError(
-                f"{self.path}: record {records}: those before have {end // records} bytes on average, BERT's have "
-                f"{MIN_RECORD_BYTES} or more; corrupt or something else, make the file again"
+                f"{self.path}: record {records}: the records before it have {end // records} bytes on average, expected "
+                f"{MIN_RECORD_BYTES} or more; the file is corrupt or does not contain BERT records, make it again"
             )
         if self._may_be_kept:
             keep_array(_OFFSETS, of_file, self.offsets)
@@ -152,8 +155,8 @@ class OpenFile(Closing):
         for (name, count), expected in zip(counts.items(), at_least.counts, strict=True):
             if count > MAX_VALUES:
                 raise BertprepError(
-                    f"{self.path}: record 0: feature {name} has {count:,} values, more than the {MAX_VALUES:,} "
-                    "that are read; give a file of BERT pretraining records"
+                    f"{self.path}: record 0: feature {name} has {count:,} values, expected at most {MAX_VALUES:,}; "
+                    "give a file of BERT pretraining records"
                 )
             if count != expected:
                 self.notes[[n.FEATURE, n.FOUND, n.EXPECTED]] = n.NUMBER_OF_FEATURE[name], count, expected
@@ -180,8 +183,8 @@ class OpenFile(Closing):
             raise BertprepError(f"{self.path}: cannot be decompressed: {error}; the file is corrupt, make it again") from error
         except OSError as error:
             advice = "name a record file"
-            if error.errno in (errno.EMFILE, errno.ENOMEM):  # as many files or mappings as a process may have
-                advice = "raise the hard limit of ulimit -n, or make fewer files by bertprep convert --shards"
+            if error.errno in (errno.EMFILE, errno.ENOMEM):  # the process has as many files or mappings as it may
+                advice = "raise the hard limit of ulimit -n, or make fewer files with bertprep convert --shards"
             raise BertprepError(f"{self.path}: cannot be read: {error.strerror or error}; {advice}") from error
 
     def _map(self, file: Any) -> None:
@@ -194,7 +197,7 @@ class OpenFile(Closing):
 
         if self.format == RecordFormat.ARROW and self.data[0] == 0xFF and (table := find_table(self.path, self.data, pred)):
             return table
-        held = _Held(self.path, may_hold, "bertprep convert makes files that are mapped")
+        held = _Held(self.path, may_hold, "make files with bertprep convert, which need no such memory")
         cast_file(self.path, self.data, self.format, cast(BinaryIO, held))
         self.close()
         self.data, self.is_held = held.bytes, True
@@ -204,7 +207,7 @@ class OpenFile(Closing):
 
 
 class _Held(io.RawIOBase):
-    """Bytes in memory, up to a limit."""
+    """A file in memory that may grow up to a limit."""
 
     def __init__(self, path: Path, most: int, advice: str) -> None:
         self._path, self._most, self._advice, self._content = path, most, advice, bytearray()
@@ -216,8 +219,8 @@ class _Held(io.RawIOBase):
         size = memoryview(block).nbytes
         if len(self._content) + size > self._most:
             raise BertprepError(
-                f"{self._path}: takes more memory than there is for gzip, Parquet and foreign Arrow files, "
-                f"{MAX_HELD_BYTES / 1e9:.1f} GB for all that are read together; {self._advice}"
+                f"{self._path}: needs too much memory; gzip, Parquet and other tools' Arrow files that are read together may "
+                f"use {MAX_HELD_BYTES / 1e9:.1f} GB; {self._advice}"
             )
         self._content += block
         return size
@@ -231,7 +234,7 @@ def _decompressed(path: Path, file: BinaryIO, may_hold: int) -> NDArray[np.uint8
     stream = decompress(file, GZIP)
     block = stream.read(BUFFER_BYTES)
     if len(block) == BUFFER_BYTES:
-        find_format(path, np.frombuffer(block, np.uint8), is_whole=False)  # no memory is filled with what are no records
+        find_format(path, np.frombuffer(block, np.uint8), is_whole=False)  # refuses other files before memory is filled
     held = _Held(path, may_hold, "decompress them, or give fewer")
     while block:
         held.write(block)
@@ -240,25 +243,25 @@ def _decompressed(path: Path, file: BinaryIO, may_hold: int) -> NDArray[np.uint8
 
 
 def allow_open_files() -> None:
-    """Raise the soft limit of open files to the hard one: each mapped file takes one, and Linux's usual limit is 1,024."""
+    """Raise the soft limit on open files to the hard limit: each mapped file counts, and Linux usually allows 1,024."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
-        with contextlib.suppress(OSError, ValueError):  # then the file that is one too many is named
+        with contextlib.suppress(OSError, ValueError):  # if this fails, a later error names the first file that is too many
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-# --- by the kernels
+# --- calls of kernels
 
 
 def describe_file(data: NDArray[np.uint8], record_format: RecordFormat, offsets: NDArray[np.int64]) -> dict[str, Any]:
-    """Return a file's bytes, and the offsets of its records or space for them, as kernels take them."""
+    """Return a file's bytes, and the offsets of its records or an array for them, as an argument for kernels."""
     return {
         "data": data, "size": data.size, "format": record_format.number, "offsets": offsets, "records": len(offsets) - 1
     }  # fmt: skip
 
 
 def measure_record(file: dict[str, Any], notes: NDArray[np.int64]) -> tuple[int, type[Examples], dict[str, int]]:
-    """Return (0 or a fault, kind, values of each feature) of the first record; `notes` describe a fault."""
+    """Return (0 or a fault, kind, number of values of each feature) of the first record; `notes` describes a fault."""
     lists = np.zeros(len(n.KNOWN_FEATURES), np.int64)
     fault = kernels.load().find_lists(file, lists, notes)
     if fault < 0:
@@ -271,16 +274,16 @@ def measure_record(file: dict[str, Any], notes: NDArray[np.int64]) -> tuple[int,
 
 
 def are_offsets(array: NDArray[np.int64], size_bytes: int) -> bool:
-    """Return whether an array can hold the offsets of a file of this size, since kernels read there without a check."""
+    """Return whether an array from the cache can be the offsets of a file of this size; kernels read there unchecked."""
     return len(array) > 1 and array[0] == 0 and array[-1] == size_bytes and bool((array[:-1] < array[1:]).all())
 
 
 def find_offsets(
     data: NDArray[np.uint8], record_format: RecordFormat, notes: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], int]:
-    """Return the offsets (records + 1,) of records and end, and the fault that ends the walk, or 0.
+    """Return the offsets of all records and of the end (records + 1,), and the fault that stopped the walk, or 0.
 
-    Offsets that end early without a fault are those of records smaller than any of BERT's.
+    If the offsets stop before the end without a fault, the records are too small to be BERT's.
     """
     offsets, found = np.zeros(_FIRST_OFFSETS, np.int64), 0
     while True:

@@ -1,9 +1,9 @@
-"""Records for PyTorch: the map-style data set that `DataLoader` and `Trainer` take, over files of any format.
+"""Provides records of any format as a map-style data set for PyTorch's `DataLoader` and transformers' `Trainer`.
 
     loader = DataLoader(RecordDataset("data/..."), batch_size=256, shuffle=True)
 
-One call of the compiled reader gathers a batch from any files. Workers share mapped files; Parquet, gzip and other layouts of
-Arrow are held in memory by every worker: convert them to Arrow first.
+One call of the compiled reader gathers a batch from any of the files. Workers share mapped files. Parquet, gzip and the Arrow
+files of other tools take memory in every worker, so convert them to Arrow first.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 _BLOCK = 256
 Row: TypeAlias = dict[str, Any]
-"""A record: an array of (seq,) or a NumPy number for each column."""
+"""A record: column name -> array (seq,) or a NumPy number."""
 
 
 class RecordBatch(Sequence[Row]):
-    """Some records as a sequence of rows: views of the arrays in `columns`, (n, seq) or (n,), made on access."""
+    """Some records as a sequence of rows. `columns` has the arrays, (n, seq) or (n,); a row is made on access, of views."""
 
     def __init__(self, columns: Columns) -> None:
         self.columns = columns
@@ -55,22 +55,22 @@ class RecordBatch(Sequence[Row]):
 
 
 def stack_rows(batch: RecordBatch | Sequence[Mapping[str, Any]]) -> Columns:
-    """Return the columns of a batch, or of a list of rows."""
+    """Return the columns of a batch or of a list of rows; raises `ValueError` for an empty list."""
     if isinstance(batch, RecordBatch):
         return batch.columns
     if not batch:
-        raise ValueError("collate: the batch has no records")
+        raise ValueError("collate: the batch is empty, expected at least one record")
     return {name: np.stack([row[name] for row in batch]) for name in batch[0]}
 
 
 class ColumnDataset(Closing):
-    """Rows of columns by index, as PyTorch's `DataLoader` asks a map-style data set for them."""
+    """A base class for map-style data sets of PyTorch, whose rows are made from columns."""
 
     def __len__(self) -> int:
         raise NotImplementedError
 
     def _columns(self, rows: Selection) -> Columns:
-        """Return the columns of the selected rows; `select_records` refuses an invalid selection."""
+        """Return the columns of the selected rows; call `select_records` to refuse an invalid selection."""
         raise NotImplementedError
 
     def __iter__(self) -> Iterator[Row]:
@@ -82,23 +82,23 @@ class ColumnDataset(Closing):
     @overload
     def __getitem__(self, rows: Selection) -> Columns: ...
     def __getitem__(self, rows: int | Selection) -> Row | Columns:
-        """Return a row by its index, or the columns of a slice, of a list or array of indices in its order, or of a mask."""
+        """Return one row for an index, or columns for a slice, a mask, or a list or array of indices, in their order."""
         if is_index(rows):
             return RecordBatch(self._columns([operator.index(rows)]))[0]
         return self._columns(_as_selection(rows))
 
     def __getitems__(self, rows: Sequence[int] | NDArray[Any]) -> RecordBatch:
-        """Return the rows with these indices: what `DataLoader` gives to its `collate_fn`."""
+        """Return the rows with these indices; `DataLoader` passes them to its `collate_fn`."""
         return RecordBatch(self._columns(_as_selection(rows)))
 
 
 def _as_selection(rows: object) -> Selection:
-    """Return a valid selection of rows; a tuple, which some samplers pass, becomes a list."""
+    """Return a selection of rows; a tuple, which some samplers pass, becomes a list."""
     return list(rows) if isinstance(rows, tuple) else cast(Selection, rows)
 
 
 class RecordDataset(ColumnDataset):
-    """The records of one split of data folders or files, as the columns that transformers' models take.
+    """The records in one split of data folders or files, as the columns that models of transformers accept.
 
     Columns are NumPy arrays of int64 (float32 for regression labels): `input_ids`, `token_type_ids`, `attention_mask` and, for
     pretraining, `labels` (-100 where nothing is predicted) and `next_sentence_label`. `dataset[i]` is a row; `dataset[a:b]`,
@@ -106,11 +106,14 @@ class RecordDataset(ColumnDataset):
     """
 
     def __init__(self, data: Path | str | Sequence[Path | str], split: str = "train") -> None:
-        """Open folders or files of one kind and shape; `split` is a split: "train", "test", "validation" ..."""
+        """Open folders or files whose records have one kind and shape; `split` is "train", "test" or "validation", for example.
+
+        Raises `BertprepError` for files that cannot be read or do not match, and `UsageError` if there is no such split.
+        """
         if isinstance(data, str | os.PathLike):
             data = [data]
         elif not isinstance(data, Iterable):
-            raise TypeError(f"data is {data!r:.40}, expected the path of a folder or file of records, or a list of them")
+            raise TypeError(f"data is {data!r:.40}, expected the path of a folder or file of records, or a list of paths")
         self._paths, self._split = [as_path(path) for path in data], split
         records = Records(self._paths, split, is_own_name=True)
         self._shape, self._count = records.shape, len(records)
@@ -118,8 +121,8 @@ class RecordDataset(ColumnDataset):
         self._process = os.getpid()
 
     def close(self) -> None:
-        """Give the files' memory back; later requests open it again."""
-        if self._records is not None and self._process == os.getpid():  # a forked child has its parent's lock
+        """Release the memory of the files."""
+        if self._records is not None and self._process == os.getpid():  # a forked child must not use its parent's lock
             self._records.close()
 
     def __repr__(self) -> str:
@@ -131,11 +134,11 @@ class RecordDataset(ColumnDataset):
         return {name: value for name, value in self.__dict__.items() if name != "_records"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _records=None)  # opened again where it is used
+        self.__dict__.update(state, _records=None)  # `_open` opens the files again
 
     @property
     def kind(self) -> type[Examples]:
-        """What the records are: `PretrainingExamples`, `SquadExamples` ..."""
+        """Return the class of the records, such as `PretrainingExamples` or `SquadExamples`."""
         return self._shape.kind
 
     @property
@@ -151,9 +154,12 @@ class RecordDataset(ColumnDataset):
 
     @staticmethod
     def collate(batch: RecordBatch | Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
-        """A batch as tensors that share its arrays: `DataLoader(dataset, batch_size=256, collate_fn=RecordDataset.collate)`."""
+        """Return a batch as tensors that share its arrays.
+
+        Use it as `DataLoader(dataset, batch_size=256, collate_fn=RecordDataset.collate)`.
+        """
         columns = stack_rows(batch)
-        import torch  # which only those have who call this
+        import torch  # may not be installed where this is not called
 
         return {name: torch.from_numpy(array) for name, array in columns.items()}
 
@@ -165,16 +171,16 @@ class RecordDataset(ColumnDataset):
         except NoColumnsError as error:
             index = int(select_records(rows, len(records), records.path)[error.row])
             path, record = records.origin_of(index)
-            raise BertprepError(f"{path}: record {record}: {error}; bertprep.records.open reads it as it is") from error
+            raise BertprepError(f"{path}: record {record}: {error}; bertprep.records.open can read it unchanged") from error
 
     def _open(self) -> Records:
-        """Return the files as opened by this process: a forked worker must not share its parent's lock."""
+        """Return the records, opened by this process, because a forked worker must not share its parent's lock."""
         if self._records is None or self._process != os.getpid():
             records = Records(self._paths, self._split, is_own_name=True)
             if (records.shape, len(records)) != (self._shape, self._count):
                 raise BertprepError(
-                    f"{self._paths[0]}: has {len(records):,} records, expected {self._count:,} as when the data set was made; "
-                    "leave the data alone, and start again"
+                    f"{self._paths[0]}: has {len(records):,} {records.shape}, expected {self._count:,} {self._shape} as when "
+                    "the data set was opened; do not change the data during a run, and start again"
                 )
             self._records, self._process = records, os.getpid()
         return self._records

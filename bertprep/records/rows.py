@@ -1,4 +1,7 @@
-"""Instances to blocks of examples that stay in the processor's cache: for files, and for training on the fly."""
+"""Lays out instances as blocks of examples, for record files and for training on the fly.
+
+Blocks are small enough to stay in the processor's cache until they are encoded.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from bertprep.records.examples import Examples, Shape
 
 
 class RowMaker:
-    """Lays out instances as blocks of records; holds the parts that all blocks of a shape share."""
+    """Lays out instances as blocks of records; it keeps the constant arrays that all blocks of a shape use."""
 
     def __init__(self, vocabulary: Vocabulary, shape: Shape) -> None:
         self.shape = shape
@@ -23,7 +26,7 @@ class RowMaker:
         self._weights = np.repeat(np.array([1, 0], np.float32), shape.pred)
 
     def blocks(self, instances: Instances) -> Iterator[Examples]:
-        """Yield the records of a shard in their order, `rows_in_batch` at a time, in a block that the next overwrites."""
+        """Yield the records of a shard in order, in blocks of `rows_in_batch`; each block is overwritten by the next one."""
         count = min(len(instances), rows_in_batch(self.shape))
         block = self.shape.kind.empty(count, seq=self.shape.seq, pred=self.shape.pred)
         indices, records = np.zeros(count, np.int64), np.empty(count, np.int64)
@@ -37,7 +40,7 @@ class RowMaker:
             yield block if filled == count else block[:filled]
 
     def take(self, shards: Sequence[Instances], indices: NDArray[np.int64], records: NDArray[np.int64]) -> Examples:
-        """Return record records[i] of the instances shards[indices[i]] as row i."""
+        """Return a block whose row i is record records[i] of shards[indices[i]]."""
         block = self.shape.kind.empty(len(records), seq=self.shape.seq, pred=self.shape.pred)
         fixed = *self._special, self._ones, self._weights, block, tabulate(shards)
         kernels.load().lay_out(*fixed, indices, records, len(records))
@@ -45,5 +48,5 @@ class RowMaker:
 
 
 def tabulate(shards: Sequence[Instances]) -> kernels.Table:
-    """Return the instances of some shards as `lay_out` takes them."""
+    """Return the instances of some shards as an argument for the kernel `lay_out`."""
     return kernels.load().lay_out.table("shards", [vars(instances) for instances in shards])

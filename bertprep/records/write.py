@@ -1,6 +1,6 @@
-"""Blocks of examples to files, in any formats at once: the only way in which records are written.
+"""Writes blocks of examples to files, in several formats at once; all record files are written here.
 
-TFRecord and OFRecord are encoded in one pass (`kernels.encode`), Arrow and Parquet by pyarrow, gzip by isal.
+One pass encodes TFRecord and OFRecord together (`kernels.encode`). pyarrow writes Arrow and Parquet, and isal compresses.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from bertprep.records.examples import MAX_VALUES, Examples, Shape
 
 _NO_MEMORY = np.zeros(0, np.uint8)
 ROW_GROUP = 8
-"""The number of record batches in a row group of a Parquet file."""
+"""Number of record batches in a row group of a Parquet file."""
 
 
 @dataclass(frozen=True)
 class WrittenFile:
-    """The entry of a record file in a manifest."""
+    """The number of records, the size and the checksum of a file that was written."""
 
     records: int
     bytes: int
@@ -51,11 +51,11 @@ def write_examples(
     *,
     tidies: bool = True,
 ) -> dict[RecordFormat, WrittenFile]:
-    """Write blocks of one shape to one file for each format: all of them complete, or none.
+    """Write blocks of one shape to one file per format; if this raises, no file is written.
 
-    Blocks may be reused after the next is requested. `labels` are class names for Arrow and Parquet. Raises `BertprepError` for
-    no example, blocks of different shapes, a value that no record can hold, or a failed write, `NoColumnsError` for a record
-    that Arrow and Parquet cannot hold.
+    A block is no longer needed once the next one is requested. `labels` are class names for Arrow and Parquet. Raises
+    `BertprepError` if there are no examples, if blocks differ in shape, if a value is negative, or if a write fails, and
+    `NoColumnsError` for a record that Arrow and Parquet cannot represent.
     """
     writers: list[ProtobufWriter | ColumnWriter] = []
     records, shape = 0, None
@@ -73,20 +73,22 @@ def write_examples(
                 raise BertprepError(f"{where}: block {index}: {block.find_negative()}")
             records += len(block)
         if not records:
-            raise BertprepError(f"{where}: there is no example to write; expected at least one")
+            raise BertprepError(f"{where}: there are no examples to write, expected at least one")
         checksums = {which: found for writer in writers for which, found in writer.finish().items()}
     return {which: WrittenFile(records, files[which].size_bytes, checksums[which]) for which in files}
 
 
 def _check_block(block: Examples, index: int, expected: Shape | None, where: str) -> Shape:
-    """Return the shape of a block, which must be `expected` after the first."""
+    """Return the shape of a block; after the first block it must be `expected`."""
     if not isinstance(block, Examples):
         raise TypeError(f"{where}: block {index} is {type(block).__name__}, expected Examples")
     shape = block.sizes
     if expected is None and (min(shape.counts) < 1 or max(shape.counts) > MAX_VALUES):
         raise BertprepError(f"{where}: block {index} has {shape}, expected 1 to {MAX_VALUES:,} values of each feature")
     if shape != (expected or shape):
-        raise BertprepError(f"{where}: block {index} has {shape}, expected {expected} as the blocks before; give each its file")
+        raise BertprepError(
+            f"{where}: block {index} has {shape}, expected {expected} like the blocks before; write them to separate files"
+        )
     return shape
 
 
@@ -115,7 +117,7 @@ class ProtobufWriter:
         self._encode = encode.bind(formats, self._max_record_bytes, keys, headers, ready, packed, self._sizes)
 
     def put(self, block: Examples) -> bool:
-        """Write a block; return whether it could be, since no integer in it is below 0."""
+        """Write a block, and return True; if it contains a negative integer, write nothing and return False."""
         for file in self._files:
             file.make_room(self._max_record_bytes * len(block))
         for which, file in zip(self._formats, self._files, strict=True):
@@ -136,10 +138,10 @@ class ProtobufWriter:
 
 
 class ColumnWriter:
-    """Writes blocks as Arrow or Parquet, by pyarrow: batches of `rows_in_batch` rows, row groups of ROW_GROUP batches."""
+    """Writes blocks as Arrow or Parquet with pyarrow, in batches of `rows_in_batch` rows; ROW_GROUP batches are a row group."""
 
     def __init__(self, which: RecordFormat, file: AtomicFile, shape: Shape, labels: Sequence[str]) -> None:
-        import pyarrow as pa  # takes 0.1 s, and its Parquet 0.2 more, which commands for other formats need not pay
+        import pyarrow as pa  # takes 0.1 s, and Parquet 0.2 s more, which commands for other formats need not pay
 
         self._which, self._schema = which, schema_of(shape, labels)
         self._file = HashedFile(file)
@@ -155,7 +157,7 @@ class ColumnWriter:
             self._writer = pq.ParquetWriter(self._file, self._schema, compression="zstd", write_statistics=single)
 
     def put(self, block: Examples) -> bool:
-        """Write a block, as `ProtobufWriter.put`; rows that do not fill a batch wait, as copies, for others."""
+        """Write a block like `ProtobufWriter.put`; rows that do not fill a batch are copied and wait for more."""
         try:
             batch = record_batch(block, self._schema)
         except NoColumnsError:
@@ -185,7 +187,10 @@ class ColumnWriter:
 
 
 def feature_keys(feature_names: str) -> NDArray[np.uint8]:
-    """Return (features, 32): each feature's name with the protobuf bytes around it, and at the end how many those are."""
+    """Return a row of bytes for each feature: (features, 32).
+
+    A row has the name with the protobuf bytes around it, and in its last byte the number of these bytes.
+    """
     keys = np.zeros((len(n.KNOWN_FEATURES), n.KEY_WIDTH), np.uint8)
     for row, feature in zip(keys, n.KNOWN_FEATURES, strict=True):
         name = (n.TF2_NAMES.get(feature, feature) if feature_names == TF2 else feature).encode()

@@ -167,7 +167,7 @@ def test_windows_of_squad_are_not_picked(kind: type[Examples], tmp_path: Path) -
     source.parent.mkdir()
     write_examples([task_examples(kind, 4)], {"tfrecord": source})
     for of in (source, source.parent):
-        with pytest.raises(UsageError, match=r"^--pick 2: .* has windows of SQuAD's questions, which are numbered"):
+        with pytest.raises(UsageError, match=r"^--pick 2: .* has windows of SQuAD questions, which are numbered"):
             bertprep.convert(of, tmp_path / "picked", to="tfrecord", pick=2)
     assert not (tmp_path / "picked").exists()
 
@@ -243,7 +243,7 @@ def test_a_source_that_has_another_shape_when_it_is_read_is_named(tmp_path: Path
     with pytest.raises(BertprepError) as refused:
         RecordConverter(RECORD_FORMATS[0]).convert([Span(first), Span(other)], tmp_path / "c")
     assert str(refused.value) == (
-        f"{other}: has records of 16 tokens and 4 predictions, expected 8 and 2 as {first} has; "
+        f"{other}: has records of 16 tokens and 4 predictions, expected 8 and 2 like {first}; "
         "give files that were made with the same settings"
     )
     assert not (tmp_path / "c").exists()

@@ -64,7 +64,9 @@ def test_records_are_replaced_by_the_same_alone(here: Path) -> None:
     first = bertprep.convert("a.tfrecord", "part-0").manifest
     assert bertprep.convert("a.tfrecord", "part-0").manifest == first
     before = Path("part-0").read_bytes()
-    with pytest.raises(bertprep.UsageError, match=r"^part-0: exists, and is not what this conversion gives; name another file"):
+    with pytest.raises(
+        bertprep.UsageError, match=r"^part-0: exists with other content than this conversion's; name another file"
+    ):
         bertprep.convert("b.tfrecord", "part-0")
     assert Path("part-0").read_bytes() == before
     assert not list(here.glob("part-0.*"))

@@ -164,7 +164,7 @@ def test_what_is_wrong_is_said_in_one_line(folder: Path, tmp_path: Path) -> None
     bad = tmp_path / "part-0"
     bad.write_bytes(file_of(*[FIRST] * COUNT, {**FIRST, "masked_lm_weights": [1.0, 1.0]}))
     for load in (lambda: bertprep.load_dataset(bad, cache_dir=tmp_path / "cache"), lambda: records.open(bad).to_dataset()):
-        with pytest.raises(BertprepError, match=f"^{bad}: record {COUNT}: predictions cannot be the column labels"):
+        with pytest.raises(BertprepError, match=f"^{bad}: record {COUNT}: predictions do not fit the column labels"):
             load()
     assert list((tmp_path / "cache" / "bertprep").iterdir()) == []
 

@@ -45,7 +45,7 @@ def without(name: str) -> Record:
 
 def checksum_fault(what: str, content: bytes, start: int, stop: int) -> tuple[str, bytes, str]:
     stored, computed = content[stop : stop + 4], masked(content[start:stop])
-    line = f"record 1: the checksum of its {what} should be {computed[::-1].hex()}, it is {stored[::-1].hex()}{DAMAGED}"
+    line = f"record 1: the checksum of its {what} is {stored[::-1].hex()}, expected {computed[::-1].hex()}{DAMAGED}"
     return f"checksum of the {what}", content, line
 
 
@@ -71,32 +71,32 @@ def faults() -> Iterator[tuple[str, bytes, str]]:
     yield "gzip with another checksum", changed(packed, len(packed) - 5), gone
     for end in (b"x", b"garbage", b"\x1f\x8b"):
         yield f"gzip followed by {end!r}", packed + end, gone
-    line = "is a compressed OFRecord file, which no trainer reads; decompress it"
+    line = "is OFRecord compressed by gzip, which trainers do not read; decompress it"
     yield "gzip of OFRecord", gzip.compress(TWO_OF), line
 
     yield checksum_fault("data", changed(TWO, SIZE + 52), SIZE + 12, len(TWO) - 4)
     yield checksum_fault("length", changed(TWO, SIZE), SIZE, SIZE + 8)
     data, data_of = len(TWO) - SIZE - 16, len(TWO_OF) - SIZE_OF - 8
-    must = "by its length {} more bytes must follow, there are {}" + CUT
+    must = "its length says that {} more bytes follow, found {}" + CUT
     yield "cut off", TWO[:-1], f"record 1: {must.format(data + 4, data + 3)}"
     yield "cut off, OFRecord", TWO_OF[:-1], f"record 1: {must.format(data_of, data_of - 1)}"
     yield "cut off in the first", TWO_OF[:20], f"record 0: {must.format(SIZE_OF - 8, 12)}"
-    huge, impossible = struct.pack("<Q", 2**63 - 1), f"its length is beyond any file's{DAMAGED}"
+    huge, impossible = struct.pack("<Q", 2**63 - 1), f"its length is impossibly large{DAMAGED}"
     yield "a huge length", TWO + huge + masked(huge) + bytes(100), f"record 2: {impossible}"
     yield "a negative length", TWO_OF + struct.pack("<q", -1) + bytes(100), f"record 2: {impossible}"
-    left = "bytes are left for it, it needs {} or more; truncated or appended to, make the file again"
-    yield "bytes left", TWO + b"\n", f"record 2: 1 {left.format(16)}"
-    yield "bytes left, OFRecord", TWO_OF + b"1234567", f"record 2: 7 {left.format(8)}"
-    line = "record 0: feature segment_ids has 9 values, expected 8 as input_ids has in record 0; make the file again"
+    left = "bytes for it, expected {} or more; truncated or appended to, make the file again"
+    yield "bytes left", TWO + b"\n", f"record 2: found 1 {left.format(16)}"
+    yield "bytes left, OFRecord", TWO_OF + b"1234567", f"record 2: found 7 {left.format(8)}"
+    line = "record 0: feature segment_ids has 9 values, expected 8 like input_ids in record 0; make the file again"
     yield "a first record that disagrees with itself", file_of({**FIRST, "segment_ids": [0] * 9}), line
     line = "record 0: feature input_ids has 0 values, expected 1 or more; make the file again"
     yield "a first record without tokens", file_of({name: [] for name in FIRST}), line
-    line = "record 1: feature input_ids occurs in it more than once; make the file again"
+    line = "record 1: feature input_ids occurs more than once; make the file again"
     yield "a feature twice", file_of(FIRST, {**FIRST, "input_word_ids": FIRST["input_ids"]}), line
 
     for variant, title in ((TFRECORD, "tf.train.Example"), (OFRECORD, "OFRecord")):
         name, first = variant.record_format, file_of(FIRST, variant=variant)
-        line = f"record 1: it is no valid {title} message; corrupt or something else, make the file again"
+        line = f"record 1: it is not a valid {title} message; corrupt, or not a record, make the file again"
         for content in (b"\x0a", b"\x0a\x05", b"\x07", b"\x00\x00", b"\x0a\x01\x0a", b"\x08" + b"\xff" * 12):
             yield f"message {content.hex()}, {name}", first + frame(content, name), line
         number = 3 if name == "tfrecord" else 5
@@ -108,7 +108,7 @@ def faults() -> Iterator[tuple[str, bytes, str]]:
             yield f"no {feature}, {name}", first + file_of(without(feature), variant=variant), f"record 1: {line}"
             if feature != "next_sentence_labels":  # without these in any record, they are records without sentence pairs
                 yield f"never {feature}, {name}", file_of(without(feature), variant=variant), f"record 0: {line}"
-            reason = {8: " as input_ids has in record 0", 2: " as masked_lm_positions has in record 0", 1: ""}[len(values)]
+            reason = {8: " like input_ids in record 0", 2: " like masked_lm_positions in record 0", 1: ""}[len(values)]
             for wrong in (values[:-1], [*values, 0]):
                 line = f"has {len(wrong)} values, expected {len(values)}{reason}; make the file again"
                 for packed_or_not in (variant, Variant(name, packed=False)):
@@ -130,9 +130,9 @@ def faults() -> Iterator[tuple[str, bytes, str]]:
         }[name]
         advice = "give a file of BERT pretraining records"
         for number, found in ((b"", "no list"), (field(1, b""), "a bytes_list"), (field(2, b""), "a float_list")):
-            line = f"record 1: feature input_mask should be {lists}, it is {found}; {advice}"
+            line = f"record 1: feature input_mask is {found}, expected {lists}; {advice}"
             yield f"{found}, {name}", with_feature(variant, "input_mask", number), line
-        line = f"record 1: feature masked_lm_weights should be {floats}, it is {unknown}; {advice}"
+        line = f"record 1: feature masked_lm_weights is {unknown}, expected {floats}; {advice}"
         yield f"weights of {unknown}", with_feature(variant, "masked_lm_weights", field(5, b"")), line
 
     for kind, feature, missing, title in (
@@ -146,7 +146,7 @@ def faults() -> Iterator[tuple[str, bytes, str]]:
         line = f"record 0: feature {missing} is missing; give a file of {title} records"
         yield f"{kind.title} without {feature}", content, line
     both = (serialize(task_examples(kind, 1), 0, "tfrecord") for kind in (ClassificationExamples, RegressionExamples))
-    line = "record 1: feature label_ids should be int64_list, it is a float_list; give a file of classification records"
+    line = "record 1: feature label_ids is a float_list, expected int64_list; give a file of classification records"
     yield "labels of another type", b"".join(map(frame, both)), line
 
 
@@ -257,7 +257,7 @@ BAD_RECORDS: dict[str, tuple[pa.Table, str]] = {
         "column next_sentence_label has the value 2,147,483,648, expected 0 to 255; make the file again",
     ),
     "too many labels": (
-        set_value("labels", [5] * 4 + [-100] * 12), "column labels predicts 4 tokens, expected 3 at most; make the file again"
+        set_value("labels", [5] * 4 + [-100] * 12), "column labels predicts 4 tokens, expected at most 3; make the file again"
     ),
 }  # fmt: skip
 
@@ -305,35 +305,36 @@ def endless(path: Path) -> None:
     write_parquet(BARE.drop_columns(["labels"]).append_column("labels", longest), path)
 
 
-GIVE = "; give a file that bertprep create or a tool like it has made"
+GIVE = "; give a file from bertprep create or a similar tool"
 LISTS = f"expected lists of 1 to 65,535 integers{GIVE}"
-NOT_LABELS = "record 7: column labels cannot be fixed_size_list<item: int32>[16]: "
+NOT_LABELS = "record 7: column labels cannot be converted to fixed_size_list<item: int32>[16]: "
 SCORES = table_of(column_examples(RegressionExamples, 9))
 BEYOND = SCORES.set_column(3, "labels", pa.array([0.5] * 7 + [1e300, np.inf]))
-ENDED = "after 23 records: after the end of the stream come 16 more bytes; appended to or corrupt, make the file again"
+ENDED = "after 23 records: 16 bytes follow the end of the stream; the file was appended to or is corrupt, make it again"
 REFUSED: dict[str, tuple[Write, str]] = {
     "text": (lambda path: write_parquet(pa.table({"text": ["One."]}), path),
-             f"has no column input_ids, so it holds no records{GIVE}; bertprep shard --input reads text"),
+             f"has no column input_ids, so it contains no records{GIVE}; if it is text, use bertprep shard --input"),
     "a column missing": (stream_of(BARE.drop_columns(["token_type_ids"])),
                          "column token_type_ids is missing; give a file of pretraining records"),
     "a column twice": (stream_of(BARE.append_column("labels", BARE["labels"])),
-                       "column labels occurs in it more than once; give a file of pretraining records"),
+                       "column labels occurs more than once; give a file of pretraining records"),
     "tokens as text": (table_with("input_ids", ["1 2"] * 23), f"column input_ids has the type string, {LISTS}"),
     "tokens as floats": (table_with("input_ids", [[0.5]] * 23), f"column input_ids has the type list<item: double>, {LISTS}"),
     "a record of another length": (labels([1] * 15), NOT_LABELS),
     "a null list": (labels(None), f"{NOT_LABELS}a value is null; "),
     "a null in a list": (labels([None] * 16), f"{NOT_LABELS}a value is null; "),
     "a null": (table_with("next_sentence_label", [1] * 7 + [None] * 16),
-               "record 7: column next_sentence_label cannot be int64: a value is null; "),
+               "record 7: column next_sentence_label cannot be converted to int64: a value is null; "),
     "a token that wraps to 1": (stream_of(set_value("input_ids", 2**32 + 1, WIDE)),
-                                "record 7: column input_ids cannot be fixed_size_list<item: int32>[16]: Integer value "
-                                "4294967297 not in range: -2147483648 to 2147483647; "),
+                                "record 7: column input_ids cannot be converted to fixed_size_list<item: int32>[16]: Integer "
+                                "value 4294967297 not in range: -2147483648 to 2147483647; "),
     "a label that wraps to -100 in 64 bits": (labels([2**64 - 100] * 16, pa.list_(pa.uint64())), NOT_LABELS),
-    "a score beyond float32": (stream_of(BEYOND), "record 7: column labels cannot be float: a value is beyond any float32; "),
-    "lists without end": (endless, "record 0: column labels cannot be fixed_size_list<item: int32>[16]: "),
-    "no records": (stream_of(TABLE[:0]), "holds no records; make it again"),
-    "no records in Parquet": (lambda path: write_parquet(TABLE[:0], path), "holds no records; make it again"),
-    "gzip": (stream_of(TABLE, gzip.compress), "is a compressed Arrow file, which no trainer reads; decompress it"),
+    "a score beyond float32": (stream_of(BEYOND),
+                               "record 7: column labels cannot be converted to float: a value is too large for float32; "),
+    "lists without end": (endless, "record 0: column labels cannot be converted to fixed_size_list<item: int32>[16]: "),
+    "no records": (stream_of(TABLE[:0]), "contains no records; make it again"),
+    "no records in Parquet": (lambda path: write_parquet(TABLE[:0], path), "contains no records; make it again"),
+    "gzip": (stream_of(TABLE, gzip.compress), "is Arrow compressed by gzip, which trainers do not read; decompress it"),
     "more after the end": (stream_of(TABLE, lambda content: content + bytes(16)), ENDED),
 }  # fmt: skip
 

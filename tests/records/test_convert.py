@@ -53,7 +53,7 @@ def test_one_file_becomes_one_file_and_replaces_no_other(records: DataSet, tmp_p
     assert entry["examples"] == source.records
     assert convert_file(records, source, target, Conversion(RecordFormat.OFRECORD)) == entry
     before = target.read_bytes()
-    with pytest.raises(UsageError, match=r"part-0: exists, and is not what this conversion gives; name another file"):
+    with pytest.raises(UsageError, match=r"part-0: exists with other content than this conversion's; name another file"):
         convert_file(records, source, target, Conversion(RecordFormat.OFRECORD, pick=3))
     assert target.read_bytes() == before
     assert [path.name for path in tmp_path.iterdir()] == ["part-0"]

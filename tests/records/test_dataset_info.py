@@ -23,5 +23,7 @@ def test_datasets_that_cannot_be_imported_are_one_line(
     monkeypatch.syspath_prepend(tmp_path)
     for name in [name for name in sys.modules if name.partition(".")[0] == "datasets"]:
         monkeypatch.delitem(sys.modules, name)
-    with pytest.raises(UsageError, match=rf"^datasets cannot be imported \({found}.*\); pip install 'bertprep\[datasets\]'"):
+    with pytest.raises(
+        UsageError, match=rf"^datasets cannot be imported \({found}.*\); install it with pip install 'bertprep\[datasets\]'"
+    ):
         import_datasets()

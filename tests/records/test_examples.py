@@ -64,7 +64,9 @@ def test_records_are_read_into_a_block_in_one_piece_that_can_be_written(file: Re
     read_only = zeros(count=300)
     read_only.flags.writeable = False
     for wrong in (read_only, zeros(count=600)[::2]):
-        with pytest.raises(TypeError, match="read into a block that can be written, without gaps; give a copy of this one"):
+        with pytest.raises(
+            TypeError, match="expected a writable, contiguous block to read records into; give a copy of this one"
+        ):
             file.gather_into(wrong, range(300))
     swapped = zeros(count=300).view(zeros().dtype.newbyteorder(">"))
     with pytest.raises(TypeError, match="records have features as uint8, int32 or float32; found the field input_ids"):

@@ -167,13 +167,13 @@ def test_bytes_do_not_depend_on_the_blocks(compress: str, formats: list[str], tm
 
 def test_no_example_is_an_error_and_leaves_no_file(tmp_path: Path) -> None:
     for blocks in ([], [PretrainingExamples.empty(0, seq=8, pred=2)]):
-        with pytest.raises(BertprepError, match=r"part-0: there is no example to write"):
+        with pytest.raises(BertprepError, match=r"part-0: there are no examples to write"):
             write_examples(blocks, {RecordFormat.OFRECORD: tmp_path / "part-0"})
         assert not list(tmp_path.iterdir())
 
 
 HOLES = (
-    "predictions cannot be the column labels, which has one a token: expected masked_lm_positions that ascend below 8 with "
+    "predictions do not fit the column labels, which has one per token: expected masked_lm_positions that ascend below 8 with "
     "weight 1, then 0 in positions, ids and weights, found "
 )
 BYTES = "expected 0 to 127, found"
@@ -190,8 +190,8 @@ BYTES = "expected 0 to 127, found"
         ({"masked_lm_ids": [4937, 1]}, HOLES),
         ({"masked_lm_weights": [1, -0.0]}, HOLES),
         ({"masked_lm_weights": [0, 1]}, HOLES),
-        ({"input_mask": [1, 1, 128, 1, 1, 1, 1, 0]}, f"input_mask cannot be the column attention_mask: {BYTES} 128"),
-        ({"segment_ids": [0, 0, 0, 0, 255, 1, 1, 0]}, f"segment_ids cannot be the column token_type_ids: {BYTES} 255"),
+        ({"input_mask": [1, 1, 128, 1, 1, 1, 1, 0]}, f"input_mask does not fit the column attention_mask: {BYTES} 128"),
+        ({"segment_ids": [0, 0, 0, 0, 255, 1, 1, 0]}, f"segment_ids does not fit the column token_type_ids: {BYTES} 255"),
     ],
 )
 def test_what_columns_do_not_hold_is_refused(
@@ -211,7 +211,7 @@ def test_what_columns_do_not_hold_is_refused(
 def test_a_byte_is_not_exceeded_in_a_column_of_any_width(feature: str, value: int, tmp_path: Path) -> None:
     examples = column_examples(SquadExamples, 5)
     examples[feature][3] = value
-    with pytest.raises(NoColumnsError, match=f"^{feature} cannot be the column .*: {BYTES} {value}$") as raised:
+    with pytest.raises(NoColumnsError, match=f"^{feature} does not fit the column .*: {BYTES} {value}$") as raised:
         write_examples([examples], {"arrow": tmp_path / "file.arrow"})
     assert raised.value.row == 3
     assert not list(tmp_path.iterdir())

@@ -84,20 +84,21 @@ def test_one_record_is_named_by_its_id(file: Records, expected: list[Record]) ->
         record = file[index]
         assert {name: np.atleast_1d(record[name]).tolist() for name in records.FEATURES} == expected[index]
     for beyond in (300, -301):
-        with pytest.raises(IndexError, match=f"^{file.path}: record {beyond} of 300$"):
+        with pytest.raises(IndexError, match=f"^{file.path}: there is no record {beyond}, expected -300 to 299$"):
             file[beyond]
-    with pytest.raises(TypeError, match=r"found int; \[\[5\]\] is one record$"):
+    with pytest.raises(TypeError, match=r"found int; \[\[5\]\] selects one record$"):
         file.gather_into(PretrainingExamples.empty(1, seq=SEQ, pred=PRED), 5)  # type: ignore[arg-type]
 
 
 def test_records_must_fit_into_the_room(file: Records) -> None:
     room = PretrainingExamples.empty(10, seq=SEQ, pred=PRED)
-    with pytest.raises(IndexError, match="record 301 of 300"):
+    with pytest.raises(IndexError, match="there is no record 301, expected"):
         file.gather_into(room, range(300, 302))
-    needed = "room for 10 pretraining records of 8/2, needed for 4 pretraining records of 8/2 from row 7"
+    shape = "pretraining records of 8 tokens and 2 predictions"
+    needed = f"4 {shape} do not fit from row 7 on into a block of 10 {shape}"
     with pytest.raises(ValueError, match=needed):
         file.gather_into(room, range(4), row=7)
-    with pytest.raises(ValueError, match="room for 10 pretraining records of 9/2"):
+    with pytest.raises(ValueError, match="into a block of 10 pretraining records of 9 tokens"):
         file.gather_into(PretrainingExamples.empty(10, seq=9, pred=PRED), range(4))
 
 

@@ -127,7 +127,7 @@ def test_gzip_files_are_held_decompressed(tmp_path: Path, monkeypatch: pytest.Mo
     with Records([tmp_path / "a"]) as records:
         assert_holds(gather(records, [11, 4, 0, 5, 2]), [expected[number] for number in (11, 4, 0, 5, 2)])
     monkeypatch.setattr("bertprep.records.records.MAX_HELD_BYTES", held_bytes - 1)
-    line = r"part-2: takes more memory than there is for gzip, .*, 4.3 GB for all that are read together; decompress them"
+    line = r"part-2: needs too much memory; gzip, .* read together may use 4.3 GB; decompress them"
     with pytest.raises(BertprepError, match=line):
         Records([tmp_path / "a"])
 
@@ -287,9 +287,9 @@ def highest(kind: type[Examples]) -> Examples:
         (SquadEvalExamples, "segment_ids", 2, "2, expected 0 to 1"),
         (ClassificationExamples, "label_ids", LABELS, "3, expected 0 to 2; train the task that the data was made for"),
         (ClassificationExamples, "is_real_example", 2, "2, expected 0 to 1"),
-        (RegressionExamples, "label_ids", np.inf, "inf, expected a finite one; make the file again"),
-        (RegressionExamples, "label_ids", -np.inf, "-inf, expected a finite one"),
-        (RegressionExamples, "label_ids", np.nan, "nan, expected a finite one"),
+        (RegressionExamples, "label_ids", np.inf, "inf, expected a finite number; make the file again"),
+        (RegressionExamples, "label_ids", -np.inf, "-inf, expected a finite number"),
+        (RegressionExamples, "label_ids", np.nan, "nan, expected a finite number"),
     ],
 )
 def test_a_value_that_the_model_cannot_take_is_named(
@@ -335,9 +335,9 @@ def test_records_must_agree(tmp_path: Path) -> None:
     long.write_bytes(file_of(random_record(random.Random(0), 16, 4)))
     write_examples([task_examples(SquadExamples, 2)], {"tfrecord": squad})
     for data, kind, line in (
-        ([tmp_path / "a", long], None, f"{long}: has records of 16 tokens and 4 predictions, expected 8 and 2 as {first} has; "
+        ([tmp_path / "a", long], None, f"{long}: has records of 16 tokens and 4 predictions, expected 8 and 2 like {first}; "
          "give data that was made with the same settings"),
-        ([tmp_path / "a", squad], None, f"{squad}: has SQuAD records, expected pretraining records as {first} has; "),
+        ([tmp_path / "a", squad], None, f"{squad}: has SQuAD records, expected pretraining records like {first}; "),
         ([squad], PretrainingExamples, f"{squad}: has SQuAD records, expected pretraining records; name the data of this task"),
     ):  # fmt: skip
         with pytest.raises(BertprepError) as error:
@@ -349,13 +349,14 @@ def test_requests_that_cannot_be_met(tmp_path: Path) -> None:
     write_folder(tmp_path / "a", (3,))
     with pytest.raises(UsageError, match="no data; name at least one folder"):
         Records([])
-    with pytest.raises(UsageError, match="a: has no test split; bertprep shard holds one out"):
+    with pytest.raises(UsageError, match="a: has no test split; bertprep shard makes one"):
         Records([tmp_path / "a"], "test")
     room = PretrainingExamples.empty(1, seq=8, pred=2)
     with Records([tmp_path / "a"]) as records:
         for numbers, wrong in (([2, 3], IndexError), ([-4], IndexError), ([1.0], TypeError), ((1, 2), TypeError)):
-            with pytest.raises(wrong, match=f"^{tmp_path / 'a' / 'training' / 'part-0'}: record"):
+            with pytest.raises(wrong, match=f"^{tmp_path / 'a' / 'training' / 'part-0'}: .*record"):
                 records.gather_into(room, numbers)  # type: ignore[arg-type]
-        needed = "room for 1 pretraining records of 8/2, needed for 2 pretraining records of 8/2 from row 0"
+        shape = "pretraining records of 8 tokens and 2 predictions"
+        needed = f"2 {shape} do not fit from row 0 on into a block of 1 {shape}"
         with pytest.raises(ValueError, match=needed):
             records.gather_into(room, np.arange(2))
