@@ -1,7 +1,7 @@
-"""`python -m trainer bench`: skip steps, time steps, repeat, take the median.
+"""Measure the speed of training steps: `python -m trainer bench`.
 
-Batches are random tokens in memory. Steps are queued as in training. The result is an entry of OUT/bench.jsonl, and the last
-line.
+It skips some steps, times some steps, repeats this, and reports the median. Batches are random tokens in memory. Steps are
+queued as in training. The result is appended to OUT/bench.jsonl, and printed as the last line.
 """
 
 from __future__ import annotations
@@ -115,25 +115,25 @@ def run(namespace: argparse.Namespace) -> int:
     before = path.read_bytes() if path.is_file() else b""
     with atomic_file(path, replace=True) as file:
         file.write(before + json.dumps(result, default=str).encode() + b"\n")
-    print_message(f"{path}: one more line")
+    print_message(f"{path}: added a line")
     print_results(summarize(result))
     return 0
 
 
 def load_fitting(options: BenchOptions) -> ModelConfig:
-    """Return the model; raises `UsageError` if it has too few positions for the lengths."""
+    """Return the model; raises `UsageError` if it cannot have sequences or predictions of these lengths."""
     model = ModelConfig.load(options.model or "tiny")  # all presets have the same number of positions
     if options.seq > model.max_position_embeddings or options.pred > options.seq:
         raise UsageError(
             f"--seq {options.seq} --pred {options.pred}: the model has {model.max_position_embeddings} positions, and a "
-            "sequence has at most as many predictions as tokens"
+            "sequence has at most as many predictions as tokens; give smaller numbers"
         )
     dropout_rate = options.attention_dropout
     return model if dropout_rate is None else replace(model, attention_probs_dropout_prob=dropout_rate)
 
 
 def measure(engine: Engine, options: BenchOptions, batches: Batches) -> tuple[list[float], list[float]]:
-    """Return the wall and CPU seconds per step of a built engine, for each repeat."""
+    """Return the wall-clock and CPU seconds per step of a built engine, for each repeat."""
     seconds, cpu_seconds = [], []
     total = options.repeats * (options.skip + options.steps)
     with Progress("bench", total, "steps", enabled=engine.is_first) as progress:
@@ -181,7 +181,7 @@ def peak_of(device: str) -> float | None:
 
 
 def synthetic_batches(engine: Engine, options: BenchOptions, size: int, vocab_size: int) -> Batches:
-    """Yield this rank's rows of global batches of `size` random sequences; four batches repeat."""
+    """Yield this rank's rows of global batches of `size` random sequences, the same four batches again and again."""
     rng, rows = np.random.default_rng([_SEED, engine.data_rank]), size // engine.data_world_size
     records = [synthetic_records(rng, rows, seq=options.seq, pred=options.pred, vocab_size=vocab_size) for _ in range(4)]
     return cycle([features(each) for each in records])

@@ -1,10 +1,10 @@
-"""Checkpoints: everything that a run needs to resume, in one file.
+"""Write and read checkpoints: everything that a run needs to resume, in one file.
 
     OUT/checkpoint-000001000.safetensors    after 1,000 steps
     OUT/checkpoint-best.safetensors         with --keep-best: the step with the best metric on the test split
 
-The arrays are those of `Engine.state`; the header has, as JSON, the step, the settings (`trainer.run.Run.settings`) and the
-arrays' sha256, but no time or path, so equal runs write equal bytes. Files are written atomically.
+The arrays are those of `Engine.state`. The header is JSON with the step, the settings (`trainer.run.Run.settings`) and the
+sha256 of the arrays, but without times and paths, so that equal runs write equal bytes. Files are written atomically.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from trainer.tasks import task_of_checkpoint
 from trainer.tasks.task import Task
 
 _NAME = "checkpoint-{:09d}.safetensors"
-_PATTERN = f"checkpoint-{'[0-9]' * 9}.safetensors"  # exact, so that a user's renamed copy is never taken as newest nor removed
+_PATTERN = f"checkpoint-{'[0-9]' * 9}.safetensors"  # exact, so that a user's renamed copy is never resumed nor removed
 BEST = "checkpoint-best.safetensors"
 _METADATA = "bertprep"
 _HEADER = {
     "step": COUNT, "skipped": COUNT, "evaluated": COUNT, "sha256": SHA256_DIGITS, "model": OBJECT, "interval": LIST,
     "lengthened": LIST, "test": OBJECT, "examples": OBJECT,
 }  # fmt: skip
-_OPTIONS = {  # the option behind a header's setting, where the names differ
+_OPTIONS = {  # the option of each setting in a header, if their names differ
     "global_batch": "global batch (--batch-size, --accumulate, devices)", "precision": "--amp", "schedule.peak": "--lr",
     "schedule.power": "--schedule: power", "schedule.crossover": "--schedule: crossover",
     "optimizer.name": "--optimizer", "optimizer.beta_1": "--beta1", "optimizer.beta_2": "--beta2",
@@ -47,12 +47,12 @@ _OPTIONS = {  # the option behind a header's setting, where the names differ
 }  # fmt: skip
 
 _OF_EXAMPLES = {"data", "records", "seq", "pred"}
-"""Header settings that for on-the-fly examples follow from the settings of the examples."""
+"""Settings in a header that follow from the settings of on-the-fly examples."""
 
 
 @dataclass
 class RunState:
-    """The state of a run that its checkpoints store next to the arrays."""
+    """The state of a run that its checkpoints store in addition to the arrays."""
 
     settings: dict[str, Any]  # from `Run.settings`
     step: int = 0  # finished steps
@@ -70,7 +70,7 @@ class Evaluated:
     value: float
 
     def is_better_than(self, other: Evaluated | None) -> bool:
-        """Return whether this is a new best: a lower loss, or a higher value of any other metric. NaN never is."""
+        """Return whether this is better: a lower loss, or a higher value of any other metric. NaN is never better."""
         if other is None or (self.sequences, self.metric) != (other.sequences, other.metric):
             return math.isfinite(self.value)
         return self.value < other.value if self.metric == "loss" else self.value > other.value
@@ -84,16 +84,16 @@ class Checkpoint(NamedTuple):
 
 
 def check_resumable(newest: Path, then: Mapping[str, Any], now: Mapping[str, Any], *, lengthen: bool) -> dict[str, Any]:
-    """Return the settings of a run that resumes from a checkpoint; raises `UsageError` if the checkpoint has others.
+    """Return the settings of a run that resumes from a checkpoint; raises `UsageError` if the checkpoint has other settings.
 
-    More steps are accepted with `lengthen`, and recorded as [step, schedule before] in `lengthened`.
+    With `lengthen` more steps are accepted, and recorded in `lengthened` as [step, earlier schedule].
     """
-    take = f"name another --out and take the weights by --init {newest.parent}"
+    take = f"name another --out and start from the weights with --init {newest.parent}"
     trained, task = task_of_checkpoint(then), task_of_checkpoint(now)
     if trained != task:
-        raise UsageError(f"{newest}: is of {trained.describe()}, the data are for {task.describe()}; {take}")
+        raise UsageError(f"{newest}: was trained for {trained.describe()}, but the data are for {task.describe()}; {take}")
     if "schedule" not in then:
-        raise UsageError(f"{newest}: was saved by an earlier version, whose runs cannot be resumed; {take}")
+        raise UsageError(f"{newest}: was saved by an earlier version, and cannot be resumed; {take}")
     differences = list(_differences(then, now))
     if any(name.startswith("examples.") for name, _, _ in differences):  # other settings follow from these
         differences = [each for each in differences if each[0] not in _OF_EXAMPLES]
@@ -104,8 +104,8 @@ def check_resumable(newest: Path, then: Mapping[str, Any], now: Mapping[str, Any
         lengthened.append([then["step"], then["schedule"]])
     elif differences:
         differing = ", ".join(f"{_option_of(name)} {before} -> {after}" for name, before, after in differences)
-        advice = "--lengthen resumes with the learning rates of the longer run; or resume" if is_longer else "resume"
-        raise UsageError(f"{newest}: was made with other options: {differing}; {advice} with the same, or {take}")
+        advice = "add --lengthen for the learning rates of the longer run, or resume" if is_longer else "resume"
+        raise UsageError(f"{newest}: was made with other options: {differing}; {advice} with the same options, or {take}")
     return {**now, "lengthened": lengthened} if lengthened else dict(now)
 
 
@@ -115,7 +115,7 @@ def _option_of(setting: str) -> str:
 
 
 def _differences(then: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Yield settings that differ, such as ("schedule.peak", 1e-4, 2e-4); None means unknown."""
+    """Yield each setting that differs, such as ("schedule.peak", 1e-4, 2e-4). None means unknown, and never differs."""
     for key, value in now.items():
         before = then.get(key)
         if isinstance(value, Mapping):
@@ -125,12 +125,12 @@ def _differences(then: Mapping[str, Any], now: Mapping[str, Any], prefix: str = 
 
 
 def _as_json(value: Any) -> Any:
-    """Return a value as JSON returns it: tuples become lists."""
+    """Return a value as it is read back from JSON, where tuples are lists."""
     return json.loads(json.dumps(value))
 
 
 def fingerprint(settings: Mapping[str, Any]) -> int:
-    """Return a 31-bit hash of settings, which ranks compare with each other."""
+    """Return a 31-bit hash of settings, by which ranks check that they agree."""
     return crc32(json.dumps(settings, sort_keys=True).encode()) >> 1
 
 
@@ -148,7 +148,7 @@ def save_best(folder: Path, run: RunState, state: Weights, test: Evaluated) -> P
 
 
 def read_best(folder: Path, run: RunState) -> Evaluated | None:
-    """Return the evaluation of the best checkpoint; None if the run will repeat that step."""
+    """Return the evaluation of the best checkpoint; None if there is none, or if the run will repeat its step."""
     if not (folder / BEST).is_file():
         return None
     header = read_header(folder / BEST)
@@ -170,7 +170,7 @@ def read_header(path: Path) -> dict[str, Any]:
     except BertprepError as error:
         raise corrupt(path, error) from error
     if text is None:
-        raise BertprepError(f"{path}: is no checkpoint of this trainer; to start from its weights give it as --init")
+        raise BertprepError(f"{path}: is not a checkpoint of this trainer; give it as --init to start from its weights")
     try:
         return dict(check_values(parse_json(text.encode()), _HEADER, needed=("step", "skipped", "sha256")))
     except ValueError as error:
@@ -185,7 +185,7 @@ def read(path: Path) -> Checkpoint:
     except BertprepError as error:
         raise corrupt(path, error) from error
     if _sha256(state) != header["sha256"]:
-        raise corrupt(path, "its arrays are not those that were written, by their sha256")
+        raise corrupt(path, "its arrays do not have the sha256 of its header")
     counts = {name: header[name] for name in ("step", "skipped", "evaluated", "interval") if name in header}
     settings = {name: value for name, value in header.items() if name not in (*counts, "sha256", "test")}
     return Checkpoint(RunState(settings, **counts), state)
@@ -201,7 +201,7 @@ def _sha256(state: Weights) -> str:
 def corrupt(path: Path, why: object) -> BertprepError:
     """Return the error for a corrupt checkpoint."""
     before = [each.name for each in find_checkpoints(path.parent) if each.name < path.name]
-    advice = f"remove it, to resume from {before[-1]}" if before else "remove it, to start again"
+    advice = f"remove it to resume from {before[-1]}" if before else "remove it to start again"
     return BertprepError(f"{path}: is corrupt ({str(why).removeprefix(f'{path}: ')}); {advice}")
 
 

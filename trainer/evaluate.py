@@ -1,4 +1,4 @@
-"""`python -m trainer evaluate` measures any weights on any records. A running model is evaluated here too.
+"""Evaluate weights on records: `python -m trainer evaluate`. Runs evaluate their model by `evaluate` too.
 
 pretraining records    masked-LM and next-sentence loss and accuracy on a split or its first sequences; also on token shards
 SQuAD                  exact match and F1; OUT/predictions.json, nbest_predictions.json and, for 2.0, null_odds.json
@@ -43,7 +43,7 @@ from trainer.tasks.task import Scorer, Task
 from trainer.weights import labels_of, model_of, read_weights, resolve_weights
 
 EVALUATED = ".evaluated"
-"""An empty file that marks predictions as an evaluation's own, which it may replace. Other tools use the same names."""
+"""An empty file that marks predictions as written by an evaluation, which may replace them. Other tools use the same names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 class Split(NamedTuple):
-    """A split to evaluate on, with a scorer if the task has scores."""
+    """A split to evaluate on, with a scorer if the task is scored."""
 
     name: str
     data: Data
@@ -145,16 +145,16 @@ def _open_splits(options: EvaluateOptions, namespace: argparse.Namespace, file: 
 
 
 def _open_tokens(folder: Path, split: str, file: Path, opened: ExitStack) -> Split:
-    """Open token shards with the settings of a checkpoint's run, so that the examples are those of its own evaluations."""
+    """Open token shards with the settings of a checkpoint's run, so that it gets the examples of its own evaluations."""
     if not is_checkpoint(file):
         raise UsageError(
-            f"{folder}: holds token shards, which are masked as a checkpoint was trained, and {file} is none; name a "
-            "checkpoint, or records"
+            f"{folder}: contains token shards, which are masked like the training data of a checkpoint, but {file} is not a "
+            "checkpoint; name one, or records"
         )
     header = read_header(file)
     settings, manifest = dict(header.get("examples", {})), find_training_tokens(folder).manifest
     if ("packed" in settings) != bool(manifest and manifest.tokenizer):
-        settings = {}  # of documents, or of sentences, where the data are of the other: their vocabularies are compared next
+        settings = {}  # documents or sentences where the run had the other; comparing vocabularies reports that next
     settings["seed"] = settings.pop("data_seed", ExampleSettings.seed)
     settings.pop("temperature", None)  # a temperature mixes several folders
     pred = settings.pop("pred", None)
@@ -164,18 +164,16 @@ def _open_tokens(folder: Path, split: str, file: Path, opened: ExitStack) -> Spl
     if split == TRAINING:
         return Split(split, data)
     if data.test is None:
-        raise UsageError(f"{data.folders[0]}: has no test split; --split training evaluates on the one that it has")
+        raise UsageError(f"{data.folders[0]}: has no test split; evaluate on its training split with --split training")
     return Split(split, replace(data, records=data.test))
 
 
 def _scored_splits(options: EvaluateOptions, data_set: DataSet, task: Task) -> list[str]:
     if options.sequences or options.split != TEST:
-        raise UsageError(
-            f"{data_set.folder}: is of a task, which is scored on all of its splits; leave --sequences and --split out"
-        )
+        raise UsageError(f"{data_set.folder}: a task is scored on all of its splits; leave --sequences and --split out")
     splits = [split for split in data_set.splits if split != TRAINING]
     if not splits:
-        raise UsageError(f"{data_set.folder}: has no split to evaluate on; make one of a dev file")
+        raise UsageError(f"{data_set.folder}: has no split to evaluate on; make one from a dev file with bertprep task")
     task.check_scoring(splits)
     return splits
 
@@ -185,15 +183,15 @@ def _check_task(file: Path, task: Task, data: Path) -> None:
         trained = task_of(file)
         if trained != task.predicted_by and not isinstance(trained, Pretraining):
             raise UsageError(
-                f"{file}: was trained for {trained.describe()}, the records in {data} are of {task.describe()}; name weights "
-                "and records of the same task"
+                f"{file}: was trained for {trained.describe()}, but the records in {data} are for {task.describe()}; name "
+                "weights and records of the same task"
             )
     elif task.labels and (names := labels_of(file)):
         found = [name.casefold() for name in names]
         wanted = [name.casefold() for name in task.labels]
         if set(wanted) & set(found) and found != wanted:
             raise UsageError(
-                f"{file.parent}: its labels are {', '.join(names)}, those of the records in {data} are "
+                f"{file.parent}: its labels are {', '.join(names)}, but those of the records in {data} are "
                 f"{', '.join(task.labels)}; make your own records with --labels in the model's order, or name another model"
             )
 
@@ -218,7 +216,7 @@ def _evaluate_split(engine: Engine, options: EvaluateOptions, split: Split, out:
     except Exception as failed:  # any error: otherwise the other processes would wait for this one in the next split
         error = failed
     if engine.is_on_any_rank(error is not None):
-        raise error or BertprepError(f"{split.name}: another process could not evaluate it; its message says why")
+        raise error or BertprepError(f"{split.name}: another process could not evaluate this split; its message says why")
     if engine.is_first:
         name = split.data.task.name_of_split(split.name)
         numbers = ", ".join(f"{metric} {value:.6g}" for metric, value in metrics.items())
@@ -231,9 +229,9 @@ def _evaluate_split(engine: Engine, options: EvaluateOptions, split: Split, out:
 def evaluate(
     engine: Engine, task: Task, batches: EvaluationBatches, scorer: Scorer | None = None, out: Path | None = None
 ) -> tuple[int, dict[str, float]]:
-    """Return the number of sequences that counted on all ranks, and their metrics; write predictions to `out`, if given.
+    """Return the number of valid sequences on all ranks, and their metrics; write predictions to `out`, if given.
 
-    There are no metrics without a masked token, or if a rank could not read all records of a scored task.
+    There are no metrics if no token is masked, or if a rank could not read all records of a scored task.
     """
     sums, own = np.zeros((len(task.outputs), 3)), 0.0
     outputs: dict[str, list[NDArray[np.float32]]] = {output.name: [] for output in task.outputs}
@@ -254,9 +252,9 @@ def evaluate(
 
 
 def without_targets(batches: EvaluationBatches) -> BertprepError:
-    """Return the error for a split in which no token is to be predicted."""
+    """Return the error for a split without a token to predict."""
     path, record = batches.records.origin_of(0)
     return BertprepError(
-        f"{path}: record {record}: is the first of {batches.sequences:,} without a masked token: their masked_lm_weights are "
-        "all 0, so there is no loss; make the files again"
+        f"{path}: record {record}: neither it nor any other of {batches.sequences:,} records has a masked token (all "
+        "masked_lm_weights are 0), so there is no loss; make the files again"
     )

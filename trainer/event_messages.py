@@ -1,6 +1,6 @@
-"""The part of protobuf's wire format that the events of TensorBoard need (protobuf.dev/programming-guides/encoding).
+"""Encode the part of protobuf's wire format that TensorBoard's events need (protobuf.dev/programming-guides/encoding).
 
-A field is its number and kind in one varint, then its value. Fields that are 0 or empty are not written, as in proto3.
+A field is a varint of its number and wire type, and then its value. Fields that are 0 or empty are not written, as in proto3.
 """
 
 INTEGER, EIGHT_BYTES, LENGTH, FOUR_BYTES = 0, 1, 2, 5

@@ -1,4 +1,4 @@
-"""`python -m trainer export` writes a model to a new folder for other tools, atomically.
+"""Write a model to a new folder for other tools, atomically: `python -m trainer export`.
 
 --to transformers       the files that `from_pretrained` of `BertForPreTraining`, or of the task's class, loads
     config.json, model.safetensors, vocab.txt or tokenizer.json
@@ -37,7 +37,7 @@ TRANSFORMERS, GOOGLE = TARGETS = ("transformers", "google")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `export`."""
     parser.add_argument(
-        "--to", default=TRANSFORMERS, choices=TARGETS, help="who loads it: transformers or google (default: %(default)s)"
+        "--to", default=TRANSFORMERS, choices=TARGETS, help="for which tools: transformers or google (default: %(default)s)"
     )
     parser.add_argument("source", type=path_arg, metavar="CHECKPOINT", help="a checkpoint, or the folder of a run (needed)")
     parser.add_argument("target", type=path_arg, metavar="DIR", help="new local folder for the model (needed)")
@@ -50,7 +50,7 @@ def run(namespace: argparse.Namespace) -> int:
 
 
 def export_model(source: Path, target: Path, to: str = TRANSFORMERS) -> None:
-    """Write the model of a checkpoint, or of a run's newest one, to a new folder; `source` may be a URL."""
+    """Write the model of a checkpoint, or of the newest one in a run's folder, to a new folder; `source` may be a URL."""
     source, target = as_path(source), as_local_path("DIR", target)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise UsageError(f"{target}: exists already; name a folder that is empty or does not exist")
@@ -68,7 +68,7 @@ def export_model(source: Path, target: Path, to: str = TRANSFORMERS) -> None:
     else:
         if (file.parent / TOKENIZER).exists() and not (file.parent / VOCABULARY).exists():
             raise UsageError(
-                f"{file.parent}: has a {TOKENIZER}, Google's scripts take a {VOCABULARY} alone; export --to transformers"
+                f"{file.parent}: has a {TOKENIZER}, but Google's scripts read only a {VOCABULARY}; export --to transformers"
             )
         name, vocabulary = VOCABULARY, _read_vocabulary(file.parent / VOCABULARY, config)
         tokenizer, padding = {"tokenizer_class": "BertTokenizer"}, _padding(vocabulary)
@@ -97,13 +97,13 @@ def export_model(source: Path, target: Path, to: str = TRANSFORMERS) -> None:
         f"--init_checkpoint={target / GOOGLE_PREFIX}" if to == GOOGLE else f"{task.hugging_face_class}.from_pretrained reads it"
     )
     print_message(f"{target}: {', '.join(sorted(path.name for path in target.iterdir()))}")
-    print_message(f"  of {file}: step {saved.step:,}, {parameters:,} parameters; {reader}")
+    print_message(f"  from {file}: step {saved.step:,}, {parameters:,} parameters; {reader}")
     if to == GOOGLE and is_cased is not None:
-        print_message(f"  with --do_lower_case={not is_cased}, where a script tokenizes text")
+        print_message(f"  give --do_lower_case={not is_cased} to scripts that tokenize text")
 
 
 def _read_tokenizer(path: Path) -> tuple[bytes, dict[str, Any], dict[str, int]]:
-    """Return a tokenizer.json that adds the special tokens of the rows, its settings, and its padding id."""
+    """Return a tokenizer.json that adds special tokens like the rows, its tokenizer_config.json, and its padding id."""
     from bertprep.instances.document_tokenizer import DocumentTokenizer
 
     tokenizer = DocumentTokenizer(path, path.parent.name)
@@ -112,7 +112,9 @@ def _read_tokenizer(path: Path) -> tuple[bytes, dict[str, Any], dict[str, int]]:
     content = tokenizer.with_template()
     if content != path.read_bytes():
         added = " and ".join(names[name] for name in ("cls_token", "sep_token") if name in names)
-        print_message(f"{path.name}: with a template that puts {added} around a text, as rows had; {path} has none that does")
+        print_message(
+            f"{path.name}: got a template that puts {added} around a text, as in the rows; {path} has no such template"
+        )
     return content, {"tokenizer_class": "PreTrainedTokenizerFast", **names}, padding
 
 
@@ -121,12 +123,12 @@ def _read_vocabulary(path: Path, config: ModelConfig) -> bytes:
         content = path.read_bytes()
     except OSError as error:
         raise BertprepError(
-            f"{path}: cannot be read: {error.strerror or error}; a run keeps its vocabulary next to its checkpoints"
+            f"{path}: cannot be read: {error.strerror or error}; put the vocabulary of the run next to its checkpoints"
         ) from error
     tokens = len(content.splitlines())
     if tokens > config.vocab_size:
         raise BertprepError(
-            f"{path}: has {tokens:,} tokens, the model has {config.vocab_size:,}; put the vocabulary of its records there"
+            f"{path}: has {tokens:,} tokens, but the model has {config.vocab_size:,}; put the vocabulary of its records there"
         )
     return content
 

@@ -1,15 +1,15 @@
-"""Reports of a run: lines on standard error, log.jsonl, scalars for TensorBoard, and a plot of the losses.
+"""Report on a run: by lines on standard error, log.jsonl, scalars for TensorBoard, and a plot of the losses.
 
-    OUT/log.jsonl                         {"kind": ..., "step": steps finished, ...}, one entry a line
+    OUT/log.jsonl                         {"kind": ..., "step": steps finished, ...}, one entry per line
     OUT/log-1.jsonl                       bad records that process 1 has skipped
     OUT/tensorboard/events.out.tfevents.* the same numbers, as training/NAME and test/NAME
     OUT/loss.png                          redrawn after each evaluation and at the end
 
 docs/reference/trainer.md lists the kinds of entries. A resumed run first removes the entries of the steps that it repeats.
 
-An events file is TFRecord frames, each of one Event, a protobuf message: 1 double wall_time, 2 int64 step, 3 string
-file_version, 5 Summary (1 repeated Value: 1 string tag, 2 float simple_value), 7 SessionLog (1 status: 1 is START, which makes
-TensorBoard discard later steps of earlier files).
+An events file consists of TFRecord frames. Each contains an Event, a protobuf message with the fields 1 double wall_time, 2
+int64 step, 3 string file_version, 5 Summary (1 repeated Value: 1 string tag, 2 float simple_value), 7 SessionLog (1 status: 1
+is START, which makes TensorBoard discard later steps of earlier files).
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ Entry = Mapping[str, Any]
 
 
 class RunLog:
-    """The log of a run of `steps` steps that has finished `first_step`; the first process logs everything.
+    """The log of a run of `steps` steps, of which `first_step` are finished.
 
-    Other processes only print and log the bad records that they skip. `guessed` has the losses of guessing by frequency,
-    which are printed next to those of evaluations.
+    The first process logs everything; the others only print and log the bad records that they skip. The losses of guessing by
+    frequency in `guessed` are printed next to the losses of evaluations.
     """
 
     def __init__(
@@ -63,15 +63,15 @@ class RunLog:
         self._opened = ExitStack()
         self._file: BinaryIO | None = None
         self._can_draw = True
-        self.known_bad: set[str] = set()  # a message for each record that this process has skipped so far
-        self.has_evaluation = False  # after `first_step`
-        self._has_new_losses = False  # entries that the picture does not show
+        self.known_bad: set[str] = set()  # the messages of the bad records that this process has skipped so far
+        self.has_evaluation = False  # whether the log has an evaluation at `first_step`
+        self._has_new_losses = False  # whether there are entries that the picture does not show
 
     def __enter__(self) -> RunLog:
         with ExitStack() as opened:
             if is_object(self._out):
                 self._folder = opened.enter_context(temporary_folder(self._out))
-                with suppress(FileNotFoundError):  # files that another process, perhaps on another machine, has left at the URL
+                with suppress(FileNotFoundError):  # the run may have started on another machine, which left its log at the URL
                     (self._folder / self._name).write_bytes((self._out / self._name).read_bytes())
             kept = truncate_log(self._folder / self._name, self._first_step)
             self.known_bad = {str(entry.get("what")) for entry in kept if entry["kind"] == "bad_record"}
@@ -114,7 +114,7 @@ class RunLog:
         self._draw()
 
     def bad_records(self, split: str, step: int, bad: Iterable[BadRecordError]) -> None:
-        """Print and log bad records that are skipped for the first time."""
+        """Print and log these bad records, which are skipped for the first time."""
         for error in bad:
             self._append("bad_record", {"step": step, "split": split, "what": str(error)})
             print_message(f"step {step:,}: skipped a bad record: {error}")
@@ -134,7 +134,7 @@ class RunLog:
         append(self._file or self._open_file(self._opened), log_line({"kind": kind, **entry}))
 
     def keep(self) -> None:
-        """Upload the files if OUT is a URL; called before each checkpoint."""
+        """Upload the files if OUT is a URL. This is called before each checkpoint."""
         if self._folder == self._out:
             return
         paths = [self._folder / self._name]
@@ -146,7 +146,7 @@ class RunLog:
                     file.write(path.read_bytes())
 
     def _finish(self) -> None:
-        """Plot and upload the rest. An error here is only printed, so that it does not hide an earlier one."""
+        """Draw and upload the rest. An error is only printed, so that it does not hide an earlier one."""
         self._draw()
         try:
             self.keep()
@@ -196,7 +196,7 @@ def log_line(entry: Entry) -> bytes:
 
 
 def truncate_log(path: Path, step: int) -> list[dict[str, Any]]:
-    """Remove all entries of a log after `step`, and every incomplete line; return the remaining entries."""
+    """Remove the entries of a log after `step`, and an incomplete last line; return the remaining entries."""
     if not path.exists():
         return []
     kept = [entry for entry in read_log(path) if entry["step"] <= step]

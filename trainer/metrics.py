@@ -1,4 +1,4 @@
-"""The names of metrics in the entries of a log, and in text."""
+"""Name the metrics in the entries of a log, and write them as text."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ _OTHERS = {
     "kind", "step", "epoch", "sequences", "learning_rate", "gradient_norm", "loss_scale", "skipped", "sequences_per_second",
     "tokens_per_second", "flops_per_second", "seconds_left", "threshold",
 }  # fmt: skip
-"""Keys of training and evaluation entries that are not metrics."""
+"""The keys of training and evaluation entries that are not metrics."""
 
 
 def metric_names(entries: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return the metrics of log entries, losses first, without a redundant sum."""
+    """Return the names of the metrics in log entries, losses first; `loss` is left out if there is a masked-LM loss."""
     names = dict.fromkeys(name for entry in entries for name in entry if name not in _OTHERS)
     if "masked_lm_loss" in names:
         names.pop("loss", None)
@@ -21,7 +21,7 @@ def metric_names(entries: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def name_in_text(metric: str) -> str:
-    """A metric's name in the field's spelling.
+    """Return the name of a metric as text, with hyphens and spaces.
 
     >>> name_in_text("masked_lm_loss")
     'masked-LM loss'
@@ -30,7 +30,7 @@ def name_in_text(metric: str) -> str:
 
 
 def describe_metrics(entry: Mapping[str, Any], guessed: Mapping[str, float] | None = None) -> str:
-    """Return the metrics of a log entry in words, next to the losses of guessing by frequency, where they are known.
+    """Return the metrics of a log entry as text, each with the loss of guessing by frequency if that is given.
 
     >>> describe_metrics({"step": 9, "loss": 9.674, "masked_lm_loss": 8.98, "next_sentence_loss": 0.694})
     'masked-LM loss 8.98, next-sentence loss 0.694'

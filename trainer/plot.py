@@ -1,7 +1,7 @@
-"""Plots the losses of runs from their logs: training as lines, the test split as points.
+"""Plot the losses of runs from their logs: training as lines, the test split as points.
 
-Masked LM is above and next sentence below; of another task the loss above and its first metric below. Thin lines are the losses
-of guessing by frequency. The colors differ in lightness, so that a print in grays shows the same.
+The upper panel shows the masked-LM loss, and the lower one the next-sentence loss; for another task they show the loss and its
+first metric. Thin lines are the losses of guessing by frequency. Colors differ in lightness, so a print in gray shows the same.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 _ENTRY = {"kind": TEXT, "step": COUNT}
 Entries = Sequence[Mapping[str, Any]]
 COLORS = (("#5aaaf0", "#a03000"), ("#f0b030", "#204080"), ("#70c080", "#701060"), ("#c0a0e0", "#205020"))
-"""Colors of each run: light for training, dark for the test split."""
+"""The two colors of each run: light for training, dark for the test split."""
 LEAST_SPAN = 0.1
-"""The smallest span of an axis of losses or metrics."""
+"""The smallest span of a vertical axis."""
 FEW_POINTS = 60
-"""A line with more points has no markers."""
+"""The number of points up to which a line has markers."""
 MAX_LABEL, MAX_TITLE, LINE = 48, 72, 150
-"""Maximum characters of a name in the legend, of a name in the title, and of a line of the title."""
+"""The maximum number of characters of a name in the legend, of a name in the title, and of a line of the title."""
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
@@ -49,13 +49,13 @@ def read_log(path: Path) -> list[dict[str, Any]]:
         except ValueError as error:
             shown = line[:40].decode(errors="replace")
             raise BertprepError(
-                f"{path}: line {number}: is not an entry with a kind and a step: {shown!r}; remove the line, or the file"
+                f"{path}: line {number}: expected an entry with a kind and a step, found {shown!r}; remove the line or the file"
             ) from error
     return entries
 
 
 def draw_losses(logs: Mapping[str, Path], picture: Path) -> None:
-    """Draw the runs with these labels and logs as a PNG."""
+    """Draw the losses of runs as a PNG, given the logs by the runs' labels."""
     try:
         figure = make_figure({label: read_log(path) for label, path in logs.items()})
     except ImportError as error:
@@ -72,8 +72,8 @@ def make_figure(runs: Mapping[str, Entries]) -> Figure:
 
     entries = [entry for run in runs.values() for entry in run if entry["kind"] in ("train", "evaluation")]
     if not entries:
-        raise BertprepError("there are no losses yet; draw them when the run has logged some")
-    names = [name for name in metric_names(entries) if not name.startswith(("start_", "end_"))][:2]  # parts of SQuAD's
+        raise BertprepError("the logs have no losses yet; draw them when a run has logged some")
+    names = [name for name in metric_names(entries) if not name.startswith(("start_", "end_"))][:2]  # not SQuAD's two addends
     figure = Figure(figsize=(12, 7.2), dpi=100, layout="constrained")
     panels = figure.subplots(len(names), sharex=True, squeeze=False, height_ratios=[2, 1][: len(names)])[:, 0]
     for panel, name in zip(panels, names, strict=True):
@@ -94,7 +94,7 @@ def make_figure(runs: Mapping[str, Entries]) -> Figure:
 
 
 def _draw_run(panel: Axes, run: Entries, name: str, *, label: str, color: int) -> None:
-    """Draw training as a line and the test split, where there is one, as points of the same run's darker color."""
+    """Draw training as a line, and the test split, if there is one, as points in the darker color of the run."""
     light, dark = COLORS[color % len(COLORS)]
     steps, values = _curve(run, "train", name)
     marker = "." if len(steps) <= FEW_POINTS else ""
@@ -117,30 +117,30 @@ def _draw_guess(panel: Axes, runs: Mapping[str, Entries], name: str) -> None:
 
 
 def _set_limits(panel: Axes) -> None:
-    """Show at least `LEAST_SPAN`, and nothing below 0: Matplotlib would magnify noise, and center a metric of 0."""
+    """Show a span of at least `LEAST_SPAN`, which does not magnify noise, and nothing below 0."""
     values = [float(value) for line in panel.get_lines() for value in np.asarray(line.get_ydata())]
     missing = max(0.0, LEAST_SPAN - (max(values) - min(values))) if values else 0.0
     if missing:
         panel.set_ylim(min(values) - missing / 2, max(values) + missing / 2)
     bottom, top = panel.get_ylim()
-    panel.set_ylim(max(bottom, -0.02 * top), top)  # so that half a marker at 0 is not cut off
+    panel.set_ylim(max(bottom, -0.02 * top), top)  # a little below 0, so that markers at 0 are not cut off
 
 
 def _guesses(run: Entries, name: str) -> list[float]:
-    """Return the loss of guessing by frequency that a run has logged for a metric, if it has."""
+    """Return the loss of guessing by frequency that a run has logged for a metric, if any: a list of one or none."""
     logged = [entry["guessing_by_frequency"] for entry in run if isinstance(entry.get("guessing_by_frequency"), Mapping)]
     return [float(losses[name]) for losses in logged[-1:] if isinstance(losses.get(name), float)]
 
 
 def _summary(label: str, run: Entries) -> list[str]:
-    """Return the last results of a run, in lines that fit the picture."""
+    """Return the last results of a run as lines that fit into the picture."""
     last = next((entry for kind in ("evaluation", "train") for entry in reversed(run) if entry["kind"] == kind), {})
     text = f"{label}: {describe_metrics(last)} after {last.get('step', 0):,} steps"
     return textwrap.wrap(text, LINE, subsequent_indent="    ", break_on_hyphens=False)
 
 
 def _shorten(label: str, most: int) -> str:
-    """Leave out the middle of a long name, whose ends say which run it is.
+    """Leave out the middle of a long name, since its ends identify the run.
 
     >>> _shorten("tiny_wikicorpus_en_ofrecord_seq_128_adam_1000_steps", 25)
     'tiny_wikicor…m_1000_steps'

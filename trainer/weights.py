@@ -1,7 +1,8 @@
-"""The variables of a model: initial values from the seed, or the weights that --init names.
+"""Initialize the variables of a model from the seed, or read them from the weights that --init names.
 
-Names are those of Google's checkpoints; a file's content tells its kind. The body must be complete. A missing pooler or head is
-initialized from the seed; so is a classifier's head, unless its labels are known to be the same.
+Variables have the names of Google's checkpoints. The content of a file decides its kind. The encoder must be complete. A
+missing pooler or head is initialized from the seed, and so is the head of a classifier unless its labels are known to be the
+same.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ _DROPOUT = ModelConfig.hidden_dropout_prob  # also of attention weights
 
 
 def initial_values(config: ModelConfig, seed: int, task: Task) -> Weights:
-    """Return random values of all variables, the same for every engine.
+    """Return initial values of all variables, the same for every engine.
 
-    Each follows from the seed and its index: a normal distribution of `initializer_range`, truncated at two standard
-    deviations; biases and `beta` are 0, `gamma` is 1.
+    They are drawn by the seed and the index of the variable, from a normal distribution with standard deviation
+    `initializer_range` that is truncated at two standard deviations. Biases and `beta` are 0, `gamma` is 1.
     """
     return {
         name: _initial_value(name, shape, config.initializer_range, np.random.default_rng([seed, index]))
@@ -53,7 +54,7 @@ def _initial_value(name: str, shape: tuple[int, ...], deviation: float, rng: np.
     values = rng.standard_normal(shape, np.float32)
     flat = values.reshape(-1)
     beyond = np.flatnonzero(np.abs(flat) > 2)
-    while len(beyond):  # each is drawn again until it fits: 4.6% of them, then 4.6% of these
+    while len(beyond):  # 4.6% are drawn again, then 4.6% of these, until all fit
         flat[beyond] = rng.standard_normal(len(beyond), np.float32)
         beyond = beyond[np.abs(flat[beyond]) > 2]
     values *= np.float32(deviation)
@@ -61,9 +62,9 @@ def _initial_value(name: str, shape: tuple[int, ...], deviation: float, rng: np.
 
 
 def find_weights(path: Path) -> Path:
-    """Return the file of weights that a path names: the file itself, or a prefix of Google's files.
+    """Return the file of weights that a path names, or the prefix of Google's files.
 
-    In a folder it is a run's newest checkpoint, Hugging Face's file or Google's.
+    In a folder it is the newest checkpoint of a run, Hugging Face's file, or Google's files.
     """
     if prefix := find_prefix(path):
         return prefix
@@ -71,14 +72,14 @@ def find_weights(path: Path) -> Path:
         return path
     kinds = f"a checkpoint, a {HUGGING_FACE_FILE} or a {GOOGLE_PREFIX}"
     if not path.exists():
-        raise UsageError(f"{path}: does not exist; name {kinds}, or a folder that holds one")
+        raise UsageError(f"{path}: does not exist; name {kinds}, or a folder that contains one")
     if checkpoint_file := checkpoint.newest(path):
         return checkpoint_file
     if (path / HUGGING_FACE_FILE).is_file():
         return path / HUGGING_FACE_FILE
     if found := newest_bundle(path, GOOGLE_PREFIX):
         return found
-    raise UsageError(f"{path}: holds neither a checkpoint nor a {HUGGING_FACE_FILE} nor a {GOOGLE_PREFIX}; name {kinds}")
+    raise UsageError(f"{path}: contains neither a checkpoint nor a {HUGGING_FACE_FILE} nor a {GOOGLE_PREFIX}; name {kinds}")
 
 
 def resolve_weights(init: str, workdir: Path, *, named: str = "--init ") -> Path:
@@ -91,7 +92,7 @@ def resolve_weights(init: str, workdir: Path, *, named: str = "--init ") -> Path
     if not (is_object(path) or path.exists() or find_prefix(path)):
         folder = workspace.download("weights")
         path = next((each for each in (folder / init, workspace.google_release(init)) if each.is_dir()), path)
-        advice = f"; nor is it in {folder}, where bertprep download weights --model ID puts models"
+        advice = f"; it is not in {folder} either, to which bertprep download weights --model ID downloads models"
     try:
         return find_weights(path)
     except UsageError as error:
@@ -99,13 +100,13 @@ def resolve_weights(init: str, workdir: Path, *, named: str = "--init ") -> Path
 
 
 def short_name(file: Path) -> str:
-    """Return weights' part of a run's folder name: bert-base-uncased, or run_checkpoint-000001000 for a checkpoint."""
+    """Return a name of weights for a run's folder: bert-base-uncased, or run_checkpoint-000001000 for a checkpoint."""
     folder = file.resolve().parent.name
     return folder if file.name in (HUGGING_FACE_FILE, GOOGLE_PREFIX) else f"{folder}_{file.name.removesuffix('.safetensors')}"
 
 
 def model_of(file: Path) -> ModelConfig:
-    """Return the model's sizes from a checkpoint or the files next to weights; dropout defaults to BERT's."""
+    """Return the model's sizes from a checkpoint, or from the file next to weights; dropout is BERT's unless it is given."""
     if is_checkpoint(file):
         model = ModelConfig.from_settings(checkpoint.read_header(file).get("model", {}))
         if model != model.without_dropout():
@@ -114,13 +115,13 @@ def model_of(file: Path) -> ModelConfig:
     for name in (BERT_CONFIG, CONFIG):
         if (file.parent / name).is_file():
             return ModelConfig.from_file(file.parent / name)
-    raise UsageError(f"{file}: has no {BERT_CONFIG} or {CONFIG} next to it; name its sizes with --model FILE")
+    raise UsageError(f"{file}: has no {BERT_CONFIG} or {CONFIG} next to it; name a file with its sizes by --model FILE")
 
 
 def read_weights(path: Path, config: ModelConfig, task: Task, *, any_head: bool = False) -> tuple[Weights, str]:
-    """Return the variables of a task's model in a file or folder, and a line on those initialized from the seed.
+    """Return the variables of a task's model that a file or folder has, and a line on those that it lacks.
 
-    With `any_head` the head of a task with labels is taken whatever they are.
+    The head of a task with labels is left out if the labels differ, except with `any_head`.
     """
     file, shapes = find_weights(path), task.variable_shapes(config)
     with _open(file, shapes, task) as found:
@@ -130,11 +131,11 @@ def read_weights(path: Path, config: ModelConfig, task: Task, *, any_head: bool 
         read = checkpoint.read(file).state.__getitem__ if is_checkpoint(file) else found.read  # which checks its sha256
         weights = {name: np.array(read(name), order="C") for name in names}
     drawn = [name for name in shapes if name not in weights]
-    return weights, f"--init {file}: without {', '.join(drawn)}, drawn from the seed" if drawn else ""
+    return weights, f"--init {file}: lacks {', '.join(drawn)}, which are initialized from the seed" if drawn else ""
 
 
 def check_weights(path: Path, config: ModelConfig, task: Task) -> None:
-    """Check names and shapes as `read_weights` does, without reading values."""
+    """Check the names and shapes that `read_weights` needs, without reading values."""
     file, shapes = find_weights(path), task.variable_shapes(config)
     with _open(file, shapes, task) as found:
         _choose(file, found, shapes)
@@ -153,7 +154,7 @@ def _choose(file: Path, found: WeightFile, expected: Shapes) -> list[str]:
 
 
 def _body(shapes: Shapes) -> dict[str, tuple[int, ...]]:
-    """Return the variables of the encoder, without its pooler."""
+    """Return the shapes of the encoder's variables, without the pooler."""
     names = [name for name in shapes if name.startswith("bert/") and not name.startswith(google_names.POOLER)]
     return {name: shapes[name] for name in names}
 
@@ -161,7 +162,7 @@ def _body(shapes: Shapes) -> dict[str, tuple[int, ...]]:
 def labels_of(file: Path) -> tuple[str, ...] | None:
     """Return the labels of a model's classes from its checkpoint or `config.json`; a regression has none.
 
-    None if unknown: no such file, or transformers' LABEL_0, LABEL_1, ...
+    None means unknown: there is no such file, or it has the default names LABEL_0, LABEL_1, ... of transformers.
     """
     if is_checkpoint(file):
         return checkpoint.task_of(file).labels
@@ -173,7 +174,7 @@ def labels_of(file: Path) -> tuple[str, ...] | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        raise BertprepError(f"{path}: does not say what its labels are: {error}") from error
+        raise BertprepError(f"{path}: its labels cannot be read: {error}") from error
     if settings.get("problem_type") == "regression":
         return ()
     labels = tuple(str(names.get(str(number))) for number in range(len(names)))

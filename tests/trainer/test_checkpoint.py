@@ -94,7 +94,7 @@ def test_a_save_that_fails_removes_no_older_one(tmp_path: Path) -> None:
 
 def test_weights_of_another_tool_are_not_a_checkpoint(tmp_path: Path) -> None:
     write_safetensors(tmp_path / "model.safetensors", STATE, {"format": "pt"})
-    with pytest.raises(BertprepError, match=r"model\.safetensors: .* --init$"):
+    with pytest.raises(BertprepError, match=r"model\.safetensors: .* --init to start from its weights$"):
         read(tmp_path / "model.safetensors")
 
 
@@ -113,7 +113,7 @@ def test_a_flipped_bit_is_found_in_each_byte_of_a_number(byte: int, tmp_path: Pa
     content = bytearray(path.read_bytes())
     content[len(content) - 4 + byte] ^= 1  # of the last number
     path.write_bytes(content)
-    with pytest.raises(BertprepError, match=r"its arrays are not those that were written"):
+    with pytest.raises(BertprepError, match=r"its arrays do not have the sha256 of its header"):
         read(path)
 
 

@@ -127,7 +127,7 @@ def test_all_ranks_stop_where_the_first_cannot_write(
     assert run_command_on(make_ranks(2, outputs=answer_pos), *words) == [1, 1]
     first, other = sorted(line for line in capsys.readouterr().err.splitlines() if "error: " in line)
     assert str(out / "dev") in first
-    assert "another process could not evaluate it" in other
+    assert "another process could not evaluate this split" in other
 
 
 def test_records_that_cannot_be_read_have_no_loss(

@@ -74,7 +74,7 @@ def test_a_run_as_google_releases_models(run: Path, tmp_path: Path, capsys: pyte
     check_equal(read(target), read(run))
     assert json.loads((target / "bert_config.json").read_text()) == asdict(CONFIG)
     printed = capsys.readouterr().err
-    advice = "with --do_lower_case=False, where a script tokenizes text"
+    advice = "give --do_lower_case=False to scripts that tokenize text"
     assert f"--init_checkpoint={target}/bert_model.ckpt\n  {advice}\n" in printed
     with pytest.raises(UsageError, match=r"bert_model\.ckpt: is not a checkpoint of this trainer"):
         export_model(target, tmp_path / "again")
@@ -114,7 +114,7 @@ NEWEST = "checkpoint-000002000.safetensors"
     ("file", "change", "message"),
     [
         ("vocab.txt", lambda _: None, r"vocab\.txt: cannot be read: No such file"),
-        ("vocab.txt", lambda data: data + b"one more\n", r"vocab\.txt: has 41 tokens, the model has 40"),
+        ("vocab.txt", lambda data: data + b"one more\n", r"vocab\.txt: has 41 tokens, but the model has 40"),
         (NEWEST, lambda data: data.replace(b'/bias":', b'/bier":', 1), f"{NEWEST}: "),
         (NEWEST, lambda data: data[:-1], f"{NEWEST}: "),
     ],

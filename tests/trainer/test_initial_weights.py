@@ -155,7 +155,7 @@ def test_missing_variables_are_initial_but_for_the_body(tmp_path: Path) -> None:
     found, message = read_weights(write_hugging_face(tmp_path, without), CONFIG, PRETRAINING)
     check_equal(found, without)
     assert message.startswith(
-        f"--init {tmp_path}/model.safetensors: without bert/pooler/dense/kernel, bert/pooler/dense/bias, cls/"
+        f"--init {tmp_path}/model.safetensors: lacks bert/pooler/dense/kernel, bert/pooler/dense/bias, cls/"
     )
     check_equal(read(tmp_path, SQUAD), without)
     del without["bert/embeddings/LayerNorm/beta"]
@@ -237,7 +237,7 @@ def test_a_head_of_hugging_face_is_known_by_its_labels(
     if labels == 2:  # which `evaluate` takes, after a check of its own
         assert "output_weights" in read_weights(tmp_path, CONFIG, MOOD, any_head=True)[0]
     (tmp_path / "config.json").write_text("[")
-    with pytest.raises(BertprepError, match=r"config\.json: does not say what its labels are: "):
+    with pytest.raises(BertprepError, match=r"config\.json: its labels cannot be read: "):
         read(tmp_path, MOOD)
 
 

@@ -100,7 +100,7 @@ def test_a_log_is_cut_after_a_step(step: int, kept: int, log: Path) -> None:
 def test_an_invalid_line_is_refused(line: str, log: Path) -> None:
     first, *others = log.read_text().splitlines(keepends=True)
     log.write_text(first + line + "\n" + "".join(others))
-    with pytest.raises(BertprepError, match=rf"^{log}: line 2: .* remove the line, or the file$"):
+    with pytest.raises(BertprepError, match=rf"^{log}: line 2: .* remove the line or the file$"):
         read_log(log)
 
 
@@ -352,5 +352,5 @@ def test_the_file_is_a_png_of_1200_by_720_pixels(tmp_path: Path, monkeypatch: py
 
 
 def test_a_log_without_losses_cannot_be_drawn() -> None:
-    with pytest.raises(BertprepError, match="there are no losses yet"):
+    with pytest.raises(BertprepError, match="the logs have no losses yet"):
         make_figure({"run": RUN[:1]})

@@ -223,7 +223,7 @@ def test_a_longer_run_resumes_with_the_flag_alone_and_is_recorded(data: RecordFo
 
     for out in (data.other, data.out):
         run(options_of(data, out, keep=9))
-        with pytest.raises(BertprepError, match=r"--steps 12 -> 20.*; --lengthen"):
+        with pytest.raises(BertprepError, match=r"--steps 12 -> 20.*; add --lengthen"):
             run(replace(longer(out), lengthen=False))
     run(longer(data.other))
     kill(longer(data.out), step=17)
@@ -256,7 +256,7 @@ def test_a_new_run_starts_from_given_weights_and_a_resumed_one_does_not(
     new, resumed = NumPyEngine(on_step=at_step(6, sigterm)), NumPyEngine()
     for engine, is_reported in ((new, True), (resumed, False)):
         run(options, engine)
-        assert ("without cls/seq_relationship/output_weights, " in capsys.readouterr().err) == is_reported
+        assert ("lacks cls/seq_relationship/output_weights, " in capsys.readouterr().err) == is_reported
     assert [sorted(state) for state in (*new.restored, *resumed.restored)] == [sorted(weights), ["model", "updates"]]
     name = "bert/pooler/dense/kernel"
     np.testing.assert_array_equal(new.restored[0][name], weights[name])

@@ -115,7 +115,7 @@ def test_an_order_of_ranks_that_oneflow_would_change_is_refused() -> None:
 )
 def test_an_environment_that_is_not_the_launchers(change: dict[str, str]) -> None:
     assert (read_process({}), read_process(FOUR)) == (Process(), Process(rank=1, world_size=4, local_rank=1))
-    with pytest.raises(UsageError, match=r"RANK, WORLD_SIZE, .*: expected in the environment as python -m oneflow.distr"):
+    with pytest.raises(UsageError, match=r"RANK, WORLD_SIZE, .*: expected the values that python -m oneflow.distr"):
         read_process({**FOUR, **change})
 
 

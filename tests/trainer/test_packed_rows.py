@@ -179,5 +179,5 @@ def test_what_cannot_be_packed_is_a_line(tmp_path: Path) -> None:
     status, message = refuse(f"--data {folder} --pack --engine oneflow --out {tmp_path / 'out'}")
     assert status == 2
     assert message.startswith(
-        "--engine oneflow: takes no packed rows; take --engine jax or torch or tensorflow, or train without --pack"
+        "--engine oneflow: does not support packed rows; use --engine jax or torch or tensorflow, or train without --pack"
     )

@@ -200,7 +200,10 @@ def test_a_recipe_of_documents_without_data_names_the_command_that_makes_them(
 @pytest.mark.parametrize(
     ("words", "parts"),
     [
-        ("--engine oneflow", "--engine oneflow: takes no packed rows | --engine jax or torch or tensorflow | with --no-packed"),
+        (
+            "--engine oneflow",
+            "--engine oneflow: does not support packed rows | --engine jax or torch or tensorflow | with --no-packed",
+        ),
         ("--pack", "--pack: the rows of | are packed already; leave it out"),
         ("--engine jax --dupe 3", "--dupe: applies to token shards of sentences, but | made with --tokenizer"),
         ("--engine jax --pred 3", "--pred: applies to token shards of sentences"),
@@ -325,5 +328,5 @@ def test_a_run_on_packed_rows_and_its_model_for_transformers(tmp_path: Path, cap
         "tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 512, "cls_token": "[CLS]", "sep_token": "[SEP]",
         "pad_token": "[PAD]", "mask_token": "[MASK]", "unk_token": "[UNK]",
     }  # fmt: skip
-    with pytest.raises(UsageError, match=r"has a tokenizer\.json, Google's scripts take a vocab\.txt alone"):
+    with pytest.raises(UsageError, match=r"has a tokenizer\.json, but Google's scripts read only a vocab\.txt"):
         export_model(tmp_path / "out", tmp_path / "google", to="google")

@@ -125,7 +125,7 @@ def test_hosts_with_different_numbers_of_devices_are_refused(workdir: Path, tmp_
         for rank, devices in enumerate("21")
     ]
     for run, devices in zip(runs, "21", strict=True):
-        message = f"--devices {devices}: each host must have as many, there are 2, 1"
+        message = f"--devices {devices}: each host needs so many, but the hosts have 2, 1"
         assert message in finish(run, status=2).splitlines()[-1]
 
 

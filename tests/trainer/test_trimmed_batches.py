@@ -133,7 +133,10 @@ def test_the_plan_says_what_trimming_saves(data: Path, tmp_path: Path, capsys: p
     ("options", "expected"),
     [
         ("--pack", "--trim: cannot be combined with --pack, which leaves little padding; leave --trim out"),
-        ("--engine oneflow", "--trim: --engine oneflow has a static graph, of one width; leave it out, or take --engine jax"),
+        (
+            "--engine oneflow",
+            "--trim: --engine oneflow has a static graph, which needs one width; leave it out, or use --engine jax",
+        ),
     ],
 )
 def test_what_cannot_be_trimmed_is_a_line(options: str, expected: str, tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
-"""Engines run a step on devices. Each framework has one module, and the rest of the trainer only calls an `Engine`.
+"""Run steps on devices. Each framework has one module; the rest of the trainer calls only the methods of `Engine`.
 
-The processes of a run are its ranks: each passes its rows of every global batch to its engine, which splits them over its
-devices and sums over all. All ranks make the same calls in the same order. `trainer.engines.choice` chooses and opens one.
+The processes of a run are its ranks. Each passes its rows of every global batch to its engine, which splits them over its
+devices, and sums over the devices of all ranks. All ranks make the same calls in the same order. `trainer.engines.choice`
+chooses and opens an engine.
 """
 
 from __future__ import annotations
@@ -26,27 +27,27 @@ from trainer.tasks.task import Sums, Task
 from trainer.weights import initial_values
 
 Batch = Mapping[str, NDArray[Any]]
-"""This rank's rows of a global batch: features by their names, and row_weights (rows,), 0 for rows that do not count."""
+"""This rank's rows of a global batch: features by name, and row_weights (rows,), 0 for filler rows and bad records."""
 State = Mapping[str, NDArray[np.float32]]
 
 
 @dataclass(frozen=True)
 class StepResult:
-    """The results of a step on the global batch; all processes have the same."""
+    """The results of a step on the global batch, the same in all processes."""
 
     sums: Sums
     gradient_norm: float  # before clipping
     loss_scale: float  # the scale of this step; always 1 except with fp16
-    is_stop_wanted: bool  # whether any process has requested it
+    is_stop_wanted: bool  # whether any process has requested to stop
 
     @property
     def is_finite(self) -> bool:
-        """Return whether the update was made; if not, fp16 skipped it or the variables are NaN."""
+        """Whether loss and gradients are finite; if not, fp16 has skipped the update, or the variables are NaN now."""
         return math.isfinite(self.gradient_norm) and bool(np.isfinite(self.sums).all())
 
 
 class Processor(NamedTuple):
-    """A GPU with its compute capability, or a CPU."""
+    """A GPU or TPU with its compute capability, or a CPU."""
 
     name: str = "CPU"
     capability: tuple[int, int] | None = None  # None if the driver does not report it
@@ -73,19 +74,19 @@ class Execution(NamedTuple):
 
 
 _OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "OOM", "Out of memory", "out of memory", "can't allocate memory")
-"""Texts that mark a framework's error as out of memory; each such error has one of them."""
+"""Texts by which the frameworks' out-of-memory errors are recognized."""
 
 
 class Engine:
     """The devices of a run and their state: variables, the optimizer's moments, the loss scale."""
 
-    data_rank: int  # whose rows of a global batch this process reads, ...
-    data_world_size: int  # ... of how many; processes that are stages of one pipeline read the same
-    rank: int  # of this process among all, ...
+    data_rank: int  # the share of a global batch that this process reads
+    data_world_size: int  # the number of shares; the processes of one pipeline read the same share
+    rank: int  # of this process
     processes: int
-    execution: Execution  # precision and compiling; may be replaced before `build`
+    execution: Execution  # precision and compilation; may be replaced before `build`
     packages: ClassVar[tuple[Any, ...]]  # packages whose versions affect the numbers
-    failures: ClassVar[tuple[type[Exception], ...]] = ()  # what the framework raises when a machine has failed
+    failures: ClassVar[tuple[type[Exception], ...]] = ()  # exceptions of the framework when a machine fails
 
     def __init__(
         self, settings: EngineSettings, processor: Processor, execution: Execution, *,
@@ -109,7 +110,7 @@ class Engine:
         return self.rank == 0
 
     def build(self, model: ModelConfig, optimizer: OptimizerSettings, *, seed: int, task: Task) -> None:
-        """Make the variables of a task from the seed, with moments of 0."""
+        """Initialize the variables of a task from the seed, and their moments with 0."""
         self.prepare(model, optimizer, seed=seed, task=task)
         values = initial_values(model, seed, task)
         moments = {slot: np.zeros_like(value) for name, value in values.items() for slot in slots(optimizer, name)}
@@ -125,7 +126,7 @@ class Engine:
     def train(
         self, batch: Batch, *, step: int, learning_rate: float, accumulation: int, stop: bool
     ) -> Callable[[], StepResult]:
-        """Start step `step`, counted from 1; the returned function waits for its end. Until then the arrays must not change."""
+        """Start step `step`, counted from 1; return a function that waits for its end. The arrays must not change before."""
         parts = accumulation * self.devices // self.data_world_size
         keys = dropout_keys(self.seed, step, range(self.data_rank * parts, (self.data_rank + 1) * parts))
         rows = {**batch, "dropout_key": keys, "stop": np.full(parts, stop, np.float32)}
@@ -145,9 +146,9 @@ class Engine:
             return to_numpy(self.sums(batch)).astype(np.float64).reshape(-1, 3)
 
     def predict(self, batch: Batch) -> dict[str, NDArray[np.float32]]:
-        """Return the logits of each output for every row of a global batch, of all ranks in order, without dropout.
+        """Return the logits of each output for every row of a global batch, in the order of the ranks, without dropout.
 
-        All ranks get the same: start and end (rows, seq), or label (rows, labels).
+        All ranks get all rows, such as start and end (rows, seq), or label (rows, labels).
         """
         with self.errors_in_a_line():
             return {name: to_numpy(rows) for name, rows in self.logits(batch).items()}
@@ -155,7 +156,7 @@ class Engine:
     def start(self, batch: Batch, learning_rate: float, accumulation: int) -> Any:
         """Start a step; return a tensor of its sums, gradient norm, loss scale, and requests to stop.
 
-        `batch` has a dropout_key and a stop for each micro-batch of this rank's devices.
+        `batch` contains a dropout_key and a stop for each micro-batch of this rank's devices.
         """
         raise NotImplementedError
 
@@ -166,14 +167,14 @@ class Engine:
         raise NotImplementedError
 
     def state(self) -> State:
-        """Return all that the next step depends on: variables, slots as NAME/SLOT, updates, loss_scale, good_steps.
+        """Return everything that the next step depends on: variables, slots as NAME/SLOT, updates, loss_scale, good_steps.
 
         All processes must call it; only the first one gets the complete state.
         """
         raise NotImplementedError
 
     def restore(self, state: State) -> None:
-        """Take over a complete state, or some variables, and leave the others unchanged."""
+        """Set all values of a state, or only some variables."""
         raise NotImplementedError
 
     def gather(self, number: int) -> list[int]:
@@ -184,14 +185,14 @@ class Engine:
         return any(self.gather(int(condition)))
 
     def sum_over_data_ranks(self, count: int) -> int:
-        """Return the sum of the counts of all data ranks; the stages of a pipeline share one rank."""
+        """Return the sum of the counts of all data ranks. The stages of a pipeline have one data rank, and the same count."""
         return sum(self.gather(count)) * self.data_world_size // self.processes
 
     def peak_memory(self) -> int | None:
         return None
 
     def scaled(self, loss_scale: Any, accumulation: int) -> Any:
-        """Return the loss's factor: 1; in fp16 the loss scale times the micro-batches, rounded up to a power of 2."""
+        """Return the factor of the loss: 1, or in fp16 the loss scale times the number of micro-batches, as a power of 2."""
         if self.precision != "fp16":
             return 1.0
         return loss_scale * 2.0 ** math.ceil(math.log2(accumulation * self.devices))
@@ -211,12 +212,12 @@ class Engine:
                 raise
             raise BertprepError(
                 f"process {self.data_rank} of {self.processes}: another one is gone ({str(error).splitlines()[0]}); "
-                "start all of them again, they resume from the newest checkpoint"
+                "start all of them again; they resume from the newest checkpoint"
             ) from error
 
 
 def rows_of_devices(batch: Batch, accumulation: int, devices: int) -> list[Batch]:
-    """Split a process's batch by device; features become (micro-batches, rows, ...)."""
+    """Split the batch of a process by device; features become (micro-batches, rows, ...)."""
     split = {name: array.reshape(accumulation, devices, -1, *array.shape[1:]) for name, array in batch.items()}
     return [{name: array[:, device] for name, array in split.items()} for device in range(devices)]
 
@@ -229,13 +230,13 @@ def to_numpy(tensor: Any) -> NDArray[Any]:
 
 
 def exit_without_waiting(status: int = BertprepError.exit_status) -> None:
-    """Make this process exit without waiting: JAX would wait for other processes, then abort."""
+    """Make this process exit at its end without waiting; JAX would wait for other processes, and then abort."""
     atexit.register(os._exit, status)
     atexit.register(sys.stdout.flush)  # registered last, so it runs first
 
 
 def dropout_keys(seed: int, step: int, parts: range) -> NDArray[np.int32]:
-    """Return (parts, 2): the dropout key of each micro-batch of a step's global batch."""
+    """Return the dropout keys of these micro-batches of a step's global batch: (parts, 2)."""
     entropies = ([seed, step - 1, part] for part in parts)
-    keys = [np.random.SeedSequence(entropy).generate_state(2) >> 2 for entropy in entropies]  # 30 bits leave space to count
+    keys = [np.random.SeedSequence(entropy).generate_state(2) >> 2 for entropy in entropies]  # 30 bits: engines add indices
     return np.array(keys).astype(np.int32)

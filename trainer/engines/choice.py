@@ -1,6 +1,6 @@
-"""The choice of engine, devices and precision, as far as it can be made without loading a framework.
+"""Choose engine, devices and precision, as far as that is possible without loading a framework, which takes seconds.
 
-Only `open_engine` loads a framework.
+Only `open_engine` loads a framework, so wrong options are reported at once.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from trainer.settings import AUTO, ENGINES, EngineSettings
 def choose_execution(settings: EngineSettings, processors: Sequence[Processor]) -> Execution:
     """Return precision and XLA as requested, or the fastest that all processors support.
 
-    GPUs compile, and use bf16 (since Ampere) or fp16 (since Volta). CPUs and OneFlow use float32.
+    The defaults are XLA on GPUs with TensorFlow, bf16 on GPUs since Ampere, fp16 since Volta, and float32 on CPUs and OneFlow.
+    JAX always uses XLA.
     """
     worst = min(processors, key=lambda each: each.capability or (0, 0))
     is_oneflow = settings.engine == "oneflow"
@@ -40,7 +41,7 @@ def choose_execution(settings: EngineSettings, processors: Sequence[Processor]) 
     if not worst.is_gpu:
         return Execution("off", xla)
     if is_oneflow:
-        return Execution("off", xla, "half precision was never tried on a GPU; try it with --amp fp16")
+        return Execution("off", xla, "half precision is untested on GPUs; try it with --amp fp16")
     if worst.capability is None:
         return Execution("off", xla, f"the capability of {worst.name} is unknown; give --amp bf16 or fp16 if it has them")
     if worst.capability < (7, 0):
@@ -56,7 +57,7 @@ def check_gpus(settings: EngineSettings, gpus: int) -> None:
 
 _LAUNCHER = "python -m oneflow.distributed.launch --nproc_per_node N -m trainer"
 _ONLY_ONEFLOW = ((1,), "only OneFlow has pipelines")
-_ACCEPTED: dict[str, dict[str, tuple[tuple[Any, ...], str]]] = {  # options that an engine supports in part
+_ACCEPTED: dict[str, dict[str, tuple[tuple[Any, ...], str]]] = {  # the values of options that an engine supports, and why
     "tensorflow": {
         "stages": _ONLY_ONEFLOW,
         "checkpoint_activations": ((False,), "TensorFlow's engine keeps all activations"),
@@ -64,7 +65,7 @@ _ACCEPTED: dict[str, dict[str, tuple[tuple[Any, ...], str]]] = {  # options that
     "jax": {"stages": _ONLY_ONEFLOW, "xla": ((AUTO, "on"), "JAX compiles every step with XLA")},
     "oneflow": {
         "xla": ((AUTO, "off"), "OneFlow compiles no step with XLA"),
-        "deterministic": (("on",), "OneFlow has no such choice"),
+        "deterministic": (("on",), "OneFlow does not have this option"),
         "hosts": (((),), f"OneFlow's launcher knows the processes: {_LAUNCHER}"),
         "devices": ((None, 1), f"OneFlow has one device a process: {_LAUNCHER}"),
     },
@@ -74,32 +75,32 @@ _ACCEPTED: dict[str, dict[str, tuple[tuple[Any, ...], str]]] = {  # options that
     },
 }
 PACKED = ("jax", "torch", "tensorflow")
-"""Engines that support packed rows and batches of several widths; the first one installed is preferred."""
+"""The engines that support packed rows and batches of several widths; the first one installed is preferred."""
 
 
 def check_engine(settings: EngineSettings, *, packed: bool = False, trimmed: bool = False) -> None:
-    """Raise `UsageError` for an unsupported option, packed rows, trimmed batches, or a missing framework."""
+    """Raise `UsageError` if the framework is missing, or does not support an option, packed rows or trimmed batches."""
     if packed and settings.engine not in PACKED:
         raise UsageError(
-            f"--engine {settings.engine}: takes no packed rows; take --engine {' or '.join(PACKED)}, or train without --pack, "
-            "and on token shards of documents with --no-packed"
+            f"--engine {settings.engine}: does not support packed rows; use --engine {' or '.join(PACKED)}, or train without "
+            "--pack, and on token shards of documents with --no-packed"
         )
     if trimmed and settings.engine not in PACKED:
         raise UsageError(
-            f"--trim: --engine {settings.engine} has a static graph, of one width; leave it out, or take --engine "
+            f"--trim: --engine {settings.engine} has a static graph, which needs one width; leave it out, or use --engine "
             f"{' or '.join(PACKED)}"
         )
     for name, (accepted, why) in _ACCEPTED.get(settings.engine, {}).items():
         if getattr(settings, name) not in accepted:
-            raise UsageError(f"--{name.replace('_', '-')}: {why}; leave it out, or take another --engine")
+            raise UsageError(f"--{name.replace('_', '-')}: {why}; leave it out, or use another --engine")
     if importlib.util.find_spec(settings.engine) is None:
         raise _not_installed(settings.engine, f"{settings.engine} is not installed here")
 
 
 def choose_engine(settings: EngineSettings, *, packed: bool = False) -> tuple[EngineSettings, str]:
-    """Return the settings with an engine that suits the machine and packed rows, and the reason; no framework is loaded.
+    """Return the settings with an engine that suits the machine and packed rows, and the reason. No framework is loaded.
 
-    TF_CONFIG may give `--hosts`.
+    Without `--hosts`, the hosts are those of TF_CONFIG, if it is set.
     """
     if settings.engine != "oneflow" and not settings.hosts and (text := os.environ.get("TF_CONFIG")):
         settings = _with_hosts_of(text, settings)
@@ -111,7 +112,7 @@ def choose_engine(settings: EngineSettings, *, packed: bool = False) -> tuple[En
     if len(installed) == 1:
         return replace(settings, engine=installed[0]), "the only one installed"
     if packed and (takes_packed := [name for name in PACKED if name in installed]):
-        return replace(settings, engine=takes_packed[0]), "it takes packed rows"
+        return replace(settings, engine=takes_packed[0]), "it supports packed rows"
     has_plugin = any(importlib.util.find_spec(name) for name in ("jax_plugins", "libtpu"))  # JAX is preferred on GPUs and TPUs
     takes_jax = "jax" in installed and has_plugin and may_have_accelerator()
     name = "jax" if takes_jax else installed[0]
@@ -135,7 +136,7 @@ def _with_hosts_of(tf_config: str, settings: EngineSettings) -> EngineSettings:
 
 
 def may_have_accelerator() -> bool:
-    """Return False if there is certainly no accelerator: drivers have no device file, or all GPUs are hidden."""
+    """Return False if there is certainly no accelerator, since no driver has a device file, or all GPUs are hidden."""
     if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
         return False
     drivers = ("nvidia[0-9]*", "nvidiactl", "dxg", "kfd", "accel[0-9]*", "vfio/[0-9]*")
@@ -161,7 +162,7 @@ def is_first_process(settings: EngineSettings) -> bool:
 
 
 def open_engine(settings: EngineSettings) -> Engine:
-    """Return the engine of that name on this machine's devices. Loading its framework takes seconds."""
+    """Return the engine that the settings name, on this machine's devices. Loading its framework takes seconds."""
     try:
         with _stderr_held_back(), _lean_import(settings.engine):
             module = importlib.import_module(f"trainer.engines.{settings.engine}")
@@ -174,9 +175,9 @@ def open_engine(settings: EngineSettings) -> Engine:
 
 @contextmanager
 def _stderr_held_back() -> Iterator[None]:
-    """Show the block's standard error only if the block fails, since no setting silences the frameworks' compiled code.
+    """Show the standard error of a block only if the block fails, since no setting silences the frameworks' compiled code.
 
-    A shell shows it, so that the message of a framework that kills the process, as on an old processor, is not lost.
+    A shell prints it, so that it is not lost if a framework kills the process, as on an old processor.
     """
     sys.stderr.flush()
     with os.fdopen(os.dup(2), "wb") as standard_error, tempfile.TemporaryFile() as held:
@@ -192,12 +193,12 @@ def _stderr_held_back() -> Iterator[None]:
 
 
 _OPTIONAL = ("keras", "scipy", "h5py", "matplotlib", "pandas", "IPython")
-"""Optional packages that a framework loads if they are installed; they take a fifth of TensorFlow's time to load."""
+"""Packages that a framework loads if they are installed, but does not need here: a fifth of the time to load TensorFlow."""
 
 
 @contextmanager
 def _lean_import(engine: str) -> Iterator[None]:
-    """Load a framework without optional packages, and keep its objects from the garbage collector, then and later."""
+    """Load a framework without optional packages, and hide its objects from the garbage collector."""
     optional = (*_OPTIONAL, "jax") if engine == "tensorflow" else _OPTIONAL
     hidden = [name for name in optional if name not in sys.modules]
     was_enabled = gc.isenabled()
@@ -214,4 +215,4 @@ def _lean_import(engine: str) -> Iterator[None]:
 
 
 def _not_installed(engine: str, what: str) -> UsageError:
-    return UsageError(f"--engine {engine}: {what}; pip install 'bertprep[{engine}]', as docs/how-to/pretraining.md says")
+    return UsageError(f"--engine {engine}: {what}; pip install 'bertprep[{engine}]' (see docs/how-to/pretraining.md)")

@@ -1,8 +1,8 @@
-"""BERT on JAX: the operations of the model, the devices as one mesh, and a step that XLA compiles for all of them.
+"""Train BERT on JAX: the operations of the model, the devices as one mesh, and a step that XLA compiles for all of them.
 
-    device      gradients of its micro-batches, one after another, added up
-    all         sum of gradients, of losses and correct predictions; each device keeps its shard of the gradients
-    device      clip by the norm of the sum, update its shard of the moments and variables; all gather the variables
+    each device    computes the gradients of its micro-batches, one after another, and adds them up
+    all devices    sum gradients, losses and correct predictions; each keeps its shard of the gradients
+    each device    clips by the norm of the sum, and updates its shard of moments and variables; all gather the variables
 
 Variables are complete on every device, moments are sharded (ZeRO-1). Losses are divided by the totals of the global batch.
 Sums are float32. The state is donated to the step, which overwrites it.
@@ -20,8 +20,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-# JAX reads these as it is loaded and finds its devices. XLA's warnings are for its developers. GPU memory is allocated
-# at once, so that it does not fragment; the rest is left to NCCL, cuBLAS and cuDNN. JAX's default is 0.75.
+# JAX reads these while it is loaded and finds its devices. XLA's warnings are for its developers. 90% of the GPU memory (JAX's
+# default is 75%) is allocated at once, so that it does not fragment; the rest is for NCCL, cuBLAS and cuDNN.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.9")
 
@@ -50,10 +50,10 @@ from trainer.tasks.task import Task
 DATA = "data"
 """The only axis of the mesh; batches are split along it."""
 _REPLICATED, _ROWS, _MICRO_BATCHES = Spec(), Spec(DATA), Spec(None, DATA)
-"""Shardings: complete on every device; (rows, ...) and (micro-batches, rows, ...) split over the devices."""
+"""Shardings: complete on every device; (rows, ...) split over the devices; (micro-batches, rows, ...) split by rows."""
 _DETERMINISTIC = {"xla_gpu_deterministic_ops": True, "xla_gpu_enable_triton_gemm": False}
-"""Make runs on GPUs bit-exact: sums have a fixed order, and no kernel is chosen by timing."""
-_AMPERE = (8, 0)  # Ampere, the first with bf16 and with cuDNN's fused attention
+"""Options that make runs on GPUs bit-exact: sums have a fixed order, and no kernel is chosen by timing."""
+_AMPERE = (8, 0)  # the first GPUs with bf16 and with cuDNN's fused attention
 _MAX_FUSED_HEAD = 128  # units of a head; cuDNN's attention needs a multiple of 8
 
 
@@ -69,7 +69,7 @@ def _layer_norm(x: Array, gamma: Array, beta: Array) -> tuple[Array, Callable[[A
         return x.mean(axis=-1, keepdims=True)
 
     def gradient(upstream: Array) -> tuple[Array, Array, Array]:
-        # The barrier makes XLA keep only x and these two columns; without it XLA keeps the rows in float32
+        # The barrier makes XLA keep only x and these two columns for the backward pass; without it XLA keeps float32 rows
         center_kept, scale_kept = jax.lax.optimization_barrier((center, scale))
         normal, upstream = (x.astype(jnp.float32) - center_kept) * scale_kept, upstream.astype(jnp.float32)
         towards = upstream * gamma
@@ -100,7 +100,7 @@ def _mix(bits: Array) -> Array:
 
 @jax.custom_gradient  # type: ignore[untyped-decorator]
 def _cross_entropy(labels: Array, logits: Array) -> tuple[Array, Callable[[Array], tuple[None, Array]]]:
-    # Comparing instead of indexing: one pass over the logits finds the label's logit and the sum
+    # Comparing instead of indexing: one pass over the logits finds both the label's logit and the sum
     is_label = labels[:, None] == jnp.arange(logits.shape[-1])
     total = jax.nn.logsumexp(logits, axis=-1)
 
@@ -111,7 +111,7 @@ def _cross_entropy(labels: Array, logits: Array) -> tuple[Array, Callable[[Array
 
 
 def _sum_rows_by_id(ids: Array, rows: Array, size: int) -> Array:
-    """Return (size, hidden): the sum of each id's rows, which are sorted and added up pairwise."""
+    """Return the sum of the rows of each id, which are sorted and added up pairwise: (size, hidden)."""
 
     def add(left: tuple[Array, Array], right: tuple[Array, Array]) -> tuple[Array, Array]:
         return right[0], right[1] + jnp.where((left[0] == right[0])[:, None], left[1], 0)
@@ -130,7 +130,7 @@ def _look_up(table: Array, ids: Array) -> tuple[Array, Callable[[Array], tuple[A
 
 @jax.custom_gradient  # type: ignore[untyped-decorator]
 def _product(left: Array, right: Array) -> tuple[Array, Callable[[Array], Any]]:
-    """Return products of rows in float32; gradients are computed in the operands' precision."""
+    """Return the products of rows in float32. Gradients are computed in the precision of the operands."""
     multiply = partial(jnp.einsum, "...ni,...mi->...nm")
 
     def gradient(upstream: Array) -> Any:
@@ -142,8 +142,8 @@ def _product(left: Array, right: Array) -> tuple[Array, Callable[[Array], Any]]:
 class Ops(Operations):
     """JAX's operations.
 
-    `jax.checkpoint` recomputes everything but products in the backward pass; the gradients of LayerNorm and cross-entropy are
-    written out, which saves time and memory (docs/contribute/benchmarks.md). Nothing scatters: GPUs would add in any order, or
+    GELU and dropout are recomputed in the backward pass, and the gradients of LayerNorm and cross-entropy are written by hand,
+    which saves time and memory (docs/contribute/benchmarks.md). No operation scatters, since GPUs would add in any order, or
     sort first.
     """
 
@@ -182,7 +182,7 @@ class Ops(Operations):
         return (is_position @ rows).reshape(-1, x.shape[-1])
 
     def dropout(self, x: Array, dropout_rate: float, key: Array, number: int) -> Array:
-        """Mask values by a hash of each element's index and the key, which is faster than random bits."""
+        """Drop elements by a hash of their index and the key, which is faster than drawing random bits."""
         return _dropout(x, key + jnp.array([0, number], key.dtype), dropout_rate)
 
     def fused_attention(self, query: Array, key: Array, value: Array, masked_out: Array) -> Array:
@@ -229,7 +229,7 @@ class JaxEngine(Engine):
         self._predict = compiled(self._on_each_device(self._step.logits, (_REPLICATED, _ROWS), _ROWS), out_shardings=replicated)
 
     def lower(self, batch: Batch, accumulation: int) -> Any:
-        """Return the step for global batches of this shape as a `jax.stages.Lowered`; its devices need not exist here."""
+        """Return the step for global batches of this shape as a `jax.stages.Lowered`. Its devices need not exist here."""
         like, rows = jax.ShapeDtypeStruct, NamedSharding(self._mesh, _MICRO_BATCHES)
         parts = accumulation * self.devices
         arrays = {**batch, "dropout_key": np.zeros((parts, 2), np.int32), "stop": np.zeros(parts, np.float32)}
@@ -250,7 +250,7 @@ class JaxEngine(Engine):
         return self._predict(self._trained(self._state), self._send(batch, _ROWS))
 
     def state(self) -> State:
-        with self.errors_in_a_line():  # one by one, so that at most one sharded array is complete on a device
+        with self.errors_in_a_line():  # array by array, so that a device has at most one sharded array complete
             return {name: np.array(multihost_utils.process_allgather(self._state[name], tiled=True)) for name in self.shapes}
 
     def restore(self, state: State) -> None:
@@ -272,7 +272,7 @@ class JaxEngine(Engine):
         return {name: jax.make_array_from_process_local_data(sharding, array) for name, array in arrays.items()}
 
     def _shard(self, shape: tuple[int, ...]) -> Any:
-        """Return how a variable's moments are sharded: along the first axis that is divisible by the number of devices."""
+        """Return the sharding of a variable's moments: along the first axis that is divisible by the number of devices."""
         axes = [axis for axis, size in enumerate(shape) if self.devices > 1 and size % self.devices == 0]
         return Spec(*[None] * axes[0], DATA) if axes else _REPLICATED
 
@@ -285,7 +285,7 @@ class JaxEngine(Engine):
             with jax.default_matmul_precision("highest" if self.precision == "off" else "default"):
                 return function(*arguments)
 
-        # JAX 0.12 refuses the gradient of erf where it checks which values all devices share
+        # Not checked for values that all devices share (check_vma), since JAX 0.12 then refuses the gradient of erf
         return jax.shard_map(compute, mesh=self._mesh, in_specs=inputs, out_specs=outputs, check_vma=False)
 
     def _train_on_all(self, state: Arrays, batch: Arrays, learning_rate: Array) -> tuple[dict[str, Array], Array]:
@@ -298,7 +298,7 @@ class JaxEngine(Engine):
         return after, jnp.concatenate([sums, jnp.stack([norm, state["loss_scale"], stops])])
 
     def _gradients(self, variables: Arrays, batch: Arrays, scale: Array) -> tuple[dict[str, Array], Array, Array]:
-        """Return a device's shards of the summed gradients times `scale`, the sums of losses, and the requests to stop."""
+        """Return a device's shards of the summed gradients times `scale`, the summed results, and the requests to stop."""
         weight_sums = jax.lax.psum(self._step.weight_sums(batch), DATA)
 
         def loss(variables: Arrays, part: Arrays) -> tuple[Array, Array]:
@@ -335,21 +335,21 @@ def _put(value: NDArray[np.float32], placement: NamedSharding) -> Array:
 def _check_masks(masks: NDArray[np.int32]) -> None:
     if (with_gap := np.flatnonzero((masks[..., 1:] > masks[..., :-1]).any(axis=-1))).size:
         raise BertprepError(
-            f"row {with_gap[0]} of a batch: its input_mask has a 1 after a 0; fused attention takes masks whose ones come "
-            "first, as all tools of the field write them; take --amp off, or write the records again"
+            f"row {with_gap[0]} of a batch: its input_mask has a 1 after a 0, but fused attention needs all ones before the "
+            "zeros; give --amp off, or write the records again with the padding at the end"
         )
 
 
 def open_engine(settings: EngineSettings) -> JaxEngine:
-    """Wait for the other hosts, and return the engine on this host's GPUs or TPUs, or one CPU; settings may choose others."""
+    """Wait for the other hosts, and return the engine on this host's GPUs or TPUs, or CPU, or on `settings.devices` of them."""
     if (settings.devices or 1) > 1 and "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
-        with suppress(RuntimeError):  # no effect if JAX was in use before: it keeps its devices
-            jax.config.update("jax_num_cpu_devices", settings.devices)  # logical devices, if there is only a CPU
+        with suppress(RuntimeError):  # raised if JAX is in use already, which keeps its devices
+            jax.config.update("jax_num_cpu_devices", settings.devices)  # logical devices, used if there is only a CPU
     if settings.hosts:
         _join(settings.host_rank or 0, settings.hosts)
     _keep_compiled()
     by_process = _find_devices(settings)
-    rank = jax.process_index()  # a TPU slice has its own
+    rank = jax.process_index()  # not --host-rank: the hosts of a TPU slice have their own ranks
     device, processors = by_process[rank][0], [_processor(each) for each in by_process[rank]]
     has_fused_attention = _has_fused_attention(device, processors[0], _compiler_options(settings, device))
     execution = choose_execution(settings, processors)._replace(has_fused_attention=has_fused_attention)
@@ -359,7 +359,7 @@ def open_engine(settings: EngineSettings) -> JaxEngine:
 def _keep_compiled() -> None:
     if os.environ.get("JAX_COMPILATION_CACHE_DIR"):  # JAX has already read it
         return
-    features = ""  # machines with different processors may share a home folder, and cannot run each other's code
+    features = ""  # machines that share a home folder may have different processors, which cannot run each other's code
     with suppress(OSError):
         features = "".join(re.findall(r"^(?:flags|Features)\s*:.*\n", Path("/proc/cpuinfo").read_text(), re.MULTILINE)[:1])
     if folder := own_folder(f"jax-{hashlib.sha256(features.encode()).hexdigest()[:16]}"):
@@ -370,19 +370,19 @@ def _find_devices(settings: EngineSettings) -> list[list[Any]]:
     try:
         found = jax.devices()
     except RuntimeError as error:
-        raise BertprepError(f"JAX finds no device that it can use: {str(error).splitlines()[0]}") from error
+        raise BertprepError(f"JAX finds no usable device: {str(error).splitlines()[0]}") from error
     by_process = [[device for device in found if device.process_index == each] for each in range(jax.process_count())]
     counts = [len(devices) for devices in by_process]
     count = settings.devices or (1 if found[0].platform == "cpu" else max(counts))
     if min(counts) < count:
-        raise UsageError(f"--devices {count}: each host must have as many, there are {', '.join(map(str, counts))}")
+        raise UsageError(f"--devices {count}: each host needs so many, but the hosts have {', '.join(map(str, counts))}")
     return [devices[:count] for devices in by_process]
 
 
 def _join(rank: int, hosts: tuple[str, ...]) -> None:
     """Connect to the other processes of the run."""
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    # Under Slurm or MPI JAX would take one GPU for each process
+    # Otherwise JAX would use one GPU per process under Slurm or MPI
     options = {"cluster_detection_method": "deactivate", "initialization_timeout": 2 * JOIN_TIMEOUT}
     join(partial(jax.distributed.initialize, hosts[0], len(hosts), rank, **options), rank, hosts)
 
@@ -411,8 +411,8 @@ def _has_fused_attention(device: Any, processor: Processor, options: Mapping[str
         with jax.default_device(device):
             probe = jax.jit(jax.grad(attend), compiler_options=dict(options))
             probe(jnp.ones((1, 64, 1, 64), jnp.bfloat16)).block_until_ready()
-    except Exception as error:  # cuDNN, XLA and JAX raise many kinds
+    except Exception as error:  # cuDNN, XLA and JAX raise many types
         why = (str(error).splitlines() or [repr(error)])[0]
-        print_message(f"attention is not fused, since cuDNN does not compute it here: {why:.200}")
+        print_message(f"attention is not fused, since cuDNN cannot compute it on this machine: {why:.200}")
         return False
     return True

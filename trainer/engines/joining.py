@@ -12,12 +12,12 @@ from bertprep.progress import print_message
 from bertprep.terminal import INTERRUPTED
 from trainer.engines import exit_without_waiting
 
-JOIN_TIMEOUT = 300  # seconds for all processes to come
+JOIN_TIMEOUT = 300  # seconds to wait for all processes
 _T = TypeVar("_T")
 
 
 def join(connect: Callable[[], _T], rank: int, hosts: tuple[str, ...]) -> _T:
-    """Return the result of `connect`, which waits for the other processes; raises `BertprepError` if they do not come."""
+    """Return the result of `connect`, which waits for the other processes; raises `BertprepError` if that fails."""
     joined: futures.Future[_T] = futures.Future()
 
     def connect_and_keep() -> None:
@@ -29,7 +29,7 @@ def join(connect: Callable[[], _T], rank: int, hosts: tuple[str, ...]) -> _T:
     try:
         print_message(f"process {rank} of {len(hosts)}: waiting for the others, up to {JOIN_TIMEOUT} s")
         Thread(target=connect_and_keep, daemon=True).start()
-        for _ in range(JOIN_TIMEOUT):  # polled: a signal that came just before a wait would not end it
+        for _ in range(JOIN_TIMEOUT):  # polled, since a signal that arrives just before a long wait does not end it
             if futures.wait([joined], timeout=1).done:
                 break
         return joined.result(timeout=0)

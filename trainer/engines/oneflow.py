@@ -1,12 +1,12 @@
-"""BERT on OneFlow 0.9: the operations of the model, the processes as pipelines, and a step of graphs that OneFlow compiles.
+"""Train BERT on OneFlow 0.9: the operations of the model, the processes as pipelines, and steps as compiled graphs.
 
-    process     for each of its micro-batches: its share of the global loss -> gradients, added up
-    all         sums of gradients, losses, correct predictions, squared norms of all stages, and requests to stop
-    process     clip by the norm of the sum, update its own variables: the same sum makes the same update
+    each process     computes the gradients of its micro-batches, and adds them up
+    all processes    sum gradients, losses, correct predictions, squared norms of all stages, and requests to stop
+    each process     clips by the norm of the sum, and updates its own variables; equal sums make equal updates
 
-Each process has one device. A model is a chain of parts, each on a stage of a pipeline. A tensor of several processes is
-global: on the ranks of a stage, complete (variables) or split by sequences (batches). The optimizer is outside of the graph,
-which would fix the learning rate; the graph's SGD only subtracts the summed gradients from zeros.
+Each process has one device. A model is a chain of parts, each on a stage of a pipeline. With several processes, tensors are
+global on the ranks of a stage: variables are complete on each, batches are split by sequences. The optimizer runs outside of
+the graph, which would fix the learning rate; the SGD in the graph only subtracts the summed gradients from zeros.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-# OneFlow reads this as it is loaded; it warns of each driver that a machine without GPUs lacks.
+# OneFlow reads this while it is loaded; otherwise it warns of each driver that a machine without GPUs lacks.
 os.environ.setdefault("GLOG_minloglevel", "3")
 
 import oneflow as flow
@@ -39,11 +39,11 @@ from trainer.settings import EngineSettings, OptimizerSettings
 from trainer.step import Step, loss_and_sums
 from trainer.tasks.task import Task
 
-_NEWEST_CAPABILITY = (8, 6)  # GPUs that the published package was compiled for
+_NEWEST_CAPABILITY = (8, 6)  # of the GPUs that the published package was compiled for
 
 
 class Ops(Operations):
-    """OneFlow's operations; dropout needs `powers_of_units()` on the device."""
+    """OneFlow's operations. Dropout needs `powers_of_units()` on the device."""
 
     reshape = staticmethod(flow.reshape)
     permute = staticmethod(flow.permute)
@@ -97,7 +97,7 @@ class Ops(Operations):
         return flow.reshape(flow._C.batch_gather(by_sequence, positions), (-1, hidden))
 
     def layer_norm(self, x: Array, gamma: Array, beta: Array) -> Array:
-        """Compose LayerNorm, since OneFlow has none for CPUs."""
+        """Compose LayerNorm of other operations, since OneFlow has none for CPUs."""
         exact = self.float32(x)
         centred = exact - _in_all_columns(flow.mean(exact, dim=-1, keepdim=True), exact)
         variance = flow.mean(flow.square(centred), dim=-1, keepdim=True)
@@ -105,14 +105,13 @@ class Ops(Operations):
         return (normal * gamma + beta).to(x.dtype)
 
     def dropout(self, x: Array, dropout_rate: float, key: Sequence[Array], number: int) -> Array:
-        """Apply masks that follow from NumPy's random numbers: the states of a graph's random operations cannot be set.
+        """Apply masks that are computed from NumPy's random numbers, since a graph's random operations cannot be seeded.
 
-        `key` has four random numbers for each row of each mask, and unit j of the row follows from their polynomial,
+        `key` contains four random numbers for each row of each mask. Unit j of a row is dropped if their polynomial is small:
 
-            (a + b j + c j**2 + d j**3) mod 2039  <  dropout_rate * 2039   ->   dropped
+            (a + b j + c j**2 + d j**3) mod 2039  <  dropout_rate * 2039
 
-        any four values of which are independent. 2039 is the largest prime for which the product of matrices is exact in
-        float32.
+        Any four of its values are independent. 2039 is the largest prime for which the matrix product is exact in float32.
         """
         powers = flow.narrow(self._powers, 1, 0, x.shape[-1])
         values = flow.fmod(flow.matmul(flow.reshape(key[number - 1], (-1, COEFFICIENTS)), powers), float(PRIME))
@@ -127,18 +126,18 @@ def _in_all_columns(column: Array, like: Array) -> Array:
 
 
 def powers_of_units() -> NDArray[np.float32]:
-    """Return (4, 2039): the powers of each unit's index, by which a row's coefficients are multiplied."""
+    """Return the powers 0 to 3 of each unit's index, modulo 2039, which multiply the coefficients of a row: (4, 2039)."""
     units = np.arange(PRIME)
     return np.stack([units**power % PRIME for power in range(COEFFICIENTS)]).astype(np.float32)
 
 
 def draw(rng: np.random.Generator, sequences: int, rows: int) -> NDArray[np.float32]:
-    """Return (sequences, rows * 4): the random numbers of a mask."""
+    """Return the random numbers of a mask with so many rows per sequence: (sequences, rows * 4)."""
     return rng.integers(0, PRIME, (sequences, rows * COEFFICIENTS), np.uint16).astype(np.float32)
 
 
 class _Through(flow.autograd.Function):  # type: ignore[misc]
-    """The identity in the forward pass; in the backward pass the gradient goes to another tensor, which SGD updates."""
+    """The identity in the forward pass. In the backward pass the gradient goes to another tensor, which SGD updates."""
 
     @staticmethod
     def forward(ctx: Any, value: Array, gradient: Array) -> Array:  # noqa: ARG004
@@ -150,10 +149,10 @@ class _Through(flow.autograd.Function):  # type: ignore[misc]
 
 
 class _Module(flow.nn.Module):  # type: ignore[misc]
-    """A part of the network on its stage. `compute` takes a `Bert` on the part's features, and the previous part's result.
+    """A part of the network on its stage, computed by `compute` from a `Bert` and the result of the previous part.
 
-    A variable is a pair: its value, and the tensor from which its gradient is subtracted. One process needs no such tensor: its
-    value is a parameter.
+    A variable is a pair of its value and the tensor from which its gradient is subtracted. A run of one process does not need
+    that tensor, and its values are parameters.
     """
 
     def __init__(
@@ -181,7 +180,7 @@ class _Module(flow.nn.Module):  # type: ignore[misc]
 
 
 def _head_and_losses(task: Task, bert: Bert, hidden: Array, *divisors: Array) -> list[Array]:
-    """Return the scaled loss and the sums of all outputs, or the logits if no weight sums and loss scale are given."""
+    """Return the scaled loss and the sums of all outputs, or the logits if there are no `divisors` and loss scale."""
     logits = task.head(bert, hidden)
     if not divisors:
         return list(logits.values())
@@ -191,10 +190,10 @@ def _head_and_losses(task: Task, bert: Bert, hidden: Array, *divisors: Array) ->
 
 
 class _Graph(flow.nn.Graph):  # type: ignore[misc]
-    """A pass over a batch, which returns the result of `_head_and_losses`.
+    """A pass over a batch, which returns the results of `_head_and_losses`.
 
-    For training, the mean gradient of `micro_batches` micro-batches is subtracted from `gradients`. In one process the
-    gradients of `leaves` are further results instead.
+    In training, the mean gradient of `micro_batches` micro-batches is subtracted from `gradients`. A run of one process gets
+    the gradients of `leaves` as further results instead.
     """
 
     def __init__(
@@ -204,7 +203,7 @@ class _Graph(flow.nn.Graph):  # type: ignore[misc]
         super().__init__()
         self.parts, self._is_training, self._leaves = flow.nn.ModuleList(parts), micro_batches > 0, list(leaves)
         if self._is_training and leaves:
-            self.config._train(True)  # as an optimizer would
+            self.config._train(True)  # an optimizer would do this
         elif self._is_training:
             self.add_optimizer(flow.optim.SGD(gradients, lr=1.0))
         if micro_batches > 1:
@@ -219,7 +218,7 @@ class _Graph(flow.nn.Graph):  # type: ignore[misc]
     def build(self, batch: Arrays, masks: Sequence[Sequence[Array]], divisors: Sequence[Array]) -> list[Array]:
         *encoder, head = self.parts
         *masks_of_encoder, masks_of_head = masks
-        hidden: list[Array] = []  # the embeddings have none
+        hidden: list[Array] = []  # the embeddings have no previous part
         for part, of_part in zip(encoder, masks_of_encoder, strict=True):
             hidden = [part(_chosen(batch, part.features), of_part, *hidden)]
         outputs: list[Array] = head(_chosen(batch, head.features), masks_of_head, *hidden, *divisors)
@@ -227,12 +226,12 @@ class _Graph(flow.nn.Graph):  # type: ignore[misc]
             outputs[0].backward()
             outputs += [leaf.grad for leaf in self._leaves]
             for leaf in self._leaves:
-                leaf.grad = None  # It belongs to the graph, and would be in the way outside of it.
+                leaf.grad = None  # it is a tensor of the graph, which is of no use outside of it
         return outputs
 
 
 def _chosen(batch: Arrays, features: Sequence[str]) -> dict[str, Array]:
-    """Return the features that the batch has; it has no labels if no losses are computed."""
+    """Return these features of a batch, without labels if it has none, since no loss is computed."""
     return {name: batch[name] for name in features if name in batch}
 
 
@@ -253,8 +252,8 @@ class OneFlowEngine(Engine):
         per_host = max(self.gather(local_rank)) + 1
         if world_size % per_host or rank % per_host != local_rank:
             raise BertprepError(
-                f"rank {rank}: is number {local_rank} of its host, and another host has {per_host} processes; start equally "
-                "many on each"
+                f"rank {rank}: has local rank {local_rank}, but a host has {per_host} processes; start the same number of "
+                "processes on each host"
             )
         self._pipelines = pipeline.arrange(
             hosts=world_size // per_host, per_host=per_host, stages=settings.stages, strategy=settings.strategy
@@ -270,7 +269,7 @@ class OneFlowEngine(Engine):
         super().prepare(model, optimizer, seed=seed, task=task)
         self._step = Step(Ops(self.precision), model, task, optimizer)
         self._stages = pipeline.cut(model, self.settings.stages, task)
-        self._graphs: dict[tuple[Any, ...], _Graph] = {}  # one per batch shape
+        self._graphs: dict[tuple[Any, ...], _Graph] = {}  # by the shape of the batch
         *encoder, head = parts_of(model, task)
         self._inputs = {name for part in (*encoder, head) for name in part.features}
         labels = {name for output in task.outputs for name in (output.labels, output.weights)}
@@ -278,7 +277,7 @@ class OneFlowEngine(Engine):
         parts = [*encoder, with_losses]
         self._modules: list[_Module] = []  # of all stages
         self._gradients: list[Array] = []
-        self._leaves: list[Array] = []  # of one process: the variables
+        self._leaves: list[Array] = []  # the variables, if the run has one process
         for number, stage in enumerate(self._stages):
             zeros = {name: self._tensor(np.zeros(self.variables[name], np.float32)) for name in stage.variables}
             values = {name: self._on_stage(value, number, flow.sbp.broadcast) for name, value in zeros.items()}
@@ -310,8 +309,8 @@ class OneFlowEngine(Engine):
         loss_scale = self._state["loss_scale"]
         scale = self.scaled(loss_scale, accumulation)
         divisors = self._weight_sums_and_scale(features, scale)
-        # Stages of several processes would wait for each other, so a run of a graph has all of their micro-batches. In one
-        # process each has a run: OneFlow's accumulation in a graph of one process gives wrong gradients now and then.
+        # With several processes, one run of a graph computes all micro-batches, so that stages work at the same time. In one
+        # process each micro-batch is a run, since OneFlow's accumulation sometimes gives wrong gradients there.
         runs = accumulation if self.processes == 1 else 1
         micro_batches = accumulation // runs
         for gradient in self._own_gradients.values():
@@ -328,13 +327,13 @@ class OneFlowEngine(Engine):
         if len(self._stages) > 1 and WORDS in self._own_gradients:
             self._add_other_end(self._own_gradients[WORDS])
         result = self._sum_over_all(flow.cat([sums, self._squared_norm(), self._tensor(stop[:1])]))
-        # A graph's SGD leaves minus the mean over its micro-batches, not the sum.
+        # SGD leaves the negative mean over the micro-batches of a run, not the sum
         scale /= micro_batches
         norm = flow.sqrt(result[-2:-1]) / scale
         factor = self._step.factor(norm, -scale)
         for name, value in self._step.changes(self._state, self._own_gradients, factor, learning_rate):
             if name in self._own_gradients:
-                self._state[name].copy_(value)  # kept, since graphs read this memory
+                self._state[name].copy_(value)  # in place, since graphs read this memory
             else:
                 self._state[name] = value
         return flow.cat([result[:-2], norm, self._tensor(np.array([loss_scale], np.float32)), result[-1:]])
@@ -359,7 +358,7 @@ class OneFlowEngine(Engine):
                 if owner > 0:
                     flow.comm.broadcast(tensor, owner)
                 if self.is_first:
-                    arrays[each] = tensor.numpy().copy()  # copied: on a CPU it is the tensor's memory
+                    arrays[each] = tensor.numpy().copy()  # on a CPU, numpy() shares the tensor's memory
         return arrays
 
     def restore(self, state: State) -> None:
@@ -378,7 +377,7 @@ class OneFlowEngine(Engine):
         return flow.tensor(np.ascontiguousarray(array), device=self._device)
 
     def _on_stage(self, own: Array, stage: int, sbp: Any) -> Array:
-        """Return a stage's tensor, of which this process contributes its rows."""
+        """Return the tensor of a stage to which this process contributes `own`."""
         if self.processes == 1:
             return own
         return flow._C.to_global(own, self._placements[stage], [sbp], [], False)
@@ -399,7 +398,7 @@ class OneFlowEngine(Engine):
         own.add_(received)
 
     def _weight_sums_and_scale(self, batch: Batch, scale: float) -> Array:
-        """Return (1, outputs + 1): the global batch's divisor of each output's loss, and the loss scale."""
+        """Return the global batch's divisor of each output's loss, and the loss scale: (1, outputs + 1)."""
         own = np.array([[batch[output.weights].sum() for output in self.task.outputs]], np.float32)
         summed = self._sum_over_all(self._tensor(own * (self._stage == 0)))  # one process of each pipeline
         return flow.cat([summed, self._tensor(np.array([[scale]], np.float32))], dim=1)
@@ -434,11 +433,11 @@ class OneFlowEngine(Engine):
             )  # fmt: skip
         outputs: list[Array] = self._graphs[key](features, masks or [[] for _ in self._modules], placed)
         for gradient in self._gradients:
-            gradient.grad = None  # left over from the finished graph; the next one would collide with it
+            gradient.grad = None  # a tensor of this graph, which the next graph must not add to
         return outputs
 
     def _own_sums(self, outputs: Sequence[Array]) -> Array:
-        """Return this process's share of the sums of all micro-batches, which is 0 except in the last stage."""
+        """Return this process's addends to the sums of all micro-batches: zeros except in the last stage."""
         count = 3 * len(self.task.outputs)
         if self._stage < len(self._stages) - 1:
             return flow.zeros(count, device=self._device)
@@ -448,7 +447,7 @@ class OneFlowEngine(Engine):
         return own.reshape(-1, count).sum(0)
 
     def _squared_norm(self) -> Array:
-        """Return (1,): this process's share of the squared norm of all gradients, each counted once."""
+        """Return this process's addend to the squared norm of all gradients, each of which counts once: (1,)."""
         counted = [tensor for name, tensor in self._own_gradients.items() if name != WORDS or self._stage == 0]
         squares = sum(self._step.ops.square_sum(tensor) for tensor in counted)
         return squares.reshape(1) * float(self.data_rank == 0)
@@ -463,7 +462,11 @@ def _own(variable: Array) -> Array:
 
 
 def _join() -> tuple[pipeline.Process, int]:
-    """Return this process's ranks, and its index on the host as OneFlow counts hosts: by the launchers' addresses."""
+    """Return this process's ranks, and the index of its device on the machine.
+
+    OneFlow counts machines by network address. Several launchers on one machine count as several hosts here, but their
+    processes share its devices, so the index may differ from the launcher's LOCAL_RANK, which it replaces.
+    """
     process = pipeline.read_process(os.environ) if flow.env.get_world_size() > 1 else pipeline.Process()
     number = process.rank % (process.world_size // flow.env.get_node_size())
     os.environ["LOCAL_RANK"] = str(number)
@@ -472,12 +475,14 @@ def _join() -> tuple[pipeline.Process, int]:
 
 def _open_gpu(number: int) -> Processor:
     if number >= flow.cuda.device_count():
-        raise UsageError(f"process {number} of this host: it has {flow.cuda.device_count()} GPUs; start one for each")
+        raise UsageError(
+            f"process {number} of this host: the host has only {flow.cuda.device_count()} GPUs; start one process per GPU"
+        )
     name, capability = flow.cuda.get_device_name(number), tuple(flow.cuda.get_device_capability(number))
     if capability > _NEWEST_CAPABILITY:
         raise UsageError(
-            f"{name}: OneFlow 0.9.0 was made for GPUs of capability 6.0 to 8.6, this one has {'.'.join(map(str, capability))}; "
-            "set CUDA_VISIBLE_DEVICES= to run on the CPU, or take --engine tensorflow"
+            f"{name}: OneFlow 0.9.0 supports GPUs of capability 6.0 to 8.6, but this one has {'.'.join(map(str, capability))}; "
+            "set CUDA_VISIBLE_DEVICES= to run on the CPU, or use --engine tensorflow"
         )
     flow.cuda.set_device(number)
     return Processor(str(name), capability, is_gpu=True)

@@ -1,8 +1,8 @@
-"""OneFlow's processes as data-parallel pipelines: their ranks, the layers of each stage, and the checks of both.
+"""Arrange OneFlow's processes as data-parallel pipelines, and assign layers to their stages.
 
-Nothing here needs OneFlow, so bad settings fail before it is loaded. Stages have complete layers: embeddings in the first,
-pooler and head in the last. Processes are listed host by host (`intra_first`) or by their index on the host (`inter_first`),
-and the list is split into pipelines. With two hosts of two processes:
+Nothing here needs OneFlow, so bad settings fail before it is loaded. Stages have complete layers; the first stage also has the
+embeddings, the last one the pooler and the head. Processes are listed host by host (`intra_first`) or by their index on the
+host (`inter_first`), and the list is split into pipelines. With two hosts of two processes each:
 
     >>> arrange(hosts=2, per_host=2, stages=2, strategy="intra_first")
     [[0, 1], [2, 3]]
@@ -29,7 +29,7 @@ from trainer.tasks.task import Task
 Pipelines: TypeAlias = list[list[int]]
 """The ranks of each pipeline, by stage."""
 _LAUNCH = "python -m oneflow.distributed.launch --nproc_per_node N -m trainer"
-PRIME, COEFFICIENTS = 2039, 4  # the modulus of the polynomials that give dropout masks
+PRIME, COEFFICIENTS = 2039, 4  # of the polynomials from which dropout masks follow
 _NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")  # set by the launcher, read by OneFlow
 
 
@@ -43,7 +43,7 @@ class Process:
 
 
 def read_process(environment: Mapping[str, str]) -> Process:
-    """Read this process's ranks from its launcher's environment; without a launcher it is the only process.
+    """Read the ranks of this process from the environment that its launcher sets; without a launcher it is the only process.
 
     >>> read_process({"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "MASTER_ADDR": "node0", "MASTER_PORT": "29500"})
     Process(rank=3, world_size=4, local_rank=1)
@@ -53,7 +53,7 @@ def read_process(environment: Mapping[str, str]) -> Process:
         return Process()
     numbers = [int(text) for text in found[:3] if text.isdecimal()]
     if len(found) < len(_NAMES) or len(numbers) < 3 or not numbers[2] <= numbers[0] < numbers[1]:
-        raise UsageError(f"{', '.join(_NAMES)}: expected in the environment as {_LAUNCH} sets them, found {', '.join(found)}")
+        raise UsageError(f"{', '.join(_NAMES)}: expected the values that {_LAUNCH} sets, found {', '.join(found)}")
     return Process(*numbers)
 
 
@@ -63,9 +63,7 @@ def check(settings: EngineSettings, model: ModelConfig, task: Task, *, has_accel
     if settings.stages > 1 and task.name != Pretraining.name:
         raise UsageError(f"--stages {settings.stages}: fine-tuning has no pipelines; leave --stages out")
     if max(model.hidden_size, model.max_position_embeddings) > PRIME:
-        raise UsageError(
-            f"--model: OneFlow's dropout takes a hidden size and positions of at most {PRIME}; name another --engine"
-        )
+        raise UsageError(f"--model: OneFlow's dropout supports a hidden size and positions up to {PRIME}; use another --engine")
     cut(model, settings.stages, task)
     _check_multiple(read_process(os.environ).world_size, settings.stages)
 
@@ -73,7 +71,7 @@ def check(settings: EngineSettings, model: ModelConfig, task: Task, *, has_accel
 def check_precision(settings: EngineSettings, *, has_accelerator: bool | None) -> None:
     """Raise `UsageError` for half precision on a CPU; None means that there may be GPUs."""
     if has_accelerator is False and settings.amp in ("fp16", "bf16"):
-        raise UsageError(f"--amp {settings.amp}: OneFlow has no half-precision kernels for CPUs; leave --amp out, or take GPUs")
+        raise UsageError(f"--amp {settings.amp}: OneFlow has no half-precision kernels for CPUs; leave --amp out, or use GPUs")
 
 
 @dataclass(frozen=True)
@@ -87,7 +85,7 @@ class Stage:
 def cut(config: ModelConfig, stages: int, task: Task) -> list[Stage]:
     """Assign complete layers to stages, so that the largest stage has as few parameters as possible.
 
-    Shared word embeddings count in the first and the last stage.
+    The shared word embeddings count in both the first and the last stage.
 
     >>> [len(stage.parts) for stage in cut(ModelConfig.preset("base"), 4, Pretraining())]
     [2, 5, 5, 2]
@@ -101,7 +99,7 @@ def cut(config: ModelConfig, stages: int, task: Task) -> list[Stage]:
     sizes[0] += embeddings
     sizes[-1] += head
     for _ in range(layers - stages):
-        smallest = min(range(stages), key=lambda number: (sizes[number], -number))  # of equals the later one, which waits less
+        smallest = min(range(stages), key=lambda number: (sizes[number], -number))  # of equal stages the later one
         counts[smallest] += 1
         sizes[smallest] += layer
     counts[0] += 1  # the embeddings
@@ -111,7 +109,7 @@ def cut(config: ModelConfig, stages: int, task: Task) -> list[Stage]:
 
 
 def arrange(*, hosts: int, per_host: int, stages: int, strategy: str) -> Pipelines:
-    """Return the ranks of each pipeline by stage; pipelines are sorted by their first ranks."""
+    """Return the ranks of each pipeline by stage. Pipelines are sorted by their first ranks."""
     _check_multiple(hosts * per_host, stages)
     if strategy == "intra_first":
         ranks = [host * per_host + number for host in range(hosts) for number in range(per_host)]
@@ -119,11 +117,11 @@ def arrange(*, hosts: int, per_host: int, stages: int, strategy: str) -> Pipelin
         ranks = [host * per_host + number for number in range(per_host) for host in range(hosts)]
     pipelines = sorted(ranks[first : first + stages] for first in range(0, len(ranks), stages))
     for stage in zip(*pipelines, strict=True):
-        if list(stage) != sorted(stage):  # OneFlow sorts the ranks of a stage, and so would form other pipelines
+        if list(stage) != sorted(stage):  # OneFlow would sort the ranks of the stage, which forms other pipelines
             in_order = ", ".join(map(str, stage))
             raise UsageError(
-                f"--strategy {strategy} --stages {stages}: a stage would have ranks {in_order} in this order, which OneFlow "
-                "cannot keep; choose stages that divide the number of hosts, or intra_first"
+                f"--strategy {strategy} --stages {stages}: a stage would have the ranks {in_order} in this order, but OneFlow "
+                "sorts them; choose a number of stages that divides the number of hosts, or intra_first"
             )
     return pipelines
 

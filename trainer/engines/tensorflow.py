@@ -1,11 +1,11 @@
-"""BERT on TensorFlow: the operations of the model, the devices as one of TensorFlow's strategies, and the step on them.
+"""Train BERT on TensorFlow: the operations of the model, the devices as a `tf.distribute` strategy, and the step on them.
 
-    device      gradients of its micro-batches, one after another, added up
-    all         sum of gradients, of losses and correct predictions, and of requests to stop
-    device      clip by the norm of the sum, update its own copy of the variables: the same sum makes the same update
+    each device    computes the gradients of its micro-batches, one after another, and adds them up
+    all devices    sum gradients, losses, correct predictions and requests to stop
+    each device    clips by the norm of the sum, and updates its own copy of the variables; equal sums make equal updates
 
-Each device has variables of its own, not mirrored ones, whose assignments would go through all devices. Losses are divided by
-the totals of the global batch. Sums are float32. With XLA, everything between two collectives is compiled.
+Devices have variables of their own, since assignments to mirrored ones would go through all devices. Losses are divided by the
+totals of the global batch. Sums are float32. With XLA, everything between two collectives is compiled.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-# TensorFlow reads these as it is loaded. Its warnings are for its developers. If Keras 2 is requested, which is seldom
-# installed, no Keras is loaded, nor what Keras loads; nothing here uses it. 4 CPU seconds instead of 13 where pandas and
-# matplotlib are installed.
+# TensorFlow reads these while it is loaded. Its warnings are for its developers. Nothing here uses Keras. Requesting Keras 2,
+# which is seldom installed, keeps Keras from being loaded with all that it imports: 4 CPU seconds instead of 13 where pandas
+# and matplotlib are installed.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 
@@ -97,14 +97,14 @@ class Ops(Operations):
     add_bias = staticmethod(tf.nn.bias_add)  # adds, and sums its gradient, in half the time of a plain addition
 
     def project(self, x: Array, kernels: Sequence[Array], biases: Sequence[Array]) -> Any:
-        """Compute one product, since the gradients of three uses of `x` would be added in varying order."""
+        """Apply the layers as one product, since the gradients of three uses of `x` would be added in varying order."""
         return tf.split(self.dense(x, tf.concat(kernels, 1), tf.concat(biases, 0)), len(kernels), 1)
 
     def product(self, left: Array, right: Array) -> Array:
         return self.float32(tf.matmul(left, right, transpose_b=True))
 
     def look_up(self, table: Array, ids: Array) -> Array:
-        """Look up rows; the gradient is a dense table, not a list of rows."""
+        """Look up rows of a table, with a dense table as gradient instead of a list of rows."""
         size = table.shape[0]
 
         @tf.custom_gradient  # type: ignore[untyped-decorator]
@@ -130,7 +130,7 @@ class Ops(Operations):
         return tf.cast(self.float32(x) * (self.float32(kept) * (1 / (1 - dropout_rate))), x.dtype)
 
     def cross_entropy(self, labels: Array, logits: Array) -> Array:
-        """Return the loss; 640 x 30,522 logits with gradient take 0.21 CPU seconds, tf.nn.log_softmax 0.34."""
+        """Return the loss of each row. 640 x 30,522 logits take 0.21 CPU seconds with gradient; tf.nn.log_softmax, 0.34."""
 
         @tf.custom_gradient  # type: ignore[untyped-decorator]
         def of_logits(logits: Array) -> tuple[Array, Callable[[Array], Array]]:
@@ -157,7 +157,7 @@ class TensorFlowEngine(Engine):
     def __init__(self, settings: EngineSettings) -> None:
         if settings.deterministic == "on":
             tf.config.experimental.enable_op_determinism()  # otherwise GPUs add up embedding gradients in any order
-        if settings.hosts:  # TensorFlow reads them from there
+        if settings.hosts:  # TensorFlow reads them from TF_CONFIG
             worker = {"type": "worker", "index": settings.host_rank}
             os.environ["TF_CONFIG"] = json.dumps({"cluster": {"worker": settings.hosts}, "task": worker})
         rank, processes = settings.host_rank or 0, max(1, len(settings.hosts))
@@ -178,7 +178,7 @@ class TensorFlowEngine(Engine):
         for device in self._names:
             with tf.device(device):
                 self._replicas.append({name: tf.Variable(tf.zeros(shape)) for name, shape in self.shapes.items()})
-        # A function even without XLA: it is traced once for the first micro-batch and for the loop over the others
+        # A function even without XLA, so that it is traced only once for the first micro-batch and the loop over the others
         self._compute_gradients = _function(self._gradients, jit_compile=self.execution.xla)
         compiled: Operation = partial(_function, jit_compile=True) if self.execution.xla else lambda function: function
         self._make_update = compiled(self._update)
@@ -233,7 +233,7 @@ class TensorFlowEngine(Engine):
     def _sum_over_all(self, values: Any) -> Any:
         if self.devices == 1:
             return values
-        own = tf.nest.map_structure(tf.identity, values)  # made on this device: a shared tensor cannot be summed
+        own = tf.nest.map_structure(tf.identity, values)  # a copy on this device, since a shared tensor cannot be summed
         return tf.distribute.get_replica_context().all_reduce("SUM", own)
 
     def _replica(self) -> dict[str, Any]:
@@ -305,7 +305,9 @@ def _choose_gpus(settings: EngineSettings) -> list[Any]:
 def _make_logical_cpus(settings: EngineSettings, world_size: int) -> int:
     count = settings.devices or 1
     if world_size > 1 and count > 1:
-        raise UsageError(f"--devices {count}: several hosts without GPUs have one device each; start more processes")
+        raise UsageError(
+            f"--devices {count}: several hosts without GPUs can have one device each; start more processes instead"
+        )
     cpu = tf.config.list_physical_devices("CPU")[0]
     have = tf.config.get_logical_device_configuration(cpu)
     if count > 1 and (have is None or len(have) < count):
@@ -313,11 +315,11 @@ def _make_logical_cpus(settings: EngineSettings, world_size: int) -> int:
     return count
 
 
-@cache  # cached: two strategies on the same devices would mix up their sums
+@cache  # so that all engines of a process share one strategy, and no two sum over the same devices
 def _strategy_on(names: tuple[str, ...], world_size: int) -> Any:
     if world_size == 1:
         return tf.distribute.MirroredStrategy(names) if len(names) > 1 else tf.distribute.get_strategy()
-    # TensorFlow's default sums over hosts with its own rings, through the CPU
+    # By default TensorFlow sums over hosts by its own rings, through the CPU
     kinds = tf.distribute.experimental.CommunicationImplementation
     kind = kinds.NCCL if names[0].startswith("GPU") else kinds.RING
     options = tf.distribute.experimental.CommunicationOptions(implementation=kind)

@@ -1,12 +1,12 @@
-"""BERT on PyTorch: a step on the devices of all processes, each of which has a process of its own.
+"""Train BERT on PyTorch: steps on all devices of a run, each with a process of its own.
 
-    device      its share of the losses of its micro-batches -> gradients, which autograd adds up
-    all         sum of gradients, of losses and correct predictions; each device keeps its shard of the gradients
-    device      clip by the norm of the sum, update its shard of the moments and variables; all gather the variables
+    each device    computes the gradients of its micro-batches, which autograd adds up
+    all devices    sum gradients, losses and correct predictions; each keeps its shard of the gradients
+    each device    clips by the norm of the sum, and updates its shard of moments and variables; all gather the variables
 
-Variables are complete on every device, moments are sharded (ZeRO-1). Adam is PyTorch's fused kernel, which is tested
-against the same traces as the other engines; other optimizers are composed. Dropout masks follow from their key and number, so
-a resumed run has the same masks.
+Variables are complete on every device, moments are sharded (ZeRO-1). Adam is PyTorch's fused kernel, which is tested against
+the same traces as the other engines; the other optimizers are composed of operations. Dropout masks depend on their key and
+index only, so a resumed run has the same masks.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read as CUDA starts; without it last bits of products may differ
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when CUDA starts; makes products bit-exact
 
 import torch
 from torch.nn import functional
@@ -38,9 +38,9 @@ from trainer.step import Step
 from trainer.tasks.task import Task
 
 _MANY_UPDATES = 1e9
-"""A step so late that bias correction is 1: the fused Adam cannot leave the correction out."""
+"""A number of updates for which 1 - beta ** updates is 1: it turns off bias correction, which the fused Adam always has."""
 _OF_MICRO_BATCH = ("dropout_key", "stop")
-"""Features of a batch that have one row per micro-batch."""
+"""The features of a batch that have one row per micro-batch."""
 
 
 class TorchEngine(Engine):
@@ -116,10 +116,10 @@ class TorchEngine(Engine):
 
 
 class Replica:
-    """The variables on one device, its shards of the moments, and its work in a step.
+    """The variables and shards of moments on one device, and the work of this device in a step.
 
-    All shards of a variable have equal size, in memory order; the last is padded with zeros. A single device's shard is the
-    variable itself.
+    The shards of a variable are consecutive pieces of equal size; the last is padded with zeros. The shard of a single device
+    is the variable itself.
     """
 
     def __init__(self, settings: EngineSettings, world: World, local_rank: int = 0) -> None:
@@ -153,7 +153,7 @@ class Replica:
         self._state = {name: self._shard(value.detach()) for name, value in state.items()}
 
     def start(self, batch: Batch, learning_rate: float, scaling: float) -> Array:
-        """Run a step on (micro-batches, rows, ...), whose loss is multiplied by `scaling` and the loss scale."""
+        """Run a step on features (micro-batches, rows, ...), with the loss multiplied by `scaling` and the loss scale."""
         keys, stop = torch.from_numpy(batch["dropout_key"]), float(batch["stop"][0, 0])
         rows = self._tensors({name: array for name, array in batch.items() if name not in _OF_MICRO_BATCH})
         loss_scale = self._state["loss_scale"].clone()
@@ -161,7 +161,7 @@ class Replica:
         sums = torch.zeros((), device=self._device)
         for number in range(len(keys)):
             part = {name: array[number] for name, array in rows.items()}
-            part["dropout_key"] = keys[number]  # stays on the host, which seeds the generators
+            part["dropout_key"] = keys[number]  # kept on the host, where generators are seeded
             loss, sums_of_part = self._step.micro_batch(self._weights, part, weight_sums, scale)
             loss.backward()
             sums = sums + sums_of_part.detach()
@@ -174,7 +174,7 @@ class Replica:
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def _update(self, scale: Array, learning_rate: float) -> Array:
-        """Update the state by the gradients, which are `scale` times too large, then free them; return their norm."""
+        """Update the state by the gradients, which are `scale` times too large, free them, and return their norm."""
         gradients = self._take_gradients()
         norm = self._step.norm(gradients, scale)
         if self._world.size > 1:
@@ -182,7 +182,7 @@ class Replica:
         step, factor = self._update_step, self._step.factor(norm, scale)
         if self._optimizer.name == "adam":
             self._adam(gradients, factor, learning_rate)
-            gradients = {}  # the fused kernel has changed all but the counters
+            gradients = {}  # the fused kernel has updated everything but the counters
         for name, value in step.changes(self._state, gradients, factor, learning_rate):
             self._state[name].copy_(value)
         if self._world.size > 1:
@@ -240,7 +240,7 @@ class Replica:
         return functional.pad(value.reshape(-1), (0, filling)).view(self._world.size, -1)
 
     def _shard(self, value: Array) -> Array:
-        """Return this device's shard of an array; a single device's shard is the array itself."""
+        """Return this device's shard of an array, which is the array itself on a single device."""
         if self._world.size == 1 or value.ndim == 0:
             return value
         return self._shards(value)[self._world.rank].clone()
@@ -255,12 +255,12 @@ class Replica:
         return {name: self._world.all_gather(rows) for name, rows in logits.items()}
 
     def state(self) -> State:
-        """Gather the state array by array, so that at most one sharded array is complete on a device."""
+        """Return the complete state, gathered array by array, so that a device has at most one sharded array complete."""
         return {name: self._complete(name).detach().cpu().numpy().copy() for name in self._shapes}
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def restore(self, names: Sequence[str], state: State | None) -> None:
-        """Set these values by name on the first device, and send them to the others."""
+        """Set the values of these names on all devices to those in the first device's `state`."""
         for name in names:
             value = torch.empty(self._shapes[name])
             if state is not None:
@@ -292,7 +292,7 @@ def _join(shards: Array, shape: tuple[int, ...]) -> Array:
 
 
 def open_engine(settings: EngineSettings) -> TorchEngine:
-    """Wait for the other hosts, and return the engine on this host's GPUs, or one CPU; settings may choose others."""
+    """Wait for the other hosts, and return the engine on this host's GPUs, or CPU, or on `settings.devices` of them."""
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     check_gpus(settings, gpus)
     devices = settings.devices or max(1, gpus)
@@ -307,7 +307,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 
 
 def _keep_freed_memory() -> None:
-    """Let glibc's malloc keep freed memory: it would return large blocks to the OS, which clears them again."""
+    """Make glibc's malloc keep freed memory: it would return large blocks to the OS, which has to clear them again."""
     with suppress(AttributeError, OSError):
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(_M_MMAP_MAX, 0)

@@ -1,4 +1,4 @@
-"""PyTorch's operations, from which the model is composed."""
+"""Implement the operations that the model is composed of in PyTorch, with oneDNN's products on CPUs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trainer.model_config import LAYER_NORM_EPSILON
 
 
 def _multiply(left: Array, right: Array, bias: Array | None = None) -> Array:
-    """Return (n, in), (m, in), (m,) -> (n, m), by oneDNN, which is twice as fast as PyTorch's own product on AMD CPUs."""
+    """Return the product of (n, in) and (m, in), plus bias (m,), by oneDNN: twice as fast as PyTorch's product on AMD CPUs."""
     return torch.ops.mkldnn._linear_pointwise(left, right, bias, "none", [], "")
 
 
@@ -24,7 +24,7 @@ _HAS_ONEDNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn,
 
 
 class _Dense(torch.autograd.Function):  # type: ignore[misc]
-    """A float32 dense layer on a CPU, applied to x, an (in, out) kernel and a bias."""
+    """A float32 dense layer on a CPU, of x, a kernel (in, out) and a bias."""
 
     @staticmethod
     def forward(ctx: Any, x: Array, kernel: Array, bias: Array) -> Array:
@@ -39,7 +39,7 @@ class _Dense(torch.autograd.Function):  # type: ignore[misc]
 
 
 class _Product(torch.autograd.Function):  # type: ignore[misc]
-    """Products of the rows of two float32 matrices on a CPU."""
+    """The products of the rows of two float32 matrices on a CPU."""
 
     @staticmethod
     def forward(ctx: Any, left: Array, right: Array) -> Array:
@@ -80,7 +80,7 @@ class Ops(Operations):
     def recompute(self, layer: Operation) -> Operation:
         if not self._recompute:
             return layer
-        # Dropout masks follow from a key, so no generator's state needs to be kept.
+        # Dropout masks depend on a key only, so the state of generators need not be kept
         return partial(checkpoint, layer, use_reentrant=False, preserve_rng_state=False)
 
     def cast(self, x: Array, dtype: str) -> Array:
@@ -116,7 +116,7 @@ class Ops(Operations):
         return functional.layer_norm(x.float(), gamma.shape, gamma, beta, LAYER_NORM_EPSILON).to(x.dtype)
 
     def dropout(self, x: Array, dropout_rate: float, key: Array, number: int) -> Array:
-        """Drop elements whose 16 random bits, drawn by Philox from the key and the number, are below the dropout rate."""
+        """Drop elements whose 16 random bits are below the dropout rate; Philox draws them from the key and the number."""
         kept = _random_16_bits(x, key, number) >= round(dropout_rate * 2**16) - 2**15
         return (x * kept.to(x.dtype)).mul_(1 / (1 - dropout_rate))
 
@@ -130,7 +130,7 @@ class Ops(Operations):
 
 
 class ShardedOps(Ops):
-    """Operations on this device's shards of arrays; sums run over the shards of all devices."""
+    """The operations on this device's shards of arrays. Sums include the shards of all devices."""
 
     def __init__(self, world: World, precision: str) -> None:
         super().__init__(precision)
@@ -145,12 +145,12 @@ def _is_for_onednn(x: Array) -> bool:
 
 
 def _random_16_bits(x: Array, key: Array, number: int) -> Array:
-    """Return an int16 for each element of x, all of them equally likely."""
+    """Return a uniformly random int16 for each element of x."""
     first, second = (int(each) for each in key)
     words = -(-x.numel() // 4)
     if x.device.type == "cpu":
         bits = torch.from_numpy(np.random.Philox(key=[first << 32 | second, number]).random_raw(words).view(np.int16))
-    else:  # these devices' generators are Philox too, seeded with one 64-bit number
+    else:  # the generators of these devices are Philox too, but have one 64-bit seed
         (seed,) = np.random.SeedSequence([first, second, number]).generate_state(1, np.uint64)
         generator = torch.Generator(x.device).manual_seed(int(seed))
         bits = torch.empty(words, dtype=torch.int64, device=x.device).random_(-(2**63), None, generator=generator)

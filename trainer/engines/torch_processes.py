@@ -1,9 +1,9 @@
-"""The processes of a run on PyTorch, one for each device, and their collectives.
+"""Start and connect the processes of a run on PyTorch, one for each device.
 
-    started by the user      one process on each host (--hosts); it has the batches, and computes on the host's first device
-    started by that process  one for each further device (--devices), which executes the calls that come through a pipe
+    started by the user      one process per host (--hosts); it reads the batches, and computes on the host's first device
+    started by that process  one process per further device (--devices); it executes the calls that come through a pipe
 
-Their ranks go through host after host. GPUs are connected by NCCL, CPUs by gloo.
+Ranks are counted host by host. GPUs are connected by NCCL, CPUs by gloo.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from bertprep.errors import BertprepError, UsageError
 from trainer.engines.joining import JOIN_TIMEOUT, join
 from trainer.settings import EngineSettings
 
-_EXIT_SECONDS = 5  # to let a failed process end before others are examined
-# PyTorch before 2.13 has only the older names
+_EXIT_SECONDS = 5  # how long to wait for a failed process to end, before its error is looked for
+# Names of PyTorch 2.13 and later, or the older ones
 _reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 _all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 
 
 class Address(NamedTuple):
-    """Where the first process listens, and the ranks of a device."""
+    """The address at which the first process listens, and the ranks of a device's process."""
 
     host: str
     port: int
@@ -46,7 +46,7 @@ class Address(NamedTuple):
 
 @dataclass(frozen=True)
 class World:
-    """All devices of a run, of which this process has one. Every method is called in all processes, in the same order."""
+    """All devices of a run, of which this process has one. All processes call its methods, in the same order."""
 
     rank: int = 0
     size: int = 1
@@ -66,7 +66,7 @@ class World:
         return own
 
     def all_gather(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the arrays of all devices, in the order of their ranks: (n, ...) -> (size * n, ...)."""
+        """Return the arrays of all devices in the order of ranks: (n, ...) -> (size * n, ...)."""
         if self.size == 1:
             return x
         gathered = x.new_empty((self.size * len(x), *x.shape[1:]))
@@ -74,14 +74,14 @@ class World:
         return gathered
 
     def broadcast(self, x: torch.Tensor) -> torch.Tensor:
-        """Replace `x` by the first device's value."""
+        """Set `x` to its value on the first device, and return it."""
         if self.size > 1:
             dist.broadcast(x, 0)
         return x
 
 
 class Workers:
-    """The processes of the further devices of this host, which end with this object."""
+    """The processes of this host's further devices, which end with this object."""
 
     def __init__(self, addresses: list[Address], serve: Callable[..., Any], settings: EngineSettings) -> None:
         context = get_context("spawn")
@@ -93,18 +93,18 @@ class Workers:
             end.close()
             self._pipes.append(pipe)
             self._processes.append(process)
-        # Also at the exit of this process, before multiprocessing would wait for them
+        # Runs also when this process exits, before multiprocessing waits for the others
         self._close = weakref.finalize(self, _close_all, self._pipes)
 
     def call(self, method: str, arguments: list[tuple[Any, ...]]) -> None:
-        """Call a method in each process, with the arguments of each, without waiting."""
+        """Call a method in each process with its own arguments, without waiting for it."""
         for pipe, of_process in zip(self._pipes, arguments, strict=True):
             pipe.send((method, of_process))
 
     def explain(self, error: Exception) -> Exception:
-        """Return the error that explains a failed collective, if one of these processes caused it.
+        """Return the error of the process that made a collective fail, or `error` if none of these processes has failed.
 
-        If one was killed, the others only report that they have lost it.
+        A killed process comes first, since the others then only report that they have lost it.
         """
         connection.wait([process.sentinel for process in self._processes], timeout=_EXIT_SECONDS)
         reported: list[str] = []
@@ -126,9 +126,9 @@ def _close_all(pipes: list[Any]) -> None:
 
 
 def connect(settings: EngineSettings, devices: int, serve: Callable[..., Any]) -> tuple[World, Workers]:
-    """Start a process for each further device of this host, which makes `serve(settings, world, local rank)`, and connect all.
+    """Start a process for each further device of this host, and connect all processes; wait for those of other hosts.
 
-    Waits for the processes of other hosts. An earlier connection of this process is closed.
+    Each process executes calls on its `serve(settings, world, local rank)`. An earlier connection of this process is closed.
     """
     if not settings.hosts:
         return _connect(settings, devices, serve)
@@ -146,7 +146,7 @@ def _connect(settings: EngineSettings, devices: int, serve: Callable[..., Any]) 
     store = _store(host, port, is_first=rank == 0)
     counts = _agree(store, rank, devices, max(1, len(settings.hosts)))
     if min(counts) < max(counts):
-        raise UsageError(f"--devices {devices}: each host must have as many, there are {', '.join(map(str, counts))}")
+        raise UsageError(f"--devices {devices}: each host needs so many, but the hosts have {', '.join(map(str, counts))}")
     addresses = [Address(host, store.port, rank * devices + number, sum(counts), number) for number in range(devices)]
     workers = Workers(addresses[1:], serve, settings)
     return _enter(store, addresses[0]), workers
@@ -157,7 +157,7 @@ def _store(host: str, port: int, *, is_first: bool) -> dist.TCPStore:
 
 
 def _agree(store: dist.TCPStore, rank: int, devices: int, processes: int) -> list[int]:
-    """Return the number of devices of each process."""
+    """Return the number of devices of each host's process."""
     store.set(f"devices of {rank}", str(devices))
     return [int(store.get(f"devices of {other}")) for other in range(processes)]
 
@@ -178,7 +178,7 @@ def _leave() -> None:
 
 def _run(pipe: Any, serve: Callable[..., Any], address: Address, settings: EngineSettings) -> None:
     """Execute the calls that come through the pipe, until the other end closes it."""
-    for number in (signal.SIGINT, signal.SIGTERM):  # the process at the other end handles Ctrl-C
+    for number in (signal.SIGINT, signal.SIGTERM):  # only the process at the other end handles them
         signal.signal(number, signal.SIG_IGN)
     calls: SimpleQueue[tuple[str, tuple[Any, ...]]] = SimpleQueue()
     Thread(target=_receive, args=(pipe, calls), daemon=True).start()
@@ -197,4 +197,4 @@ def _receive(pipe: Any, calls: SimpleQueue[tuple[str, tuple[Any, ...]]]) -> None
     with suppress(EOFError, OSError):
         while True:
             calls.put(pipe.recv())
-    os._exit(0)  # even from a collective that waits for missing processes
+    os._exit(0)  # ends even a collective that waits for missing processes

@@ -1,4 +1,4 @@
-"""The tasks that a model can be trained for. A new task is one file and one line in `TASKS`."""
+"""Name the tasks that a model can be trained for. A new task is one file, and one line in `TASKS`."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from trainer.tasks.task import Task
 from trainer.tasks.token_classification import TokenClassification
 
 TASKS: dict[str, type[Task]] = {each.command: each for each in (Pretraining, Squad, Classification, TokenClassification)}
-"""Tasks by the command that trains them."""
+"""The tasks by the command that trains them."""
 
 
 def task_of_records(data_set: DataSet) -> Task:
-    """Return the task of a folder of records; raises `UsageError` if only a manifest could tell."""
+    """Return the task of a folder of records; raises `UsageError` if they need a manifest to name it, and have none."""
     manifest = data_set.manifest
     if manifest is not None and manifest.kind == TASK_RECORDS:
         return TASKS[manifest.made_with["task"]].from_manifest(manifest.made_with)
@@ -30,14 +30,14 @@ def task_of_records(data_set: DataSet) -> Task:
         kind = file.kind
     if not issubclass(kind, MaskedExamples):
         raise UsageError(
-            f"{data_set.folder}: has {kind.title} records without a {MANIFEST} that names their task; make them by "
+            f"{data_set.folder}: has {kind.title} records without a {MANIFEST} that names their task; make them with "
             "bertprep task"
         )
     return Pretraining.from_examples(kind)
 
 
 def task_of_checkpoint(header: Mapping[str, Any]) -> Task:
-    """Return the task in a checkpoint's header; raises `BertprepError` if this version does not know it."""
+    """Return the task that a checkpoint's header names; raises `BertprepError` if this version does not know it."""
     metadata = header.get("task")
     if metadata is None:
         return Pretraining()
@@ -46,4 +46,6 @@ def task_of_checkpoint(header: Mapping[str, Any]) -> Task:
             task = kind.from_metadata(metadata) if metadata.get("name") == kind.name else None
             if task is not None:
                 return task
-    raise BertprepError(f"the checkpoint is of the task {metadata!r:.200}, not one of this version; use a newer one")
+    raise BertprepError(
+        f"the checkpoint is for the task {metadata!r:.200}, which this version does not know; use a newer version"
+    )

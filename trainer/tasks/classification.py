@@ -1,6 +1,6 @@
-"""Classification of a sentence or a pair, as in GLUE. A task without label names is a regression.
+"""Define classification of a sentence or a pair, as in GLUE. A task without label names is a regression.
 
-Scored by GLUE's metrics on all records of a split.
+GLUE's metrics score all records of a split.
 """
 
 from __future__ import annotations
@@ -33,10 +33,12 @@ from trainer.tasks.task import Logits, Output, Scorer, Task, mean_cross_entropy,
 
 @dataclass(frozen=True, kw_only=True)
 class GlueOptions(RunOptions):
-    """Options of `glue`, with the defaults of `run_classifier.py` for MRPC."""
+    """Options of `glue`. The defaults are the values that Google's README gives for MRPC."""
 
     name: str | None = option(
-        None, f"task: {', '.join(name for name in TASKS if name != 'ax')}, or your own (needed, or --data)", metavar="NAME"
+        None,
+        f"task: {', '.join(name for name in TASKS if name != 'ax')}, or your own (this or --data is needed)",
+        metavar="NAME",
     )
     learning_rate: float | None = option(2e-5, "peak learning rate", name="--lr", above=0)
     epochs: float | None = option(None, "passes over the training records (default: 3)", above=0, most=MAX_EPOCHS)
@@ -49,7 +51,7 @@ class GlueOptions(RunOptions):
 
     @property
     def task_name(self) -> str | None:
-        """Return the name that manifests use; GLUE's task names may be spelled in other ways."""
+        """The task's name in manifests; `--name` may spell the names of GLUE's tasks differently."""
         try:
             return self.name and find_task(self.name).name
         except UsageError:
@@ -65,7 +67,7 @@ class GlueOptions(RunOptions):
 
 @dataclass(frozen=True)
 class Classification(Task):
-    """The labels of one of GLUE's tasks, or of the user's own."""
+    """A task of GLUE, or of the user, with its labels."""
 
     of: GlueTask
     name: ClassVar[str] = "classification"
@@ -117,7 +119,7 @@ class Classification(Task):
         return {"label": bert.logits("output", bert.drop(bert.pool(hidden), bert.config.hidden_dropout_prob))}
 
     def head_shapes(self, model: ModelConfig) -> Shapes:
-        """Return the variables of run_classifier.py's head; a regression has one label."""
+        """Return the shapes of run_classifier.py's head; a regression has one row."""
         labels = len(self.of.labels) or 1
         return {"output_weights": (labels, model.hidden_size), "output_bias": (labels,)}
 
@@ -143,7 +145,7 @@ def _glue_task(name: str, labels: Sequence[str]) -> GlueTask:
 
 
 class ClassificationScorer:
-    """The labels of a split, if any, without padding records."""
+    """Scores predictions against the labels of a split, if it has any, without filler records."""
 
     def __init__(self, of: GlueTask, records: Records, split: str) -> None:
         self._of, self._split = of, split

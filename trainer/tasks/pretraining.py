@@ -1,6 +1,7 @@
-"""Pretraining: masked LM and next sentence, whose mean losses are added; masked LM alone on records without sentence pairs.
+"""Define pretraining: masked LM and next-sentence prediction, or only masked LM on records without sentence pairs.
 
-The masked-LM head runs at the masked positions only. It multiplies by the word embeddings.
+The loss is the sum of the mean losses of both. The masked-LM head runs at the masked positions only, and its output matrix is
+the word embeddings.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ class PretrainOptions(RunOptions):
     """Options of `pretrain`."""
 
     format: str | None = option(
-        None, "record format, or tokens to make examples as they are read (default: that of the newest records)",
+        None, "record format, or tokens to make examples from token shards (default: the format of the newest records)",
         choices=(*RECORD_FORMATS, TOKENS),
     )  # fmt: skip
     seq: int | None = option(None, "length of a sequence in tokens (default: 128, or that of --data)", least=1, most=MAX_SEQ)
     pred: int | None = option(None, "token shards: maximum number of masked tokens in a sequence (default: 20)", least=1)
     vocab: Path | None = option(None, "vocabulary (default: the vocab.txt next to the records)", metavar="FILE", check=path_arg)
     pack: bool = option(
-        False, "lay several short examples in one row, which computes less padding (default: one example a row)"
+        False, "pack several short examples into a row, so that less padding is computed (default: one example per row)"
     )
 
     @property
@@ -52,7 +53,7 @@ class PretrainOptions(RunOptions):
 
 @dataclass(frozen=True)
 class Pretraining(Task):
-    """Masked LM and next sentence, or masked LM alone.
+    """Masked LM and next-sentence prediction, or only masked LM.
 
     >>> round(Pretraining().flops(ModelConfig.preset("base"), seq=128, pred=20) / 1e9, 1)
     69.9
@@ -66,7 +67,7 @@ class Pretraining(Task):
 
     @classmethod
     def from_examples(cls, kind: type[Examples]) -> Pretraining:
-        """Return the task of a kind of records."""
+        """Return the task that records of this kind are for."""
         return cls(has_pairs=issubclass(kind, PretrainingExamples))
 
     @classmethod

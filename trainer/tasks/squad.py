@@ -1,6 +1,7 @@
-"""SQuAD: the start and end of the answer in a window of tokens. In 2.0 the first token means no answer. Losses are averaged.
+"""Define SQuAD: predict the start and the end of the answer in a window of tokens.
 
-The official metrics score the answers to all questions. The windows are rebuilt, to turn token positions into words.
+In version 2.0 the first token means no answer. The loss is the mean of the losses of start and end. The official metrics score
+the answers to all questions; for that the windows are rebuilt from the questions, since they map token positions to words.
 """
 
 from __future__ import annotations
@@ -54,23 +55,23 @@ class AnswerOptions(Settings):
     """Options for choosing answers from the logits of their tokens."""
 
     null_threshold: float | None = option(
-        None, "SQuAD 2.0: predict no answer where score(no answer) - score(best answer) exceeds this (default: the value "
-        "of the highest F1)",
+        None, "SQuAD 2.0: predict no answer if score(no answer) - score(best answer) exceeds this (default: the value with "
+        "the highest F1)",
     )  # fmt: skip
-    n_best_size: int = option(20, "SQuAD: answers to a question in nbest_predictions.json", least=1)
-    max_answer_length: int = option(30, "SQuAD: tokens of the longest answer", least=1)
+    n_best_size: int = option(20, "SQuAD: answers per question in nbest_predictions.json", least=1)
+    max_answer_length: int = option(30, "SQuAD: maximum tokens of an answer", least=1)
 
 
 @dataclass(frozen=True)
 class Squad(Task):
-    """Questions of a version of SQuAD."""
+    """Question answering on a version of SQuAD."""
 
     version: str = V1
     name: ClassVar[str] = "squad"
     command: ClassVar[str] = "squad"
     help: ClassVar[str] = "fine-tune a model on SQuAD's records; resumes where it stopped"
     options: ClassVar[type[RunOptions]] = SquadOptions
-    has_loss_of_padding: ClassVar[bool] = True  # whose tokens are in the softmax, as in Google's code
+    has_loss_of_padding: ClassVar[bool] = True  # the softmax includes padding, as in Google's code
     is_scored: ClassVar[bool] = True
     scoring: ClassVar[type | None] = AnswerOptions
     head_names: ClassVar[Mapping[str, str]] = {
@@ -100,15 +101,12 @@ class Squad(Task):
         return isinstance(options, SquadOptions) and self.version == f"v{options.version}"
 
     def head(self, bert: Bert, hidden: Array) -> dict[str, Array]:
-        """Return the (sequences, seq) logits of each token as the answer's start, and as its end.
-
-        Padding has logits too, as in Google's code.
-        """
+        """Return the logits of each token, including padding, to be the answer's start, and to be its end: (sequences, seq)."""
         both = bert.ops.reshape(bert.logits("cls/squad/output", hidden), (bert.sequences, bert.seq, 2))
         return {"start": both[:, :, 0], "end": both[:, :, 1]}
 
     def body_shapes(self, model: ModelConfig) -> Shapes:
-        # Like Hugging Face's class; Google's checkpoints have a pooler that nothing uses.
+        # Like Hugging Face's class; Google's checkpoints for SQuAD have an unused pooler
         return google_names.body_shapes(asdict(model), pooler=False)
 
     def head_shapes(self, model: ModelConfig) -> Shapes:
@@ -122,7 +120,7 @@ class Squad(Task):
 
 
 class SquadScorer:
-    """The questions of a folder of records."""
+    """Scores answers to the questions that a folder of records was made from."""
 
     def __init__(self, task: Squad, data: Path, records: Records, options: AnswerOptions) -> None:
         data_set = find_records(data)
@@ -130,13 +128,13 @@ class SquadScorer:
         manifest, vocabulary = data_set.manifest, data_set.vocabulary
         if manifest is None or vocabulary is None or not path.is_file():
             raise BertprepError(
-                f"{data}: lacks {path.name}, {VOCABULARY} or {MANIFEST}, which predictions are made of; make the records by "
+                f"{data}: lacks {path.name}, {VOCABULARY} or {MANIFEST}, which predictions need; make the records with "
                 "bertprep task squad"
             )
         if (found := checksum_of(path, SHA256)) != (expected := sha256_of_questions(manifest)):
             raise BertprepError(
-                f"{path}: has sha256 {found[:16]}..., expected {str(expected)[:16]}... by {MANIFEST}; it is not the file that "
-                "the records were made of: put that one there, or make the records again"
+                f"{path}: has sha256 {found[:16]}..., expected {str(expected)[:16]}... by {MANIFEST}; restore the file that "
+                "the records were made from, or make the records again"
             )
         known = {each.name for each in fields(SquadSettings)}
         settings = SquadSettings(**{name: value for name, value in manifest.made_with.items() if name in known})
@@ -146,8 +144,8 @@ class SquadScorer:
         in_order = FIRST_UNIQUE_ID + np.arange(len(self._features))
         if settings.seq != records.seq or not np.array_equal(ids, in_order):
             raise BertprepError(
-                f"{path}: its questions have {len(in_order):,} windows of {settings.seq} tokens, the records of the dev split "
-                f"are {len(records):,} of {records.seq}, or in another order; make the records again"
+                f"{path}: its questions have {len(in_order):,} windows of {settings.seq} tokens, but the dev split has "
+                f"{len(records):,} records of {records.seq} tokens, or in another order; make the records again"
             )
 
     def score(self, logits: Logits, out: Path | None = None) -> dict[str, float]:

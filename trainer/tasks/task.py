@@ -1,6 +1,6 @@
-"""The definition of a task: its head on the encoder, outputs with their losses, variables, options, records and scores.
+"""Define what a task is: its head on the encoder, its outputs with their losses, variables, options, records and scores.
 
-Every other file in this folder is one task. Model, step, checkpoints, exports and commands use a task only through this class.
+Every other file in this folder is one task. Model, step, checkpoints, exports and commands use tasks only through `Task`.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from trainer.model_config import ModelConfig
 from trainer.settings import RunOptions
 
 Sums = NDArray[np.float64]
-"""(outputs, 3): the losses of each output of a task in nats, its correct predictions and weights, summed over the rows."""
+"""(outputs, 3): for each output of a task the losses in nats, correct predictions and weights, summed over rows."""
 Logits = Mapping[str, NDArray[np.float32]]
-"""Those of all records of a split, by the names of the task's outputs."""
+"""The logits of all records of a split, by the names of the task's outputs."""
 _BLOCK = 1024  # records read at a time
 
 
 @dataclass(frozen=True)
 class Output:
-    """Logits of a head: the features that they are compared with and weighted by, and their share of the loss."""
+    """An output of a head: the features with its labels and weights, and its share of the loss."""
 
     name: str
     labels: str
@@ -42,12 +42,12 @@ class Output:
 
     @property
     def prefix(self) -> str:
-        """The prefix of its metrics' names."""
+        """The prefix of the names of its metrics."""
         return "" if self.name == "label" else f"{self.name}_"
 
 
 class Scorer(Protocol):
-    """Scores a split by the logits of all of its records."""
+    """Scores a split, given the logits of all of its records."""
 
     def score(self, logits: Logits, out: Path | None = None) -> dict[str, float]:
         """Return metrics by name, none for a split without labels; write predictions to `out`, if given."""
@@ -61,20 +61,19 @@ class Task(ABC):
     """A training task. A subclass covers all variants of a task; an instance is one variant."""
 
     name: ClassVar[str]  # in checkpoints
-    command: ClassVar[str]  # of the trainer, and the task in the manifests of its records
+    command: ClassVar[str]  # of the trainer, and also the task's name in manifests of records
     help: ClassVar[str]  # of the command
     options: ClassVar[type[RunOptions]]  # of the command
-    has_loss_of_padding: ClassVar[bool] = False  # so that another width of its rows is another loss
+    has_loss_of_padding: ClassVar[bool] = False  # if so, the loss depends on the width of the rows
     is_scored: ClassVar[bool] = False  # evaluated by a scorer on the logits of all records, not by sums
-    scoring: ClassVar[type | None] = None  # options of `evaluate` that its scorer takes
-    head_names: ClassVar[
-        Mapping[str, str]
-    ] = {}  # Hugging Face's names of the head's variables that do not follow from Google's
+    scoring: ClassVar[type | None] = None  # the options of its scorer, which `evaluate` adds to its own
+    # Hugging Face's names of the head's variables, if they do not follow from Google's
+    head_names: ClassVar[Mapping[str, str]] = {}
 
     @classmethod
     @abstractmethod
     def from_metadata(cls, metadata: Mapping[str, Any]) -> Task | None:
-        """Return the task that `metadata` came from, in a checkpoint's header; None for what it never returns."""
+        """Return the task that `metadata` in a checkpoint's header describes; None if it does not describe one."""
 
     @classmethod
     def from_manifest(cls, settings: Mapping[str, Any]) -> Task:
@@ -87,10 +86,10 @@ class Task(ABC):
 
     @abstractmethod
     def describe(self) -> str:
-        """The task in messages: its name, and its version or labels."""
+        """Return a text for messages: the task's name, and its version or labels."""
 
     def is_requested_by(self, options: RunOptions) -> bool:
-        """Whether a command with these options trains it."""
+        """Return whether a command with these options trains this task."""
         return isinstance(options, self.options)
 
     @property
@@ -100,12 +99,12 @@ class Task(ABC):
 
     @property
     def labels(self) -> tuple[str, ...] | None:
-        """The names of the classes in the order of their ids; none of a regression, None for a task without classes."""
+        """The names of the classes in the order of their ids; empty for a regression, None for a task without classes."""
         return None
 
     @property
     def criterion(self) -> str:
-        """The metric by which evaluations are compared: the lowest loss is best, the highest of any other."""
+        """The metric by which evaluations are compared. The lowest loss is best, or the highest value of any other metric."""
         return "loss"
 
     @property
@@ -119,18 +118,18 @@ class Task(ABC):
 
     @abstractmethod
     def head_shapes(self, model: ModelConfig) -> Shapes:
-        """Name and shape of each variable of the head, by Google's names."""
+        """Return the shape of each variable of the head, by Google's names."""
 
     def body_shapes(self, model: ModelConfig) -> Shapes:
-        """Name and shape of each variable of the encoder."""
+        """Return the shape of each variable of the encoder, by Google's names."""
         return google_names.body_shapes(asdict(model))
 
-    def rows_of_head(self, name: str, *, seq: int, pred: int) -> int:  # noqa: ARG002 - which others need
+    def rows_of_head(self, name: str, *, seq: int, pred: int) -> int:  # noqa: ARG002 - other tasks need both
         """Return the number of vectors per sequence that a matrix of the head multiplies."""
         return 1
 
     def variable_shapes(self, model: ModelConfig) -> dict[str, tuple[int, ...]]:
-        """Name and shape of every variable, the head's last, in the order of every checkpoint."""
+        """Return the shape of every variable, in the order of checkpoints: the encoder's, then the head's."""
         return {**self.body_shapes(model), **self.head_shapes(model)}
 
     @property
@@ -142,28 +141,28 @@ class Task(ABC):
         """Return the task's settings in `config.json`."""
         return {}
 
-    def scorer(self, data: Path, records: Records, split: str, options: Any) -> Scorer | None:  # noqa: ARG002 - which others need
+    def scorer(self, data: Path, records: Records, split: str, options: Any) -> Scorer | None:  # noqa: ARG002 - others need them
         """Return the scorer of a split; raises `BertprepError` if records do not match their questions.
 
-        `options` are of `scoring`, or None for the defaults.
+        `options` are an instance of `scoring`, or None for the defaults.
         """
         return None
 
     def check_scoring(self, splits: Collection[str]) -> None:  # noqa: B027 - most need none
-        """Raise where the metrics of these splits need a package that is not installed."""
+        """Raise `BertprepError` if the metrics of these splits need a package that is not installed."""
 
     def name_of_split(self, split: str) -> str:
-        """Return the users' name for a split: a scored task calls its test split the dev set."""
+        """Return the name of a split for users: a scored task calls its test split the dev set."""
         return DEV if self.is_scored and split == TEST else split
 
     def flops(self, model: ModelConfig, *, seq: int, pred: int) -> int:
-        """Return the floating-point operations of a sequence, forward and backward: matrix products only."""
+        """Return the floating-point operations of the matrix products for one sequence, forward and backward."""
         attention = 2 * seq * seq * model.hidden_size  # scores, and their products with the values
         forward = model.num_hidden_layers * attention
         for name, shape in self.variable_shapes(model).items():
             if len(shape) == 2:
                 forward += math.prod(shape) * self._rows_of(name, seq=seq, pred=pred)
-        return 3 * 2 * forward  # of multiply-adds; backward takes twice what forward takes
+        return 3 * 2 * forward  # a multiply-add is two operations, and backward has twice as many as forward
 
     def _rows_of(self, name: str, *, seq: int, pred: int) -> int:
         if name.startswith("bert/encoder/"):
@@ -173,7 +172,7 @@ class Task(ABC):
         return self.rows_of_head(name, seq=seq, pred=pred)
 
     def metrics(self, sums: Sums) -> dict[str, float]:
-        """Return means by name, the loss first; none if the first output has no weight."""
+        """Return the mean losses and accuracies by name, the loss first; none if the first output has no weight."""
         if sums[0, 2] == 0:
             return {}
         means: dict[str, float] = {}
@@ -187,7 +186,7 @@ class Task(ABC):
 
 
 def read_features(records: Records, names: Sequence[str]) -> list[NDArray[Any]]:
-    """Return some features of all records of a split."""
+    """Return these features of all records of a split, each as one array."""
     blocks = []
     for start in range(0, len(records), _BLOCK):
         indices = np.arange(start, min(start + _BLOCK, len(records)), dtype=np.int64)
@@ -198,7 +197,7 @@ def read_features(records: Records, names: Sequence[str]) -> list[NDArray[Any]]:
 
 
 def entropy(labels: NDArray[np.integer[Any]]) -> float | None:
-    """Return the entropy of labels in nats, which is the mean loss of guessing them by their frequency; None without labels.
+    """Return the entropy of labels in nats: the mean loss of guessing them by their frequency; None if there are none.
 
     >>> round(entropy(np.array([3, 3, 7, 7])), 3)  # ln 2
     0.693
@@ -209,7 +208,7 @@ def entropy(labels: NDArray[np.integer[Any]]) -> float | None:
 
 
 def mean_cross_entropy(logits: NDArray[np.floating[Any]], labels: NDArray[np.integer[Any]]) -> float:
-    """Return the mean loss of labels (n,) by logits (n, classes), in nats."""
+    """Return the mean cross-entropy in nats between labels (n,) and logits (n, classes)."""
     exact = logits.astype(np.float64)
     log_softmax = exact - np.logaddexp.reduce(exact, axis=1, keepdims=True)
     return float(-np.mean(log_softmax[np.arange(len(exact)), labels]))

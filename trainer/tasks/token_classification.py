@@ -1,6 +1,6 @@
-"""Token classification, as in named-entity recognition: a label for the first token of each word.
+"""Define token classification, as in named-entity recognition: a label for the first token of each word.
 
-Scored by entities, as CoNLL's script and seqeval do: an entity counts where its type and both ends are right.
+Entities are scored as by CoNLL's script and seqeval: an entity is correct if its type and both of its ends are.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from trainer.settings import MAX_EPOCHS, RunOptions, Wanted
 from trainer.tasks.task import Logits, Output, Scorer, Task, mean_cross_entropy, read_features
 
 Entity = tuple[str, int, int]
-"""Its type, the index of its first tag, and of its last."""
+"""Its type, the index of its first tag, and the index of its last tag."""
 _ENDS, _STARTS = {"E", "S"}, {"B", "S"}
-"""Prefixes of tags that always end an entity, and of those that always start one."""
+"""The prefixes of tags that always end an entity, and of tags that always start one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NerOptions(RunOptions):
     """Options of `ner`, with the learning rate of BERT's paper."""
 
-    name: str | None = option(None, "name that the records were made with (needed, or --data)", metavar="NAME")
+    name: str | None = option(None, "name that the records were made with (this or --data is needed)", metavar="NAME")
     learning_rate: float | None = option(5e-5, "peak learning rate", name="--lr", above=0)
     epochs: float | None = option(None, "passes over the training records (default: 3)", above=0, most=MAX_EPOCHS)
     default_epochs: ClassVar[float] = 3.0
@@ -51,7 +51,7 @@ class NerOptions(RunOptions):
 
 @dataclass(frozen=True)
 class TokenClassification(Task):
-    """The tags of words, by the names of their classes."""
+    """Tagging of words with these classes."""
 
     of: str
     classes: tuple[str, ...]
@@ -114,14 +114,14 @@ class TokenClassification(Task):
 
 
 class EntityScorer:
-    """The labelled words of a split."""
+    """Scores predicted tags against the labelled words of a split."""
 
     def __init__(self, classes: Sequence[str], records: Records, split: str) -> None:
         self._classes, self._split = np.array(classes), split
         labels, weights = read_features(records, ["label_ids", "label_weights"])
         self._is_word = weights > 0  # (records, seq)
         self._labels = labels[self._is_word]
-        self._ends = np.cumsum(self._is_word.sum(axis=1))[:-1]  # of sentences among all words
+        self._ends = np.cumsum(self._is_word.sum(axis=1))[:-1]  # where sentences end among all words
 
     def score(self, logits: Logits, out: Path | None = None) -> dict[str, float]:
         """Return metrics by name; write the words' tags to `out`, if given, one line per sentence."""
@@ -144,7 +144,7 @@ class EntityScorer:
 
 
 def score_entities(expected: Sequence[Sequence[str]], found: Sequence[Sequence[str]]) -> dict[str, float]:
-    """Return precision, recall and F1 over the entities of all sentences, each 0 where it has no denominator.
+    """Return precision, recall and F1 over the entities of all sentences. A ratio with a denominator of 0 is 0.
 
     >>> score_entities([["B-PER", "I-PER", "O"]], [["B-PER", "I-PER", "B-LOC"]])
     {'precision': 0.5, 'recall': 1.0, 'f1': 0.6666666666666666}
@@ -162,7 +162,7 @@ def score_entities(expected: Sequence[Sequence[str]], found: Sequence[Sequence[s
 
 
 def find_entities(tags: Sequence[str]) -> list[Entity]:
-    """Return the entities of a sentence in IOB1, IOB2, IOE or BIOES, as CoNLL's script does: an I- without a B- starts one too.
+    """Return the entities of a sentence in IOB1, IOB2, IOE or BIOES. As in CoNLL's script, an I- without a B- starts one too.
 
     >>> find_entities(["B-PER", "I-PER", "O", "I-LOC", "B-LOC"])
     [('PER', 0, 1), ('LOC', 3, 3), ('LOC', 4, 4)]
