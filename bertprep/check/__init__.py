@@ -1,1 +1,1 @@
-"""Validation of records and text shards, and the readable form of an example."""
+"""Validate records, text shards and token shards, and print examples in readable form."""

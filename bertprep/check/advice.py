@@ -1,8 +1,8 @@
-"""What each finding means, and what to do about it.
+"""Explain what each finding means, and what to do about it.
 
-`ADVICE`, a sentence a code, follows the finding in a terminal, on the page and in Python. docs/reference/findings.md has the
-same table; a test compares the two. A finding that knows its cause carries its own advice. `MEANINGS` are on the page, for
-people who do not have the docs.
+The sentence of a code in `ADVICE` follows the finding in a terminal, on the page and in Python. docs/reference/findings.md has
+the same table; a test compares the two. A finding whose cause is known has advice of its own. `MEANINGS` are shown on the page,
+for people who do not have the docs.
 """
 
 _AGAIN = "run the command that made it again; if you have no such command, copy the file again"
@@ -89,7 +89,7 @@ ADVICE = {
     "word-starts": _TOKENIZE,
     "no-sentences": "make records with bertprep create --pairs none, or token shards with one sequence for each sentence",
 }
-"""The sentence for each code."""
+"""The advice for each code, in one sentence."""
 
 MEANINGS = {
     # files
@@ -165,4 +165,4 @@ MEANINGS = {
     "word-starts": "A document begins in the middle of a word, so whole words cannot be masked.",
     "no-sentences": "Each document is one sequence. Sentence pairs need a sequence for each sentence.",
 }
-"""What each code means for training, in a sentence or two, for the page."""
+"""The meaning of each code for training, in one or two sentences for the page."""

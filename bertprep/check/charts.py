@@ -1,7 +1,7 @@
-"""Bar charts of counts as inline SVG: bars for the first split, a line for each other, dashes for what is expected.
+"""Draw bar charts of counts as inline SVG: bars for the first split, lines for the others, dashes for expected values.
 
-The page's style sheet colours them, so that they follow light and dark, and its text has the legend, which covers no bar. A bar
-that dwarfs the others is broken, with its value above it. A chart takes 2 to 4 kB, whatever it counts.
+The style sheet of the page colours them, for light and dark mode, and the page prints their legends. A bar that dwarfs the
+others is drawn broken, with its value above it. A chart takes 2 to 4 kB, whatever it counts.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TALL, _BROKEN = 2.5, 1.2  # a bar this many times as high as all others is brok
 
 @dataclass(frozen=True)
 class Chart:
-    """A drawing with its title, the unit of its bars, and a caption; `legend` has the class and name of each series."""
+    """A drawing with its title, the unit of its bars, and a caption; `legend` has the CSS class and name of each series."""
 
     title: str
     unit: str
@@ -36,18 +36,18 @@ class Chart:
 
 @dataclass(frozen=True)
 class Columns:
-    """Which values a column stands for: those from its start to before the next start; `labels` are for the x axis."""
+    """The columns of a chart: each counts the values from its start to below the next start; `labels` are for the x axis."""
 
     starts: NDArray[np.int64]
     labels: Sequence[str]
 
     def group(self, counts: NDArray[Any]) -> Floats:
-        """Return the sum of the counts of each column."""
+        """Return the sum of the counts in each column."""
         return np.add.reduceat(counts[: max(len(counts), 1)], self.starts).astype(np.float64)
 
 
 def equal_columns(size: int, *, last_alone: bool = False) -> Columns:
-    """Return columns of equal width for the values from 0 to below `size`; the highest may have a column of its own.
+    """Return columns of equal width for the values from 0 to below `size`; the highest value may have its own column.
 
     >>> equal_columns(129, last_alone=True).starts[[0, 1, -2, -1]].tolist()
     [0, 2, 126, 128]
@@ -61,7 +61,7 @@ def equal_columns(size: int, *, last_alone: bool = False) -> Columns:
 
 
 def doubling_columns(size: int) -> Columns:
-    """Return a column for each power of two: of counts by the number of bits, the first of 0.
+    """Return a column for 0 and one for each power of two, for counts by the number of bits of a value.
 
     >>> doubling_columns(5).labels
     ['0', '1', '2', '4', '8']
@@ -72,7 +72,7 @@ def doubling_columns(size: int) -> Columns:
 def draw(
     columns: Columns, shares: Mapping[str, Floats], x_label: str, *, expected: Floats | None = None
 ) -> tuple[str, list[tuple[str, str]]]:
-    """Return the SVG and the legend of the shares of each split by column, with those that are expected."""
+    """Return the SVG and the legend of a chart of each split's shares by column, and of the expected shares."""
     highest = np.max([*shares.values()], axis=0)
     top = float(highest.max(initial=0.0))
     second = float(np.sort(highest)[-2]) if len(highest) > 1 else 0.0

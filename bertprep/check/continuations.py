@@ -1,11 +1,12 @@
-"""Finds records that are labelled random although B continues A, by the text of the other records of their file.
+"""Find records that are labelled random although B continues A, by the text of the other records of their file.
 
-In another round of `dupe` the same sentences are cut elsewhere, so that the end of A and the start of B are next to each other
-within one segment. A random B has its A's end before it no more often than the end of another record's A: with two records'
-Bs exchanged, either is as likely. 8 ms a file of 2,048 records; with `dupe` 1 nothing is found.
+In another round of `dupe` the same sentences are split elsewhere, so that the end of A and the start of B occur next to each
+other within one segment. A truly random B follows the end of its own A no more often than the end of another record's A. So
+the Bs of two records are exchanged, and both cases are counted. A file of 2,048 records takes 8 ms. With `dupe` 1 nothing is
+found.
 
-Time and memory are bounded for any text, 60 MB at most: what is compared has `_MAX_TOKENS`, and an end of A that the text has
-more than `_MAX_OCCURRENCES` times, such as four [UNK], is not looked for.
+Time and memory are bounded for any text, to at most 60 MB: at most `_MAX_TOKENS` are compared, and an end of A that occurs more
+than `_MAX_OCCURRENCES` times, such as four [UNK], is not searched for.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ _TABLE_BITS = 18
 
 
 def records_compared(files: int) -> int:
-    """Return how many records of each file are compared, of so many files in a data set."""
+    """Return how many records of each file are compared, in a data set of so many files."""
     return min(_MOST, max(_LEAST, _OF_A_SPLIT // max(files, 1)))
 
 
 class Continuations:
-    """The text of the first valid records of a file, up to `capacity` or `_MAX_TOKENS`; `count` compares them."""
+    """The text of the first valid records of a file, up to `capacity` records or `_MAX_TOKENS`; `count` compares them."""
 
     def __init__(self, capacity: int, seq: int, sep: int) -> None:
         capacity = min(capacity, _MAX_TOKENS // seq)
@@ -42,7 +43,7 @@ class Continuations:
         self._is_random = np.zeros(capacity, np.bool_)
 
     def add(self, examples: PretrainingExamples) -> None:
-        """Add the records with [SEP] where the segments end, with their labels restored."""
+        """Add records whose segments end with [SEP], with their labels restored."""
         room, seq = len(self._text) - self._size, self._text.shape[1]
         if not room:
             return
@@ -63,7 +64,7 @@ class Continuations:
         self._size += len(rows)
 
     def count(self) -> tuple[int, int]:
-        """Return in how many pairs of records labelled random their own Bs continue their As more often, and less often."""
+        """Return the numbers of pairs of records labelled random in which Bs continue their own As more, and less, often."""
         labelled = np.flatnonzero(self._is_random[: self._size])
         labelled = labelled[: len(labelled) // 2 * 2]
         if not len(labelled):
@@ -78,7 +79,7 @@ class Continuations:
             record, rows, columns = (indices[start : start + _OCCURRENCES_AT_ONCE] for indices in found)
             is_elsewhere = (labelled[record] != rows) & (columns != middles[rows] - _GRAM)
             record, rows, columns = record[is_elsewhere], rows[is_elsewhere], columns[is_elsewhere]
-            # (n, gap): the starts of what may follow in the same segment
+            # (n, gap): the positions at which B may start in the same segment
             follows = columns[:, None] + np.arange(_GRAM, _GRAM + _MAX_GAP)
             is_inside = follows + _GRAM <= np.where(columns < middles[rows], middles[rows], ends[rows])[:, None]
             after = grams[rows[:, None], np.minimum(follows, grams.shape[1] - 1)]
@@ -89,7 +90,7 @@ class Continuations:
         return int((of_pairs > 0).sum()), int((of_pairs < 0).sum())
 
     def _grams(self) -> NDArray[np.uint32]:
-        """Return a hash of the tokens from each position on, (records, seq - 3)."""
+        """Return a hash of the four tokens that begin at each position, (records, seq - 3)."""
         text = self._text[: self._size].view(np.uint32)
         width = text.shape[1] - _GRAM + 1
         hashes: NDArray[np.uint32] = text[:, :width] * _KEYS[0]
@@ -99,9 +100,9 @@ class Continuations:
 
 
 def _occurrences(grams: NDArray[np.uint32], wanted: NDArray[np.uint32]) -> tuple[Ints, Ints, Ints]:
-    """Return the indices of `wanted`, and the rows and columns of each that `grams` has at most `_MAX_OCCURRENCES` times."""
+    """Return the occurrences of wanted grams that occur at most `_MAX_OCCURRENCES` times: index in `wanted`, row, column."""
     shift = np.uint32(32 - _TABLE_BITS)
-    may_be_wanted = np.zeros(1 << _TABLE_BITS, np.bool_)  # which keeps most of the others out of the search
+    may_be_wanted = np.zeros(1 << _TABLE_BITS, np.bool_)  # a filter, so that few other grams are searched for
     may_be_wanted[wanted >> shift] = True
     rows, columns = np.nonzero(may_be_wanted[grams >> shift])
     distinct, times_wanted = np.unique(wanted, return_counts=True)

@@ -1,4 +1,4 @@
-"""Counts of text, tokens and records; the counts of files add up to those of their split."""
+"""Count text, tokens and records. The counts of files add up to the counts of their split."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Ints = NDArray[np.int64]
 
 
 def distinct(values: NDArray[Any]) -> NDArray[Any]:
-    """Return the values in order, each once; `np.unique` does so too, but loads `numpy.ma`, a tenth of a short run.
+    """Return the distinct values in order. A plain `np.unique` would load `numpy.ma`, a tenth of a short run.
 
     >>> distinct(np.array([3, 1, 3]))
     array([1, 3])
@@ -35,10 +35,10 @@ class Counts:
 
 @dataclass
 class TokenCounts(Counts):
-    """Counts over text shards, whose tokens are unknown, or token shards.
+    """Counts over text shards, whose tokens are unknown, or over token shards.
 
-    The last bin of `lengths` is of sentences of `LONGEST` tokens or more. Documents may have any size, so those are counted by
-    the number of its bits: bin 3 is of 4 to 7.
+    The last bin of `lengths` counts sentences of `LONGEST` tokens or more. Documents may have any size, so they are counted by
+    the number of bits of their size: bin 3 counts sizes 4 to 7.
     """
 
     LONGEST: ClassVar[int] = 256
@@ -54,7 +54,7 @@ class TokenCounts(Counts):
 
     @classmethod
     def by_bits(cls, sizes: Ints) -> Ints:
-        """Return the number of documents for each number of bits, given the size of each.
+        """Return the number of documents for each number of bits of their size.
 
         >>> TokenCounts.by_bits(np.array([0, 1, 3, 4]))[:4].tolist()
         [1, 1, 1, 1]
@@ -65,10 +65,10 @@ class TokenCounts(Counts):
 
 @dataclass
 class RecordCounts(Counts):
-    """Counts over records of seq tokens with up to pred predictions, and of a vocabulary of v tokens.
+    """Counts over records of seq tokens with up to pred predictions, for a vocabulary of v tokens.
 
-    A draw is a token, or with whole words a word, counted at its first position. Arrays are int64; expectations are in units of
-    1 / SCALE of `kernels.numbers`.
+    A draw is a token, or with whole words a word, counted at its first position. Arrays are int64. Expected counts are in units
+    of 1 / SCALE of `kernels.numbers`.
     """
 
     lengths: Ints  # (seq + 1,) records by tokens of text, [CLS] and each [SEP] included
@@ -84,12 +84,13 @@ class RecordCounts(Counts):
     word_positions: Ints  # (seq,) words drawn by position; empty if tokens are drawn
     word_labels: Ints  # (v,) and by their first token
     replaced: Ints  # (v,) predictions that show another token, by that token
-    signs: Ints  # (SIGNS,) small counts: see kernels.numbers
+    signs: Ints  # (SIGNS,) single counts, which kernels.numbers names
     predicted: Ints  # (seq + 1,) predictions by tokens of text
-    wins: Ints  # (6,) neighbours against distant records: more, fewer tokens in common; closer, other lengths; first tokens
-    continued: (
-        Ints  # (2,) pairs of records labelled random whose own Bs continue their As more often than exchanged, less often
-    )
+    # (6,) cases in which neighbours have more, and fewer, common tokens than distant records; more, and less, similar lengths;
+    # and more, and less, similar first tokens
+    wins: Ints
+    # (2,) pairs of records labelled random in which Bs continue their own As more often, less often than the other's
+    continued: Ints
 
     @classmethod
     def empty(cls, *, seq: int, pred: int, vocabulary: int, whole_words: bool = False) -> RecordCounts:
@@ -103,7 +104,7 @@ class RecordCounts(Counts):
 
     @property
     def has_pairs(self) -> bool:
-        """Whether the records are of two segments; each such has a next-sentence label."""
+        """Whether the records have two segments, and so next-sentence labels."""
         return bool(self.next_sentence.any())
 
     @property
@@ -117,5 +118,5 @@ class RecordCounts(Counts):
 
     @property
     def expected_positions(self) -> NDArray[np.float64]:
-        """(seq,) the draws expected at each position."""
+        """The expected draws at each position, (seq,)."""
         return np.cumsum(self.position_steps)[:-1] / kernel.SCALE

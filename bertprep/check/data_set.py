@@ -1,6 +1,7 @@
-"""`validate` of one data set: the folder against its manifest, then its files in parallel, then all of them together.
+"""Validate one data set: first its folder against the manifest, then each file, in parallel, then all files together.
 
-`record_sets`, `text_shards` and `token_shards` have the checks of each kind. One bad file or record never stops the others.
+The checks of each kind of data are in `record_sets`, `text_shards` and `token_shards`. A bad file or record never stops the
+check of the others.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from bertprep.work.data_set import DataSet
 from bertprep.work.layout import DEV, MANIFEST, TEST
 from bertprep.work.manifest import TASK_RECORDS, TEXT_SHARDS, TOKEN_SHARDS
 
-_TASKS = 1000  # of which each takes some neighbouring files where there are more, as a pipe costs more than a tiny one
+_TASKS = 1000  # more files are checked several per task, since sending a task costs more than checking a tiny file
 
 
 def check_data_set(
@@ -37,8 +38,8 @@ def check_data_set(
 ) -> Outcome:  # fmt: skip
     """Check one data set; `vocabulary` replaces the one next to it, `sample` limits the records of each file.
 
-    `masked_lm_prob` and `whole_word` are for records without a manifest. Without `checksums` files are not compared with the
-    manifest.
+    `masked_lm_prob` and `whole_word` describe records without a manifest. Without `checksums`, the bytes of files are not
+    compared with the manifest.
     """
     manifest = data_set.manifest
     findings = folder.check_manifest(data_set) + folder.find_gaps(data_set)
@@ -86,7 +87,7 @@ def _choose_checks(data_set: DataSet, vocabulary: Vocabulary | None, options: Re
 def _check_files(
     data_set: DataSet, checks: Checks, missing: set[str], *, checksums: bool, workers: int, shown: Progress
 ) -> list[CheckedFile]:
-    """Check all files but the missing ones in workers, and return them in order."""
+    """Check all files except the missing ones in workers, and return them in order."""
     entries = data_set.manifest.files if data_set.manifest else {}
     files = []
     for name, split in checks.files.items():
@@ -126,7 +127,7 @@ def _check_some(
 
 
 def _explain_changed_files(outcome: Outcome, checks: Checks) -> list[Finding]:
-    """Return the findings, in which those about a changed file name the change as their cause, and give no other advice."""
+    """Return the findings; those about a changed file name the change as their cause, and give no other advice."""
     changed = {finding.file for finding in outcome.findings if finding.code == "file-changed"}
     for file in outcome.files:
         names = {file.name, *checks.names_of(file.name)}
@@ -139,7 +140,7 @@ def _explain_changed_files(outcome: Outcome, checks: Checks) -> list[Finding]:
 
 
 def _check_formats(files: Sequence[CheckedFile]) -> list[Finding]:
-    """Return a finding for each file that is not of the format that most have."""
+    """Return a finding for each file whose format is not that of most files."""
     counts = Counter(file.format for file in files if file.format)
     usual = max(counts, key=counts.__getitem__, default="")
     expected = f"{usual}, as {counted(counts[usual], 'file')} {'are' if counts[usual] > 1 else 'is'}"

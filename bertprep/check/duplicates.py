@@ -1,7 +1,7 @@
-"""Repeated records: within a file, across files, and across splits; also under other masks.
+"""Find repeated records: within a file, across files, and across splits; also with other masks.
 
-A record has two hashes, of its text and of all values. More equal ones than by chance mean that a file or a seed was used
-twice. docs/reference/findings.md has the limits.
+Each record has two hashes, one of its text and one of all values. More equal hashes than chance gives mean that a file or a
+seed was used twice. docs/reference/findings.md has the limits.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from bertprep.work.layout import TEST
 
 ACROSS = "across"
 _TEXTS_WARNING, _TEXTS_ERROR = 0.01, 0.1
-"""Fractions of a file's records whose texts another file has under other masks: warning and error."""
+"""The fraction of a file's records whose texts another file has with other masks: limits of a warning and of an error."""
 _ACROSS_WARNING, _ACROSS_ERROR = 0.001, 0.01
-"""Fractions of the test records whose texts training has under other masks: warning and error."""
+"""The fraction of test records whose texts training has with other masks: limits of a warning and of an error."""
 _REPEATS_ELSEWHERE, _TEXTS_BY_CHANCE = 4, 30
-_SMALL_CHANCE = 2.0**-32  # of a record that is preferred as an example
-_CHOICES = np.uint64(63)  # the bits of a record's second hash that hold log2 of its possible choices
+_SMALL_CHANCE = 2.0**-32  # of repeating by chance; a record with this chance is preferred as an example
+_CHOICES = np.uint64(63)  # the bits of a record's second hash that contain log2 of the number of its possible masks
 _CERTAIN_TEXT = np.uint64(1)  # the bit of the first hash that is set if equal texts cannot be chance
 
 Flags = NDArray[np.bool_]
 
 
 class _Kind(NamedTuple):
-    """A kind of repeated records; more than the fraction `max_share` beyond those by chance are an error."""
+    """A kind of repeated records. A fraction of more than `max_share` beyond those expected by chance is an error."""
 
     code: str
     max_share: float
@@ -47,7 +47,7 @@ _CROSSING = _Kind("test-in-training", 0.0, "no test record in training", "are in
 
 
 def find_identical_files(files: Sequence[CheckedFile]) -> list[Finding]:
-    """Return a finding for each file with the records of an earlier one, in any order."""
+    """Return a finding for each file that has the same records as an earlier one, in any order."""
     seen: dict[tuple[int, int, int], str] = {}
     findings = []
     for file in files:
@@ -60,7 +60,7 @@ def find_identical_files(files: Sequence[CheckedFile]) -> list[Finding]:
 
 
 class _RepeatedRecords(Repeats):
-    """Records whose text occurs more than once, with the split of each and of the first one with the same values or text."""
+    """The records whose text occurs more than once, with their splits, and the splits of the first equal records."""
 
     def __init__(self, files: Sequence[CheckedFile]) -> None:
         super().__init__(files)
@@ -72,10 +72,10 @@ class _RepeatedRecords(Repeats):
         self.is_repeat: Flags = self.first != self.ids
         self.is_certain: Flags = (self.hashes[:, 0] & _CERTAIN_TEXT) > 0
         self.chance = np.exp2(-(self.hashes[:, 1] & _CHOICES).astype(np.float64))
-        """The chance that a record has the masks of another record of the same text."""
+        """The chance that a record has the same masks as another given record of the same text."""
 
     def chance_of_repeat(self) -> NDArray[np.float64]:
-        """Return the chance that a record has the masks of any record of its text before it."""
+        """Return the chance that a record has the same masks as any earlier record of the same text."""
         order = np.argsort(self.first_alike, kind="stable")
         starts = np.flatnonzero(np.diff(self.first_alike[order], prepend=-1))
         sizes = np.diff(starts, append=len(order))
@@ -89,16 +89,16 @@ class _RepeatedRecords(Repeats):
         return sum(len(file.hashes) for file in self.files if file.split == split)
 
     def example(self, at: int, origins: Ints) -> tuple[str, int, str]:
-        """Return the file and index of a record that repeats, `at` here, and where its origin is, "FILE, record N"."""
+        """Return the file and index of the repeating record at index `at`, and a text on its origin: "FILE, record N"."""
         file, record = self.row_of(int(self.ids[at]))
         origin, origin_record = self.row_of(int(origins[at]))
         return file.name, record, f"{origin.name}, record {origin_record:,}"
 
 
 def find_duplicates(files: Sequence[CheckedFile]) -> tuple[list[Finding], dict[str, int]]:
-    """Return the findings, and the number of records that repeat an earlier one, by split.
+    """Return the findings, and by split the number of records that repeat an earlier one.
 
-    "across" counts test records found in training; `files` lists training first.
+    The key "across" counts test records that are in training too. `files` must list training first.
     """
     records = _RepeatedRecords(files)
     chance = records.chance_of_repeat()
@@ -120,7 +120,7 @@ def find_duplicates(files: Sequence[CheckedFile]) -> tuple[list[Finding], dict[s
 
 
 def _judge(records: _RepeatedRecords, is_chosen: Flags, kind: _Kind, *, size: int, by_chance: float) -> list[Finding]:
-    """Judge the chosen records, of `size` in their split, where so many are expected by chance."""
+    """Return a finding if there are more of the chosen records, among the `size` of their split, than chance explains."""
     chosen = np.flatnonzero(is_chosen)
     count = len(chosen)
     if count <= by_chance or minus_log_p(count, size, by_chance) <= minus_log_limit(1):
@@ -134,7 +134,7 @@ def _judge(records: _RepeatedRecords, is_chosen: Flags, kind: _Kind, *, size: in
 
 
 def _judge_test_texts(records: _RepeatedRecords, test: int) -> list[Finding]:
-    """Judge the texts of test records that training has under other masks."""
+    """Return a finding if too many test records have a text that training has with other masks."""
     is_test = (records.split == test) & records.is_certain & ~records.is_repeat
     chosen, size = np.flatnonzero(is_test & (records.split_of_first_alike < test)), records.size_of(TEST)
     count = len(chosen)
@@ -148,9 +148,10 @@ def _judge_test_texts(records: _RepeatedRecords, test: int) -> list[Finding]:
 
 
 def _judge_texts_of_files(records: _RepeatedRecords) -> list[Finding]:
-    """Judge files with the texts of another of their split under other masks.
+    """Return findings about files that have the texts of another file of their split with other masks.
 
-    Rounds of one run, and records that were distributed over files, repeat texts within files too: a file with as many is fine.
+    The rounds of one run repeat texts too, and distributing their records over files spreads the repeats. So a file is fine if
+    it also repeats texts within itself.
     """
     chosen = np.flatnonzero(records.is_certain & ~records.is_repeat)
     file, first = records.file[chosen], records.first_alike[chosen]
@@ -161,7 +162,7 @@ def _judge_texts_of_files(records: _RepeatedRecords) -> list[Finding]:
     is_elsewhere = (other != file) & (records.split_of_first_alike[chosen] == records.split[chosen])
     chosen, pairs = chosen[is_elsewhere], np.stack([file, other])[:, is_elsewhere]
     pairs, at, counts = np.unique(pairs, axis=1, return_index=True, return_counts=True)
-    most: dict[int, int] = {}  # of a file: which pair has most texts of another one
+    most: dict[int, int] = {}  # by file: the pair with the other file that shares most texts
     for pair, (number, count) in enumerate(zip(pairs[0].tolist(), counts.tolist(), strict=True)):
         least = _TEXTS_WARNING * len(records.files[number].hashes)
         least = max(least, _REPEATS_ELSEWHERE * repeats_within[number] + _TEXTS_BY_CHANCE)

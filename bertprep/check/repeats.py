@@ -1,6 +1,6 @@
-"""Finds what repeats among the records or documents of several files: each has two hashes, and equal ones have equal hashes.
+"""Find records or documents that repeat in several files, by two hashes of each.
 
-Only rows whose first hash occurs twice, which are few, are compared further. Costs 24 bytes a row while sorting.
+Only rows whose first hash occurs more than once are compared further; they are few. Sorting takes 24 bytes per row.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from bertprep.check.outcome import CheckedFile
 
 Hashes = NDArray[np.uint64]
 HASH_BYTES = 16
-"""Of each row, in all."""
+"""The size of both hashes of a row."""
 
 
 class Repeats:
-    """The rows of some files whose first hash occurs more than once, in order. Ids count the rows of all files."""
+    """The rows of several files whose first hash occurs more than once, in order. An id is a row's index over all files."""
 
     def __init__(self, files: Sequence[CheckedFile]) -> None:
         self.files = files
@@ -29,9 +29,9 @@ class Repeats:
         self.file: Ints = self.file_of(self.ids)
         self.hashes: Hashes = self._read_hashes()
         self.first: Ints = self.ids[first_equal(self.hashes)]
-        """The id of the first row with the same two hashes, which may be the row itself."""
+        """For each row the id of the first row with the same two hashes, which may be the row itself."""
         self.first_alike: Ints = self.ids[first_equal(self.hashes[:, :1])]
-        """The id of the first row with the same first hash."""
+        """For each row the id of the first row with the same first hash."""
 
     def _read_hashes(self) -> Hashes:
         hashes = np.empty((len(self.ids), 2), np.uint64)
@@ -41,7 +41,7 @@ class Repeats:
         return hashes
 
     def file_of(self, ids: Ints) -> Ints:
-        """Return the index of the file of each row."""
+        """Return the index of the file that each row is in."""
         files: Ints = np.searchsorted(self.starts, ids, side="right") - 1
         return files
 
@@ -52,7 +52,7 @@ class Repeats:
 
 
 def _more_than_once(hashes: Sequence[Hashes]) -> Ints:
-    """Return the indices of the hashes, over all arrays, that occur more than once, ascending."""
+    """Return the indices, over all arrays, of the hashes that occur more than once, in ascending order."""
     joined = np.concatenate([np.empty(0, np.uint64), *hashes])
     order = np.argsort(joined, kind="stable")
     ordered = joined[order]
@@ -61,12 +61,12 @@ def _more_than_once(hashes: Sequence[Hashes]) -> Ints:
 
 
 def first_equal(hashes: Hashes) -> Ints:
-    """Return for each row (n, k) the index of the first row that equals it.
+    """Return for each row of `hashes`, (n, k), the index of the first row that equals it.
 
     >>> first_equal(np.array([[7, 1], [3, 4], [7, 1], [7, 2], [7, 1]], np.uint64))
     array([0, 1, 0, 3, 0])
     """
-    order = np.lexsort(hashes.T)  # stable: of equal rows the first comes first
+    order = np.lexsort(hashes.T)  # stable, so that equal rows stay in order
     ordered = hashes[order]
     is_new = np.ones(len(order), np.bool_)
     is_new[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
@@ -76,7 +76,10 @@ def first_equal(hashes: Hashes) -> Ints:
 
 
 def find_repeated_documents(files: Sequence[CheckedFile], level: str, unit: str) -> Iterator[Finding]:
-    """Yield findings about repeated documents, for each file one within and one across splits; `unit` is where one begins."""
+    """Yield at most two findings per file: documents that repeat within a split, and documents that repeat across splits.
+
+    Documents are identified by the `unit` at which they begin, such as a line.
+    """
     repeats = Repeats(files)
     is_later = repeats.first != repeats.ids
     later, first, file_of_later = repeats.ids[is_later], repeats.first[is_later], repeats.file[is_later]

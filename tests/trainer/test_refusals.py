@@ -141,7 +141,7 @@ SCORE = "evaluate --data {mood} --init"
         ("--data a words", USAGE, "words: | vocabulary sha256 | a has"),
         ("--data a b", USAGE, "b: | cased True | a has False"),
         ("--data a --vocab none.txt", DATA, "none.txt: | No such file"),
-        ("--data a --vocab wrong.txt", DATA, "wrong.txt: | a was made with: sha256"),
+        ("--data a --vocab wrong.txt", DATA, "wrong.txt: | a was made with: its sha256"),
         ("--data unknown", USAGE, "unknown: | vocab.txt"),
         ("--data a --repeat-epochs", USAGE, "--repeat-epochs: | token shards | a "),
         ("--data a --pred 5", USAGE, "--pred: | token shards | a "),
