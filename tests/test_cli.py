@@ -42,7 +42,7 @@ def test_shard_create_and_inspect_turn_text_into_examples(
     assert "\nmade in " in out
     assert main(["create", "--dupe", "1", "--vocab", VOCABULARY, "--workdir", str(tmp_path / "data")]) == 0
     out, err = capsys.readouterr()
-    assert err.startswith("using the corpus gold (--corpus names another)\n")
+    assert err.startswith("using the corpus gold (choose another with --corpus)\n")
     assert "all 5 shards exist already" in err
     assert "made in" not in out
 

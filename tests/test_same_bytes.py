@@ -80,4 +80,4 @@ def test_parts_need_finished_text_shards(course: Course) -> None:
     expect_success(start(folder, [part("shard", 0, 5)]))
     [(status, printed)] = start(folder, [part("create", 0, 5)])
     assert status == 2
-    assert "has no finished text shards of golden, which parts need; make them first: bertprep shard" in printed
+    assert "has no finished text shards of golden, which --part needs; make them first with bertprep shard" in printed

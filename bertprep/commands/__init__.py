@@ -1,4 +1,4 @@
-"""The commands, one file each: a request, its function, and its output (`run`).
+"""The commands, one file each: the request, the function that serves it, and `run`, which prints the result.
 
-`bertprep.cli` imports only the requested command, which imports slow modules where it uses them, so `--help` is fast.
+`bertprep.cli` imports only the requested command, and commands import slow modules where they use them, so `--help` is fast.
 """

@@ -1,4 +1,4 @@
-"""`bertprep create`: text shards become masked-LM record files; earlier stages run first if their output is missing."""
+"""`bertprep create`: make masked-LM record files from text shards; earlier stages run first if their output is missing."""
 
 from __future__ import annotations
 
@@ -24,33 +24,32 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Create(InFormats, InstanceSettings, TextRequest):
-    """Which text to make records of, in which form, where and how."""
+    """The request of `create`: text, formats, settings, output folder and workers."""
 
     dry_run: bool = option(
-        False, "write nothing: forecast records, disk and time, from making a sample of the text in a temporary folder",
+        False, "write no output; forecast records, disk space and time from a sample of the text, made in a temporary folder",
         shell=True, group=HOW,
     )  # fmt: skip
     json: Path | str | None = option(
-        None, "write the forecast of --dry-run to FILE too", metavar="FILE", check=path_arg, rare=True, shell=True, group=HOW
+        None, "also write the forecast of --dry-run to FILE", metavar="FILE", check=path_arg, rare=True, shell=True, group=HOW
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.json and not self.dry_run:
-            raise UsageError("--json: is for the forecast of --dry-run; add it")
+            raise UsageError("--json: is for the forecast of --dry-run; add --dry-run, or omit --json")
 
     def create(self) -> Made:
-        """Make masked-LM record files: exactly the examples of Google's generator, each text shard with a seed of its own.
+        """Make masked-LM record files with exactly the examples of Google's generator; each text shard has its own seed.
 
         With `inputs` and `output`, each text file (one sentence per line, a blank line after each document) or token shard
         becomes one record file per format in output/FORMAT/training; otherwise the text shards of `corpus` in `workdir` do.
-        `vocab` is a file or the name of a downloaded model; without it the one that was trained on the corpus is taken, or one
-        of 8,000 tokens is trained. Finished files are kept.
-        `executor` "ray" uses the cluster at $RAY_ADDRESS; `part`, such as "3/400", makes only that part of the shards
-        (docs/how-to/many-machines.md).
+        `vocab` is a file or the name of a downloaded model; by default it is the vocabulary trained on the corpus, and if there
+        is none, one of 8,000 tokens is trained. Finished files are kept. `executor="ray"` uses the cluster at $RAY_ADDRESS;
+        `part`, such as "3/400", makes only that part of the shards (docs/how-to/many-machines.md).
 
-        Raises `UsageError` for a request that cannot be met, `BertprepError` for invalid text or vocabulary, a failing machine,
-        or other settings in the output folder.
+        Raises `UsageError` for contradictory or impossible arguments, and `BertprepError` for invalid text or vocabulary, a
+        failing machine, or an output folder with other settings.
 
             bertprep.create(seq=512, pred=80, workdir="data", progress=True)
         """
@@ -72,7 +71,7 @@ class Create(InFormats, InstanceSettings, TextRequest):
         return made.since(started)
 
     def _folders(self, texts: Texts) -> dict[RecordFormat, Path]:
-        """Return the folder of each format: below `output`, or in the workspace under the name of the settings."""
+        """Return the folder of each format: in `output`, or in the workspace below a folder named after the settings."""
         if not texts.is_of_workspace:
             return {name: as_path(self.output or ".") / name for name in self.record_formats}
         of_settings = settings_name(
@@ -81,7 +80,7 @@ class Create(InFormats, InstanceSettings, TextRequest):
         return {name: self.workspace.records(name, of_settings, texts.corpus) for name in self.record_formats}
 
     def forecast(self) -> Forecast:
-        """Forecast what `create` with these arguments makes, as if nothing existed.
+        """Forecast the records, disk space and time of `create` with these arguments, as if nothing were made yet.
 
         bertprep.forecast(seq=512, pred=80, corpus="books")
         """

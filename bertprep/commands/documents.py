@@ -1,4 +1,4 @@
-"""The documents that a request names by --input or --dataset, and the check that it says what a document is."""
+"""Find the documents that a request names by --input or --dataset, and check that plain text has blocks of document size."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 def find_given(request: DocumentRequest, words: str | None = None) -> Sequence[Source]:
-    """Return the text that --input or --dataset names, then that of --test-input; files at URLs are downloaded first.
+    """Return the sources that --input or --dataset names, then those of --test-input; files at URLs are downloaded first.
 
-    `words` is the column that has the words of each text, if one does.
+    `words` is the column with the words of each text, if there is one.
     """
     training = _find_files(request, request.inputs) if request.dataset is None else _find_data_set(request, words)
     try:
@@ -49,7 +49,7 @@ def _find_files(request: DocumentRequest, locations: Sequence[Path | str]) -> li
 def check_documents(request: DocumentRequest, sources: Sequence[Source], folder: Path, language: str = "en") -> None:
     """Raise `BertprepError` if the blocks of plain text look like paragraphs, before anything is written to `folder`.
 
-    A request that says what a document is, or resumes an earlier run, is not asked.
+    The check is skipped if the request has --one-document-per-block, or resumes an earlier run.
     """
     from bertprep.text.blocks import check_blocks
 
@@ -81,7 +81,7 @@ def _find_data_set(request: DocumentRequest, words: str | None) -> list[Source]:
     if (folder := as_path(dataset)).is_dir():
         return [*find_saved(folder, split, field)]
     if is_object(folder):
-        raise UsageError(f"--dataset {folder}: there is no such folder; name one that save_to_disk of datasets wrote")
+        raise UsageError(f"--dataset {folder}: does not exist; name a folder that save_to_disk of datasets wrote")
     from bertprep.sources.hub_text import fetch_split
 
     files = fetch_split(str(dataset), split, request.workspace, reporter=request.reporter)

@@ -1,7 +1,7 @@
-"""Requests as functions of Python: `bertprep.create(seq=512)` is `bertprep create --seq 512`.
+"""Make a Python function from each request: `bertprep.create(seq=512)` does the same as `bertprep create --seq 512`.
 
-The signature and the documentation of a function come from the fields of its request, so that `help` and notebooks show every
-keyword with its type, default and help, and a type checker sees them too.
+The function's signature and documentation come from the fields of the request, so `help` and notebooks show every keyword with
+its type, default and help text, and type checkers see them too.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _WIDTH = 100
 def function_of(
     request: Callable[P, AnyRequest], method: Callable[[AnyRequest], Result], name: str = ""
 ) -> Callable[P, Result]:
-    """Return a function that takes the fields of a request as keywords and calls its method; it is named after the method.
+    """Return a function that builds a request from its keywords and calls `method`, whose name it has by default.
 
-    Options of the shell alone are not among the keywords. A wrong call is a `TypeError` that names the function.
+    Options that exist only in the shell are not among the keywords. A wrong call raises a `TypeError` that names the function.
     """
     name = name or method.__name__
     fields = {each.keyword: each for each in fields_of(request) if not each.shell}
@@ -42,7 +42,7 @@ def function_of(
             raise TypeError(f"{name}() got an unexpected keyword argument {unknown!r}{near(unknown, fields)}")
         try:
             signature.bind(*arguments, **keywords)
-        except TypeError as error:  # it is of Python, but names no function
+        except TypeError as error:  # Python's message, which does not name the function
             raise TypeError(f"{name}() {str(error).replace('too many', 'got too many')}") from None
         return method(request(*arguments, **keywords))
 
@@ -54,7 +54,7 @@ def function_of(
 
 
 def _describe(fields: Sequence[Field]) -> str:
-    """Return the help of each keyword, under the headings of --help; options in it become keywords."""
+    """Return the help of each keyword under the headings of --help, with the names of options replaced by keywords."""
     keywords = {each.flag: f"`{each.keyword}`" for each in fields}
     lines = []
     for group in GROUPS:

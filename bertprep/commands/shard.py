@@ -1,4 +1,4 @@
-"""`bertprep shard`: text shards from your own files, downloads or the sample corpus."""
+"""`bertprep shard`: make text shards from your own files, downloads or the sample corpus."""
 
 from __future__ import annotations
 
@@ -23,38 +23,38 @@ if TYPE_CHECKING:
 
 _WHY_SKIPPED = {
     "skipped_redirects": "redirects to other pages",
-    "skipped_pages": "not articles, such as talk pages and templates, or without text",
+    "skipped_pages": "without text, or not articles but talk pages, templates and the like",
 }
 _WHY_DROPPED = {
-    "dropped_empty": "without a letter or a digit",
-    "dropped_duplicates": "the same as an earlier one (--keep-duplicates keeps them)",
-    "dropped_in_test": "from the training text, since --test-input has them too",
+    "dropped_empty": "without letters or digits",
+    "dropped_duplicates": "duplicates of earlier ones (--keep-duplicates keeps them)",
+    "dropped_in_test": "from the training text, since --test-input contains them too",
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shard(ShardSettings, DocumentRequest):
-    """Which text to make shards of, and how."""
+    """The request of `shard`: the text, and how it is cleaned, split and assigned to shards."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.test_inputs and self.test_fraction != ShardSettings.test_fraction:
             raise UsageError(
-                f"--test-fraction {self.test_fraction:g}: does not go with --test-input, which is the whole test split; "
+                f"--test-fraction {self.test_fraction:g}: cannot be used with --test-input, which is the whole test split; "
                 "give one of them"
             )
 
     def shard(self) -> Made:
         """Make the text shards of `corpus` from `inputs` or `dataset`, else from downloads, else from the sample corpus.
 
-        `inputs` are files, folders and URLs (`sources.inputs`), `field` the key or column of their text. `test_inputs` are text
-        of the test split, in place of `test_fraction`; training documents that are in it too are dropped. With
-        `one_document_per_file` each text file is a document, with `one_document_per_block` a blank line ends one; where blocks
-        seem to be paragraphs, say which. `dataset` is OWNER/NAME or OWNER/NAME:CONFIG on the Hub, a `save_to_disk` folder, or
-        a data set in memory, and `split` one of its splits. Finished files are kept. `part`, such as "3/400", makes only that
-        part (docs/how-to/many-machines.md).
+        `inputs` are files, folders, patterns and URLs, and `field` is the key or column of their text. `test_inputs` are the
+        text of the test split, instead of a `test_fraction` of all text; training documents that they contain too are dropped.
+        With `one_document_per_file` each text file is a document; otherwise a blank line ends a document. If blocks between
+        blank lines look like paragraphs, that is an error, unless `one_document_per_block` declares them documents. `dataset`
+        is OWNER/NAME or OWNER/NAME:CONFIG on the Hub, a `save_to_disk` folder, or a data set in memory, and `split` one of its
+        splits. Finished files are kept. `part`, such as "3/400", makes only that part (docs/how-to/many-machines.md).
 
-        Raises `UsageError` for a request that cannot be met, `BertprepError` for incomplete data.
+        Raises `UsageError` for contradictory or impossible arguments, and `BertprepError` for invalid or incomplete data.
         """
         from bertprep.commands.documents import check_documents, find_given
         from bertprep.text.shards import shard_corpus
@@ -68,8 +68,8 @@ class Shard(ShardSettings, DocumentRequest):
         folder = workspace.sharded(corpus)
         exists = (folder / MANIFEST).exists()
         if self.corpus is None and not self.inputs:
-            others = "" if self.is_given else ", --input your own text"
-            self.reporter.message(f"shard: using {corpus} (--corpus names another{others})")
+            others = "" if self.is_given else ", or your own text with --input"
+            self.reporter.message(f"shard: using the corpus {corpus} (choose another with --corpus{others})")
         sources = find_given(self) if self.is_given else _downloaded(workspace, corpus)
         if self.is_given and settings.splitter != BY_LINES:
             check_documents(self, sources, folder, language or "en")
@@ -84,14 +84,14 @@ class Shard(ShardSettings, DocumentRequest):
         return made.since(started)
 
     def _name_corpus(self) -> str:
-        """Return the name of the text shards; the user's own text cannot have the name of a download."""
+        """Return the name of the corpus; raise `UsageError` if the user's own text has the name of a download."""
         asked = self.corpus
         if asked is None and self.is_given:
             asked = GIVEN if self.dataset is None else name_data_set(self.dataset, self.split)
         corpus = name_corpus(asked, self.workspace, self.language)
         if self.is_given and parts_of(corpus):
             raise UsageError(
-                f"--corpus {asked}: is the name of a download; give your own text another one, such as --corpus my_{corpus}"
+                f"--corpus {asked}: is the name of a download; give your own text another name, such as --corpus my_{corpus}"
             )
         return corpus
 
@@ -115,7 +115,7 @@ def run(request: Shard) -> None:
 
 
 def _downloaded(workspace: Workspace, corpus: str) -> Sequence[Source]:
-    """Return the text of the sample corpus or of a downloaded one."""
+    """Return the sources of the sample corpus or of a downloaded one; raise `UsageError` for any other corpus."""
     from bertprep.sources.documents import TEXT, Source
     from bertprep.sources.downloaded import downloaded_sources
 

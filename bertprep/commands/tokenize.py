@@ -1,6 +1,7 @@
-"""`bertprep tokenize`: text becomes token shards, from which examples of any length are made without tokenizing again.
+"""`bertprep tokenize`: tokenize text once into token shards, from which examples of any length can be made.
 
-They are of sentences of text shards and a vocabulary, or with --tokenizer of whole documents from any source.
+By default a vocabulary tokenizes the sentences of text shards. With --tokenizer, a tokenizer.json tokenizes whole documents
+from any source.
 """
 
 from __future__ import annotations
@@ -31,33 +32,32 @@ MEGATRON = "megatron"
 
 @dataclass(frozen=True, kw_only=True)
 class Tokenize(TextRequest, DocumentRequest, InRows):
-    """Which text to make token shards of, where and how."""
+    """The request of `tokenize`: text, vocabulary or tokenizer, output folder and workers."""
 
     group: ClassVar[str] = MADE
     cased: bool = option(False, "keep upper case and accents, for a cased vocabulary")
     tokenizer: Any = option(
-        None, "make shards of whole documents by any tokenizer.json: a file, a folder with one, or a model of the Hub, such as "
-        "answerdotai/ModernBERT-base", metavar="FILE|OWNER/NAME",
+        None, "tokenize whole documents with any tokenizer.json: a file, a folder that contains one, or a model on the Hub, "
+        "such as answerdotai/ModernBERT-base", metavar="FILE|OWNER/NAME",
     )  # fmt: skip
     format: str = option(
-        MEGATRON, "with --tokenizer: token shards in Megatron's layout, or with mds also rows of --seq tokens for the readers "
-        "of mosaicml-streaming", choices=(MEGATRON, MDS_FORMAT),
+        MEGATRON, "with --tokenizer: megatron writes token shards in Megatron's format; mds also writes rows of --seq tokens "
+        "for mosaicml-streaming", choices=(MEGATRON, MDS_FORMAT),
     )  # fmt: skip
     words: Any = option(
-        None, "with --tokenizer: the column that has the words of each text, as a list of them or of the characters where they "
-        "start, for text that no tokenizer splits into words, such as Chinese; in Python also a function that returns the "
-        "words of a text (default: the words of the tokenizer)", metavar="COLUMN",
+        None, "with --tokenizer: the column with the words of each text, as a list of words or of the positions of their first "
+        "characters, for text that no tokenizer splits into words, such as Chinese; in Python also a function that returns "
+        "the words of a text (default: the words of the tokenizer)", metavar="COLUMN",
     )  # fmt: skip
     append_eod: bool = option(
-        False,
-        "with --tokenizer: put the tokenizer's end-of-document token after each document, as Megatron's GPT data sets have it",
+        False, "with --tokenizer: put the tokenizer's end-of-document token after each document, as in Megatron's GPT data sets"
     )
     eod_token: str | None = option(
         None, "the token of --append-eod (default: the one that ends a text, such as </s> or <|endoftext|>)", metavar="TOKEN",
     )  # fmt: skip
     inputs: Sequence[Path | str] = option(
         (), "text files to use as shards unchanged: one sentence per line, a blank line after each document; with --tokenizer "
-        "files, folders, patterns or URLs of documents, as shard takes them", name="--input", metavar="PATH", check=path_arg,
+        "documents as for shard: files, folders, patterns or URLs", name="--input", metavar="PATH", check=path_arg,
         group=WHERE,
     )  # fmt: skip
 
@@ -86,38 +86,43 @@ class Tokenize(TextRequest, DocumentRequest, InRows):
             "--lines-are-sentences": self.lines_are_sentences,
         }
         if self.tokenizer is None:
-            _refuse(of_documents, "goes with --tokenizer; without it, bertprep shard splits documents into sentences first")
+            _refuse(
+                of_documents, "needs --tokenizer; without it, use bertprep shard first, which splits documents into sentences"
+            )
         else:
-            _refuse(of_text, "is not for --tokenizer, whose file says all; leave it out")
+            _refuse(of_text, "does not work with --tokenizer, whose file has all settings; leave it out")
         if isinstance(self.words, str) and not self.is_given:
-            raise UsageError(f"--words {self.words}: is a column of --input or --dataset; give one of these")
+            raise UsageError(f"--words {self.words}: names a column of --input or --dataset; give one of these")
         if self.eod_token is not None and not self.append_eod:
-            raise UsageError(f"--eod-token {self.eod_token}: goes with --append-eod")
+            raise UsageError(f"--eod-token {self.eod_token}: needs --append-eod; add it")
         if self.append_eod and self.format == MDS_FORMAT:
-            raise UsageError("--append-eod: is for token shards; rows of --format mds end with the tokenizer's own token")
+            raise UsageError(
+                "--append-eod: is only for token shards; rows of --format mds end with the tokenizer's own; omit one of them"
+            )
         if self.format == MDS_FORMAT and self.part is not None:
             raise UsageError(
-                "--format mds: needs all token shards; make them in parts, then bertprep convert --to mds in parts"
+                "--format mds: needs all token shards; make these in parts without it, then run bertprep convert --to mds"
             )
 
     def check_output(self) -> None:
         if self.tokenizer is None:
             super().check_output()
         elif self.is_given != (self.output is not None):
-            raise UsageError("--input or --dataset goes with --output, the folder for their tokens; give both, or neither")
+            raise UsageError("--input or --dataset needs --output, the folder for the tokens; give both or neither")
 
     def tokenize(self) -> Made:
-        """Make token shards of text shards, in the layout of Megatron's indexed data sets (docs/reference/formats.md).
+        """Make token shards from text, in the format of Megatron's indexed data sets (docs/reference/formats.md).
 
-        The arguments are those of `create`, whose `inputs` may name these shards. With `tokenizer`, a tokenizer.json or a
-        model of the Hub, a document is a sequence, `inputs` or a `dataset` are what `shard` takes, and `workers` are threads.
-        The tokenizer may be an object of transformers or tokenizers, and the data set one of `datasets`, which is read on each
-        run. `test_inputs` become a test split; the other documents that it has too are left out. `words` is a function such as
-        `jieba.lcut`, or a column, by which whole words are masked later. `format="mds"` adds an entry "mds" to "tokens" in
-        `folders` and `manifests`. With `output` the shards are in output/tokens, the rows in output/mds.
+        By default, a vocabulary tokenizes text shards as in `create`, whose `inputs` may name the result. With `tokenizer`,
+        which tokenizes whole documents, `inputs` or `dataset` are those of `shard`, and `workers` are threads. The tokenizer is
+        a tokenizer.json, a model on the Hub, or an object of transformers or tokenizers. `dataset` may be an object of
+        `datasets`, which each run reads again. `test_inputs` become a test split, and other documents that it contains too are
+        left out. `words` is a function such as `jieba.lcut`, or a column; it defines the whole words that are masked later.
+        With `output`, the shards are in output/tokens. `format="mds"` also writes rows to output/mds, and adds an entry "mds"
+        next to "tokens" in `folders` and `manifests`.
 
-        Raises `UsageError` for a request that cannot be met, `BertprepError` for invalid text or vocabulary, a failing machine,
-        or other settings.
+        Raises `UsageError` for contradictory or impossible arguments, and `BertprepError` for invalid text or vocabulary, a
+        failing machine, or an output folder with other settings.
 
             bertprep.tokenize(vocab="vocab.txt", workdir="data", progress=True)
         """
@@ -171,21 +176,23 @@ class Tokenize(TextRequest, DocumentRequest, InRows):
 
     @property
     def given_folder(self) -> Path:
-        """Where objects of Python are written, for as long as token shards are made of them."""
+        """The folder in which Python objects are files while token shards are made from them."""
         return as_path(self.output or self.workdir) / GIVEN_OBJECTS
 
     def _find_eod(self, tokenizer: DocumentTokenizer) -> int | None:
-        """Return the token to put after each document, if any."""
+        """Return the id of the token to put after each document, or None."""
         if not self.append_eod:
             return None
         eod = tokenizer.info.sep if self.eod_token is None else tokenizer.id_of(self.eod_token)
         if eod is None and self.eod_token is None:
             raise UsageError(
                 f"--append-eod: the tokenizer {tokenizer.info.name} has no token that ends a text, such as </s>; name one "
-                "of its tokens by --eod-token"
+                "of its tokens with --eod-token"
             )
         if eod is None:
-            raise UsageError(f"--eod-token {self.eod_token}: the tokenizer {tokenizer.info.name} has no such token")
+            raise UsageError(
+                f"--eod-token {self.eod_token}: the tokenizer {tokenizer.info.name} has no such token; name one that it has"
+            )
         return eod
 
     def _documents_of_corpus(self, workers: int) -> DocumentShards:
@@ -208,7 +215,7 @@ class Tokenize(TextRequest, DocumentRequest, InRows):
         return shards_of_sources(sources, name_corpus(corpus, self.workspace), workers, self.reporter)
 
     def _make_mds(self, made: Made) -> Made:
-        """Also make MDS rows of the token shards; the result lists both."""
+        """Make MDS rows from the token shards, and return a result that lists both."""
         from bertprep.tokens.documents import open_all_splits
         from bertprep.tokens.mds import INPUT_IDS, mds_job
         from bertprep.work.made import Made
@@ -247,7 +254,7 @@ def _refuse(given: Mapping[str, bool], why: str) -> None:
 
 
 def _open_tokenizer(request: Tokenize) -> DocumentTokenizer:
-    """Open the tokenizer of a request; if a tokenizer of the Hub has no mask token, its tokenizer_config.json may name one."""
+    """Open the requested tokenizer. If one from the Hub has no mask token, fetch tokenizer_config.json, which may name one."""
     from bertprep.instances.document_tokenizer import DocumentTokenizer
     from bertprep.instances.tokenizer_files import TOKENIZER_CONFIG
 
@@ -265,32 +272,34 @@ def _open_tokenizer(request: Tokenize) -> DocumentTokenizer:
     address = f"hf://{request.tokenizer}/{TOKENIZER_CONFIG}"
     try:
         [(config, _)] = fetch_address(address, request.workspace, reporter=request.reporter)
-    except UsageError:  # this model has none
+    except UsageError:  # the model has no tokenizer_config.json
         return tokenizer
     except BertprepError as error:
-        warn(f"{address}: was not read, and may name a mask token: {error}")
+        warn(f"{address}: could not be read, so a mask token that it may name is not known: {error}")
         return tokenizer
     return DocumentTokenizer(path, name, config, request.words)
 
 
 def _find_tokenizer(request: Tokenize) -> tuple[Path, str]:
-    """Return the path and the name of the tokenizer.json that a request gives as a file, a folder or a model of the Hub."""
+    """Return the path and the name of the requested tokenizer.json, which may be a file, in a folder, or on the Hub."""
     from bertprep.sources.catalogue import is_repository
 
     given = str(request.tokenizer)
     path = as_path(given)
     if path.is_dir() and not (path := path / TOKENIZER).is_file():
-        raise UsageError(f"--tokenizer {given}: this folder has no {TOKENIZER}; name one, or a folder with one")
-    # tokenizer.json in the current folder has no telling name
+        raise UsageError(f"--tokenizer {given}: this folder has no {TOKENIZER}; name one, or a folder that contains one")
+    # a tokenizer.json is named after its folder, unless that is the current folder
     name = path.parent.name or path.stem if path.name == TOKENIZER else path.stem
     if not path.is_file():
         if path.suffix == ".json" or not is_repository(given):
-            raise UsageError(f"--tokenizer {given}: not found; name a {TOKENIZER}, a folder with one, or OWNER/NAME of a model")
+            raise UsageError(
+                f"--tokenizer {given}: does not exist; name a {TOKENIZER}, a folder that contains one, or a model as OWNER/NAME"
+            )
         from bertprep.sources.hub_text import fetch_address
 
         try:
             [(path, _)] = fetch_address(f"hf://{given}/{TOKENIZER}", request.workspace, reporter=request.reporter)
         except UsageError as error:
-            raise UsageError(f"--tokenizer {given}: this model has no {TOKENIZER}; name another") from error
+            raise UsageError(f"--tokenizer {given}: this model has no {TOKENIZER}; name another model") from error
         name = given.rpartition("/")[2]
     return path, re.sub(r"[^\w.-]+", "_", name).lstrip(".-") or "tokenizer"

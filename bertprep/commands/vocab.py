@@ -1,4 +1,4 @@
-"""`bertprep vocab`: a WordPiece vocabulary, trained on text files or on the text shards of a corpus."""
+"""`bertprep vocab`: train a WordPiece vocabulary on text files or on the text shards of a corpus."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from bertprep.work.ledger import Entry
 
 @dataclass(frozen=True, kw_only=True)
 class Vocab(OfCorpus, OnExecutor):
-    """A WordPiece vocabulary, trained on text files or on the training shards of a corpus."""
+    """The request of `vocab`: the size and case of a vocabulary, and the text to train it on."""
 
     group: ClassVar[str] = MADE
     size: int = option(
-        DEFAULT_VOCABULARY_SIZE, "number of tokens, special ones included", metavar="TOKENS", least=5, also=("--vocab-size",)
+        DEFAULT_VOCABULARY_SIZE, "number of tokens, including special tokens", metavar="TOKENS", least=5, also=("--vocab-size",)
     )
     cased: bool = option(False, "keep upper case and accents")
     inputs: Sequence[Path | str] = field(
         default=(),
         kw_only=False,
-        metadata=described("train on these text files instead", name="--input", metavar="FILE", check=path_arg),
+        metadata=described("train on these text files instead of a corpus", name="--input", metavar="FILE", check=path_arg),
     )
     output: Path | str | None = option(None, "file to write (default: one in the workspace)", metavar="FILE", check=path_arg)
 
     def train_vocabulary(self) -> Path:
-        """Train a vocabulary on text files, or on the training shards of `corpus`; returns its path."""
+        """Train a vocabulary on text files, or on the training shards of `corpus`, and return its path."""
         if self.corpus is not None and self.inputs and self.output:
-            raise UsageError("--corpus: has no effect with both --input and --output; leave it out")
+            raise UsageError("--corpus: has no effect together with --input and --output; leave it out")
         if self.output is not None:
             from bertprep.text.train_vocabulary import is_trained_here
 
@@ -62,7 +62,7 @@ class Vocab(OfCorpus, OnExecutor):
         return path
 
     def _find_texts(self, given: Sequence[Path], workers: int) -> tuple[str, dict[Path, Entry | None]]:
-        """Return the name of the corpus, and its text files with their entries in the manifest of text shards, if any."""
+        """Return the name of the corpus, and its text files with their manifest entries (None for files of --input)."""
         if given:
             return name_corpus(GIVEN if self.corpus is None else self.corpus, self.workspace), dict.fromkeys(given)
         from bertprep.commands.texts import choose_corpus, ensure_shards, texts_of_corpus
@@ -78,5 +78,5 @@ train_vocabulary = function_of(Vocab, Vocab.train_vocabulary)
 
 
 def run(request: Vocab) -> None:
-    """Train, and print the path."""
+    """Train a vocabulary, and print its path."""
     print_results(str(request.train_vocabulary()))

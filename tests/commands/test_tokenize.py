@@ -247,7 +247,7 @@ def test_what_create_refuses(tokens: Path, tmp_path: Path) -> None:
             create(inputs=inputs, output=tmp_path / "b", **more)  # type: ignore[arg-type]
     shutil.rmtree(training)
     (tokens / "manifest.json").unlink()
-    with pytest.raises(UsageError, match="has no training split; name the folder of the split to use"):
+    with pytest.raises(UsageError, match="has no training split; name the folder of another split"):
         create(inputs=[tokens], output=tmp_path / "a", **vars(SETTINGS))
     with pytest.raises(UsageError, match="holds token shards; a forecast is of text, so name theirs"):
         bertprep.forecast(inputs=[tokens], output=tmp_path / "a", vocab=VOCABULARY)

@@ -282,7 +282,7 @@ def test_a_test_text_of_the_user_is_the_test_split(tmp_path: Path, tokenizer: Pa
     assert outcome.findings == []
     with pytest.raises(UsageError, match="--test-input: has all of --input"):
         bertprep.tokenize(tokenizer=tokenizer, inputs=inputs, test_inputs=inputs, output=tmp_path / "none")
-    with pytest.raises(UsageError, match="--test-input: goes with --tokenizer"):
+    with pytest.raises(UsageError, match="--test-input: needs --tokenizer"):
         bertprep.tokenize(inputs=inputs, test_inputs=inputs, output=tmp_path / "none")
 
 
@@ -303,7 +303,7 @@ def test_many_lines_that_are_one_document_get_a_remark(
 
 
 MISTAKES = [
-    ("--tokenizer none.json --input a.txt --output out", 2, "--tokenizer none.json: not found; name a tokenizer.json"),
+    ("--tokenizer none.json --input a.txt --output out", 2, "--tokenizer none.json: does not exist; name a tokenizer.json"),
     ("--tokenizer empty --input a.txt --output out", 2, "--tokenizer empty: this folder has no tokenizer.json; name one"),
     (
         "--tokenizer byte_bpe --format MDS --seq 512 --input a.txt --output out",
@@ -311,11 +311,15 @@ MISTAKES = [
         "--format MDS: unknown; choose one of megatron, mds",
     ),
     ("--tokenizer a.txt --input a.txt --output out", 1, "a.txt: is not a tokenizer.json that the library tokenizers can read"),
-    ("--tokenizer byte_bpe --input a.txt", 2, "--input or --dataset goes with --output"),
-    ("--tokenizer byte_bpe --vocab v --input a.txt --output out", 2, "--vocab: is not for --tokenizer, whose file says all"),
+    ("--tokenizer byte_bpe --input a.txt", 2, "--input or --dataset needs --output"),
+    (
+        "--tokenizer byte_bpe --vocab v --input a.txt --output out",
+        2,
+        "--vocab: does not work with --tokenizer, whose file has all",
+    ),
     ("--tokenizer byte_bpe --input dump.xml --output out", 2, "dump.xml: is not read file by file; make text shards of it"),
     ("--tokenizer byte_bpe --input empty.jsonl --output out", 1, "empty.jsonl: no document with a token"),
-    ("--dataset a/b", 2, "--dataset: goes with --tokenizer"),
+    ("--dataset a/b", 2, "--dataset: needs --tokenizer"),
 ]
 
 
@@ -513,7 +517,7 @@ def test_the_end_of_a_document_may_be_named(tmp_path: Path, capsys: pytest.Captu
     library.save(str(tmp_path / "tokenizer.json"))
     command = f"tokenize --tokenizer {tmp_path} --input {tmp_path}/a.jsonl --output {tmp_path}/out --append-eod".split()
     assert main(command) == 2
-    assert "has no token that ends a text, such as </s>; name one of its tokens by --eod-token" in capsys.readouterr().err
+    assert "has no token that ends a text, such as </s>; name one of its tokens with --eod-token" in capsys.readouterr().err
     assert main([*command, "--eod-token", "<end>"]) == 2
     assert "--eod-token <end>: the tokenizer" in capsys.readouterr().err
     assert main([*command, "--eod-token", "|"]) == 0
@@ -523,10 +527,10 @@ def test_the_end_of_a_document_may_be_named(tmp_path: Path, capsys: pytest.Captu
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"eod_token": "</s>"}, "--eod-token </s>: goes with --append-eod"),
-        ({"append_eod": True, "format": "mds", "seq": 64}, "--append-eod: is for token shards"),
-        ({"append_eod": True, "tokenizer": None}, "--append-eod: goes with --tokenizer"),
-        ({"words": "w", "inputs": (), "output": None}, "--words w: is a column of --input or --dataset"),
+        ({"eod_token": "</s>"}, "--eod-token </s>: needs --append-eod"),
+        ({"append_eod": True, "format": "mds", "seq": 64}, "--append-eod: is only for token shards"),
+        ({"append_eod": True, "tokenizer": None}, "--append-eod: needs --tokenizer"),
+        ({"words": "w", "inputs": (), "output": None}, "--words w: names a column of --input or --dataset"),
     ],
 )
 def test_options_that_go_with_others(given: dict[str, Any], message: str, tmp_path: Path, tokenizer: Path) -> None:

@@ -110,7 +110,7 @@ def test_what_is_not_the_text_in_words_is_refused(words: Any, message: str, fold
 def test_words_go_with_a_tokenizer_and_are_a_function(folder: Path) -> None:
     with pytest.raises(UsageError, match=r"words: expected a function that returns the words of a text, or .*, found 5"):
         tokenize(folder, words=5)
-    with pytest.raises(UsageError, match="words: goes with --tokenizer; without it"):
+    with pytest.raises(UsageError, match="words: needs --tokenizer; without it"):
         bertprep.tokenize(inputs=[folder / "a.jsonl"], output=folder / "out", words=segment)
 
 

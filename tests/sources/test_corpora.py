@@ -85,7 +85,7 @@ def test_without_a_name_it_is_what_was_downloaded_and_never_silently_something_e
 def test_own_text_cannot_have_the_name_of_a_download(name: str, tmp_path: Path) -> None:
     """Text shards of that name are those of the download, which another run would put in their place."""
     (tmp_path / "own.txt").write_text("This is mine.\n")
-    with pytest.raises(UsageError, match=f"--corpus {name}: is the name of a download; give your own text another one, such"):
+    with pytest.raises(UsageError, match=f"--corpus {name}: is the name of a download; give your own text another name, such"):
         shard([tmp_path / "own.txt"], test_fraction=0, workdir=tmp_path / "data", corpus=name)
     assert not (tmp_path / "data").exists()
 

@@ -73,7 +73,7 @@ def test_pages_that_are_not_articles_are_counted_and_printed(tmp_path: Path, cap
     assert main(arguments) == 0
     said = capfd.readouterr().out
     assert "2 pages of the dump skipped: redirects to other pages\n" in said
-    assert "2 pages of the dump skipped: not articles, such as talk pages and templates, or without text\n" in said
+    assert "2 pages of the dump skipped: without text, or not articles but talk pages, templates and the like\n" in said
     assert main(arguments) == 0, "what is finished says it again"
     assert capfd.readouterr().out.count("2 pages of the dump skipped") == 2
 

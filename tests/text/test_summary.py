@@ -148,7 +148,7 @@ def test_one_answer_only(run: Callable[..., str]) -> None:
     both = ["--one-document-per-file", "--one-document-per-block"]
     assert "give only one of the two" in run([*SHARD, *both], 2)
     for answer in both:
-        assert f"{answer}: goes with --tokenizer" in run(["tokenize", "--input", "a.txt", "--output", "b", answer], 2)
+        assert f"{answer}: needs --tokenizer" in run(["tokenize", "--input", "a.txt", "--output", "b", answer], 2)
 
 
 def test_shards_of_a_single_document_get_a_warning(place: Path) -> None:

@@ -115,11 +115,9 @@ def test_create_takes_the_vocabulary_that_was_trained_on_its_text(tmp_path: Path
         return (records.folder / "vocab.txt").read_bytes()
 
     assert vocabulary_of("a") == small.read_bytes()
-    assert f"using the vocabulary of this text, {small} (--vocab names another)" in capsys.readouterr().err
+    assert f"using the vocabulary trained on this text, {small} (choose another with --vocab)" in capsys.readouterr().err
     other = bertprep.train_vocabulary(size=70, **where)
-    with pytest.raises(
-        UsageError, match=f"has 2 vocabularies, none of them of 8,000 tokens; choose one: --vocab .*{small.name}"
-    ):
+    with pytest.raises(UsageError, match=f"has 2 vocabularies, none with 8,000 tokens; choose one: --vocab .*{small.name}"):
         vocabulary_of("bb")
     default = bertprep.train_vocabulary(**where)
     assert vocabulary_of("ccc") == default.read_bytes() != other.read_bytes()

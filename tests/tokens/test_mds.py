@@ -150,8 +150,8 @@ def test_what_convert_refuses(tmp_path: Path) -> None:
     folder = tokens_of(tmp_path / "tokens")
     for options, words in (
         ({"to": "mds"}, "--to mds: needs --seq"),
-        ({"to": "tfrecord", "seq": 128}, "--seq 128: goes with --to mds"),
-        ({"to": "tfrecord", "dtype": "int64"}, "--dtype int64: goes with --to mds"),
+        ({"to": "tfrecord", "seq": 128}, "--seq 128: is only for --to mds"),
+        ({"to": "tfrecord", "dtype": "int64"}, "--dtype int64: is only for --to mds"),
         ({"to": "mds", "seq": 3}, "--seq 3: must be at least 4"),
         ({"to": "mds", "seq": 128, "shards": 2}, "--shards 2: is not for --to mds"),
         ({"to": "mds", "seq": 128, "compress": "gzip"}, "--compress gzip: is not for --to mds"),
