@@ -197,7 +197,7 @@ class OpenFile(Closing):
 
         if self.format == RecordFormat.ARROW and self.data[0] == 0xFF and (table := find_table(self.path, self.data, pred)):
             return table
-        held = _Held(self.path, may_hold, "make files with bertprep convert, which need no such memory")
+        held = _Held(self.path, may_hold, "convert them to Arrow with bertprep convert first")
         cast_file(self.path, self.data, self.format, cast(BinaryIO, held))
         self.close()
         self.data, self.is_held = held.bytes, True

@@ -93,5 +93,7 @@ def test_more_than_is_held_in_memory_is_refused(tmp_path: Path, monkeypatch: pyt
     assert traced_peak(read) < 16_000_000
     foreign = tmp_path / "foreign.parquet"
     write_parquet(table_of(column_examples(PretrainingExamples, 20_000)), foreign)
-    with pytest.raises(BertprepError, match=f"^{foreign}: takes more memory than .*; bertprep convert makes files that are"):
+    with pytest.raises(
+        BertprepError, match=f"^{foreign}: needs too much memory; .*; convert them to Arrow with bertprep convert"
+    ):
         records.open(foreign)
