@@ -63,6 +63,8 @@ def check_data_set(
     outcome.kind = next((file.format for file in outcome.files if file.format), data_set.content)
     outcome.findings = findings
     checks.judge(outcome)
+    if manifest and manifest.kind == TASK_RECORDS:
+        outcome.rename_split(TEST, DEV)
     if vocabulary:
         count_unknown(outcome, vocabulary)
         outcome.findings += judge_words(outcome, vocabulary, manifest.made_with.get("cased") if manifest else None)
@@ -71,8 +73,6 @@ def check_data_set(
     outcome.findings.sort(key=lambda finding: (finding.level != ERROR, finding.code != "file-changed"))
     for file in outcome.files:
         file.forget()
-        if file.split == TEST and manifest and manifest.kind == TASK_RECORDS:
-            file.split = DEV
     return outcome
 
 

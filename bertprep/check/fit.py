@@ -29,6 +29,11 @@ MAX_UNKNOWN = 0.02  # of tokens or labels: 0.0002 with a vocabulary of the text,
 SHORT_DOCUMENT = 3  # sentences, the most of two bits, by which documents are counted
 _MAX_SHORT_DOCUMENTS = 0.5  # fraction of all documents
 _FEW_RECORDS, _FEW_RECORDS_OF_ANY_TOOL, _FEW_TOKENS, _FEW_DOCUMENTS = 200, 1000, 10_000, 100
+_OF_A_MODEL = (
+    "remove these files and make them again with the --vocab of the model that you will train; if it is this one, choose a "
+    "model for the text's language and case"
+)
+"""The advice on [UNK] in fine-tuning records, whose vocabulary is that of a model."""
 _RECORDS_OF_A_DOCUMENT = 5  # in a round: of longer documents, padding comes from short target lengths, which settings ask for
 
 
@@ -128,11 +133,12 @@ def judge_words(outcome: Outcome, vocabulary: Vocabulary, cased: bool | None) ->
     yield from wrong_case
     if wrong_case and cased:  # which is why there is [UNK]
         return
+    advice = _OF_A_MODEL if outcome.is_of_task else ""
     for split, (tokens, labels) in outcome.unknown.items():
         if max(tokens, labels or 0.0) > MAX_UNKNOWN:
             found = f"{tokens:.1%} of the tokens" + ("" if labels is None else f" and {labels:.1%} of the labels")
             expected = f"at most {MAX_UNKNOWN:.0%} [UNK], as a vocabulary of the text gives"
-            yield Finding("unknown-tokens", split or ".", expected, found, level=WARNING)
+            yield Finding("unknown-tokens", split or ".", expected, found, level=WARNING, advice=advice)
 
 
 def _judge_case(outcome: Outcome, vocabulary: Vocabulary, cased: bool | None) -> Iterator[Finding]:

@@ -74,11 +74,11 @@ def _rules_of(
     by_manifest = "generator" in made_with and is_pretraining
     if by_manifest:
         kind = MaskedExamples if made_with.get("pairs") == UNPAIRED else PretrainingExamples
-    special = {"cls": -1, "sep": -1, "mask": -1}
+    special = {"cls": -1, "sep": -1, "mask": -1, "unk": -1}
     if vocabulary:
-        special = {"cls": vocabulary.cls, "sep": vocabulary.sep, "mask": vocabulary.mask}
+        special = {name: getattr(vocabulary, name) for name in special}
     elif first is not None:
-        special = _guess_special_tokens(first)
+        special |= _guess_special_tokens(first)
     labels = made_with.get("labels")
     return RecordRules(
         seq=made_with.get("seq", seq),

@@ -50,7 +50,7 @@ class CheckedFile:
     read: int = 0  # records, which with `sample` are not all
     findings: list[Finding] = field(default_factory=list)
     totals: dict[str, int] = field(default_factory=dict)  # as the manifest's entry has them: examples, documents, ...
-    counts: RecordCounts | TokenCounts | None = field(default=None, repr=False)  # of records of pretraining, of text or tokens
+    counts: RecordCounts | TokenCounts | None = field(default=None, repr=False)  # of records of pretraining, of all else
     hashes: NDArray[np.uint64] = field(default_factory=lambda: _NO_HASHES, repr=False)  # (n, 2) of each record or document
     lines: Ints = field(default_factory=lambda: _NO_LINES, repr=False)  # (n,) where each document begins: its line, or its id
     first_unique_id: int = -1  # of SQuAD's windows
@@ -87,7 +87,7 @@ class Outcome:
     sampled: bool = False
     files: list[CheckedFile] = field(default_factory=list)
     counts: dict[str, RecordCounts] = field(default_factory=dict)
-    token_counts: dict[str, TokenCounts] = field(default_factory=dict)  # of text and token shards, by split
+    token_counts: dict[str, TokenCounts] = field(default_factory=dict)  # of text, token shards and fine-tuning, by split
     expected: dict[str, Expected] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     unknown: dict[str, tuple[float, float | None]] = field(default_factory=dict)
@@ -139,6 +139,11 @@ class Outcome:
         return "document" if self.kind in (TEXT_SHARDS, TOKEN_SHARDS) else "record"
 
     @property
+    def is_of_task(self) -> bool:
+        """Whether the files have records of fine-tuning, whose tokens were counted."""
+        return self.unit == "record" and bool(self.token_counts)
+
+    @property
     def title(self) -> str:
         """The folder's name with the kind and sizes of its files, such as "wiki, tfrecord 128/20"."""
         title = f"{self.folder.absolute().name}, {self.kind}"
@@ -152,6 +157,13 @@ class Outcome:
             if isinstance(file.counts, TokenCounts):
                 known = self.token_counts.get(file.split, TokenCounts())
                 self.token_counts[file.split] = known + file.counts
+
+    def rename_split(self, name: str, new: str) -> None:
+        """Call a split of records of fine-tuning by another name."""
+        for file in self.files:
+            if file.split == name:
+                file.split = new
+        self.token_counts = {new if split == name else split: counts for split, counts in self.token_counts.items()}
 
     def as_json(self) -> dict[str, Any]:
         """Return all of it, but what was only needed to judge, as `validate --json` writes it."""
@@ -171,7 +183,7 @@ class Outcome:
             lists = {
                 name: getattr(tokens, name).tolist() for name in ("lengths", "documents_by_sentences", "documents_by_tokens")
             }
-            splits[split] = {**vars(tokens), **lists}
+            splits[split] = {"tokens": tokens.tokens} if self.is_of_task else {**vars(tokens), **lists}
         for split, (of_tokens, of_labels) in self.unknown.items():
             splits[split] |= {"unknown_share": of_tokens, "unknown_share_of_labels": of_labels}
         plain = ("kind", "seq", "pred", "sampled", "ok", "errors", "warnings", "duplicates")

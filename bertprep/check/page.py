@@ -296,6 +296,8 @@ def _frequent_tokens(outcome: Outcome, vocabulary: Vocabulary | None) -> dict[st
 
 
 def _charts_of(outcome: Outcome) -> list[Chart]:
+    if outcome.is_of_task:
+        return []
     if outcome.token_counts:
         return [*_document_charts(outcome.token_counts), *_sentence_charts(outcome.token_counts)]
     splits = {split: counts for split, counts in outcome.counts.items() if counts.records}

@@ -43,8 +43,8 @@ class Records(Checks):
         if rules.has_pairs and 0 < file.records < (uses or 0):
             expected = f"{uses:,} records or more, one for each use of a document"
             file.add("manifest", expected, f"{file.records:,}")
-        counts, file.counts = file.counts, None
-        if isinstance(counts, RecordCounts):
+        if isinstance(counts := file.counts, RecordCounts):
+            file.counts = None
             known = self._counts.get(file.split)
             self._counts[file.split] = known + counts if known else counts
             if len(self.files) > 1:
@@ -53,6 +53,7 @@ class Records(Checks):
     def judge(self, outcome: Outcome) -> None:
         rules = next(iter(self._rules.values()))
         outcome.seq, outcome.pred = rules.seq, rules.pred
+        outcome.count_tokens()
         outcome.counts = {split: self._counts[split] for split in self._rules if split in self._counts}
         findings = self._judge_splits(outcome)
         findings += _without_repeats(outcome.files, {finding.code for finding in findings})

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from bertprep import kernels
 from bertprep.check import tasks
 from bertprep.check.continuations import Continuations
-from bertprep.check.counts import Ints, RecordCounts
+from bertprep.check.counts import Ints, RecordCounts, TokenCounts
 from bertprep.check.finding import Finding, file_that
 from bertprep.check.outcome import CheckedFile
 from bertprep.check.record_scan import RecordScan
@@ -26,6 +26,7 @@ from bertprep.errors import BertprepError
 from bertprep.kernels import numbers as kernel
 from bertprep.records import Examples, PretrainingExamples, SquadEvalExamples, SquadExamples
 from bertprep.records.examples import Shape
+from bertprep.tasks.segments import count_tokens
 
 _HASH_SEED = 20181011  # arbitrary; changing it changes no result
 _MAX_PAIRS = 1024  # pairs of neighbours compared per file
@@ -160,7 +161,7 @@ def _check_records(file: CheckedFile, scan: RecordScan, rules: RecordRules, samp
         file.add("mixed-shape", f"{_title(rules.shape)}, {why}", _title(scan.shape), 0)
         return
     checker = RecordChecker(rules, len(scan) if sample is None and rules.is_pretraining else 0, compared)
-    hashes, unique_ids = [], []
+    hashes, unique_ids, counts = [], [], TokenCounts()
     of_task: dict[str, Finding] = {}
     for examples, ids in scan.intact_blocks(sample):
         file.read += len(ids)
@@ -168,11 +169,15 @@ def _check_records(file: CheckedFile, scan: RecordScan, rules: RecordRules, samp
         for new in tasks.find_faults(examples, ids, file.name, labels=rules.labels, squad_2=rules.may_be_impossible):
             first = of_task.get(new.expected)
             of_task[new.expected] = replace(first, count=first.count + new.count) if first else new
+        if not rules.is_pretraining:
+            tokens, unknown = count_tokens(examples, (rules.cls, rules.sep), rules.unk)
+            counts += TokenCounts(tokens=tokens, unknown=unknown)
         if isinstance(examples, (SquadExamples, SquadEvalExamples)):
             unique_ids.append(examples.unique_ids.astype(np.int64))
     file.findings += [*checker.findings(file.name), *of_task.values()]
     if unique_ids and sample is None:
         tasks.check_order(np.concatenate(unique_ids), file)
+    file.counts = counts
     if rules.is_pretraining:
         checker.compare()
         file.counts = checker.counts

@@ -24,7 +24,7 @@ class RecordRules:
     """The rules for the records of a split; `tokens` is 0 and `continues` empty without a vocabulary.
 
     `pad` is the id of [PAD]. `continues` has a byte for each token (`kinds_of_tokens`). With `may_round_up` half a prediction
-    may be rounded up, as under Python 2. With `by_manifest` bertprep made the records. The last two are for fine-tuning.
+    may be rounded up, as under Python 2. With `by_manifest` bertprep made the records. The last three are for fine-tuning.
     """
 
     seq: int
@@ -40,6 +40,7 @@ class RecordRules:
     pad: int = 0
     kind: type[Examples] = PretrainingExamples
     by_manifest: bool = False
+    unk: int = -1  # -1 without a vocabulary
     labels: int | None = None  # classes, where they are known
     may_be_impossible: bool = True  # SQuAD 2.0 has questions without an answer
 

@@ -124,6 +124,13 @@ def load_vocabulary(path: Path) -> Vocabulary:
     return Vocabulary(path, tokens, sha256, *(numbers[token] for token in SPECIAL_TOKENS))
 
 
+def unknown_warnings(share: float, vocabulary: Vocabulary, text: Path, advice: str) -> list[str]:
+    """Return a warning if so large a share of the first tokens of a text is [UNK] that the vocabulary does not fit it."""
+    if share <= MANY_UNKNOWN:
+        return []
+    return [f"{share:.0%} of the first tokens of {text} are [UNK]: {vocabulary.path} does not fit this text; {advice}"]
+
+
 def padding_warnings(vocabulary: Vocabulary) -> list[str]:
     """Return a warning if the id of [PAD] is not 0; other tools assume that it is."""
     if vocabulary.pad == 0:

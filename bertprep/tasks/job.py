@@ -75,7 +75,8 @@ def task_job(records: TaskRecords, vocabulary: Vocabulary, variant: Variant, fol
     )
     shapes = {split: examples.shape for split, examples in records.source.splits.items()}
     ledgers = ledgers_by_format(template, folders, tasks, shapes, records.source.labels)
-    return Job(TaskRecordMaker(records.source, variant), ledgers, tasks, [*padding_warnings(vocabulary), *records.warnings])
+    maker = TaskRecordMaker(records.source, vocabulary, records.files, variant)
+    return Job(maker, ledgers, tasks, [*padding_warnings(vocabulary), *records.warnings])
 
 
 def squad_records(files: Mapping[str, Path], version: str, vocabulary: Vocabulary, settings: SquadSettings) -> TaskRecords:

@@ -5,7 +5,7 @@ A file has `EXAMPLES_PER_FILE` windows or lines in the order of Google's scripts
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
@@ -13,6 +13,7 @@ from pathlib import Path
 from bertprep import kernels
 from bertprep.config import DEFAULT_VARIANT, GlueSettings, RecordFormat, Variant
 from bertprep.instances import Tokenizer, Vocabulary
+from bertprep.instances.vocabulary import unknown_warnings
 from bertprep.records.examples import (
     ClassificationExamples,
     Examples,
@@ -26,10 +27,13 @@ from bertprep.tasks import EXAMPLES_PER_FILE
 from bertprep.tasks.glue import GlueTask
 from bertprep.tasks.glue_features import make_examples
 from bertprep.tasks.glue_files import Labels, Row, TextFile, label_ids
+from bertprep.tasks.segments import count_tokens
 from bertprep.tasks.squad_features import BLOCK_ROWS, SquadFeatures
 from bertprep.work.layout import TRAINING
 from bertprep.work.ledger import Entry
-from bertprep.work.run import Maker
+from bertprep.work.run import Maker, Task
+
+_FIRST_EXAMPLES = 256  # in which [UNK] is counted
 
 
 @dataclass(frozen=True)
@@ -102,14 +106,24 @@ def bounds_of(examples: int, header_lines: int = 0) -> list[int]:
 
 @dataclass(frozen=True)
 class TaskRecordMaker(Maker):
-    """Makes record files; a task's argument is its split and the block's index."""
+    """Makes record files; a task's argument is its split and the block's index. `files` are the files of the splits."""
 
     source: TaskSource
+    vocabulary: Vocabulary
+    files: Mapping[str, Path]
     variant: Variant = field(default=DEFAULT_VARIANT)
     label = "task"
 
     def prepare(self) -> None:
         kernels.load()
+
+    def warnings(self, todo: Sequence[Task]) -> Iterator[str]:
+        name = todo[0].argument[0]
+        split = self.source.splits[name]
+        first = split.make(0, min(_FIRST_EXAMPLES, split.bounds[-1]))
+        tokens, unknown = count_tokens(first, (self.vocabulary.cls, self.vocabulary.sep), self.vocabulary.unk)
+        advice = "remove the output, and name the vocabulary of the model that you will train with --vocab"
+        yield from unknown_warnings(unknown / max(tokens, 1), self.vocabulary, self.files[name], advice)
 
     def amounts(self, entries: Sequence[Entry]) -> dict[str, float]:
         return {"records": entries[0]["examples"]}

@@ -6,12 +6,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bertprep.instances import Vocabulary
+from bertprep.records import Examples
 
 
 class Segments(NamedTuple):
@@ -34,6 +36,12 @@ class Segments(NamedTuple):
         ends = np.cumsum(self.sizes)
         positions: NDArray[np.int64] = np.repeat(self.starts - (ends - self.sizes), self.sizes) + np.arange(self.sizes.sum())
         return self.tokens[positions]
+
+
+def count_tokens(rows: Examples, special: Sequence[int], unk: int) -> tuple[int, int]:
+    """Return how many tokens of text the rows have, without those in `special` such as [CLS], and how many are [UNK]."""
+    is_text = (rows.input_mask > 0) & ~np.isin(rows.input_ids, special)
+    return int(np.count_nonzero(is_text)), int(np.count_nonzero(is_text & (rows.input_ids == unk)))
 
 
 def lay_out(a: Segments, b: Segments, vocabulary: Vocabulary, seq: int) -> tuple[NDArray[np.int32], ...]:

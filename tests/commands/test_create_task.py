@@ -142,6 +142,45 @@ def test_what_is_dropped_is_counted_and_named(workspace: Path, capsys: pytest.Ca
     assert f"recovered: {manifest.counts['training_recovered']} of 44 questions for training, which run_squad.py drops" in shown
 
 
+@pytest.mark.parametrize("task", ["squad", "glue", "ner"])
+def test_a_vocabulary_that_does_not_fit_is_warned_of_and_found(
+    task: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In a shell and in Python when the records are made, and by `validate` of them, with the name of the split."""
+    words = "один два три четыре"
+    if task == "squad":
+        answers = [{"text": "два", "answer_start": 5}]
+        paragraph = {"context": words, "qas": [{"id": "1", "question": "пять", "answers": answers}]}
+        content = json.dumps({"version": "1.1", "data": [{"title": "", "paragraphs": [paragraph]}]})
+    elif task == "glue":
+        content = f"text\tlabel\n{words}\ta\n{words}\tb\n"
+    else:
+        content = "".join(f"{word} {tag}\n" for word, tag in zip(words.split(), ("O", "B-X", "O", "O"), strict=True))
+    suffix = {"squad": ".json", "glue": ".tsv", "ner": ".txt"}[task]
+    files = [tmp_path / f"{split}{suffix}" for split in ("train", "dev")]
+    for path in files:
+        path.write_text(content, encoding="utf-8")
+    out = tmp_path / "out"
+    named = [task] if task == "squad" else [task, "mine"]
+    where = ["--output", str(out), "--format", "tfrecord", "--vocab", str(VOCABULARY), "--workers", "1"]
+    assert main(["task", *named, "--input", *map(str, files), *where]) == 0
+    warned = [line for line in capsys.readouterr().err.splitlines() if "[UNK]" in line]
+    assert warned == [
+        f"warning: 100% of the first tokens of {files[0]} are [UNK]: {VOCABULARY} does not fit this text; remove the output, "
+        "and name the vocabulary of the model that you will train with --vocab"
+    ]
+    create = {"squad": bertprep.create_squad, "glue": bertprep.create_glue, "ner": bertprep.create_ner}[task]
+    with pytest.warns(bertprep.BertprepWarning, match="100% of the first tokens of "):
+        create(*named[1:], inputs=files, output=tmp_path / "again", vocab=VOCABULARY, workers=1)
+    [outcome] = bertprep.validate([out], workers=1)
+    assert [(finding.code, finding.file, finding.level) for finding in outcome.findings] == [
+        ("unknown-tokens", "training", "warning"), ("unknown-tokens", "dev", "warning")
+    ]  # fmt: skip
+    assert "the --vocab of the model that you will train" in outcome.findings[0].advice
+    assert outcome.unknown.keys() == {"training", "dev"}
+    assert "100.00%" in repr(outcome)
+
+
 def test_one_s_own_task(tmp_path: Path) -> None:
     (tmp_path / "train.jsonl").write_text('{"text": "the boat", "label": "good"}\n{"text": "the ice", "label": "bad"}\n')
     (tmp_path / "dev.tsv").write_text("text\tlabel\nthe lamp\tgood\n")
