@@ -1,4 +1,8 @@
-"""Sources of text, tasks and weights: any origin, fetched or in place, as documents and files that the rest understands."""
+"""Text, task files and weights from any origin.
+
+A source is a file, a folder, a URL, a data set on the Hub or one in memory. Readers yield its documents; downloads become files
+that the other packages read.
+"""
 
 import importlib
 from typing import Any
@@ -7,7 +11,7 @@ from bertprep.errors import BertprepError
 
 
 def import_extra(name: str, extra: str, what: str) -> Any:
-    """Return the module `name`; raises `BertprepError` that says which extra to install for `what` where it is missing."""
+    """Return the module `name`. If it is not installed, raise `BertprepError` with the `extra` to install for `what`."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:

@@ -1,19 +1,19 @@
 """The Hub repository and revision of each download; no other file names a repository.
 
-All are Parquet, safetensors or small text files; nothing is executed. docs/reference/sources.md has contents, licences and
-faults.
+Every file is Parquet, safetensors or a small text file, so no downloaded code runs. docs/reference/sources.md lists contents,
+licences and known faults.
 """
 
 from dataclasses import dataclass
 
 NAMES = ("wikipedia", "bookcorpus", "squad", "glue", "weights", "vocab")
-"""The names that `bertprep download` takes, besides "all"."""
+"""The names that `bertprep download` accepts, apart from "all" and "dataset"."""
 
 WIKIPEDIA_DATE = "20231101"
 DEFAULT_MODEL = "google-bert/bert-base-uncased"
 MODELS = (DEFAULT_MODEL, "google-bert/bert-large-uncased")
 
-# Google's name for the release of a model on the Hub: casing, layers, hidden size, attention heads
+# Model on the Hub -> Google's release of it; the name gives casing, layers, hidden size and attention heads
 GOOGLE_RELEASES = {
     "google-bert/bert-base-uncased": "uncased_L-12_H-768_A-12",
     "google-bert/bert-large-uncased": "uncased_L-24_H-1024_A-16",
@@ -26,7 +26,7 @@ GOOGLE_RELEASES = {
     "google-bert/bert-base-chinese": "chinese_L-12_H-768_A-12",
 }
 
-# Folders in which NVIDIA's scripts look for the configuration and vocabulary of a model of that size, by Google's name for it
+# Google's release -> folders in which NVIDIA's scripts look for the configuration and vocabulary of a model of that size
 NVIDIA_MODELS = {
     "uncased_L-12_H-768_A-12": ("bert_tf_squad11_base_128",),
     "uncased_L-24_H-1024_A-16": ("bert_tf_pretraining_large_lamb",),
@@ -34,7 +34,7 @@ NVIDIA_MODELS = {
 
 
 def releases_with_vocabulary_of(model: str) -> list[str]:
-    """Google's releases with the vocabulary of a model: all sizes with the same casing.
+    """Return Google's releases that have the vocabulary of `model`: all sizes with the same casing.
 
     >>> releases_with_vocabulary_of(DEFAULT_MODEL)
     ['uncased_L-12_H-768_A-12', 'uncased_L-24_H-1024_A-16']
@@ -44,7 +44,7 @@ def releases_with_vocabulary_of(model: str) -> list[str]:
 
 
 def is_repository(name: str) -> bool:
-    """Return whether it is OWNER/NAME by huggingface_hub's rule.
+    """Return whether `name` is OWNER/NAME by huggingface_hub's rules.
 
     >>> [is_repository(name) for name in ("wikimedia/wikipedia", "you/a.b_c-d", "squad", "you/-a", "you/a--b", "../a")]
     [True, True, False, False, False, False]
@@ -61,7 +61,7 @@ def is_repository(name: str) -> bool:
 
 @dataclass(frozen=True)
 class HubFiles:
-    """The files of a repository whose path matches one of `patterns`; `keep_folders` keeps their paths."""
+    """The files of a repository that match one of `patterns`. With `keep_folders` they keep their paths below the download."""
 
     repo: str
     patterns: tuple[str, ...] = ("*",)
@@ -74,19 +74,19 @@ def wikipedia(language: str, date: str) -> HubFiles:
     return HubFiles("wikimedia/wikipedia", (f"{date}.{language}/*.parquet",))
 
 
-# Its main branch is a script for a host that is gone; only the Hub's own conversion remains.
+# The main branch has only a loading script, whose host is gone; the Hub's own conversion to Parquet remains.
 BOOKCORPUS = HubFiles("bookcorpus/bookcorpus", ("plain_text/train/*.parquet",), revision="refs/convert/parquet")
 
 SQUAD = {"v1.1": HubFiles("rajpurkar/squad", ("*.parquet",)), "v2.0": HubFiles("rajpurkar/squad_v2", ("*.parquet",))}
 
 
 def glue(task: str) -> HubFiles:
-    """One task of GLUE by its name; files TASK/SPLIT-00000-of-00001.parquet."""
+    """Return the files of one GLUE task, which are named TASK/SPLIT-00000-of-00001.parquet."""
     return HubFiles("nyu-mll/glue", (f"{task}/*.parquet",))
 
 
 def weights(model: str) -> HubFiles:
-    """Weights, configuration and vocabulary of a model, without the copies of the weights for other frameworks."""
+    """Return the weights, configuration and vocabulary of a model, without the weights in other frameworks' formats."""
     return HubFiles(
         model, ("*.safetensors", "*.safetensors.index.json", "config.json", "vocab.txt", "tokenizer*.json"), "model"
     )
@@ -96,5 +96,5 @@ def vocab(model: str) -> HubFiles:
     return HubFiles(model, ("vocab.txt",), "model")
 
 
-# checksums that hold whatever the Hub reports: (repository, path) -> sha256
+# (repository, path) -> sha256, which must be right whatever the Hub reports
 KNOWN_SHA256 = {(DEFAULT_MODEL, "vocab.txt"): "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3"}

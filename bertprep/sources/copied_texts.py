@@ -1,7 +1,7 @@
-"""The texts of a data set in memory as Arrow files, for as long as token shards are made of them.
+"""Copy the texts of a data set in memory to temporary Arrow files, from which token shards are made.
 
-What they are is known by their content, not by the files: so a later run of the same texts finds what an earlier one made,
-whatever holds them in memory. A file has some 64 MB of text, and becomes a token shard.
+A checksum of the texts identifies them, so a later run with the same texts finds the earlier result, whatever object holds them
+in memory. Each file has about 64 MB of text and becomes one token shard.
 """
 
 from __future__ import annotations
@@ -22,11 +22,14 @@ FILE_BYTES = 64_000_000
 _BATCH_BYTES = 4_000_000
 _TEXT, _WORDS = "text", "words"
 Row = tuple[bytes, Any]
-"""A text, and where its words start if a column has them."""
+"""A text, and the starts of its words if a column gives them."""
 
 
 def copy_texts(source: Source, folder: Path) -> list[Source]:
-    """Copy the texts of a source in memory to files below a folder, with the words of a column if it names one."""
+    """Copy the texts of a source in memory to Arrow files in `folder`; return these as sources.
+
+    If the source names a column of words, the starts of the words are copied too.
+    """
     rows = _read(source)
     first = next(rows, None)
     copied: list[Source] = []
@@ -48,7 +51,7 @@ def _read(source: Source) -> Iterator[Row]:
 
 
 def _write_file(path: Path, first: Row, rows: Iterator[Row], *, has_words: bool) -> tuple[str, Row | None]:
-    """Write rows until the file is full; return (the checksum of its texts and words, the row after them, if any)."""
+    """Write rows until the file is full. Return the checksum of its texts and words, and the row that follows, if any."""
     import pyarrow as pa
 
     fields = {_TEXT: pa.large_string(), **({_WORDS: pa.large_list(pa.int64())} if has_words else {})}

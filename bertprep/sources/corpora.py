@@ -1,11 +1,11 @@
-"""The corpora that bertprep downloads, under the names of the field.
+"""The corpora that bertprep downloads, and the names that the field has for them.
 
-    asked for                 name                     text of
+    --corpus                  name in files            text
     wikipedia                 wikicorpus_en            the Wikipedia of a language
     bookcorpus                bookscorpus              BookCorpus
     wikipedia+bookcorpus      books_wiki_en_corpus     both, the books first
 
-Either name is accepted. Any other name is a corpus of the user's own.
+--corpus accepts both names. Any other name is a corpus of the user's own.
 """
 
 import re
@@ -19,7 +19,7 @@ from bertprep.work.layout import LISTING, MANIFEST, Workspace
 
 BOOKS = "bookscorpus"
 GIVEN = "corpus"
-"""The name of a corpus given as files without a name."""
+"""The name of a corpus to which the user gives no name."""
 _BOTH = re.compile(r"books_wiki_([a-z-]+)_corpus")
 _WIKI = re.compile(r"wikicorpus_([a-z-]+)")
 
@@ -33,9 +33,9 @@ def books_and_wiki(language: str) -> str:
 
 
 def name_corpus(asked: str | None, workspace: Workspace, language: str | None = None) -> str:
-    """Return the name of the requested corpus; by default the downloaded one, or else the sample.
+    """Return the name of the requested corpus: by default what is downloaded, else the sample.
 
-    Without a language, "wikipedia" is the one in the workspace; several are a `UsageError`.
+    Without `language`, "wikipedia" is the one in the workspace, else the English one. Raises `UsageError` if there are several.
     """
     if asked is None:
         asked = "+".join(_downloaded(workspace)) or SAMPLE
@@ -47,14 +47,14 @@ def name_corpus(asked: str | None, workspace: Workspace, language: str | None = 
         languages = [language] if language else _languages(workspace) or ["en"]
         if len(languages) > 1:
             raise UsageError(
-                f"--corpus {asked}: {workspace.root} has Wikipedia in {', '.join(languages)}; "
-                f"name one, such as --corpus {name(languages[0])}"
+                f"--corpus {asked}: {workspace.root} has several languages of Wikipedia: {', '.join(languages)}; "
+                f"choose one, such as --corpus {name(languages[0])}"
             )
         return name(languages[0])
     if "+" in asked and all(map(CORPUS.holds, sources)):
         raise UsageError(
-            f"--corpus {asked}: only wikipedia and bookcorpus are made together; make {' and '.join(asked.split('+'))} one "
-            "by one with the same --vocab, and name their folders to the trainer: --data DIR DIR"
+            f"--corpus {asked}: only wikipedia and bookcorpus can be joined; run the command once each for "
+            f"{' and '.join(asked.split('+'))}, with the same --vocab, then give the trainer both folders: --data DIR DIR"
         )
     if not CORPUS.holds(asked):
         raise UsageError(
@@ -65,7 +65,7 @@ def name_corpus(asked: str | None, workspace: Workspace, language: str | None = 
 
 
 def name_data_set(dataset: object, split: str | None = None) -> str:
-    """Return the corpus name for a data set, without its owner; names of downloads are taken.
+    """Return a corpus name for a data set: its name without the owner, unless that is the name of a download.
 
     >>> name_data_set("wikimedia/wikipedia:20231101.de"), name_data_set("Salesforce/wikitext", "validation")
     ('wikipedia_20231101.de', 'wikitext_validation')
@@ -87,11 +87,11 @@ def name_data_set(dataset: object, split: str | None = None) -> str:
 
 
 def name_made_corpus(workspace: Workspace) -> str:
-    """Return the only corpus that was downloaded or sharded, or else the sample; several are a `UsageError`."""
+    """Return the only corpus that was downloaded or sharded, else the sample. Raises `UsageError` if there are several."""
     made = {path.parent.name for path in workspace.sharded("").glob(f"*/{MANIFEST}")} - {SAMPLE}
     found = sorted(made | ({name_corpus(None, workspace)} - {SAMPLE}))
     if len(found) > 1:
-        raise UsageError(f"{workspace.root} has the text of {', '.join(found)}; name one with --corpus")
+        raise UsageError(f"{workspace.root} has the text of several corpora: {', '.join(found)}; choose one with --corpus")
     return found[0] if found else SAMPLE
 
 
@@ -101,7 +101,7 @@ def language_of(corpus: str) -> str | None:
 
 
 def parts_of(corpus: str) -> list[str]:
-    """The downloads that a corpus consists of, in the order of their documents; none for a user's own."""
+    """Return the downloads that make up a corpus, in the order of their documents; none for a corpus of the user's own."""
     if match := _BOTH.fullmatch(corpus):
         return [BOOKS, wiki(match[1])]
     return [corpus] if corpus == BOOKS or _WIKI.fullmatch(corpus) else []

@@ -1,7 +1,7 @@
 """The documents of a source: a file, text in memory, or a Wikimedia dump.
 
-Workers read plain text in chunks and other files one each. A dump or text in memory, which only one process can read, is copied
-to an Arrow file first.
+Several workers share a plain text file, a chunk each; any other file is read by one worker. Only one process can read a dump or
+text in memory, so that process first copies it to an Arrow file for the workers.
 """
 
 import json
@@ -24,16 +24,19 @@ from bertprep.work.layout import TRAINING
 
 DUMP, MEMORY, TEXT, WHOLE = "dump", "memory", "text", "whole"
 RULES = {DUMP: 2, "csv": 2, "tsv": 2}
-"""The version of each reader whose text has changed since it was first released, so that the two never mix."""
+"""The version of each reader whose output has changed since its first release, so that old and new text never mix."""
 BATCH_TEXT_BYTES = 8_000_000
 MAX_EXPANSION, ALWAYS_TAKEN = 2_000, 1 << 30
-"""The most characters of text in a file: the first number times its bytes, or the second number, whichever is larger.
+"""The limit on the characters of a file: `MAX_EXPANSION` times its bytes, but at least `ALWAYS_TAKEN`.
 
-gzip shrinks nothing to less than 1/1,032, and logs, the most repetitive text there is, shrink to about 1/100. Other formats
-make a terabyte of a few kilobytes, which would fill the disk.
+gzip shrinks nothing to less than 1/1,032 of its size, and even logs, which repeat themselves most, shrink to about 1/100. Some
+other formats expand a few kilobytes to a terabyte, which would fill the disk.
 """
 MIN_SENTENCES, MAX_SENTENCES = 500, 10_000
-"""The sentences of a book in BookCorpus: the front matter and the end of a book may both have lines on copyright."""
+"""The limits on the sentences of a book in BookCorpus.
+
+There is a minimum because a book may have copyright lines both in its front matter and at its end.
+"""
 _FRONT_MATTER = re.compile(
     r"all rights reserved|smashwords edition|\bisbn\b|published (by|at) .*smashwords|copyright [\W\dc]{0,8}(19|20)\d\d"
 )
@@ -41,25 +44,25 @@ _FRONT_MATTER = re.compile(
 
 @dataclass(frozen=True)
 class Source:
-    """A file whose text is wanted."""
+    """A file, or text in memory, and how to read its documents."""
 
     location: str  # a path or a URL
     reader: str  # one of READERS, DUMP or MEMORY
     identity: dict[str, Any]  # its name, and a value that changes with its content
     field: str = "text"  # column or key that holds the text, if the reader needs one
-    texts: Callable[[], Iterable[str]] = tuple  # of one in memory, which one process reads, in order
-    split: str = TRAINING  # or TEST, where the user divides the text
+    texts: Callable[[], Iterable[str]] = tuple  # for MEMORY: yields the texts in order, in one process
+    split: str = TRAINING  # or TEST, if the user gives the test documents
     words: str | None = None  # column or key that holds the words of each text
-    words_in_memory: Callable[[], Iterable[Any]] = tuple  # of one in memory, the values of this column
+    words_in_memory: Callable[[], Iterable[Any]] = tuple  # for MEMORY: yields the values of that column
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is plain text that is read in pieces, as it is."""
+        """Whether it is uncompressed plain text, which several workers can read in pieces."""
         return self.reader in (TEXT, WHOLE) and is_local(self.location) and not suffixes(self.location)[1]
 
     @property
     def is_stream(self) -> bool:
-        """Whether only one process can read it, in its order."""
+        """Whether only one process can read it, from beginning to end."""
         return self.reader in (DUMP, MEMORY)
 
     @property
@@ -67,7 +70,7 @@ class Source:
         return self.reader != MEMORY or has_checksum(self.identity)
 
     def metadata(self) -> dict[str, Any]:
-        """Return what determines its documents: no name, where a checksum identifies the content."""
+        """Return the values that determine its documents. The name is one of them only if there is no checksum."""
         known = {key: value for key, value in self.identity.items() if key != "name" or not has_checksum(self.identity)}
         if self.is_plain:
             return known | ({"one_document": True} if self.reader == WHOLE else {})
@@ -76,22 +79,22 @@ class Source:
         return {**known, "reader": self.reader, "field": self.field, **words, **rules}
 
     def documents(self) -> Iterable[str]:
-        """Yield the documents, unchanged but for BookCorpus and Wikipedia; empty ones too."""
+        """Yield all documents, empty ones too. They are unchanged, except that BookCorpus is joined and Wikipedia cleaned."""
         return _bounded(READERS[self.reader](self), self)
 
 
 @dataclass(frozen=True)
 class Batch:
-    """A batch of the copy of a stream."""
+    """One batch of an Arrow file that `copy_stream` wrote."""
 
     path: Path
     index: int
 
     def documents(self) -> Iterator[str]:
-        """Yield its documents, cleaned of wikitext where they are articles."""
+        """Yield its documents. If they are articles of a dump, their wikitext is converted to prose."""
         import pyarrow as pa
 
-        from bertprep.sources.dump import SiteInfo  # with all of wikitext, which other sources need not load
+        from bertprep.sources.dump import SiteInfo  # imported here because other sources need neither of the two
         from bertprep.sources.wikitext import to_prose
 
         with open_raw(str(self.path)) as raw, pa.ipc.open_file(pa.PythonFile(raw, mode="r")) as reader:
@@ -101,7 +104,10 @@ class Batch:
 
 
 def copy_stream(source: Source, path: Path) -> dict[str, Any]:
-    """Copy the texts of a dump or from memory to an Arrow file, some megabytes a batch; return its manifest entry."""
+    """Copy the texts of a dump or a source in memory to an Arrow file; return the manifest entry of the file.
+
+    A batch has about `BATCH_TEXT_BYTES` of text.
+    """
     import pyarrow as pa
 
     documents = batches = 0
@@ -123,7 +129,7 @@ def copy_stream(source: Source, path: Path) -> dict[str, Any]:
 
 
 def _open_stream(source: Source, stack: ExitStack) -> tuple[dict[str, str] | None, Iterator[str], Mapping[str, int]]:
-    """Return the wiki's names that cleaning needs, the texts, and the number of pages skipped while they are read, by cause."""
+    """Return the namespaces that cleaning a wiki needs, the texts, and counts of skipped pages, which grow during reading."""
     if source.reader == MEMORY:
         return None, iter(source.texts()), {}
     from bertprep.sources.dump import read_dump
@@ -134,7 +140,7 @@ def _open_stream(source: Source, stack: ExitStack) -> tuple[dict[str, str] | Non
 
 
 def in_batches(texts: Iterable[str], size_bytes: int) -> Iterator[list[bytes]]:
-    """Yield texts in batches of about that size. Half a surrogate pair, possible in JSON, becomes a question mark."""
+    """Yield the texts as UTF-8, in batches of about `size_bytes`. A lone surrogate from JSON becomes a question mark."""
     batch: list[bytes] = []
     filled = 0
     for text in texts:
@@ -150,7 +156,8 @@ def in_batches(texts: Iterable[str], size_bytes: int) -> Iterator[list[bytes]]:
 def join_books(sentences: Iterable[str]) -> Iterator[str]:
     """Yield the books of BookCorpus, whose rows are sentences in the order of the books.
 
-    A book begins with lines on copyright and editions; one without them is appended to the previous one, up to `MAX_SENTENCES`.
+    A book begins with its lines on copyright and editions. A book without such lines is joined to the previous one, up to
+    `MAX_SENTENCES`.
     """
     book: list[str] = []
     characters = 0
@@ -180,9 +187,9 @@ READER_OF_SUFFIX = {
     ".jsonl": "json lines", ".ndjson": "json lines", ".json": "json lines", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet",
     ".arrow": "arrow", ".xml": DUMP,
 }  # fmt: skip
-"""The reader of a file by its suffix; of any other name it is TEXT."""
+"""Suffix of a file -> its reader; a file with any other suffix is TEXT."""
 SPLITTERS = {"bookcorpus": "lines"}
-"""The splitter by reader, for readers whose lines are known to be sentences."""
+"""Reader -> sentence splitter, for readers whose lines are known to be sentences."""
 
 
 def _prose_of_articles(articles: Iterable[str]) -> Iterator[str]:
@@ -199,7 +206,7 @@ def _bounded(texts: Iterable[str], source: Source) -> Iterator[str]:
         characters += len(text)
         if characters > most:
             raise BertprepError(
-                f"{source.location}: has {size:,} bytes and more than {most:,} characters of text, as only files made to fill "
-                "a disk have; if it is what you want, write it as plain text, and give that"
+                f"{source.location}: has {size:,} bytes and more than {most:,} characters of text, which suggests a file made "
+                "to fill the disk; if the text is really that long, give it as plain text"
             )
         yield text

@@ -1,4 +1,7 @@
-"""The documents of corpora that were downloaded, or prepared by `download --from-...`."""
+"""The documents of the corpora that `bertprep download` fetched, or linked with `--from-dump` or `--from-files`.
+
+Incomplete downloads are refused with the command that resumes them.
+"""
 
 from __future__ import annotations
 
@@ -15,25 +18,27 @@ from bertprep.work.layout import Workspace
 
 
 def check_downloaded(workspace: Workspace, part: str) -> Listing:
-    """Return the listing of a download; raises `BertprepError` if it is incomplete, `UsageError` if there is none."""
+    """Return the listing of a download. Raises `UsageError` if there is none, `BertprepError` if it is incomplete."""
     folder = workspace.download(part)
     command = "bertprep download " + ("bookcorpus" if part == BOOKS else f"wikipedia --language {part.partition('_')[2]}")
     listing = load_listing(folder)
     if listing is None:
-        raise UsageError(f"--corpus {part}: is not in {folder}; {command} fetches it")
+        raise UsageError(f"--corpus {part}: is not in {folder}; run {command} first")
     own = next(iter(listing.links().values()), None)
     if own and not own.exists():
-        raise BertprepError(f"{own}: is no longer there; {folder} is a link to it, which {command} --from-... made")
+        raise BertprepError(
+            f"{own}: does not exist, but {folder} links to it; put it back, or remove {folder} and repeat {command} --from-..."
+        )
     if absent := listing.missing(folder):
         raise BertprepError(
             f"{folder / absent[0].name}: is missing or incomplete ({len(absent):,} of {len(listing.files):,} files are); "
-            f"{command} resumes the download"
+            f"run {command} to resume the download"
         )
     return listing
 
 
 def downloaded_sources(workspace: Workspace, part: str) -> Iterator[Source]:
-    """Yield the files of a download."""
+    """Yield the files of a download as sources."""
     listing, folder = check_downloaded(workspace, part), workspace.download(part)
     if OWN_FILES in listing.source:
         yield from find_sources([folder / OWN_FILES], field="text", one_document=True)

@@ -1,4 +1,7 @@
-"""The downloads of `bertprep download`: the origin, label and processing of each folder."""
+"""The downloads of `bertprep download`: for each folder its origin, its files, and what is made of them.
+
+Nothing is fetched here; `Hub.fetch` and `fetch_url` do that.
+"""
 
 import json
 from collections.abc import Callable, Iterator
@@ -28,20 +31,20 @@ from bertprep.work.manifest import RECORD_KINDS, Manifest, check_manifest
 
 ALL = "all"
 DATASET = "dataset"
-"""The prefix of the names of pushed data sets of records."""
+"""The word that precedes the names of pushed data sets: `bertprep download dataset OWNER/NAME`."""
 ENGLISH = "en"
 PARQUET = "parquet"
-"""The folder of a task's files as they are on the Hub, below the folder of the files made from them."""
+"""The folder of a task's Parquet files from the Hub, inside the folder of the files made from them."""
 CARD = "README.md"
 PUSHED = "pushed.json"
-"""The manifest of a pushed data set until its download is complete: a folder with a manifest is a finished one."""
+"""The name of a pushed manifest until its data set is complete here, since a folder with a manifest counts as finished."""
 NEXT_TO_MANIFEST = (VOCABULARY, QUESTIONS, *TOKENIZER_FILES, CARD, "croissant.json")
-"""What a push has next to its manifest and the folders of its splits; the last one in those of earlier versions."""
+"""The files that a push may have next to its manifest. Only earlier versions wrote croissant.json."""
 
 
 @dataclass(frozen=True)
 class Download:
-    """One folder: its origin and processing. A `fixed` listing, that of a commit, is never renewed."""
+    """The download of one folder. A `fixed` listing is that of a commit, so it is never renewed."""
 
     name: str
     folder: Path
@@ -50,12 +53,12 @@ class Download:
     finish: Callable[[], None] = lambda: None
     fixed: bool = True
     makes_bytes: Callable[[Listing], int] = lambda _: 0
-    """The bytes that `finish` will write, if they are many."""
+    """Return the bytes that `finish` will write; 0 if they are few."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """A request to download, whose parts fit: `names` of `NAMES`, "all", or "dataset" and OWNER/NAME after it."""
+    """A request to download, checked when built. `names` are from `NAMES`, or "all", or "dataset" followed by OWNER/NAME."""
 
     names: tuple[str, ...]
     language: str = ENGLISH
@@ -70,14 +73,14 @@ class Request:
                 meant = near(name, (*NAMES, ALL, DATASET))
                 raise UsageError(
                     f"{name}: cannot be downloaded{meant or ';'} choose from {', '.join(NAMES)}, or {ALL}; "
-                    f"or {DATASET} OWNER/NAME, records on the Hub that bertprep push put there"
+                    f"or {DATASET} OWNER/NAME for records that bertprep push uploaded to the Hub"
                 )
         if DATASET in self.names and not self.datasets:
-            raise UsageError(f"{DATASET}: which one? give OWNER/NAME of a data set of records that was pushed")
+            raise UsageError(f"{DATASET}: needs a name; give the OWNER/NAME of a data set that bertprep push uploaded")
         for name in self.datasets:
             check_dataset_name(name)
         if not self.names:
-            raise UsageError(f"nothing is named; choose from {', '.join(NAMES)}, or {ALL}")
+            raise UsageError(f"expected the name of a download; choose from {', '.join(NAMES)}, or {ALL}")
         for option, is_given, *names in (
             ("--language", self.language != ENGLISH, "wikipedia"),
             ("--date", self.date != WIKIPEDIA_DATE, "wikipedia"),
@@ -88,7 +91,7 @@ class Request:
             if is_given and not any(map(self.includes, names)):
                 raise UsageError(f"{option} goes with {' or '.join(names)}, which is not requested")
         if self.from_dump is not None and self.date != WIKIPEDIA_DATE:
-            raise UsageError("--date and --from-dump do not go together: a dump is of its own day")
+            raise UsageError("--date and --from-dump cannot be combined: a dump has its own date")
 
     @property
     def datasets(self) -> tuple[str, ...]:
@@ -100,7 +103,7 @@ class Request:
 
 
 def find_downloads(request: Request, workspace: Workspace) -> list[Download]:
-    """Return the folders of a request, in the order of `NAMES`; nothing is fetched or written."""
+    """Return the downloads of a request in the order of `NAMES`, then the data sets. Nothing is fetched or written."""
     kinds = (_wikipedia, _bookcorpus, _squad, _glue, _weights, _vocab)
     found = [
         each for name, kind in zip(NAMES, kinds, strict=True) if request.includes(name) for each in kind(request, workspace)
@@ -109,7 +112,7 @@ def find_downloads(request: Request, workspace: Workspace) -> list[Download]:
 
 
 def check_dataset_name(name: str) -> str:
-    """Return OWNER/NAME; raises `UsageError` for what cannot be one on the Hub."""
+    """Return `name`; raises `UsageError` if the Hub does not allow it as OWNER/NAME."""
     if not is_repository(name):
         raise UsageError(
             f"{name}: is not the name of a data set on the Hub; give OWNER/NAME, each of letters, digits, '_', '-' and '.', "
@@ -126,7 +129,7 @@ def _linked(name: str, folder: Path, option: str, source: dict[str, Any], *files
     try:
         listing = Listing(source, "", tuple(RemoteFile(path.name, path.as_uri(), path.stat().st_size) for path in files))
     except ValueError as error:
-        raise UsageError(f"{option}: cannot be taken under its name ({error}); give it another") from error
+        raise UsageError(f"{option}: its name cannot be used here ({error}); rename it") from error
     return Download(name, folder, source, lambda _: listing, fixed=False)
 
 
@@ -151,7 +154,7 @@ def _bookcorpus(request: Request, workspace: Workspace) -> Iterator[Download]:
         return
     path = request.from_files.absolute()
     if not any(path.rglob("*.txt")):
-        raise UsageError(f"--from-files {request.from_files}: has no .txt file; give a folder with one for each book")
+        raise UsageError(f"--from-files {request.from_files}: has no .txt file; give a folder with one .txt file per book")
     yield _linked("bookcorpus", folder, f"--from-files {path}", {"files": str(path)})
 
 
@@ -192,7 +195,7 @@ def _list_weights(files: HubFiles, hub: Hub) -> Listing:
     listing = hub.list_files(files)
     if not any(file.name.endswith(".safetensors") for file in listing.files):
         raise BertprepError(
-            f"{files.repo}: has no *.safetensors, the only format of weights that is downloaded; choose another --model"
+            f"{files.repo}: has no *.safetensors file, the only format of weights that is downloaded; choose another --model"
         )
     return listing
 
@@ -233,11 +236,12 @@ def _dataset(name: str, workspace: Workspace) -> Download:
 
 
 def _list_pushed(wanted: HubFiles, hub: Hub) -> Listing:
-    """Return the listing of a pushed data set; raises `BertprepError` where the repository is none, or differs from its
-    manifest.
+    """Return the listing of a pushed data set.
+
+    Raises `BertprepError` if bertprep did not push the repository, or if the files differ from its manifest.
     """
     commit, tree = hub.tree(wanted)
-    advice = f"bertprep push did not write it; bertprep shard --dataset {wanted.repo} takes text of it"
+    advice = f"bertprep push did not write it; to use its text, run bertprep shard --dataset {wanted.repo}"
     if MANIFEST not in tree:
         raise BertprepError(f"{page_of(wanted)}: has no {MANIFEST}, so {advice}")
     try:
@@ -245,21 +249,24 @@ def _list_pushed(wanted: HubFiles, hub: Hub) -> Listing:
         for name, listed in manifest.files.items():
             entry = tree.get(name)
             if entry is None or entry.size != listed["bytes"]:
-                found = "is missing" if entry is None else "has another size"
-                raise BertprepError(f"{page_of(wanted)}: {name} {found}, by its {MANIFEST}; ask its owner to push it again")
+                found = "is missing" if entry is None else f"has {entry.size:,} bytes"
+                raise BertprepError(
+                    f"{page_of(wanted)}: {name} {found}, expected {listed['bytes']:,} bytes as in {MANIFEST}; ask its owner to "
+                    "push it again"
+                )
         names = [*manifest.files, *(name for name in NEXT_TO_MANIFEST if name in tree)]
         listing = list_paths(wanted, commit, [tree[name] for name in names], source_of(wanted))
         own = remote_file(wanted, commit, tree[MANIFEST], PUSHED)
         return Listing(listing.source, commit, (*listing.files, own))
     except ValueError as error:
-        raise BertprepError(f"{page_of(wanted)}: its {MANIFEST} is not one of a push ({error}); {advice}") from error
+        raise BertprepError(f"{page_of(wanted)}: its {MANIFEST} was not made by bertprep push ({error}); {advice}") from error
 
 
 def manifest_in(data: bytes) -> Manifest:
-    """Return the manifest of records in a file of the Hub; raises `ValueError` for anything else."""
+    """Return the manifest in the bytes of a `manifest.json`; raises `ValueError` if it is not a manifest of records."""
     content = check_manifest(parse_json(data))
     if content["kind"] not in RECORD_KINDS:
-        raise ValueError(f"it is of {content['kind']}, expected records")
+        raise ValueError(f"its kind is {content['kind']}, expected records")
     return Manifest(content["kind"], content["made_with"], content["files"], content["versions"], content.get("counts", {}))
 
 
@@ -269,12 +276,12 @@ def manifest_bytes(manifest: Manifest) -> bytes:
 
 
 def _finish_pushed(folder: Path) -> None:
-    """Compare the files with the manifest that was pushed with them, which makes the folder a data set."""
+    """Verify the files against the pushed manifest, then write it as manifest.json, which makes the folder a data set."""
     content = read_bounded(folder / PUSHED)
     for name, entry in manifest_in(content).files.items() if not (folder / MANIFEST).exists() else ():
         listed = listed_checksum(entry)
         if (found := checksum_like(listed, folder / name)) != listed:
             raise BertprepError(
-                f"{folder / name}: has {found}, expected {listed} by its {MANIFEST}; ask its owner to push it again"
+                f"{folder / name}: has {found}, expected {listed} as in {MANIFEST}; ask its owner to push it again"
             )
     write_if_different(folder / MANIFEST, content)

@@ -1,6 +1,7 @@
-"""The articles of a Wikimedia dump, `pages-articles.xml` in any compression, as a stream.
+"""Read the articles of a Wikimedia dump, `pages-articles.xml`, as a stream.
 
-One page of up to 100 GB of XML is in memory at a time. Articles are pages of namespace 0 in wikitext, without redirects.
+The XML may have 100 GB, but only one page of it is in memory at a time. An article is a page of namespace 0 in wikitext that
+is not a redirect.
 """
 
 import re
@@ -12,16 +13,16 @@ from xml.etree.ElementTree import Element, ParseError, iterparse
 
 from bertprep.errors import BertprepError, quoted
 
-_ADVICE = "give a pages-articles.xml, as it is or packed with bzip2, gzip or zstd"
+_ADVICE = "give a pages-articles.xml, plain or compressed with bzip2, gzip or zstd"
 _MEDIA, _FILE, _CATEGORY = "-2", "6", "14"  # namespaces, the same on every wiki
 REDIRECTS, NO_ARTICLES = "skipped_redirects", "skipped_pages"
-"""The causes of a skipped page, as manifests name them."""
+"""Why a page was skipped; manifests use these keys."""
 _REDIRECT = re.compile(r"\s*#\s*[^\W\d_]+\s*:?\s*\[\[")  # the word is localized: #REDIRECT, #WEITERLEITUNG, #重定向
 
 
 @dataclass(frozen=True)
 class SiteInfo:
-    """A wiki's names for the namespaces of files and categories, in lower case, which cleaning needs."""
+    """A wiki's names for the namespaces of files and categories, in lower case. Cleaning needs them."""
 
     file_namespaces: frozenset[str] = frozenset({"file", "image", "media"})  # valid on every wiki
     category_namespaces: frozenset[str] = frozenset({"category"})
@@ -49,11 +50,11 @@ class Articles:
             if event != "end" or _tag(element) != "page":
                 continue
             title = element.findtext("{*}title") or ""
-            revision = ([*element.iterfind("{*}revision")] or [element])[-1]  # they are in the order of time
+            revision = ([*element.iterfind("{*}revision")] or [element])[-1]  # the newest is last
             wikitext = revision.findtext("{*}text") or ""
             namespace = element.findtext("{*}ns")
             prefix, colon, _ = title.partition(":")
-            # before version 0.6 of the export only the title gave the namespace
+            # exports before version 0.6 give the namespace in the title only
             is_article = namespace == "0" if namespace else not (colon and prefix.lower() in self.other_namespaces)
             is_redirect = element.find("{*}redirect") is not None or _REDIRECT.match(wikitext)
             is_wikitext = revision.findtext("{*}model") in (None, "", "wikitext")
@@ -67,9 +68,9 @@ class Articles:
 
 
 def read_dump(file: BinaryIO, name: str) -> tuple[SiteInfo, Articles]:
-    """Return the site and the articles of the export in `file`, which errors call `name`.
+    """Return the namespaces and the articles of the export in `file`, which error messages call `name`.
 
-    Raises `BertprepError` for another or a truncated file, after yielding the articles before.
+    Raises `BertprepError` if it is no export. A truncated one raises it while the articles are iterated.
     """
     elements = _parse(file, name)
     _, root = next(elements)
@@ -93,8 +94,8 @@ def _parse(file: BinaryIO, name: str) -> Iterator[tuple[str, Element]]:
     except ParseError as error:
         line, column = error.position
         raise BertprepError(
-            f"{name}: line {line:,}, column {column:,}: expected the XML of a whole MediaWiki export, found {error}; {_ADVICE}"
-            ", or fetch it again"
+            f"{name}: line {line:,}, column {column:,}: is not the XML of a complete MediaWiki export ({error}); {_ADVICE}, or "
+            "download it again"
         ) from error
 
 

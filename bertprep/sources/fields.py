@@ -1,7 +1,8 @@
-"""The field that holds the text: a column or key by its name or path.
+"""Find the text of a row: --field names a column of a table or a key of an object.
 
-`text.en` leads through structs and objects, `messages.content` through lists too; each text of a list is a line of the
-document. `title,body` are two fields, which are joined in this order. A name that exists as it is wins over a path and a list.
+It may be a path: `text.en` goes through structs and objects, `messages.content` also through lists, whose texts become the
+lines of a document. It may be several: `title,body` are joined in this order. A column or key that has exactly the name that
+--field gives comes first.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _WITH_TOKENS = ("attention_mask", "labels")
-_SHOWN = 40  # characters of a name or value, and names
-_MAX_DEPTH = 8  # of nested fields that a message lists, and of lists in lists
+_SHOWN = 40  # the limit on the characters of a name or value in a message, and on the names
+_MAX_DEPTH = 8  # the limit on nested fields in a message, and on lists in lists
 _ABSENT = object()
-_NONE = "none"  # where there is no name to show
+_NONE = "none"  # shown if there are no names
 
 
 def fields_in(field: str, names: Container[str]) -> list[str]:
-    """Return the fields that --field names, separated by commas, unless a column of the whole name exists.
+    """Return the fields that --field names, separated by commas, or only one if a column has that whole name.
 
     >>> fields_in("title, body", ["title", "body"]), fields_in("a,b", ["a,b"])
     (['title', 'body'], ['a,b'])
@@ -33,38 +34,38 @@ def fields_in(field: str, names: Container[str]) -> list[str]:
 
 
 def join_fields(texts: Iterable[str]) -> str:
-    """Return the texts of several fields as one document, in which each begins a paragraph; blank ones are left out."""
+    """Join the texts of several fields to one document, each as a new paragraph; blank texts are left out."""
     return FIELD_GAP.join(text for text in texts if text and not text.isspace())
 
 
 def find_columns(schema: pa.Schema, field: str, location: str) -> list[str]:
-    """Return the names of the columns that the fields are, or are in; raises `UsageError` for one without text."""
+    """Return the names of the columns that contain the fields. Raises `UsageError` if one is missing or has no text."""
     names = (find_column(schema, each, location) for each in fields_in(field, schema.names))
     return list(dict.fromkeys(names))
 
 
 def find_column(schema: pa.Schema, field: str, location: str) -> str:
-    """Return the name of the column that a field is, or is in; raises `UsageError` for one without text."""
+    """Return the name of the column that contains a field. Raises `UsageError` if it is missing or has no text."""
     texts = [each.name for each in schema if "string" in str(each.type)]
     if "input_ids" in schema.names and not texts and not set(_WITH_TOKENS).isdisjoint(schema.names):
         raise UsageError(
-            f"{location}: these are records, not text: {show_names(schema.names)}; bertprep validate, convert "
-            "and the trainer take them as they are, shard takes the text that they were made of"
+            f"{location}: these are records, not text: {show_names(schema.names)}; give them to bertprep validate, convert "
+            "or the trainer, and give shard the text that they were made from"
         )
-    # of two columns with one name neither can be meant
+    # a name that two columns have is ambiguous
     name = next((prefix for prefix, _ in _splits(field) if schema.names.count(prefix) == 1), None)
     if name is None:
         raise no_field(f"{location}: has no column", field, schema.names)
     if name not in texts:
         raise UsageError(
-            f"{location}: column {name!r} is of type {str(schema.field(name).type)[:_SHOWN]}, expected text or lists of it; "
-            f"write it as text{_or_another('the file', texts)}"
+            f"{location}: column {name!r} has type {str(schema.field(name).type)[:_SHOWN]}, expected text or lists of text; "
+            f"convert it to text{_or_another('the file', texts)}"
         )
     return name
 
 
 def batch_texts(batches: Iterable[Any], names: Sequence[str], field: str, location: str) -> Iterator[str]:
-    """Yield the texts of the fields in these columns of record batches or tables."""
+    """Yield the texts of the fields, which are in the columns `names` of record batches or tables."""
     start = 0
     for batch in batches:
         columns = [_column_values(batch.column(name), name, location, start) for name in names]
@@ -78,7 +79,7 @@ def batch_texts(batches: Iterable[Any], names: Sequence[str], field: str, locati
 
 
 def _column_values(column: Any, name: str, location: str, start: int) -> list[Any]:
-    """Return the values of a column, whose first row has the index `start`."""
+    """Return the values of a column of a batch, whose first row has the index `start` in the file."""
     try:
         values: list[Any] = column.to_pylist()
     except UnicodeDecodeError as error:
@@ -88,9 +89,9 @@ def _column_values(column: Any, name: str, location: str, start: int) -> list[An
 
 
 def row_text(row: dict[str, Any], field: str, where: str) -> str:
-    """Return the text of an object's fields; raises `UsageError` for a missing field.
+    """Return the text of the fields of a row. Null is an empty text; each text of a list becomes a line.
 
-    Null is empty, and each text of a list becomes a line.
+    Raises `UsageError` for a missing field, `BertprepError` for a value that is not text or is too long.
     """
     fields = fields_in(field, row)
     if len(fields) == 1:
@@ -121,12 +122,14 @@ def _field_text(row: dict[str, Any], field: str, where: str) -> str:
 def _or_another(what: str, names: Iterable[str]) -> str:
     others = show_names(names)
     return (
-        f"; {what} has no other text" if others == _NONE else f", or name another field by --field; {what} has text in {others}"
+        f"; {what} has no other text"
+        if others == _NONE
+        else f", or name another field with --field; {what} has text in {others}"
     )
 
 
 def _pick(value: Any, field: str) -> Any:
-    """Return the value of a field, `_ABSENT` if there is none; of a list, the values of its objects that have it."""
+    """Return the value of a field, or `_ABSENT`. For a list, return the values of those of its objects that have the field."""
     if isinstance(value, dict):
         for prefix, rest in _splits(field):
             if prefix in value and (found := _pick(value[prefix], rest) if rest else value[prefix]) is not _ABSENT:
@@ -139,7 +142,7 @@ def _pick(value: Any, field: str) -> Any:
 
 
 def _splits(name: str) -> Iterator[tuple[str, str]]:
-    """Yield a name, then its parts before and after each dot, the longest first.
+    """Yield a name, then the text before and after each of its dots, from the last dot to the first.
 
     >>> list(_splits("a.b.c"))
     [('a.b.c', ''), ('a.b', 'c'), ('a', 'b.c')]
@@ -168,14 +171,14 @@ def _keys(value: dict[str, Any], holds: type = object, depth: int = 0) -> Iterat
 
 
 def no_field(what: str, field: str, found: Iterable[str]) -> UsageError:
-    """Return the error for a field that is missing; `what` says where, and `found` are the fields that are there."""
+    """Return the error for a missing field: `what` says where it is missing, `found` are the fields that exist."""
     names = list(found)
     several = ", or join several: --field title,body" if len(names) > 1 else ""
-    return UsageError(f"{what} {field!r}, but {show_names(names)}; name the one with the text by --field{several}")
+    return UsageError(f"{what} {field!r}, found {show_names(names)}; use --field to name the one with the text{several}")
 
 
 def show_names(names: Iterable[str]) -> str:
-    r"""Return the names of fields for an error message; only the first of many.
+    r"""Return the names of fields for an error message, or the first of them if they are many.
 
     >>> show_names(["id", "te\nxt"]), show_names([])
     ("'id', 'te\\nxt'", 'none')

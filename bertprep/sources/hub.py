@@ -1,7 +1,8 @@
-"""The Hub through huggingface_hub: repositories, files, commits.
+"""List, download and upload repositories of the Hub through huggingface_hub.
 
-Cache, mirror, token and offline mode are huggingface_hub's. Added here: retries of server errors, a checksum of every file
-before it gets its name, and a token that only the endpoint receives. A killed download keeps its finished files.
+Cache, mirror, token and offline mode work as in huggingface_hub. Three things are added: server errors are retried, a file gets
+its name only after its checksum is verified, and the token is sent to the endpoint only. A killed download keeps its finished
+files.
 """
 
 from __future__ import annotations
@@ -48,19 +49,19 @@ from bertprep.untrusted import MAX_LISTED_BYTES, MAX_PAGES, check_path, parse_js
 from bertprep.version import __version__
 
 MAX_FILES = 100_000
-"""Of one repository; the largest one used has some 1,000."""
+"""The limit on the files of a repository; the largest of the catalogue has some 1,000."""
 _SHOWN_NAMES = 12
-_OF_TRANSFER = ("content-encoding", "content-length", "transfer-encoding")  # headers of a body that is no longer so encoded
+_OF_TRANSFER = ("content-encoding", "content-length", "transfer-encoding")  # headers that are wrong for a decoded body
 _SECONDS_TO_STOP = 2.0
-_TIMEOUT_FACTOR = 10  # the Hub thinks for longer about a commit of a thousand files than about a download
+_TIMEOUT_FACTOR = 10  # the Hub takes longer to answer a commit of a thousand files than a download
 
 
 class _StoppedError(BertprepError):
-    """Another file failed, or the user stopped the run."""
+    """The transfer of a file ended because another file failed or the user stopped the run."""
 
 
 class Hub:
-    """Lists each repository once, so that all downloads of a run are of the same commit."""
+    """The repositories of the Hub. Each is listed once, so that all downloads of a run are of the same commit."""
 
     def __init__(self, *, reporter: Reporter = SILENT) -> None:
         self.reporter = reporter
@@ -68,7 +69,7 @@ class Hub:
         self._trees: dict[tuple[str, str, str], tuple[str, dict[str, RepoFile]]] = {}
 
     def tree(self, wanted: HubFiles) -> tuple[str, dict[str, RepoFile]]:
-        """Return the commit to which the revision now points, and all of the repository's files by their paths."""
+        """Return the commit to which the revision points now, and all files of the repository by path."""
         key = (wanted.kind, wanted.repo, wanted.revision)
         if key not in self._trees:
 
@@ -83,7 +84,7 @@ class Hub:
         self._trees.pop((wanted.kind, wanted.repo, wanted.revision), None)
 
     def list_files(self, wanted: HubFiles) -> Listing:
-        """Return the listing of the `wanted` files at the commit to which the revision now points."""
+        """Return the listing of the `wanted` files at the commit to which their revision points now."""
         commit, tree = self.tree(wanted)
         paths = [path for path in tree if any(_matches(path, pattern) for pattern in wanted.patterns)]
         if not paths:
@@ -91,9 +92,7 @@ class Hub:
         return list_paths(wanted, commit, [tree[path] for path in paths], source_of(wanted))
 
     def fetch(self, listing: Listing, folder: Path, *, connections: int = 4) -> None:
-        """Fetch every file of `listing` to `folder`, verified; existing correct ones are kept. The caller holds the folder's
-        lock.
-        """
+        """Fetch and verify the files of `listing`; correct ones in `folder` are kept. The caller holds the folder's lock."""
         check_on_disk(folder)
         check_free_space({folder: sum(file.size_bytes or 0 for file in listing.missing(folder))})
         wanted = [file for file in listing.files if not _is_right(file, folder / file.name)]
@@ -101,7 +100,7 @@ class Hub:
         is_hidden = not self.reporter.enabled
 
         class Bar(tqdm):
-            """Shows the bytes of one file; ends the transfer once another file failed or the user stopped the run."""
+            """Shows the bytes of one file, and ends its transfer once another file failed or the user stopped the run."""
 
             def __init__(self, *arguments: Any, **options: Any) -> None:
                 super().__init__(*arguments, **{**options, "disable": is_hidden or options.get("disable")})  # type: ignore[no-untyped-call]
@@ -119,7 +118,7 @@ class Hub:
                     future.result()
             finally:
                 stop.set()
-                pool.shutdown(wait=False, cancel_futures=True)  # the bars stop what is in flight
+                pool.shutdown(wait=False, cancel_futures=True)  # each bar stops its transfer
                 wait(futures, timeout=_SECONDS_TO_STOP)
 
     def _fetch_file(self, listing: Listing, file: RemoteFile, folder: Path, staging: Path, bar: type[Any]) -> None:
@@ -139,10 +138,12 @@ class Hub:
                     sync_folder(path.parent)
                     return
             except OSError as error:
+                if error.errno is None:  # a library raised it, not the operating system
+                    raise BertprepError(f"{path}: cannot be fetched ({quoted(str(error))}); run the command again") from error
                 raise explain_write_error(path, error) from error
         raise RequestError(
-            f"{path}: {constants.ENDPOINT}/{file.url} {problem}, and again after a second download, so the source has "
-            f"changed or something on the way alters it; try another network, or remove {folder} and download again"
+            f"{path}: {constants.ENDPOINT}/{file.url} {problem}, also after a second download: the file has changed at its "
+            f"source, or is altered on the way; try another network, or remove {folder} and download again"
         )
 
     def read(self, wanted: HubFiles, path: str, most_bytes: int) -> bytes:
@@ -158,23 +159,23 @@ class Hub:
 def _is_right(file: RemoteFile, path: Path) -> bool:
     if not path.is_file() or (problem := file.problem_of(path)) is None:
         return path.is_file()
-    print_message(f"{path}: {problem}; it is fetched again")
+    print_message(f"{path}: {problem}; fetching it again")
     path.unlink()
     return False
 
 
 _users_lock = threading.Lock()
 _users: list[Hub] = []
-"""The open Hubs of the process, whose threads share the one client of huggingface_hub."""
+"""The open Hubs of the process. All its threads share one client of huggingface_hub."""
 _before: list[Callable[[], httpx2.Client]] = []
-"""What made that client before the first Hub was opened; empty while none is open."""
+"""The client factory from before the first Hub was opened; empty while none is open."""
 
 
 @contextmanager
 def open_hub(*, reporter: Reporter = SILENT) -> Iterator[Hub]:
-    """Yield the Hub, which huggingface_hub asks with a client that gives the token to the endpoint alone.
+    """Yield a Hub; while it is open, huggingface_hub sends the token to the endpoint only.
 
-    The client that the process had is restored when the last open Hub is closed.
+    The process's own client factory is restored when the last open Hub is closed.
     """
     with _users_lock:
         if not _users:
@@ -190,7 +191,7 @@ def open_hub(*, reporter: Reporter = SILENT) -> Iterator[Hub]:
 
 
 def _configure_client() -> Callable[[], httpx2.Client]:
-    """Set the client that withholds the token, and return what made the one before."""
+    """Make huggingface_hub use a client that withholds the token from other hosts; return the previous client factory."""
     try:
         client = get_session()
     except (httpx2.InvalidURL, ValueError, OSError) as error:
@@ -205,11 +206,11 @@ def _configure_client() -> Callable[[], httpx2.Client]:
 
 
 def _factory_of(client: httpx2.Client) -> Callable[[], httpx2.Client]:
-    """Return the factory of the process's client.
+    """Return the client factory of the process.
 
-    huggingface_hub has a function to set it and none to return it, so it is read from a private name. A version without that
-    name gets a factory of clients like this one: its hooks, headers, timeout and redirects are kept, while a transport of its
-    own (proxies, certificates that are not in the environment) is lost until the caller sets the factory again.
+    huggingface_hub has a function that sets it but none that returns it, so it is read from a private name. For a version
+    without that name, return a factory of clients like `client`: hooks, headers, timeout and redirects are kept, but the user's
+    own transport (with proxies or certificates that are not in the environment) is lost until the user sets it again.
     """
     factory: Callable[[], httpx2.Client] | None = getattr(getattr(utils, "_http", None), "_GLOBAL_CLIENT_FACTORY", None)
     return factory or partial(
@@ -245,9 +246,9 @@ def _by_path(wanted: HubFiles, commit: str) -> dict[str, RepoFile]:
 
 
 def _pages(wanted: HubFiles, commit: str) -> Iterator[list[dict[str, Any]]]:
-    """Yield the pages of a commit's tree; raise `ValueError` for too many pages or too large a page.
+    """Yield the pages of a commit's file tree. Raises `ValueError` for too many pages or too many bytes.
 
-    `HfApi.list_repo_tree` reads each to its end, however long it is, and shows nothing of empty pages.
+    `HfApi.list_repo_tree` has no such limits: it reads a page of any length, and follows empty pages without yielding anything.
     """
     url = f"{constants.ENDPOINT}/api/{wanted.kind}s/{wanted.repo}/tree/{quote(commit, safe='')}?recursive=true"
     size_bytes = 0
@@ -256,7 +257,7 @@ def _pages(wanted: HubFiles, commit: str) -> Iterator[list[dict[str, Any]]]:
         size_bytes += len(response.content)
         entries = parse_json(response.content)
         if not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):
-            raise ValueError("its listing is no list of files")
+            raise ValueError("its listing is not a list of files")
         yield entries
         url = response.links.get("next", {}).get("url", "")
         if not url:
@@ -265,7 +266,7 @@ def _pages(wanted: HubFiles, commit: str) -> Iterator[list[dict[str, Any]]]:
 
 
 def _get_bounded(url: str, most_bytes: int) -> httpx2.Response:
-    """Return an answer of the Hub, read completely; raise `ValueError` if it has more than so many bytes."""
+    """Return a complete answer of the Hub. Raises `ValueError` if it has more than `most_bytes` bytes."""
     headers = build_hf_headers(library_name="bertprep", library_version=__version__)
     body = bytearray()
     with get_session().stream("GET", url, headers=headers) as response:
@@ -281,12 +282,12 @@ def _get_bounded(url: str, most_bytes: int) -> httpx2.Response:
 
 
 def source_of(files: HubFiles) -> dict[str, Any]:
-    """Return the `source` of a listing."""
+    """Return the `source` that a listing of these files records."""
     return {"hub": f"{files.kind}s/{files.repo}", "patterns": list(files.patterns), "revision": files.revision}
 
 
 def list_paths(wanted: HubFiles, commit: str, entries: Sequence[RepoFile], source: dict[str, Any]) -> Listing:
-    """Return the listing of some files of a repository, requested as `source`."""
+    """Return the listing of some files of a repository; `source` is the request that it records."""
     try:
         return Listing(source, commit, tuple(remote_file(wanted, commit, entry) for entry in entries))
     except ValueError as error:
@@ -294,7 +295,7 @@ def list_paths(wanted: HubFiles, commit: str, entries: Sequence[RepoFile], sourc
 
 
 def remote_file(wanted: HubFiles, commit: str, entry: RepoFile, name: str | None = None) -> RemoteFile:
-    """Return a file to be fetched, as `name` if given; raises `ValueError` for a path outside of the folder."""
+    """Return a file to fetch, stored as `name` if given. Raises `ValueError` for a path that leads out of the folder."""
     path = entry.path if name else check_path(entry.path)
     sha256 = entry.lfs.sha256 if entry.lfs else None
     known = KNOWN_SHA256.get((wanted.repo, path))
@@ -308,7 +309,7 @@ def remote_file(wanted: HubFiles, commit: str, entry: RepoFile, name: str | None
         url=f"{page}/resolve/{commit}/{quote(path)}",
         size_bytes=entry.size,
         sha256=sha256 or known,
-        git_sha1=None if sha256 else entry.blob_id,  # of a large file git has only a pointer
+        git_sha1=None if sha256 else entry.blob_id,  # git has only a pointer to a large file
     )
 
 
@@ -321,12 +322,13 @@ def _matches(path: str, pattern: str) -> bool:
 
 
 def _what_there_is(wanted: HubFiles, tree: dict[str, RepoFile]) -> str:
-    """Return a repository's configurations (its folders) for an error, the nearest names first."""
+    """Return the end of an error message: the folders (configurations) of a repository with the most similar names."""
     folders = sorted({path.split("/")[0] for path in tree if "/" in path})
     if "/" not in wanted.patterns[0] or not folders:
         return "; choose another repository"
     near = difflib.get_close_matches(wanted.patterns[0].split("/")[0], folders, n=_SHOWN_NAMES, cutoff=0)
-    return f"; of {len(folders)} there are {', '.join(sorted(near))}"
+    which = "its folders are" if len(near) == len(folders) else f"of its {len(folders):,} folders, the nearest are"
+    return f"; {which} {', '.join(sorted(near))}"
 
 
 @dataclass(frozen=True)
@@ -339,13 +341,13 @@ class Published:
 
 
 def check_token(hub: Hub, page: str) -> None:
-    """Raise `BertprepError` where there is no token, or one that may only read, before any work is done."""
+    """Raise `BertprepError` if there is no token or if it has no write access, before any work is done."""
     if get_token() is None:
-        raise BertprepError(f"{page}: a push needs a token; run hf auth login, or set HF_TOKEN to a token that may write")
+        raise BertprepError(f"{page}: a push needs a token; run hf auth login, or set HF_TOKEN to a token with write access")
     account = retry(f"{constants.ENDPOINT}/api/whoami-v2", hub.api.whoami, reporter=hub.reporter)
     if account.get("auth", {}).get("accessToken", {}).get("role") == "read":
         raise BertprepError(
-            f"{page}: the token of {account.get('name')} may only read; make one that may write at "
+            f"{page}: the token of {account.get('name')} has read access only; create one with write access at "
             f"{constants.ENDPOINT}/settings/tokens, and set HF_TOKEN to it or run hf auth login"
         )
 
@@ -359,15 +361,15 @@ def publish(
     *,
     dry_run: bool = False,
 ) -> Published:
-    """Upload `contents` of a data set and remove `removable` files, in one commit; without a difference there is none.
+    """Upload `contents` and remove the `removable` files in one commit, or in none if nothing changes.
 
-    `removable` is called with the files that the commit would replace, and may raise. With `dry_run` the Hub is only read:
-    what would change is returned, with the commit that is there.
+    `removable` is called with the repository's current files, and may raise. With `dry_run` the Hub is only read: the result
+    is the current commit, with the changes that would be made.
     """
     additions = {
         path: CommitOperationAdd(path, content) for path, content in contents.items()
-    }  # kept over retries: each remembers whether it was uploaded
-    done: dict[str, list[str]] = {"changed": [], "deleted": []}  # by a commit whose answer may have been lost
+    }  # kept across retries: each remembers whether it was uploaded
+    done: dict[str, list[str]] = {"changed": [], "deleted": []}  # by an earlier attempt, whose answer may have been lost
 
     def attempt() -> Published:
         hub.forget(wanted)

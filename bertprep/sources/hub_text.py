@@ -1,10 +1,10 @@
-"""Text on the Hub as input: a split of a data set by the rules of `datasets`, or the files at an hf:// address, fetched once.
+"""Fetch text from the Hub as input: a split of a data set, found by the rules of `datasets`, or the files at an hf:// address.
 
-Both stay on the commit at which they were listed; if everything is there, no request is made. With the repository's folders
-they are in
+Both stay at the commit at which they were listed. Once all files are here, no request is made. They keep the repository's
+folders, below
 
     WORKDIR/download/datasets/OWNER/NAME/CONFIG-SPLIT/       a split
-    WORKDIR/download/web/1f2e3d4c5b6a7988/                   an address, like that of any other web file
+    WORKDIR/download/web/1f2e3d4c5b6a7988/                   an address, named by its hash like any other web address
 """
 
 import hashlib
@@ -34,9 +34,9 @@ from bertprep.untrusted import check_name
 from bertprep.work.layout import TRAIN, Workspace
 
 CONVERTED = "refs/convert/parquet"
-"""The revision of the Hub's own conversion to Parquet."""
+"""The revision with the Hub's own conversion to Parquet."""
 _READ = ("arrow", "csv", "json", "parquet", "text")
-"""What `datasets` calls the kinds of files that are read."""
+"""The names in `datasets` of the file formats that can be read."""
 _SPLIT = re.compile(r"\w+(\.\w+)*")
 _ADDRESS = re.compile(
     r"hf://(?P<kind>datasets/|)(?P<repo>(?!datasets/)[^/@]+/[^/@]+)(?:@(?P<revision>refs/(?:convert|pr)/[^/]+|[^/]+))?(?:/(?P<path>.*))?",
@@ -46,17 +46,14 @@ _OTHER_KINDS = ("hf://spaces/", "hf://buckets/")
 
 
 def check_split(split: str) -> str:
-    """Return the name of a split; raises `UsageError` for what cannot be one, such as a slice."""
+    """Return `split`; raises `UsageError` if it cannot be the name of a split, for example if it is a slice."""
     if not _SPLIT.fullmatch(split):
-        raise UsageError(f"--split {split}: is not the name of a split, of letters, digits, '_' and '.', such as train")
+        raise UsageError(f"--split {split}: a split's name has only letters, digits, '_' and '.'; give one, such as train")
     return split
 
 
 def fetch_split(name: str, split: str | None, workspace: Workspace, *, reporter: Reporter) -> Fetched:
-    """Return the files of a split (default train) of OWNER/NAME or OWNER/NAME:CONFIG, fetched once.
-
-    They are in WORKDIR/download/datasets/OWNER/NAME/CONFIG-SPLIT/ and stay on their commit.
-    """
+    """Return the files of a split of OWNER/NAME or OWNER/NAME:CONFIG, fetched if they are not here; `None` is train."""
     split = check_split(TRAIN if split is None else split)
     repository, *after = name.split(":", 1)
     if not is_repository(repository) or after == [""]:
@@ -74,7 +71,7 @@ def fetch_split(name: str, split: str | None, workspace: Workspace, *, reporter:
 
 
 def _list_split(hub: Hub, wanted: HubFiles, config: str | None, split: str) -> Listing:
-    hub.tree(wanted)  # whether there is such a data set
+    hub.tree(wanted)  # raises if there is no such data set
     try:
         return _find_split(hub, wanted, config, split)
     except UsageError as problem:
@@ -87,10 +84,10 @@ def _list_split(hub: Hub, wanted: HubFiles, config: str | None, split: str) -> L
     if config is None and len(configs) == 1:
         [config] = configs
     if config not in configs:
-        raise UsageError(f"--dataset {wanted.repo}: NAME:CONFIG must name a configuration; there are {', '.join(configs)}")
+        raise UsageError(f"--dataset {wanted.repo}: name its configuration as NAME:CONFIG, one of {', '.join(configs)}")
     listing = _find_split(hub, wanted, config, split)
     if any("/partial-" in file.name for file in listing.files):
-        warn(f"{page_of(wanted)}: only the first few GB of its split {split} are converted to Parquet; the rest is not read")
+        warn(f"{page_of(wanted)}: the Hub converted only the first few GB of split {split} to Parquet; the rest is not read")
     return listing
 
 
@@ -111,14 +108,14 @@ def _find_split(hub: Hub, wanted: HubFiles, config: str | None, split: str) -> L
         except (ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
             raise UsageError(f"--dataset {wanted.repo}: {quoted(str(error))}") from error
 
-    # without the export, or else another server is asked for sizes, which are not needed
+    # with the export, `datasets` would ask another server for sizes, which are not needed
     with _set_for_now(datasets.config, USE_PARQUET_EXPORT=False, HF_ENDPOINT=constants.ENDPOINT):
         builder = retry(page_of(wanted), load, reporter=hub.reporter)
     found = builder.config.data_files or {}
     if split not in found:
-        raise UsageError(f"--dataset {wanted.repo}: has no split {split}; there is {', '.join(map(str, found)) or 'none'}")
+        raise UsageError(f"--dataset {wanted.repo}: has no split {split}, it has {', '.join(map(str, found)) or 'none'}")
     if builder.name not in _READ:
-        raise UsageError(f"--dataset {wanted.repo}: holds {builder.name}, and {', '.join(_READ)} are read")
+        raise UsageError(f"--dataset {wanted.repo}: its format is {builder.name}, expected one of {', '.join(_READ)}")
     start = f"hf://datasets/{wanted.repo}@{commit}/"
     paths = [str(path).removeprefix(start) for path in found[split]]
     if outside := [path for path in paths if path not in tree]:
@@ -134,7 +131,7 @@ def _find_split(hub: Hub, wanted: HubFiles, config: str | None, split: str) -> L
 
 @contextmanager
 def _set_for_now(config: Any, **settings: Any) -> Iterator[None]:
-    """Change the settings of a library that the user's process may use too, until the block ends."""
+    """Change settings of a library until the block ends, since the user's process may use the library too."""
     before = {name: getattr(config, name) for name in settings}
     try:
         for name, value in settings.items():
@@ -146,17 +143,18 @@ def _set_for_now(config: Any, **settings: Any) -> Iterator[None]:
 
 
 def is_hub_address(location: str) -> bool:
-    """Return whether it is an hf:// address of a data set or a model."""
+    """Return whether `location` is the hf:// address of a data set or a model."""
     return location.startswith("hf://") and not location.startswith(_OTHER_KINDS)
 
 
 def fetch_address(address: str, workspace: Workspace, *, reporter: Reporter) -> Fetched:
-    """Return the files at hf://datasets/OWNER/NAME[@REVISION]/PATH, a file, folder or pattern, fetched once to
-    download/web/.
+    """Return the files at hf://datasets/OWNER/NAME[@REVISION]/PATH, fetched if they are not here.
+
+    PATH is a file, a folder or a pattern.
     """
     match = _ADDRESS.fullmatch(address)
     if not match or not is_repository(match["repo"]):
-        raise UsageError(f"--input {address}: is not an address; give hf://datasets/OWNER/NAME/PATH")
+        raise UsageError(f"--input {address}: is not an address on the Hub; give hf://datasets/OWNER/NAME/PATH")
     path = (match["path"] or "").strip("/")
     kind = "dataset" if match["kind"] else "model"
     wanted = HubFiles(match["repo"], (path,), kind, unquote(match["revision"] or "main"), keep_folders=True)

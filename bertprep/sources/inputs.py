@@ -1,4 +1,4 @@
-"""What `--input` and `--dataset` accept: files, folders, patterns, URLs, data sets; each file is read by its suffix.
+"""Find the files that `--input` and `--dataset` name: files, folders, patterns, URLs, data sets. The suffix decides the reader.
 
     .txt and any other name   plain text: a blank line ends a document
     .jsonl .ndjson .json      JSON Lines: a field of each line is a document
@@ -32,11 +32,11 @@ from bertprep.untrusted import check_name, parse_json, read_bounded
 from bertprep.work.layout import DATASET_DICT, MANIFEST, STATE, TRAIN, VOCABULARY, is_saved
 
 IN_FOLDERS = (".txt", *READER_OF_SUFFIX)
-"""Suffixes of the files of a folder that are read; a file given by name is text unless `reader_of` knows better."""
+"""The suffixes of files that are read from a folder. A file that the user names may have any, and `reader_of` decides."""
 NO_TEXT = (".html", ".htm", ".pdf", ".doc", ".docx", ".epub", ".tar", ".tgz", ".zip", ".7z", ".xz", ".rar", ".npz")
 Fetched = Sequence[tuple[Path, dict[str, Any] | None]]
-"""Files that were fetched, each with its identity if that is known without reading it."""
-_ROWS = 256  # of a data set in memory that are read at a time
+"""Fetched files, each with its identity if that is known without reading the file."""
+_ROWS = 256  # rows of a data set in memory that are read at a time
 
 
 def is_glob(location: str) -> bool:
@@ -49,12 +49,12 @@ def find_sources(
 ) -> list[Source]:
     """Return the source files in the order of `locations`; those of a folder or pattern are sorted by name.
 
-    With `one_document` each text file is one. `fetch` downloads what it can, and returns None for the rest, which is streamed.
+    With `one_document` each text file is one document. `fetch` downloads a location, or returns None to have it streamed.
     """
     sources: list[Source] = []
     for location in (str(as_path(each)) if isinstance(each, Path) else each for each in locations):
         if is_web(location) and is_glob(location):
-            raise UsageError(f"--input {location}: a web server does not list its files; give the address of each")
+            raise UsageError(f"--input {location}: a web server does not list its files; give the address of each file")
         if fetch and (fetched := fetch(location)) is not None:
             sources += [source_at(str(path), field, one_document, identity) for path, identity in fetched]
         elif _may_be_saved(location) and is_saved(as_path(location)):
@@ -93,9 +93,9 @@ def _find(location: str) -> list[str]:
 
 
 def _without_data_sets(files: Sequence[str]) -> list[str]:
-    """Return the files but manifests and the vocabularies next to them: what is made of a text may be below its folder.
+    """Return the files without manifests and the vocabularies next to them, since output may be below the folder of its text.
 
-    The reader of records reports those that are there.
+    Parquet or Arrow files of such output stay: their reader refuses them with its own message.
     """
     manifests = {file for file in files if f"/{file}".endswith(f"/{MANIFEST}")}
     vocabularies = {f"{manifest.removesuffix(MANIFEST)}{VOCABULARY}" for manifest in manifests}
@@ -112,7 +112,7 @@ def _find_urls(location: str) -> list[str] | None:
         else:
             return None
     before, hop, after = split_hops(location)
-    start = hop.rstrip("/").removesuffix(path)  # with the host, which paths lack
+    start = hop.rstrip("/").removesuffix(path)  # has the host, which the found names lack
     return [f"{before}{start}{name}{after}" for name in sorted(found)]
 
 
@@ -131,35 +131,35 @@ def _explained(location: str) -> Iterator[None]:
         yield
     except FileNotFoundError:
         raise UsageError(f"--input {location}: does not exist") from None
-    except Exception as error:  # each file system has errors of its own
+    except Exception as error:  # each file system raises errors of its own
         raise BertprepError(f"{location}: cannot be reached: {quoted(str(error))}") from error
 
 
 def reader_of(location: str) -> str:
-    """Return the reader for a file's name: TEXT for any name that is not of another kind.
+    """Return the reader of a file, decided by its name alone; TEXT if no other reader has the suffix.
 
-    All commands judge by it. Raises `UsageError` for a kind that none reads, and for a manifest, which has no text.
+    Raises `UsageError` for a suffix that no reader can read, and for a manifest, which has no text.
     """
     kind, _ = suffixes(location)
     if kind in NO_TEXT:
         raise UsageError(f"--input {location}: a {kind} file is not read; give text, JSON Lines, Parquet or a Wikimedia dump")
     if Path(location).name == MANIFEST:
         raise UsageError(
-            f"--input {location}: is a manifest, which lists files and has no text; name the files that it lists, or, if these "
-            "are documents of yours, give the file another name"
+            f"--input {location}: is a manifest, which lists files and has no text; give the files that it lists, or, if it "
+            "contains documents of yours, rename it"
         )
     return READER_OF_SUFFIX.get(kind, TEXT)
 
 
 def check_given_once(locations: Iterable[str]) -> None:
-    """Raise `UsageError` for a file that is given twice, whatever its kind, and under whichever names."""
+    """Raise `UsageError` for a file that is given twice, even under two names."""
     files_of = Counter(str(as_path(each).resolve()) if is_local(each) else each for each in locations)
     if repeated := [file for file, count in files_of.items() if count > 1]:
         raise UsageError(f"--input {repeated[0]}: is given twice; give each text once")
 
 
 def source_at(location: str, field: str, one_document: bool, identity: dict[str, Any] | None = None) -> Source:
-    """Return one file, read according to its suffix; `identity` is what is known to change with its content."""
+    """Return the source for one file. `identity` has values that change with its content, if they are known."""
     reader = reader_of(location)
     if reader == TEXT and one_document:
         reader = WHOLE
@@ -174,15 +174,15 @@ def source_at(location: str, field: str, one_document: bool, identity: dict[str,
             f"--input {location}: {'is not a file' if path.exists() else 'does not exist'}; name files, folders or URLs"
         )
     if reader in (TEXT, WHOLE) and not suffixes(location)[1]:
-        return Source(location, reader, {})  # which is hashed by workers
+        return Source(location, reader, {})  # workers hash it
     known = identity or {"name": path.name, "bytes": path.stat().st_size, BLAKE3: checksum_of(path)}
     return Source(location, reader, known, field)
 
 
 def find_saved(folder: Path, split: str | None, field: str) -> list[Source]:
-    """Return the Arrow files of a save_to_disk folder in their order, of `split` or train.
+    """Return the Arrow files of a folder that save_to_disk wrote, in their order; of its splits, `split` or else train.
 
-    Raises `UsageError` for another folder or a missing split, `BertprepError` for an incomplete one.
+    Raises `UsageError` for any other folder or a missing split, `BertprepError` for an incomplete folder.
     """
     what = f"--dataset {folder}"
     if not is_saved(folder):
@@ -204,7 +204,7 @@ def find_saved(folder: Path, split: str | None, field: str) -> list[Source]:
     _check_only_split(what, has, split)
     if indices:
         raise UsageError(
-            f"{folder}: holds rows and, apart from them, their order; save it again: "
+            f"{folder}: stores the order of its rows apart from them; save it again in that order: "
             "load_from_disk(...).flatten_indices().save_to_disk(...)"
         )
     if not names:
@@ -216,13 +216,13 @@ def find_saved(folder: Path, split: str | None, field: str) -> list[Source]:
 
 def _choose_split(what: str, splits: list[str], split: str | None) -> str:
     if (chosen := split or TRAIN) not in splits:
-        raise UsageError(f"{what}: has no split {chosen!r}, but {show_names(splits)}; name one by --split")
+        raise UsageError(f"{what}: has no split {chosen!r}, it has {show_names(splits)}; name one with --split")
     return chosen
 
 
 def _check_only_split(what: str, has: object, split: str | None) -> None:
     if split not in (None, has if has is None else str(has)):
-        raise UsageError(f"{what}: has no splits, it is a Dataset and no DatasetDict; leave --split out")
+        raise UsageError(f"{what}: has no splits, it is a Dataset and not a DatasetDict; leave --split out")
 
 
 def _read_json(path: Path, pick: Callable[[Any], Sequence[Any]]) -> Sequence[Any]:
@@ -232,14 +232,14 @@ def _read_json(path: Path, pick: Callable[[Any], Sequence[Any]]) -> Sequence[Any
         raise BertprepError(f"{path}: is missing; copy or save the data set again") from None
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         why = f"{type(error).__name__}: {error}"
-        raise BertprepError(f"{path}: is not as save_to_disk writes it ({why}); copy or save the data set again") from error
+        raise BertprepError(f"{path}: was not written by save_to_disk ({why}); copy or save the data set again") from error
 
 
 def from_memory(dataset: object, split: str | None, field: str, words: str | None = None) -> list[Source]:
     """Return the text of a Dataset, DatasetDict, IterableDataset, IterableDatasetDict or pyarrow.Table.
 
-    `words` is the column that has the words of each text, if one does. The data set is read on each run, in the calling
-    process. Raises `UsageError` for anything else, and for a missing field or split.
+    `words` is the column with the words of each text, if there is one. The calling process reads the data set, on each run.
+    Raises `UsageError` for any other type, and for a missing field or split.
     """
     kinds = {f"{each.__module__.partition('.')[0]}.{each.__name__}" for each in type(dataset).__mro__}
     what, rows = "dataset", dataset
@@ -250,7 +250,7 @@ def from_memory(dataset: object, split: str | None, field: str, words: str | Non
         _check_only_split(what, getattr(dataset, "split", None), split)
     else:
         raise UsageError(
-            f"dataset: is of type {type(dataset).__module__}.{type(dataset).__name__}, expected the name of a data set, a "
+            f"dataset: has type {type(dataset).__module__}.{type(dataset).__name__}, expected the name of a data set, a "
             "folder, or a Dataset, DatasetDict, IterableDataset or pyarrow.Table"
         )
     if getattr(rows, "num_rows", None) == 0:
@@ -286,7 +286,7 @@ def _words_in_memory(rows: Any, names: list[str] | None, what: str, words: str) 
 
 
 def _batches_in_memory(rows: Any, names: list[str]) -> Iterator[Any]:
-    """Yield these columns in batches."""
+    """Yield the columns `names` in batches of up to `_ROWS` rows."""
     if hasattr(rows, "to_batches"):
         batches: Iterator[Any] = iter(rows.select(names).to_batches(max_chunksize=_ROWS))
     else:

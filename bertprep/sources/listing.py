@@ -1,11 +1,13 @@
-"""The files of a download: `listing.json` in its folder, written before the first byte is fetched. Later runs follow it.
+"""The listing of a download: `listing.json` in its folder, written before the first byte is fetched. Later runs follow it.
+
+Its `source` is the request:
 
     {"hub": "datasets/REPO" or "models/REPO", "patterns": [...], "revision": "main"}   files of a repository on the Hub
     {"hub": "datasets/REPO", "config": "default", "split": "train", "revision": "main"}   a split
     {"dump": "https://..." or "/absolute/path"}     one file at an address, or a symbolic link to one
     {"files": "/absolute/path"}                     a folder of the user's own; `files` is a symbolic link to it
 
-are its `source`, the request; `revision` is the commit, the ETag or date, or "" for the user's own files.
+Its `revision` is the commit of a repository, the ETag or date of a web file, or "" for the user's own files.
 """
 
 import contextlib
@@ -53,10 +55,10 @@ _SOURCE = {
 
 @dataclass(frozen=True)
 class RemoteFile:
-    r"""One file: its path below the download's folder, its origin, and the checksums that are known.
+    r"""One file: its path below the download's folder, its origin, and its checksums where they are known.
 
-    `url` is relative to the Hub's endpoint, for mirrors. `git_sha1` is the sha1 of "blob SIZE\0" and the content. `etag`, or
-    the date of the last change, identifies a version without a checksum.
+    On the Hub, `url` is relative to the endpoint, so that mirrors work. `git_sha1` is the sha1 of "blob SIZE\0" and content.
+    A web file has no checksum: `etag`, its ETag or the date of its last change, identifies its version.
     """
 
     name: str
@@ -81,7 +83,7 @@ class RemoteFile:
 
 
 def git_sha1(content: Path | bytes) -> str:
-    """Return git's name for bytes or for the content of a file."""
+    """Return the sha1 that git gives to bytes, or to the content of a file."""
     size_bytes = len(content) if isinstance(content, bytes) else content.stat().st_size
     digest = hashlib.sha1(b"blob %d\0" % size_bytes, usedforsecurity=False)
     with io.BytesIO(content) if isinstance(content, bytes) else content.open("rb") as file:
@@ -110,7 +112,7 @@ class Listing:
         return [file for file in self.files if not has_size(folder / file.name, file.size_bytes)]
 
     def links(self) -> Mapping[str, Path]:
-        """Return the user's own files, which are linked rather than fetched, by their names in the download's folder."""
+        """Return the user's own files, which are linked, not fetched: name in the download's folder -> path."""
         if OWN_FILES in self.source:
             return {OWN_FILES: Path(self.source[OWN_FILES])}
         if "dump" in self.source and "://" not in self.source["dump"]:
@@ -128,7 +130,7 @@ def load_listing(folder: Path) -> Listing | None:
     try:
         content = check_values(parse_json(read_bounded(path)), _LISTING, needed=tuple(_LISTING))
         if content["schema"] != SCHEMA:
-            raise ValueError(f"it has schema {content['schema']}, expected {SCHEMA}; a newer bertprep reads newer ones")
+            raise ValueError(f"it has schema {content['schema']}, expected {SCHEMA}; a newer bertprep made it")
         files = tuple(RemoteFile(**{key: file[key] for key in _FILE if key in file}) for file in content["files"])
         return Listing(content["source"], content["revision"], files)
     except (FileNotFoundError, NotADirectoryError):
@@ -147,11 +149,11 @@ def save_listing(listing: Listing, folder: Path) -> None:
 
 
 def check_on_disk(folder: Path) -> None:
-    """Raise `UsageError` where a download is to go to a store, whose objects cannot grow."""
+    """Raise `UsageError` for a folder in an object store, since an object cannot grow as a download does."""
     if is_object(folder):
         raise UsageError(
-            f"{folder}: downloads go to a disk, since other programs read them there; download with a --workdir on a disk, and "
-            "copy its folder download/ to the store"
+            f"{folder}: downloads cannot go to an object store, since other programs read them on a disk; download with a "
+            "--workdir on a disk, then copy its folder download/ to the store"
         )
 
 
@@ -161,7 +163,7 @@ def check_source(listing: Listing, source: dict[str, Any], folder: Path) -> None
         found = quoted(" ".join(map(str, listing.source.values())))
         expected = quoted(" ".join(map(str, source.values())))
         raise BertprepError(
-            f"{folder}: holds a download of {found}, requested is {expected}; choose another --workdir, or remove this folder"
+            f"{folder}: has a download of {found}, expected {expected}; choose another --workdir, or remove this folder"
         )
 
 

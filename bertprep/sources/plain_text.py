@@ -1,6 +1,7 @@
-"""Plain text files: UTF-8, in which a blank line or the end of the file ends a document.
+"""Read plain text files: UTF-8, in which a blank line or the end of the file ends a document.
 
-A file is hashed once, then workers read chunks that begin and end between documents. A file that changes meanwhile is an error.
+A file is hashed once, then workers read chunks of it that begin and end between documents. It is an error if the file changes
+between the two.
 """
 
 import codecs
@@ -18,14 +19,14 @@ from bertprep.files.paths import ObjectPath, checksum_of, open_at
 BLOCK_BYTES = 1_000_000
 SENTENCE_ENDS = tuple(".!?…‽。．！？｡।॥؟۔։።")
 CLOSING_MARKS = "\"'”’»)]」』）"
-"""What ends a sentence, and what may follow that mark on a line."""
+"""Marks that end a sentence, and marks that may follow them on the line."""
 MAX_DOCUMENT_BYTES = 64 << 20
-"""The longest document or line; no book is longer. Longer input lacks blank lines, or is not text."""
+"""The length of the longest document or line. No book is longer; longer input lacks blank lines or is not text."""
 
 GAP = re.compile(r"\n\s*\n")
-"""The blank lines between two documents, with the end of the line before them."""
+"""The blank lines between two documents, with the line end before them."""
 FIELD_GAP = "\n\x1d\n"
-"""What separates the fields of a row that are joined to a document: a line of the group separator, which is white space."""
+"""The separator of fields that are joined to a document: a line with the group separator, which counts as white space."""
 _LETTER_OR_DIGIT = re.compile(r"[^\W_]")
 
 
@@ -36,7 +37,7 @@ class TextFile:
     path: Path
     size_bytes: int
     blake3: str
-    version: tuple[int, ...]  # of the file on the disk, see `version_of`
+    version: tuple[int, ...]  # from `version_of`
 
 
 @dataclass(frozen=True)
@@ -54,13 +55,13 @@ class Piece:
 
 
 def hash_file(path: Path) -> TextFile:
-    """Return the state of a text file; reads all of it."""
+    """Read a whole text file to hash it, and return its state."""
     with reading(path):
         return TextFile(path, path.stat().st_size, checksum_of(path), version_of(path))
 
 
 def cut_file(file: TextFile, piece_bytes: int) -> Iterator[Piece]:
-    """Yield the pieces of a text file, which end at the first blank line after a multiple of `piece_bytes`."""
+    """Yield the pieces of a text file. Each ends at the first blank line after a multiple of `piece_bytes`."""
     start = 0
     while start + piece_bytes < file.size_bytes:
         end = _after_blank_line(file.path, (start // piece_bytes + 1) * piece_bytes)
@@ -81,20 +82,18 @@ def _after_blank_line(path: Path, position: int) -> int:
 
 
 def read_piece(piece: Piece) -> Iterator[str]:
-    """Yield the documents of a piece, with the white space inside them; raise `BertprepError` if the file has changed or is not
-    text.
-    """
+    """Yield the documents of a piece, white space included. Raises `BertprepError` if the file has changed or is not text."""
     path, left = piece.file.path, piece.size_bytes
     data, position = b"", piece.start  # bytes to be decoded, and their offset
     rest = ""  # the unfinished document before them
     with reading(path), open_at(path, piece.start) as file:
         if version_of(path, file) != piece.file.version:
-            raise BertprepError(f"{path}: can no longer be read as it was at the start of the run: it was changed")
+            raise BertprepError(f"{path}: was changed during the run; run the command again when it no longer changes")
         while left:
             wanted = min(max(BLOCK_BYTES, len(rest)), left)
             block = file.read(wanted)
             if len(block) < wanted:
-                raise BertprepError(f"{path}: can no longer be read as it was at the start of the run: it became shorter")
+                raise BertprepError(f"{path}: became shorter during the run; run the command again when it no longer changes")
             if left == piece.size_bytes and piece.start == 0:
                 check_encoding(path, block)
                 skipped = len(codecs.BOM_UTF8) if block.startswith(codecs.BOM_UTF8) else 0
@@ -119,7 +118,7 @@ def _decode(path: Path, data: bytes, position: int) -> str:
 
 
 def _split_documents(text: str) -> list[str]:
-    first, *others = GAP.split("\n" + text)  # with that line end, blank lines at the beginning are a gap too
+    first, *others = GAP.split("\n" + text)  # the added line end makes a gap of blank lines at the beginning, too
     return [first[1:], *others]
 
 
@@ -134,13 +133,13 @@ def has_word(text: str) -> bool:
 
 def too_long(where: str, what: str) -> BertprepError:
     return BertprepError(
-        f"{where}: {what} is longer than {MAX_DOCUMENT_BYTES:,} bytes, which no book is; a document must be one text, "
-        "and in a text file end with a blank line"
+        f"{where}: {what} is longer than {MAX_DOCUMENT_BYTES:,} bytes, more than any book; give each text as its own document, "
+        "which a blank line ends in a text file"
     )
 
 
 def check_encoding(name: Path | str, start: bytes) -> None:
-    """Raise for a file that begins like UTF-16 or UTF-32, which may also be valid UTF-8."""
+    """Raise `BertprepError` if a file begins like UTF-16 or UTF-32; decoding as UTF-8 would not always notice."""
     start = start[:4096]
     if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or 3 * start.count(0) > len(start):
         raise BertprepError(
@@ -150,7 +149,7 @@ def check_encoding(name: Path | str, start: bytes) -> None:
 
 
 def version_of(path: Path, file: BinaryIO | None = None) -> tuple[int, ...]:
-    """Return what identifies an unchanged file on any machine: inode, size, time of modification; of an object its version."""
+    """Return numbers that change with a file: its inode, size and modification time, or a hash of an object's version."""
     if isinstance(path, ObjectPath):
         return (int(hashlib.sha256(path.status().version.encode()).hexdigest()[:15], 16),)
     status = os.fstat(file.fileno()) if file else path.stat()
@@ -158,5 +157,5 @@ def version_of(path: Path, file: BinaryIO | None = None) -> tuple[int, ...]:
 
 
 def ends_sentence(line: str) -> bool:
-    """Whether a line ends with a sentence-final mark, closing quotation marks and brackets aside."""
+    """Return whether a line ends with a sentence-final mark, not counting closing quotation marks and brackets."""
     return line.rstrip(CLOSING_MARKS).endswith(SENTENCE_ENDS)

@@ -1,6 +1,7 @@
-"""Documents of one source file, unchanged and in order: plain text, JSON Lines, CSV, Parquet, Arrow, in any compression.
+"""Read the documents of one file, unchanged and in order: plain text, JSON Lines, CSV, Parquet or Arrow, maybe compressed.
 
-Readers stream and also yield empty documents, which are counted. A corrupt, truncated or empty file is an error.
+The readers stream the file. They yield empty documents too, so that the caller can count them. A corrupt or truncated file is
+an error.
 """
 
 from __future__ import annotations
@@ -29,31 +30,31 @@ if TYPE_CHECKING:
 
 FindColumns = Callable[["pa.Schema"], list[str]]
 MAX_ROWS = 256
-"""Read at a time from Parquet, fewer if they are large."""
+"""The rows that are read from Parquet at a time; fewer if they are large."""
 _STORES = ("s3://", "gs://", "az://")
 _END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 _FILE_MAGIC = b"ARROW1"
-_SHOWN = 40  # characters of a line
+_SHOWN = 40  # characters of a line in a message
 _PART_OF_A_DUMP = re.compile(r"\.xml-p\d+p\d+")  # as in enwiki-latest-pages-articles1.xml-p1p41242.bz2
 
 
 def is_url(location: str) -> bool:
-    """Whether it is a URL for fsspec, such as `s3://bucket/a.jsonl` or `hf://datasets/...`, not a path."""
+    """Return whether it is a URL, such as `s3://bucket/a.jsonl` or `hf://datasets/...`, not a path."""
     return "://" in location
 
 
 def is_web(location: str) -> bool:
-    """Whether it is an http or https address."""
+    """Return whether it is an http or https address."""
     return urlsplit(location).scheme in ("http", "https")
 
 
 def is_local(location: str) -> bool:
-    """Return whether it is read as a local file: a path, or a URL of an object store, through its copy."""
+    """Return whether it is read as a local file: a path, or a URL of an object store, which is copied first."""
     return not is_url(location) or (location.lower().startswith(_STORES) and "::" not in location)
 
 
 def split_hops(location: str) -> tuple[str, str, str]:
-    """Return the hop of a chained URL with the file's path, and what is before and after it.
+    """Split a chained URL into the hops before the one with the file's path, that hop, and the hops after it.
 
     >>> split_hops("zip://a/*.txt::s3://bucket/a.zip"), split_hops("simplecache::s3://bucket/a.txt")
     (('', 'zip://a/*.txt', '::s3://bucket/a.zip'), ('simplecache::', 's3://bucket/a.txt', ''))
@@ -64,7 +65,7 @@ def split_hops(location: str) -> tuple[str, str, str]:
 
 
 def suffixes(location: str) -> tuple[str, str]:
-    """Return the suffixes of the name and its compression, '' for a missing one; a part of a dump is ".xml".
+    """Return the suffix of the kind of file and that of its compression, '' for none; a part of a dump is ".xml".
 
     >>> suffixes("a.jsonl.gz"), suffixes("wiki.xml-p1p41242.bz2"), suffixes("notes.json-old")
     (('.jsonl', '.gz'), ('.xml', '.bz2'), ('.json-old', ''))
@@ -81,12 +82,12 @@ def file_system(location: str) -> tuple[Any, str]:
     try:
         return cast(tuple[Any, str], fsspec.core.url_to_fs(location))
     except (ImportError, ValueError) as error:  # a protocol that is unknown, or whose package is not installed
-        raise UsageError(f"--input {location}: cannot be opened: {error}") from None
+        raise UsageError(f"--input {location}: cannot be opened ({error}); check the address, or install the package") from None
 
 
 @contextmanager
 def open_raw(location: str) -> Iterator[BinaryIO]:
-    """Open the bytes of a file, not decompressed; seekable for a path."""
+    """Open a file without decompressing it. A path gives a seekable file."""
     if not is_local(location):
         system, name = file_system(location)
         with system.open(name, "rb") as file:
@@ -98,21 +99,21 @@ def open_raw(location: str) -> Iterator[BinaryIO]:
 
 @contextmanager
 def open_stream(location: str) -> Iterator[BinaryIO]:
-    """Open the decompressed bytes of a file; raises `BertprepError` if it is broken, also during reading."""
+    """Open a file and decompress it. Raises `BertprepError`, also during reading, if the file is broken."""
     try:
         with open_raw(location) as raw, decompress(raw, suffixes(location)[1]) as stream:
             yield stream
     except (EOFError, OSError, BrokenArchiveError) as error:
         reason = getattr(error, "strerror", None) or quoted(str(error))
-        advice = "; is it whole? fetch or compress it again" if suffixes(location)[1] else ""
+        advice = "; it may be incomplete: download or compress it again" if suffixes(location)[1] else ""
         raise BertprepError(f"{location}: cannot be read: {reason}{advice}") from error
 
 
 def _byte_lines(location: str) -> Iterator[tuple[str, bytes]]:
-    """Yield (location and number, content) of the lines of a file."""
+    """Yield for each line of a file its location, which names the file and the line, and its content."""
     with open_stream(location) as stream:
         file = stream if isinstance(stream, io.BufferedReader | io.BytesIO) else io.BufferedReader(stream, BUFFER_BYTES)  # type: ignore[type-var]
-        lines = iter(partial(file.readline, MAX_DOCUMENT_BYTES + 1), b"")  # a line may be the whole file
+        lines = iter(partial(file.readline, MAX_DOCUMENT_BYTES + 1), b"")  # bounded, since one line may be the whole file
         for number, line in enumerate(lines, start=1):
             where = f"{location}: line {number:,}"
             if len(line) > MAX_DOCUMENT_BYTES:
@@ -132,7 +133,7 @@ def _text_lines(location: str) -> Iterator[tuple[str, str]]:
 
 
 def read_text(location: str, *, one_document: bool = False) -> Iterator[str]:
-    """Yield the documents of plain text: a blank line ends one, unless the whole file is one document."""
+    """Yield the documents of plain text. A blank line ends a document, unless the whole file is one."""
     lines: list[str] = []
     characters = 0
     for _, line in _text_lines(location):
@@ -150,13 +151,13 @@ def read_text(location: str, *, one_document: bool = False) -> Iterator[str]:
 
 
 def read_json_lines(location: str, field: str) -> Iterator[str]:
-    """Yield the text of each line, a JSON object, in its field or fields; null is an empty document."""
+    """Yield for each line, which is a JSON object, the text of its field or fields; null is an empty document."""
     for where, row in read_json_rows(location):
         yield row_text(row, field, where)
 
 
 def read_json_rows(location: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield (location and line, JSON object) of each line."""
+    """Yield for each line its location and its JSON object."""
     for where, line in _byte_lines(location):
         if not line.strip():
             continue
@@ -165,8 +166,8 @@ def read_json_rows(location: str) -> Iterator[tuple[str, dict[str, Any]]]:
         except (ValueError, RecursionError) as error:  # brackets may be nested deeply
             if line.strip() in (b"{", b"[", b"[{"):
                 raise BertprepError(
-                    f"{where}: is JSON over several lines, expected JSON Lines, an object a line; write it so (jq -c), or "
-                    "name the files with the text instead of their folder"
+                    f"{where}: is JSON over several lines, expected JSON Lines, one object per line; convert it (jq -c), or "
+                    "give the files with the text instead of their folder"
                 ) from error
             raise BertprepError(f"{where}: expected a JSON object, found {_shorten_line(line)}: {error}") from error
         if not isinstance(row, dict):
@@ -175,14 +176,14 @@ def read_json_rows(location: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def read_table(location: str, field: str, delimiter: str) -> Iterator[str]:
-    """Yield the column or columns `field` of a table in text, CSV or TSV, whose first line names the columns."""
+    """Yield the text of each row of a CSV or TSV file, from the columns that `field` names; the first line names them all."""
     at_end = False
 
     def lines() -> Iterator[str]:
         nonlocal at_end
         for where, line in _text_lines(location):
             if "\0" in line:
-                raise BertprepError(f"{where}: has a zero byte, which text never has; write the file again")
+                raise BertprepError(f"{where}: has a zero byte, which text never has; export the file again")
             yield line
         at_end = True
 
@@ -201,8 +202,8 @@ def read_table(location: str, field: str, delimiter: str) -> Iterator[str]:
         for row in rows:
             if at_end:
                 raise BertprepError(
-                    f"{location}: line {start:,}: has a quote that no other one closes; is the file whole? A quote within text "
-                    'is written as two, ""'
+                    f'{location}: line {start:,}: has an unclosed quote; write a quote within text as two, "", and check '
+                    "that the file is complete"
                 )
             if any(map(str.strip, row)):
                 if not max(columns) < len(row) <= len(header):
@@ -219,14 +220,14 @@ def read_table(location: str, field: str, delimiter: str) -> Iterator[str]:
 
 
 def read_parquet(location: str, field: str) -> Iterator[str]:
-    """Yield the column or columns `field`, row by row; null is an empty document."""
+    """Yield the text of each row of a Parquet file, from the columns that `field` names; null is an empty document."""
     with parquet_batches(location, partial(find_columns, field=field, location=location)) as (names, batches):
         yield from batch_texts(batches, names, field, location)
 
 
 @contextmanager
 def parquet_batches(location: str, find: FindColumns) -> Iterator[tuple[list[str], Iterator[pa.RecordBatch]]]:
-    """Return the columns that `find` finds in the schema, by name and in batches."""
+    """Open a Parquet file; yield the names of the columns that `find` chooses from its schema, and batches of these columns."""
     with open_parquet(location) as file:
         names = find(file.schema_arrow)
         yield names, file.iter_batches(_rows_at_a_time(file), columns=names, use_threads=False)
@@ -234,7 +235,7 @@ def parquet_batches(location: str, find: FindColumns) -> Iterator[tuple[list[str
 
 @contextmanager
 def open_parquet(location: str) -> Iterator[Any]:
-    """Open a `ParquetFile` at a path or URL. Raises `BertprepError` if it cannot be read, also during reading."""
+    """Open a path or URL as a `ParquetFile`. Raises `BertprepError`, also during reading, if it is corrupt."""
     import pyarrow.parquet as pq
 
     with _open_columns(location, "Parquet") as raw, pq.ParquetFile(raw, pre_buffer=False, buffer_size=BUFFER_BYTES) as file:
@@ -243,33 +244,33 @@ def open_parquet(location: str) -> Iterator[Any]:
 
 @contextmanager
 def _open_columns(location: str, kind: str) -> Iterator[BinaryIO]:
-    import pyarrow as pa  # takes 0.1 s, which commands without columns need not pay
+    import pyarrow as pa  # takes 0.1 s, so only files of columns import it
 
     try:
         with open_raw(location) as raw:
             yield raw
     except (pa.ArrowException, OSError, UnicodeDecodeError, MemoryError, OverflowError) as error:
         raise BertprepError(
-            f"{location}: cannot be read as {kind}: {first_line(error)}; is it whole? write or fetch it again"
+            f"{location}: cannot be read as {kind}: {first_line(error)}; it may be incomplete: write or download it again"
         ) from error
 
 
 def _rows_at_a_time(file: Any) -> int:
-    """Return how many rows a batch may have, by the row groups' sizes: those of columns abort on a corrupt footer."""
+    """Return how many rows a batch may have, from the sizes of row groups: to read those of columns can abort the process."""
     groups = map(file.metadata.row_group, range(file.num_row_groups))
     most = max((group.total_byte_size // max(1, group.num_rows) for group in groups), default=1)
     return int(max(1, min(MAX_ROWS, MAX_DOCUMENT_BYTES // max(1, most))))
 
 
 def read_arrow(location: str, field: str) -> Iterator[str]:
-    """Yield the column or columns `field` of an Arrow file or stream, row by row; null is an empty document."""
+    """Yield the text of each row of an Arrow file or stream, from the columns that `field` names; null is an empty document."""
     with arrow_batches(location, partial(find_columns, field=field, location=location)) as (names, batches):
         yield from batch_texts(batches, names, field, location)
 
 
 @contextmanager
 def arrow_batches(location: str, find: FindColumns) -> Iterator[tuple[list[str], Iterator[pa.RecordBatch]]]:
-    """Return the columns that `find` finds in the schema by name, and the batches of all columns."""
+    """Open an Arrow file or stream; yield the names of the columns that `find` chooses, and batches of all columns."""
     import pyarrow as pa
 
     with _open_columns(location, "Arrow") as raw:
@@ -280,7 +281,7 @@ def arrow_batches(location: str, find: FindColumns) -> Iterator[tuple[list[str],
 
 
 def _batches(reader: Any, raw: BinaryIO, *, is_file: bool) -> Iterator[pa.RecordBatch]:
-    """Yield the batches, validated; a stream without its end marker was truncated."""
+    """Yield the batches, each validated. Raises `ArrowInvalid` for a stream without an end marker, which was truncated."""
     import pyarrow as pa
 
     for batch in map(reader.get_batch, range(reader.num_record_batches)) if is_file else reader:
@@ -289,7 +290,7 @@ def _batches(reader: Any, raw: BinaryIO, *, is_file: bool) -> Iterator[pa.Record
     if not is_file:
         raw.seek(max(0, raw.tell() - len(_END_OF_STREAM)))
         if raw.read() != _END_OF_STREAM:
-            raise pa.ArrowInvalid("it does not end with the marker of its end")
+            raise pa.ArrowInvalid("its end marker is missing")
 
 
 def _shorten_line(line: bytes) -> str:

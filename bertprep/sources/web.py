@@ -1,7 +1,8 @@
-"""Files at web addresses, and the retries and error messages of all requests.
+"""Fetch files from web addresses; retry and explain failed requests of all kinds.
 
-A file is received to `NAME.VERSION.part`, named for the server's ETag or date, and resumes at its byte if that is unchanged.
-Without a checksum only the size is checked. Proxies and certificates are those of the environment.
+A file is received as `NAME.VERSION.part`, where VERSION is a hash of the server's ETag or date. If that is unchanged, an
+interrupted transfer resumes where it stopped. There is no checksum, so only the size is checked. Proxies and certificates come
+from the environment.
 """
 
 import errno
@@ -34,7 +35,7 @@ from bertprep.version import __version__
 from bertprep.work.layout import Workspace
 
 TRIES_TO_LIST = 6
-"""Fewer for a listing, so that a server that cannot be reached is reported after 31 s."""
+"""The tries of a listing: few, so that a server that cannot be reached is reported after 31 s."""
 PART = ".part"
 _MAX_RETRY_AFTER_SECONDS = 300
 _OURS = __name__.partition(".")[0]
@@ -45,7 +46,7 @@ Result = TypeVar("Result")
 
 
 class RequestError(BertprepError):
-    """A request failed; `is_transient` if another try may succeed."""
+    """A failed request. `is_transient` means that another try may succeed."""
 
     def __init__(self, message: str, *, status: int = 0, is_transient: bool = False, retry_after_seconds: int = 0) -> None:
         super().__init__(message)
@@ -60,16 +61,17 @@ def retry(
     reached: Callable[[], int] = lambda: 0,
     reporter: Reporter = SILENT,
 ) -> Result:
-    """Return the result of `action`, repeated with growing waits after temporary failures.
+    """Return the result of `action`, which is repeated with growing waits after transient failures.
 
-    `tries` counts those since `reached` last grew. Raises `RequestError`, one line that begins with `what`.
+    It fails after `tries` failures in a row without progress, which is a growing value of `reached`. Raises `RequestError`, one
+    line that begins with `what`.
     """
     tried, best = 0, reached()
     while True:
         try:
             return action()
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError, LookupError, TypeError, RuntimeError) as error:
-            if not _is_of_network(error):  # but of the disk, whose file the caller knows, or a bug
+            if not _is_of_network(error):  # a disk error, whose file the caller knows, or a bug
                 raise
             failure = explain(what, error)
             tried = 1 if reached() > best else tried + 1
@@ -84,15 +86,15 @@ def retry(
 
 
 def _is_of_network(error: Exception) -> bool:
-    """Return whether the network is to blame: a network library raised the error, or could not read the answer."""
+    """Return whether the error comes from the network: a network library raised it, or an answer could not be read."""
     if isinstance(error, httpx2.HTTPError | httpx2.InvalidURL):
         return True
-    if isinstance(error, ValueError):  # an answer that cannot be read, by a library's check or ours
+    if isinstance(error, ValueError):  # a library or bertprep could not read an answer
         return True
     if isinstance(error, OSError) and error.errno:
         is_of_file = error.filename is not None or isinstance(error, BrokenPipeError)
         return not is_of_file and (isinstance(error, _NETWORK_ERRORS) or error.errno in _NETWORK_ERRNOS)
-    raised_in = ""  # the last of these packages in the trace: they call each other
+    raised_in = ""  # the innermost of these packages in the trace, since they call each other
     for frame, _ in traceback.walk_tb(error.__traceback__):
         package = str(frame.f_globals.get("__name__")).partition(".")[0]
         if package in (_OURS, *_NETWORK_PACKAGES):
@@ -107,7 +109,7 @@ def explain(what: str, error: BaseException) -> RequestError:
         causes.append(cause)
     for cause in causes:
         if isinstance(cause, OfflineModeIsEnabled):
-            return RequestError(f"{what}: is needed, and HF_HUB_OFFLINE forbids any request; unset it")
+            return RequestError(f"{what}: must be fetched, but HF_HUB_OFFLINE forbids any request; unset it")
         if isinstance(cause, FileMetadataError):
             break
         if isinstance(cause, httpx2.HTTPError) and isinstance(response := getattr(cause, "response", None), httpx2.Response):
@@ -117,7 +119,7 @@ def explain(what: str, error: BaseException) -> RequestError:
     reason = printable(quoted(str(error))) or type(error).__name__
     if isinstance(error, httpx2.HTTPError | httpx2.InvalidURL | FileMetadataError | ValueError | LookupError | TypeError):
         return RequestError(f"{what}: does not answer as expected ({reason}); check the address, HF_ENDPOINT and the proxy")
-    return RequestError(f"{what}: the transfer failed ({reason})", is_transient=True)  # a wrong size, or an error of Xet
+    return RequestError(f"{what}: the transfer failed ({reason})", is_transient=True)  # a wrong size, or an error from Xet
 
 
 def _explain_answer(what: str, error: httpx2.HTTPError, response: httpx2.Response) -> RequestError:
@@ -132,16 +134,16 @@ def _explain_answer(what: str, error: httpx2.HTTPError, response: httpx2.Respons
         seconds = min(int(after), _MAX_RETRY_AFTER_SECONDS) if re.fullmatch("[0-9]{1,9}", after) else 0
         return RequestError(answer, is_transient=True, retry_after_seconds=seconds)
     if status in (409, 412):
-        return RequestError(f"{what}: it has changed meanwhile", is_transient=True)
+        return RequestError(f"{what}: has changed in the meantime", is_transient=True)
     if isinstance(error, GatedRepoError):
         answer = (
-            f"{what}: is only for who has accepted its conditions; accept them on that page, wait where its owners let people "
-            "in, and set HF_TOKEN to a token of the account that did"
+            f"{what}: is only for accounts that have accepted its conditions; accept them on that page, wait if the owners "
+            "must approve, and set HF_TOKEN to a token of your account"
         )
     elif status in (401, 403, 404):
         answer += (
-            "; it does not exist, or is not open to this token; check its name, or set HF_TOKEN to a token of an account that "
-            "has access (hf auth login)"
+            "; it does not exist, or your token has no access to it; check its name, or set HF_TOKEN to the token of an "
+            "account that has access (hf auth login)"
         )
     else:
         answer += "; check the address and the proxy, or try again later"
@@ -154,7 +156,7 @@ def _explain_transport(what: str, error: httpx2.TransportError, causes: Sequence
             isinstance(cause, socket.gaierror) and cause.errno != socket.EAI_AGAIN
         ):
             reason = printable(quoted(str(cause)))
-            advice = "check the address (http or https), the network and the proxy, whose certificate is named in SSL_CERT_FILE"
+            advice = "check the address (http or https), the network and the proxy; SSL_CERT_FILE names the proxy's certificate"
             return RequestError(f"{what}: cannot be fetched ({reason}); {advice}")
     return RequestError(f"{what}: no answer ({printable(quoted(str(error))) or type(error).__name__})", is_transient=True)
 
@@ -166,7 +168,7 @@ def name_in_url(url: str) -> str:
     'enwiki-latest-pages-articles.xml.bz2'
     """
     if printable(url) != url:
-        raise UsageError(f"{url}: is not an address; give that of one file")
+        raise UsageError(f"{url}: is not a web address; give the address of one file")
     try:
         return check_name(unquote(urlsplit(url).path.rpartition("/")[2], errors="strict"))
     except ValueError as error:
@@ -174,7 +176,7 @@ def name_in_url(url: str) -> str:
 
 
 def list_url(url: str, *, reporter: Reporter = SILENT) -> Listing:
-    """Return the listing of the one file at `url`, by GET, since not all servers know HEAD."""
+    """Return the listing of the one file at `url`. It sends a GET, since not all servers answer HEAD."""
     name = name_in_url(url)
 
     def ask() -> httpx2.Headers:
@@ -189,7 +191,7 @@ def list_url(url: str, *, reporter: Reporter = SILENT) -> Listing:
 
 
 def fetch_web_file(url: str, workspace: Workspace, *, reporter: Reporter) -> Path:
-    """Return the file at `url`, in its own folder of the workspace; fetched again if the server reports a change."""
+    """Return the file at `url`, in a folder of its own in the workspace. It is fetched again if the server reports a change."""
     name_in_url(url)
     folder = workspace.download("web") / hashlib.sha256(url.encode()).hexdigest()[:16]
     check_on_disk(folder)
@@ -201,7 +203,7 @@ def fetch_web_file(url: str, workspace: Workspace, *, reporter: Reporter) -> Pat
         except BertprepError as error:
             if kept is None or not is_there:
                 raise
-            warn(f"{error}; using the file that was fetched before")
+            warn(f"{error}; using the file that was fetched earlier")
             return folder / kept.files[0].name
         path = folder / listing.files[0].name
         if listing != kept:
@@ -213,7 +215,7 @@ def fetch_web_file(url: str, workspace: Workspace, *, reporter: Reporter) -> Pat
 
 
 def fetch_url(file: RemoteFile, path: Path, *, reporter: Reporter = SILENT) -> None:
-    """Fetch the file to `path`, from where an earlier run stopped; the caller holds the folder's lock."""
+    """Fetch a file to `path`, continuing where an earlier run stopped. The caller holds the folder's lock."""
     part = _part_of(file, path)
     for other in path.parent.glob(f"*{PART}"):
         if other != part or not file.etag:
@@ -230,9 +232,9 @@ def fetch_url(file: RemoteFile, path: Path, *, reporter: Reporter = SILENT) -> N
                     break
                 if reached() > file.size_bytes:
                     part.unlink()
-                    raise BertprepError(f"{file.url}: has more than the {file.size_bytes:,} bytes expected; download it again")
+                    raise BertprepError(f"{file.url}: has more bytes than the expected {file.size_bytes:,}; download it again")
             shown.advance()
-        part.touch()  # of an empty file
+        part.touch()  # an empty file has none yet
         part.replace(path)
         sync_folder(path.parent)
     except OSError as error:
@@ -244,19 +246,19 @@ def _receive(file: RemoteFile, part: Path, start: int, shown: Progress) -> None:
     with _get(file.url, headers) as response:
         if file.etag and (found := _version_in(response.headers)) != file.etag:
             raise RequestError(
-                f"{file.url}: has changed since it was listed (it is {quoted(str(found))}, expected {file.etag}); run the same "
-                "command again, or remove what was fetched of it"
+                f"{file.url}: has changed since it was listed (its version is {quoted(str(found))}, expected {file.etag}); run "
+                "the command again, or remove what was fetched so far"
             )
         is_rest = response.status_code == 206
         if is_rest and not response.headers.get("Content-Range", "").startswith(f"bytes {start}-"):
-            raise RequestError(f"{file.url}: answers with another range than the one from byte {start:,} on")
+            raise RequestError(f"{file.url}: answers with another range than the requested one from byte {start:,} on")
         if response.status_code == 416:
-            raise RequestError(f"{file.url}: has no bytes from {start:,} on; it is not the file that was listed")
+            raise RequestError(f"{file.url}: has no byte {start:,}, so it is not the file that was listed; download it again")
         flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | (os.O_APPEND if is_rest else os.O_TRUNC)
         with open(part, "wb", opener=lambda path, _: os.open(path, flags, 0o666)) as out:
             for block in response.iter_raw():
                 out.write(block)
-                out.flush()  # what has arrived survives a kill
+                out.flush()  # so that a kill loses nothing that has arrived
                 shown.advance(0, MB=len(block) / 1e6)
 
 
@@ -264,7 +266,10 @@ def _receive(file: RemoteFile, part: Path, start: int, shown: Progress) -> None:
 def _get(url: str, headers: Mapping[str, str]) -> Iterator[httpx2.Response]:
     if constants.is_offline_mode():
         raise OfflineModeIsEnabled(url)
-    own = {"User-Agent": f"bertprep/{__version__}", "Accept-Encoding": "identity"}  # sizes and ranges are those of the file
+    own = {
+        "User-Agent": f"bertprep/{__version__}",
+        "Accept-Encoding": "identity",
+    }  # so that sizes and ranges are those of the file
     with (
         httpx2.Client(timeout=silence_seconds(), follow_redirects=True, headers=own) as client,
         client.stream("GET", url, headers=headers) as response,

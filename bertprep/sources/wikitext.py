@@ -1,8 +1,8 @@
-"""Clean wikitext to prose with mwparserfromhell.
+"""Convert wikitext to prose with mwparserfromhell.
 
-Templates (except some that carry words), tables, references, files, categories, headings, formulas, code and final sections are
-removed; the words of links stay. A line is kept if it ends like a sentence or is long. Gaps of templates, "Bach (; 1685)", are
-mended.
+Tables, references, files, categories, headings, formulas, code, final sections and most templates are removed. The words of
+links stay, and those of some templates. A line is kept if it ends like a sentence or is long. Gaps that templates leave, as in
+"Bach (; 1685)", are closed.
 """
 
 import re
@@ -13,8 +13,8 @@ from bertprep.sources.dump import SiteInfo
 from bertprep.sources.plain_text import ends_sentence
 
 MAX_HEADING = 80
-"""Characters; a longer line is kept whatever its end, so that a script without full stops loses nothing."""
-# Sections after the article, in lower case. Their list items are not sentences, despite the dots of bibliographies.
+"""The most characters of a heading. A longer line is kept whatever its end, so a script without full stops loses nothing."""
+# Headings of sections after the article, in lower case. Their list items may end with a dot, but are not sentences.
 _APPENDICES = frozenset(
     """references|external links|see also|further reading|notes|bibliography|footnotes|citations|sources|works cited|
     notes and references|references and notes|general references|explanatory notes|gallery|filmography|discography|
@@ -29,8 +29,8 @@ _APPENDICES = frozenset(
     مراجع|المراجع|وصلات خارجية|انظر أيضا|انظر أيضًا|सन्दर्भ|संदर्भ|बाहरी कड़ियाँ|इन्हें भी देखें|
     อ้างอิง|แหล่งข้อมูลอื่น|ดูเพิ่ม""".replace("\n    ", "").split("|")
 )
-_MAX_NESTED = 20  # templates, tables and links in others
-# Of each expression a character is read a few times at most, so that a page made to hold one up cannot.
+_MAX_NESTED = 20  # levels of templates, tables and links in others
+# Each expression reads a character a few times at most, so no page can be made to take very long.
 _HEADING = re.compile(r"^(={1,6})([^=\n].*?)\1[ \t]*$", re.MULTILINE)
 _WITH_CONTENT = (
     "ref|references|math|chem|ce|pre|syntaxhighlight|source|gallery|imagemap|timeline|score|hiero|graph|table|categorytree|"
@@ -43,12 +43,12 @@ _DROPPED = re.compile(
 _PLAIN_FORMULA = re.compile(r"<math\b[^<>]*>([^\\{}^_&<>\n]{1,60})</math>", re.IGNORECASE)  # such as the n of "let n be"
 _TABLE = re.compile(r"^[ :*#]*\{\|(?:(?!\{\||\|\}).)*\|\}(?!\})", re.DOTALL | re.MULTILINE)
 _TEMPLATE = re.compile(r"\{\{([^{}|\n]+)(\|[^{}]*)?\}\}")
-_UNBALANCED = re.compile(r"\{\{|\}\}|^[ :*#]*(?:\{\||\|\}|[|!]).*$", re.MULTILINE)  # over which the parser would brood
+_UNBALANCED = re.compile(r"\{\{|\}\}|^[ :*#]*(?:\{\||\|\}|[|!]).*$", re.MULTILINE)  # the parser takes quadratic time on them
 _LINK_END = re.compile(r"\[\[|\]\]")
 _EXTERNAL_LINK = re.compile(r"\[(?:[a-z]+:)?//[^\s\[\]]*[ \t]*([^\[\]\n]*)\]?", re.IGNORECASE)
 _LIST_ITEM = re.compile(r"^[*#:;]+", re.MULTILINE)
 _TAG = re.compile(r"</?[A-Za-z]+\b[^<>]*>")
-_ARGUMENT = re.compile(r"\|((?:\[\[[^\[\]]*\]\]|[^|])*)")  # up to the next bar that is not within a link
+_ARGUMENT = re.compile(r"\|((?:\[\[[^\[\]]*\]\]|[^|])*)")  # up to the next bar outside a link
 _FIRST = re.compile(
     "abbr|angbr( ipa)?|big|block ?quote|citation|citazione|cita|code|cquote|flag|grapheme|ill|interlanguage link|ipa(s?link)?|"
     "kbd|lang-.*|lower|math|mvar|nobold|nobr|nombre|nihongo|nowrap|number|quote|sc|sic|small|smallcaps|strong|su[bp]|unicode|"
@@ -65,7 +65,7 @@ _QUOTES = re.compile(r"'{2,}")
 _POWER = re.compile(r"<sup>\s*([-+−]?[0-9]+)\s*</sup>", re.IGNORECASE)
 _SUPERSCRIPT = str.maketrans("0123456789+-−", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻")
 _BREAK = re.compile(r"<br\b[^<>]*>|</?(?:p|div|center|blockquote|poem|li|ul|ol)\b[^<>]*>", re.IGNORECASE)
-_LANGUAGE = re.compile(r"(?:[a-z]{2,3}|simple)(?:-[a-z]+)*:(?=\S)")  # as robots wrote them: [[de:Kunst]], [[zh-min-nan:X]]
+_LANGUAGE = re.compile(r"(?:[a-z]{2,3}|simple)(?:-[a-z]+)*:(?=\S)")  # interlanguage links: [[de:Kunst]], [[zh-min-nan:X]]
 _RESIDUE = re.compile(
     r"https?://[^\s<>\]]*|</?[A-Za-z]+\b[^<>\n]*>?|__[A-Z]+__|\{\{|\}\}|\{\||\|\}|\[\[|\]\]|[\xad\u200b\u200e\u200f\u2060\ufeff]"
 )
@@ -77,7 +77,7 @@ _SPACE_BEFORE = re.compile(r" ([,.)\]])(?![\w.])")
 
 
 def to_prose(wikitext: str, site: SiteInfo) -> str:
-    r"""Return the prose of an article, one paragraph a line.
+    r"""Return the prose of an article, one paragraph per line.
 
     >>> to_prose("'''Bach''' ({{IPA-de|bax}}; 1685) was a [[composer]].<ref>x</ref>\n== Works ==\n{{Cantatas}}", SiteInfo())
     'Bach (1685) was a composer.'
@@ -93,7 +93,7 @@ def to_prose(wikitext: str, site: SiteInfo) -> str:
             break
     text = _UNBALANCED.sub("", text)
     text = _QUOTES.sub("", _ELISION.sub(r"\1'", text))
-    # What is not closed, or deep, costs the parser the square of its length.
+    # The parser takes quadratic time on unclosed or deeply nested links.
     text = _balance_links(_LIST_ITEM.sub("", _EXTERNAL_LINK.sub(r"\1", _TAG.sub("", text))))
     code = parser.parse(text, skip_style_tags=True)
     code.nodes = [node for node in code.nodes if not _is_dropped(node, site)]
@@ -117,7 +117,7 @@ def _cut_appendices(text: str) -> str:
 
 
 def _balance_links(text: str) -> str:
-    """Return a text without the brackets of unclosed or too deeply nested links."""
+    """Remove the brackets of links that are unclosed or nested too deeply."""
     opened: list[re.Match[str]] = []
     dropped: list[re.Match[str]] = []
     for bracket in _LINK_END.finditer(text):
@@ -165,14 +165,14 @@ def _is_dropped(node: Any, site: SiteInfo) -> bool:
 
 def _mend(line: str) -> str:
     line = " ".join(line.split())
-    for _ in range(2):  # an empty pair in an empty pair
+    for _ in range(2):  # twice, for an empty pair in an empty pair
         line = _EMPTY_BRACKETS.sub("", line)
     line = _CLOSING.sub(r"\1", _OPENING.sub(r"\1", line))
     return _SPACE_BEFORE.sub(r"\1", " ".join(line.split()))
 
 
 def prose_of(article: str) -> str:
-    r"""Return the lines that end like a sentence or are too long for a heading.
+    r"""Return only the lines of an article that end like a sentence or are too long for a heading.
 
     >>> prose_of("A cat is an animal.\n\nSee also\n\nDog\nList of cats\n\nReferences\n\nFelines")
     'A cat is an animal.'

@@ -1,6 +1,7 @@
-"""Words of texts that a column of the input has: a list of words, or of the characters where they start.
+"""Read the words of each text from a column of the input: a list of words, or of the characters where they start.
 
-A file is read once for its text and once for its words, which costs little beside tokenizing: each reader then has one column.
+A file is read once for its text and once for its words, so that each reader has only one column. That costs little compared
+with tokenizing.
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ _EXPECTED = "a list of the words of each text, or of the characters where they s
 
 
 def check_has_columns(source: Source, column: str) -> None:
-    """Raise `UsageError` for a file of a kind that has no columns of lists."""
+    """Raise `UsageError` for a kind of file that cannot have a column of lists."""
     if source.reader not in (_JSON_LINES, MEMORY, *_COLUMNS):
         raise UsageError(
-            f"--words {column}: {source.location} has no column of lists; give JSON Lines, Parquet, Arrow or a Dataset with "
-            f"{_EXPECTED}"
+            f"--words {column}: {source.location} cannot have a column of lists; give JSON Lines, Parquet, Arrow or a Dataset "
+            f"with {_EXPECTED}"
         )
 
 
 def word_starts(words: object, text: str, where: str) -> NDArray[np.int64]:
-    """Return where the words of a text start in characters, by the value of a column; an error names `where` it is."""
+    """Return the characters where the words of a text start, given the column's value; an error begins with `where`."""
     try:
         return starts_of(words, text)
     except BertprepError as error:
@@ -45,7 +46,7 @@ def word_starts(words: object, text: str, where: str) -> NDArray[np.int64]:
 
 
 def find_words(schema: pa.Schema, column: str, location: str) -> list[str]:
-    """Return the name, in a list, of a column of lists of text or integers; raises `UsageError` for another."""
+    """Return `[column]` if it is a column of lists of text or integers, else raise `UsageError`."""
     import pyarrow as pa
 
     if schema.names.count(column) != 1:
@@ -54,12 +55,12 @@ def find_words(schema: pa.Schema, column: str, location: str) -> list[str]:
     if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)) or not (
         pa.types.is_integer(kind.value_type) or "string" in str(kind.value_type)
     ):
-        raise UsageError(f"{location}: column {column!r} is of type {str(kind)[:40]}, expected {_EXPECTED}")
+        raise UsageError(f"{location}: column {column!r} has type {str(kind)[:40]}, expected {_EXPECTED}")
     return [column]
 
 
 def read_words(source: Source) -> Iterator[tuple[str, Any]]:
-    """Yield (where it is, value) of the column `words` of each row of a source."""
+    """Yield for each row of a source its location and the value of the source's column of words."""
     column, location = str(source.words), source.location
     if source.reader == _JSON_LINES:
         for where, row in read_json_rows(location):
@@ -74,5 +75,7 @@ def read_words(source: Source) -> Iterator[tuple[str, Any]]:
 
 
 def no_words(where: str, column: str, names: Iterable[str]) -> UsageError:
-    """Return the error for a source or a row without the column."""
-    return UsageError(f"{where}: has no column {column!r}, but {show_names(names)}; name the one with the words by --words")
+    """Return the error for a source or a row that lacks the column."""
+    return UsageError(
+        f"{where}: has no column {column!r}, found {show_names(names)}; use --words to name the one with the words"
+    )

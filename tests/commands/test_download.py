@@ -186,7 +186,7 @@ def test_a_model_that_is_not_bert_gets_no_bert_config(
     hub.put("models/some/roberta", model_files(model_type="roberta"))
     assert main(["download", "weights", "--model", "some/roberta", "--workdir", str(tmp_path)]) == 0
     said = capsys.readouterr().err
-    assert "is not a BERT model's (its model_type is roberta); no bert_config.json is made of it" in said
+    assert "does not belong to a BERT model (its model_type is roberta), so bert_config.json is not made" in said
     assert not (tmp_path / "download/weights/some/roberta/bert_config.json").exists()
     hub.put("models/some/old", {"pytorch_model.bin": b"x", "config.json": b"{}"})
     assert "has no *.safetensors" in run(tmp_path, "weights", "--model", "some/old", status=1)
@@ -267,5 +267,5 @@ def test_a_folder_of_books_is_linked(tmp_path: Path) -> None:
     assert part.listing.source == {"files": str(books)}
     assert (part.folder / "files").readlink() == books
     assert (part.files, part.size_bytes) == (1, 8)
-    with pytest.raises(BertprepError, match=r"holds a download of .*books, requested is datasets/bookcorpus"):
+    with pytest.raises(BertprepError, match=r"has a download of .*books, expected datasets/bookcorpus"):
         download(["bookcorpus"], workdir=tmp_path)

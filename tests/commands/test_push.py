@@ -279,10 +279,10 @@ class Case(NamedTuple):
 
 REFUSED: dict[str, tuple[Callable[[Case], Any], str]] = {
     "no token": (lambda it: it.environment.delenv("HF_TOKEN"), "a push needs a token; run hf auth login, or set HF_TOKEN"),
-    "token that reads": (lambda it: it.hub.uploads.accounts.update({TOKEN: Account("me", "read")}), "the token of me may only"),
+    "token that reads": (lambda it: it.hub.uploads.accounts.update({TOKEN: Account("me", "read")}), "the token of me has read"),
     "name of another": (
         lambda it: it.hub.uploads.accounts.update({TOKEN: Account("you")}),
-        "the server answers 403 .*set HF_TOKEN to a token of an account that has access",
+        "the server answers 403 .*set HF_TOKEN to the token of an account that has access",
     ),
     "offline": (lambda it: it.environment.setattr(constants, "HF_HUB_OFFLINE", True), "HF_HUB_OFFLINE forbids any request"),
     "taken": (lambda it: it.hub.put(REPOSITORY, {"data.csv": b"a,b"}), "holds data.csv, which bertprep push did not write"),
@@ -396,14 +396,14 @@ def claiming(files: dict[str, bytes], name: str) -> dict[str, bytes]:
     [
         (
             without(MANIFEST),
-            f"has no manifest.json, so bertprep push did not write it; bertprep shard --dataset {NAME} takes text",
+            f"has no manifest.json, so bertprep push did not write it; to use its text, run bertprep shard --dataset {NAME}",
         ),
-        (without(TEST_FILE), "test/mine_test_00000.parquet is missing, by its manifest.json; ask its owner to push it again"),
-        (lambda files: {**files, TEST_FILE: b"another"}, "has another size, by its manifest"),
-        (lambda files: {**files, MANIFEST: b"[]"}, "its manifest.json is not one of a push"),
+        (without(TEST_FILE), "test/mine_test_00000.parquet is missing, expected "),
+        (lambda files: {**files, TEST_FILE: b"another"}, "mine_test_00000.parquet has 7 bytes, expected "),
+        (lambda files: {**files, MANIFEST: b"[]"}, "its manifest.json was not made by bertprep push"),
         (lambda files: claiming(files, "pushed.json"), "two files have the same name"),
-        (with_manifest(lambda m: m.update(kind="text shards")), "its manifest.json is not one of a push"),
-        (with_manifest(lambda m: m["files"].update({"../x": m["files"][TEST_FILE]})), "its manifest.json is not one of"),
+        (with_manifest(lambda m: m.update(kind="text shards")), "its manifest.json was not made by bertprep push"),
+        (with_manifest(lambda m: m["files"].update({"../x": m["files"][TEST_FILE]})), "its manifest.json was not made by"),
     ],
 )
 def test_a_download_of_what_is_no_push_writes_nothing(
@@ -421,7 +421,7 @@ def test_a_download_of_other_bytes_than_were_pushed_is_no_data_set(
 ) -> None:
     hub.put(REPOSITORY, {**pushed_files, TEST_FILE: pushed_files[TEST_FILE][::-1]})
     with pytest.raises(
-        BertprepError, match=f"{TEST_FILE}: has blake3 .*, expected blake3 .* by its manifest.json; ask its owner"
+        BertprepError, match=f"{TEST_FILE}: has blake3 .*, expected blake3 .* as in manifest.json; ask its owner"
     ):
         bertprep.download(["dataset", NAME], workdir=tmp_path)
     assert not [*tmp_path.rglob(MANIFEST)]

@@ -468,7 +468,7 @@ def test_what_is_neither_a_tokenizer_nor_a_data_set_is_refused(tmp_path: Path, t
         UsageError, match=r"^tokenizer: expected a path, OWNER/NAME, a fast tokenizer of .*, found an object of type object"
     ):
         bertprep.tokenize(inputs=["a.txt"], tokenizer=object(), output=tmp_path / "out")
-    with pytest.raises(UsageError, match=r"^dataset: is of type builtins\.list, expected"):
+    with pytest.raises(UsageError, match=r"^dataset: has type builtins\.list, expected"):
         bertprep.tokenize(dataset=["a text"], tokenizer=tokenizer, output=tmp_path / "out")
 
 

@@ -164,7 +164,7 @@ def test_words_of_a_column_are_those_of_a_function(kind: str, column: str, tmp_p
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"text": "to be"}, r"a\.jsonl: line 1: has no column 'w', but 'text'; name the one with the words by --words"),
+        ({"text": "to be"}, r"a\.jsonl: line 1: has no column 'w', found 'text'; use --words to name the one with"),
         ({"text": "to be", "w": None}, "line 1: words: the end of the text is missing from them: 'to be'"),
         ({"text": "to be", "w": []}, "line 1: words: the end of the text is missing from them: 'to be'"),
         ({"text": "to be", "w": "to be"}, "line 1: words: expected a list of the words in a text, found str 'to be'"),
@@ -185,8 +185,10 @@ def test_a_column_that_has_no_words_is_refused(row: dict[str, Any], message: str
 def test_files_without_columns_of_lists_are_refused(tmp_path: Path) -> None:
     path = write_tokenizer(tmp_path, "byte_bpe")
     (tmp_path / "a.txt").write_text("to be")
-    with pytest.raises(UsageError, match=r"--words w: .*a\.txt has no column of lists; give JSON Lines, Parquet, Arrow or"):
+    with pytest.raises(
+        UsageError, match=r"--words w: .*a\.txt cannot have a column of lists; give JSON Lines, Parquet, Arrow or"
+    ):
         bertprep.tokenize(inputs=[tmp_path / "a.txt"], tokenizer=path, output=tmp_path / "out", words="w")
-    for columns, message in (({"w": [1.5]}, "column 'w' is of type double"), ({"v": [["to"]]}, "has no column 'w'")):
+    for columns, message in (({"w": [1.5]}, "column 'w' has type double"), ({"v": [["to"]]}, "has no column 'w'")):
         with pytest.raises(UsageError, match=message):
             bertprep.tokenize(dataset=pa.table({"text": ["to"], **columns}), tokenizer=path, output=tmp_path / "out", words="w")

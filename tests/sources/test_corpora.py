@@ -72,12 +72,14 @@ def test_without_a_name_it_is_what_was_downloaded_and_never_silently_something_e
     download(workspace, "wikicorpus_de", ["Ein Satz."])
     assert name_corpus(None, workspace) == name_corpus("wikipedia", workspace) == "wikicorpus_de"
     assert name_corpus("wikipedia", workspace, "fr") == "wikicorpus_fr"
-    with pytest.raises(UsageError, match=r"has the text of corpus, wikicorpus_de; name one with --corpus"):
+    with pytest.raises(UsageError, match=r"the text of several corpora: corpus, wikicorpus_de; choose one with --corpus"):
         name_made_corpus(workspace)
     download(workspace, "bookscorpus", ["a sentence ."])
     assert name_corpus(None, workspace) == "books_wiki_de_corpus"
     download(workspace, "wikicorpus_fr", ["Une phrase."])
-    with pytest.raises(UsageError, match=r"--corpus wikipedia: .* has Wikipedia in de, fr; name one, such as --corpus wikicor"):
+    with pytest.raises(
+        UsageError, match=r"--corpus wikipedia: .* languages of Wikipedia: de, fr; choose one, such as --corpus wikicor"
+    ):
         name_corpus("wikipedia", workspace)
 
 
@@ -101,7 +103,7 @@ def test_wikipedia_becomes_shards_of_prose(tmp_path: Path) -> None:
 
     shutil.rmtree(workspace.download("wikicorpus_en"))
     with pytest.raises(
-        UsageError, match=r"--corpus wikicorpus_en: is not in .*; bertprep download wikipedia --language en fetches"
+        UsageError, match=r"--corpus wikicorpus_en: is not in .*; run bertprep download wikipedia --language en first"
     ):
         shard(corpus="wikipedia", workdir=tmp_path)
 
@@ -120,7 +122,9 @@ def test_sentences_of_bookcorpus_are_kept_and_joined_to_books(tmp_path: Path) ->
 def test_a_download_that_is_not_whole_is_no_corpus(tmp_path: Path) -> None:
     folder = download(Workspace(tmp_path), "wikicorpus_en", ARTICLES, ARTICLES)
     (folder / "train-00001.parquet").rename(folder / "train-00001.parquet.part")
-    message = r"train-00001\.parquet: is missing or incomplete \(1 of 2 files are\); bertprep download wikipedia .* resumes"
+    message = (
+        r"train-00001\.parquet: is missing or incomplete \(1 of 2 files are\); run bertprep download wikipedia .* to resume"
+    )
     with pytest.raises(BertprepError, match=message):
         shard(corpus="wikipedia", workdir=tmp_path)
 
@@ -139,7 +143,7 @@ def test_books_of_ones_own_are_a_document_each(tmp_path: Path) -> None:
     assert sorted(documents) == ["", *(f"Book {index}.\nIt has paragraphs." for index in range(3))]
 
     books.rename(tmp_path / "moved")
-    with pytest.raises(BertprepError, match=r"/books: is no longer there; .*download/bookscorpus is a link to it"):
+    with pytest.raises(BertprepError, match=r"/books: does not exist, but .*download/bookscorpus links to it; put it back"):
         shard(corpus="bookcorpus", workdir=workspace.root)
 
 

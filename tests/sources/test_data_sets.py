@@ -80,12 +80,12 @@ def test_every_way_gives_the_same_documents_or_names_the_fields(packing: str, ma
         assert len(texts) == 60
         assert [document for text in texts if (document := clean_document(text))] == DOCUMENTS
     for field in ("body", "nested.fr", "text.en", "id.text", "", "."):
-        with pytest.raises(UsageError, match=f"has no (field|column) '{field}', but '|column 'id' is of type int64"):
+        with pytest.raises(UsageError, match=f"has no (field|column) '{field}', found '|column 'id' has type int64"):
             texts_of(find(field))
     for field, found in ("nested.parts.n", "int "), ("nested.parts", "dict "), ("nested", "dict "):
         with pytest.raises(BertprepError, match=rf"(row|line) \d+: field '{field}': expected text, found {found}.*'nested.en'"):
             texts_of(find(field))
-    with pytest.raises(BertprepError, match=r"(column 'id' is of type int64, |field 'id': )expected text"):
+    with pytest.raises(BertprepError, match=r"(column 'id' has type int64, |field 'id': )expected text"):
         texts_of(find("id"))
 
 
@@ -167,14 +167,14 @@ def test_hub_text(made: datasets.Dataset, tmp_path: Path) -> None:
     assert source.location == str(tmp_path / "set/validation/data-00000-of-00001.arrow")
     for given in (tmp_path / "set", splits):
         for split in (None, "dev"):
-            with pytest.raises(UsageError, match=f"has no split '{split or 'train'}', but 'test', 'validation'; name one by"):
+            with pytest.raises(UsageError, match=f"has no split '{split or 'train'}', it has 'test', 'validation'; name one"):
                 bertprep.shard(dataset=given, split=split, workdir=tmp_path / "work")
     for given in (tmp_path / "plain", made):
-        with pytest.raises(UsageError, match="has no splits, it is a Dataset and no DatasetDict; leave --split out"):
+        with pytest.raises(UsageError, match="has no splits, it is a Dataset and not a DatasetDict; leave --split out"):
             bertprep.shard(dataset=given, split="test", workdir=tmp_path / "work")
     with pytest.raises(UsageError, match=r"has no state\.json or dataset_dict\.json"):
         find_saved(tmp_path, None, "text")
-    with pytest.raises(UsageError, match=r"dataset: is of type builtins\.list, expected the name of a data set, a folder, or"):
+    with pytest.raises(UsageError, match=r"dataset: has type builtins\.list, expected the name of a data set, a folder, or"):
         from_memory(["A text."], None, "text")
     with pytest.raises(UsageError, match=r"dataset\['test'\]: has no rows; was everything filtered out\?"):
         from_memory(datasets.DatasetDict(test=made.filter(lambda _: False)), "test", "text")
@@ -182,14 +182,14 @@ def test_hub_text(made: datasets.Dataset, tmp_path: Path) -> None:
 
 
 BROKEN_STATES = {
-    "{": "is not as save_to_disk writes it .*; copy or save the data set again",
-    "[]": "is not as save_to_disk writes it .*list indices must be",
+    "{": "was not written by save_to_disk .*; copy or save the data set again",
+    "[]": "was not written by save_to_disk .*list indices must be",
     '{"_data_files": []}': "lists no files",
-    '{"_data_files": [5]}': "is not as save_to_disk writes it .*not subscriptable",
+    '{"_data_files": [5]}': "was not written by save_to_disk .*not subscriptable",
     '{"_data_files": [{"filename": "../a.arrow"}]}': r'"\.\./a\.arrow" is not the name of a file',
     '{"_data_files": [{"filename": "/dev/zero"}]}': "is not the name of a file",
     '{"_data_files": [{"filename": "a.arrow"}]}': r"a\.arrow: is missing, but state\.json lists it",
-    '{"_data_files": [], "_indices_files": [{"filename": "b.arrow"}]}': r"save it again: .*flatten_indices\(\)",
+    '{"_data_files": [], "_indices_files": [{"filename": "b.arrow"}]}': r"save it again in that order: .*flatten_indices\(\)",
 }
 
 
@@ -210,6 +210,6 @@ def test_a_truncated_arrow_file_is_refused_wherever_it_is_cut(make: Callable[...
     for broken in (*(content[:size] for size in range(0, len(content), 4)), content + b"\0"):
         path.write_bytes(broken)
         with pytest.raises(
-            BertprepError, match=rf"^{path}: cannot be read as Arrow: .+; is it whole\? write or fetch it again$"
+            BertprepError, match=rf"^{path}: cannot be read as Arrow: .+; it may be incomplete: write or download it again$"
         ):
             list(read_arrow(str(path), "text"))

@@ -95,11 +95,11 @@ def test_a_wikis_own_names_of_namespaces_are_kept_with_the_copy_of_its_articles(
 @pytest.mark.parametrize(
     ("xml", "message"),
     [
-        ("", "line 1, column 0: expected the XML of a whole MediaWiki export, found no element found"),
-        ("A book.", "line 1, column 0: expected the XML of a whole MediaWiki export, found syntax error"),
+        ("", r"line 1, column 0: is not the XML of a complete MediaWiki export \(no element found"),
+        ("A book.", r"line 1, column 0: is not the XML of a complete MediaWiki export \(syntax error"),
         ("<html><body/></html>", "expected a MediaWiki export, <mediawiki>, found <html>; give a pages-articles.xml"),
-        (f"{HEAD}\n<page></title>", "line 4, column 8: .* found mismatched tag"),
-        (f"{HEAD}{page('A', 'text')}\n", "line 4, column 0: .* found no element found"),
+        (f"{HEAD}\n<page></title>", r"line 4, column 8: .*\(mismatched tag"),
+        (f"{HEAD}{page('A', 'text')}\n", r"line 4, column 0: .*\(no element found"),
         ('<!DOCTYPE mediawiki [<!ENTITY c SYSTEM "file:///etc/passwd">]><mediawiki>&c;</mediawiki>', "undefined entity"),
     ],
 )

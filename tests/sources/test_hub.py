@@ -75,7 +75,7 @@ def test_a_cut_body_is_continued_and_wrong_bytes_of_the_right_size_are_fetched_o
     fetch(tmp_path / "y")
     assert (tmp_path / "x" / NAME).read_bytes() == (tmp_path / "y" / NAME).read_bytes() == CONTENT
     server.fail(NAME, times=None, replace_with=bytes(len(CONTENT)))
-    assert ", and again after a second download" in complaint(tmp_path / "z")
+    assert ", also after a second download" in complaint(tmp_path / "z")
     server.fail(NAME, times=None, status=500, method="GET")
     assert "retries exhausted after 8 tries; the same command resumes" in complaint(tmp_path / "z")
 
@@ -147,10 +147,21 @@ def test_a_disk_that_fills_up_is_one_line(tmp_path: Path) -> None:
     assert f"{tmp_path}/x/{NAME}: cannot be written: File too large" in text
 
 
+@pytest.mark.usefixtures("server")
+def test_an_error_of_a_library_is_not_called_a_write_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class FailingBar(hub_module.tqdm):
+        def update(self, n: float | None = 1) -> bool | None:
+            raise OSError(f"the bar is broken at {n and 'some'} bytes")
+
+    monkeypatch.setattr(hub_module, "tqdm", FailingBar)
+    text = complaint(tmp_path / "x")
+    assert text == f"{tmp_path}/x/{NAME}: cannot be fetched (the bar is broken at some bytes); run the command again"
+
+
 def test_what_does_not_exist_is_named_with_what_does(server: HubServer, tmp_path: Path) -> None:
     fill(server)
     text = complaint(tmp_path / "x", catalogue.wikipedia("xx", "20231101"))
-    assert text.endswith("has no file 20231101.xx/*.parquet; of 3 there are 20231101.de, 20231101.en, 20231101.simple")
+    assert text.endswith("has no file 20231101.xx/*.parquet; its folders are 20231101.de, 20231101.en, 20231101.simple")
     text = complaint(tmp_path / "x", replace(catalogue.wikipedia("xx", "20231101"), patterns=("none.txt",)))
     assert text.endswith("has no file none.txt; choose another repository")
     text = complaint(tmp_path / "x", HubFiles("some/none"))
@@ -275,5 +286,5 @@ def test_a_listing_that_somebody_made_leads_nowhere_else(server: HubServer, tmp_
 
 
 def test_downloads_do_not_go_to_a_store() -> None:
-    with pytest.raises(UsageError, match="downloads go to a disk"):
+    with pytest.raises(UsageError, match="downloads cannot go to an object store"):
         download(["vocab"], workdir="s3://bucket/x")

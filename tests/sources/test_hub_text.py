@@ -162,7 +162,7 @@ def test_the_conversion_is_read_where_the_repository_has_a_script(hub: HubServer
         assert sharded(tmp_path, dataset="some/books") == ("books", 400)
     partly = {path.replace("/train/", "/partial-train/"): content for path, content in bookcorpus_files().items()}
     hub.put("datasets/some/books", partly, revision=CONVERTED)
-    with pytest.warns(BertprepWarning, match="datasets/some/books: only the first few GB of its split train are converted"):
+    with pytest.warns(BertprepWarning, match="datasets/some/books: the Hub converted only the first few GB of split train"):
         assert sharded(tmp_path / "other", dataset="some/books:plain_text") == ("books_plain_text", 400)
 
 
@@ -171,13 +171,13 @@ BROKEN = b"---\nconfigs: [{config_name: 5, data_files: {}}]\n---\n"
 REFUSED: list[tuple[str, str | None, dict[str, bytes], str]] = [
     ("some/texts", None, {}, "'small', 'other'"),
     ("some/texts:big", None, {}, "BuilderConfig 'big' not found. Available: ['small', 'other']"),
-    ("some/texts:small", "dev", {}, "has no split dev; there is train, test"),
-    ("some/none", None, {}, "it does not exist, or is not open to this token"),
+    ("some/texts:small", "dev", {}, "has no split dev, it has train, test"),
+    ("some/none", None, {}, "it does not exist, or your token has no access to it"),
     (
         "some/sounds",
         None,
         files("train/a.wav", "train/b.wav"),
-        "--dataset some/sounds: holds audiofolder, and arrow, csv, json",
+        "--dataset some/sounds: its format is audiofolder, expected one of arrow, csv, json",
     ),
     ("some/outside", None, {"README.md": OUTSIDE}, "Data files don't belong to some/outside"),
     ("some/broken", None, {"README.md": BROKEN, "a.parquet": b""}, "--dataset some/broken: "),
@@ -186,7 +186,7 @@ WRONG: list[tuple[str, str | None, dict[str, bytes], str]] = [
     ("x", None, {}, "--dataset x: is neither a folder nor the name of a data set"),
     ("a/b:", None, {}, "--dataset a/b:: is neither"),
     ("../up", None, {}, "is neither a folder"),
-    ("some/texts", "train[:10%]", {}, "--split train[:10%]: is not the name of a split"),
+    ("some/texts", "train[:10%]", {}, "--split train[:10%]: a split's name has only letters, digits"),
 ]
 
 
@@ -205,13 +205,13 @@ def test_what_is_not_there_is_one_line_and_writes_nothing(
 def test_gated_and_private_data_sets_say_what_to_do(hub: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hub.repositories["datasets/some/texts"].gated = True
     address = "hf://datasets/some/texts/test.parquet"
-    assert "has accepted its conditions; accept them on that page" in complaint(tmp_path, address)
+    assert "have accepted its conditions; accept them on that page" in complaint(tmp_path, address)
     monkeypatch.setenv("HF_TOKEN", NOT_LET_IN)
-    assert "wait where its owners let people" in complaint(tmp_path, address)
+    assert "wait if the owners must approve" in complaint(tmp_path, address)
     monkeypatch.setenv("HF_TOKEN", "hf_mine")
     assert sharded(tmp_path, address)[1] == 4
     hub.uploads.private.add(WIKIPEDIA)
-    assert "is not open to this token" in complaint(tmp_path, dataset="wikimedia/wikipedia:20231101.de")
+    assert "your token has no access to it" in complaint(tmp_path, dataset="wikimedia/wikipedia:20231101.de")
     hub.uploads.accounts["hf_mine"] = Account("me")
     assert sharded(tmp_path, dataset="wikimedia/wikipedia:20231101.de")[1] == 10
 

@@ -86,7 +86,7 @@ def test_a_broken_archive_is_an_error_and_leaves_no_text(packing: str, damage: s
     path.write_bytes(DAMAGE[damage](PACK[packing](b" ".join(b"%d" % index**3 for index in range(5000)))))
     text = complaint(path)
     assert text.startswith(f"{path}: cannot be read: ")
-    assert text.endswith("; is it whole? fetch or compress it again")
+    assert text.endswith("; it may be incomplete: download or compress it again")
 
 
 TITLED = [("A title", "It begins.\nIt ends."), ("", "No title."), (None, "Null."), ("No body", " "), ("", "")]
@@ -113,7 +113,7 @@ def test_several_fields_are_one_document_in_their_order(suffix: str, tmp_path: P
     write_titled(path := tmp_path / f"a{suffix}")
     assert documents_of(path, field="title,body") == documents_of(path, field="title, body") == JOINED
     assert documents_of(path, field="body,title")[0] == "It begins.\nIt ends.\nA title"
-    assert f"has no {'field' if suffix == '.jsonl' else 'column'} 'bdy', but 'body', 'id', 'title'" in complaint(
+    assert f"has no {'field' if suffix == '.jsonl' else 'column'} 'bdy', found 'body', 'id', 'title'" in complaint(
         path, field="title,bdy"
     )
 
@@ -150,14 +150,14 @@ BROKEN: list[tuple[str, bytes, str]] = [
     ("a.jsonl", b'{"text": "One.", "id": ' + 10_000 * b"9" + b"}", "Exceeds the limit"),
     ("a.jsonl", b'{"text": "One."}\n{"text": "' + LONG * b"a" + b'"}\n', "line 2: it is longer than 300,000 bytes"),
     ("a.jsonl", JSON_LINES.decode().encode("utf-16"), "expected UTF-8, found UTF-16, UTF-32 or"),
-    ("a.json", b'{\n  "text": "One."\n}\n', "line 1: is JSON over several lines, expected JSON Lines, an object a line"),
+    ("a.json", b'{\n  "text": "One."\n}\n', "line 1: is JSON over several lines, expected JSON Lines, one object per line"),
     ("a.txt", b"One.\n\nNa\xefve.\n", "byte 8: expected UTF-8, found 0xef (invalid continuation byte); convert"),
     ("a.txt.gz", b"One.\n\xff\n", "line 2: expected UTF-8, found 0xff"),
     ("a.txt.gz", "One.".encode("utf-16-le"), "expected UTF-8, found UTF-16, UTF-32 or something that is not text: "),
-    ("a.txt", b"word " * LONG, "byte 0 and after: a document is longer than 300,000 bytes, which no book is"),
-    ("a.txt", b"word\n" * LONG, "a document is longer than 300,000 bytes, which no book is"),
-    ("a.txt.zst", b"word " * LONG, "line 1: it is longer than 300,000 bytes, which no book is"),
-    ("a.txt.zst", b"word\n" * LONG, "a document is longer than 300,000 bytes, which no book is; a document must be one text"),
+    ("a.txt", b"word " * LONG, "byte 0 and after: a document is longer than 300,000 bytes, more than any book"),
+    ("a.txt", b"word\n" * LONG, "a document is longer than 300,000 bytes, more than any book"),
+    ("a.txt.zst", b"word " * LONG, "line 1: it is longer than 300,000 bytes, more than any book"),
+    ("a.txt.zst", b"word\n" * LONG, "a document is longer than 300,000 bytes, more than any book; give each text as its own"),
     (
         "a.jsonl",
         b'{"text": "One."}\n{"text": 5}\n',
@@ -166,17 +166,17 @@ BROKEN: list[tuple[str, bytes, str]] = [
     (
         "a.jsonl",
         b'{"text": [5], "body": "One."}\n',
-        "found int 5; write text or null there, or name another field by --field; the row has text in 'body'",
+        "found int 5; write text or null there, or name another field with --field; the row has text in 'body'",
     ),
     ("a.parquet", b"PAR1", "cannot be read as Parquet: "),
     ("a.csv", b"id,text\n1,One.\n2,Two,and more.\n", "line 3: expected 2 cells as in the first line, found 3; put text with"),
     ("a.csv", b'id,text\n1,"One.\nStill."\n2\n', "line 4: expected 2 cells as in the first line, found 1; put text with"),
-    ("a.csv", b'id,text\n1,One.\n2,"Two.\n3,Three.\n', "line 3: has a quote that no other one closes; is the file whole?"),
+    ("a.csv", b'id,text\n1,One.\n2,"Two.\n3,Three.\n', "line 3: has an unclosed quote; write a quote within text as two"),
     ("a.csv", b"id,text\n1,One.\n2,T\0wo.\n", "line 3: has a zero byte, which text never has"),
     ("a.csv", b"id,text\n1,One.\n2,T\xffwo.\n", "line 3: expected UTF-8, found 0xff"),
     ("a.csv", b"id,text\n1,One.\r2,Two.\n", "line 2: cannot be read as a table: new-line character seen in unquoted field"),
-    ("a.csv", b"id,body\n1,One.\n", "has no column 'text', but 'id', 'body'; name the one with the text by --field"),
-    ("a.csv", b"", "has no column 'text', but none; name the one"),
+    ("a.csv", b"id,body\n1,One.\n", "has no column 'text', found 'id', 'body'; use --field to name the one with the text"),
+    ("a.csv", b"", "has no column 'text', found none; use --field"),
     ("a.csv", b'id,text\n1,"' + LONG * b"word\n" + b'"\n', "line 2: cannot be read as a table: field larger than field limit"),
     ("a.csv", b'id,text\n1,"' + LONG * b"word " + b'"\n', "line 2: it is longer than 300,000 bytes"),
 ]
@@ -264,7 +264,7 @@ def test_records_are_not_text(suffix: str, tmp_path: Path) -> None:
             stream.write_table(table)
     write(tmp_path / "manifest.json", b"{\n}\n")
     for given in (path, tmp_path, f"{tmp_path}/*"):
-        assert complaint(given).startswith(f"{path}: these are records, not text: 'input_ids', 'attention_mask'; bertprep val")
+        assert complaint(given).startswith(f"{path}: these are records, not text: 'input_ids', 'attention_mask'; give them")
 
 
 # --- folders, patterns and URLs
@@ -325,8 +325,8 @@ def test_what_is_not_there_is_one_line(folder: Path) -> None:
         f"{folder}/none/*": f"matches no file; there is no folder {folder}/none",
         "memory://texts/none/*": "matches no file",
         "memory://nowhere/x": "does not exist",
-        "nowhere://a": "cannot be opened: Protocol not known: nowhere",
+        "nowhere://a": "cannot be opened (Protocol not known: nowhere); check the address, or install the package",
     }.items():
         assert complaint(location) == f"--input {location}: {message}"
-    with pytest.raises(UsageError, match=r"line 1: has no field 'body', but 'text'; name the one with the text by --field"):
+    with pytest.raises(UsageError, match=r"line 1: has no field 'body', found 'text'; use --field to name the one"):
         documents_of(folder / "a.jsonl", field="body")

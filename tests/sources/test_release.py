@@ -29,7 +29,7 @@ def test_heads_that_a_model_lacks_are_left_out_and_said(source: Path, tmp_path: 
     weights = read_safetensors(source / "model.safetensors")
     without = {name: value for name, value in weights.items() if not name.startswith("cls.seq")}
     write_safetensors(source / "model.safetensors", without, {})
-    with pytest.warns(BertprepWarning, match="ckpt: lacks 2 variables of the heads of pretraining, as the download does$"):
+    with pytest.warns(BertprepWarning, match="ckpt: lacks 2 variables of the pretraining heads, as the download does$"):
         write_release(source, tmp_path / "release", [])
     with open_bundle(tmp_path / "release" / "bert_model.ckpt") as bundle:
         assert len(bundle.shapes) == 44
@@ -39,7 +39,9 @@ def test_without_tensorflow_a_line_says_what_adds_the_checkpoint(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "tensorflow", None)
-    with pytest.warns(BertprepWarning, match=r"ckpt: not written, it needs TensorFlow; pip install 'bertprep\[tensorflow\]'"):
+    with pytest.warns(
+        BertprepWarning, match=r"ckpt: not written, since it needs TensorFlow; pip install 'bertprep\[tensorflow\]'"
+    ):
         write_release(source, tmp_path / "release", [])
     assert {path.name for path in (tmp_path / "release").iterdir()} >= {"bert_config.json", "vocab.txt"}
     assert not list((tmp_path / "release").glob("*.ckpt*"))

@@ -90,7 +90,7 @@ def test_a_title_or_context_that_comes_again_joins_its_group_and_titles_share_no
 @pytest.mark.parametrize(
     ("wrong", "version", "message"),
     [
-        (row("x", "T", "Some."), "v1.1", "question 'x' has no answer, and v1.1 has one for each; is this v2.0?"),
+        (row("x", "T", "Some."), "v1.1", "question 'x' has no answer, but v1.1 has one for each; is this v2.0?"),
         (row("x", "T", "Some.", text=[""], answer_start=[0]), "v2.0", "its answer '' is not at character 0 of the context"),
         (row("x", "T", "Some.", text=["o"], answer_start=[-4]), "v2.0", "its answer 'o' is not at character -4"),
         # 5 is where "é" ends in bytes; as characters it is one position too far
@@ -204,7 +204,7 @@ def test_line_breaks_become_spaces_and_labels_are_taken_by_the_names_in_the_file
         ([("a", "b", float("nan"), 1)], "", PAIR, "row 0 (from 0): the score is nan, expected 0 to 5; download the file again"),
         (None, "entailment,neutral,contradiction", PAIR, "has the labels entailment, neutral, contradiction, expected entail"),
         (None, RTE, "premise,hypothesis", "has no column sentence1, sentence2, found 'premise', 'hyp"),
-        ([], RTE, PAIR, "holds no row; download the file again"),
+        ([], RTE, PAIR, "has no rows; download the file again"),
     ],
 )
 def test_a_wrong_file_of_glue_is_one_line(rows: list[Any], names: str, columns: str, message: str, tmp_path: Path) -> None:
@@ -217,6 +217,8 @@ def test_a_wrong_file_of_glue_is_one_line(rows: list[Any], names: str, columns: 
     with pytest.raises(BertprepError, match=f"^{train}: cannot be read as Parquet: "):
         write_glue(task, tmp_path / "parquet", tmp_path / "out")
     train.unlink()
-    with pytest.raises(BertprepError, match=r"parquet: has no file train-\*\.parquet, in it or below; download it again"):
+    with pytest.raises(
+        BertprepError, match=r"parquet: has no file train-\*\.parquet in it or in its folders; download it again"
+    ):
         write_glue(task, tmp_path / "parquet", tmp_path / "out")
     assert not (tmp_path / "out").exists()
