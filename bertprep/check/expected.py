@@ -1,11 +1,11 @@
-"""What is expected of the draws of a split, and how unlikely another count is.
+"""Compute the counts that are expected of a split's random draws, and how unlikely other counts are.
 
 Given the text, the masks of each record are independent draws. Counts of k predictions at n positions are hypergeometric, and
-sums of them no wider than a binomial of the same mean (Hoeffding 1963), so Chernoff's bound holds:
+their sums are no wider than a binomial with the same mean (Hoeffding 1963), so Chernoff's bound holds:
 
     P(N draws give a fraction as far from p as s) <= exp(-N * KL(s, p)),  KL(s, p) = s ln(s/p) + (1-s) ln((1-s)/(1-p))
 
-A test of many fractions divides the false-alarm probability, one in a million data sets, among them.
+The false-alarm probability, one in a million data sets, is divided among the fractions that are tested.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from bertprep.kernels import numbers as kernel
 FALSE_ALARMS = 1e-6
 SHOWN = ("[MASK]", "the token itself", "another token")
 _NAMES = ("predictions shown as [MASK]", "left as they were", "as another token")
-MAX_RANDOM_NEXT = 0.8  # of open records: at least half, more if documents often end in one sentence; 0.59 in English
-LEAST_NEXT = 0.25  # of the records that drew it, B follows A: half, but for documents that are cut short on purpose
+MAX_RANDOM_NEXT = 0.8  # of records that could draw: half, more if documents often end in one sentence; 0.59 in English
+LEAST_NEXT = 0.25  # of the records that drew whether B follows A: half, less if documents are cut short on purpose
 _UNKNOWN_VOCABULARY_SLACK = 0.001
 _MAX_SHORT, _SHORT_MARGIN, _RECORDS_FOR_LENGTHS = 0.9, 0.1, 1000
-_FEW_USES = 100  # of documents: one that draws a very short target length may give most of the records
+_FEW_USES = 100  # of documents: with fewer, one use with a very short target length may give most of the records
 
 Numbers = NDArray[np.float64]
 Range = tuple[float, float]
-"""The lowest and the highest correct value."""
+"""The lowest and the highest value that is correct."""
 
 
 class Fraction(NamedTuple):
-    """A fraction of a split, its expected range, and the interval of the true one."""
+    """A fraction of a split, its expected range, and the confidence interval of the true fraction."""
 
     name: str
     hits: int
@@ -50,19 +50,20 @@ class Fraction(NamedTuple):
 
 @dataclass(frozen=True)
 class Expected:
-    """What is expected under H0 of the records of a split; with whole words not the predictions, which depend on word
-    boundaries.
+    """The counts and fractions that H0 predicts for the records of a split.
+
+    With whole words the predictions are not known (`is_known`), since they depend on word boundaries.
     """
 
     fractions: list[Fraction]
-    streams: int  # files whose draws may be correlated, which widens intervals that many times
+    streams: int  # the number of files whose draws may be correlated; the bounds of tests are multiplied by it
     predictions: Ints  # (pred + 1,) records by number of predictions
     positions: NDArray[np.float64]  # (seq,) predictions by position
     is_known: bool
 
 
 def minus_log_p(found: ArrayLike, draws: float, expected: ArrayLike, *, slack: float = 0.0) -> Numbers:
-    """Return -ln of Chernoff's bound on the p-value of `found` among `draws` if `expected` are expected, elementwise.
+    """Return -ln of Chernoff's bound on the p-value of `found` hits in `draws`, given the `expected` number, elementwise.
 
     With `slack`, the expected fraction first moves towards the found one, by at most that fraction of itself.
 
@@ -80,7 +81,7 @@ def minus_log_p(found: ArrayLike, draws: float, expected: ArrayLike, *, slack: f
 
 
 def minus_log_limit(tests: int, streams: int = 1) -> float:
-    """Return the bound that one of `tests` two-sided tests exceeds once in a million times at most.
+    """Return the bound that any of `tests` two-sided tests exceeds by chance at most once in a million times.
 
     For sums over `streams` files, correlated by a shared seed, the limit is `streams` times larger (Hoelder's inequality).
     """
@@ -88,7 +89,7 @@ def minus_log_limit(tests: int, streams: int = 1) -> float:
 
 
 def fraction_interval(found: int, draws: int, *, tests: int = 1, streams: int = 1) -> Range:
-    """Return the interval of the true fraction that gives `found` of `draws`, except once in a million times.
+    """Return the interval that contains the true fraction, given `found` hits in `draws`, except once in a million times.
 
     >>> low, high = fraction_interval(800, 1000)
     >>> round(low, 3), round(high, 3)
@@ -116,8 +117,8 @@ def expect(
 ) -> Expected:
     """Return the expected counts of a split.
 
-    `streams` is the number of files with correlated draws, `uses` the uses of documents, `short_seq_prob` the probability of a
-    short target length; None if unknown.
+    `streams` is the number of files with correlated draws, `uses` the number of uses of documents, and `short_seq_prob` the
+    probability of a short target length. None means unknown.
     """
     draws, slack = int(counts.shown.sum()), slack_of(rules)
 
@@ -145,13 +146,14 @@ def expect(
 
 
 def slack_of(rules: RecordRules) -> float:
-    """Return the slack of expected replacements: without a vocabulary, how often a random token is the original is unknown."""
+    """Return the slack of expected replacements: without a vocabulary it is unknown how often random tokens are originals."""
     return 0.0 if rules.tokens else _UNKNOWN_VOCABULARY_SLACK
 
 
 def expected_shares(tokens: int) -> tuple[float, float, float]:
-    """Return the fractions that show [MASK], the token, another: 80/10/10, adjusted for random tokens that are one of the first
-    two.
+    """Return the fractions of predictions that show [MASK], the token itself, and another token.
+
+    They are 80%, 10% and 10%, adjusted for random tokens that happen to be [MASK] or the token itself.
     """
     hit = 0.1 / tokens if tokens else 0.0
     return 0.8 + hit, 0.1 + hit, 0.1 - 2 * hit
@@ -173,7 +175,8 @@ def fitting_probability(counts: RecordCounts, rules: RecordRules) -> float | Non
 def next_draws(counts: RecordCounts, uses: int | None) -> int:
     """Return the least number of records that drew whether B follows A.
 
-    Two or more sentences draw it; a single one gets a random B: the last of its document, or one as long as the target.
+    A chunk of two or more sentences draws it. A single sentence gets a random B; it is the last of its document, or as long as
+    the target length.
     """
     if uses is not None and uses < _FEW_USES:
         return 0
@@ -181,7 +184,7 @@ def next_draws(counts: RecordCounts, uses: int | None) -> int:
 
 
 def _random_next_range(counts: RecordCounts, uses: int | None) -> Range:
-    """Return the range for the fraction of random Bs: at least half, but leaving the Bs that must follow."""
+    """Return the range for the fraction of random Bs: at least half, and at most all but the Bs that must follow."""
     follows, random = map(int, counts.next_sentence)
     least = 1 - MAX_RANDOM_NEXT if uses is None else LEAST_NEXT
     must_follow = follows - int(counts.signs[kernel.OPEN_FOLLOWS]) + least * next_draws(counts, uses)
@@ -189,14 +192,15 @@ def _random_next_range(counts: RecordCounts, uses: int | None) -> Range:
 
 
 def _short_range(counts: RecordCounts, short_seq_prob: float | None, uses: int | None) -> Range:
-    """Return the range for the fraction of records shorter than seq: about two per use end with a document, more if targets are
-    short.
+    """Return the range for the fraction of records shorter than seq.
+
+    About two records per use of a document are short because the document ends; short target lengths add more.
     """
     if counts.records < _RECORDS_FOR_LENGTHS or (uses is not None and uses < _FEW_USES):
         return 0.0, 1.0
     cut_short = (0.01 if short_seq_prob is None else short_seq_prob) * (counts.records if uses is None else uses)
-    # A short target length gives a short record where A and B are short. An A below half of the text was not truncated, so it
-    # tells how often that is; next to sentences longer than `seq` it is rare.
+    # A short target length gives a short record only if A and B are short. An A below half of the text was not truncated, so
+    # its frequency tells how often that happens; it is rare if sentences are longer than `seq`.
     of_half = counts.lengths_of_a[: (len(counts.lengths) - 4) // 2].sum() / counts.records
     cut_short *= of_half**2
     least = 1 / counts.records if cut_short > minus_log_limit(1) else 0.0  # Chernoff's bound for zero hits

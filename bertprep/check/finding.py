@@ -1,4 +1,4 @@
-"""One fault of data: where it is, what was expected, what was found, and what to do about it."""
+"""Describe a fault of data: where it is, what was expected, what was found, and what to do about it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ ERROR, WARNING = LEVELS = ("error", "warning")
 
 @dataclass(frozen=True)
 class Finding:
-    """One fault: where it first occurs, what was expected and what was found.
+    """A fault: where it first occurs, what was expected and what was found.
 
-    `code` is its name, such as "mask-on-special" (docs/reference/findings.md). `record` counts from 0, lines of text from 1;
-    None for a fault of a file or data set. `count` is the number of such records. `advice` says what to do: that of its code,
-    unless the finding knows its cause.
+    `code` is its name, such as "mask-on-special" (docs/reference/findings.md). `record` is the index of the record, from 0, or
+    the line of a text, from 1; it is None for a fault of a file or data set. `count` is the number of records with this fault.
+    `advice` says what to do; by default it is the advice for the code.
     """
 
     code: str
@@ -49,7 +49,7 @@ class Finding:
 
 
 def file_that(error: BertprepError, path: Path) -> str:
-    """Return an error's fault of a file, in words that follow "found".
+    """Return the text of an error about a file, in words that can follow "found".
 
     >>> file_that(BertprepError("a/vocab.txt: line 7 is empty"), Path("a/vocab.txt"))
     'a file whose line 7 is empty'

@@ -1,8 +1,7 @@
-"""Judges whether text, vocabulary and settings fit each other: padding, [UNK], upper case, short documents.
+"""Judge whether text, vocabulary and settings fit each other: padding, [UNK], upper case, short documents.
 
-The records are valid, and a model trains on them, but learns less than the user expects. All findings are warnings, and each
-says what to do. The limits are far from what running text gives with a vocabulary of its language:
-docs/reference/findings.md.
+Such records are valid, but a model learns less from them than the user expects. So all findings are warnings, and each says
+what to do. The limits (docs/reference/findings.md) are far from the values of running text with a vocabulary of its language.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ from bertprep.instances import Vocabulary
 from bertprep.instances.vocabulary import capital_tokens, case_conflict
 
 MAX_PADDING = 0.4
-MAX_UNKNOWN = 0.02  # of tokens or labels: 0.0002 with a vocabulary of the text, 0.05 with one of the wrong case
-SHORT_DOCUMENT = 3  # sentences, the most of two bits, by which documents are counted
+MAX_UNKNOWN = 0.02  # of tokens or labels; a vocabulary of the text gives 0.0002, one of the wrong case 0.05
+SHORT_DOCUMENT = 3  # sentences: the largest number of two bits, since documents are counted by bits
 _MAX_SHORT_DOCUMENTS = 0.5  # fraction of all documents
 _FEW_RECORDS, _FEW_RECORDS_OF_ANY_TOOL, _FEW_TOKENS, _FEW_DOCUMENTS = 200, 1000, 10_000, 100
 _OF_A_MODEL = (
@@ -34,12 +33,12 @@ _OF_A_MODEL = (
     "model for the text's language and case"
 )
 """The advice on [UNK] in fine-tuning records, whose vocabulary is that of a model."""
-_RECORDS_OF_A_DOCUMENT = 5  # in a round: of longer documents, padding comes from short target lengths, which settings ask for
+_RECORDS_OF_A_DOCUMENT = 5  # per round; if documents give more, padding comes from short target lengths, which settings request
 
 
 @dataclass(frozen=True)
 class Origin:
-    """The text and settings of a split by its manifest; records of other tools have none."""
+    """The text and settings of a split according to its manifest, which records of other tools do not have."""
 
     documents: int | None = None
     rounds: int = 1
@@ -48,7 +47,7 @@ class Origin:
 
     @property
     def uses(self) -> int | None:
-        """Return how often a document was used: each once in a round."""
+        """The number of uses of documents: each document is used once per round."""
         return None if self.documents is None else self.documents * self.rounds
 
     @classmethod
@@ -65,9 +64,9 @@ def _sum(counts: list[object]) -> int | None:
 
 
 def judge_padding(counts: RecordCounts, where: str, origin: Origin, records: int) -> Iterator[Finding]:
-    """Warn where documents are too short for the length of records: much padding, or no full record.
+    """Warn if documents are too short for the length of records, so that there is much padding, or no full record.
 
-    `records` are in the files, of which `counts` may be a sample.
+    `records` is the number of records in the files, of which `counts` may be a sample.
     """
     seq, share = len(counts.lengths) - 1, counts.padding_share
     mean, longest = counts.text_tokens / max(counts.records, 1), int(np.flatnonzero(counts.lengths).max(initial=0))
@@ -98,7 +97,7 @@ def judge_padding(counts: RecordCounts, where: str, origin: Origin, records: int
 
 
 def judge_predictions(seq: int, pred: int, masked_lm_prob: float) -> Iterator[Finding]:
-    """Warn where the limit of predictions leaves far fewer than the fraction that is to be masked."""
+    """Warn if the limit of predictions masks far fewer tokens than the wanted fraction."""
     if wanted := masks_cut_off(seq, pred, masked_lm_prob):
         expected = f"up to {wanted} predictions, which a masked_lm_prob of {masked_lm_prob:g} gives of {seq} tokens"
         advice = f"make the records again with --pred {min(wanted, seq - 3)}, or a --masked-lm-prob of {pred / seq:.2g}"
@@ -106,14 +105,14 @@ def judge_predictions(seq: int, pred: int, masked_lm_prob: float) -> Iterator[Fi
 
 
 def _is_sure_to_fill(records: int, origin: Origin) -> bool:
-    """Return whether some record must be full: that all uses of documents draw a short target length is too unlikely."""
+    """Return whether some record must be full, since all uses of documents cannot draw a short target length by chance."""
     if origin.uses is None or origin.short_seq_prob is None:
         return records >= _FEW_RECORDS_OF_ANY_TOOL
     return origin.short_seq_prob == 0 or origin.uses * -math.log(origin.short_seq_prob) > -math.log(FALSE_ALARMS)
 
 
 def count_unknown(outcome: Outcome, vocabulary: Vocabulary) -> None:
-    """Add the fractions of [UNK] of each split that has tokens."""
+    """Set the fractions of [UNK] in `outcome`, for each split that has tokens."""
     for split, records in outcome.counts.items():
         if len(records.tokens) == len(vocabulary) and records.tokens.sum() and records.labels.sum():
             of_tokens = float(records.tokens[vocabulary.unk] / records.tokens.sum())
@@ -125,13 +124,13 @@ def count_unknown(outcome: Outcome, vocabulary: Vocabulary) -> None:
 
 
 def judge_words(outcome: Outcome, vocabulary: Vocabulary, cased: bool | None) -> Iterator[Finding]:
-    """Warn where the vocabulary does not fit the text: its case, or more [UNK] than a vocabulary of the text gives.
+    """Warn if the vocabulary does not fit the text: it has the wrong case, or gives more [UNK] than a vocabulary of the text.
 
-    `cased` is None where no manifest says it.
+    `cased` is None if no manifest tells it.
     """
     wrong_case = list(_judge_case(outcome, vocabulary, cased))
     yield from wrong_case
-    if wrong_case and cased:  # which is why there is [UNK]
+    if wrong_case and cased:  # the case explains [UNK]
         return
     advice = _OF_A_MODEL if outcome.is_of_task else ""
     for split, (tokens, labels) in outcome.unknown.items():
@@ -142,7 +141,7 @@ def judge_words(outcome: Outcome, vocabulary: Vocabulary, cased: bool | None) ->
 
 
 def _judge_case(outcome: Outcome, vocabulary: Vocabulary, cased: bool | None) -> Iterator[Finding]:
-    """Warn by the rule by which `create` refuses a vocabulary; without a manifest, if no token with a capital is used."""
+    """Warn by the rule by which `create` refuses a vocabulary; without a manifest, only if no token with a capital is used."""
     found = case_conflict(vocabulary, cased=bool(cased))
     if not found or (cased is None and not _has_no(capital_tokens(vocabulary), outcome, vocabulary)):
         return
@@ -156,7 +155,7 @@ def _judge_case(outcome: Outcome, vocabulary: Vocabulary, cased: bool | None) ->
 
 
 def _has_no(words: Collection[str], outcome: Outcome, vocabulary: Vocabulary) -> bool:
-    """Return whether a long text has none of these words."""
+    """Return whether a text is long and has none of these words."""
     used = sum(counts.tokens for counts in outcome.counts.values() if len(counts.tokens) == len(vocabulary))
     if not isinstance(used, np.ndarray) or used.sum() < _FEW_TOKENS:
         return False
@@ -164,7 +163,7 @@ def _has_no(words: Collection[str], outcome: Outcome, vocabulary: Vocabulary) ->
 
 
 def judge_documents(of_splits: Iterable[TokenCounts]) -> Iterator[Finding]:
-    """Warn where more than half of the documents have at most `SHORT_DOCUMENT` sentences."""
+    """Warn if more than half of the documents have at most `SHORT_DOCUMENT` sentences."""
     total = reduce(add, of_splits, TokenCounts())
     short = int(total.documents_by_sentences[: SHORT_DOCUMENT.bit_length() + 1].sum())
     if total.documents >= _FEW_DOCUMENTS and short > _MAX_SHORT_DOCUMENTS * total.documents:

@@ -1,4 +1,4 @@
-"""Checks a folder against its manifest and vocabulary: names, sizes, checksums, and gaps where there is no manifest."""
+"""Check a folder against its manifest and vocabulary: names, sizes and checksums, or gaps if there is no manifest."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NUMBERED = re.compile(r"(.*?)(\d+)(-of-\d+\D*|\D*)")  # the last number in a na
 
 
 def check_manifest(data_set: DataSet) -> list[Finding]:
-    """Return the finding that a folder has no valid manifest, or that the run which makes it has not finished."""
+    """Return a finding if the folder's manifest is not valid, or if the run that makes the folder has not finished."""
     folder = data_set.folder
     if data_set.problem:
         return [Finding("manifest", MANIFEST, "a manifest of bertprep", file_that(data_set.problem, folder / MANIFEST))]
@@ -35,7 +35,7 @@ def check_manifest(data_set: DataSet) -> list[Finding]:
 
 
 def check_names(data_set: DataSet, manifest: Manifest, names: set[str]) -> list[Finding]:
-    """Return findings about files that the manifest lists and are missing, and about others of the names that are there."""
+    """Return findings about files in the manifest that are not among `names`, and about names that are not in the manifest."""
     findings = [
         Finding("file-missing", name, f"a file of {entry['bytes']:,} bytes, as {MANIFEST} says", "none")
         for name, entry in manifest.files.items()
@@ -53,7 +53,7 @@ def check_names(data_set: DataSet, manifest: Manifest, names: set[str]) -> list[
 
 
 def check_content(path: Path, name: str, entry: dict[str, Any], known: Checksum | None = None) -> list[Finding]:
-    """Compare a file's size and checksum with its entry in the manifest; `known` is the checksum, if it was computed."""
+    """Compare the size and checksum of a file with its entry in the manifest; `known` is the checksum if it was computed."""
     listed = listed_checksum(entry)
     try:
         size_bytes = path.stat().st_size
@@ -69,7 +69,7 @@ def check_content(path: Path, name: str, entry: dict[str, Any], known: Checksum 
 
 
 def check_vocabulary(data_set: DataSet, vocabulary: Vocabulary | None) -> tuple[Vocabulary | None, list[Finding]]:
-    """Return the given vocabulary, or the one next to the files, and findings where it is missing or not the manifest's."""
+    """Return the given vocabulary or the one next to the files, and findings if it is missing or not that of the manifest."""
     if vocabulary is None and data_set.vocabulary is None:
         if data_set.is_unfinished:  # the run copies it there at its end, and `check_manifest` says that it has not finished
             return None, []
@@ -92,7 +92,7 @@ def check_vocabulary(data_set: DataSet, vocabulary: Vocabulary | None) -> tuple[
 
 
 def check_tokenizer(data_set: DataSet) -> list[Finding]:
-    """Return the finding that the tokenizer next to token shards of documents is missing, or not the manifest's."""
+    """Return a finding if the tokenizer next to token shards of documents is missing, or not that of the manifest."""
     made_with = data_set.manifest.tokenizer if data_set.manifest else None
     if made_with is None:
         return []
@@ -108,7 +108,8 @@ def check_tokenizer(data_set: DataSet) -> list[Finding]:
 def find_gaps(data_set: DataSet) -> list[Finding]:
     """Return findings about gaps in numbered file names without a manifest, such as part-0, part-2 or x-00003-of-00010.
 
-    A sequence starts at 0 or 1 and has at least half of its numbers; with a total it must be complete.
+    Names count as a sequence if it starts at 0 or 1 and has at least half of its numbers. A sequence with a total must be
+    complete.
     """
     if data_set.manifest or data_set.is_unfinished:
         return []
@@ -132,9 +133,9 @@ def find_gaps(data_set: DataSet) -> list[Finding]:
 
 
 def remove_damaged(outcome: Outcome) -> list[str]:
-    """Remove the files whose size or checksum is not that of the manifest, and return their names.
+    """Remove the files whose size or checksum differs from the manifest, and return their names.
 
-    Findings about these files say then that they were removed.
+    Then the findings about these files say that they were removed.
     """
     listed = outcome.manifest.files if outcome.manifest else {}
     removed = [finding.file for finding in outcome.findings if finding.code == "file-changed" and finding.file in listed]

@@ -1,4 +1,4 @@
-"""The rules for the records of each split: by manifest and vocabulary, and where they are silent, by the first records."""
+"""Infer the rules for the records of each split, from manifest and vocabulary, and otherwise from the first records."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from bertprep.records.examples import Examples, MaskedExamples, PretrainingExamp
 from bertprep.work.data_set import DataSet
 
 DEFAULT_MASKED_LM_PROB = 0.15
-_FIRST_FILES = 10  # of a split, that give the shape of its records where no manifest does
-_FIRST_RECORDS = 1_000  # of each, spread over the file, of which the first block is read
+_FIRST_FILES = 10  # of a split, from which the shape of records is inferred if no manifest has it
+_FIRST_RECORDS = 1_000  # of each of these files, spread over it; the first block of them is read
 
 
 @dataclass(frozen=True)
 class RecordOptions:
-    """How records are checked: the masking of those without a manifest, and how many records of each file."""
+    """Options for checking records: the masking of records without a manifest, and how many records of each file to read."""
 
     masked_lm_prob: float = DEFAULT_MASKED_LM_PROB
     whole_word: bool = False
     sample: int | None = None
-    pred: int | None = None  # of columns that do not say for how many predictions they have space
+    pred: int | None = None  # of Arrow and Parquet files that do not tell their maximum number of predictions
 
 
 class _First(NamedTuple):
-    """Some records of one of the first files of a split; the columns of Arrow and Parquet may not tell their pred."""
+    """Some records of one of the first files of a split. Columnar files (Arrow, Parquet) may not tell their pred."""
 
     split: str
     examples: Examples
@@ -43,7 +43,7 @@ class _First(NamedTuple):
 
 
 def rules_by_split(data_set: DataSet, vocabulary: Vocabulary | None, options: RecordOptions) -> dict[str, RecordRules]:
-    """Return the rules for the records of each split, "" where there are none."""
+    """Return the rules for the records of each split, by "" if the folder has no splits."""
     firsts = list(_read_firsts(data_set))
     return {split: _rules_of(data_set, split, vocabulary, firsts, options) for split in data_set.splits or [""]}
 
@@ -103,7 +103,7 @@ def _most_common_shape(firsts: Sequence[_First]) -> Shape:
 
 
 def _guess_special_tokens(examples: Examples) -> dict[str, int]:
-    """Return the most frequent tokens where [CLS], the last [SEP] and [MASK] should be; -1 where there is none."""
+    """Return the most frequent tokens where [CLS], the last [SEP] and [MASK] should be, or -1 if there is none."""
     lengths = np.clip(examples.input_mask.sum(axis=1, dtype=np.int64), 1, examples.seq)
     found = {"cls": examples.input_ids[:, 0], "sep": examples.input_ids[np.arange(len(examples)), lengths - 1]}
     if isinstance(examples, MaskedExamples):
@@ -118,7 +118,7 @@ def _guess_special_tokens(examples: Examples) -> dict[str, int]:
 
 
 def _find_pad(data_set: DataSet, vocabulary: Vocabulary | None, first: Examples | None) -> int:
-    """Return the id of padding by vocabulary, manifest, or the first records' most frequent one."""
+    """Return the id of padding from the vocabulary, the manifest, or else the most frequent one in the first records."""
     if vocabulary:
         return vocabulary.pad
     if data_set.manifest and data_set.manifest.vocabulary:

@@ -1,7 +1,7 @@
-"""Names and settings in words that a person recognizes, for the page and the tables of `validate`.
+"""Name data sets and their settings in words that a person recognizes, for the page and the tables of `validate`.
 
-A name has the format, the corpus or task, and the length of the records; data sets of one name are told apart by the settings
-in which they differ, else by their folders.
+A name has the format, the corpus or task, and the length of the records. Equal names are extended by the settings in which the
+data sets differ, or else by their folders.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _plain_name(outcome: Outcome) -> str:
 
 
 def _differences(outcomes: Sequence[Outcome]) -> list[str]:
-    """Return the settings in which data sets of one name differ, or where they do not tell all apart, the folders."""
+    """Return for each data set of one name the settings in which they differ, or the folders if settings do not suffice."""
     settings = [dict(show_settings(outcome)) for outcome in outcomes]
     names = dict.fromkeys(name for each in settings for name in each)
     differing = [name for name in names if len({each.get(name) for each in settings}) > 1 and name != "Vocabulary"][:3]
@@ -60,7 +60,7 @@ def _differences(outcomes: Sequence[Outcome]) -> list[str]:
 
 
 def show_settings(outcome: Outcome) -> list[tuple[str, str]]:
-    """Return the settings that decide what the records are like, each with its value in words; none without a manifest."""
+    """Return the settings that determine the records, each with its value in words; none without a manifest."""
     made_with = outcome.manifest.made_with if outcome.manifest else {}
     settings = []
     for key, (name, value_of) in _SETTINGS.items():
@@ -70,7 +70,7 @@ def show_settings(outcome: Outcome) -> list[tuple[str, str]]:
 
 
 def show_details(outcome: Outcome) -> list[tuple[str, str]]:
-    """Return what else the manifest has: generator, checksums, inputs, versions."""
+    """Return the other entries of the manifest: generator, checksums, inputs, versions."""
     if not outcome.manifest:
         return []
     made_with, versions = outcome.manifest.made_with, outcome.manifest.versions
@@ -86,7 +86,7 @@ def show_details(outcome: Outcome) -> list[tuple[str, str]]:
 
 
 def _flatten(prefix: str, value: Any) -> list[tuple[str, str]]:
-    """Return the values in nested settings, each with its path: "converted to format"."""
+    """Return the values in nested settings, each with its path, such as "converted to format"."""
     if isinstance(value, Mapping):
         return [row for key, each in value.items() for row in _flatten(f"{prefix} {key}".strip().replace("_", " "), each)]
     if isinstance(value, list) and any(isinstance(each, (dict, list)) for each in value):
@@ -159,7 +159,7 @@ _PARTS = ("one_seed", "test_shards")  # of other settings, which say them
 
 
 def made_alike(first: Outcome, second: Outcome) -> bool:
-    """Return whether two data sets of different formats have the same records, by their settings and all that was counted."""
+    """Return whether two data sets of different formats have the same records, judging by their settings and counts."""
     if first.manifest is None or second.manifest is None or first.kind == second.kind or not (first.seq and second.seq):
         return False
     if first.sampled or _identity(first) != _identity(second) or first.counts.keys() != second.counts.keys():
@@ -168,7 +168,7 @@ def made_alike(first: Outcome, second: Outcome) -> bool:
 
 
 def _identity(outcome: Outcome) -> tuple[str, dict[str, int]]:
-    """Return the settings, but not into what the records were converted, and the number of records of each split."""
+    """Return the settings without those of a conversion, and the number of records of each split."""
     made_with = outcome.manifest.made_with if outcome.manifest else {}
     settings = {key: value for key, value in made_with.items() if not key.startswith("converted_")}
     records: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""The result of `validate`: a `CheckedFile` for each file, and the `Outcome` of a data set. `Checks` make one of the others."""
+"""Hold the result of `validate`: a `CheckedFile` for each file, and an `Outcome` for each data set, which `Checks` fill in."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ _TABLES = (
     ("split", "files", "documents", "records", "tokens", "padding", "[UNK]"),
     ("split", "[MASK]", "kept", "random token", "next: random"),
 )
-"""The columns of the two tables of a data set: sizes, and what was drawn at random. Together they would not fit a screen."""
+"""The columns of a data set's two tables: sizes, and random draws. In one table they would not fit on a screen."""
 SHOWN_OF_A_CODE = 20
-"""Most findings of one code in one data set that `validate` prints; JSON has all."""
+"""The maximum number of findings of a code that `validate` prints for a data set; its JSON has all."""
 _PRINTED = 5
-"""Most findings of one data set that fit a screen with its table, three lines each."""
+"""The number of findings, of about three lines each, that fit on a screen together with the tables of a data set."""
 _NO_HASHES: NDArray[np.uint64] = np.empty((0, 2), np.uint64)
 _NO_LINES: Ints = np.empty(0, np.int64)
 
 
 @dataclass
 class CheckedFile:
-    """A file of records or text, or the .bin of a token shard: its name, and after its check all that was found in it.
+    """A file of records or text, or the .bin of a token shard, with the results of its check.
 
-    A worker gets it with its first four fields and fills in the others.
+    A worker gets it with the first four fields, and fills in the others.
     """
 
     name: str  # relative to the folder
@@ -44,13 +44,13 @@ class CheckedFile:
     entries: Mapping[str, dict[str, Any]] = field(
         default_factory=dict, repr=False
     )  # of the manifest: a token shard has several
-    records: int = 0  # documents, if it is text or tokens
+    records: int = 0  # their number; documents, if it is text or tokens
     size_bytes: int = 0
     format: str = ""  # of a record file that could be read
-    read: int = 0  # records, which with `sample` are not all
+    read: int = 0  # the number of records that were read; with `sample` not all
     findings: list[Finding] = field(default_factory=list)
-    totals: dict[str, int] = field(default_factory=dict)  # as the manifest's entry has them: examples, documents, ...
-    counts: RecordCounts | TokenCounts | None = field(default=None, repr=False)  # of records of pretraining, of all else
+    totals: dict[str, int] = field(default_factory=dict)  # by their names in the manifest: examples, documents, ...
+    counts: RecordCounts | TokenCounts | None = field(default=None, repr=False)  # of pretraining records, or of other data
     hashes: NDArray[np.uint64] = field(default_factory=lambda: _NO_HASHES, repr=False)  # (n, 2) of each record or document
     lines: Ints = field(default_factory=lambda: _NO_LINES, repr=False)  # (n,) where each document begins: its line, or its id
     first_unique_id: int = -1  # of SQuAD's windows
@@ -62,11 +62,11 @@ class CheckedFile:
         return self.folder / self.name
 
     def add(self, code: str, expected: str, found: str, record: int | None = None, count: int = 1, **rest: str) -> None:
-        """Add a finding about this file; `rest` are a level or an advice other than usual."""
+        """Add a finding about this file; `rest` may have a level and an advice."""
         self.findings.append(Finding(code, self.name, expected, found, record, count, **rest))
 
     def forget(self) -> None:
-        """Drop what is only needed to compare files with each other: 16 bytes a record."""
+        """Drop the data that were needed to compare files with each other: 16 bytes per record."""
         self.counts, self.hashes, self.lines = None, _NO_HASHES, _NO_LINES
 
 
@@ -74,8 +74,9 @@ class CheckedFile:
 class Outcome:
     """One data set: records of one format and settings in one folder, text shards or token shards.
 
-    `counts` and `expected` are of pretraining records, by split. `sampled`: only some records were read, duplicates and
-    checksums not checked. Printed, it is its first findings, the tables of its splits and a verdict, as `validate` prints them.
+    `counts` and `expected` have an entry for each split of pretraining records. If `sampled`, only some records were read, and
+    neither duplicates nor checksums were checked. Printed, it looks like the output of `validate`: the first findings, the
+    tables of the splits, and a verdict.
     """
 
     folder: Path
@@ -91,15 +92,15 @@ class Outcome:
     expected: dict[str, Expected] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     unknown: dict[str, tuple[float, float | None]] = field(default_factory=dict)
-    """By split: the fraction of the tokens that are [UNK], and of the labels, where the vocabulary is known."""
+    """By split: the fractions of tokens and of labels that are [UNK], if the vocabulary is known."""
     duplicates: dict[str, int] = field(default_factory=dict)  # records that repeat an earlier one: by split, and "across"
-    texts: dict[str, str] = field(default_factory=dict)  # CRC-32C of the text shards that are as their manifest says, by name
+    texts: dict[str, str] = field(default_factory=dict)  # CRC-32C of the text shards that match their manifest, by name
 
     def __repr__(self) -> str:
         return "\n".join(self.lines())
 
     def lines(self) -> list[str]:
-        """Return what fits a screen: the first findings, errors first, the tables of the splits, and the verdict."""
+        """Return lines that fit on a screen: the first findings, errors first, the tables of the splits, and the verdict."""
         first = sorted(self.findings, key=lambda finding: finding.level != ERROR)[:_PRINTED]
         more = len(self.findings) - len(first)
         return [
@@ -110,7 +111,7 @@ class Outcome:
         ]
 
     def summary(self, name: str) -> list[str]:
-        """Return a line with the name of the data set and its number of findings, and below it the tables of its splits."""
+        """Return a line with the name and the number of findings, and the tables of the splits below it."""
         lines = [f"{name}: {_count_findings([self])}"]
         rows = self.split_rows()
         for columns in _TABLES:
@@ -135,7 +136,7 @@ class Outcome:
 
     @property
     def unit(self) -> str:
-        """What the files have: records, or documents of text or tokens."""
+        """The unit in which files are counted: record, or document for text and tokens."""
         return "document" if self.kind in (TEXT_SHARDS, TOKEN_SHARDS) else "record"
 
     @property
@@ -166,7 +167,7 @@ class Outcome:
         self.token_counts = {new if split == name else split: counts for split, counts in self.token_counts.items()}
 
     def as_json(self) -> dict[str, Any]:
-        """Return all of it, but what was only needed to judge, as `validate --json` writes it."""
+        """Return the result as `validate --json` writes it, without data that were only needed to judge."""
         splits: dict[str, dict[str, Any]] = {
             split: {
                 "records": counts.records,
@@ -198,7 +199,7 @@ class Outcome:
         }
 
     def split_rows(self) -> list[dict[str, str]]:
-        """Return the cells of each split by the names of their columns; what was not counted has none."""
+        """Return the table cells of each split by column; values that were not counted have no cell."""
         splits = sorted({file.split for file in self.files}, key=split_order) or [""]
         return [self._cells(split) for split in splits]
 
@@ -245,10 +246,10 @@ def _count_findings(outcomes: Sequence[Outcome]) -> str:
 
 
 class Checks:
-    """The checks of a kind of data: `check_file` in workers, `take` as files arrive, and `judge` of all together.
+    """The checks of a kind of data: `check_file` runs in workers, `take` gets each checked file, and `judge` compares them all.
 
-    `check_file` reads a file and fills in what it finds; it raises nothing. `files` are to be checked, with their splits;
-    `names` are all that a manifest may list.
+    `check_file` reads a file and fills in its results; it never raises. `files` are the files to check, with their splits;
+    `names` are all files that a manifest may list.
     """
 
     def __init__(
@@ -258,12 +259,12 @@ class Checks:
         self.names = files if names is None else names
 
     def names_of(self, name: str) -> list[str]:
-        """Return the names in the manifest of what is checked as one file."""
+        """Return the names in the manifest of the files that are checked together as this one."""
         return [name]
 
     def take(self, file: CheckedFile) -> None:
-        """Add what was counted of a file; files arrive in any order."""
+        """Add the counts of a checked file; files arrive in any order."""
 
     def judge(self, outcome: Outcome) -> None:
-        """Add the findings and counts of all files together, which are in order, to the outcome."""
+        """Add the findings and counts of all files, which are in order now, to the outcome."""
         outcome.findings += [finding for file in outcome.files for finding in file.findings]

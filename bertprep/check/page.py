@@ -1,7 +1,7 @@
-"""The result of `validate` as one HTML page: verdict, overview, and a section for each data set.
+"""Write the result of `validate` as one HTML page: verdict, overview, and a section for each data set.
 
-`page.html.j2` loads nothing and runs nothing; jinja2 escapes all data. A section has its findings, sizes, charts, frequent
-tokens, masking, examples and settings, and takes at most 60 kB; with many data sets it has fewer examples.
+The page loads nothing and runs nothing, and jinja2 escapes all data. A section has findings, sizes, charts, frequent tokens,
+masking, examples and settings, and takes at most 60 kB; with many data sets it has fewer examples.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from bertprep.work.manifest import RECORDS
 
 IS_PAGE = has_in_head(b'<meta name="generator" content="bertprep" />', b": BERT training data</title>")  # the title in 0.2
 MAX_TOKENS = 512
-"""Tokens shown of one example; the rest are only counted."""
-_EXAMPLES, _EXAMPLES_OF_ALL = 8, 120  # of a data set, and of all together, but two of each
+"""The maximum number of tokens shown of an example; the rest are only counted."""
+_EXAMPLES, _EXAMPLES_OF_ALL = 8, 120  # per data set, and in total; but at least two per data set
 _FREQUENT = 20  # tokens
 
 _MASKING = {
@@ -47,21 +47,21 @@ _MASKING = {
     "B is random": ("Second segments from another document", "half of the records, or more where documents end"),
     "shorter than seq": ("Records that are not full", "the ends of documents, and those with a shorter target length"),
 }
-"""The name of each fraction in words, and what is expected of it."""
+"""The name of each fraction in words, and its expected value."""
 
 
 _OVERVIEW = {
     "splits": "splits", "documents": "documents", "records": "records", "tokens": "tokens", "padding": "padding",
     "unknown": "[UNK]",
 }  # fmt: skip
-"""The columns of the overview and their titles; those that are empty in all rows are left out."""
+"""The columns of the overview and their titles. Columns without any value are left out."""
 
 _PARTS = (
     ("findings", "findings", "Findings"), ("sizes", "sizes", "Sizes"), ("lengths", "charts", "Lengths"),
     ("tokens", "frequent", "Frequent tokens"), ("masking", "fractions", "Masking"), ("examples", "examples", "Examples"),
     ("settings", "", "Settings"),
 )  # fmt: skip
-"""The parts of a section: the end of its id, what of a view must be there, and its title in the contents."""
+"""The parts of a section: the end of the part's id, the key that a view needs to have it, and its title in the contents."""
 
 
 def write_page(outcomes: Sequence[Outcome], vocab: Path | None, path: Path) -> None:
@@ -81,7 +81,7 @@ def write_page(outcomes: Sequence[Outcome], vocab: Path | None, path: Path) -> N
 
 
 def render(views: Sequence[dict[str, Any]]) -> str:
-    """Return the page of some data sets."""
+    """Return the page for the views of data sets."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
@@ -97,7 +97,7 @@ def render(views: Sequence[dict[str, Any]]) -> str:
 
 
 def view(outcome: Outcome, drawn: Sequence[Example], vocabulary: Vocabulary | None, name: str) -> dict[str, Any]:
-    """Return what the page shows of one data set."""
+    """Return the data of one data set that the page shows."""
     ordered = sorted(outcome.findings, key=lambda each: (LEVELS.index(each.level), each.code != "file-changed", each.code))
     tags = outcome.manifest.made_with.get("labels", ()) if outcome.manifest else ()
     shown: dict[str, Any] = {
@@ -123,7 +123,7 @@ def view(outcome: Outcome, drawn: Sequence[Example], vocabulary: Vocabulary | No
 
 
 def _shown_there(same: dict[str, Any], number: int) -> dict[str, Any]:
-    """Return what replaces the parts of a view whose records are those of data set `number` in another format."""
+    """Return replacements for the parts of a view with the same records as data set `number`, in another format."""
     return {"same_as": same["name"], "same_number": number, "charts": [], "frequent": None, "fractions": []}
 
 
@@ -140,7 +140,7 @@ def _grouped(ordered: Sequence[Finding]) -> Iterator[dict[str, Any]]:
 
 
 def _overview(outcome: Outcome) -> dict[str, str]:
-    """Return the cells of a data set's row; what is unknown is empty."""
+    """Return the cells of a data set's row in the overview; unknown values are empty."""
     splits = sorted({file.split for file in outcome.files if file.split}, key=split_order)
     of_records, of_tokens = [*outcome.counts.values()], [*outcome.token_counts.values()]
     number = sum(file.records for file in outcome.files)
@@ -159,7 +159,7 @@ def _overview(outcome: Outcome) -> dict[str, str]:
 
 
 def _unknown_share(outcome: Outcome) -> str:
-    """Return the fraction of all tokens that are [UNK], "" where it is unknown."""
+    """Return the fraction of all tokens that are [UNK], or "" if it is unknown."""
     if not outcome.unknown:
         return ""
     tokens = {split: counts.text_tokens for split, counts in outcome.counts.items()}
@@ -169,7 +169,7 @@ def _unknown_share(outcome: Outcome) -> str:
 
 
 def _documents(outcome: Outcome, split: str) -> int | None:
-    """Return how many documents the records of a split were made of, by the manifest."""
+    """Return the number of documents that the records of a split were made from, according to the manifest."""
     if not outcome.manifest or outcome.manifest.kind != RECORDS:
         return None
     listed = [outcome.manifest.files.get(file.name, {}).get("documents") for file in outcome.files if file.split == split]
@@ -178,7 +178,7 @@ def _documents(outcome: Outcome, split: str) -> int | None:
 
 
 def _sizes(outcome: Outcome) -> list[list[str]]:
-    """Return a table of the splits, without columns of which nothing is known; the first row has the names."""
+    """Return a table of the splits, without columns that have no value; the first row has the titles."""
     if not outcome.files:
         return []
     header = ["", "files", "MB", "documents", "sentences", "records", "tokens", "mean length", "padding", "[UNK]"]
@@ -205,7 +205,7 @@ def _sizes(outcome: Outcome) -> list[list[str]]:
 
 
 def _fraction_rows(outcome: Outcome) -> list[dict[str, Any]]:
-    """Return a row for each fraction: its name, what is expected in words, and of each split the share and its range."""
+    """Return a row for each fraction: its name, the expected value in words, and the share and range of each split."""
     rows = []
     for found in zip(*(expected.fractions for expected in outcome.expected.values()), strict=True):
         name, words = _MASKING.get(found[0].name, (found[0].name, ""))
@@ -227,7 +227,7 @@ def _is_expected(fraction: Fraction) -> bool:
 
 @dataclass(frozen=True)
 class Example:
-    """One record, with its file and its index in it."""
+    """A record, with its file and its index in the file."""
 
     file: str
     record: int
@@ -235,7 +235,7 @@ class Example:
 
 
 def draw_examples(folder: Path, files: Sequence[CheckedFile], number: int) -> list[Example]:
-    """Return records spread evenly over all files; unreadable ones are skipped, since a finding reports them."""
+    """Return records spread evenly over all files. Unreadable ones are skipped, since findings report them."""
     drawn: list[Example] = []
     for name, chosen in groupby(choose(files, number), key=lambda pair: pair[0]):
         try:
@@ -248,7 +248,7 @@ def draw_examples(folder: Path, files: Sequence[CheckedFile], number: int) -> li
 
 
 def choose(files: Sequence[CheckedFile], number: int) -> list[tuple[str, int]]:
-    """Return (file, record) of `number` records spread evenly over all; the same on every run.
+    """Return the file and index of `number` records spread evenly over all files, the same on every run.
 
     >>> choose([CheckedFile("a", "", records=100), CheckedFile("empty", ""), CheckedFile("b", "", records=50)], 3)
     [('a', 25), ('a', 75), ('b', 25)]
@@ -273,7 +273,7 @@ def _show(example: Example, vocabulary: Vocabulary | None, tags: Sequence[str]) 
 
 
 def _frequent_tokens(outcome: Outcome, vocabulary: Vocabulary | None) -> dict[str, Any] | None:
-    """Return the most frequent tokens with their shares of the text and of the masked tokens, and how many are never used."""
+    """Return the most frequent tokens with their shares of the text and of masked tokens, and the number of unused tokens."""
     total = reduce(add, outcome.counts.values())
     if vocabulary is None or len(total.tokens) != len(vocabulary) or not total.tokens.any():
         return None
@@ -325,7 +325,7 @@ def _charts_of(outcome: Outcome) -> list[Chart]:
 
 
 def _position_chart(splits: Mapping[str, RecordCounts], drawn: NDArray[np.float64] | None) -> Chart:
-    """Return the fraction of maskable tokens at each position that are masked: flat if masking prefers no position."""
+    """Return a chart of the fraction of maskable tokens at each position that are masked, flat if none is preferred."""
     columns = equal_columns(len(next(iter(splits.values())).positions))
     maskable = {split: np.maximum(columns.group(maskable_by_position(of)), 1) for split, of in splits.items()}
     shares = {split: columns.group(of.positions) / maskable[split] for split, of in splits.items()}
@@ -373,7 +373,7 @@ def _histogram(
 
 
 def _counted_in(title: str) -> str:
-    """Return what a histogram counts: documents, sentences, or records."""
+    """Return the unit of a histogram with this title: documents, sentences or records."""
     return next((each for each in ("documents", "sentences") if each in title), "records")
 
 
@@ -382,7 +382,7 @@ def _mean(counts: Ints) -> float:
 
 
 def maskable_by_position(counts: RecordCounts) -> Ints:
-    """Return (seq,) records whose token at the position may be masked: text other than [CLS] and [SEP]."""
+    """Return the number of records whose token at each position may be masked, (seq,): text except [CLS] and [SEP]."""
     seq = len(counts.positions)
     longer = counts.records - np.cumsum(counts.lengths)[:seq]  # (seq,): records with more than p tokens
     text = np.append(longer[1:], 0)  # the last token is a [SEP]

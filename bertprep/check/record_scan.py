@@ -1,7 +1,7 @@
-"""Reads all intact records of a file and reports the others: a reader that continues after a bad record.
+"""Read all intact records of a file and report the others, continuing after a bad record.
 
-Only a wrong length or an early end stops the scan, since the next record's start is then unknown. Formats that are rewritten
-when opened, such as Parquet, are read as a unit.
+Only a wrong length or an early end stops the scan, since the start of the next record is then unknown. Formats that are
+converted when opened, such as Parquet, are readable as a whole or not at all.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from bertprep.records.arrow_reader import Table
 
 BLOCK = 512
-"""Records at a time; at 128 tokens they and what is compared of them, 2 MB, stay in the processor's caches."""
+"""The number of records in a block. At 128 tokens a block and its intermediate results, 2 MB, stay in the CPU's caches."""
 _TRIES = 100  # the first readable one of these many records gives the sizes
 
 # fault: code, what was expected, what was found
@@ -46,9 +46,10 @@ _WORDS = {
 
 
 class RecordScan(OpenFile):
-    """One file, open until `close`; `findings` grow while it is read.
+    """One file, open until `close`. Its `findings` grow while it is read.
 
-    `kind`, `seq` and `pred` (`shape`) are those of the first readable record, or 0. Raises `BertprepError` for another file.
+    `kind`, `seq` and `pred` (`shape`) are those of the first readable record, or 0. Raises `BertprepError` if the file is not a
+    record file.
     """
 
     def __init__(self, path: Path, name: str, pred: int | None = None) -> None:
@@ -72,9 +73,9 @@ class RecordScan(OpenFile):
         return list(self._faults.values())
 
     def intact_blocks(self, sample: int | None) -> Iterator[tuple[Examples, NDArray[np.int64]]]:
-        """Yield the readable records and their ids, at most `BLOCK` at a time, in reused arrays.
+        """Yield blocks of readable records and their indices, at most `BLOCK` at a time, in reused arrays.
 
-        With `sample`, only that many records, spread evenly.
+        With `sample`, only that many records, spread evenly, are read.
         """
         rows = rows_in_block(BLOCK, seq=self.seq, pred=self.pred, kind=self.kind)
         buffer = self.kind.empty(rows, seq=self.seq, pred=self.pred)
@@ -92,20 +93,20 @@ class RecordScan(OpenFile):
             start += done + 1 if fault else done
 
     def _gather(self, ids: NDArray[np.int64], block: Examples) -> int:
-        """Read records to the first rows; return how many, or a fault, which `notes` describe."""
+        """Read records into the first rows; return their number, or a fault, which `notes` describe."""
         if self.rows:
             return self.rows.read(ids, block, 0, self.notes)
         gather, files = kernels.load().gather, np.zeros(len(ids), np.int64)
         return gather(gather.table("files", [self.describe()]), files, ids, len(ids), block, 0, self.notes)
 
     def check_table(self, table: Table) -> None:
-        """Add a finding about where an Arrow or Parquet file is damaged."""
+        """Add a finding about the place at which an Arrow or Parquet file is damaged."""
         if table.damage:
             found = str(table.damage).removeprefix(f"{self.path}: ")
             self._add("truncated", "the batches of a whole file", found, table.records)
 
     def find_records(self) -> int:
-        """Return how many records are complete; add a finding about bytes after them."""
+        """Return the number of complete records; add a finding about bytes after them."""
         self.offsets, fault = find_offsets(self.data, self.format, self.notes)
         count = len(self.offsets) - 1
         rest = self.data[self.offsets[count] :]
@@ -134,7 +135,7 @@ class RecordScan(OpenFile):
         return Shape(self.kind, 0, 0)
 
     def _add_fault(self, fault: int, record: int) -> None:
-        """Add a fault that a kernel has found; `notes` tell of what and where."""
+        """Add a finding about a fault that a kernel has found; `notes` have its place and values."""
         feature = kernel.KNOWN_FEATURES[int(self.notes[kernel.FEATURE])]
         is_float = fault == kernel.WRONG_TYPE and self.kind.feature(feature).dtype == np.float32
         words = {
@@ -148,7 +149,7 @@ class RecordScan(OpenFile):
         self._add(code, expected.format(**words), found.format(**words), record)
 
     def _add(self, code: str, expected: str, found: str, record: int) -> None:
-        """Add a finding, or count one more record of it."""
+        """Add a finding, or count one more record for it."""
         known = self._faults.get((code, expected))
         finding = replace(known, count=known.count + 1) if known else Finding(code, self._name, expected, found, record)
         self._faults[code, expected] = finding

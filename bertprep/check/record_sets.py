@@ -1,6 +1,6 @@
-"""Judges the records of a data set together: counts by split, hashes of all, files against the others.
+"""Judge the records of a data set together: counts of each split, hashes of all records, and each file against the others.
 
-Counts of a file are added to its split's and dropped; 16 bytes a record are kept to find repeats.
+The counts of a file are added to those of its split, and dropped. 16 bytes per record are kept to find repeats.
 """
 
 from __future__ import annotations
@@ -88,13 +88,13 @@ class Records(Checks):
             of_draws = judge_split(counts, rules, where, expected, uses=origin.uses)
             records = sum(file.records for file in outcome.files if file.split == split)
             padding = list(judge_padding(counts, where, origin, records))
-            if padding:  # short records are why there is padding, whose finding says more
+            if padding:  # short records cause the padding, and its finding says more
                 of_draws = [finding for finding in of_draws if finding.code != "short-share"]
             findings += of_draws + padding
         return findings
 
     def _with_fitting_probability(self, findings: list[Finding]) -> list[Finding]:
-        """Return the findings, those of prediction counts with the --masked-lm-prob that would fit all records as advice."""
+        """Return the findings. Those on prediction counts advise the --masked-lm-prob that fits all records, if any."""
         if all(finding.code != "prediction-count" for finding in findings):
             return findings
         rules = next(iter(self._rules.values()))
@@ -108,12 +108,12 @@ class Records(Checks):
 
 
 def _advise(findings: Iterable[Finding], advice: str) -> list[Finding]:
-    """Return the findings, with this advice for those of prediction counts."""
+    """Return the findings, with this advice in those on prediction counts."""
     return [replace(finding, advice=advice) if finding.code == "prediction-count" else finding for finding in findings]
 
 
 def _without_repeats(files: Iterable[CheckedFile], known: set[str]) -> list[Finding]:
-    """Return the findings of files, without what most of them have and the split's finding, of a `known` code, says at once."""
+    """Return the findings of files, without those of `known` codes (which the split has too) that most files have."""
     files = list(files)
     files_with = Counter(finding.code for file in files for finding in file.findings if finding.record is None)
     known = {code for code in known if 2 * files_with[code] > len(files)}

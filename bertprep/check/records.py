@@ -1,6 +1,6 @@
-"""Checks the records of one file against the rules: findings, counts, and hashes of the records.
+"""Check the records of one file against the rules: find faults, count and hash the records.
 
-`bertprep.check.values` has the rules for all records, `bertprep.check.tasks` those for what only fine-tuning records have;
+`bertprep.check.values` has the rules for all records, and `bertprep.check.tasks` those for features of fine-tuning records.
 `bertprep.kernels.record_counts` counts the valid records of pretraining.
 """
 
@@ -28,15 +28,15 @@ from bertprep.records import Examples, PretrainingExamples, SquadEvalExamples, S
 from bertprep.records.examples import Shape
 from bertprep.tasks.segments import count_tokens
 
-_HASH_SEED = 20181011  # arbitrary; changing it changes no result
+_HASH_SEED = 20181011  # arbitrary: another value gives the same results
 _MAX_PAIRS = 1024  # pairs of neighbours compared per file
 
 
 class RecordChecker:
     """Checks blocks of `Examples` and accumulates findings and counts.
 
-    `records` are in the file, of which neighbours are compared, and the text of the first `compared` of sentence pairs; 0 for
-    none.
+    `records` is the number of records in the file, whose neighbours are compared. `compared` is the number of its first records
+    with sentence pairs whose text is compared.
     """
 
     def __init__(self, rules: RecordRules, records: int = 0, compared: int = 0) -> None:
@@ -65,7 +65,7 @@ class RecordChecker:
         self._continuations = Continuations(min(compared, records), seq, rules.sep) if compared and rules.has_pairs else None
 
     def check(self, examples: Examples, indices: NDArray[np.int64]) -> NDArray[np.uint64]:
-        """Check the records `indices` of the file; return two hashes of each, (n, 2), 0 for those of fine-tuning."""
+        """Check the records with these indices in the file; return two hashes of each, (n, 2), 0 for fine-tuning records."""
         texts = Texts(examples, self.rules)
         is_valid = np.ones(len(examples), np.bool_)
         next_sentence_labels = examples.next_sentence_labels if isinstance(examples, PretrainingExamples) else None
@@ -99,13 +99,13 @@ class RecordChecker:
             self._findings[words] = replace(first, count=count + (known.count if known else 0))
 
     def compare(self) -> None:
-        """Count what comparing the records with each other shows: their order, and whether a random B continues its A."""
+        """Compare the records with each other, and count what their order and the random Bs that continue their As show."""
         self._compare_order()
         if self._continuations:
             self.counts.continued += self._continuations.count()
 
     def _compare_order(self) -> None:
-        """Count how often neighbours are more alike than other records, by common tokens, lengths and first tokens."""
+        """Count how often neighbours are more similar than distant records, by common tokens, lengths and first tokens."""
         half = self._pairs // 2
         a = 2 * np.arange(half)
         a = a[(self._sketched[[a, a + 1, a + 2 * half, a + 2 * half + 1], 0] != 0).all(0)]
@@ -124,14 +124,14 @@ class RecordChecker:
         wins[2:] += np.stack([(near < far).sum(0), (near > far).sum(0)], 1).ravel()
 
     def findings(self, name: str) -> list[Finding]:
-        """Return one finding for each rule that was broken so far, in file `name`."""
+        """Return a finding about file `name` for each rule that was broken so far."""
         return [replace(finding, file=name) for finding in self._findings.values() if finding]
 
 
 def check_file(rules_of: dict[str, RecordRules], sample: int | None, compared: int, file: CheckedFile) -> None:
-    """Check one file by the rules of its split; an unreadable one is a finding.
+    """Check one file by the rules of its split. An unreadable file gives a finding.
 
-    `compared` is how many records are compared with each other by their text.
+    `compared` is the number of records whose texts are compared with each other.
     """
     rules = rules_of[file.split]
     is_there = file.path.is_file()

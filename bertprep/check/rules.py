@@ -1,4 +1,4 @@
-"""The rules for the records of a split: sizes, special tokens, masking; `check.values` compares records with them."""
+"""Hold the rules for the records of a split: sizes, special tokens, masking. `check.values` compares records with them."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ from bertprep.records.examples import Shape
 
 @dataclass(frozen=True)
 class RecordRules:
-    """The rules for the records of a split; `tokens` is 0 and `continues` empty without a vocabulary.
+    """The rules for the records of a split.
 
-    `pad` is the id of [PAD]. `continues` has a byte for each token (`kinds_of_tokens`). With `may_round_up` half a prediction
-    may be rounded up, as under Python 2. With `by_manifest` bertprep made the records. The last three are for fine-tuning.
+    `tokens` is the size of the vocabulary, and `continues` has a byte for each of its tokens (`kinds_of_tokens`); without a
+    vocabulary they are 0 and empty. `pad` is the id of [PAD]. With `may_round_up`, half a prediction may be rounded up, as in
+    Python 2. With `by_manifest`, bertprep made the records. The last three fields are for fine-tuning.
     """
 
     seq: int
@@ -41,7 +42,7 @@ class RecordRules:
     kind: type[Examples] = PretrainingExamples
     by_manifest: bool = False
     unk: int = -1  # -1 without a vocabulary
-    labels: int | None = None  # classes, where they are known
+    labels: int | None = None  # the number of classes, if it is known
     may_be_impossible: bool = True  # SQuAD 2.0 has questions without an answer
 
     @property
@@ -58,7 +59,7 @@ class RecordRules:
 
     @property
     def segments(self) -> int:
-        """Which segments a record has, by the names of `kernels.numbers`."""
+        """The kind of segments in a record, one of the constants of `kernels.numbers`."""
         if self.is_pretraining and not self.has_pairs:
             return kernel.FULL_SENTENCES
         has_two = issubclass(self.kind, (PretrainingExamples, SquadExamples, SquadEvalExamples))
@@ -66,33 +67,33 @@ class RecordRules:
 
     @property
     def level_of_text(self) -> str:
-        """The level of findings that bertprep's generator never causes, but another tool may intend."""
+        """The level of findings that another tool may intend, but bertprep's generator never causes."""
         return ERROR if self.by_manifest else WARNING
 
     @property
     def count_rule(self) -> int:
-        """The rule for the number of predictions, one of the three in `kernels.numbers`."""
+        """The rule for the number of predictions, one of the three constants of `kernels.numbers`."""
         if not self.whole_word:
             return kernel.EXACT_COUNT
         return kernel.WHOLE_WORDS if self.continues else kernel.AT_MOST
 
     @cached_property
     def by_length(self) -> Ints:
-        """(seq + 1,) the number of predictions by tokens of text, halves rounded to even."""
+        """The number of predictions by tokens of text, halves rounded to even: (seq + 1,)."""
         return self.predictions_by_length()
 
     @cached_property
     def half_up(self) -> Ints:
-        """(seq + 1,) the number where halves may be rounded up, else the same."""
+        """The same as `by_length`, but with halves rounded up if that is allowed: (seq + 1,)."""
         return self.predictions_by_length(halves_up=self.may_round_up)
 
     @cached_property
     def kinds(self) -> NDArray[np.uint8]:
-        """(tokens,) what each token is in a word, CONTINUES, ALONE_IN_WORD or 0."""
+        """The role of each token in a word: CONTINUES, ALONE_IN_WORD or 0, (tokens,)."""
         return np.frombuffer(self.continues or bytes(self.tokens + 1), np.uint8)
 
     def predictions_by_length(self, *, halves_up: bool = False) -> Ints:
-        """Return the number of predictions for n = 0 to seq tokens, halves rounded to even, or up."""
+        """Return the number of predictions for 0 to seq tokens of text, with halves rounded to even, or up."""
         special = 3 if self.has_pairs else 2
         table = predictions_by_length(self.seq, self.pred, self.masked_lm_prob, special)
         for n in range(self.seq + 1) if halves_up else ():
@@ -102,7 +103,7 @@ class RecordRules:
 
 
 def kinds_of_tokens(vocabulary: Vocabulary) -> bytes:
-    """Return one byte for each token: 1 if it continues a word, 2 if nothing continues it ([UNK], punctuation), else 0."""
+    """Return a byte for each token: 1 if it continues a word, 2 if nothing continues it ([UNK], punctuation), else 0."""
     is_alone = (
         len(token) == 1 and (category(token)[0] == "P" or (token.isascii() and not token.isalnum()))
         for token in vocabulary.tokens

@@ -1,7 +1,7 @@
-"""One example in readable form: its words, and at each masked position the original and what the model sees.
+"""Show an example in readable form: its words, and at each masked position the original token and the token that a model sees.
 
-A masked token is `[MASK→original]`, or `shown→original` for a random token, and `=original=` if it was kept. A tagged word is
-`word/TAG`. `legend` explains this to a reader in one line.
+A masked token is shown as `[MASK→original]`, as `shown→original` if a random token replaces it, and as `=original=` if it was
+kept. A tagged word is shown as `word/TAG`. `legend` explains this to a reader in one line.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bertprep.records.examples import Examples, MaskedExamples, PretrainingExamp
 from bertprep.terminal import Printable, counted, printable, styled
 
 State = Literal["plain", "special", "masked", "kept", "replaced"]
-"""Kinds of tokens: plain; [CLS], [SEP] or [PAD]; and predicted ones, shown as [MASK], unchanged or as another token."""
+"""Kinds of tokens: plain; [CLS], [SEP] or [PAD]; and predicted tokens that show [MASK], themselves or another token."""
 
 _CONTINUES = "##"
 _SPECIAL, _SEGMENT_A, _SEGMENT_B, _TO_PREDICT, _ANSWER = "2", "36", "33", "1", "4"  # dim, cyan, yellow, bold, underlined
@@ -27,7 +27,7 @@ _SPECIAL, _SEGMENT_A, _SEGMENT_B, _TO_PREDICT, _ANSWER = "2", "36", "33", "1", "
 
 @dataclass(frozen=True)
 class Token:
-    """One token of an example; `text` is the original, without ## if it is joined."""
+    """One token of an example; `text` is the original token, without ## if it is joined to the one before."""
 
     text: str
     shown: str
@@ -42,7 +42,7 @@ class Token:
 
     @property
     def look(self) -> tuple[str, ...]:
-        """The SGR codes on a terminal."""
+        """The SGR codes that style the token on a terminal."""
         codes = [_SEGMENT_B if self.segment else _SEGMENT_A]
         if self.state == "special":
             codes = [_SPECIAL]
@@ -54,11 +54,11 @@ class Token:
 
 
 Word = list[Token]
-"""Tokens that are written without a space between them."""
+"""Tokens that are joined without spaces."""
 
 
 def token_text(identity: int, vocabulary: Vocabulary | None) -> str:
-    """Return a token as its vocabulary spells it, or `#` and its id if that is unknown.
+    """Return the text of a token from its vocabulary, or `#` and its id without a vocabulary.
 
     >>> token_text(2054, None)
     '#2054'
@@ -69,7 +69,7 @@ def token_text(identity: int, vocabulary: Vocabulary | None) -> str:
 
 
 def legend(kind: type[Examples]) -> str:
-    """Return a line that explains how the examples of a kind are shown, "" where they are plain text."""
+    """Return a line that explains how examples of a kind are shown, or "" if they are plain text."""
     if issubclass(kind, MaskedExamples):
         return "[MASK→x]: x was masked; a→b: the random token a replaces b; =c=: c was kept; x, b and c are predicted"
     return "word/TAG: a word and its tag" if issubclass(kind, TokenClassificationExamples) else ""
@@ -81,7 +81,7 @@ def text_length(examples: Examples, row: int) -> int:
 
 
 def describe(examples: Examples, row: int) -> str:
-    """Return a sentence with the lengths of one example and its targets."""
+    """Return a text with the lengths of one example and its targets."""
     parts, in_b = [f"{text_length(examples, row):,} of {examples.seq:,} tokens"], np.count_nonzero(examples.segment_ids[row])
     if isinstance(examples, PretrainingExamples):
         label = "a random text" if examples.next_sentence_labels[row] else "the next sentence"
@@ -95,9 +95,9 @@ def describe(examples: Examples, row: int) -> str:
 def example_words(
     examples: Examples, row: int, vocabulary: Vocabulary | None, *, most: int | None = None, tags: Sequence[str] = ()
 ) -> list[Word]:
-    """Return the words of one example without padding, or of its first `most` tokens; an answer of SQuAD is highlighted.
+    """Return the words of one example without padding, or of its first `most` tokens. An answer in SQuAD is highlighted.
 
-    `tags` are the names of the labels of tagged words, which are numbers without them.
+    `tags` are the names of the labels of tagged words; without names, labels are shown as numbers.
     """
     labels: dict[int, int] = {}
     if isinstance(examples, MaskedExamples):
@@ -124,7 +124,7 @@ def example_words(
 
 
 def _with_tag(word: Word) -> Word:
-    """Return the word with its tag, if it has one, as a last token; the tag of no entity is dim."""
+    """Return the word, with its tag, if it has one, as the last token; the tag of words without an entity is dim."""
     if not (tag := word[0].tag):
         return word
     text = f"/{tag}"
@@ -150,7 +150,7 @@ def _join(tokens: Iterable[Token]) -> list[Word]:
 
 
 def write_words(words: list[Word], *, width: int | None, colour: bool) -> Printable:
-    """Return the words as text, in lines of at most `width` columns if a width is given."""
+    """Return the words as text, wrapped to `width` columns if that is given."""
     lines: list[list[str]] = [[]]
     used = 0
     for word in words:

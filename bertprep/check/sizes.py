@@ -1,4 +1,4 @@
-"""Judges the sizes of files and of splits: unlikely sizes are the first sign of records or documents distributed wrongly."""
+"""Judge the sizes of files and splits: unlikely sizes are the first sign of wrongly distributed records or documents."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from bertprep.check.outcome import CheckedFile
 from bertprep.work.layout import TEST, TRAINING
 
 _MIN_FILES, _SIZE_FACTOR = 4, 2.0
-_MAX_TEST, _TEST_FACTOR = 1 / 3, 1.5  # more than documents kept together and their lengths explain
-_MANY_DOCUMENTS = 1000  # of which no few make a test split large
-_FEW = 200  # records of a test split that may be any fraction of all
+_MAX_TEST, _TEST_FACTOR = 1 / 3, 1.5  # above these, documents that stay together do not explain the size of a test split
+_MANY_DOCUMENTS = 1000  # with fewer, a few long documents can make a test split large
+_FEW = 200  # a test split with fewer records may be any fraction of all records
 
 
 def judge_file_sizes(files: Iterable[CheckedFile]) -> list[Finding]:
-    """Warn about the file of a split that differs most in its number of records, if it differs much."""
+    """Warn about the file of each split that differs most from the others in its number of records, if it differs much."""
     findings = []
     by_split: dict[str, list[CheckedFile]] = {}
     for file in files:
@@ -39,9 +39,9 @@ def judge_file_sizes(files: Iterable[CheckedFile]) -> list[Finding]:
 def judge_split_sizes(
     files: Iterable[CheckedFile], made_with: Mapping[str, Any], documents: int | None = None
 ) -> list[Finding]:
-    """Warn if the test split is far larger than `test_fraction` of all records, or than a third if it is of few documents.
+    """Warn if the test split is far larger than `test_fraction` of all records, or than a third if there are few documents.
 
-    A test split that the user gave may have any size up to that of training.
+    A test split from the user's own test text may be as large as training.
     """
     test_fraction = made_with.get("test_fraction")
     is_given = test_fraction == 0 and bool(made_with.get("test_shards"))

@@ -1,6 +1,7 @@
-"""Tests of the draws of a split or a file: a table of counts with their expectations; `check.expected` has the bound.
+"""Test the random draws of a split or a file, by comparing tables of counts with expected counts.
 
-The least likely count of a test is reported, if chance gives one as unlikely once in a million data sets.
+The least likely count of a test is reported if chance gives such an unlikely count only once in a million data sets.
+`check.expected` has the bound on that.
 """
 
 from __future__ import annotations
@@ -30,15 +31,18 @@ from bertprep.check.rules import RecordRules
 from bertprep.kernels import numbers as kernel
 
 MAX_LABELS = 1000
-"""The number of most expected tokens whose frequencies as labels are compared."""
+"""The number of tokens whose frequencies as labels are compared, those that are expected most often."""
 _NEARLY_ALL_RANDOM_NEXT = 0.96  # of all records: above it, sentences hardly ever follow each other; 0.94 with 8 tokens a record
-_ALL_RANDOM_NEXT = 0.93  # where B never follows A, which is then found in 200 records
-_RANGES = 64  # of the vocabulary, in which the random tokens of a file are counted
+_ALL_RANDOM_NEXT = 0.93  # above it B never follows A; 200 records suffice to find that
+_RANGES = 64  # ranges of the vocabulary, in which the random tokens of a file are counted
 
 
 @dataclass(frozen=True)
 class _Test:
-    """Counts `seen` and `expected` among `draws`; the least likely one is reported, in words formatted with its values."""
+    """A test of the counts `seen` among `draws` against those `expected`; the least likely one is reported.
+
+    `right` and `found` are the words of the finding, formatted with the values of that count.
+    """
 
     code: str
     right: str
@@ -46,14 +50,14 @@ class _Test:
     seen: ArrayLike
     expected: ArrayLike
     draws: int
-    tests: int = 1  # that divide the false-alarm probability among them
+    tests: int = 1  # the number of tests among which the false-alarm probability is divided
     names: Sequence[object] | Ints = ()
     level: str = ERROR
-    is_upper: bool = False  # less than expected is right
+    is_upper: bool = False  # whether fewer than expected are fine
     slack: float = 0.0
 
     def judge(self, where: str, files: int, streams: int) -> Finding | None:
-        """Return the finding, if the least likely count is beyond the limit; `files` are judged by the same test."""
+        """Return a finding if the least likely count is beyond the limit, when `files` files are judged by the same test."""
         seen = np.atleast_1d(self.seen)
         expected = np.minimum(np.atleast_1d(self.expected), seen if self.is_upper else self.draws)  # rounding may exceed it
         unlikely = minus_log_p(seen, self.draws, expected, slack=self.slack)
@@ -77,7 +81,7 @@ class _Test:
 def judge_split(
     counts: RecordCounts, rules: RecordRules, where: str, expected: Expected, *, uses: int | None = None
 ) -> list[Finding]:
-    """Return the findings about the records of a split, called `where`, of documents with so many `uses`."""
+    """Return the findings about the records of a split, which is called `where`, from so many `uses` of documents."""
     tests = [*_label_tests(counts, rules), *_next_sentence_tests(counts, uses), *_order_tests(counts, rules)]
     random_tokens = _random_token_tests(counts, rules, np.arange(1, rules.tokens), is_file=False, streams=expected.streams)
     tests += [*_length_tests(counts, expected), _continuation_test(counts, rules)]
@@ -85,7 +89,7 @@ def judge_split(
 
 
 def judge_file(counts: RecordCounts, rules: RecordRules, where: str, *, files: int, uses: int | None = None) -> list[Finding]:
-    """Return the findings about one of `files` files, each judged by itself."""
+    """Return the findings about one of `files` files, each of which is judged by itself."""
     ends = distinct(np.linspace(0, rules.tokens, _RANGES + 1).astype(np.int64))[1:-1]
     random_tokens = _random_token_tests(counts, rules, ends, is_file=True, streams=1)
     tests = [*_next_sentence_tests(counts, uses), *_order_tests(counts, rules)]
@@ -137,9 +141,7 @@ def _mask_tests(counts: RecordCounts, rules: RecordRules) -> Iterator[_Test]:
 def _random_token_tests(
     counts: RecordCounts, rules: RecordRules, ends: Ints, *, is_file: bool, streams: int
 ) -> Iterator[_Test]:
-    """Test whether random tokens are uniform, by those before each of the `ends` of the vocabulary and the number of distinct
-    ones.
-    """
+    """Test whether random tokens are uniform: the number below each of the `ends` of the vocabulary, and of distinct ones."""
     replaced = counts.replaced
     draws = int(replaced.sum())
     if not draws:
@@ -174,7 +176,7 @@ def _label_tests(counts: RecordCounts, rules: RecordRules) -> Iterator[_Test]:
 
 
 def _next_sentence_tests(counts: RecordCounts, uses: int | None) -> Iterator[_Test]:
-    """Test whether B follows A in at most half of the records, but in as many as it must (`next_draws`)."""
+    """Test whether B follows A in at most half of the records, but in as many as it must follow in (`next_draws`)."""
     follows, random = map(int, counts.next_sentence)
     records, drawn = follows + random, next_draws(counts, uses)
     code, found = "next-sentence-share", f"{random / max(records, 1):.1%} of {records:,}"
@@ -195,9 +197,9 @@ def _next_sentence_tests(counts: RecordCounts, uses: int | None) -> Iterator[_Te
 
 
 def _order_tests(counts: RecordCounts, rules: RecordRules) -> Iterator[_Test]:
-    """Test whether a random B is of another document than its A, and neighbours are no more alike than distant records.
+    """Test whether random Bs come from other documents than their As, and whether neighbours are no more similar than others.
 
-    Two records are compared with their four segments, or neighbours, paired the other way.
+    For that, two records are compared with their segments exchanged, and pairs of neighbours with their members exchanged.
     """
     own, draws = int(counts.signs[kernel.OWN_B]), int(counts.signs[[kernel.OWN_B, kernel.OTHER_B]].sum())
     right = "random B with as many tokens of their own A as of another, in at most half of {draws:,} cases"
@@ -211,7 +213,7 @@ def _order_tests(counts: RecordCounts, rules: RecordRules) -> Iterator[_Test]:
 
 
 def _continuation_test(counts: RecordCounts, rules: RecordRules) -> _Test:
-    """Test whether Bs that are labelled random continue their As elsewhere in the text, more often than exchanged ones do."""
+    """Test whether Bs labelled random continue their As elsewhere in the text more often than exchanged Bs do."""
     own, draws = int(counts.continued[0]), int(counts.continued.sum())
     right = "random B that continues its own A in other records as rarely as another's, in at most half of {draws:,} cases"
     found = "its own in {share:.1%}: some labels are wrong"

@@ -1,4 +1,4 @@
-"""Checks what only fine-tuning records have: answers, labels, ids."""
+"""Check the features that only fine-tuning records have: answers, labels, ids."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from bertprep.records.examples import (
 from bertprep.tasks.squad_features import FIRST_UNIQUE_ID
 
 Fault = tuple[str, str, NDArray[np.bool_], NDArray[np.generic]]
-"""The code, what was expected, which records have it, and of each what was found."""
+"""A code, the expected value in words, the flags of the records that have this fault, and the values that were found."""
 
 
 def find_faults(examples: Examples, numbers: Ints, name: str, *, labels: int | None, squad_2: bool) -> Iterator[Finding]:
-    """Yield a finding for each kind of fault of some records of file `name`; `labels` is the number of classes, if known."""
+    """Yield a finding for each kind of fault in some records of file `name`; `labels` is the number of classes, if known."""
     faults: Iterator[Fault] = iter(())
     if isinstance(examples, SquadExamples):
         faults = _answer_faults(examples, squad_2=squad_2)
@@ -72,7 +72,7 @@ def _token_label_faults(examples: TokenClassificationExamples, classes: int | No
 
 
 def check_order(unique_ids: Ints, file: CheckedFile) -> None:
-    """Note the first of the unique_ids of a file, or what is wrong with the others."""
+    """Check that the unique_ids of a file count up, and keep the first one."""
     wrong = np.flatnonzero(np.diff(unique_ids) != 1)
     if not len(wrong):
         file.first_unique_id = int(unique_ids[0])
@@ -83,7 +83,7 @@ def check_order(unique_ids: Ints, file: CheckedFile) -> None:
 
 
 def check_first_ids(files: Sequence[CheckedFile]) -> list[Finding]:
-    """Check that the windows of a split are numbered from `FIRST_UNIQUE_ID` on, by the first one of each file."""
+    """Check that the windows of a split are numbered from `FIRST_UNIQUE_ID` on, by the first id of each file."""
     expected = FIRST_UNIQUE_ID
     for file in sorted(files, key=lambda file: file.first_unique_id):
         if file.first_unique_id != expected:

@@ -1,6 +1,6 @@
-"""Checks text shards: UTF-8, a blank line after each document, and every document once, in one split.
+"""Check text shards: they are UTF-8, have a blank line after each document, and each document once, in one split.
 
-A worker reads one shard at a time. Documents are compared by 16 bytes of a hash each, and their lines.
+A worker reads one shard at a time. Documents are compared by 16-byte hashes, which are kept with their lines.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class TextShards(Checks):
 
 
 def compare_texts(outcomes: Sequence[Outcome]) -> None:
-    """Add findings about records and tokens of another text than the text shards that were checked with them."""
+    """Add findings about records and tokens that were made from another text than the text shards checked with them."""
     texts = {sha256_of_text(outcome.manifest): outcome.texts for outcome in outcomes if outcome.manifest and outcome.texts}
     for outcome in outcomes:
         if outcome.manifest is None:
@@ -81,7 +81,7 @@ def compare_texts(outcomes: Sequence[Outcome]) -> None:
 
 
 def check_text(file: CheckedFile) -> None:
-    """Read one shard; faults are findings, nothing raises."""
+    """Check one shard. Faults become findings; nothing is raised."""
     try:
         text = file.path.read_bytes()
     except (BertprepError, OSError) as error:

@@ -1,6 +1,6 @@
-"""Checks token shards, of sentences or of whole documents: ids that text gives, an index and words that fit, no document twice.
+"""Check token shards of sentences or whole documents: valid ids, an index and words that fit them, and no document twice.
 
-A worker reads one shard at a time; documents are compared by 16 bytes of a hash of their tokens each.
+A worker reads one shard at a time. Documents are compared by 16-byte hashes of their tokens.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ANY_WIDTH = 1 << 31  # ids are compared with the tokenizer's here
 
 
 class TokenShards(Checks):
-    """The checks of one data set of token shards; those of documents have a .words too."""
+    """The checks of one data set of token shards. Shards of documents have a .words file too."""
 
     def __init__(self, data_set: DataSet, vocabulary: Vocabulary | None) -> None:
         self._has_documents = data_set.has_documents
@@ -55,7 +55,7 @@ def _tokenizer_of(data_set: DataSet) -> TokenizerInfo | None:
 
 
 def _judge_unknown(outcome: Outcome) -> list[Finding]:
-    """Warn where a tokenizer does not fit the text; `fit` judges what a vocabulary made of it."""
+    """Warn if a tokenizer does not fit the text; `fit` does this for vocabularies."""
     findings = []
     for split, counts in outcome.token_counts.items():
         if counts.unknown > MANY_UNKNOWN * counts.tokens:
@@ -125,7 +125,7 @@ def _check_ids(file: CheckedFile, tokens: NDArray[Any], starts: Ints, tokenizer:
 
 
 def _check_documents(file: CheckedFile, shard: TokenShard, words: NDArray[np.uint8]) -> None:
-    """Check that each document has a token, and begins with a word, by the bits of .words."""
+    """Check that each document has a token, and begins with a word according to .words."""
     path = shard.paths[IDX]
     _, lengths, _ = parse_index(path, read_bytes(path))
     empty = np.flatnonzero(lengths == 0)

@@ -1,7 +1,7 @@
-"""What a BERT record must be: each rule with its code, its words, and where records break it.
+"""Check what a BERT record must be: each rule has a code, words, and the flags of the records that break it.
 
 The text of a record is its tokens with the labels restored. A record that breaks a rule is left out of the statistics, unless
-the rule says otherwise. The records of a block are checked together: 2 us each at 128 tokens.
+the rule says otherwise. The records of a block are checked together, which takes 2 us per record of 128 tokens.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ Flags = NDArray[np.bool_]
 
 
 class Rule(NamedTuple):
-    """A rule, and which records of a block break it.
+    """A rule, and the flags of the records in a block that break it.
 
-    In the words `{at}` is the position of the first wrong value of a record, `{value}` that value, and `{other}` one that
-    belongs to it; more names are those of `Texts.facts`.
+    In its words, `{at}` is the position of a record's first wrong value, `{value}` is this value, and `{other}` is a value that
+    belongs to it; `Texts.facts` has more names.
     """
 
     code: str
@@ -38,7 +38,7 @@ class Rule(NamedTuple):
     leaves_out: bool = True  # of the statistics
 
     def describe(self, row: int, facts: dict[str, NDArray[np.integer[Any]]], record: int) -> Finding:
-        """Return the finding of one record, `row` of the block, `record` of its file, whose name is left empty."""
+        """Return a finding about `row` of the block, record `record` of a file, whose name is left empty."""
         at = int(np.argmax(self.wrong[row])) if self.wrong.ndim == 2 else ()
         words = {fact: int(values[row]) for fact, values in facts.items()}
         words["at"] = at or 0
@@ -49,9 +49,9 @@ class Rule(NamedTuple):
 
 
 class Texts:
-    """The texts of a block: their tokens, where they end, which positions are predicted, and where they have [SEP].
+    """The texts of a block: their tokens and lengths, the predicted positions, and the positions of [SEP].
 
-    Fields of the block are copied, since comparing a field of records in place takes twice as long.
+    Fields are copied, since comparing a field of a record array in place takes twice as long.
     """
 
     def __init__(self, block: Examples, rules: RecordRules) -> None:
@@ -90,7 +90,7 @@ class Texts:
 
     @property
     def facts(self) -> dict[str, NDArray[np.integer[Any]]]:
-        """The values that the messages of rules name."""
+        """The values that the words of rules may name."""
         return {
             "length": self.lengths,
             "last": self.last,
@@ -100,7 +100,7 @@ class Texts:
         }
 
     def is_predicted(self) -> Flags:
-        """Return (n, seq) whether each position is predicted."""
+        """Return whether each position is predicted, (n, seq)."""
         is_predicted = np.zeros(self.tokens.shape, np.bool_)
         rows, columns = np.nonzero(self.is_inside)
         is_predicted[rows, self.positions[rows, columns]] = True
@@ -108,19 +108,19 @@ class Texts:
 
 
 def _leading(flags: Flags) -> NDArray[np.int32]:
-    """Return how many flags of each row are set before the first that is not."""
+    """Return the number of flags that are set in each row before the first one that is not."""
     first_other: NDArray[np.int32] = flags.argmin(1).astype(np.int32)
     first_other[(first_other == 0) & flags[:, 0]] = flags.shape[1]  # all are set
     return first_other
 
 
 def _rows(flags: Flags) -> Flags:
-    """Return which rows have a flag set; mostly none has, which is seen ten times as fast."""
+    """Return whether each row has a flag set. Usually none has, which a test of all flags finds ten times as fast."""
     return np.logical_or.reduce(flags, axis=1) if flags.any() else np.zeros(len(flags), np.bool_)
 
 
 def find_broken(texts: Texts, next_sentence_labels: NDArray[np.uint8] | None = None) -> Iterator[Rule]:
-    """Yield the rules that hold for each record by itself, in the order in which findings are listed."""
+    """Yield the rules for single records, in the order in which findings are listed."""
     yield from _padding(texts)
     yield from _special_tokens(texts)
     yield from _full_sentences(texts) if texts.rules.segments == kernel.FULL_SENTENCES else _segments(texts)
@@ -148,7 +148,7 @@ def _padding(texts: Texts) -> Iterator[Rule]:
 
 
 def _special_tokens(texts: Texts) -> Iterator[Rule]:
-    """Yield the rules for [CLS], which is at position 0 and nowhere else."""
+    """Yield the rules for [CLS], which must be at position 0 and nowhere else."""
     cls = texts.rules.cls
     is_cls = (texts.tokens == cls) & texts.is_text
     no_cls = ~is_cls[:, 0]
@@ -166,7 +166,7 @@ def _last_sep(texts: Texts, is_wrong: Flags) -> Rule:
 
 
 def _full_sentences(texts: Texts) -> Iterator[Rule]:
-    """Yield the rules for [CLS] sentences [SEP], with a [SEP] between two documents; all segments are 0."""
+    """Yield the rules for [CLS] sentences [SEP], with a [SEP] between documents, and segment ids of 0."""
     no_end = ~texts.ends_with_sep
     yield _last_sep(texts, no_end)
     is_empty = np.zeros_like(texts.is_sep)
@@ -178,7 +178,7 @@ def _full_sentences(texts: Texts) -> Iterator[Rule]:
 
 
 def _segments(texts: Texts) -> Iterator[Rule]:
-    """Yield the rules for [CLS] A [SEP] B [SEP], or [CLS] A [SEP] where that is allowed; segment 1 is after the first [SEP]."""
+    """Yield the rules for [CLS] A [SEP] B [SEP], or [CLS] A [SEP] if that is allowed; segment 1 is after the first [SEP]."""
     rules, first_sep = texts.rules, texts.first_sep
     has_other_count, expected = texts.separators != 2, "two [SEP]"
     if rules.segments == kernel.ONE_OR_TWO_SEGMENTS:
@@ -249,7 +249,7 @@ def _number_of_predictions(texts: Texts) -> Rule:
 
 
 def find_broken_words(texts: Texts, is_valid: Flags) -> Iterator[Rule]:
-    """Yield the rules of whole words, for valid records: all pieces are masked or none, and as many words as fit."""
+    """Yield the rules of whole words for valid records: all pieces of a word are masked or none, and as many words as fit."""
     is_piece = np.zeros_like(texts.is_text)
     is_piece[:, 1:-1] = texts.is_text[:, 2:] & ~texts.is_sep[:, 1:-1] & is_valid[:, None]
     rows, columns = np.nonzero(is_piece)
@@ -272,7 +272,7 @@ def find_broken_words(texts: Texts, is_valid: Flags) -> Iterator[Rule]:
 
 
 def find_unlikely(texts: Texts, is_valid: Flags) -> Iterator[Rule]:
-    """Yield the rules whose breach may be intended, for valid records, which are counted all the same."""
+    """Yield the rules that valid records may break on purpose; such records are counted all the same."""
     is_mask = (texts.tokens == texts.rules.mask) & texts.is_text
     if is_mask.any():  # a label may be [MASK]
         is_mask &= ~texts.is_predicted() & is_valid[:, None]
