@@ -1,4 +1,4 @@
-"""`bertprep convert`: records to another format, variant or number of files, all or some; token shards to MDS."""
+"""`bertprep convert`: write records in another format, variant or number of files, or token shards as MDS."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _PART = re.compile(r"part-\d+")
 
 @dataclass(frozen=True, kw_only=True)
 class Convert(Variant, InRows, InParts):
-    """Which records or token shards to convert, into what, and where."""
+    """The request of `convert`: records or token shards, and the format and place of the result."""
 
     source: Path | str = field(
         kw_only=False,
         metadata=described(
-            "a record file or a folder of them, written by any tool; for MDS a folder of token shards",
+            "a record file or a folder of record files, written by any tool; for MDS a folder of token shards",
             metavar="SRC",
             check=path_arg,
             positional=True,
@@ -42,33 +42,33 @@ class Convert(Variant, InRows, InParts):
         kw_only=False, metadata=described("file or folder to write", metavar="DST", check=path_arg, positional=True)
     )
     to: str | None = option(
-        None, "tfrecord, ofrecord, arrow or parquet, or for token shards mds (default: by the suffix of DST, such as "
-        "out.arrow; else ofrecord for tfrecord, and tfrecord for any other format)", metavar="FORMAT",
+        None, "tfrecord, ofrecord, arrow, parquet, or for token shards mds (default: by the suffix of DST, such as "
+        "out.arrow; without one, ofrecord for tfrecord, and tfrecord for any other format)", metavar="FORMAT",
         choices=(*RECORD_FORMATS, MDS_FORMAT),
     )  # fmt: skip
     shards: int | None = option(
-        None, "number of files of each split, written to a folder (default: as many as the source has)", least=1
+        None, "number of files in each split, written to a folder (default: as many as the source has)", least=1
     )
     pick: int | None = option(
-        None, "take N records of each split, evenly spaced and in order, into one file or --shards of them; not for SQuAD "
-        "(default: all)", metavar="N", least=1,
+        None, "pick N evenly spaced records of each split, and write them in order to one file, or to --shards files; not for "
+        "SQuAD (default: all)", metavar="N", least=1,
     )  # fmt: skip
 
     pred: int | None = option(
-        None, "number of predictions of a record, for Arrow and Parquet files that do not state it (default: the "
-        "largest of any record)", metavar="N", least=1, rare=True,
+        None, "maximum number of predictions in a record, for Arrow and Parquet files that do not state it (default: the "
+        "largest number found)", metavar="N", least=1, rare=True,
     )  # fmt: skip
 
     def convert(self) -> Made:
-        """Write the records of a file or a folder in another format, number of files, or selection; no value changes.
+        """Write records in another format or number of files, all or some of them; no value changes.
 
-        The name of `target` implies the format if `to` does not. A file becomes the file `target`; a folder a folder with the
-        same splits, file for file, or with `shards` files for each. With `pick` only records int(i * (n / pick)) of each split
-        are taken. The vocabulary is copied next to the records. Finished files are kept. With `part`, such as "3/400", only
-        that part is made (docs/how-to/many-machines.md).
+        Without `to`, the name of `target` decides the format. A file becomes the file `target`. A folder becomes a folder with
+        the same splits and as many files, or `shards` files per split. With `pick`, only the records int(i * (n / pick)) of the
+        n records of each split are written. The vocabulary is copied next to the records. Finished files are kept. With `part`,
+        such as "3/400", only that part is made (docs/how-to/many-machines.md).
 
-        Raises `UsageError` for a request that cannot be met, `BertprepError` for corrupt records, files that differ from their
-        manifest, and a `target` that holds something else.
+        Raises `UsageError` for contradictory or impossible arguments, and `BertprepError` for corrupt records, files that
+        differ from their manifest, and a `target` with other contents.
 
             bertprep.convert("data/tfrecord/.../sample", "records/ofrecord", shards=8)
         """
@@ -99,7 +99,7 @@ class Convert(Variant, InRows, InParts):
             warn(note)
         if source.is_file() and self.shards is None:
             if self.part:
-                raise UsageError(f"{source}: is one file, which has no parts; leave out --part, or give --shards")
+                raise UsageError(f"{source}: is a single file, which --part cannot divide; leave out --part, or give --shards")
             return self._convert_file(data_set)
         data_set = data_set if data_set.is_whole else data_set.by_itself()
         files = identify_all(data_set, workers, self.reporter, pred=self.pred)
@@ -108,7 +108,7 @@ class Convert(Variant, InRows, InParts):
         return self.make(conversion_job(data_set, files, as_path(self.target), conversion), workers)
 
     def _convert_file(self, data_set: DataSet) -> Made:
-        """Convert one file, which gets neither a ledger nor a manifest."""
+        """Convert a single file, without a ledger or a manifest on disk."""
         from bertprep.records.convert import convert_file, sizes_of_records
         from bertprep.records.identify import identify
         from bertprep.work.made import Made
@@ -125,16 +125,16 @@ class Convert(Variant, InRows, InParts):
         """Raise `UsageError` if --pred contradicts the files."""
         if self.pred not in (None, found):
             raise UsageError(
-                f"--pred {self.pred}: {self.source} says that its records have space for {found}; leave --pred out"
+                f"--pred {self.pred}: {self.source} states that its records have up to {found} predictions; leave --pred out"
             )
 
     def _conversion(self, found: set[RecordFormat]) -> Conversion:
-        """Return the format that files of these formats are converted to."""
+        """Return the requested conversion of files in the formats `found`."""
         from bertprep.records.convert import Conversion
 
         to = _format_of_target(as_path(self.target), self.to)
         if to is None and len(found) > 1:
-            raise UsageError(f"{self.source}: holds files of several formats; choose one with --to")
+            raise UsageError(f"{self.source}: has files of several formats; choose the format of the result with --to")
         to = to or next(name for name in DEFAULT_FORMATS if name not in found)
         self.variant.check_fits((to,), "--to")
         return Conversion(to, self.variant, self.shards, self.pick)
@@ -149,7 +149,7 @@ class Convert(Variant, InRows, InParts):
             given = {"--shards": self.shards, "--pick": self.pick, **variant}
             for name, value in given.items():
                 if value is not None:
-                    raise UsageError(f"{name} {value}: is not for --to mds; leave it out")
+                    raise UsageError(f"{name} {value}: has no meaning for --to mds; leave it out")
         elif (to := _format_of_target(target, self.to)) is not None:
             self.variant.check_fits((to,), "--to")
         real_source, real_target = map(real_path, (source, target))
@@ -170,14 +170,14 @@ convert = function_of(Convert, Convert.convert)
 
 
 def run(request: Convert) -> None:
-    """Convert, and print a summary of each split."""
+    """Convert the data, and print a summary of each split."""
     made = request.convert()
     print_results(*made.lines())
     ((to, target),) = made.folders.items()
     if to != MDS_FORMAT and _format_of_target(target, request.to) is None:
-        print_results(f"{to} by default, as the name {target.name} says no format; --to names another")
+        print_results(f"wrote {to} by default, since the name {target.name} implies no format; choose another with --to")
     if to == RecordFormat.ARROW and target.is_dir():
-        print_results(f'datasets.load_from_disk("{target}") opens them')
+        print_results(f'to open them: datasets.load_from_disk("{target}")')
     print_results(*request.finished_lines())
 
 
@@ -188,4 +188,4 @@ def _format_of_target(target: Path, to: str | None) -> RecordFormat | None:
         return None if to is None else RecordFormat(to)
     if to is None:
         return RecordFormat(named)
-    raise UsageError(f"--to {to}: {target} is the name of {named} files; name one for {to}, or leave --to out")
+    raise UsageError(f"--to {to}: the name {target} is that of {named} files; choose another name, or leave --to out")

@@ -1,6 +1,6 @@
-"""`bertprep inspect`: some examples of a record file, or documents of a token shard; of a folder, those of its first file.
+"""`bertprep inspect`: print examples of a record file or documents of a token shard; for a folder, those of its first file.
 
-A terminal gets colours and lines of its width; otherwise (or with NO_COLOR) an example is one plain line.
+On a terminal, lines have its width and, unless NO_COLOR is set, colours; elsewhere an example is one plain line.
 """
 
 from __future__ import annotations
@@ -30,48 +30,48 @@ if TYPE_CHECKING:
     from bertprep.tokens.shard import TokenShard
     from bertprep.work.data_set import DataSet
 
-_SAMPLE = 256  # records, of which most must fit the vocabulary
+_SAMPLE = 256  # most of the first records, this many, must fit the vocabulary
 _TOKENS_SHOWN = 512
-"""The most tokens of a document that are shown, since it may be a book."""
+"""The maximum number of tokens to show of a document, which may be a book."""
 _HEAD_LINES = 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class Inspect(WithVocabulary):
-    """Which examples of a file to show: a first one, and how many."""
+    """The request of `inspect`: a file or folder, the first example to show, and how many."""
 
     group: ClassVar[str] = OPTIONS
     file: Path | str = field(
         kw_only=False,
         metadata=described(
-            "a TFRecord, OFRecord, Arrow or Parquet file, or a token shard; of a folder, its first file is shown",
+            "a TFRecord, OFRecord, Arrow or Parquet file, or a token shard; or a folder, to show its first file",
             metavar="FILE",
             check=path_arg,
             positional=True,
         ),
     )
-    record: int = option(0, "first record, or document of a token shard, to show")
-    records: int = option(3, "how many to show", least=1, most=MAX_NUMBER)
+    record: int = option(0, "number of the first record, or document of a token shard, to show")
+    records: int = option(3, "number of records or documents to show", least=1, most=MAX_NUMBER)
 
 
 REQUEST = Inspect
 
 
 def run(request: Inspect) -> None:
-    """Print some examples, or some documents with one sentence per line."""
+    """Print some examples, or some documents; documents of sentences have one sentence per line."""
     from bertprep.check.show import write_words
 
     if not (file := as_path(request.file)).exists():
-        raise UsageError(f"{file}: does not exist; name a record file or token shard, or a folder of them")
+        raise UsageError(f"{file}: does not exist; name a record file, a token shard, or a folder of them")
     heading = []
     if file.is_dir():
         folder = file
         file, files = _first_file(folder)
-        heading.append(f"{folder}: the first of {counted(files, 'file')} is shown")
+        heading.append(f"{folder}: showing the first of {counted(files, 'file')}")
     with _open(file, None if request.vocab is None else as_path(request.vocab)) as source:
         noun, total, first = source.noun, source.total, request.record
         if not 0 <= first < total:
-            raise UsageError(f"--record {first}: {file} holds {noun}s 0 to {total - 1}")
+            raise UsageError(f"--record {first}: {file} has {noun}s 0 to {total - 1}; choose one of these")
         heading.append(source.about)
         if source.legend:
             heading.append(source.legend)
@@ -89,10 +89,10 @@ class _Source(Protocol):
     noun: str
     total: int
     about: str
-    legend: str  # a line on the notation, "" without one
+    legend: str  # a line that explains the notation, or ""
 
     def show(self, number: int) -> tuple[str, list[list[Word]]]:
-        """Return a description of one, and the words of its lines."""
+        """Return a description of an item, and the words of each of its lines."""
 
 
 @contextmanager
@@ -110,7 +110,7 @@ def _open(path: Path, vocab: Path | None) -> Iterator[_Source]:
         import shlex
 
         shown_by = f"head -n {_HEAD_LINES} {shlex.quote(str(path))}"
-        raise UsageError(f"{path}: is plain text, in a text shard a sentence a line; {shown_by} shows it")
+        raise UsageError(f"{path}: is plain text, which other tools show; run {shown_by}")
     if path.suffix in (".bin", ".idx"):
         (data_set,) = find_data_sets([path])
         if data_set.manifest and data_set.manifest.tokenizer:
@@ -129,9 +129,9 @@ def _open(path: Path, vocab: Path | None) -> Iterator[_Source]:
 
 
 def _first_file(folder: Path) -> tuple[Path, int]:
-    """Return the first record file or token shard in a folder, and how many there are.
+    """Return the first record file or token shard in a folder, and the number of such files.
 
-    Text shards and MDS are the first only where there is nothing else: `_open` says what shows them.
+    If the folder has only text shards or MDS, return the first of those: `_open` then raises an error that says what to do.
     """
     from bertprep.work.find import find_data_sets
     from bertprep.work.manifest import MDS, TEXT_SHARDS
@@ -148,7 +148,7 @@ def _open_ids(path: Path, data_set: DataSet, vocab: Path | None) -> _Ids:
 
     if vocab is not None:
         raise UsageError(
-            f"--vocab {vocab}: is not for documents of any tokenizer, whose {TOKENIZER} is next to them; leave it out"
+            f"--vocab {vocab}: is not for whole documents, which have their {TOKENIZER} next to them; leave it out"
         )
     kept = data_set.folder / TOKENIZER
     tokenizer = DocumentTokenizer(kept, kept.name) if kept.is_file() else None
@@ -157,7 +157,7 @@ def _open_ids(path: Path, data_set: DataSet, vocab: Path | None) -> _Ids:
 
 
 class _Ids:
-    """Documents of ids, shown as text if the tokenizer is there."""
+    """Whole documents, shown as text if their tokenizer is available, else as ids."""
 
     noun = "document"
     legend = ""
@@ -181,7 +181,7 @@ class _Records:
     noun = "record"
 
     def __init__(self, file: Records, vocabulary: Vocabulary, tags: Sequence[str]) -> None:
-        """`tags` are the names of the labels of tagged words."""
+        """Open a record file; `tags` are the names of labels in records of tagged words."""
         from bertprep.check.show import legend
 
         self.vocabulary, self.total = vocabulary, len(file)
@@ -198,7 +198,7 @@ class _Records:
 
 
 class _Sentences:
-    """Documents of sentences."""
+    """Documents whose sentences a vocabulary tokenized."""
 
     noun = "document"
     legend = ""
@@ -226,7 +226,7 @@ class _Sentences:
 
 
 def _describe_tokens(tokens: int, shown: int) -> str:
-    """Return how many tokens a document has, and how many are shown where these are not all."""
+    """Return the number of tokens in a document, and of those shown if these are fewer, in words."""
     return f"{tokens:,} tokens" + (f", the first {shown:,}" if shown < tokens else "")
 
 
@@ -244,6 +244,6 @@ def _check_fits(file: Records, vocabulary: Vocabulary) -> None:
     wrong = np.flatnonzero((ids[:, 0] != vocabulary.cls) | (ids.max(axis=1) >= len(vocabulary)))
     if 2 * len(wrong) > len(ids):
         raise BertprepError(
-            f"{vocabulary.path}: is not the vocabulary of {file.path}: record {wrong[0]} has tokens that it lacks, or does not "
-            "begin with its [CLS]; name that with --vocab FILE"
+            f"{vocabulary.path}: is not the vocabulary of {file.path}: record {wrong[0]} has ids that it lacks, or does not "
+            "begin with its [CLS]; name the right vocabulary with --vocab FILE"
         )

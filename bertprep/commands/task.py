@@ -1,4 +1,4 @@
-"""`bertprep task squad`, `task glue` and `task ner`: the files of a fine-tuning task become record files."""
+"""`bertprep task squad`, `task glue` and `task ner`: make record files from the files of a fine-tuning task."""
 
 from __future__ import annotations
 
@@ -24,27 +24,29 @@ if TYPE_CHECKING:
 
 CASED_MODEL = "google-bert/bert-base-cased"
 _UNUSUAL = {
-    "dropped": "whose answer is not in their context",
-    "recovered": "which run_squad.py drops for the white space in or around their answer",
+    "dropped": "since the context does not contain the answer",
+    "recovered": "which run_squad.py drops because of white space in or around the answer",
 }
-"""The counts of SQuAD's training questions in the manifest, in addition to their total."""
+"""Further counts of SQuAD's training questions in the manifest, next to their total, and what each means."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskRequest(InFormats, Where, OfVocabulary, InParts):
-    """Where the files and the records of a task are, and how the records are made."""
+    """The options that the three tasks share: files, vocabulary, output folder and formats."""
 
     group: ClassVar[str] = WHERE
-    feature_names: str = field(default=GOOGLE, init=False)  # which readers of tasks expect
+    feature_names: str = field(default=GOOGLE, init=False)  # readers of these tasks expect Google's names
     vocab: Path | str | None = option(
-        None, "vocabulary: a file, one of the workspace such as books_8000, or a model whose vocabulary was downloaded "
+        None, "vocabulary: a file, one in the workspace such as books_8000, or a model whose vocabulary was downloaded "
         "(default: that of bert-base)", metavar="FILE|NAME", check=str, also=("--vocab-file",),
     )  # fmt: skip
     inputs: Sequence[Path | str] = option(
-        (), "files whose names begin with train, dev or test, or a folder of them (default: what was downloaded)",
+        (), "files whose names begin with train, dev or test, or a folder of such files (default: what was downloaded)",
         name="--input", metavar="PATH", check=path_arg,
     )  # fmt: skip
-    output: Path | str | None = option(None, "folder for the records (default: the workspace)", metavar="DIR", check=path_arg)
+    output: Path | str | None = option(
+        None, "folder for the records (default: in the workspace)", metavar="DIR", check=path_arg
+    )
 
     def read(self, vocabulary: Vocabulary) -> TaskRecords:
         """Read the files of the task, and return their examples."""
@@ -53,7 +55,7 @@ class TaskRequest(InFormats, Where, OfVocabulary, InParts):
 
 @dataclass(frozen=True, kw_only=True)
 class Squad(TaskRequest, SquadSettings):
-    """Make records of SQuAD's questions and contexts, as `run_squad.py` does."""
+    """Make records from SQuAD's questions and contexts, as `run_squad.py` does."""
 
     version: str = option(SQUAD_VERSIONS[0], "version of SQuAD", choices=SQUAD_VERSIONS)
 
@@ -72,22 +74,22 @@ class Squad(TaskRequest, SquadSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class Glue(TaskRequest, GlueSettings):
-    """Make records of labelled texts, GLUE's or your own, as `run_classifier.py` does."""
+    """Make records from labelled texts, GLUE's or your own, as `run_classifier.py` does."""
 
     name: str | None = field(
         default=None,
         kw_only=False,
-        metadata=described("task of GLUE, such as mrpc, or a name of your own for --input", metavar="NAME", positional=True),
+        metadata=described("task of GLUE, such as mrpc, or a name of your choice for --input", metavar="NAME", positional=True),
     )
     labels: Sequence[str] = option(
-        (), "labels of your own task, in the order of their numbers (default: those of the training file, sorted)",
+        (), "labels of your own task, ordered by their ids (default: those in the training file, sorted)",
         metavar="NAME,NAME[,...]", separator=",",
     )  # fmt: skip
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.name:
-            raise UsageError("which task of GLUE? name it, as in bertprep task glue mrpc")
+            raise UsageError("task glue: expected the name of a task, as in bertprep task glue mrpc")
         if not self.inputs:
             from bertprep.tasks.glue import find_task
 
@@ -108,22 +110,22 @@ class Glue(TaskRequest, GlueSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class Ner(TaskRequest, GlueSettings):
-    """Make records of tagged words, from CoNLL files or files of `datasets`, for token classification."""
+    """Make records for token classification from tagged words, in CoNLL files or files of `datasets`."""
 
     name: str | None = field(
         default=None,
         kw_only=False,
-        metadata=described("name of your task, such as conll2003", metavar="NAME", positional=True),
+        metadata=described("name of your choice for the task, such as conll2003", metavar="NAME", positional=True),
     )
     labels: Sequence[str] = option(
-        (), "tags in the order of their numbers (default: those of the training file, O first)", metavar="NAME,NAME[,...]",
+        (), "tags, ordered by their ids (default: those in the training file, O first)", metavar="NAME,NAME[,...]",
         separator=",",
     )  # fmt: skip
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.name or not self.inputs:
-            raise UsageError("which words? give a name and files, as in bertprep task ner conll2003 --input train.txt dev.txt")
+            raise UsageError("task ner: expected a name and files, as in bertprep task ner conll2003 --input train.txt dev.txt")
 
     @property
     def settings(self) -> GlueSettings:
@@ -137,15 +139,15 @@ class Ner(TaskRequest, GlueSettings):
 
 
 def create_task(request: Squad | Glue | Ner) -> Made:
-    """Make record files of a task: the examples of Google's `run_squad.py` or `run_classifier.py`, or of tagged words.
+    """Make record files of a fine-tuning task, with the examples of Google's `run_squad.py` or `run_classifier.py`, or for NER.
 
-    The files are downloaded ones, or `inputs`, whose names begin with train, dev or test. `version` is SQuAD's; `name` is a
-    task of GLUE, or the user's own with texts and labels in TSV or JSON Lines, or tagged words in CoNLL files, JSON Lines or
-    Parquet. `labels` are its classes or tags, by default those of the training file. `vocab` is a file or a downloaded model,
-    bert-base by default. Finished files are kept. `part`, such as "3/400", makes only that part.
+    The files are downloaded ones, or `inputs`, whose names begin with train, dev or test. SQuAD has a `version`. `name` is a
+    task of GLUE, or names your own: labelled texts in TSV or JSON Lines, or tagged words in CoNLL files, JSON Lines or Parquet.
+    `labels` are the classes or tags, by default those in the training file. `vocab` is a file or the name of a downloaded
+    model, by default bert-base. Finished files are kept. `part`, such as "3/400", makes only that part.
 
-    Raises `UsageError` for a request that cannot be met, `BertprepError` for wrong files, vocabulary or machine, or other
-    settings.
+    Raises `UsageError` for contradictory or impossible arguments, and `BertprepError` for invalid files or vocabulary, a
+    failing machine, or an output folder with other settings.
 
         bertprep.create_glue("mrpc", workdir="data")
     """
@@ -180,7 +182,7 @@ def run(request: Squad | Glue | Ner) -> None:
     print_results(*made.lines())
     counts, labels = made.manifest.counts, made.manifest.made_with.get("labels")
     if labels:
-        print_results(f"labels: {', '.join(labels)}")  # a misspelled one would be a class of its own
+        print_results(f"labels: {', '.join(labels)}")  # shows a misspelled label, which would be a class of its own
     for name, why in _UNUSUAL.items():
         if found := counts.get(f"{TRAINING}_{name}"):
             print_results(f"{name}: {found:,} of {counts[f'{TRAINING}_questions']:,} questions for training, {why}")

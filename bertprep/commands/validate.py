@@ -1,4 +1,4 @@
-"""`bertprep validate`: checks every file, record and statistic of data sets; docs/reference/findings.md has the findings."""
+"""`bertprep validate`: check every file, record and statistic of data sets. docs/reference/findings.md lists the findings."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _IS_RESULT = begins_with(b'{\n "data_sets": [')
 
 @dataclass(frozen=True, kw_only=True)
 class Validate(WithVocabulary, OnExecutor):
-    """Which data sets to check, and by which settings."""
+    """The request of `validate`: data sets, and settings for those without a manifest."""
 
     group: ClassVar[str] = OPTIONS
     paths: Sequence[Path | str] = field(
         default=(Path("data"),),
         kw_only=False,
         metadata=described(
-            "a workspace, a folder of records or token shards, or such files, written by any tool (default: data)",
+            "a workspace, or a folder or files of records or token shards, written by any tool (default: data)",
             metavar="PATH",
             check=path_arg,
             positional=True,
@@ -42,28 +42,32 @@ class Validate(WithVocabulary, OnExecutor):
     masked_lm_prob: float | None = option(
         None, "fraction of masked tokens in records without a manifest (default: 0.15)", above=0, most=1
     )
-    whole_word: bool = option(False, "records without a manifest mask whole words")
+    whole_word: bool = option(False, "expect whole-word masks in records without a manifest")
     pred: int | None = option(
-        None, "number of predictions of a record, for Arrow and Parquet files that do not state it (default: the "
-        "largest of any record)", metavar="N", least=1, rare=True,
+        None, "maximum number of predictions in a record, for Arrow and Parquet files that do not state it (default: the "
+        "largest number found)", metavar="N", least=1, rare=True,
     )  # fmt: skip
     sample: int | None = option(None, "check only this many records of each file", least=1, most=MAX_NUMBER)
     remove_damaged: bool = option(
         False,
-        "remove files whose size or checksum differs from their manifest, so that the command that made them makes them again",
+        "remove files whose size or checksum differs from the manifest, so that the command that made them can make them again",
     )
 
     json: Path | str | None = option(None, "also write the full result to FILE", metavar="FILE", check=path_arg, shell=True)
     html: Path | str | None = option(
-        None, "also write the result with charts and examples to PAGE", metavar="PAGE", check=path_arg, shell=True
+        None,
+        "also write the result, with charts and examples, as a web page to PAGE",
+        metavar="PAGE",
+        check=path_arg,
+        shell=True,
     )
 
     def validate(self) -> list[Outcome]:
         """Check all data sets under `paths`: workspaces, folders of records, or record files.
 
-        `vocab` replaces the vocab.txt of the records; `masked_lm_prob` and `whole_word` are for records without a manifest.
-        With `sample`, only that many records of each file are read. With `remove_damaged` files are removed whose size or
-        checksum is not the listed one.
+        `vocab` replaces the vocab.txt of the records; `masked_lm_prob` and `whole_word` apply to records without a manifest.
+        With `sample`, only that many records of each file are read. `remove_damaged` removes the files whose size or checksum
+        differs from their manifest.
 
             for outcome in bertprep.validate(["data"]):
                 print(outcome)  # as the command prints it; outcome.ok, outcome.findings
@@ -84,11 +88,11 @@ class Validate(WithVocabulary, OnExecutor):
                 warn(note)
         if self.vocab is not None and all(data_set.has_documents for data_set in data_sets):
             raise UsageError(
-                f"--vocab {self.vocab}: is not for documents of any tokenizer, whose {TOKENIZER} is next to them; leave it out"
+                f"--vocab {self.vocab}: is not for whole documents, which have their {TOKENIZER} next to them; leave it out"
             )
         vocabulary = load_vocabulary(as_path(self.vocab)) if self.vocab is not None else None
         workers = self.start_workers(read=[data_set.folder for data_set in data_sets])
-        kernels.load()  # before workers are forked, so that they share it
+        kernels.load()  # before workers fork, so that they share the compiled code
         files = sum(len(data_set.files) for data_set in data_sets)
         with reporter.progress("validate", files, "files") as shown:
             how: dict[str, Any] = {
@@ -113,7 +117,7 @@ validate = function_of(Validate, Validate.validate)
 
 
 def run(request: Validate) -> None:
-    """Print the findings, errors first, the tables of each data set, and a verdict; write the files of --json and --html."""
+    """Print the findings (errors first), the tables of each data set and a verdict; write the files of --json and --html."""
     from bertprep.check.outcome import verdict
 
     to_json = None if request.json is None else as_path(request.json)
@@ -124,7 +128,7 @@ def run(request: Validate) -> None:
 
         check_target("--html", to_html, ".html", IS_PAGE)
         if to_json and real_path(to_json) == real_path(to_html):
-            raise UsageError(f"--html {to_html}: is the file of --json too; name another")
+            raise UsageError(f"--html {to_html}: is also the file of --json; name two different files")
     outcomes = request.validate()
     print_results(*_finding_lines(outcomes))
     titles = [outcome.title for outcome in outcomes]
@@ -146,7 +150,7 @@ def run(request: Validate) -> None:
 
 
 def _without_mds(data_sets: Sequence[DataSet]) -> list[DataSet]:
-    """Return the data sets to check, and warn that MDS is not checked; raise `UsageError` if there is nothing else."""
+    """Return the data sets other than MDS, which is not checked, and warn about it; raise `UsageError` if there is only MDS."""
     from bertprep.tokens.mds import tell_who_reads
     from bertprep.work.manifest import MDS
 
@@ -165,7 +169,7 @@ def _without_mds(data_sets: Sequence[DataSet]) -> list[DataSet]:
 
 
 def _finding_lines(outcomes: Sequence[Outcome]) -> list[str]:
-    """Return a line for each finding, errors first; the advice follows the first of those that share it."""
+    """Return a line for each finding, errors first; of findings with the same advice, only the first line has it."""
     from bertprep.check.finding import ERROR
     from bertprep.check.outcome import SHOWN_OF_A_CODE
 

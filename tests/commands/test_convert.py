@@ -110,7 +110,10 @@ def test_the_name_of_a_file_tells_its_format(tmp_path: Path, capsys: pytest.Capt
     for name, expected in {"b.tfrecord": "tfrecord", "b.Arrow": "arrow", "b.parquet": "parquet", "part-7": "ofrecord"}.items():
         assert bertprep.convert(source, tmp_path / "named" / name).folders == {expected: tmp_path / "named" / name}
     assert main(["convert", str(source), str(tmp_path / "named" / "b.records")]) == 0
-    assert "ofrecord by default, as the name b.records says no format; --to names another" in capsys.readouterr().out
+    assert (
+        "wrote ofrecord by default, since the name b.records implies no format; choose another with --to"
+        in capsys.readouterr().out
+    )
     write(tmp_path / "folder" / "a", file_of(FIRST, SECOND))
     assert bertprep.convert(tmp_path / "folder", tmp_path / "b.arrow", workers=1).folders == {"arrow": tmp_path / "b.arrow"}
 
@@ -231,7 +234,7 @@ def test_a_source_that_differs_from_its_manifest(
 def test_predictions_that_contradict_the_files_are_refused(is_file: bool, tmp_path: Path) -> None:
     source = write(tmp_path / "a" / "part-0", file_of(FIRST))
     target = tmp_path / "b.tfrecord" if is_file else tmp_path / "b"
-    with pytest.raises(UsageError, match=r"^--pred 1: .* says that its records have space for 2; leave"):
+    with pytest.raises(UsageError, match=r"^--pred 1: .* states that its records have up to 2 pred"):
         bertprep.convert(source if is_file else source.parent, target, to="tfrecord", pred=1, workers=1)
     assert not target.exists()
 

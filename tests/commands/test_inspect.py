@@ -120,7 +120,7 @@ def test_of_a_folder_the_first_file_is_shown(path: Path, capsys: pytest.CaptureF
     (path.parent / "part-1").write_bytes(path.read_bytes())
     for folder in (path.parent.parent, path.parent):
         run(Inspect(folder))
-        assert capsys.readouterr().out == f"{folder}: the first of 2 files is shown\n{shown}"
+        assert capsys.readouterr().out == f"{folder}: showing the first of 2 files\n{shown}"
 
 
 def test_the_words_of_ner_have_their_tags(vocabulary: Vocabulary, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -138,7 +138,7 @@ def test_the_words_of_ner_have_their_tags(vocabulary: Vocabulary, tmp_path: Path
 
 def test_a_record_that_is_not_there_is_named(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["inspect", str(path), "--record", "3"]) == 2
-    assert f"--record 3: {path} holds records 0 to 2" in capsys.readouterr().err
+    assert f"--record 3: {path} has records 0 to 2" in capsys.readouterr().err
 
 
 def test_text_is_shown_by_head(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -146,7 +146,7 @@ def test_text_is_shown_by_head(tmp_path: Path, capsys: pytest.CaptureFixture[str
     path.write_text("One sentence.\n")
     assert main(["inspect", str(path)]) == 2
     said = capsys.readouterr().err
-    assert said == f"bertprep: error: {path}: is plain text, in a text shard a sentence a line; head -n 20 '{path}' shows it\n"
+    assert said == f"bertprep: error: {path}: is plain text, which other tools show; run head -n 20 '{path}'\n"
 
 
 def test_of_a_long_document_the_beginning_is_shown(
@@ -173,9 +173,9 @@ def test_of_a_long_document_the_beginning_is_shown(
     assert len(shown.split()) < 600
     assert main(["inspect", str(made.folder / "corpus_training_00000.bin"), "--vocab", str(vocabulary.path)]) == 2
     assert "--vocab " in (said := capsys.readouterr().err)
-    assert "is not for documents of any tokenizer, whose tokenizer.json is next to them; leave it out" in said
+    assert "is not for whole documents, which have their tokenizer.json next to them; leave it out" in said
     assert main(["validate", str(made.folder), "--vocab", str(vocabulary.path)]) == 2
-    assert "is not for documents of any tokenizer" in capsys.readouterr().err
+    assert "is not for whole documents" in capsys.readouterr().err
 
 
 def test_documents_without_their_tokenizer_are_ids(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -206,7 +206,7 @@ def test_a_terminal(
 @pytest.mark.parametrize(
     ("tokens", "message"),
     [
-        (TOKENS[:10], "of PATH: record 0 has tokens that it lacks"),
+        (TOKENS[:10], "of PATH: record 0 has ids that it lacks"),
         (OTHERS, None),
         (
             ["[PAD]", "[CLS]", "cat", "[UNK]", "[SEP]", "[MASK]", *map(str, range(20))],

@@ -153,8 +153,8 @@ def test_what_convert_refuses(tmp_path: Path) -> None:
         ({"to": "tfrecord", "seq": 128}, "--seq 128: is only for --to mds"),
         ({"to": "tfrecord", "dtype": "int64"}, "--dtype int64: is only for --to mds"),
         ({"to": "mds", "seq": 3}, "--seq 3: must be at least 4"),
-        ({"to": "mds", "seq": 128, "shards": 2}, "--shards 2: is not for --to mds"),
-        ({"to": "mds", "seq": 128, "compress": "gzip"}, "--compress gzip: is not for --to mds"),
+        ({"to": "mds", "seq": 128, "shards": 2}, "--shards 2: has no meaning for --to mds"),
+        ({"to": "mds", "seq": 128, "compress": "gzip"}, "--compress gzip: has no meaning for --to mds"),
     ):
         with pytest.raises(UsageError, match=words):
             bertprep.convert(folder, tmp_path / "rows", **options)  # type: ignore[arg-type]
