@@ -184,7 +184,7 @@ BERTPREP = """
 1 convert {text.txt out|vocab.txt out} => : is neither TFRecord, OFRecord, Arrow nor Parquet
 2 convert above out => above: holds 2 data sets; name one, such as above/a
 2 convert two_formats out => two_formats: has files of several formats; choose the format
-1 convert mixed out => mixed/b: has records of 16 tokens and 2 predictions, expected 8 and 2 as mixed/a has
+1 convert mixed out => mixed/b: has records of 16 tokens and 2 predictions, expected 8 and 2 like mixed/a
 1 convert above/a taken => taken/training/part-0: exists and is in no manifest
 2 convert {good.tfrecord|above/a} b.arrow --to ofrecord => --to ofrecord: the name b.arrow is that of arrow files
 2 convert good.tfrecord made --compress gzip => --compress gzip: is for TFRecord only, no reader of OFRecord takes it; give --to
@@ -350,4 +350,4 @@ def test_a_process_refuses_as_main_does(place: Path) -> None:
     command = [sys.executable, "-m", "bertprep", "inspect", "short.tfrecord"]
     done = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
-    assert done.stderr.startswith("bertprep: error: short.tfrecord: record 1: by its length ")
+    assert done.stderr.startswith("bertprep: error: short.tfrecord: record 1: its length says ")
