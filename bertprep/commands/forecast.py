@@ -97,6 +97,7 @@ def forecast_of(
         raise UsageError(f"--part {request.part}: a forecast is of all parts together; leave it out")
     if request.executor != LOCAL:
         raise UsageError(f"--executor {request.executor}: a forecast is made on this machine; leave it out")
+    named = named_vocabulary(request, cased=settings.cased)  # refused before text is read, as `create` does
     root = as_path(request.output or request.workspace.root)
     existing = next(path for path in (root.absolute(), *root.absolute().parents) if path.is_dir())
     with temporary_folder(existing / "bertprep-forecast") as folder:
@@ -107,7 +108,11 @@ def forecast_of(
         request.reporter.message(f"create: forecasting from {sampled / 1e6:,.1f} of {total / 1e6:,.1f} MB of text")
         kernels.load()
         started = time.monotonic()
-        vocabulary, path = _find_vocabulary(request, texts, sample, folder, workers, cased=settings.cased)
+        if named is None:
+            path = choose_vocabulary(request.workspace, texts, request.reporter, cased=settings.cased, reads=False)
+            vocabulary = _load_or_train(path, sample, folder, workers, cased=settings.cased)
+        else:
+            path, vocabulary = named.path, named
         records, size_bytes = {TRAINING: 0, TEST: 0}, Counter[str]()
         for split in dict.fromkeys(shard.split for shard in sample.shards):
             of_split = _of_split(sample, split)
@@ -150,18 +155,13 @@ def _find_texts(request: TextRequest, folder: Path, *, pairs: bool) -> Texts:
     return texts_of_corpus(workspace, corpus, manifest)
 
 
-def _find_vocabulary(
-    request: TextRequest, texts: Texts, sample: Texts, folder: Path, workers: int, *, cased: bool
-) -> tuple[Vocabulary, Path]:
-    """Return the vocabulary that `create` takes, and its path; one that `create` trains is trained on the sample instead."""
-    if named := named_vocabulary(request, cased=cased):
-        return named, named.path
-    path = choose_vocabulary(request.workspace, texts, request.reporter, cased=cased, reads=False)
+def _load_or_train(path: Path, sample: Texts, folder: Path, workers: int, *, cased: bool) -> Vocabulary:
+    """Return the vocabulary at a path; one that `create` trains first is trained on the sample, in the temporary folder."""
     if path.exists():
-        return load_vocabulary(path), path
+        return load_vocabulary(path)
     trained = folder / path.name
     train(sample.paths(TRAINING), trained, VocabularySettings(cased=cased), workers, SILENT)
-    return load_vocabulary(trained), path
+    return load_vocabulary(trained)
 
 
 def _write_sample(texts: Texts, folder: Path, workers: int) -> Texts:

@@ -185,6 +185,28 @@ def test_token_shards_that_are_mostly_unknown_are_warned_of(tmp_path: Path, caps
     assert "and run bertprep tokenize with another --vocab\n" in error
 
 
+@pytest.mark.parametrize(
+    ("function", "named"),
+    [
+        ("create", []),
+        ("forecast", []),
+        ("tokenize", []),
+        ("create_squad", []),
+        ("create_glue", ["own"]),
+        ("create_ner", ["own"]),
+    ],
+)
+def test_a_vocabulary_of_the_wrong_case_is_refused_by_each_function(function: str, named: list[str], tmp_path: Path) -> None:
+    """Before any text is read."""
+    cased = tmp_path / "cased.txt"
+    cased.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "The", "the", "Dog", "."]) + "\n")
+    nothing, out = tmp_path / "train.txt", tmp_path / "out"
+    nothing.write_bytes(b"\xff")
+    for vocab, is_cased, advice in ((VOCABULARY, True, "leave --cased out"), (cased, False, "add --cased")):
+        with pytest.raises(bertprep.UsageError, match=f"^--vocab {vocab}: .*; {advice}, or name .*; --any-case accepts it"):
+            getattr(bertprep, function)(*named, inputs=[nothing], output=out, vocab=vocab, cased=is_cased)
+
+
 def test_case_and_vocabulary_must_fit(tmp_path: Path) -> None:
     """What was named may be taken all the same; what is trained here fits, even on text that has no capitals."""
     (tmp_path / "text.txt").write_text("all of it is small\nno word has a capital\n\n")
