@@ -1,4 +1,4 @@
-"""The command line: find the command, read its request, run it; an error becomes one line and an exit status."""
+"""The command line: finds the command, reads its request and runs it. An error becomes one line and an exit status."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from bertprep.version import __version__
 
 COMMANDS = {
     "download": "fetch corpora, tasks, weights and vocabularies into the workspace; resumes",
-    "shard": "text -> text shards: one sentence per line, documents spread over shards, a test split",
+    "shard": "turn text into text shards: one sentence per line, documents spread over shards, a test split",
     "vocab": "train a WordPiece vocabulary on a corpus or on text files",
     "tokenize": "tokenize text once: into Megatron's .bin and .idx files, or MDS for mosaicml-streaming",
-    "create": "text shards -> records for pretraining, as TFRecord, OFRecord, Arrow or Parquet files",
-    "task": "the files of SQuAD, GLUE or tagged words -> records for fine-tuning",
-    "convert": "records -> another format or variant, or more or fewer files; lossless; token shards -> MDS",
-    "validate": "is this data right? findings, a table, exit status 0 or 1",
+    "create": "make records for pretraining from text shards, as TFRecord, OFRecord, Arrow or Parquet files",
+    "task": "make records for fine-tuning from the files of SQuAD, GLUE or tagged words",
+    "convert": "convert records to another format, variant or number of files without loss, or token shards to MDS",
+    "validate": "check whether data is right: findings, a table, exit status 0 or 1",
     "inspect": "show the examples of a record file in readable form",
-    "push": "records -> a data set on the Hugging Face Hub, as Parquet with a card; resumes",
-    "train": "pretrain or fine-tune BERT on records, with an engine: jax, tensorflow, torch or oneflow; resumes",
+    "push": "upload records to the Hugging Face Hub as a data set: Parquet with a card; resumes",
+    "train": "pretrain or fine-tune BERT on records with an engine: jax, tensorflow, torch or oneflow; resumes",
 }
-"""Each command, which is the module of that name in `bertprep.commands`, with its summary; train is `python -m trainer`."""
+"""Each command with its summary. A command is the module of that name in `bertprep.commands`; train is `python -m trainer`."""
 EXAMPLES = {
     "download": "bertprep download wikipedia bookcorpus",
     "shard": "bertprep shard --input books/*.txt --corpus books --one-document-per-file",
@@ -43,14 +43,14 @@ EXAMPLES = {
     "inspect": "bertprep inspect records/tfrecord/training/books_training_00000.tfrecord --records 1",
     "push": "bertprep push records/parquet OWNER/NAME",
 }
-"""What --help of each command shows first."""
+"""The example that each command's --help shows."""
 _TRAIN = "train"
 FORMER_COMMANDS = {
     "plan": "is now bertprep create --dry-run",
     "report": "is now bertprep validate --html PAGE",
-    "squad": "is bertprep task squad, and to train on it bertprep train squad",
-    "glue": "is bertprep task glue NAME, and to train on it bertprep train glue --name NAME",
-    "pretrain": "is bertprep train",
+    "squad": "is bertprep task squad here, and bertprep train squad trains on its records",
+    "glue": "is bertprep task glue NAME here, and bertprep train glue --name NAME trains on its records",
+    "pretrain": "is bertprep train here",
     "help": "is bertprep --help, or bertprep COMMAND --help",
 }
 FORMER = {
@@ -58,12 +58,12 @@ FORMER = {
     "--finish": "is now --part finish",
     "--task": "is now a command, bertprep task squad or bertprep task glue",
     "--name": "is an argument here, as in bertprep task glue mrpc",
-    "--assign": "is gone: documents always go to shards by the hash of their text",
-    "--verify": "is now bertprep validate --remove-damaged, and then this command again",
-    "--vocab-size": "is now bertprep vocab --size, before this command",
+    "--assign": "was removed: documents are always assigned to shards by the hash of their text",
+    "--verify": "was removed: run bertprep validate --remove-damaged, and then this command again",
+    "--vocab-size": "was removed: first run bertprep vocab --size",
     "--input": "is not an option of this command; name the files or folders without it",
-    "--one-document-per-file": "goes with bertprep shard, and with tokenize --tokenizer; create takes the shards",
-    "--one-document-per-block": "goes with bertprep shard, and with tokenize --tokenizer; create takes the shards",
+    "--one-document-per-file": "is an option of bertprep shard and of tokenize --tokenizer; create reads the shards",
+    "--one-document-per-block": "is an option of bertprep shard and of tokenize --tokenizer; create reads the shards",
     # of create_pretraining_data.py, Google's and the Model Garden's
     "--input-file": "is --input here, followed by one or more files",
     "--output-file": "is --output here, a folder",
@@ -86,16 +86,16 @@ FORMER = {
     # of NVIDIA's bertPrep.py
     "--action": "is a command here: download, shard, create",
     "--n-training-shards": "is --shards here",
-    "--n-test-shards": "follows from --shards and --test-fraction here",
+    "--n-test-shards": "is determined by --shards and --test-fraction here",
     "--fraction-test-set": "is --test-fraction here",
     "--n-processes": "is --workers here",
 }
-"""Commands and options of earlier versions and of other tools, and what takes their place."""
+"""Options of earlier versions and of other tools, with what to use instead, as the rest of an error message."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit status: 0, 1 for data or machine, 2 for usage, 130 for Ctrl-C."""
-    # NumPy's linear algebra is not used; starting its threads would cost more than reading a small file
+    """Run one command and return its exit status: 0, 1 for data or machine, 2 for usage, 130 for Ctrl-C."""
+    # NumPy's linear algebra is not used, and starting its threads would take longer than reading a small file
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     return exit_status(
         lambda: _run((sys.argv[1:] if arguments is None else arguments) or ["--help"]),
@@ -105,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run() -> NoReturn:
-    """Run the program; skips the interpreter's shutdown, a tenth of a short run."""
+    """Run the program, without the interpreter's shutdown, which takes a tenth of the time of a short run."""
     os._exit(run_program(main, "bertprep"))
 
 
@@ -117,7 +117,7 @@ def make_parser(
     add: Callable[[Parser], object],
     former: Mapping[str, str],
 ) -> Parser:
-    """Return a parser that knows all commands, but only the options of the chosen one, which `add` adds."""
+    """Return a parser for all commands, with only the options of the chosen one, which `add` adds."""
     parser = Parser(prog=prog, description=description)
     parser.add_argument("--version", action="version", version=f"bertprep {__version__}", help="show the version")
     subparsers = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
@@ -135,28 +135,28 @@ def _run(arguments: Sequence[str]) -> None:
     try:
         options.run(read_options(options.request, options, progress=True))
     finally:
-        if "bertprep.ray_pool" in sys.modules:  # which no other command needs to import
+        if "bertprep.ray_pool" in sys.modules:  # imported only if the command used a cluster
             from bertprep import ray_pool
 
             ray_pool.close()
 
 
 def _train(arguments: Sequence[str]) -> NoReturn:
-    """Become `python -m trainer`: a program on top of this package, which imports it and not the other way round."""
+    """Run `python -m trainer` in this process. The trainer imports this package, so this package must not import it."""
     import runpy
     from importlib.util import find_spec
 
     trainer = find_spec("trainer")
     if trainer is None or Path(str(trainer.origin)).parents[1] != Path(__file__).parents[1]:
-        found = f"Python finds {trainer.origin} in its place" if trainer else "it is not installed"
-        raise BertprepError(f"train: needs the package trainer, which comes with bertprep, and {found}")
+        found = f"Python finds {trainer.origin} instead" if trainer else "it is not installed"
+        raise BertprepError(f"train: needs the package trainer, which comes with bertprep, but {found}")
     sys.argv[1:] = arguments
     runpy.run_module("trainer", init_globals={"PROGRAM": "bertprep train"}, run_name="__main__", alter_sys=True)
     raise SystemExit(0)
 
 
 def make_command_parser(arguments: Sequence[str]) -> Parser:
-    """Return the parser of the command that the arguments name; raises `UsageError` for one of an earlier version."""
+    """Return the parser for the command that the arguments name; raise `UsageError` for a command of an earlier version."""
     chosen = next((argument for argument in arguments if not argument.startswith("-")), None)
     if chosen in FORMER_COMMANDS:
         raise UsageError(f"{chosen}: {FORMER_COMMANDS[chosen]}")

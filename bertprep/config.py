@@ -1,7 +1,7 @@
-"""The settings that decide the bytes of a file, and nothing else, as frozen dataclasses that are checked when built.
+"""Defines the settings that decide the bytes of a file, and no others, as frozen dataclasses that are checked when built.
 
-They go into the manifest: two runs with equal settings, text and vocabulary write equal files. Everything else (workers,
-folders) is an argument of the functions that do the work.
+They are written to the manifest. Two runs with equal settings, text and vocabulary write equal files. Everything else, such
+as workers and folders, is an argument of the functions that do the work.
 """
 
 import math
@@ -16,7 +16,7 @@ from bertprep.options import MADE, Settings, option
 
 
 class RecordFormat(str, Enum):
-    """A record file's layout; its value is its name, `label` what people call it, `number` the kernels' id.
+    """The layout of a record file: `value` is its name in commands, `label` its usual spelling, `number` its id in kernels.
 
     >>> f"{RecordFormat.TFRECORD}/{RecordFormat('ofrecord').label}"
     'tfrecord/OFRecord'
@@ -28,7 +28,7 @@ class RecordFormat(str, Enum):
     TFRECORD = "tfrecord", "TFRecord", 1
     OFRECORD = "ofrecord", "OFRecord", 2
     ARROW = "arrow", "Arrow", 4
-    PARQUET = "parquet", "Parquet", 4  # which is read as the Arrow file that it holds
+    PARQUET = "parquet", "Parquet", 4  # the same number, since it is read as Arrow
 
     def __new__(cls, name: str, label: str = "", number: int = 0) -> "RecordFormat":
         """Make a format equal to its name; defaults are for type checkers."""
@@ -41,13 +41,13 @@ class RecordFormat(str, Enum):
 
     @property
     def is_columnar(self) -> bool:
-        """Whether a file holds the columns that `datasets` takes (`records.columns`)."""
+        """Whether a file has columns that `datasets` reads (`records.columns`)."""
         return self in (RecordFormat.ARROW, RecordFormat.PARQUET)
 
 
 RECORD_FORMATS = tuple(RecordFormat)
 DEFAULT_FORMATS = RecordFormat.TFRECORD, RecordFormat.OFRECORD
-"""Those that are made where none is asked for."""
+"""The formats that are written by default."""
 PAIRS = NEXT_SENTENCE, UNPAIRED = ("next-sentence", "none")
 BY_LINES = "lines"
 SPLITTERS = ("sentencex", BY_LINES)
@@ -59,7 +59,7 @@ SQUAD_VERSIONS = ("1.1", "2.0")
 
 @dataclass(frozen=True, kw_only=True)
 class ShardSettings(Settings):
-    """How a corpus becomes text shards."""
+    """The settings for making text shards of a corpus."""
 
     group: ClassVar[str] = MADE
     shards: int | None = option(
@@ -71,8 +71,8 @@ class ShardSettings(Settings):
     )
     splitter: str = option("sentencex", "sentence splitter: sentencex's rules, or one sentence per line", choices=SPLITTERS)
     language: str | None = option(
-        None, "language code of the text, such as de: names the Wikipedia and selects the rules of the splitter, English ones "
-        "for a language that sentencex lacks (default: that of the Wikipedia, else en)", metavar="CODE",
+        None, "language code of the text, such as de: selects the Wikipedia to read and the rules of the sentence splitter "
+        "(English rules if sentencex lacks the language; default: the language of the Wikipedia, else en)", metavar="CODE",
     )  # fmt: skip
     keep_duplicates: bool = option(False, "keep documents with the same text as an earlier one")
 
@@ -83,24 +83,24 @@ class ShardSettings(Settings):
 
 
 def read_mask_as(shares: Any, named: str) -> tuple[float, float, float]:
-    """Return the fractions of masked tokens that become [MASK], become a random token, and stay.
+    """Return the fractions of masked tokens that become [MASK], become a random token, and stay the same.
 
-    Raises `UsageError`, which begins with `named`, if they are not three from 0 on that add up to 1.
+    Raises `UsageError`, with a message that begins with `named`, unless `shares` are three fractions that add up to 1.
     """
     try:
         masked, random, kept = map(float, shares)
     except (TypeError, ValueError):
         masked = random = kept = math.nan
     if min(masked, random, kept) < 0 or not math.isclose(masked + random + kept, 1, abs_tol=1e-6):
-        raise UsageError(f"{named}: expected the shares of mask, random and keep, which add up to 1")
+        raise UsageError(f"{named}: expected three fractions for mask, random and keep, which add up to 1")
     return masked, random, kept
 
 
 @dataclass(frozen=True)
 class MaskSchedule:
-    """A share of masked tokens that goes from `start` to `end` in a straight line over the first `rows` rows, then stays.
+    """A fraction of masked tokens that changes linearly from `start` to `end` over the first `rows` rows, and then stays.
 
-    The rows of a data set are counted over all epochs. `TokenDataset(masked_lm_prob=MaskSchedule(0.3, 0.15, rows=1_000_000))`
+    Rows are counted over all epochs. Example: `TokenDataset(masked_lm_prob=MaskSchedule(0.3, 0.15, rows=1_000_000))`
     """
 
     start: float
@@ -111,21 +111,21 @@ class MaskSchedule:
         for name in ("start", "end"):
             value = getattr(self, name)
             if not isinstance(value, Real) or not 0 < float(value) < 1:
-                raise UsageError(f"MaskSchedule: {name} {value!r}: expected a share above 0 and below 1")
+                raise UsageError(f"MaskSchedule: {name} {value!r}: expected a fraction above 0 and below 1")
             object.__setattr__(self, name, float(value))
         if not isinstance(self.rows, Integral) or not 1 <= int(self.rows) < 1 << 63:
             raise UsageError(
-                f"MaskSchedule: rows {self.rows!r}: expected a whole number, how many rows the change takes, such as 1_000_000"
+                f"MaskSchedule: rows {self.rows!r}: expected a whole number of rows for the change, such as 1_000_000"
             )
         object.__setattr__(self, "rows", int(self.rows))
 
 
 MaskedShare: TypeAlias = float | tuple[float, float] | MaskSchedule
-"""The share of masked tokens: of all rows, the range from which that of each row is drawn, or as it changes."""
+"""The fraction of masked tokens: one for all rows, a range from which each row's is drawn, or a schedule."""
 
 
 def masks_cut_off(seq: int, pred: int, masked_lm_prob: float) -> int:
-    """Return the masks of a full sequence that `masked_lm_prob` implies, if `pred` leaves far fewer, or 0.
+    """Return the number of masks that `masked_lm_prob` implies for a full sequence, if `pred` allows far fewer; else 0.
 
     >>> masks_cut_off(512, 76, 0.15), masks_cut_off(512, 20, 0.15)  # 76 of 77 as in MLPerf's records, and 20
     (0, 77)
@@ -139,9 +139,9 @@ _SETTINGS_OF_0_1 = ("seq", "pred", "dupe", "masked_lm_prob", "short_seq_prob", "
 
 @dataclass(frozen=True, kw_only=True)
 class InstanceSettings(Settings):
-    """How text shards become masked-LM instances: the flags of Google's `create_pretraining_data.py`, and `pairs`.
+    """The settings for masked-LM instances: the flags of Google's `create_pretraining_data.py`, and `pairs`.
 
-    Only `dupe` differs from Google's default (10): 5 is NVIDIA's.
+    Defaults are Google's except for `dupe`, whose default is NVIDIA's 5, not 10.
     """
 
     group: ClassVar[str] = MADE
@@ -153,14 +153,14 @@ class InstanceSettings(Settings):
         20, "maximum number of masked tokens in a sequence (max_predictions_per_seq)", metavar="TOKENS", least=1,
         also=("--max-predictions-per-seq",),
     )  # fmt: skip
-    # 5 and 10 are usual; the bound keeps the number of instances within its counters
+    # 5 and 10 are usual; the limit keeps the number of instances within the range of its counters
     dupe: int = option(
         5, "number of times each document is used, cut and masked differently each time (dupe_factor)", least=1, most=10_000,
         also=("--dupe-factor",),
     )  # fmt: skip
     masked_lm_prob: float = option(0.15, "fraction of the tokens that are masked", metavar="FRACTION", above=0, most=1)
     short_seq_prob: float = option(
-        0.1, "probability that a document is packed into shorter sequences, of a random target length", least=0, most=1,
+        0.1, "probability that a document becomes shorter sequences, of a random target length", least=0, most=1,
         rare=True,
     )  # fmt: skip
     seed: int = option(12345, "random seed; shard i uses seed + i (random_seed)", least=0, also=("--random-seed",))
@@ -168,8 +168,8 @@ class InstanceSettings(Settings):
     whole_word: bool = option(False, "mask whole words, do_whole_word_mask (default: off)")
     cased: bool = option(False, "keep upper case and accents, for a cased vocabulary (do_lower_case=False)")
     pairs: str = option(
-        NEXT_SENTENCE, "next-sentence, as BERT: two segments, and whether the second follows the first; or none, as RoBERTa: "
-        "full sentences up to the length, across documents, without such a label",
+        NEXT_SENTENCE, "next-sentence (BERT): two segments, with a label for whether the second follows the first; or none "
+        "(RoBERTa): full sentences up to the sequence length, across documents, without that label",
         choices=PAIRS,
     )  # fmt: skip
 
@@ -178,12 +178,12 @@ class InstanceSettings(Settings):
         if self.pred > self.longest:
             raise UsageError(
                 f"--pred {self.pred}: must be at least 1 and at most {self.longest}, "
-                f"the {self.seq} tokens of a sequence less [CLS] and {'two ' if self.has_pairs else ''}[SEP]"
+                f"the {self.seq} tokens of a sequence minus [CLS] and {'two ' if self.has_pairs else ''}[SEP]"
             )
         if not self.has_pairs and self.short_seq_prob != InstanceSettings.short_seq_prob:
             raise UsageError(
-                f"--short-seq-prob {self.short_seq_prob:g}: is for sentence pairs; with --pairs none every sequence is as long "
-                "as its sentences allow, leave it out"
+                f"--short-seq-prob {self.short_seq_prob:g}: is for sentence pairs; leave it out, since with --pairs none "
+                "every sequence is as long as its sentences allow"
             )
 
     @property
@@ -192,14 +192,14 @@ class InstanceSettings(Settings):
 
     @property
     def longest(self) -> int:
-        """Return the tokens of text that a sequence can hold: all but the special ones."""
+        """Return the maximum number of text tokens in a sequence, without the special tokens."""
         return self.seq - (3 if self.has_pairs else 2)
 
     @property
     def made_with(self) -> dict[str, Any]:
         """Return the settings for the manifest, without those that have no effect.
 
-        A setting that came after 0.1 is there only where it is not the default, so that files made before it are still ours.
+        A setting that is newer than version 0.1 is included only if it is not the default, so that older manifests still match.
         """
         made_with = {}
         for field in fields(InstanceSettings):
@@ -216,7 +216,7 @@ class InstanceSettings(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class SquadSettings(Settings):
-    """What decides the features of a file: the flags of Google's `run_squad.py`, with its defaults."""
+    """The settings for SQuAD's features: the flags of Google's `run_squad.py`, with its defaults."""
 
     group: ClassVar[str] = MADE
     seq: int = option(
@@ -224,11 +224,11 @@ class SquadSettings(Settings):
         also=("--max-seq-length",),
     )  # fmt: skip
     doc_stride: int = option(
-        128, "tokens from the start of a window to that of the next (doc_stride)", metavar="TOKENS", least=1
+        128, "tokens from the start of a window to the start of the next one (doc_stride)", metavar="TOKENS", least=1
     )
     max_query: int = option(
         64,
-        "tokens of a question, of which the rest is cut off (max_query_length)",
+        "maximum tokens of a question; the rest is cut off (max_query_length)",
         metavar="TOKENS",
         least=1,
         also=("--max-query-length",),
@@ -239,14 +239,14 @@ class SquadSettings(Settings):
         super().__post_init__()
         if self.max_query > self.seq - 4:
             raise UsageError(
-                f"--max-query {self.max_query}: must be at most {self.seq - 4}, the {self.seq} tokens of a sequence less "
+                f"--max-query {self.max_query}: must be at most {self.seq - 4}, the {self.seq} tokens of a sequence minus "
                 "[CLS], two [SEP] and a token of the context"
             )
 
 
 @dataclass(frozen=True, kw_only=True)
 class GlueSettings(Settings):
-    """What decides the features of labelled texts: the flags of Google's `run_classifier.py`, with its defaults."""
+    """The settings for the features of labelled texts: the flags of Google's `run_classifier.py`, with its defaults."""
 
     group: ClassVar[str] = MADE
     seq: int = option(
@@ -258,16 +258,16 @@ class GlueSettings(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class Variant(Settings):
-    """TFRecord variants: other feature names or compression, with the same values. The other formats have only one form."""
+    """A TFRecord variant: other feature names or compression, with the same values. Other formats have no variants."""
 
     group: ClassVar[str] = MADE
     feature_names: str = option(
-        GOOGLE, "feature names: Google's, or TensorFlow 2's input_word_ids and input_type_ids, which the Model Garden reads "
+        GOOGLE, "feature names: Google's, or with tf2 input_word_ids and input_type_ids, which the Model Garden reads "
         "with use_v2_feature_names; TFRecord only", choices=FEATURE_NAMES, rare=True,
     )  # fmt: skip
     compress: str = option(
-        NONE, "gzip writes .tfrecord.gz files of a little over a third of the size, which readers decompress only on request; "
-        "TFRecord only", choices=COMPRESSIONS, rare=True,
+        NONE, "gzip writes .tfrecord.gz files of little more than a third of the size, which readers decompress only on "
+        "request; TFRecord only", choices=COMPRESSIONS, rare=True,
     )  # fmt: skip
 
     @property
@@ -275,11 +275,11 @@ class Variant(Settings):
         return {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
 
     def check_fits(self, formats: tuple[RecordFormat, ...], asked_by: str) -> None:
-        """Raise `UsageError` where one of the formats, given by the option `asked_by`, cannot be written in this variant."""
+        """Raise `UsageError` if one of the formats cannot be written in this variant; `asked_by` is the option for formats."""
         if self.made_with and formats != (RecordFormat.TFRECORD,):
             asked = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in self.made_with.items())
             other = next(name for name in formats if name != RecordFormat.TFRECORD).label
-            raise UsageError(f"{asked}: is for TFRecord only, no reader of {other} takes it; give {asked_by} tfrecord")
+            raise UsageError(f"{asked}: is for TFRecord only, {other} has no such variant; give {asked_by} tfrecord")
 
 
 DEFAULT_VARIANT = Variant()

@@ -1,6 +1,6 @@
-"""Errors for users: bad data or a failing machine (exit status 1), a bad request (exit status 2); and warnings.
+"""Defines errors and warnings for users: exit status 1 for bad data or a failing machine, 2 for a bad request.
 
-Each is one line: which file, what was expected, what was found, what to do. Any other exception is a bug and keeps its
+Each is one line that names the file, what was expected and found, and what to do. Any other exception is a bug and keeps its
 traceback.
 """
 
@@ -14,12 +14,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-_SHOWN = 300  # characters of what another library or a server says
+_SHOWN = 300  # characters of a message from another library or a server
 _FAILING_DISK = errno.EIO, errno.ESTALE, errno.ETIMEDOUT
 _PASSWORD = re.compile(r"(?<=://)[^/?#\s]*:[^/?#\s]*@")
 _TOKEN = re.compile(r"(?<=Bearer )[\w.~+/=-]{8,}|\bhf_[A-Za-z0-9]{30,}")
 _SECRET_NAME = re.compile(r"(TOKEN|SECRET|PASSWORD|_KEY)$")
-_MIN_SECRET = 8  # characters; shorter ones are in ordinary words
+_MIN_SECRET = 8  # characters; a shorter value may be part of an ordinary word
 
 
 class BertprepError(Exception):
@@ -31,11 +31,11 @@ class BertprepError(Exception):
         super().__init__(*(without_secrets(each) if isinstance(each, str) else each for each in args))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the error as it is, without calling its constructor, since workers send their errors."""
+        """Return how to restore the error from a pickle without its constructor; workers send their errors as pickles."""
         return _restore, (type(self), self.args, self.__dict__)
 
     def add_location(self, location: str) -> None:
-        """Say at the end of the text, which is the last argument, where it happened."""
+        """Append the place where it happened, in parentheses, to the text, which is the last argument."""
         self.args = (*self.args[:-1], f"{self} ({location})")
 
 
@@ -46,7 +46,7 @@ def _restore(kind: type[BertprepError], args: tuple[Any, ...], attributes: dict[
 
 
 class UsageError(BertprepError):
-    """The request cannot be met, whatever the data: one line, exit status 2."""
+    """The request cannot be met, whatever the data is: one line, exit status 2."""
 
     exit_status = 2
 
@@ -56,13 +56,14 @@ class BadTokenError(BertprepError):
 
 
 class BertprepWarning(UserWarning):
-    """One line about what a user likely did not mean, though the command goes on; `terminal.warn` issues it."""
+    """One line about something that a user probably did not intend; the command continues. `terminal.warn` issues it."""
 
 
 def without_secrets(text: str) -> str:
-    """Return a message without the user and password of its URLs, and without tokens, which a server may echo.
+    """Return a message without users and passwords in URLs, and without tokens, which a server may echo.
 
-    A token is known by its form, or is the value of an environment variable whose name ends in TOKEN, SECRET, PASSWORD or _KEY.
+    A token is recognized by its form, or because it is the value of an environment variable whose name ends in TOKEN, SECRET,
+    PASSWORD or _KEY.
 
     >>> without_secrets("https://me:secret@s3.example.org/bucket: got Authorization: Bearer abcdef012345")
     'https://s3.example.org/bucket: got Authorization: Bearer ***'
@@ -72,13 +73,13 @@ def without_secrets(text: str) -> str:
     text = _TOKEN.sub("***", _PASSWORD.sub("", text))
     values = {value for name, value in os.environ.items() if _SECRET_NAME.search(name) and len(value) >= _MIN_SECRET}
     secrets = values | {quote(value, safe="") for value in values}
-    for secret in sorted(secrets, key=len, reverse=True):  # the longest first, as one may be in another
+    for secret in sorted(secrets, key=len, reverse=True):  # longest first, since one may be part of another
         text = text.replace(secret, "***")
     return text
 
 
 def quoted(text: str) -> str:
-    r"""Return text of a server or another library as one line, truncated to fit a message.
+    r"""Return text from a server or another library as one line, truncated to fit in a message.
 
     >>> quoted("Access\n  denied"), len(quoted("x" * 10_000))
     ('Access denied', 303)
@@ -88,7 +89,7 @@ def quoted(text: str) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    r"""Return the first line of another library's error, or its type.
+    r"""Return the first line of another library's error, or the name of its type if it has no text.
 
     >>> first_line(ValueError("Wrong.\nBecause")), first_line(KeyError())
     ('Wrong', 'KeyError')
@@ -98,26 +99,26 @@ def first_line(error: BaseException) -> str:
 
 @contextmanager
 def reading(path: object, advice: str = "") -> Iterator[None]:
-    """Turn an `OSError` into the error that says which file cannot be read."""
+    """Turn an `OSError` into an error that names the file that cannot be read, and ends with `advice`."""
     try:
         yield
     except OSError as error:
         if error.errno in _FAILING_DISK:
-            advice = "; check the disk or the network that it is on, and copy it elsewhere"
+            advice = "; check the disk or network that it is on, or copy it elsewhere"
         raise BertprepError(f"{path}: cannot be read: {error.strerror or error}{advice}") from error
 
 
 def not_utf8(
     where: str, error: UnicodeDecodeError, advice: str = "convert the file, for example with iconv -t UTF-8"
 ) -> BertprepError:
-    """Return the error about text that is not UTF-8."""
+    """Return the error for text that is not UTF-8."""
     return BertprepError(f"{where}: expected UTF-8, found 0x{error.object[error.start]:02x} ({error.reason}); {advice}")
 
 
 def explain_system_error(error: OSError) -> BertprepError | None:
-    """Return the one-line error for one of the machine; None if nothing is known but its number.
+    """Return a one-line error for an error of the OS, or None if it cannot be explained.
 
-    It is known of too many open files, a folder that was removed under the command, and any OS error that names a file.
+    It can be if too many files are open, if the working folder was removed, and if the error names a file.
     """
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return BertprepError(f"{error.strerror}: raise the limit (ulimit -n), or take fewer --workers")

@@ -1,4 +1,4 @@
-"""Settings dataclasses: one line makes a field an option of the shell, a keyword in Python and a rule for manifests.
+"""Settings dataclasses: one line defines a field as a command-line option, a keyword in Python and a rule for manifests.
 
     @dataclass(frozen=True, kw_only=True)
     class Training(Settings):
@@ -7,9 +7,9 @@
 
     add_options(parser, Training)                      # --seed INT, --sizes N[,N...]
     settings = read_options(Training, parser.parse_args())
-    command_line(settings)                             # ["--seed", "7"], which parses to the same settings
+    command_line(settings)                             # ["--seed", "7"], which gives the same settings
 
-The type and the limits of a field are a `Rule`, which checks values from a shell, from Python and from JSON.
+The type and limits of a field are a `Rule`, which checks values from a command line, from Python and from JSON.
 """
 
 from __future__ import annotations
@@ -31,45 +31,45 @@ AnySettings = TypeVar("AnySettings")
 
 MAX_NUMBER = 10**12
 MAX_AT_ONCE = 4096
-"""The highest accepted count (MAX_NUMBER), and number of processes or connections; anything above is a typing mistake."""
+"""The highest accepted count (`MAX_NUMBER`) and number of processes or connections; higher numbers are typing mistakes."""
 _METAVARS: dict[type, str] = {int: "INT", float: "FLOAT", Path: "PATH"}
 GROUPS = OPTIONS, MADE, WHERE, HOW = "options", "what is made", "where", "how"
-"""Headings of options in --help: those of what is made decide the bytes of files, the others do not."""
+"""The headings of options in --help. Options under "what is made" decide the bytes of files, the others do not."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Field:
-    """A field of settings: what its value must be, and what a shell and --help say of it.
+    """A field of settings: the rule for its value, its option on the command line and its text in --help.
 
-    `help` gets "(default: ...)" unless it contains that.
+    "(default: ...)" is appended to `help` unless it already contains that.
     """
 
     help: str
     rule: Rule
     name: str = ""
-    """The option, such as --seed; by default from the keyword. Of positional arguments it is what --help calls them."""
+    """The option, such as --seed; by default it is derived from the keyword. For a positional argument, its name in --help."""
     also: tuple[str, ...] = ()
     """Other spellings, which --help does not list."""
     metavar: str | None = None
     const: Any = None
-    """The value of the option where it is given without one."""
+    """The value if the option is given without one."""
     separator: str = ""
-    """Between the values of a list in one argument; without it each value is an argument."""
+    """The text between the values of a list in one argument; if empty, each value is an argument."""
     repeated: bool = False
-    """Whether a list has an option for each value."""
+    """Whether the option is given once for each value of a list."""
     positional: bool = False
     once: bool = False
-    """Whether a second value is an error; elsewhere it replaces the first."""
+    """Whether giving the option twice is an error; otherwise the second value replaces the first."""
     rare: bool = False
     """Whether only --help-all lists it."""
     shell: bool = False
-    """Whether it is an option alone, which Python does not have."""
+    """Whether it is only an option, not a keyword in Python."""
     python: bool = False
-    """Whether it is a keyword of Python alone."""
-    # These belong to the class of settings, and are known as soon as it is: see `fields_of`.
+    """Whether it is only a keyword in Python, not an option."""
+    # `fields_of` sets the following attributes from the class of settings.
     keyword: str = ""
     annotation: Any = None
-    default: Any = None  # `MISSING` where it has none
+    default: Any = None  # `MISSING` if there is none
     group: str = ""
 
     @property
@@ -78,24 +78,24 @@ class Field:
 
     @property
     def flag(self) -> str:
-        """The option that is given: of a flag that is on by default, the one that turns it off."""
+        """The option on a command line; for a flag that is on by default, the option that turns it off."""
         return self.name if self.default is not True else "--no-" + self.name.removeprefix("--")
 
     @property
     def dest(self) -> str:
-        """The attribute of a parsed command line."""
+        """The name of its attribute in a parsed command line."""
         return self.keyword if self.positional else self.name.removeprefix("--").replace("-", "_")
 
     @property
     def full_help(self) -> str:
-        """The help with the default."""
+        """The help text with the default value."""
         has_default = self.default is not MISSING and self.default not in (None, ()) and self.kind is not bool
         return f"{self.help} (default: {shown(self.default)})" if has_default and "(default" not in self.help else self.help
 
     def read(self, given: Any) -> Any:
-        """Return a value as the rule has it; one value, or a text with separators, will do for a list.
+        """Return a value checked and converted by the rule. A list may also be given as a single value or a separated text.
 
-        Raises `UsageError`, which names the option.
+        Raises `UsageError` with the name of the option.
         """
         value = given
         if self.rule.many and isinstance(given, str) and self.separator:
@@ -108,7 +108,7 @@ class Field:
             raise UsageError(f"{self.name} {error.complaint}") from None
 
     def parse(self, text: str) -> Any:
-        """Return the value of an argument, whose limits are checked when the settings are made."""
+        """Return the value of an argument by its type; limits are checked when the settings are built."""
         kind = self.kind if self.kind in (int, float) else str
         try:
             return tuple(map(kind, text.split(self.separator))) if self.separator else kind(text)
@@ -116,7 +116,7 @@ class Field:
             raise UsageError(f"{self.name} {text}: must be {self.rule.in_words}") from None
 
     def arguments(self, value: Any) -> list[str]:
-        """Return the arguments of a command line that give this value."""
+        """Return the command-line arguments for this value."""
         if self.kind is bool:
             return [self.flag]
         if self.rule.many and not self.separator:
@@ -126,27 +126,27 @@ class Field:
 
 
 def option(default: Any, help: str, **more: Any) -> Any:  # noqa: A002 - argparse's name
-    """Return a field of a settings dataclass; `more` are limits of `Rule` and attributes of `Field`."""
+    """Return a field for a settings dataclass; `more` are attributes of `Rule` and `Field`."""
     return dataclasses.field(default=default, metadata=described(help, **more))
 
 
 def described(help: str, **more: Any) -> dict[str, Field]:  # noqa: A002 - argparse's name
-    """Return the metadata for a field that `dataclasses.field` makes: one without default or `kw_only`."""
+    """Return the metadata of a field for callers of `dataclasses.field`, who need no default or `kw_only`."""
     limits = {name: more.pop(name) for name in Rule.__dataclass_fields__ if name in more}
     return {_FIELD: Field(help=help, rule=Rule(**limits), **more)}
 
 
 _FIELD = "bertprep"
-"""The key of a `Field` in the metadata of a field of a dataclass."""
+"""The key under which the metadata of a dataclass field has its `Field`."""
 _RESOLVED = "_resolved_fields"
-"""The attribute of a class that keeps what `fields_of` returns."""
+"""The attribute in which a class caches the result of `fields_of`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """A dataclass whose fields are checked when it is built, and converted to their types; `group` is their heading in --help.
+    """A dataclass whose fields are checked and converted when it is built; `group` is their heading in --help.
 
-    Integral values become int, other numbers float, lists tuples. Raises `UsageError` with the option's name.
+    Integral numbers become int, other numbers float, and lists tuples. Raises `UsageError` with the name of the option.
     """
 
     group: ClassVar[str] = OPTIONS
@@ -157,7 +157,7 @@ class Settings:
 
 
 def fields_of(settings: Any) -> tuple[Field, ...]:
-    """Return the fields of a settings dataclass that `option` made, with the rules of their types, resolved once per class."""
+    """Return the fields of a settings dataclass that `option` made, with rules for their types; cached for each class."""
     resolved: tuple[Field, ...] | None = vars(settings).get(_RESOLVED)
     if resolved is None:
         hints, own = typing.get_type_hints(settings), dataclasses.fields(settings)
@@ -191,7 +191,7 @@ def _of_type(rule: Rule, hint: Any) -> Rule:
     if any(kind is Any for kind in kinds):
         kinds = [object]
     words = rule.words
-    if Path in kinds:  # which `check` makes of a text
+    if Path in kinds:  # `check` turns text into a path
         words, kinds = words or "a path", [Path, str]
     return replace(rule, kinds=tuple(kinds), many=bool(lists), words=words)
 
@@ -201,17 +201,17 @@ def _members(hint: Any) -> list[Any]:
 
 
 def rules_of(settings: type) -> dict[str, Rule]:
-    """Return the rules of a settings dataclass by keyword, for the same values in JSON."""
+    """Return the rules of a settings dataclass by keyword, to check the same values in JSON."""
     return {each.keyword: each.rule for each in fields_of(settings)}
 
 
 def narrowed(settings: type[AnySettings], request: Any) -> AnySettings:
-    """Return the settings of one dataclass out of an instance of a subclass."""
+    """Return an instance of a settings class with the values of a request that has all of its fields."""
     return settings(**{each.name: getattr(request, each.name) for each in dataclasses.fields(settings)})  # type: ignore[arg-type]
 
 
 def add_options(parser: Any, settings: type, *, without: Collection[str] = ()) -> None:
-    """Add an option for each field of a settings dataclass, except those in `without`; a parser adds the headings of groups."""
+    """Add an option for each field of a settings dataclass, except those in `without`, under the headings of their groups."""
     groups: dict[str, Any] = {}
     for each in sorted(fields_of(settings), key=lambda each: GROUPS.index(each.group)):
         if each.python or each.keyword in without:
@@ -223,7 +223,7 @@ def add_options(parser: Any, settings: type, *, without: Collection[str] = ()) -
 
 
 def _add_option(parser: Any, each: Field) -> None:
-    """Add an option without a default: what a command line does not give is not in its namespace, but in the settings."""
+    """Add an option without a default, so the namespace only has values that were given; the settings have the defaults."""
     text = each.full_help.replace("%", "%%")
     settings: dict[str, Any] = {"help": text, "default": argparse.SUPPRESS}
     if each.kind is bool:
@@ -240,7 +240,7 @@ def _add_option(parser: Any, each: Field) -> None:
         elif each.const is not None:
             settings |= {"nargs": "?", "const": each.const}
         elif each.positional and each.default is not MISSING:
-            settings |= {"nargs": "?", "default": None}  # argparse would parse SUPPRESS, which is a text
+            settings |= {"nargs": "?", "default": None}  # argparse would parse SUPPRESS like a value, since it is a string
     if each.positional:
         names = [each.dest]
     else:
@@ -254,13 +254,13 @@ def _add_option(parser: Any, each: Field) -> None:
 
 
 def read_options(settings: type[AnySettings], namespace: argparse.Namespace, **more: Any) -> AnySettings:
-    """Return the settings of a parsed command line; `more` replace some of them, or are other fields."""
+    """Return the settings from a parsed command line; `more` overrides some of them, or sets other fields."""
     values = {each.keyword: getattr(namespace, each.dest, None) for each in fields_of(settings)}
     given = {keyword: value for keyword, value in values.items() if value is not None}
     return settings(**{**given, **more})
 
 
 def command_line(*settings: Any) -> list[str]:
-    """Return the arguments that give these settings; defaults are left out."""
+    """Return the command-line arguments that give these settings, without defaults."""
     given = [(each, getattr(one, each.keyword)) for one in settings for each in fields_of(type(one))]
     return [argument for each, value in given if value != each.default for argument in each.arguments(value)]

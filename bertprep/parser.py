@@ -1,7 +1,7 @@
-"""The parser of both command lines: argparse, with errors of one line that say what was meant.
+"""The parser of both command lines: argparse, with one-line errors that suggest what was meant.
 
-argparse finds that something is wrong. `Parser.error` then says why where the cause is a name: one that is misspelled, one of
-an earlier version or of another tool, or a flag that was given a value.
+argparse detects errors. `Parser.error` explains those caused by a name: a misspelled option, an option of an earlier version
+or of another tool, or a flag with a value.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _NEGATIVE_NUMBER = re.compile(r"-\.?\d")
 
 
 class Parser(argparse.ArgumentParser):
-    """An `argparse.ArgumentParser` that raises `UsageError`, and knows rare options, which only --help-all lists.
+    """An `argparse.ArgumentParser` that raises `UsageError` and has rare options, which only --help-all lists.
 
-    `former` maps options of earlier versions and of other tools to what takes their place.
+    `former` maps options of earlier versions and of other tools to the rest of a message about what to use instead.
     """
 
     def __init__(self, *arguments: Any, former: Mapping[str, str] | None = None, **settings: Any) -> None:
@@ -32,19 +32,19 @@ class Parser(argparse.ArgumentParser):
         self._former = former or {}
         self._given: Sequence[str] = ()
         self._example = ""
-        self._negative_number_matcher = _NEGATIVE_NUMBER  # values; argparse recognizes only numbers without an exponent
+        self._negative_number_matcher = _NEGATIVE_NUMBER  # argparse's own pattern lacks exponents
         self._positionals.title = "arguments"
         self.add_argument("-h", "--help", action="help", help="show this help")
         self.add_argument("--help-all", action=_HelpAll, nargs=0, help=argparse.SUPPRESS)
 
     def set_example(self, example: str) -> None:
-        """Set the command line that --help shows below the usage."""
+        """Set the example that --help shows below the usage."""
         self._example = example
 
-    def parse_known_args(  # type: ignore[override]  # argparse has two forms; this is the one it calls itself
+    def parse_known_args(  # type: ignore[override]  # argparse has overloads; it calls this one itself
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """Parse all of `args`; leftover arguments, which argparse would return, are an error."""
+        """Parse all of `args`; unlike in argparse, leftover arguments are an error."""
         self._given = sys.argv[1:] if args is None else list(args)
         found, left = super().parse_known_args(self._given, namespace)
         if left:
@@ -52,9 +52,10 @@ class Parser(argparse.ArgumentParser):
         return found, left
 
     def error(self, message: str) -> NoReturn:
-        """Raise `UsageError` about the wrong names that were given, or else with the message of argparse.
+        """Raise `UsageError` about a wrong name on the command line or, if there is none, with the message of argparse.
 
-        All wrong names are reported, as the command lines of other tools have many; all but the last are printed.
+        A command line of another tool may have many wrong names. All of them are reported: the last one is raised, the others
+        are printed before it.
         """
         message = re.sub(r"^(-[^ /:]*)/[^ :]*", r"\1", " ".join(message.removeprefix("argument ").split()))
         *others, last = [*self._wrong_names()] or [self._advised(message)]
@@ -64,7 +65,7 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(last)
 
     def _explain_left(self, left: Sequence[str]) -> str:
-        """Return what was meant by arguments without an option, or how many of these there are."""
+        """Return the rest of the message about extra arguments: a likely option, or the arguments that the command takes."""
         at = list(self._given).index(left[0])
         option, value = ["", "", *self._given[:at]][-2:]
         if _takes_commas(self._option_string_actions.get(option)):
@@ -110,7 +111,7 @@ class Parser(argparse.ArgumentParser):
             self.error(f"{value}: unknown command{near(value, action.choices.keys()) or '; ' + choices}")
         self.error(f"{_name(action)} {value}: unknown; {choices}")
 
-    def _print_message(self, message: str, file: Any = None) -> None:  # noqa: ARG002 - help, and the version
+    def _print_message(self, message: str, file: Any = None) -> None:  # noqa: ARG002 - only for help and version
         print_results(*message.splitlines())
 
     def format_help(self) -> str:
@@ -136,7 +137,7 @@ class Parser(argparse.ArgumentParser):
 
 
 class Once(argparse.Action):
-    """Stores a value and refuses a second one; for options without a default in the parser."""
+    """Stores a value and rejects a second one; the option must not have a default in the parser."""
 
     def __call__(self, parser: argparse.ArgumentParser, namespace: Any, values: Any, option_string: str | None = None) -> None:
         if hasattr(namespace, self.dest):

@@ -1,8 +1,8 @@
-"""Runs one function over many shards in worker processes of this machine; on a cluster `ray_pool` does.
+"""Runs one function over many tasks in worker processes of this machine; `ray_pool` does the same on a cluster.
 
-Each worker has its own pipe, so one that dies fails the run with the name of its task. One worker is the calling process.
-Workers are forked (2 ms) if the OS supports it, unless the process has used an object store, whose client's threads a fork
-loses. `map_in_threads` is for kernels and NumPy, which run outside Python's lock.
+Each worker has a pipe of its own, so if one dies, the run fails with the name of its task. A single worker is the calling
+process itself. On Linux, workers are forked (2 ms), unless the process has used an object store, whose client has threads that
+a fork loses. `map_in_threads` is for kernels and NumPy, which release Python's lock.
 """
 
 import contextlib
@@ -25,13 +25,13 @@ Argument = TypeVar("Argument")
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Task = tuple[str, Argument]
-"""A task's name, for messages, and the argument of the function."""
+"""The name of a task, for messages, and the argument for the function."""
 
 _PR_SET_PDEATHSIG = 1
 
 
 class ClusterWorkers(int):
-    """A number of workers that are a cluster's, which runs tasks by itself: the most tasks in flight."""
+    """The maximum number of tasks in flight on a cluster, which runs the tasks itself."""
 
     def run(
         self, function: Callable[[Argument], Result], tasks: Iterator[Task[Argument]]
@@ -40,22 +40,22 @@ class ClusterWorkers(int):
 
 
 def default_workers() -> int:
-    """Return how many processors this process may use."""
+    """Return the number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def map_in_threads(function: Callable[[Item], Result], items: Iterable[Item], *, most: int | None = None) -> list[Result]:
-    """Return function(item) for each item, in order, computed in one thread per processor or in at most `most` threads.
+    """Return function(item) for each item, in order, computed in one thread per processor or at most `most` threads.
 
-    The caller works too, and does what threads left undone: `concurrent.futures` waits for ever for a thread that ended when
-    there was no memory left. After a failure no thread begins another item; the error of the first item that fails is raised.
+    The calling thread works too, and computes the items that other threads did not finish. (`concurrent.futures` waits forever
+    for a thread that ended because memory ran out.) After a failure no thread begins another item, and the error is raised.
 
     >>> map_in_threads(abs, [-2, 3])
     [2, 3]
     """
     todo = list(items)
     results: dict[int, Result] = {}
-    indices = iter(range(len(todo)))  # which the threads share: taking the next is one step
+    indices = iter(range(len(todo)))  # shared by the threads; taking the next index is atomic
 
     def leave_the_rest() -> None:
         for _ in indices:
@@ -77,7 +77,7 @@ def map_in_threads(function: Callable[[Item], Result], items: Iterable[Item], *,
                 threads.append(thread)
         work()
     finally:
-        leave_the_rest()  # of Ctrl-C; else there is none
+        leave_the_rest()  # after Ctrl-C; otherwise no index is left
         for thread in threads:
             thread.join()
     return [results[index] if index in results else function(item) for index, item in enumerate(todo)]
@@ -86,10 +86,10 @@ def map_in_threads(function: Callable[[Item], Result], items: Iterable[Item], *,
 def run(
     function: Callable[[Argument], Result], tasks: Iterable[Task[Argument]], *, workers: int
 ) -> Generator[tuple[str, Result], None, None]:
-    """Yield (name, result) of every task as it finishes, in no particular order.
+    """Yield the name and result of each task as it finishes, in no particular order.
 
-    The first failure stops all workers and is raised: a `BertprepError` unchanged, a dead worker as one that names the task,
-    any other exception with the worker's traceback. With `ClusterWorkers` function and tasks must pickle.
+    The first failure stops all workers and is raised: a `BertprepError` unchanged, a worker's death as a `BertprepError` that
+    names the task, any other exception with the worker's traceback. With `ClusterWorkers`, the function and tasks must pickle.
     """
     if isinstance(workers, ClusterWorkers):
         yield from workers.run(function, iter(tasks))
@@ -112,12 +112,12 @@ def _run_in_processes(
 
     forks = sys.platform == "linux" and not object_store.in_use()
     context = multiprocess.get_context("fork" if forks else "spawn")
-    processes: dict[Any, Any] = {}  # our end of the pipe -> process
-    at_work: dict[Any, str] = {}  # our end of the pipe -> name of the task
+    processes: dict[Any, Any] = {}  # this process's end of the pipe -> worker process
+    at_work: dict[Any, str] = {}  # this process's end of the pipe -> name of the task
     sys.stdout.flush()
     sys.stderr.flush()
     if not forks:
-        resource_tracker.ensure_running()  # whose start would let Ctrl-C through again
+        resource_tracker.ensure_running()  # now, since starting it later would unblock Ctrl-C again
     try:
         for _ in range(workers):
             ours, theirs = context.Pipe()
@@ -153,7 +153,7 @@ def _run_in_processes(
 
 @contextlib.contextmanager
 def _without_ctrl_c() -> Iterator[None]:
-    """Start processes that ignore Ctrl-C from the start: their parent stops them."""
+    """Start processes with Ctrl-C blocked from the beginning, since their parent stops them."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -195,7 +195,7 @@ def _work(function: Callable[[Any], Any], pipe: Any, not_ours: list[Any], folder
 
 
 def attempt(work: Callable[[], Any]) -> tuple[str, Any]:
-    """Return ("result", what it returns), ("error", a `BertprepError`) or ("traceback", the text of any other failure)."""
+    """Return ("result", value), ("error", `BertprepError`) or ("traceback", text of the traceback of any other failure)."""
     try:
         return "result", work()
     except BertprepError as error:

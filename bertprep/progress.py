@@ -1,4 +1,4 @@
-"""Progress of long work: on a terminal one line with a bar, written again and again, else a line at most every five seconds."""
+"""Shows the progress of long work: a bar that is updated on a terminal, elsewhere a line at most every five seconds."""
 
 import os
 import sys
@@ -17,7 +17,7 @@ _USUAL_COLUMNS = 80
 
 
 class Progress:
-    """Shows `label: done/total things` and the throughput of what `advance` counts, on standard error."""
+    """Shows `label: done/total things` on standard error, with the amounts that `advance` counts and their rate per second."""
 
     def __init__(self, label: str, total: int | None, things: str = "shards", *, enabled: bool = True) -> None:
         self._label, self._total, self._things, self._enabled = label, total, things, enabled
@@ -30,7 +30,7 @@ class Progress:
         return self
 
     def advance(self, count: int = 1, **amounts: float) -> None:
-        """Count `count` finished things and their contents by unit; an underscore in a unit stands for a space."""
+        """Count `count` finished things, and the amounts in them by unit; an underscore in a unit stands for a space."""
         self._done += count
         for unit, amount in amounts.items():
             self._amounts[unit] = self._amounts.get(unit, 0) + amount
@@ -43,7 +43,7 @@ class Progress:
         if self._total is not None and self._done:
             left = f"{duration(seconds / self._done * (self._total - self._done))} left"
         line = self._line(seconds)
-        if self._on_terminal:  # the next line, or message, is written over it; what does not fit is left out
+        if self._on_terminal:  # the next line or message overwrites this one, so it is cut to the width
             shown = f"{self._bar()}{left}, {printable(line)}"[: _columns() - 1]
             sys.stderr.write(f"\x1b[K{shown}\r")
             sys.stderr.flush()
@@ -71,14 +71,14 @@ class Progress:
 
 
 def _number(amount: float, unit: str) -> str:
-    """Return an amount whose unit stays the same, however small it is."""
+    """Return an amount with as many decimals as its size needs; the unit never changes."""
     if not unit.startswith("MB"):
         return f"{amount:,.0f}" if amount >= 10 else f"{amount:.3g}"
     return f"{amount:,.1f}" if amount >= 1 else f"{amount:.3f}"
 
 
 def _columns() -> int:
-    """Return the width of the terminal that shows standard error; standard output may be a file."""
+    """Return the width of the terminal of standard error, since standard output may be a file."""
     try:
         return os.get_terminal_size(sys.stderr.fileno()).columns or _USUAL_COLUMNS
     except (OSError, ValueError):
@@ -87,7 +87,7 @@ def _columns() -> int:
 
 @dataclass(frozen=True)
 class Reporter:
-    """Reports on long work and its progress, or stays silent; created by the command and passed down."""
+    """Reports messages and progress, unless it is not `enabled`; a command creates one and passes it on."""
 
     enabled: bool = True
 

@@ -1,7 +1,7 @@
-"""What a value must be: one check for settings from Python, options from a shell and JSON from a file.
+"""Checks values: the same rules serve settings from Python, options from a command line and JSON from a file.
 
-A `Rule` names a type, and a range, choices, a pattern or a function. `read` returns the value as that type, or raises
-`WrongValueError` with what was expected.
+A `Rule` has a type and a range, choices, a pattern or a function. `read` returns the value as that type, or raises
+`WrongValueError`, which describes the expected value.
 """
 
 import math
@@ -20,7 +20,7 @@ _IN_WORDS: dict[type, str] = {
 
 
 class WrongValueError(ValueError):
-    """A value that breaks a rule; its text is what was expected."""
+    """A value breaks a rule; the text of the error describes the expected value."""
 
     def __init__(self, value: Any, expected: str) -> None:
         super().__init__(expected)
@@ -28,7 +28,7 @@ class WrongValueError(ValueError):
 
     @property
     def complaint(self) -> str:
-        """The value and what is wrong with it, for a user who gave it."""
+        """The value and what it must be, as a message for the user who gave it."""
         return f"{shown(self.value)}: must be {self}"
 
 
@@ -46,9 +46,9 @@ class _WrongChoiceError(WrongValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """A condition on a value, or with `many` on each value of a list; `words` describes it in messages.
+    """A condition for a value or, with `many`, for each value of a list; `words` describes a valid value in messages.
 
-    `check` returns the value or a replacement, or raises `ValueError`.
+    `check` returns the value or a replacement for it, or raises `ValueError`.
     """
 
     kinds: tuple[type, ...] = (object,)
@@ -64,7 +64,7 @@ class Rule:
     many: bool = False
 
     def read(self, value: Any) -> Any:
-        """Return the value, of the right type; a number of NumPy becomes one of Python, and a list a tuple.
+        """Return the value with the right type: NumPy's numbers become Python's, and lists become tuples.
 
         >>> Rule(kinds=(int,), least=8).read(128)
         128
@@ -88,7 +88,7 @@ class Rule:
         return True
 
     def holds_for_all(self, values: Collection[Any]) -> bool:
-        """Return whether all values are right; many numbers, or texts with a pattern, take a tenth of the time of `holds`."""
+        """Return whether all values are valid; many numbers, or texts with a pattern, take a tenth of the time of `holds`."""
         if set(map(type, values)) == set(self.kinds) and not (self.choices or self.check):
             if self.kinds == (int,):
                 return self.holds(min(values)) and self.holds(max(values))
@@ -148,13 +148,13 @@ def _as_kind(value: Any, kind: type) -> Any:
         return float(value)
     if issubclass(kind, Enum):
         return kind(value)
-    if kind is int or not isinstance(value, kind):  # True is an int of Python
+    if kind is int or not isinstance(value, kind):  # a bool is an int in Python, but not here
         raise TypeError
     return value
 
 
 def shown(value: Any) -> str:
-    """Return a value as on a command line.
+    """Return a value as it is written on a command line.
 
     >>> shown((0.5, 1e-06)), shown(True)
     ('0.5,1e-06', 'True')

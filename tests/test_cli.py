@@ -113,7 +113,7 @@ def test_another_package_of_the_name_is_not_run_as_the_trainer(tmp_path: Path) -
     (tmp_path / "trainer.py").write_text("print('mine')\n", encoding="utf-8")
     refused = run_bertprep("train", "--help", cwd=tmp_path)
     assert (refused.returncode, refused.stdout) == (1, "")
-    assert refused.stderr.endswith(f"and Python finds {tmp_path / 'trainer.py'} in its place\n")
+    assert refused.stderr.endswith(f"but Python finds {tmp_path / 'trainer.py'} instead\n")
 
 
 def test_the_program_alone_prints_its_help(capsys: pytest.CaptureFixture[str]) -> None:

@@ -49,33 +49,33 @@ BERTPREP = """
 2 help => help: is bertprep --help, or bertprep COMMAND --help
 2 {vocab train --size 5|plan --seq 512|report good.tfrecord|create --engine ray|create --verify} => : is now
 2 create --task squad => --task: is now a command, bertprep task squad or bertprep task glue
-2 tokenize --vocab-size 8000 => --vocab-size: is now bertprep vocab --size, before this command
-2 shard --assign hash => --assign: is gone: documents always go to shards by the hash of their text
+2 tokenize --vocab-size 8000 => --vocab-size: was removed: first run bertprep vocab --size
+2 shard --assign hash => --assign: was removed: documents are always assigned to shards by the hash of their text
 2 create --do_lower_case=False => --do_lower_case=False: is --cased here
 2 create {--do_lower_case|--do_lower_case=True} => : is the default; leave it out
 2 create --{do_whole_word_mask=True|input_file=a|output_file a|action create|use_v2_feature_names=True|gzip_compress} => here
 2 create --max_seq_length 7 => --seq 7: must be at least 8 and at most 65,535
 2 create {--whole-word=True|--whole-word=yes|--cased False} => : is a flag, which takes no value; give it alone, or leave it out
-2 squad => squad: is bertprep task squad, and to train on it bertprep train squad
-2 glue => glue: is bertprep task glue NAME, and to train on it bertprep train glue --name NAME
-2 pretrain => pretrain: is bertprep train
+2 squad => squad: is bertprep task squad here, and bertprep train squad trains on its records
+2 glue => glue: is bertprep task glue NAME here, and bertprep train glue --name NAME trains on its records
+2 pretrain => pretrain: is bertprep train here
 2 task glue => task glue: expected the name of a task, as in bertprep task glue mrpc
-2 task glue {nope|mrcp} => : GLUE has no such task; choose one of cola,
+2 task glue {nope|mrcp} => : is not a GLUE task; choose one of cola,
 2 task glue {--task_name=MRPC|mrpc --name x} => : is an argument here, as in bertprep task glue mrpc
 2 task {glue --data_dir a|squad --train_file a|squad --version_2_with_negative} => here
 2 task squad --version 3.0 => --version 3.0: unknown; choose one of 1.1, 2.0
-2 task squad => the vocabulary of google-bert/bert-base-uncased, the default, is not downloaded
+2 task squad => the default vocabulary, of google-bert/bert-base-uncased, is not downloaded
 2 task squad --vocab vocab.txt --input x.json => --input x.json: does not exist
 2 validate --input a => --input: is not an option of this command; name the files or folders without it
 
 2 create --{seq|pred|dupe|seed|workers} {abc|1.5|''|0x10|1,5} => : must be a whole number
 2 create --seq {-1|0|99999999999999999999} => : must be at least 8 and at most 65,535
-2 create --seq 128 --pred 126 => --pred 126: must be at least 1 and at most 125, the 128 tokens of a sequence less
+2 create --seq 128 --pred 126 => --pred 126: must be at least 1 and at most 125, the 128 tokens of a sequence minus
 2 create --masked-lm-prob {abc|''} => : must be a number
 2 create --masked-lm-prob {-0.1|1.1|nan|1e400} => : must be above 0 and at most 1
 2 create --format {hdf5|''|tfrecord,hdf5} => : unknown; choose one of tfrecord, ofrecord, arrow, parquet
 2 create --compress zstd => --compress zstd: unknown; choose one of none, gzip
-2 create --compress gzip --feature-names tf2 => : is for TFRecord only, no reader of OFRecord takes it; give --format tf
+2 create --compress gzip --feature-names tf2 => : is for TFRecord only, OFRecord has no such variant; give --format tf
 2 create --corpus {''|../x|/x} => must be wikipedia, bookcorpus
 2 create --corpus books+more => run the command once each for books and more, with the same --vocab, then give the trainer both
 2 create --executor slurm => --executor slurm: unknown; choose one of local, ray
@@ -111,7 +111,7 @@ BERTPREP = """
 1 create --input text.txt --output text.txt --vocab vocab.txt => text.txt/tfrecord/.ledger/settings.json: cannot
 2 create --input text.txt --output out --vocab missing.txt => --vocab missing.txt: does not exist
 1 create --input text.txt --output out --vocab folder => folder: cannot be read as a vocabulary: it is not a plain file
-2 create --input text.txt --output out --vocab loop => --vocab loop: is neither a file, nor a vocabulary in data; for that of
+2 create --input text.txt --output out --vocab loop => --vocab loop: is neither a file nor a vocabulary in data; if it is
 1 {create|tokenize} --input text.txt --output out --vocab text.txt => text.txt: lacks [PAD], [UNK], [CLS], [SEP], [MASK]
 2 {create|tokenize} --cased --input text.txt --output out --vocab vocab.txt => vocab.txt: none of its tokens is a capital
 2 {create|create --dry-run|tokenize} --cased --workdir w --vocab vocab.txt => ; leave --cased out, or name a cased
@@ -137,12 +137,12 @@ BERTPREP = """
 2 shard --workdir w --input folder => --input folder: the folder has no file that ends in .txt, .jsonl
 2 shard --workdir w --input nowhere/*.txt => --input nowhere/*.txt: matches no file; there is no folder nowhere
 2 shard --workdir w --input nowhere://x => --input nowhere://x: cannot be opened (Protocol not known: nowhere)
-1 shard --workdir w --input empty.txt => corpus: no document in 1 input; expected text, a blank line between documents
+1 shard --workdir w --input empty.txt => corpus: no document in 1 input; expected text with a blank line between documents
 1 shard --workdir w --input binary.txt => binary.txt: byte 4: expected UTF-8, found 0xff
 1 shard --workdir w --input {cut.jsonl|cut.parquet|cut.txt.gz} => cut.
 2 shard --dataset folder --corpus x --workdir w => --dataset folder: has no state.json or dataset_dict.json
 1 vocab --input binary.txt --output v.txt => binary.txt: expected UTF-8, found 0xff
-1 vocab --input empty.txt --output v.txt => empty.txt: no word found to train a vocabulary on
+1 vocab --input empty.txt --output v.txt => empty.txt: no words found to train a vocabulary on
 1 vocab --input text.txt --output text.txt/x => cannot be written:
 2 vocab --input text.txt --output folder => --output folder: is a folder; name the file to write, such as folder/vocab.txt
 
@@ -187,7 +187,7 @@ BERTPREP = """
 1 convert mixed out => mixed/b: has records of 16 tokens and 2 predictions, expected 8 and 2 like mixed/a
 1 convert above/a taken => taken/training/part-0: exists and is in no manifest
 2 convert {good.tfrecord|above/a} b.arrow --to ofrecord => --to ofrecord: the name b.arrow is that of arrow files
-2 convert good.tfrecord made --compress gzip => --compress gzip: is for TFRecord only, no reader of OFRecord takes it; give --to
+2 convert good.tfrecord made --compress gzip => --compress gzip: is for TFRecord only, OFRecord has no such variant; give --to
 2 convert good.tfrecord made --part 0/2 => good.tfrecord: is a single file, which --part
 1 convert good.tfrecord missing/../text.txt/x => cannot be written: missing/../text.txt is a file, expected a folder
 

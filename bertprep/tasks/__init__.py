@@ -1,4 +1,7 @@
-"""Fine-tuning tasks: their files to examples, and a model's outputs to predictions and metrics. No TensorFlow, no OneFlow."""
+"""Fine-tuning tasks: turns their files into examples, and a model's outputs into predictions and metrics.
+
+Nothing here needs a framework such as TensorFlow or OneFlow.
+"""
 
 EXAMPLES_PER_FILE = 8192
-"""The number of examples in a record file of a task, so that workers share a large split; it decides the bytes."""
+"""The number of examples in a record file of a task. Several workers can then make a large split. It decides the bytes."""

@@ -1,7 +1,7 @@
-"""GLUE's tasks: columns of their published files, names on the Hub, labels, metrics.
+"""Defines GLUE's tasks: the columns of their published files, their names on the Hub, labels and metrics.
 
-Labels have the order of Google's `run_classifier.py`, or alphabetical order. A task of the user's own has its columns by name.
-A task without labels predicts a score.
+Labels have the order of Google's `run_classifier.py`, or else alphabetical order. In the files of a user's own task, columns
+are found by name. A task without labels predicts a score.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MAX_SCORE = 5.0
 
 @dataclass(frozen=True)
 class File:
-    """A published TSV file: the Hub's split, its columns in order, and whether the first line names them."""
+    """A published TSV file: its split on the Hub, its columns in order, and whether a header names them."""
 
     split: str
     name: str
@@ -29,21 +29,21 @@ class File:
 
 @dataclass(frozen=True, kw_only=True)
 class GlueTask:
-    """One task: `texts` and `label` are names of columns; one without a `folder` is the user's own.
+    """A task; if it has no `folder`, it is the user's own.
 
-    `words` maps a label's name on the Hub to its name in the file.
+    `texts` and `label` are names of columns. `words` maps a label's name on the Hub to its name in the file.
     """
 
     name: str
-    folder: str = ""  # among the downloads
+    folder: str = ""  # in the folder of downloads
     texts: tuple[str, ...] = ()
-    hub_texts: tuple[str, ...] = ()  # the Hub's names of these columns
+    hub_texts: tuple[str, ...] = ()  # the names of these columns on the Hub
     label: str = "label"
-    labels: tuple[str, ...] = ()  # in the order of their ids; none for a score
+    labels: tuple[str, ...] = ()  # in the order of their ids; empty if the task predicts a score
     words: Mapping[str, str] = field(default_factory=dict, hash=False)
     metrics: tuple[str, ...] = (ACCURACY,)
-    submissions: tuple[str, ...] = ()  # the names of the predictions on GLUE's site, matched and mismatched
-    files: Mapping[str, File] = field(default_factory=dict, hash=False)  # the published ones by split
+    submissions: tuple[str, ...] = ()  # the names of prediction files on GLUE's site: matched, mismatched
+    files: Mapping[str, File] = field(default_factory=dict, hash=False)  # the published files, by split
 
     @property
     def is_regression(self) -> bool:
@@ -51,7 +51,7 @@ class GlueTask:
 
     @property
     def source(self) -> dict[str, str]:
-        """The Hub's column for each column of the files; the Hub lacks the others."""
+        """Return the Hub's name for each column of the files that the Hub has."""
         return {"index": "idx", "id": "idx", self.label: "label", **dict(zip(self.texts, self.hub_texts, strict=True))}
 
 
@@ -130,11 +130,11 @@ _TASKS = (
     ),
 )  # fmt: skip
 TASKS = {task.name: task for task in _TASKS}
-"""GLUE's nine tasks, and its diagnostic set `ax`, which a model of MNLI predicts."""
+"""GLUE's nine tasks, and its diagnostic set `ax`, whose predictions come from a model trained on MNLI."""
 
 
 def find_task(name: str) -> GlueTask:
-    """Return the task with this name or folder, in any case; raises `UsageError`.
+    """Return the task with this name or folder, ignoring case; raise `UsageError` if there is none.
 
     >>> find_task("SST-2").name
     'sst2'
@@ -143,13 +143,13 @@ def find_task(name: str) -> GlueTask:
     for task in TASKS.values():
         if wanted in (task.name, _folded(task.folder)):
             return task
-    raise UsageError(f"{name}: GLUE has no such task; choose one of {', '.join(TASKS)}, or give files of your own with --input")
+    raise UsageError(f"{name}: is not a GLUE task; choose one of {', '.join(TASKS)}, or give your own files with --input")
 
 
 def own_task(name: str, labels: Sequence[str]) -> GlueTask:
-    """Return a task of the user's own files, which predicts one of `labels`."""
+    """Return a task for the user's own files, which predicts one of `labels`."""
     if len(labels) < 2 or len(set(labels)) < len(labels) or not all(labels):
-        raise UsageError(f"--labels {','.join(labels)}: must be two or more different names")
+        raise UsageError(f"--labels {','.join(labels)}: expected two or more different names")
     return GlueTask(name=name, labels=tuple(labels))
 
 

@@ -1,6 +1,6 @@
-"""Labelled texts to the features of a classifier: Google's `convert_single_example`, some rows at a time.
+"""Turns labelled texts into the features of a classifier, like Google's `convert_single_example`.
 
-All texts go through the compiled tokenizer at once. Memory: 12 * seq bytes a row, and some 40 for each token.
+The compiled tokenizer gets all texts of a block at once. Memory: 12 * seq bytes per row, and about 40 bytes per token.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bertprep.tasks.segments import Segments, lay_out
 def make_examples(
     rows: Sequence[Row], labels: Labels, tokenizer: Tokenizer, vocabulary: Vocabulary, *, seq: int
 ) -> ClassificationExamples | RegressionExamples:
-    """Return the features of some rows, in their order; floating-point labels give `RegressionExamples`."""
+    """Return the features of rows, in order. Floating-point labels give `RegressionExamples`."""
     tokens, ends = tokenizer.tokenize_lines(b"".join(b"%b\n%b\n" % row[:2] for row in rows))
     starts = np.concatenate([[0], ends[:-1]]).astype(np.int64)[: len(ends)]
     sizes = ends - starts
@@ -32,7 +32,7 @@ def make_examples(
 def truncated_sizes(
     a_sizes: NDArray[np.int64], b_sizes: NDArray[np.int64], seq: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the tokens left of text_a and text_b: the longer loses its last one until both fit, text_b on a tie.
+    """Return the sizes of text_a and text_b after truncation: the longer one loses tokens until both fit, text_b on a tie.
 
     >>> a, b = truncated_sizes(np.array([9, 9, 2, 9]), np.array([9, 2, 9, 0]), seq=10)
     >>> a.tolist(), b.tolist()

@@ -1,7 +1,7 @@
-"""Files of labelled texts, GLUE's and the user's own.
+"""Reads files of labelled texts: GLUE's and the user's own.
 
-TSV is read like Google's `run_classifier.py` does: no quoting, carriage returns vanish, only newlines end lines. JSON Lines may
-hold any text. Errors name file and line.
+TSV is read as in Google's `run_classifier.py`: there is no quoting, carriage returns are removed, and only newlines end lines.
+JSON Lines can have any text. Errors name the file and line.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from bertprep.work.layout import by_number
 TEXT_A = ("text_a", "sentence1", "text", "sentence")
 TEXT_B = ("text_b", "sentence2")
 LABEL = ("label",)
-"""The accepted column names in a user's own file."""
+"""The column names that a user's own file may have."""
 _MAX_LABELS = 1000
-_NO_BREAKS = str.maketrans("\t\n\r", "   ")  # BERT's tokenizer takes them for spaces, and here they end columns and lines
+_NO_BREAKS = str.maketrans("\t\n\r", "   ")  # BERT's tokenizer treats them as spaces; here they end columns and lines
 _SHOWN = 40  # characters of a label, in errors
 
 Row = tuple[bytes, bytes, bytes]
-"""text_a, text_b and label; an absent one is empty."""
+"""text_a, text_b and label, each empty if it is absent."""
 Labels = NDArray[np.int32] | NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class TextFile:
-    """The examples of a file in their order; the first is on line `first_line`, after the header if there is one."""
+    """The examples of a file, in order; the first is on line `first_line`, after the header if there is one."""
 
     path: Path
     split: str
@@ -66,22 +66,22 @@ def read_file(path: Path, split: str, task: GlueTask) -> TextFile:
         data = file.read()
     lines = _split_lines(path, data)
     if not lines:
-        raise BertprepError(f"{path}: is empty; expected one example a line")
+        raise BertprepError(f"{path}: is empty; expected one example per line")
     rows: list[Row] = []
     skipped = 0
     try:
         read, skipped = _reader(path, split, task, lines[0])
         for text in lines[skipped:]:
-            rows.append(read(text))  # noqa: PERF401 - its length is the line of an error
+            rows.append(read(text))  # noqa: PERF401 - an error takes its line number from the length
     except ValueError as error:
         raise _fault(path, skipped + len(rows) + 1, str(error)) from error
     if not rows:
-        raise BertprepError(f"{path}: has a header and no example; expected one example a line")
+        raise BertprepError(f"{path}: has a header but no examples; expected one example per line")
     return TextFile(path, split, len(data), hashlib.sha256(data).hexdigest(), skipped + 1, rows)
 
 
 def _split_lines(path: Path, data: bytes) -> list[bytes]:
-    wrong, why = data.find(b"\0"), "has a NUL, which no text has; is it a file of text?"
+    wrong, why = data.find(b"\0"), "has a NUL byte, which text never has; is this a text file?"
     try:
         data.decode()
     except UnicodeDecodeError as error:
@@ -105,16 +105,18 @@ def _reader(path: Path, split: str, task: GlueTask, first: bytes) -> tuple[Calla
         label = header[columns.label]
         if label in task.labels or (task.is_regression and _is_number(label)):
             expected = "\\t".join(file.columns)
-            raise ValueError(f"is an example, expected the header {expected}, which Google's readers skip; put it there")
+            raise ValueError(
+                f"is an example, expected the header {expected}, since Google's readers skip line 1; add the header"
+            )
     return partial(_read_columns, columns), int(file.header)
 
 
 class Columns(NamedTuple):
-    """The positions of a line's texts and label; a line has at least `least` columns."""
+    """The indices of the columns with texts and label; a line has at least `least` columns."""
 
     text_a: int
     text_b: int | None
-    label: int | None  # None in the files for submissions; -1 is the last, whatever comes before it
+    label: int | None  # None in files for submissions; -1 for the last column, even if a line has extra ones
     least: int
 
 
@@ -146,9 +148,9 @@ def _parse_object(line: bytes) -> dict[str, Any]:
     try:
         values = parse_json(line)
     except ValueError as error:
-        raise ValueError(f"is not JSON ({error}); expected one object a line") from error
+        raise ValueError(f"is not JSON ({error}); expected one object per line") from error
     if not isinstance(values, dict):
-        raise ValueError('is not a JSON object; expected one a line, such as {"text": "...", "label": "..."}')
+        raise ValueError('is not a JSON object; expected one per line, such as {"text": "...", "label": "..."}')
     return values
 
 
@@ -157,13 +159,13 @@ def _text(values: dict[str, Any], name: str | None) -> bytes:
         return b""
     value = values.get(name)
     if not isinstance(value, str):
-        raise ValueError(f"has no text {name!r}, as the first line has; fix or remove it")
+        raise ValueError(f"has no text {name!r}, unlike the first line; fix or remove the line")
     if "\0" in value:
-        raise ValueError(f"{name!r} has a NUL, which no text has")
+        raise ValueError(f"{name!r} has a NUL character, which text never has; remove it")
     try:
         return value.translate(_NO_BREAKS).encode()
     except UnicodeEncodeError:
-        raise ValueError(f"{name!r} has half of a surrogate pair, which is no character") from None
+        raise ValueError(f"{name!r} has half of a surrogate pair, which is not a character; remove it") from None
 
 
 def _find_columns(split: str, names: Sequence[str]) -> tuple[str, str | None, str | None]:
@@ -171,18 +173,18 @@ def _find_columns(split: str, names: Sequence[str]) -> tuple[str, str | None, st
     for choices in (TEXT_A, TEXT_B, LABEL):
         there = [name for name in names if name in choices]
         if len(there) > 1:
-            raise ValueError(f"has the columns {' and '.join(there)}; leave one of them, it is not clear which is meant")
+            raise ValueError(f"has the columns {' and '.join(there)}, expected one of them; remove or rename the others")
         found.append(there[0] if there else None)
     text_a, text_b, label = found
     is_labelled = split not in UNLABELLED
     if text_a is None or (is_labelled and label is None):
         missing = f"{' or '.join(TEXT_A)} for the text" if text_a is None else "label"
-        raise ValueError(f"names no column {missing}; it has: {', '.join(names)[:200]}")
+        raise ValueError(f"has no column {missing}; its columns are {', '.join(names)[:200]}")
     return text_a, text_b, label if is_labelled else None
 
 
 def label_ids(file: TextFile, task: GlueTask) -> Labels:
-    """Return the id of each label, or the scores; 0 if the file has none."""
+    """Return the id of each label, or the scores of a regression task; zeros if the split is unlabelled."""
     if file.split in UNLABELLED:
         return np.zeros(len(file.rows), np.float32) if task.is_regression else np.zeros(len(file.rows), np.int32)
     labels = [label.decode() for label in file.labels]
@@ -196,18 +198,20 @@ def label_ids(file: TextFile, task: GlueTask) -> Labels:
         if label not in ids:
             why = f"the label is {label[:_SHOWN]!r}, expected one of {', '.join(task.labels[:20])}"
             if task.folder and file.first_line + row == 1 and label.lower() == task.label.lower():
-                why = "is a header, and this file of GLUE's has none: its first line is an example; remove it"
+                why = "is a header, but this GLUE file has none: its first line is an example; remove the header"
             raise file.fault(row, why)
     return np.array([ids[label] for label in labels], np.int32)
 
 
 def find_labels(file: TextFile) -> tuple[str, ...]:
-    """Return the distinct labels of a user's training file, sorted, numbers by value."""
+    """Return the distinct labels of a user's training file, sorted; numbers are sorted by value."""
     if b"" in file.labels:
-        raise file.fault(file.labels.index(b""), "its label is empty, expected a name; fill it in, or remove the line")
+        raise file.fault(file.labels.index(b""), "its label is empty, expected a name; add the label or remove the line")
     found = {label.decode() for label in file.labels}
     if not 2 <= len(found) <= _MAX_LABELS:
-        raise BertprepError(f"{file.path}: has {len(found):,} labels, expected 2 to {_MAX_LABELS:,} (--labels names them)")
+        raise BertprepError(
+            f"{file.path}: has {len(found):,} labels, expected 2 to {_MAX_LABELS:,}; check the file, or name them with --labels"
+        )
     return tuple(sorted(found, key=by_number))
 
 

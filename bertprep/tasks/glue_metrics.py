@@ -1,4 +1,7 @@
-"""A classifier's outputs to predictions, GLUE's metrics (scikit-learn's and SciPy's) and submission files; extra `finetune`."""
+"""Turns a classifier's outputs into predictions, GLUE's metrics and submission files.
+
+scikit-learn and SciPy compute the metrics; the extra `finetune` installs them.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,10 @@ from bertprep.tasks.glue import ACCURACY, F1, MATTHEWS, MAX_SCORE, PEARSON, SPEA
 
 
 def predict(task: GlueTask, logits: NDArray[np.float32]) -> NDArray[np.int64] | NDArray[np.float32]:
-    """Return the predicted classes (n,), the first of equal ones, or scores, of outputs (n, labels or 1)."""
+    """Return the predicted classes (n,), or scores (n,) of a regression task, from outputs (n, labels) or (n, 1).
+
+    Among equal outputs, the first class wins.
+    """
     expected = max(1, len(task.labels))
     if logits.ndim != 2 or logits.shape[1] != expected:
         raise BertprepError(f"{task.name}: the outputs have shape {logits.shape}, expected (examples, {expected})")
@@ -25,9 +31,9 @@ def predict(task: GlueTask, logits: NDArray[np.float32]) -> NDArray[np.int64] | 
 def compute_metrics(
     task: GlueTask, logits: NDArray[np.float32], labels: NDArray[np.int32] | NDArray[np.float32]
 ) -> dict[str, float]:
-    """Return the task's metrics of outputs (n, labels) and the true labels (n,); F1 is of class 1.
+    """Return the task's metrics for outputs (n, labels or 1) and true labels (n,); F1 is for class 1.
 
-    An undefined correlation, of equal predictions or labels, is 0.
+    A correlation is 0 if it is undefined because all predictions or all labels are equal.
     """
     predictions = predict(task, logits)
     if len(predictions) != len(labels) or not len(labels):
@@ -36,9 +42,9 @@ def compute_metrics(
 
 
 def check_metrics_installed() -> None:
-    """Raise `BertprepError` where the packages that compute metrics are missing; they are not loaded."""
+    """Raise `BertprepError` if a package that computes metrics is missing; the packages are not imported."""
     if missing := next((name for name in ("scipy", "sklearn") if find_spec(name) is None), None):
-        raise BertprepError(f"metrics need {missing}, which is not installed; pip install 'bertprep[finetune]'")
+        raise BertprepError(f"metrics need {missing}, which is not installed; run pip install 'bertprep[finetune]'")
 
 
 def _compute(name: str, labels: NDArray[Any], predictions: NDArray[Any]) -> float:
@@ -58,7 +64,7 @@ def _compute(name: str, labels: NDArray[Any], predictions: NDArray[Any]) -> floa
 
 
 def write_predictions(task: GlueTask, logits: NDArray[np.float32], path: Path) -> Path:
-    """Write a line for each output: its index from 0, and the label's name or a score with three decimals."""
+    """Write a line for each output, with its index from 0 and the name of its label or a score with three decimals."""
     predictions = predict(task, logits).tolist()
     shown = [f"{each:.3f}" if task.is_regression else task.labels[each] for each in predictions]
     with atomic_file(path) as file:
@@ -67,14 +73,14 @@ def write_predictions(task: GlueTask, logits: NDArray[np.float32], path: Path) -
 
 
 def write_submission(task: GlueTask, split: str, logits: NDArray[np.float32], folder: Path) -> Path:
-    """Write the predictions of an unlabelled split for a submission to GLUE, such as MNLI-mm.tsv; return the path."""
+    """Write the file with the predictions of an unlabelled split for GLUE, such as MNLI-mm.tsv, and return its path."""
     allowed = np.clip(logits, 0, MAX_SCORE) if task.is_regression else logits
     return write_predictions(task, allowed, submission_path(task, split, folder))
 
 
 def submission_path(task: GlueTask, split: str, folder: Path) -> Path:
-    """Return the file of an unlabelled split, as GLUE's site names it; raise `UsageError` for another split."""
+    """Return the path of the prediction file of a split, with GLUE's name for it; raise `UsageError` for a labelled split."""
     if split not in UNLABELLED[: len(task.submissions)]:
         names = " and ".join(UNLABELLED[: len(task.submissions)]) or "none"
-        raise UsageError(f"{task.name}: {split} is no split for a submission; the task has {names}")
+        raise UsageError(f"{task.name}: {split} cannot be submitted to GLUE; the splits for submissions are: {names}")
     return folder / f"{task.submissions[UNLABELLED.index(split)]}.tsv"

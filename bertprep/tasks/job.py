@@ -1,4 +1,4 @@
-"""The record files of a fine-tuning task as a job: the examples of its files, by split, and what decides them."""
+"""Builds the job that makes the record files of a fine-tuning task, from the examples of its files, by split."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from bertprep.work.run import Job, Task
 
 @dataclass(frozen=True)
 class TaskRecords:
-    """What becomes the records of a task: its files by split, which were read, and what the manifest says of them.
+    """The examples of a task, from its files by split, with the settings and file checksums for the manifest.
 
-    `data_set` names their folder, as in squad_v1.1 and glue_mrpc.
+    `data_set` is the name of the folder for the records, such as squad_v1.1 or glue_mrpc.
     """
 
     task: str
@@ -80,10 +80,10 @@ def task_job(records: TaskRecords, vocabulary: Vocabulary, variant: Variant, fol
 
 
 def squad_records(files: Mapping[str, Path], version: str, vocabulary: Vocabulary, settings: SquadSettings) -> TaskRecords:
-    """Return the windows of SQuAD's questions, for training and dev."""
+    """Return the features of SQuAD's training and dev files: windows of a paragraph after each question."""
     for split, path in files.items():
         if split not in (TRAINING, DEV):
-            raise UsageError(f"--input {path}: SQuAD has files for training and dev; name it train... or dev...")
+            raise UsageError(f"--input {path}: SQuAD only has files for training and dev; name it train... or dev...")
     inputs = [_describe(split, path.stat().st_size, checksum_of(path, SHA256)) for split, path in files.items()]
     features = {}
     for split, path in files.items():
@@ -106,38 +106,41 @@ def _squad_warnings(features: Mapping[str, SquadFeatures], files: Mapping[str, P
     dropped = features[TRAINING].dropped if TRAINING in files else []
     if dropped:
         warnings.append(
-            f"{files[TRAINING]}: drops {len(dropped):,} questions whose answer is not in their context: {listed(dropped)}"
+            f"{files[TRAINING]}: dropped {len(dropped):,} questions whose answer is not in their context: {listed(dropped)}"
         )
     smallest = settings.seq - settings.max_query - 3  # [CLS] and two [SEP]
     if settings.doc_stride > smallest:
         warnings.append(
-            f"--doc-stride {settings.doc_stride}: a window of --seq {settings.seq} may hold only {smallest} tokens of "
-            f"the context; the tokens between two windows are lost; give at most --doc-stride {smallest}"
+            f"--doc-stride {settings.doc_stride}: a window of --seq {settings.seq} may have only {smallest} tokens of "
+            f"the context, so tokens between two windows would be lost; give at most --doc-stride {smallest}"
         )
     return warnings
 
 
 def name_glue_task(name: str, labels: Sequence[str] = ()) -> GlueTask:
-    """Return the task of GLUE with this name, or one of the user's own, whose labels its training file may tell.
+    """Return the GLUE task with this name, or a task of the user's own, whose labels may come from its training file.
 
-    Raises `UsageError` for a name that folders cannot have, and for labels of a task that has its own.
+    Raises `UsageError` for a name that a folder cannot have, and for `labels` if the task has its own.
     """
     try:
         task = find_task(name)
     except UsageError:
         if not CORPUS.holds(name):
-            raise UsageError(f"{name}: must be of letters, digits, '_', '-' and '.'") from None
+            raise UsageError(f"{name}: must consist of letters, digits, '_', '-' and '.'") from None
         return GlueTask(name=name)
     if labels:
         own = ", ".join(task.labels) or "scores"
-        raise UsageError(f"--labels {','.join(labels)}: {task.name} has its own ({own}); leave it out")
+        raise UsageError(f"--labels {','.join(labels)}: {task.name} has its own labels ({own}); leave the option out")
     return task
 
 
 def glue_records(
     files: Mapping[str, Path], task: GlueTask, labels: Sequence[str], vocabulary: Vocabulary, settings: GlueSettings
 ) -> TaskRecords:
-    """Return the labelled texts of a task of GLUE, or of the user's own with these labels or those of its training file."""
+    """Return the labelled texts of a GLUE task or of the user's own task.
+
+    The labels of a user's own task are `labels` or, by default, those in its training file.
+    """
     for split, path in files.items():
         if task.folder and split not in task.files:
             expected = ", ".join(file.name for file in task.files.values())
@@ -145,7 +148,7 @@ def glue_records(
     texts = {split: read_file(path, split, task) for split, path in files.items()}
     if not task.folder:
         if not labels and TRAINING not in texts:
-            raise UsageError(f"{task.name}: its labels are not known; give --labels, or a training file (train...)")
+            raise UsageError(f"{task.name}: its labels are unknown; give --labels, or a training file (train...)")
         task = own_task(task.name, labels or find_labels(texts[TRAINING]))
     inputs = [_describe(split, file.size_bytes, file.sha256) for split, file in texts.items()]
     return TaskRecords(

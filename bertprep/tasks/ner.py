@@ -1,10 +1,11 @@
-"""Token classification: files of tagged words -> records with a label on the first piece of each word, as BERT's paper has it.
+"""Makes records for token classification from tagged words. As in BERT's paper, the first piece of a word has its label.
 
-CoNLL    a line for each word: the word first, its tag last, with spaces or tabs between; a blank line ends a sentence
-JSONL    an object for each sentence: {"tokens": [...], "ner_tags": [...]}, as `datasets` writes one; tags are names
-Parquet  the same columns, as `datasets` writes them, with the names of numbered tags in its metadata
+CoNLL    one line per word: the word first, its tag last, separated by spaces or tabs; a blank line ends a sentence
+JSONL    one object per sentence, as `datasets` writes it: {"tokens": [...], "ner_tags": [...]}; tags are names, or --labels
+         names them
+Parquet  the same columns, as `datasets` writes them, with the names of numbered tags in the metadata
 
-Words beyond the sequence length have no label. They are counted, and so are words without any token.
+Words that do not fit in the sequence length and words without tokens have no label; they are counted.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ from bertprep.work.layout import TRAINING
 OUTSIDE = "O"
 WORDS = ("tokens", "words")
 TAGS = ("ner_tags", "tags", "labels")
-"""The names that columns may have."""
-_DOCUMENT = "-DOCSTART-"  # a line of CoNLL 2003 between documents
+"""The column names that a file may have."""
+_DOCUMENT = "-DOCSTART-"  # begins the line between two documents in CoNLL 2003
 _MAX_LABELS = 1000
 _ENTITY_TAG = re.compile(r"O|[BIESLU]-.+")
 
 Sentence = tuple[list[str], list[str]]
-"""The words of a sentence, and their tags."""
+"""The words of a sentence and their tags."""
 
 
 @dataclass(frozen=True)
@@ -56,12 +57,12 @@ class TaggedFile:
 def ner_records(
     files: Mapping[str, Path], name: str, labels: Sequence[str], vocabulary: Vocabulary, settings: GlueSettings
 ) -> TaskRecords:
-    """Return the tagged sentences of files by split; the labels are those given, or those of the training file."""
+    """Return the tagged sentences of each split's file; `labels` are by default those of the training file."""
     if not CORPUS.holds(name):
-        raise UsageError(f"{name}: must be of letters, digits, '_', '-' and '.'")
+        raise UsageError(f"{name}: must consist of letters, digits, '_', '-' and '.'")
     tagged = {split: read_tagged(path, labels) for split, path in files.items()}
     if not labels and TRAINING not in tagged:
-        raise UsageError(f"{name}: its labels are not known; give --labels, or a training file (train...)")
+        raise UsageError(f"{name}: its labels are unknown; give --labels, or a training file (train...)")
     names = tuple(labels) or find_labels(tagged[TRAINING])
     ids = {label: index for index, label in enumerate(names)}
     splits: dict[str, Split] = {}
@@ -77,8 +78,8 @@ def ner_records(
         counts |= {f"{split}_examples": len(file.sentences), f"{split}_words": words, f"{split}_lost_words": lost}
         if lost:
             warnings.append(
-                f"{file.path}: {lost:,} of {words:,} words have no label: they are beyond --seq {settings.seq} or have no "
-                "token; scores do not count them"
+                f"{file.path}: {lost:,} of {words:,} words get no label, since they do not fit in --seq {settings.seq} or have "
+                "no token; scores leave them out"
             )
     inputs = [{"split": split, "bytes": file.size_bytes, "sha256": file.sha256} for split, file in tagged.items()]
     return TaskRecords(
@@ -92,9 +93,9 @@ def ner_records(
 
 
 def read_tagged(path: Path, labels: Sequence[str] = ()) -> TaggedFile:
-    """Read a file of tagged words; raises `BertprepError` for the first sentence that is wrong.
+    """Read a file of tagged words; raise `BertprepError` for the first invalid sentence.
 
-    `labels` are the names of numbered tags in a file that does not have them.
+    `labels` are the names of numbered tags, for a file without these names.
     """
     with reading(path, "; expected a file of tagged words"), open_local(path) as file:
         data = file.read()
@@ -112,7 +113,7 @@ def read_tagged(path: Path, labels: Sequence[str] = ()) -> TaggedFile:
     except ValueError as error:
         raise BertprepError(f"{path}: {error}") from error
     if not sentences:
-        raise BertprepError(f"{path}: holds no sentence; expected words with their tags")
+        raise BertprepError(f"{path}: has no sentences; expected words with their tags")
     return TaggedFile(path, len(data), hashlib.sha256(data).hexdigest(), sentences)
 
 
@@ -124,11 +125,14 @@ def _read_conll(lines: Sequence[str]) -> Iterator[Sentence]:
         fields = [field for field in line.replace("\t", " ").split(" ") if field]  # a word may have other spaces
         if fields and fields[0] != _DOCUMENT:
             if len(fields) < 2:
-                raise ValueError(f"line {number:,}: has one column, expected a word and its tag; a blank line ends a sentence")
+                raise ValueError(
+                    f"line {number:,}: has one column, expected a word and its tag; add the tag, or make the line blank to end "
+                    "a sentence"
+                )
             columns = columns or len(fields)
             if len(fields) != columns:
                 raise ValueError(
-                    f"line {number:,}: has {len(fields)} columns, those before have {columns}; the tag is the last one"
+                    f"line {number:,}: has {len(fields)} columns, expected {columns} as before; the tag is the last column"
                 )
             words.append(fields[0])
             tags.append(fields[-1])
@@ -167,17 +171,17 @@ def _read_parquet(data: bytes, labels: Sequence[str]) -> Iterator[Sentence]:
 
 
 def _name_tags(tags: Any, names: Sequence[str]) -> Any:
-    """Return the names of numbered tags; those that are names already, or no list, are left as they are."""
+    """Return tags with numbers replaced by names; anything else is left as it is."""
     if not names or not isinstance(tags, list):
         return tags
     unknown = [tag for tag in tags if isinstance(tag, int) and not 0 <= tag < len(names)]
     if unknown:
-        raise ValueError(f"has the tag {unknown[0]:,}, expected 0 to {len(names) - 1:,}; leave sentences without tags out")
+        raise ValueError(f"has the tag {unknown[0]:,}, expected 0 to {len(names) - 1:,}; remove sentences without tags")
     return [names[tag] if isinstance(tag, int) else tag for tag in tags]
 
 
 def _class_names(metadata: Any, column: str) -> list[str]:
-    """Return the names of a column of lists of `datasets`' ClassLabel; none for another type of column."""
+    """Return the label names of a column with lists of ClassLabel from `datasets`; for other columns, an empty list."""
     try:
         feature = metadata["info"]["features"][column]
         inner = feature.get("feature", feature) if isinstance(feature, dict) else feature[0]
@@ -194,34 +198,37 @@ def _column(values: Mapping[str, Any], names: Sequence[str]) -> Any:
 
 
 def _checked(words: Any, tags: Any) -> Sentence:
-    """Return a sentence; raises `ValueError` for anything but words with as many names of tags."""
+    """Return a sentence; raise `ValueError` unless it has words and as many tags, all of them strings."""
     for values, what in ((words, "words"), (tags, "tags")):
         if not isinstance(values, list) or not all(isinstance(value, str) and value.strip() for value in values):
             raise ValueError(
-                f"its {what} are not a list of names, but {values!r:.80}; numbered tags need --labels, their names in order"
+                f"its {what} are {values!r:.80}, expected a list of strings; for numbered tags, give their names in order with "
+                "--labels"
             )
     if len(words) != len(tags) or not words:
-        raise ValueError(f"has {len(words):,} words and {len(tags):,} tags, expected as many, and at least one")
+        raise ValueError(f"has {len(words):,} words and {len(tags):,} tags, expected the same number, and at least one")
     return words, tags
 
 
 def find_labels(file: TaggedFile) -> tuple[str, ...]:
-    """Return the tags of a training file: O first, the others sorted by what follows B-, I- and so on, then by that."""
+    """Return the tags of a training file: O first, then the others sorted by entity type and, within a type, by prefix."""
     found = {tag for _, tags in file.sentences for tag in tags}
     if not 2 <= len(found) <= _MAX_LABELS:
-        raise BertprepError(f"{file.path}: has {len(found):,} tags, expected 2 to {_MAX_LABELS:,} (--labels names them)")
+        raise BertprepError(
+            f"{file.path}: has {len(found):,} tags, expected 2 to {_MAX_LABELS:,}; check the file, or name them with --labels"
+        )
     return tuple(sorted(found, key=lambda tag: (tag != OUTSIDE, tag.partition("-")[2], tag)))
 
 
 def _label_warnings(name: str, labels: Sequence[str]) -> list[str]:
-    """Return a line if labels are not those of entities, O or such as B-PER: maybe the columns are others."""
+    """Return a warning if some labels are neither O nor like B-PER; the columns may be in another order."""
     others = [label for label in labels if not _ENTITY_TAG.fullmatch(label)]
     if not others:
         return []
     listed = ", ".join(others)[:100]
     return [
-        f"{name}: {len(others):,} of {len(labels):,} labels are neither {OUTSIDE} nor such as B-PER: {listed}; "
-        "the word must be in the first column and its tag in the last one; scores of entities need such prefixes"
+        f"{name}: {len(others):,} of {len(labels):,} labels are neither {OUTSIDE} nor like B-PER: {listed}; check that the "
+        "word is in the first column and its tag in the last one; scores of entities need such prefixes"
     ]
 
 
@@ -239,7 +246,7 @@ _tokenizer = cache(Tokenizer)  # each process builds its own
 
 
 def _pieces(sentences: Sequence[Sentence], vocabulary: Vocabulary, settings: GlueSettings) -> Iterator[Any]:
-    """Yield the tokens of each sentence, and for each of its words the position of its first one and their number."""
+    """Yield the tokens of each sentence and, for each of its words, the position of the first token and their number."""
     tokenizer = _tokenizer(vocabulary, lower=not settings.cased)
     text = "".join(f"{' '.join(word.split())}\n" for words, _ in sentences for word in words)
     tokens, ends = tokenizer.tokenize_lines(text.encode())
@@ -270,7 +277,7 @@ def _make_some(
 def make_examples(
     sentences: Sequence[Sentence], ids: Mapping[str, int], vocabulary: Vocabulary, settings: GlueSettings
 ) -> TokenClassificationExamples:
-    """Return the features of some sentences: [CLS] pieces [SEP], the label of a word at its first piece, with weight 1."""
+    """Return the features of sentences: [CLS] pieces [SEP], with a word's label and the weight 1 at its first piece."""
     seq, count = settings.seq, len(sentences)
     labels, weights = np.zeros((count, seq), np.int32), np.zeros((count, seq), np.float32)
     found = list(_pieces(sentences, vocabulary, settings))

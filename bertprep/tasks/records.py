@@ -1,6 +1,6 @@
-"""The examples of a fine-tuning task as record files.
+"""Writes the examples of a fine-tuning task to record files.
 
-A file has `EXAMPLES_PER_FILE` windows or lines in the order of Google's scripts, for any number of workers.
+Each file covers `EXAMPLES_PER_FILE` windows or lines, in the order of Google's scripts, whatever the number of workers.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _FIRST_EXAMPLES = 256  # in which [UNK] is counted
 
 @dataclass(frozen=True)
 class Split:
-    """The examples of a split: shape, bounds of its record files, and a function that makes a range of them."""
+    """The examples of a split: their shape, the bounds of its record files, and a function that makes a range of examples."""
 
     shape: Shape
     bounds: list[int]
@@ -51,7 +51,7 @@ class Split:
 
 @dataclass(frozen=True)
 class TaskSource:
-    """The examples of a task. `counts` go to the manifest; `labels` are the names of the classes in the order of their ids."""
+    """The examples of a task. The manifest gets `counts`; `labels` are the names of the classes in the order of their ids."""
 
     splits: dict[str, Split]
     counts: dict[str, int]
@@ -59,7 +59,7 @@ class TaskSource:
 
 
 def glue_source(files: Mapping[str, TextFile], task: GlueTask, vocabulary: Vocabulary, settings: GlueSettings) -> TaskSource:
-    """Return the examples of files of labelled texts; raises `BertprepError` for a wrong label."""
+    """Return the examples of files of labelled texts; raise `BertprepError` for an unknown label or score."""
     shape = Shape(RegressionExamples if task.is_regression else ClassificationExamples, settings.seq, 0)
     splits = {}
     for split, file in files.items():
@@ -79,7 +79,7 @@ _tokenizer = cache(Tokenizer)  # each process builds its own
 
 
 def squad_source(features: Mapping[str, SquadFeatures]) -> TaskSource:
-    """Return the windows of SQuAD's questions."""
+    """Return the examples of SQuAD's files: the windows of each question."""
     splits, counts = {}, {}
     for split, each in features.items():
         kind = SquadExamples if split == TRAINING else SquadEvalExamples
@@ -95,7 +95,9 @@ def _windows(features: SquadFeatures, start: int, stop: int) -> Examples:
 
 
 def bounds_of(examples: int, header_lines: int = 0) -> list[int]:
-    """Return the first example of each record file of a split, and the end of the last file.
+    """Return the index of the first example of each record file of a split, and the number of examples.
+
+    Lines of a header count too, so they leave fewer examples for the first file.
 
     >>> bounds_of(20_000, header_lines=1)
     [0, 8191, 16383, 20000]
@@ -106,7 +108,10 @@ def bounds_of(examples: int, header_lines: int = 0) -> list[int]:
 
 @dataclass(frozen=True)
 class TaskRecordMaker(Maker):
-    """Makes record files; a task's argument is its split and the block's index. `files` are the files of the splits."""
+    """Makes the record files of a task. The argument of a job's task is a split and the index of a record file in it.
+
+    `files` are the input files of the splits.
+    """
 
     source: TaskSource
     vocabulary: Vocabulary

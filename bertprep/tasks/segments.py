@@ -1,4 +1,4 @@
-"""The rows of fine-tuning tasks: one or two segments of tokens, as Google's scripts lay them out.
+"""Lays out the rows of fine-tuning tasks, with one or two segments of tokens, like Google's scripts.
 
 [CLS] a [SEP]              segment 0
 [CLS] a [SEP] b [SEP]      segment 0 up to the first [SEP], then 1
@@ -24,11 +24,11 @@ class Segments(NamedTuple):
     sizes: NDArray[np.int64]
 
     def of(self, rows: Any) -> Segments:
-        """Return the slices of some rows."""
+        """Return the slices for some of the rows."""
         return Segments(self.tokens, self.starts[rows], self.sizes[rows])
 
     def joined(self) -> NDArray[np.int32]:
-        """Return the slices, one after the other.
+        """Return the tokens of all slices, one slice after the other.
 
         >>> Segments(np.arange(10, 20), np.array([5, 2]), np.array([3, 2])).joined().tolist()
         [15, 16, 17, 12, 13]

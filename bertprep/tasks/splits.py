@@ -1,4 +1,4 @@
-"""Recognizes the split of a fine-tuning file by its name, which begins with train, dev or test."""
+"""Finds out the split of a fine-tuning file by its name, which begins with train, dev or test."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _SPLIT_OF_NAME = {
     "valid": DEV,
     "test_mismatched": SUBMISSION_MISMATCHED, "test": SUBMISSION, "diagnostic": SUBMISSION,
 }  # fmt: skip
-"""What the name of a file begins with, and no letter after it -> its split."""
+"""The beginning of a file's name, which no letter may follow -> the split."""
 _SUFFIXES = {SQUAD: (".json",), GLUE: (".tsv", ".jsonl", ".json"), NER: (".conll", ".txt", ".jsonl", ".json", ".parquet")}
 
 
 def find_splits(task: str, inputs: Sequence[Path | str], downloaded: Sequence[Path]) -> dict[str, Path]:
-    """Return the file of each split, training first: those that `inputs` name, or else the downloaded ones.
+    """Return the file of each split, training first: the files that `inputs` name, or else the downloaded ones.
 
-    Raises `UsageError` for a file that is missing, or whose name tells no split or one that another file has.
+    Raises `UsageError` if a file is missing, if its name has no split, or if two files have the same split.
     """
     if inputs:
         paths = _expand(task, inputs, {path.name for path in downloaded})
@@ -31,24 +31,24 @@ def find_splits(task: str, inputs: Sequence[Path | str], downloaded: Sequence[Pa
         paths = list(downloaded)
         for path in paths:
             if not path.is_file():
-                raise UsageError(f"{path}: does not exist; bertprep download {task} fetches it, or name files with --input")
+                raise UsageError(f"{path}: does not exist; fetch it with bertprep download {task}, or name files with --input")
     files: dict[str, Path] = {}
     for path in paths:
         split = split_of_name(path)
         if split is None:
-            raise UsageError(f"--input {path}: its name does not say which split it is; {_rule()}, as in train.tsv; rename it")
+            raise UsageError(f"--input {path}: its name does not show which split it is; {_rule()}, as in train.tsv; rename it")
         if split in files:
-            raise UsageError(f"--input {path}: is for {split}, and so is {files[split]}; name one file for each split")
+            raise UsageError(f"--input {path}: is the {split} split, and so is {files[split]}; give one file for each split")
         files[split] = path
     order = list(dict.fromkeys(_SPLIT_OF_NAME.values()))
     return dict(sorted(files.items(), key=lambda item: order.index(item[0])))
 
 
 def _expand(task: str, inputs: Sequence[Path | str], published: Container[str]) -> list[Path]:
-    """Return the named files, and for a named folder the files of the task in it.
+    """Return the named files and, for each named folder, the files of the task in it.
 
-    Where a folder has a file of the published name for a split, others of that split are left out: GLUE's original folders
-    have `dev_ids.tsv` next to `dev.tsv`.
+    If a file in a folder has the published name for its split, other files of that split are left out: GLUE's original
+    folders have `dev_ids.tsv` next to `dev.tsv`.
     """
     paths: list[Path] = []
     for path in map(as_path, inputs):
@@ -61,14 +61,14 @@ def _expand(task: str, inputs: Sequence[Path | str], published: Container[str]) 
         of_splits = [file for file in files if split_of_name(file)]
         if not of_splits:
             suffixes = " or ".join(_SUFFIXES[task])
-            raise UsageError(f"--input {path}: holds no {suffixes} file whose name says which split it is; {_rule()}")
+            raise UsageError(f"--input {path}: has no {suffixes} file whose name shows which split it is; {_rule()}")
         known = {split_of_name(file) for file in of_splits if file.name in published}
         paths += [file for file in of_splits if file.name in published or split_of_name(file) not in known]
     return paths
 
 
 def split_of_name(path: Path) -> str | None:
-    """Return the split that a file's name tells.
+    """Return the split of a file by its name, or None if the name has none.
 
     >>> split_of_name(Path("train-v1.1.json")), split_of_name(Path("dev_matched.tsv")), split_of_name(Path("trainer.log"))
     ('training', 'dev', None)
@@ -79,4 +79,4 @@ def split_of_name(path: Path) -> str | None:
 
 def _rule() -> str:
     *names, last = _SPLIT_OF_NAME
-    return f"a name begins with {', '.join(names)} or {last}, and no letter follows"
+    return f"the name must begin with {', '.join(names)} or {last}, with no letter after it"

@@ -1,7 +1,8 @@
-"""A model's logits to answers: Google's `write_predictions`.
+"""Turns a model's logits into answers, like Google's `write_predictions`.
 
-The best starts and ends of each window are paired, and a question's pairs ordered by the sum of their logits, as Google's
-stable sorts leave them. Where normalizing has changed the number of characters, the answer is complete words (`project`).
+The best starts and ends of each window are paired. A question's pairs are sorted by the sum of their logits, with ties in
+the same order as in Google's script. If normalization changes the number of characters, the answer is complete words
+(`project`).
 """
 
 import json
@@ -21,9 +22,9 @@ from bertprep.tasks.squad import V2
 from bertprep.tasks.squad_features import FIRST_UNIQUE_ID, SquadFeatures
 
 NO_ANSWER_SCORE = 1_000_000.0
-"""Google's score of no answer before any window is seen; here also where a question has no possible answer at all."""
+"""The score of "no answer" with which Google's script begins. Here it is also used if a question has no possible answer."""
 PREDICTION_FILES = ("predictions", "nbest_predictions", "null_odds")
-"""Names of the JSON files that `SquadPredictions.write` writes, those of Google's script; the last one for v2.0 alone."""
+"""The names of the JSON files that `SquadPredictions.write` writes, as in Google's script; the last one is only for v2.0."""
 _DISTINCT_WORDS = 1 << 17
 
 
@@ -32,14 +33,14 @@ class SquadPredictions:
     """The predictions for each question, by its id, in the order of the file."""
 
     best: dict[str, str]
-    """The best answer that is not blank; "empty" where there is none in v1.1, "" in v2.0."""
+    """The best answer that is not blank. If there is none, it is "empty" for v1.1 and "" for v2.0."""
     nbest: dict[str, list[dict[str, Any]]]
-    """Up to 20 answers, the best first: text, probability among these, start_logit, end_logit."""
+    """Up to `nbest_size` answers, best first, each with text, probability among these answers, start_logit and end_logit."""
     null_odds: dict[str, float] | None
-    """For v2.0, the score of no answer less that of the best answer."""
+    """For v2.0: the score of "no answer" minus the score of the best answer."""
 
     def answers(self, threshold: float = 0.0) -> dict[str, str]:
-        """The prediction for each question: for v2.0 blank where the odds of no answer are above the threshold."""
+        """Return the prediction for each question; for v2.0 it is blank if `null_odds` is above the threshold."""
         if self.null_odds is None:
             return dict(self.best)
         return {name: "" if self.null_odds[name] > threshold else text for name, text in self.best.items()}
@@ -61,7 +62,10 @@ def predict_answers(
     nbest_size: int = 20,
     max_answer_length: int = 30,
 ) -> SquadPredictions:
-    """Return the answer to each question from the start and end logits, (rows, seq) each."""
+    """Return the answers to all questions, from the start and end logits (rows, seq).
+
+    Raises `BertprepError` if a logit is NaN or infinite.
+    """
     shape = (len(features), features.settings.seq)
     for logits in (start_logits, end_logits):
         if logits.shape != shape or logits.dtype != np.float32:
@@ -97,12 +101,12 @@ def predict_answers(
 
 
 Pairs = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]
-"""Possible answers to a question: the first and the last token of each, in words.tokens, and their logits."""
+"""The possible answers to a question: their first and last tokens, as indices of words.tokens, and the logits of both."""
 Entry = tuple[str, float, float]  # text, start_logit, end_logit
 
 
 def _order(pairs: Pairs, null: tuple[float, float] | None, example: int, texts: "_Texts", nbest_size: int) -> list[Entry]:
-    """Return the best entries of different texts; with `null` no answer is among them, or added after them."""
+    """Return the best entries with distinct texts. If `null` is given, "no answer" is among them or added at the end."""
     firsts, lasts, start_logits, end_logits = pairs
     scores = start_logits + end_logits
     if null is not None:
@@ -116,7 +120,7 @@ def _order(pairs: Pairs, null: tuple[float, float] | None, example: int, texts: 
             entries[""] = ("", *null)
             continue
         span = int(firsts[index]), int(lasts[index])
-        if span not in spans:  # of another window
+        if span not in spans:  # several windows may have the same span
             spans.add(span)
             text = texts.text(example, *span)
             entries.setdefault(text, (text, float(start_logits[index]), float(end_logits[index])))
@@ -130,7 +134,7 @@ def _with_probabilities(entries: list[Entry]) -> list[dict[str, Any]]:
     largest = max(scores)
     exponentials = [math.exp(score - largest) for score in scores]
     total = 0.0
-    for value in exponentials:  # one after another, which sum() does not do since Python 3.12
+    for value in exponentials:  # sum() adds floats in another way since Python 3.12
         total += value
     return [
         {"text": text, "probability": value / total, "start_logit": start, "end_logit": end}
@@ -146,7 +150,7 @@ def _find_pairs(
     nbest_size: int,
     max_answer_length: int,
 ) -> Pairs:
-    """Return the possible answers to a question, as tokens of the context: by row, rank of the start and of the end."""
+    """Return the possible answers to a question, ordered by row, rank of the start and rank of the end."""
     rows, first = features.rows_of(example), int(features.queries.sizes[example]) + 2  # after [CLS], the question and [SEP]
     _, window_starts, sizes = features.windows.of((rows, None))  # (rows, 1)
     starts = _best_positions(start_logits, nbest_size) - first  # (rows, best)
@@ -166,7 +170,7 @@ def _find_pairs(
 
 
 def _best_positions(logits: NDArray[np.float32], count: int) -> NDArray[np.int64]:
-    """Return (rows, count) positions of the largest logits of each row, in descending, stable order.
+    """Return the positions (rows, count) of the largest logits of each row, in descending, stable order.
 
     >>> _best_positions(np.array([[1, 3, 2, 3]], np.float32), 3).tolist()
     [[1, 3, 2]]
@@ -175,14 +179,14 @@ def _best_positions(logits: NDArray[np.float32], count: int) -> NDArray[np.int64
 
 
 class _Texts:
-    """Extracts the texts of answers; caches the words and tokens of the last context."""
+    """Extracts the texts of answers, and caches the words and tokens of the last context."""
 
     def __init__(self, features: SquadFeatures) -> None:
         self._features = features
         self._first_tokens = features.words.first_tokens()
         self._context = -1
         self._words: list[str] = []
-        self._normalized: list[str] = []  # each word as the tokenizer sees it, before its pieces
+        self._normalized: list[str] = []  # each word normalized by the tokenizer, before it is split into pieces
         self._pieces: list[str] = []
         self._word_of_token: list[int] = []
         self._split = lru_cache(_DISTINCT_WORDS)(lambda word: " ".join(split_words(word, lower=not features.settings.cased)))
@@ -211,9 +215,9 @@ class _Texts:
 
 
 def project(tokens: str, text: str, normalized: str) -> str:
-    """Return the part of `text` that became `tokens`, where `normalized` is all of it as the tokenizer sees it.
+    """Return the part of `text` that became `tokens`; `normalized` is the normalized form of all of `text`.
 
-    Google's `get_final_text`: characters other than spaces correspond one to one, or it is all of the text.
+    This is Google's `get_final_text`. If the characters other than spaces do not correspond one to one, it returns `text`.
 
     >>> project("steve smith", "Steve Smith's", "steve smith ' s")
     'Steve Smith'

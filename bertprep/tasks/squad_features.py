@@ -1,6 +1,6 @@
-"""SQuAD's features: windows of a paragraph after the question, those of Google's `convert_examples_to_features`.
+"""Makes SQuAD's features: the question and a window of its paragraph, like Google's `convert_examples_to_features`.
 
-A paragraph is tokenized once, and a window is an offset and a size until its rows are read, 1,024 at a time.
+A paragraph is tokenized only once. A window is just an offset and a size until its row is read, with up to 1,023 others.
 """
 
 import random
@@ -19,40 +19,40 @@ from bertprep.tasks.segments import Segments, lay_out
 from bertprep.tasks.squad import SquadData
 from bertprep.tasks.squad_words import Answers, Words, find_answers, split_contexts, tokenize_texts
 
-FIRST_UNIQUE_ID = 1_000_000_000  # of each split, as run_squad.py numbers its windows
-SHUFFLE_SEED = 12345  # of run_squad.py
+FIRST_UNIQUE_ID = 1_000_000_000  # run_squad.py numbers the windows of each split from here
+SHUFFLE_SEED = 12345  # the seed of run_squad.py
 BLOCK_ROWS = 1024
 
 
 @dataclass(frozen=True)
 class SquadFeatures:
-    """The windows of a file's questions: row r is a window of example examples[r]."""
+    """The windows of a file's questions. Row r is a window of the example examples[r]."""
 
     data: SquadData
     vocabulary: Vocabulary
     settings: SquadSettings
     words: Words
     order: NDArray[np.int64]
-    """The question of each example, in the order of the examples."""
-    queries: Segments  # of each example, at most max_query tokens
+    """The index of each example's question."""
+    queries: Segments  # for each example, at most max_query tokens
     first_rows: NDArray[np.int64]  # (examples + 1,) the first row of each example; it may have none
     examples: NDArray[np.int64]  # (rows,)
-    windows: Segments  # of each row
+    windows: Segments  # for each row
     spans: NDArray[np.int64] | None
-    """(2, examples) For training, the first and last token of the answer in words.tokens; -1 where there is none."""
+    """For training: the first and last token of each answer (2, examples), as indices of words.tokens; -1 for no answer."""
     recovered: list[str]
-    """The ids of questions that Google drops, and that have features here."""
+    """The ids of training questions that Google's script drops, but that have features here."""
     dropped: list[str]
-    """The ids of questions for training that have no features, since their answer is not in the context."""
+    """The ids of training questions without features, because their answer is not in the context."""
 
     def __len__(self) -> int:
         return len(self.examples)
 
     def __getitem__(self, rows: slice) -> SquadExamples | SquadEvalExamples:
-        """Return some of the rows: with answers for training, without for evaluation."""
+        """Return the rows of a slice with step 1, with answers if they are for training."""
         start, stop, step = rows.indices(len(self))
         if step != 1:
-            raise ValueError("rows are taken in order, all of a range")
+            raise ValueError(f"the slice has step {step}, expected 1")
         taken = slice(start, max(start, stop))
         examples, windows = self.examples[taken], self.windows.of(taken)
         queries = self.queries.of(examples)
@@ -71,9 +71,10 @@ class SquadFeatures:
         return slice(int(self.first_rows[example]), int(self.first_rows[example + 1]))
 
     def max_context(self, example: int) -> NDArray[np.bool_]:
-        """Return (rows, tokens of the context) whether the token has its most context in this row.
+        """Return whether a token has the most context in a row, for each row and each token of the context (rows, tokens).
 
-        Context is the lesser of the tokens left and right, plus a hundredth of the window's size; of equals the first.
+        A token's context is the smaller number of tokens to its left or right in the window, plus 0.01 times the size of the
+        window. Among equal rows the first one counts.
         """
         _, starts, sizes = self.windows.of((self.rows_of(example), None))
         tokens = np.arange(starts[:1].sum(), (starts + sizes)[-1:].sum())
@@ -88,7 +89,10 @@ class SquadFeatures:
 def make_features(
     data: SquadData, vocabulary: Vocabulary, settings: SquadSettings, *, training: bool, shuffle: bool = True
 ) -> SquadFeatures:
-    """Return the features of a file that was read for the same split; training examples must be shuffled already."""
+    """Return the features of a file that was read with the same value of `training`.
+
+    Training examples are shuffled like those of run_squad.py, unless `shuffle` is False.
+    """
     tokenizer = Tokenizer(vocabulary, lower=not settings.cased)
     words = split_contexts(data.contexts, tokenizer)
     queries = tokenize_texts(data.questions, tokenizer)
@@ -98,7 +102,7 @@ def make_features(
     if training:
         answers = find_answers(data, words)
         order, spans = answers.kept, _answer_tokens(data, words, tokenizer, answers)
-        vanishes = spans[0] > spans[1]  # all characters; Google keeps these, at a position that is not theirs
+        vanishes = spans[0] > spans[1]  # no token is left; Google's script keeps these answers, at a wrong position
         dropped = answers.dropped + [data.ids[question] for question in order[vanishes].tolist()]
         recovered = [name for name in answers.recovered if name not in dropped]
         kept = np.flatnonzero(~vanishes).tolist()
@@ -111,7 +115,7 @@ def make_features(
     query_sizes = np.minimum(queries.ends[order] - query_starts, settings.max_query)
     examples, starts, sizes = _cut(np.diff(first_tokens)[contexts], settings.seq - 3 - query_sizes, settings.doc_stride)
     if not len(examples):
-        raise BertprepError(f"{data.path}: none of its {len(data):,} questions has features; see that it is the right file")
+        raise BertprepError(f"{data.path}: none of its {len(data):,} questions has features; check that this is the right file")
     return SquadFeatures(
         data=data,
         vocabulary=vocabulary,
@@ -129,7 +133,10 @@ def make_features(
 
 
 def _answer_tokens(data: SquadData, words: Words, tokenizer: Tokenizer, answers: Answers) -> NDArray[np.int64]:
-    """Return (2, answers) the first and last token of each: those of its words, or the ones that are exactly its own."""
+    """Return the first and last token of each answer (2, answers).
+
+    Within the tokens of the answer's words, the span is narrowed to the tokens of the answer itself if they occur there.
+    """
     impossible = answers.firsts < 0
     base = words.firsts[data.paragraphs[answers.kept]]
     starts = words.token_starts[base + answers.firsts]
@@ -149,7 +156,7 @@ def _answer_tokens(data: SquadData, words: Words, tokenizer: Tokenizer, answers:
 def _cut(
     sizes: NDArray[np.int64], capacities: NDArray[np.int64], stride: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Return (example, start, size) of each window of contexts of `sizes` tokens, of which `capacities` fit.
+    """Split contexts of `sizes` tokens into windows of at most `capacities` tokens; return (example, start, size) of each.
 
     >>> [column.tolist() for column in _cut(np.array([5, 9]), np.array([6, 6]), 2)]
     [[0, 1, 1, 1], [0, 0, 2, 4], [5, 6, 6, 5]]

@@ -1,10 +1,10 @@
-"""The metric of SQuAD, exact match and F1 of answers, and the command lines that trainers call to score predictions.
+"""Computes SQuAD's metrics, exact match and F1, and has the command lines that trainers call to score predictions.
 
-`bertprep download squad` writes this file beside the data of each version, as evaluate-v1.1.py and evaluate-v2.0.py: arguments,
-output and every digit are those of the published programs. So it needs only the standard library of Python 3.6 or later (hence
-the quoted annotations).
+`bertprep download squad` writes this file next to the data of each version, as evaluate-v1.1.py and evaluate-v2.0.py. They
+take the arguments of the published programs and print the same output, to every digit. So this file needs only the standard
+library of Python 3.6 or later (hence the quoted annotations).
 
-Before answers are compared they are normalized: lower case; no ASCII punctuation; no articles; words joined by one space.
+Answers are normalized before they are compared: to lower case, without ASCII punctuation and articles, with single spaces.
 Part of bertprep, Apache-2.0.
 """
 
@@ -20,9 +20,9 @@ from typing import Any, List, Tuple
 PUNCTUATION = str.maketrans("", "", string.punctuation)
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 
-_SCORES = b'{"exact": '  # with which a file of scores begins
+_SCORES = b'{"exact": '  # the beginning of a file of scores
 Questions = List[Tuple[str, List[str]]]
-"""The id and the gold answers of each question, in order; an unanswerable one has none."""
+"""The id and the gold answers of each question, in order; an unanswerable question has no gold answers."""
 
 
 class EvaluationError(Exception):
@@ -30,7 +30,7 @@ class EvaluationError(Exception):
 
 
 def normalize(answer: str) -> str:
-    """The form in which answers are compared; punctuation is removed before articles.
+    """Return the form in which answers are compared; punctuation is removed before articles.
 
     >>> normalize("The  U.S. on a well-kept the-apple")
     'us on wellkept theapple'
@@ -39,12 +39,12 @@ def normalize(answer: str) -> str:
 
 
 def exact_match(gold: str, prediction: str) -> bool:
-    """Whether two answers are the same when normalized."""
+    """Return whether two answers are equal after normalization."""
     return normalize(gold) == normalize(prediction)
 
 
 def f1(gold: str, prediction: str) -> float:
-    """The F1 of the words that two answers share; 0 where one of them has no word.
+    """Return the F1 of the words that two answers share; 0 if one of them has no words.
 
     >>> f1("in 1968", "1968")
     0.6666666666666666
@@ -58,13 +58,13 @@ def f1(gold: str, prediction: str) -> float:
 
 
 def f1_or_blank(gold: str, prediction: str) -> float:
-    """F1 of v2.0, in which a blank answer can be right: two answers without a word are equal."""
-    # an int, as published: since Python 3.12 sum() rounds ints and floats differently, which changes the last digit
+    """Return the F1 of v2.0, where a blank answer can be right: two answers without words are equal."""
+    # an int like in the published program: since Python 3.12, sum() rounds floats and ints differently in the last digit
     return f1(gold, prediction) or int(not normalize(gold) and not normalize(prediction))
 
 
 def questions_of(articles: "list[Any]") -> Questions:
-    """The id and the gold answers of each question of a data file, in order."""
+    """Return the id and the gold answers of each question of a data file, in order."""
     return [
         (question["id"], [answer["text"] for answer in question["answers"]])
         for article in articles
@@ -74,23 +74,25 @@ def questions_of(articles: "list[Any]") -> Questions:
 
 
 def evaluate_v1(questions: Questions, predictions: "dict[str, str]") -> "dict[str, Any]":
-    """Exact match and F1 in percent; a question without a prediction counts as wrong, with a line on standard error."""
+    """Return exact match and F1 in percent. A question without a prediction is wrong, and reported on standard error."""
     matches, f1_sum = 0, 0.0
     for question, golds in questions:
         if question not in predictions:
             print(f"Unanswered question {question} will receive score 0.", file=sys.stderr)
             continue
         if not golds:
-            raise EvaluationError(f"question {question} has no answer; v1.1 has one for each, evaluate-v2.0.py is for v2.0")
+            raise EvaluationError(
+                f"question {question} has no answer, but v1.1 has one for each; use evaluate-v2.0.py for v2.0"
+            )
         matches += max(exact_match(gold, predictions[question]) for gold in golds)
         f1_sum += max(f1(gold, predictions[question]) for gold in golds)
     return {"exact_match": _percent(matches, len(questions)), "f1": _percent(f1_sum, len(questions))}
 
 
 class EvaluationV2:
-    """The scores of predictions for v2.0 by question; for a question without a gold answer, blank is right.
+    """The scores of predictions for v2.0, by question; if a question has no gold answer, a blank prediction is right.
 
-    `no_answer` is the model's no-answer probability for each question: above a threshold the prediction counts as blank.
+    `no_answer` has the model's no-answer probability for each question. Above a threshold, the prediction counts as blank.
     """
 
     def __init__(
@@ -103,14 +105,10 @@ class EvaluationV2:
         for question in missing:
             print(f"Missing prediction for {question}")
         if missing:
-            raise EvaluationError(
-                f'{len(missing)} of {len(self.golds)} questions have no prediction; blank ones are given as ""'
-            )
+            raise EvaluationError(f'{len(missing)} of {len(self.golds)} questions have no prediction; write "" for a blank one')
         unknown = [question for question in self.golds if question not in self.no_answer]
         if unknown:
-            raise EvaluationError(
-                f"{len(unknown)} of {len(self.golds)} questions have no probability, the first is {unknown[0]}"
-            )
+            raise EvaluationError(f"{len(unknown)} of {len(self.golds)} questions have no probability, such as {unknown[0]}")
         self.exact: dict[str, float] = {}
         self.f1: dict[str, float] = {}
         for question, golds in self.golds.items():
@@ -119,7 +117,7 @@ class EvaluationV2:
             self.f1[question] = max(f1_or_blank(gold, predictions[question]) for gold in wanted)
 
     def averages(self, threshold: float) -> "dict[str, Any]":
-        """Scores in percent: of all questions, of those with an answer and of those without, if there are any."""
+        """Return the scores in percent: for all questions and, if there are any, for those with and without an answer."""
         exact, f1_scores = self._blanked(self.exact, threshold), self._blanked(self.f1, threshold)
         has_answer = [question for question, golds in self.golds.items() if golds]
         has_none = [question for question, golds in self.golds.items() if not golds]
@@ -138,7 +136,7 @@ class EvaluationV2:
         }
 
     def best(self) -> "dict[str, Any]":
-        """The best score over all thresholds, and its threshold."""
+        """Return the best scores over all thresholds, with their thresholds."""
         found = {}
         asked = (question for question in self.no_answer if question in self.golds)
         surest_first = sorted(asked, key=lambda question: self.no_answer[question])
@@ -159,7 +157,7 @@ class EvaluationV2:
 
 def _percent(total: float, count: int) -> float:
     if not count:
-        raise EvaluationError("the data file holds no question")
+        raise EvaluationError("the data file has no questions")
     return 100.0 * total / count
 
 
@@ -172,7 +170,7 @@ def _read(path: str) -> "dict[str, Any]":
     except (ValueError, RecursionError) as error:
         raise EvaluationError(f"{path}: is not JSON ({error})") from None
     if not isinstance(content, dict):
-        raise EvaluationError(f"{path}: holds no object; expected one of questions")
+        raise EvaluationError(f"{path}: is not a JSON object; expected one with questions")
     return content
 
 
@@ -181,7 +179,7 @@ def _read_questions(path: str) -> "tuple[dict[str, Any], Questions]":
     try:
         return content, questions_of(content["data"])
     except (KeyError, TypeError) as error:
-        raise EvaluationError(f"{path}: is not a data file of SQuAD ({type(error).__name__}: {error})") from None
+        raise EvaluationError(f"{path}: is not a SQuAD data file ({type(error).__name__}: {error})") from None
 
 
 def _read_by_question(path: str, name: str, kinds: "tuple[type, ...]") -> "dict[str, Any]":
@@ -193,7 +191,7 @@ def _read_by_question(path: str, name: str, kinds: "tuple[type, ...]") -> "dict[
 
 
 def run_v1(arguments: "list[str]") -> None:
-    """evaluate-v1.1.py DATA PREDICTIONS: one line of JSON on standard output."""
+    """Run evaluate-v1.1.py DATA PREDICTIONS, which prints one line of JSON."""
     parser = argparse.ArgumentParser(description="Evaluation for SQuAD 1.1")
     parser.add_argument("dataset_file", help="Dataset file")
     parser.add_argument("prediction_file", help="Prediction File")
@@ -205,14 +203,18 @@ def run_v1(arguments: "list[str]") -> None:
 
 
 def run_v2(arguments: "list[str]") -> None:
-    """evaluate-v2.0.py DATA PREDICTIONS [options]: JSON on standard output or in a file."""
+    """Run evaluate-v2.0.py DATA PREDICTIONS [options], which prints JSON or writes it to a file."""
     parser = argparse.ArgumentParser(description="Evaluation for SQuAD 2.0")
     parser.add_argument("data_file", metavar="data.json", help="Input data JSON file.")
     parser.add_argument("pred_file", metavar="pred.json", help="Model predictions.")
     parser.add_argument("--out-file", "-o", metavar="eval.json", help="Write the scores to this file (default: print them).")
     parser.add_argument("--na-prob-file", "-n", metavar="na_prob.json", help="The model's probabilities of no answer.")
     parser.add_argument(
-        "--na-prob-thresh", "-t", type=float, default=1.0, help='Predict "" where that is above this (default: 1.0).'
+        "--na-prob-thresh",
+        "-t",
+        type=float,
+        default=1.0,
+        help='Predict "" if the probability of no answer is above this (default: 1.0).',
     )
     parser.add_argument("--verbose", "-v", action="store_true", help="Accepted, and ignored.")
     if not arguments:
@@ -235,11 +237,11 @@ def run_v2(arguments: "list[str]") -> None:
 
 
 def _write_scores(path: Path, scores: str) -> None:
-    """Write the scores, over nothing but other scores."""
+    """Write the scores, and replace a file only if it has scores too."""
     if path.is_file():
         with path.open("rb") as file:
             if file.read(len(_SCORES)) not in (b"", _SCORES):
-                raise EvaluationError(f"{path}: exists, and is not a file of scores; name another")
+                raise EvaluationError(f"{path}: exists and is not a file of scores; name another file")
     path.write_text(scores, encoding="utf-8")
 
 

@@ -1,7 +1,7 @@
-"""The words of SQuAD's contexts, and which of them an answer is: Google's `read_squad_examples`, over arrays.
+"""Splits SQuAD's contexts into words, and finds the words of each answer: Google's `read_squad_examples`, over arrays.
 
-Offsets count code points in `text`, the contexts with a newline after each. Google drops a training example whose answer is not
-in these words (such as with a no-break space); here it is kept if the context has it at its offset.
+Offsets count code points in the text of all contexts, each followed by a newline. Google's script drops a training example if
+its answer is not found in these words, such as one with a no-break space. Here it is kept if the context has it at its offset.
 """
 
 from dataclasses import dataclass
@@ -18,26 +18,26 @@ _LINES = bytes.maketrans(b" \t\r", b"\n\n\n")
 
 @dataclass(frozen=True)
 class Words:
-    """Word w is text[starts[w]:ends[w]]; the words of context c are those from firsts[c] to firsts[c + 1] - 1."""
+    """The words of all contexts: word w is text[starts[w]:ends[w]], and context c has words firsts[c] to firsts[c + 1] - 1."""
 
     starts: NDArray[np.int64]
     ends: NDArray[np.int64]
     firsts: NDArray[np.int64]  # (contexts + 1,)
     context_starts: NDArray[np.int64]  # (contexts + 1,) where each context begins in the text
     tokens: NDArray[np.int32]  # of all words
-    token_ends: NDArray[np.int64]  # for each word, where its tokens end; a word may have none
+    token_ends: NDArray[np.int64]  # the end of each word's tokens; a word may have none
 
     @property
     def token_starts(self) -> NDArray[np.int64]:
         return np.concatenate([[0], self.token_ends[:-1]]).astype(np.int64)
 
     def first_tokens(self) -> NDArray[np.int64]:
-        """(contexts + 1,) where the tokens of each context begin."""
+        """Return the index of each context's first token (contexts + 1,)."""
         ends = np.concatenate([[0], self.token_ends]).astype(np.int64)
         return ends[self.firsts]
 
     def of_offsets(self, contexts: NDArray[np.int64], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the word at an offset of its context, or the last one before; -1 before the first."""
+        """Return the index, in its context, of the word at each offset or of the last word before it; -1 if there is none."""
         found = np.searchsorted(self.starts, self.context_starts[contexts] + offsets, side="right") - 1
         return found - self.firsts[contexts]
 
@@ -49,13 +49,13 @@ class Words:
 
 
 def split_contexts(contexts: list[str], tokenizer: Tokenizer) -> Words:
-    """The words and tokens of all contexts; each word is tokenized on its own, as in Google's script."""
+    """Return the words and tokens of all contexts; each word is tokenized by itself, as in Google's script."""
     text = "".join(f"{context}\n" for context in contexts)
     points = np.frombuffer(text.encode("utf-32-le"), np.uint32)
     is_space = np.zeros(len(points), bool)
     for character in WHITE_SPACE:
         is_space |= points == ord(character)
-    ends = np.flatnonzero(is_space)  # of lines: every white-space character ends one, and most hold a word
+    ends = np.flatnonzero(is_space)  # each white-space character ends a line, and most lines have a word
     starts = np.concatenate([[0], ends[:-1] + 1])
     is_word = ends > starts
     lengths = np.fromiter(map(len, contexts), np.int64, len(contexts)) + 1
@@ -80,22 +80,22 @@ def tokenize_texts(texts: list[str], tokenizer: Tokenizer) -> TokenizedLines:
 
 @dataclass(frozen=True)
 class Answers:
-    """Which words answer a question: first and last, in their context; -1 for none.
+    """The first and last word of each answer, as indices in its context; -1 if there is no answer.
 
-    `kept` has a row for each question that can be trained on, like the other two arrays.
+    `kept` are the indices of the questions that can be used for training; the other two arrays have the same rows.
     """
 
     kept: NDArray[np.int64]
     firsts: NDArray[np.int64]
     lasts: NDArray[np.int64]
     recovered: list[str]
-    """The ids of questions that Google drops and that are kept."""
+    """The ids of questions that Google's script drops, but that are kept here."""
     dropped: list[str]
-    """The ids of questions whose answer is not in the context at its position."""
+    """The ids of questions whose answer is not at its position in the context."""
 
 
 def find_answers(data: SquadData, words: Words) -> Answers:
-    """Return the words of each question's answer; of several answers the first, where Google accepts only one."""
+    """Return the words of each question's answer, or of the first of several answers (Google's script accepts only one)."""
     questions = np.flatnonzero(data.answer_starts >= 0)
     contexts, starts = data.paragraphs[questions], data.answer_starts[questions]
     sizes = np.fromiter((len(data.answers[question][0]) for question in questions.tolist()), np.int64, len(questions))
@@ -109,11 +109,11 @@ def find_answers(data: SquadData, words: Words) -> Answers:
         text = data.answers[question][0]
         is_there = data.contexts[context].startswith(text, start)
         if is_there and " ".join(text.split()) == text:
-            continue  # the words between single spaces: Google finds it
+            continue  # words with single spaces between them are found by Google's script too
         names = words.in_context(data.contexts, context)
         first, last = int(firsts[question]), int(lasts[question])
         if " ".join(text.split()) in " ".join(names[first : last + 1]):
-            firsts[question] = first % len(names)  # Python's index -1
+            firsts[question] = first % len(names)  # Google's script uses index -1, Python's last word
         elif is_there:
             stripped = start + len(text) - len(text.lstrip()), start + len(text.rstrip()) - 1
             firsts[question], lasts[question] = words.of_offsets(np.array([context, context]), np.array(stripped))

@@ -1,9 +1,9 @@
-"""What ends a document of plain text: a blank line, or the end of the file?
+"""Detects plain text in which a blank line ends a paragraph, not a document, before anything is made from it.
 
-Google's format has a sentence a line and a blank line after each document; books have paragraphs between blank lines. Read as
-documents, these give records of padding, in which next sentences are random. So the beginning of the text is looked at, at most
-`HEAD_BYTES` of each of the first `FIRST_FILES` files, and where its blocks of lines look like paragraphs, the user is asked,
-before anything is made. Costs a few tenths of a second at most, whatever the size of the text.
+In Google's format each line is a sentence and a blank line follows each document. In books, blank lines separate paragraphs.
+Paragraphs that are read as documents make records of mostly padding, with random next sentences. So the beginnings of the first
+`FIRST_FILES` files are read, at most `HEAD_BYTES` of each. If their blocks look like paragraphs, the command stops and the user
+chooses. This takes a few tenths of a second at most, whatever the size of the text.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from bertprep.text.padding import FEW_SENTENCES, FIRST_FILES, LENGTHS, MANY_BLOC
 from bertprep.text.sentences import split_lines, split_sentences
 from bertprep.work.manifest import TEXT_SHARDS, read_manifest
 
-_MAX_BLOCKS = 1000  # more files are then not read
+_MAX_BLOCKS = 1000  # no further file is read after this many
 FILE_OR_BLOCK = (
     "--one-document-per-file if each file is a document, or --one-document-per-block if each block between blank lines is one"
 )
@@ -35,7 +35,7 @@ FILE_OR_BLOCK = (
 
 @dataclass(frozen=True)
 class Blocks:
-    """The blocks of lines, between blank lines, at the beginning of so many plain text files."""
+    """Blocks of lines that blank lines separate, from the beginnings of plain text files; `files` is the number of files."""
 
     files: int
     blocks: Sequence[Sequence[str]]
@@ -43,7 +43,7 @@ class Blocks:
 
     @cached_property
     def sentences(self) -> list[list[str]]:
-        """Return the sentences that each block has as a document."""
+        """Return the sentences of each block, as if the block were a document."""
         return [split_sentences("\n".join(block), self.language) for block in self.blocks]
 
     @property
@@ -52,7 +52,7 @@ class Blocks:
 
     @cached_property
     def lines_of_several(self) -> int:
-        """Return the number of lines that hold several sentences."""
+        """Return the number of lines that contain several sentences."""
         return sum(len(split_sentences(line, self.language)) > 1 for block in self.blocks for line in block)
 
     @property
@@ -61,8 +61,8 @@ class Blocks:
 
     @property
     def wrapped_lines(self) -> int:
-        """Return the number of lines that plainly go on in the next one: without a sentence's end, before a small letter."""
-        if not self._has_capitals:  # then a small letter tells nothing
+        """Return the number of lines that end without ending a sentence and are followed by a lowercase letter."""
+        if not self._has_capitals:  # without capitals, a lowercase letter proves nothing
             return 0
         pairs = (pair for block in self.blocks for pair in pairwise(block))
         return sum(not ends_sentence(line) and after[:1].islower() for line, after in pairs)
@@ -73,7 +73,7 @@ class Blocks:
 
     @property
     def has_a_sentence_a_line(self) -> bool:
-        """Whether it is Google's format: most blocks have several lines, and most lines are one sentence, hardly any a part."""
+        """Whether this is Google's format: most blocks have several lines, most lines are one sentence, and few are wrapped."""
         if 2 * self.of_one_line >= len(self.blocks):
             return False
         ended = sum(ends_sentence(line) for block in self.blocks for line in block)
@@ -82,29 +82,32 @@ class Blocks:
 
     @property
     def are_paragraphs(self) -> bool:
-        """Whether the blocks are many, of few sentences each, and not in Google's format: paragraphs, or short documents."""
+        """Whether there are many blocks of few sentences, not in Google's format: paragraphs, or very short documents."""
         if len(self.blocks) < MANY_BLOCKS * self.files or self.has_a_sentence_a_line:
             return False
         return bool(self.blocks) and self.sentences_of_a_block < FEW_SENTENCES
 
     @property
     def sentences_of_a_block(self) -> float:
-        """Return the number of sentences in the median block."""
+        """Return the median number of sentences in a block."""
         return float(np.median([len(block) for block in self.sentences]))
 
     def describe(self) -> str:
-        """Describe the blocks, and the records that they would become, for a message."""
+        """Describe the blocks, and the records that they would make, for a message."""
         padding = TextSample(self.sentences).record_padding(LENGTHS[-1])
         files = "the file" if self.files == 1 else f"{self.files} files"
         return (
-            f"the first {len(self.blocks):,} blocks between blank lines in {files} have {self.sentences_of_a_block:g} "
-            f"sentences in the median; as documents they would make records of {LENGTHS[-1]} tokens with {padding:.0%} padding "
-            "and mostly random next sentences"
+            f"the first {len(self.blocks):,} blocks between blank lines in {files} have a median of "
+            f"{self.sentences_of_a_block:g} sentences; as documents they would make records of {LENGTHS[-1]} tokens with "
+            f"{padding:.0%} padding and mostly random next sentences"
         )
 
 
 def read_blocks(locations: Sequence[str], language: str = "en") -> Blocks:
-    """Return the blocks at the beginning of plain text files; a file that cannot be read is left to the reader of all of it."""
+    """Return the blocks at the beginnings of plain text files, without those of files that cannot be read.
+
+    Such a file is reported later, when all of it is read.
+    """
     blocks: list[list[str]] = []
     files = 0
     for location in locations[:FIRST_FILES]:
@@ -117,9 +120,9 @@ def read_blocks(locations: Sequence[str], language: str = "en") -> Blocks:
 
 
 def check_blocks(sources: Sequence[Source], language: str = "en") -> None:
-    """Raise `BertprepError` where the blocks of plain text seem to be paragraphs, not documents.
+    """Raise `BertprepError` if the blocks of plain text seem to be paragraphs, not documents.
 
-    Sources whose files are documents, or of another kind, are not looked at.
+    Only sources in which blank lines separate documents are checked.
     """
     locations = [source.location for source in sources if source.reader == TEXT]
     found = read_blocks(locations, language)
@@ -133,8 +136,8 @@ def _blocks_of(location: str) -> Iterator[list[str]]:
     is_plain = is_local(location) and not suffixes(location)[1]
     with open_head(as_path(location)) if is_plain else open_stream(location) as file:
         head = file.read(HEAD_BYTES)
-    text = getincrementaldecoder("utf-8")().decode(head.removeprefix(BOM_UTF8))  # the last character may go on
-    if len(head) == HEAD_BYTES:  # the last block may go on
+    text = getincrementaldecoder("utf-8")().decode(head.removeprefix(BOM_UTF8))  # drops an incomplete last character
+    if len(head) == HEAD_BYTES:  # the last block may be incomplete
         text = text.rpartition("\n\n")[0] or text
     for block in GAP.split(text):
         if has_word(block):
@@ -142,31 +145,31 @@ def _blocks_of(location: str) -> Iterator[list[str]]:
 
 
 def check_lines_are_sentences(paths: Sequence[Path]) -> None:
-    """Raise `BertprepError` if most lines of text files hold several sentences or go on in the next, or most documents have
-    one line.
+    """Raise `BertprepError` if text files do not seem to have one sentence per line.
 
-    The beginning of the first files is judged, except for text shards of a manifest.
+    That is the case if most lines contain several sentences or continue on the next line, or if most documents have only one
+    line. The beginnings of the first files are checked, except for text shards that a manifest lists.
     """
     head = read_blocks([str(path) for path in paths if not _is_listed(path)])
     if 2 * head.lines_of_several > head.lines:
-        why = f"{head.lines_of_several:,} of its first {head.lines:,} lines hold several sentences"
+        why = f"{head.lines_of_several:,} of its first {head.lines:,} lines contain several sentences"
     elif 2 * head.of_one_line > len(head.blocks):
-        why = f"{head.of_one_line:,} of its first {len(head.blocks):,} documents have one line only"
+        why = f"{head.of_one_line:,} of its first {len(head.blocks):,} documents have only one line"
     elif 2 * head.wrapped_lines > head.lines:
-        why = f"{head.wrapped_lines:,} of its first {head.lines:,} lines go on in the next one"
+        why = f"{head.wrapped_lines:,} of its first {head.lines:,} lines continue on the next one"
     else:
         return
     how = f" (with {FILE_OR_BLOCK})" if head.are_paragraphs else ""
     raise BertprepError(
-        f"--input {paths[0]}: is not one sentence a line: {why}, so next sentences would be random; bertprep shard --input "
-        f"FILES --corpus NAME{how} splits text into sentences, and create --corpus NAME takes these; --lines-are-sentences "
-        "takes the lines as they are"
+        f"--input {paths[0]}: does not have one sentence per line: {why}, so next sentences would be random; split the text "
+        f"into sentences with bertprep shard --input FILES --corpus NAME{how}, then run create --corpus NAME, or keep the "
+        "lines as they are with --lines-are-sentences"
     )
 
 
 def _is_listed(path: Path) -> bool:
     for folder in (path.parent, path.parent.parent):
-        with contextlib.suppress(BertprepError):  # what is not a manifest lists nothing
+        with contextlib.suppress(BertprepError):  # a file that is not a manifest lists nothing
             manifest = read_manifest(folder)
             if manifest and manifest.kind == TEXT_SHARDS and path.relative_to(folder).as_posix() in manifest.files:
                 return True

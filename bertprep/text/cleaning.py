@@ -1,6 +1,6 @@
-"""Documents to lines: one paragraph or sentence a line, single spaces, a blank line after each document.
+"""Writes documents as lines: one paragraph or sentence per line, with single spaces, and a blank line after each document.
 
-Characters are unchanged: BERT's tokenizer drops control characters and normalizes the rest.
+Only white space changes. Control characters and Unicode normalization are left to BERT's tokenizer.
 """
 
 from collections.abc import Callable, Iterable
@@ -12,9 +12,9 @@ BATCH_CHARACTERS = 500_000
 
 
 def write_lines(documents: Iterable[str], splitter: str, language: str, write: Callable[[bytes], object]) -> int:
-    """Write the lines of documents, many documents at once; return how many have no letter or digit, and are dropped.
+    """Write the lines of documents, in large batches; return the number of documents dropped for having no letter or digit.
 
-    Half a surrogate pair, possible in JSON, becomes a question mark.
+    Half a surrogate pair, which JSON may contain, becomes a question mark.
     """
     empty = waiting = 0
     batch: list[str] = []

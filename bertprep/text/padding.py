@@ -1,8 +1,8 @@
 """Forecasts how much of the records of a text will be padding, before any are made.
 
-The generator itself runs, on a sample of the documents in which each sentence has about as many placeholder tokens as a
-vocabulary for its language gives it. So the estimate rests on two things: a sample of at most `SAMPLE_BYTES`, and
-`TOKENS_PER_WORD`. docs/understand/documents.md compares it with records that were made. Costs some 20 ms.
+The real generator runs on a sample of the documents. Each sentence is replaced by about as many placeholder tokens as a
+vocabulary for its language would give. So the estimate depends on a sample of at most `SAMPLE_BYTES`, and on
+`TOKENS_PER_WORD`. docs/understand/documents.md compares it with real records. It takes about 20 ms.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from bertprep.instances.vocabulary import SPECIAL_TOKENS
 from bertprep.sources.plain_text import GAP
 
 SAMPLE_BYTES = 1 << 18
-"""The text whose sentences are counted; a longer document is cut there, which adds at most one short record."""
+"""The size of the sample. A document that goes beyond it is cut there, which adds at most one short record."""
 TOKENS_PER_WORD = 1.1
-"""Mean number of tokens per word from BERT's tokenizer: 1.06 with a vocabulary trained on the text, more with another."""
+"""The mean number of tokens per word from BERT's tokenizer: 1.06 with a vocabulary trained on the text, more with others."""
 LENGTHS = (128, 512)
-"""The record lengths for which padding is forecast, if a command has none."""
+"""The record lengths for which padding is forecast, if a command has no length of its own."""
 FIRST_FILES = 16
-"""The number of files whose beginnings are sampled, here and in `text.blocks`."""
-MANY_BLOCKS = 6  # of a file, in the mean of those that are looked at
-FEW_SENTENCES = 5  # of a document
-_USES, _MAX_ROUNDS = 500, 50  # of documents: a tenth of them gives short records, which few would give by chance alone
+"""The number of files whose beginnings are read, here and in `text.blocks`."""
+MANY_BLOCKS = 6  # per file, as a mean over the files that are read
+FEW_SENTENCES = 5  # per document
+_USES, _MAX_ROUNDS = 500, 50  # of documents: the lengths of short records are drawn, so few draws would give a noisy mean
 _CJK = r"\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f"
 _WORD_OR_MARK = re.compile(rf"([^\W_{_CJK}]+)|[^\w\s]|_|[{_CJK}]")
 _PLACEHOLDER = len(SPECIAL_TOKENS)
@@ -53,7 +53,7 @@ class TextSample:
         return [[count_tokens(sentence) for sentence in document] for document in self.documents]
 
     def record_padding(self, seq: int) -> float:
-        """Return the expected fraction of [PAD] in records of `seq` tokens, of sentence pairs with the default settings."""
+        """Return the expected fraction of [PAD] in records of `seq` tokens: sentence pairs with the default settings."""
         lengths = [length for document in self._tokens for length in document]
         if not lengths:
             return 0.0
@@ -65,7 +65,8 @@ class TextSample:
             text_crc32c=0,
         )
         vocabulary = Vocabulary(Path(), (*SPECIAL_TOKENS, "word"), "", *range(len(SPECIAL_TOKENS)))
-        # The few documents that give short records give many of them: each case by itself needs far fewer rounds.
+        # Few documents are cut into short records, but each of those gives many. Computing the two cases separately, and
+        # weighting them, needs far fewer rounds than drawing which documents are cut.
         records = tokens = 0.0
         for weight, probability in ((1 - InstanceSettings.short_seq_prob, 0), (InstanceSettings.short_seq_prob, 1)):
             rounds = min(max(_USES // len(self.documents), 1), _MAX_ROUNDS) if probability else 1
@@ -78,25 +79,25 @@ class TextSample:
         return 1 - tokens / (seq * records)
 
     def row_padding(self, seq: int) -> float:
-        """Return the expected fraction of [PAD] in rows of `seq` tokens, each of a document or a part of one."""
+        """Return the expected fraction of [PAD] in rows of `seq` tokens, each with one document or a part of one."""
         lengths = np.array([sum(document) for document in self._tokens], np.int64)
         rows = -(-lengths // (seq - 2))  # [CLS], [SEP]
         return 1 - float((lengths + 2 * rows).sum()) / max(1, seq * int(rows.sum()))
 
 
 def count_tokens(sentence: str) -> int:
-    """Return about how many tokens a sentence has: one for a mark or a CJK character, `TOKENS_PER_WORD` for another word.
+    """Estimate the tokens of a sentence: one per punctuation mark or CJK character, `TOKENS_PER_WORD` for any other word.
 
     >>> count_tokens("It is so, he said."), count_tokens("我来了。")
     (8, 4)
     """
-    found = _WORD_OR_MARK.findall(sentence)  # each word, and "" for a mark or a character
+    found = _WORD_OR_MARK.findall(sentence)  # each word, and "" for each mark or CJK character
     marks = found.count("")
     return max(1, marks + round(TOKENS_PER_WORD * (len(found) - marks)))
 
 
 def sample_shards(paths: Sequence[Path]) -> TextSample:
-    """Return the first documents of text shards, which have a sentence a line and a blank line after each document."""
+    """Return the first documents of text shards, which have one sentence per line and a blank line after each document."""
     documents: list[list[str]] = []
     for path in paths[:FIRST_FILES]:
         with open_head(path) as file:
@@ -107,7 +108,7 @@ def sample_shards(paths: Sequence[Path]) -> TextSample:
 
 
 def describe_text(counts: str, sentences: float, padding: Mapping[int, float], of: str = "records") -> str:
-    """Return the line that says what a text became, such as "50 files became 907 documents".
+    """Return the line that reports the documents made from a text, and the padding to expect at each record length.
 
     >>> describe_text("2 files became 900 documents", 2.9, {128: 0.281, 512: 0.79})
     '2 files became 900 documents of 2.9 sentences; expect 28% padding in records of 128 tokens, 79% of 512'

@@ -1,7 +1,8 @@
-"""Which documents go to which text shard: each shard has a range of hashes, so that the order of the text does not matter.
+"""Assigns documents to text shards: each shard gets a range of document hashes, so the order of the text does not matter.
 
-The ranges are computed from the rows of all runs (`text.runs`): hash, bytes and copies of each document. One text is divided
-into training and, by the last hashes, a test split; two texts, where the user gives the test split, are divided on their own.
+The ranges are computed from the rows of all runs (`text.runs`): the hash, size and number of copies of each document. A single
+text is divided into training shards and, for the highest hashes, test shards. If the user gives a test text, each text is
+divided by itself.
 """
 
 from __future__ import annotations
@@ -20,20 +21,23 @@ from bertprep.terminal import counted
 from bertprep.text.runs import HASHES, read_rows
 
 BYTES_PER_SHARD = 4_000_000
-MIN_SHARDS, MAX_SHARDS = 4, 1_024  # without --shards, of shards up to `MAX_SHARD_BYTES`
+MIN_SHARDS, MAX_SHARDS = 4, 1_024  # if --shards is not given; more only where shards would exceed `MAX_SHARD_BYTES`
 MAX_SHARD_BYTES = 64_000_000
 MAX_ROWS = 1 << 20
-"""Up to so many documents a shard may end after any of them; of more, after any 2**20th of the range of hashes."""
+"""Up to this number of documents, a shard may end after any of them; beyond, only where the first 20 bits of hashes change."""
 
 Keys = npt.NDArray[np.uint64]
-"""The first 64 bits of hashes."""
+"""The first 64 bits of each document's hash."""
 Range = tuple[int, int]
-"""The first hash of a shard, and the end."""
+"""The first hash of a shard, and the first hash after it."""
 
 
 @dataclass(frozen=True)
 class Ranges:
-    """The range of each shard, by split; `in_test` counts the training documents that are left out, copies included."""
+    """The hash range of each shard, by split.
+
+    `in_test` is the number of training documents, copies included, that are left out because the test text has them too.
+    """
 
     training: Sequence[Range]
     test: Sequence[Range]
@@ -41,7 +45,7 @@ class Ranges:
 
 
 def hold_out(rows: Sequence[Path], documents: int, settings: ShardSettings) -> Ranges:
-    """Return the ranges of one text, of which `settings.test_fraction` is held out for testing."""
+    """Return the ranges for a single text, `settings.test_fraction` of which is held out for testing."""
     keys, sizes = weigh_documents(rows, documents, keep_duplicates=settings.keep_duplicates)
     training, test = count_shards(len(keys), int(sizes.sum()), settings)
     fraction = settings.test_fraction
@@ -53,9 +57,9 @@ def hold_out(rows: Sequence[Path], documents: int, settings: ShardSettings) -> R
 def divide(
     training_rows: Sequence[Path], documents: int, test_rows: Sequence[Path], test_documents: int, settings: ShardSettings
 ) -> Ranges:
-    """Return the ranges of a training text and of a test text; documents in both are left out of training.
+    """Return the ranges for a training text and a test text; documents that are in both are left out of training.
 
-    Raises `BertprepError` where no other document is left.
+    Raises `BertprepError` if that leaves no training document.
     """
     keep_duplicates = settings.keep_duplicates
     test_keys, test_sizes = weigh_documents(test_rows, test_documents, keep_duplicates=keep_duplicates)
@@ -63,8 +67,9 @@ def divide(
     keys, sizes = weigh_documents(training_rows, documents, keep_duplicates=keep_duplicates, left_out=left_out)
     if not len(keys):
         raise BertprepError(
-            f"--test-input: has {'the only document' if documents == 1 else f'all {documents:,} documents'} of the training "
-            "text, so none is left to train on; give other test text, or --test-fraction to hold some out"
+            f"--test-input: contains {'the only document' if documents == 1 else f'all {documents:,} documents'} of the "
+            "training text, which leaves none to train on; give a different test text, or --test-fraction to hold out some "
+            "documents"
         )
     training, _ = count_shards(len(keys), int(sizes.sum()), replace(settings, test_fraction=0))
     test = min(max(1, round(training * int(test_sizes.sum()) / int(sizes.sum()))), len(test_keys))
@@ -76,7 +81,7 @@ def divide(
 
 
 def read_keys(rows: Sequence[Path], low: int = 0, high: int = HASHES) -> Keys:
-    """Return the keys of the documents in a range of hashes."""
+    """Return the keys of the documents whose hashes are in a range, sorted."""
     found = [_in_range(read_rows(path)[:, 0], low, high) for path in rows]
     return np.unique(np.concatenate([np.empty(0, np.uint64), *found]))
 
@@ -87,7 +92,7 @@ def _in_range(keys: Keys, low: int, high: int) -> Keys:
 
 
 def _count_copies(rows: Sequence[Path], keys: Keys) -> int:
-    """Return how many documents, copies included, have one of these keys."""
+    """Return the number of documents, copies included, that have one of these keys."""
     copies = 0
     for path in rows:
         of_run = read_rows(path)
@@ -98,9 +103,10 @@ def _count_copies(rows: Sequence[Path], keys: Keys) -> int:
 def weigh_documents(
     paths: Sequence[Path], documents: int, *, keep_duplicates: bool, left_out: Keys | None = None
 ) -> tuple[Keys, npt.NDArray[np.int64]]:
-    """Return the key of each document that is not left out, sorted, and its bytes in the shards.
+    """Return the sorted keys of all documents that are not left out, and the bytes that each key adds to the shards.
 
-    Of more than `MAX_ROWS` documents these are the first bits, and the bytes of all documents with them, copies included.
+    If there are more than `MAX_ROWS` documents, those whose hashes begin with the same 20 bits share a key and their sizes are
+    added up; a document that occurs in several runs then counts once for each run.
     """
     if documents <= MAX_ROWS:
         rows = _without(np.concatenate([read_rows(path) for path in paths]), left_out)
@@ -122,9 +128,9 @@ def _without(rows: npt.NDArray[np.uint64], left_out: Keys | None) -> npt.NDArray
 
 
 def count_shards(documents: int, text_bytes: int, settings: ShardSettings) -> tuple[int, int]:
-    """Return the numbers of training and test shards, of one size, for distinct documents of so many bytes.
+    """Return the numbers of training and test shards for distinct documents with `text_bytes` in total.
 
-    Raises `UsageError` for too few documents.
+    The shards of both splits are meant to have the same size. Raises `UsageError` if there are too few documents.
     """
     fraction = settings.test_fraction
     min_test = 1 if fraction else 0
@@ -132,7 +138,7 @@ def count_shards(documents: int, text_bytes: int, settings: ShardSettings) -> tu
     if most < 1:
         raise UsageError(
             f"--test-fraction {fraction}: the text is a single document, which cannot be both training and test data; "
-            "give more documents, each a file or with a blank line after it (unless --one-document-per-file is given), or "
+            "give more documents, each in its own file or, without --one-document-per-file, separated by blank lines; or give "
             "--test-fraction 0"
         )
     if settings.shards is None:
@@ -151,16 +157,17 @@ def count_shards(documents: int, text_bytes: int, settings: ShardSettings) -> tu
 
 
 def split_by_hash(keys: npt.NDArray[np.uint64], sizes: npt.NDArray[np.int64], fractions: Sequence[float]) -> list[int]:
-    """Return the bounds of the ranges of hashes, one range for each shard, the test shards last.
+    """Return the bounds of the shards' hash ranges: one more value than there are shards, from 0 to 2**64.
 
-    `fractions` are of the bytes, those of the test shards last; each range has at least one of the sorted `keys`.
+    `fractions` are the fractions of the bytes for each shard, test shards last. Each shard ends at the document boundary that
+    is nearest to its fraction, and has at least one of the sorted `keys`.
 
     >>> split_by_hash(np.array([5, 6, 7, 8], np.uint64), np.array([50, 10, 10, 30]), [0.5, 0.4, 0.1])
     [0, 6, 8, 18446744073709551616]
     """
     total = np.cumsum(sizes)
     steps = np.arange(1, len(fractions))
-    first = np.searchsorted(total - sizes / 2, np.cumsum(fractions)[:-1] * total[-1])  # the nearest ends of documents
+    first = np.searchsorted(total - sizes / 2, np.cumsum(fractions)[:-1] * total[-1])  # the nearest document boundaries
     first = np.maximum.accumulate(first - steps) + steps
     first = np.clip(first, steps, len(keys) - len(fractions) + steps)
     return [0, *keys[first].tolist(), HASHES]

@@ -1,7 +1,8 @@
-"""Runs: documents sorted by the hash of their text, in Arrow files.
+"""Reads and writes runs: documents sorted by the hash of their text, in Arrow files.
 
-Batch i of a run's 2**bits batches has the hashes that begin with the bits of i, so a shard's range is a few batches of each
-run. Next to it are its rows, (n, 3): the first 64 bits of the hash, bytes and copies of each document.
+A run has 2**bits batches, and batch i has the hashes whose first bits are i. So a shard's range of hashes is in a few batches
+of each run. A second file next to the runs has their rows (n, 3): the first 64 bits of the hash, the size in bytes and the
+number of copies of each document.
 """
 
 import hashlib
@@ -27,23 +28,23 @@ from bertprep.files.hashed import HashedFile
 from bertprep.files.paths import is_object, open_at
 
 HASHES = 1 << 64
-"""The number of values of the first 64 bits of a hash, by which documents are sorted and assigned to shards."""
+"""The number of values that the first 64 bits of a hash can have. Documents are sorted and assigned to shards by them."""
 RUN_BYTES = 12_000_000
 BATCH_BYTES = 128_000
 WINDOW_BYTES = 8_000_000
-"""About as much text is merged at once."""
+"""The approximate amount of text that is merged at once."""
 _DOCUMENT_END = b"\n\n"
-_AT_ONCE = 32  # requests to a store
-_BLOCK_BYTES = 256_000  # of a request
+_AT_ONCE = 32  # concurrent requests to an object store
+_BLOCK_BYTES = 256_000  # read by each of these requests
 _MAX_BITS = 10
-_POOL = pa.system_memory_pool()  # which gives back what is freed; pyarrow's own keeps 70 MB more for itself
+_POOL = pa.system_memory_pool()  # returns freed memory to the OS; pyarrow's default pool keeps 70 MB more
 _SCHEMA = pa.schema([("hash", pa.binary(16)), ("copies", pa.int64()), ("text", pa.large_binary())])
 
 Rows = npt.NDArray[np.uint64]
 
 
 def hash_document(text: bytes | memoryview) -> bytes:
-    """Return the first 16 bytes of the sha256 of a document's lines, without the last newline.
+    """Return the first 16 bytes of the SHA-256 of a document's lines, without the last newline.
 
     >>> hash_document(b"I came. I saw.").hex()
     '1dc041c21153e2e82f6ee658f6b1fd7a'
@@ -53,18 +54,18 @@ def hash_document(text: bytes | memoryview) -> bytes:
 
 @dataclass(frozen=True)
 class Documents:
-    """Some different documents, sorted by their hashes; `texts` has them, each with its blank line, in another order."""
+    """Distinct documents, sorted by their hashes; `texts` has them in another order, each with its blank line."""
 
     hashes: npt.NDArray[np.uint64]  # (n, 2)
     copies: npt.NDArray[np.int64]  # (n,)
     texts: pa.LargeBinaryArray
-    order: npt.NDArray[np.int64]  # (n,) the index of each in `texts`
+    order: npt.NDArray[np.int64]  # (n,) the index of each document in `texts`
 
     def sizes(self) -> npt.NDArray[np.int64]:
         return np.diff(_offsets(self.texts))[self.order]
 
     def without(self, keys: npt.NDArray[np.uint64]) -> "Documents":
-        """Return the documents of which the first 64 bits of the hash are not among these."""
+        """Return the documents without those whose hash begins with one of these 64-bit keys."""
         kept = ~np.isin(self.hashes[:, 0], keys)
         return Documents(self.hashes[kept], self.copies[kept], self.texts, self.order[kept])
 
@@ -76,7 +77,7 @@ class Documents:
 
 
 def sort_documents(hashes: npt.NDArray[np.uint64], copies: npt.NDArray[np.int64], texts: pa.LargeBinaryArray) -> Documents:
-    """Return documents sorted by their hashes, each once, with the sum of its copies."""
+    """Return documents sorted by their hashes; duplicates become one document with the sum of their copies."""
     order = np.lexsort((hashes[:, 1], hashes[:, 0]))
     ordered = hashes[order]
     first = np.flatnonzero(np.append(True, (ordered[1:] != ordered[:-1]).any(axis=1))[: len(order)])
@@ -88,7 +89,7 @@ def sort_documents(hashes: npt.NDArray[np.uint64], copies: npt.NDArray[np.int64]
 def run_file(path: Path, bits: int | None = None) -> "Iterator[RunFile]":
     """Yield a file of runs, which gets its name when the block ends.
 
-    There are 2**`bits` batches to a run, by default as suits the first one.
+    Each run has 2**`bits` batches; by default the size of the first run decides.
     """
     with atomic_file(path) as file:
         runs = RunFile(file, bits)
@@ -97,7 +98,7 @@ def run_file(path: Path, bits: int | None = None) -> "Iterator[RunFile]":
 
 
 class RunFile:
-    """A file of runs being written: sorted documents in batches, hashed on the way."""
+    """A file of runs that is being written: batches of sorted documents, with a checksum of the file."""
 
     def __init__(self, file: AtomicFile, bits: int | None) -> None:
         self._file, self._hashed, self._bits = file, HashedFile(file), bits
@@ -106,7 +107,7 @@ class RunFile:
         self.runs = self.documents = self.text_bytes = 0
 
     def write(self, documents: Documents, low: int = 0, high: int = HASHES) -> None:
-        """Write the documents of a range of hashes, which covers whole batches; ranges must follow each other."""
+        """Write the documents of a range of hashes, which must consist of complete batches and follow the range before it."""
         if self._bits is None:
             self._bits = _bits_for(int(documents.sizes().sum()))
         if self._writer is None:
@@ -124,7 +125,7 @@ class RunFile:
         self.text_bytes += int(documents.sizes().sum())
 
     def finish(self) -> None:
-        """Write the buffered documents and the footer."""
+        """Write the footer, after an empty run if no document was written."""
         if self._writer is None:
             no_hashes, no_copies = np.empty((0, 2), np.uint64), np.empty(0, np.int64)
             self.write(sort_documents(no_hashes, no_copies, pa.array([], pa.large_binary())))
@@ -137,7 +138,7 @@ class RunFile:
 
 
 class Sorter:
-    """Takes documents in any order and writes them to a file in sorted runs of about `RUN_BYTES`."""
+    """Collects documents in any order, and writes them to a file as sorted runs of about `RUN_BYTES`."""
 
     def __init__(self, file: RunFile) -> None:
         self._file = file
@@ -186,8 +187,9 @@ def read_rows(path: Path) -> Rows:
 
 
 def read_windows(paths: Sequence[Path], text_bytes: int, low: int, high: int) -> Iterator[tuple[int, int, Documents]]:
-    """Yield (first hash, end, documents) of all runs from `low` up to `high`, each document once, about `WINDOW_BYTES` at a
-    time.
+    """Yield (low, high, documents) for consecutive windows of a range of hashes, each with about `WINDOW_BYTES` of text.
+
+    The documents of all runs are merged, so each appears once. A window's `high` is the first hash that is not in it.
     """
     windows = min(_windows_of(text_bytes * (high - low) // HASHES), high - low)
     for at, end in pairwise(low + (high - low) * index // windows for index in range(windows + 1)):
@@ -222,7 +224,7 @@ def _check_hashes(paths: Sequence[Path], documents: Documents) -> None:
         for start, end in spans:
             digests += hash_document(view[start : end - len(_DOCUMENT_END)])
     if digests != documents.hashes.astype(">u8").tobytes():
-        raise corrupt_run(paths[0].parent / "*.arrow", ValueError("a document has another hash than its row says"))
+        raise corrupt_run(paths[0].parent / "*.arrow", ValueError("a document's text does not match its hash"))
 
 
 def _read_batches(path: Path, low: int, high: int) -> list[pa.RecordBatch]:
@@ -234,7 +236,7 @@ def _read_batches(path: Path, low: int, high: int) -> list[pa.RecordBatch]:
             source = stack.enter_context(opened)
             reader = stack.enter_context(pa.ipc.open_file(source, memory_pool=_POOL))
             if not reader.schema.equals(_SCHEMA):
-                raise ValueError("it has other columns")
+                raise ValueError("its columns differ from those of a run")
             bits = int(reader.schema.metadata[b"bits"])
             inside = range(low >> 64 - bits, (high - 1 >> 64 - bits) + 1)
             runs = range(0, reader.num_record_batches, 1 << bits)
@@ -244,13 +246,13 @@ def _read_batches(path: Path, low: int, high: int) -> list[pa.RecordBatch]:
 
 
 def corrupt_run(path: Path, error: Exception) -> BertprepError:
-    """Return the error about a run that is not as it was written."""
+    """Return the error for a run that differs from what was written."""
     why = getattr(error, "strerror", None) or first_line(error)
     return BertprepError(f"{path}: is corrupt ({why}); remove {path.parent}, and the same command makes it again")
 
 
 def merge_runs(paths: Sequence[Path], text_bytes: int, path: Path) -> dict[str, Any]:
-    """Write one run with the documents of several; return its entry."""
+    """Merge several runs into one, and return its entry."""
     bits = max(min(_bits_for(text_bytes), _MAX_BITS), _windows_of(text_bytes).bit_length() - 1)
     with run_file(path, bits) as merged:
         for low, high, documents in read_windows(paths, text_bytes, 0, HASHES):
@@ -259,7 +261,7 @@ def merge_runs(paths: Sequence[Path], text_bytes: int, path: Path) -> dict[str, 
 
 
 def _windows_of(text_bytes: int) -> int:
-    """Return the number of ranges in which text is merged: a power of two, so that they are complete batches."""
+    """Return the number of windows in which text is merged: a power of two, so that each consists of complete batches."""
     return 1 << (text_bytes // WINDOW_BYTES).bit_length()
 
 
@@ -268,7 +270,7 @@ def _bits_for(text_bytes: int) -> int:
 
 
 def _as_arrow(numbers: npt.NDArray[np.int64]) -> pa.Int64Array:
-    """Return an Arrow array of numbers; `pa.array` would import pandas, 60 MB."""
+    """Return an Arrow array of numbers without `pa.array`, which would import pandas and take 60 MB."""
     return pa.Int64Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(np.ascontiguousarray(numbers))])
 
 

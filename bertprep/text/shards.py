@@ -1,16 +1,16 @@
-"""Makes text shards: one sentence per line, a blank line after each document; for any amount of text.
+"""Makes text shards from any amount of text: one sentence per line, a blank line after each document.
 
-Documents are sorted by the hash of their text, and the hashes divided into a range of equal bytes for each shard; the last
-ranges are the test split. So duplicates meet, and the order and names of the inputs do not matter. Where the user gives the
-test split, each split is sorted and divided on its own, and training loses the documents that are in the test split too.
+Documents are sorted by the hash of their text, and each shard gets a range of hashes with about the same number of bytes. The
+last ranges are the test split. So duplicates meet, and the order and names of the inputs do not matter. If the user gives the
+test split, each split is sorted and divided by itself, and training leaves out documents that are also in the test split.
 
-    copy      dumps and text in memory to files that several processes can read
-    sort      inputs, or chunks of a large text file: clean, split into sentences, sort: runs
-    merge     many runs to one, so that reading a range of all is a bounded number of reads
-    cut       ranges, by the rows of all runs: hash and size of each document
-    shard     merge a range of all runs, and drop duplicates
+    copy      write dumps and text in memory to files that several processes can read
+    sort      clean inputs or pieces of a large file, split them into sentences, and sort their documents: these are runs
+    merge     merge many runs into fewer, which bounds the number of reads for a range of hashes
+    cut       choose the ranges, by the hash and size of each document in all runs
+    shard     merge one range of all runs, and drop duplicates
 
-Each step but cut is a call of `work.run`, with files in .map that are named for their content and resumed.
+Each step but cut is a job of `work.run`. Its files are in .map, have names derived from their content, and allow resuming.
 """
 
 import hashlib
@@ -48,11 +48,11 @@ from bertprep.work.run import Job, Maker, Task
 from bertprep.work.settings import check_same, make_header
 
 PIECE_BYTES = 24_000_000
-"""The size of the inputs, or pieces of text files, that are sorted together."""
+"""The amount of text that one task sorts: several small inputs, or a piece of a large file."""
 MAX_RUNS = 128
-"""Runs are merged until there are no more."""
+"""Runs are merged until at most this many are left."""
 MERGED_RUNS = 32
-"""So many become one."""
+"""The number of runs that are merged into one."""
 _WRITE_BYTES = 2_000_000
 RUNS, ROWS = ".arrow", ".rows"
 
@@ -66,11 +66,11 @@ def shard_corpus(
     workers: int,
     reporter: Reporter,
 ) -> Made:
-    """Write the missing text shards of a corpus, or those of one part; the folder has the corpus's name.
+    """Write the missing text shards of a corpus, or those of one part, to the folder, which is named for the corpus.
 
     The manifest's `made_with` has the numbers of shards and the identity of the text; its `files` have the documents,
-    sentences, words, bytes and BLAKE3 of each shard. Raises `UsageError` for an impossible request, `BertprepError` for
-    unusable text, or a folder of other text or settings.
+    sentences, words, bytes and BLAKE3 of each shard. Raises `UsageError` if the request cannot be met, and `BertprepError`
+    if the text is unusable or the folder has shards of other text or settings.
     """
     corpus = folder.name
     steps = _Steps(folder, corpus, settings, workers, part, reporter)
@@ -93,7 +93,7 @@ def shard_corpus(
     if finished is None:
         try:
             made = _make_shards(steps, sources, files, copies or _copy_streams(steps, sources), made_with)
-        except BertprepError:  # perhaps since another run has finished, and removed what this one was reading
+        except BertprepError:  # another run may have finished, and removed the files that this one was reading
             if (finished := _find_finished(steps, made_with)) is None:
                 raise
     if finished:
@@ -107,7 +107,7 @@ def shard_corpus(
 
 @dataclass(frozen=True)
 class _Steps:
-    """What the steps of sharding a corpus have in common: the folder of its shards, the settings, and how the work is done."""
+    """Values that all steps of sharding a corpus need: the folder of the shards, the settings, and how the work is done."""
 
     folder: Path
     corpus: str
@@ -117,29 +117,30 @@ class _Steps:
     reporter: Reporter
 
     def run(self, maker: Maker, name: str, tasks: Sequence[Task], workers: int | None = None) -> dict[str, Entry]:
-        """Make the files of a step, including missing ones of other parts; return their entries."""
+        """Make all files of a step, even those that other parts have not made yet, and return their entries."""
         versions = versions_of("sentencex")
         of = json.dumps([self.settings.splitter, self.settings.language, {**versions, "python": ""}])
         folder = self.folder / MAPPED / hashlib.sha256(of.encode()).hexdigest()[:16] / name
         if (self.folder / MAPPED).is_symlink():
-            raise BertprepError(f"{self.folder / MAPPED}: is a link, expected a folder of bertprep's own; remove it")
+            raise BertprepError(f"{self.folder / MAPPED}: is a link, expected a folder made by bertprep; remove the link")
         names = {name for task in tasks for name in task.files.values()}
         if (finished := read_manifest(folder)) and finished.files.keys() != names:
-            remove_folder(folder)  # of other inputs
+            remove_folder(folder)  # it was made from other inputs
         ledger = Ledger(folder=folder, kind=MAPPED_TEXT, made_with={"rules": 1}, versions=versions)
         ledgers = dict.fromkeys(tasks[0].files, ledger)
         workers = workers or self.workers
         step = Job(maker, ledgers, tasks)
         made = step.run(self.part, workers, self.reporter)
         if not made.is_complete:
-            self.reporter.message(f"{folder}: part {self.part} makes what other parts have not made yet")
+            self.reporter.message(f"{folder}: part {self.part} makes the files that other parts have not made yet")
             made = step.run(None, workers, self.reporter)
         return {str(folder / name): entry for name, entry in made.manifest.files.items()}
 
 
 def _find_finished(steps: _Steps, made_with: dict[str, Any]) -> Manifest | None:
-    """Return the manifest of finished shards, whose number matters only with --shards; raise `BertprepError` for other text or
-    settings.
+    """Return the manifest of the shards if they are finished, else None; raise `BertprepError` for other text or settings.
+
+    Without --shards, any number of shards will do.
     """
     if (manifest := read_manifest(steps.folder)) is None:
         return None
@@ -190,11 +191,13 @@ def _make_shards(
 
 
 def _find_ranges(texts: Mapping[str, "_Sorted"], steps: _Steps) -> Ranges:
-    """Return the ranges of all shards: of a text for each split, or of one text, part of which is held out."""
+    """Return the hash ranges of all shards, from a text for each split or from one text, part of which is held out."""
     for split, text in texts.items():
         if not text.count("documents"):
             named = "--test-input: no document" if split == TEST else f"{steps.corpus}: no document"
-            raise BertprepError(f"{named} in {counted(text.inputs, 'input')}; expected text, a blank line between documents")
+            raise BertprepError(
+                f"{named} in {counted(text.inputs, 'input')}; expected text with a blank line between documents"
+            )
     training, test = texts[TRAINING], texts.get(TEST)
     documents = training.count("documents")
     if test is None:
@@ -204,7 +207,7 @@ def _find_ranges(texts: Mapping[str, "_Sorted"], steps: _Steps) -> Ranges:
 
 @dataclass(eq=False, kw_only=True)
 class ShardLedger(Ledger):
-    """The ledger of shards, which also counts the duplicates that were dropped from so many `copies` of documents."""
+    """The ledger of shards, which also counts dropped duplicates; `copies_of_documents` were read, duplicates included."""
 
     copies_of_documents: int
 
@@ -216,7 +219,7 @@ class ShardLedger(Ledger):
 
 
 def hash_files(sources: Sequence[Source], corpus: str, workers: int, reporter: Reporter) -> dict[str, TextFile]:
-    """Return the size and BLAKE3 of each plain text file, by its location; those of other sources are known."""
+    """Return the size and BLAKE3 of each plain text file, by location; other sources bring their own identity."""
     plain = [source.location for source in sources if source.is_plain]
     with (
         reporter.progress(f"read {corpus}", len(plain), "files", enabled=bool(plain)) as shown,
@@ -230,14 +233,14 @@ def hash_files(sources: Sequence[Source], corpus: str, workers: int, reporter: R
 
 
 def identify(source: Source, files: Mapping[str, TextFile]) -> dict[str, Any]:
-    """Return a manifest's description of a source: the values that determine its documents."""
+    """Describe a source for a manifest, by the values that determine its documents."""
     if (file := files.get(source.location)) is None:
         return source.metadata()
     return {"bytes": file.size_bytes, BLAKE3: file.blake3, **source.metadata()}
 
 
 def identify_split(sources: Sequence[Source], files: Mapping[str, TextFile], split: str) -> list[dict[str, Any]]:
-    """Return a manifest's description of each source of a split, in order."""
+    """Describe each source of a split for a manifest, in order."""
     return [identify(source, files) for source in sources if source.split == split]
 
 
@@ -258,7 +261,7 @@ def _copy_streams(steps: _Steps, sources: Sequence[Source]) -> dict[int, _Copied
         return {}
     names = {index: f"{_digest(index, source.metadata())}.arrow" for index, source in streams.items()}
     tasks = [Task(source.location, {"file": names[index]}, source) for index, source in streams.items()]
-    is_here = any(source.reader == MEMORY for source in streams.values())  # and nowhere else
+    is_here = any(source.reader == MEMORY for source in streams.values())  # no other process can read it
     entries = steps.run(_Copy(f"read {steps.corpus}"), "copied", tasks, workers=1 if is_here else None)
     found = {path.name: (path, entry) for path, entry in _placed(entries, "").items()}
     copied = {}
@@ -271,7 +274,7 @@ def _copy_streams(steps: _Steps, sources: Sequence[Source]) -> dict[int, _Copied
 
 
 class _Named(Maker):
-    """Makes files; its progress is shown under a label."""
+    """A maker whose progress is shown under a label."""
 
     def __init__(self, label: str) -> None:
         self.label = label
@@ -295,7 +298,7 @@ class _Unsorted:
 
 @dataclass(frozen=True)
 class _Sorted:
-    """The sorted text of a split, of so many inputs: the entries of its runs, and the rows next to them."""
+    """The sorted text of a split: the number of its inputs, the files of runs with their entries, and their files of rows."""
 
     inputs: int
     runs: dict[Path, Entry]
@@ -333,7 +336,7 @@ def _sort(
 
 
 def _name_step(step: str, split: str) -> str:
-    """Return the name of a step's folder; one text for both splits has the names of the training text."""
+    """Return the name of a step's folder for a split; one text for both splits uses the names for training."""
     return step if split == TRAINING else f"{step}_{split}"
 
 
@@ -393,7 +396,7 @@ def _merge(steps: _Steps, split: str, files: dict[Path, Entry]) -> dict[Path, En
 
 
 def _placed(entries: Mapping[str, Entry], suffix: str) -> dict[Path, Entry]:
-    """Return the entries of files with a suffix, in the order of names, which is the same to all parts."""
+    """Return the entries of the files with a suffix, sorted by name, so that all parts see the same order."""
     return {as_path(name): entry for name, entry in sorted(entries.items()) if name.endswith(suffix)}
 
 
@@ -407,7 +410,7 @@ class _Merge(_Named):
 
 @dataclass(frozen=True)
 class _ShardRange:
-    """The range of hashes of a shard, from `low` up to `high`."""
+    """The range of hashes of a shard: `low` is included, `high` is not."""
 
     split: str
     low: int
@@ -415,7 +418,7 @@ class _ShardRange:
 
 
 class _Reduce(Maker):
-    """Merges a range of a split's runs; the documents with these rows, those of the test text, are left out of training."""
+    """Merges a range of a split's runs into a shard; training leaves out the documents of the test text (`left_out`)."""
 
     def __init__(
         self,
@@ -449,8 +452,8 @@ class _Reduce(Maker):
                     crc32c = kernels.load().checksum(crc32c, array, len(array))
                     hashed.update(array.data)
                     file.write(array.data)
-        sentences = newlines - documents  # a document ends with a blank line
-        words = spaces + sentences  # a sentence has single spaces only
+        sentences = newlines - documents  # each document ends with a blank line
+        words = spaces + sentences  # each sentence has only single spaces
         sizes = {"documents": documents, "sentences": sentences, "words": words, "bytes": file.size_bytes}
         return {"text": {**sizes, BLAKE3: hashed.hexdigest(), "crc32c": f"{crc32c:08x}"}}
 

@@ -1,6 +1,6 @@
-"""The report on what a text became, of each command that makes documents: files, documents, sentences, padding to expect.
+"""Reports what a command made from a text: the numbers of files, documents and sentences, and the padding to expect.
 
-A text of short documents gets a warning, which reaches callers in Python too; any other a message.
+The report is a message, or a warning if the documents are short. Warnings also reach callers in Python.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from bertprep.work.made import Made
 
 _ADVICE = (
-    "with so few sentences most next sentences are random: join documents that are parts of one text, or pack sentences of "
-    "several into a record with create --pairs none"
+    "with so few sentences, most next sentences are random: join documents that are parts of one text, or pack sentences of "
+    "several documents into a record with create --pairs none"
 )
 
 
 def name_inputs(sources: Sequence[Source]) -> str:
-    """Return the number of the sources, which are files or in memory."""
+    """Return the number of sources in words, such as "3 files" or, if any is in memory, "1 data set"."""
     from bertprep.sources.documents import MEMORY
 
     return counted(len(sources), "data set" if any(each.reader == MEMORY for each in sources) else "file")
@@ -50,9 +50,9 @@ def report_shards(
     lengths: Sequence[int] = LENGTHS,
     is_meant: bool = False,
 ) -> None:
-    """Report what `inputs` became: text shards with these `counts` of documents and, where they are known, sentences.
+    """Report the text shards made from `inputs`; `counts` has the number of documents and, if known, of sentences.
 
-    Warns of short documents, unless the user said that they are meant (`is_meant`).
+    Warns if the documents are short, unless the user chose this layout with an option or was warned before (`is_meant`).
     """
     sample, documents = sample_shards(shards), counts["documents"]
     sentences = counts["sentences"] / documents if counts.get("sentences") else sample.sentences
@@ -65,8 +65,9 @@ def report_shards(
 
 
 def warn_of_lone_documents(documents: Sequence[int]) -> None:
-    """Warn where some of several training shards, which have so many `documents` each, have one: a random next sentence comes
-    from another document of the shard, and there from the same one.
+    """Warn if some of several training shards have a single document; `documents` are the counts of the shards.
+
+    The generator draws a random next sentence from another document of the shard. If there is none, it draws from the same one.
     """
     lone = sum(count == 1 for count in documents)
     if lone and len(documents) > 1:
@@ -79,7 +80,7 @@ def warn_of_lone_documents(documents: Sequence[int]) -> None:
 def report_given(
     reporter: Reporter, texts: Texts, made: Made, *, lengths: Sequence[int] = LENGTHS, is_meant: bool = False
 ) -> None:
-    """Report what text files given as shards became; `is_meant` says that the user declared each line a sentence."""
+    """Report on text files that are used as shards; `is_meant` is true if the user declared each line a sentence."""
     entries = made.manifest.files.values()
     counts = {count: sum(entry.get(count, 0) for entry in entries) for count in ("documents", "sentences")}
     paths = [shard.path for shard in texts.shards]
@@ -95,7 +96,7 @@ def _report(reporter: Reporter, line: str, sentences: float, documents: int) -> 
 
 
 def report_token_shards(reporter: Reporter, inputs: str, documents: int, texts: Iterable[str]) -> None:
-    """Report what `inputs` became: token shards of so many documents, by the first of their texts."""
+    """Report the token shards made from `inputs`, with sentences and padding estimated from the first of `texts`."""
     from bertprep.text.sentences import split_sentences
 
     sample, size = [], 0
@@ -107,13 +108,13 @@ def report_token_shards(reporter: Reporter, inputs: str, documents: int, texts: 
     found = TextSample([each for each in sample if each])
     padding = {seq: found.row_padding(seq) for seq in LENGTHS}
     line = describe_text(f"{inputs} became {counted(documents, 'document')}", found.sentences, padding, "rows")
-    reporter.message(f"{line}, where each document has rows of its own; packed rows have hardly any")
+    reporter.message(f"{line} if each document has rows of its own; packed rows have hardly any padding")
 
 
 def report_books(reporter: Reporter, folder: Path, sources: Sequence[Source]) -> None:
-    """Report what a folder of books becomes: each file is one document, even with blank lines.
+    """Report on a folder of books, where each file is one document even if it has blank lines.
 
-    Warns where its files seem to be of many documents, or of a few sentences each.
+    Warns if its files seem to contain many documents, or only a few sentences each.
     """
     from bertprep.sources.documents import WHOLE
     from bertprep.text.blocks import read_blocks

@@ -1,7 +1,7 @@
-"""Documents of any source to token shards of whole documents: some small files in a row, a large one, or a text shard each.
+"""Tokenizes documents of any source into token shards: a shard for each text shard, large file or group of small files.
 
-Documents are read as a stream: memory holds some batches of them. The threads are those of `tokenizers`, so tasks run one after
-another; only the compiled tokenizer, which has none, uses processes.
+Documents are read as a stream, so only a few batches of them are in memory. The library `tokenizers` has threads of its own, so
+a machine makes one shard after another.
 """
 
 from __future__ import annotations
@@ -50,24 +50,24 @@ from bertprep.work.manifest import TOKEN_SHARDS, versions_of
 from bertprep.work.run import Job, Maker, Task
 from bertprep.work.text_identity import check_text, identify_text, text_entry
 
-_BATCH_CHARACTERS = 1 << 20  # which take some 100 MB in `tokenizers`
-_AT_ONCE = 2  # batches, so that its threads have work while Python copies
-_TASK_BYTES = 64_000_000  # of source files that become a shard together
-_BLANK_BYTES = 1024  # the largest file that is looked at for whether it is blank
-_MANY_LINES = 50  # without a blank one, of which each may be meant as a document
+_BATCH_CHARACTERS = 1 << 20  # these take about 100 MB in `tokenizers`
+_AT_ONCE = 2  # batches, so that the threads of `tokenizers` have work while Python copies
+_TASK_BYTES = 64_000_000  # the size of the source files that make up a shard
+_BLANK_BYTES = 1024  # larger files are not checked for being blank
+_MANY_LINES = 50  # if so many lines have no blank one between them, each may be meant as a document
 _THREADS = "RAYON_NUM_THREADS"
 IN_TEST = "in_test"
-"""What the manifest's entry of a token shard calls the documents that were left out since the test split has them."""
-_FIRST_DOCUMENTS, _FIRST_CHARACTERS = 16, 4096  # in which unknown tokens are counted
+"""The manifest's key for the number of documents left out of a token shard because the test split has them."""
+_FIRST_DOCUMENTS, _FIRST_CHARACTERS = 16, 4096  # the text in which unknown tokens are counted
 
 
 Row = tuple[str, NDArray[np.int64] | None]
-"""A document, and where its words start in characters, if a column has them."""
+"""A document and, if a column has its words, the character offsets at which they start."""
 
 
 @dataclass(frozen=True)
 class SourceText:
-    """A source of documents: a `file` as it was hashed, or a text shard of the workspace, whose entry is `expected`."""
+    """A source of documents: a `file` that was hashed, or a text shard of the workspace with its manifest entry `expected`."""
 
     source: Source
     expected: Entry | None = None
@@ -75,17 +75,18 @@ class SourceText:
 
     @property
     def size_bytes(self) -> int:
-        """The size in bytes; for a stream of unknown size, the largest that fits in a shard."""
+        """The size in bytes; if it is unknown, `_TASK_BYTES`, so that the source becomes a shard by itself."""
         return self.file.size_bytes if self.file else self.source.identity.get("bytes") or _TASK_BYTES
 
     @property
     def is_blank(self) -> bool:
-        """Whether it is a small file of nothing but white space."""
+        """Whether this is a small file with only white space."""
         return self.file is not None and self.size_bytes <= _BLANK_BYTES and not self.file.path.read_bytes().strip()
 
     def documents(self) -> Iterator[str]:
-        """Yield the documents: sentences of a text shard are joined by spaces, fields of a row by a blank line, and plain text
-        ends without a line end.
+        """Yield the documents, without a line end after plain text.
+
+        The sentences of a text shard are joined by spaces, and the fields of a row by a blank line.
         """
         if self.file:
             with reading(self.file.path):
@@ -99,7 +100,7 @@ class SourceText:
                 yield text.rstrip("\r\n") if self.source.reader in (TEXT, WHOLE) else text.replace(FIELD_GAP, "\n\n")
 
     def rows(self) -> Iterator[Row]:
-        """Yield each document, and where its words start if a column has them."""
+        """Yield each document and, if a column has its words, the character offsets at which they start."""
         if self.source.words is None:
             yield from ((text, None) for text in self.documents())
             return
@@ -109,7 +110,7 @@ class SourceText:
 
 @dataclass(frozen=True)
 class DocumentShard:
-    """The texts that become a token shard together, the `number`-th of its split."""
+    """The texts that make up one token shard; `number` is its index in the split."""
 
     split: str
     number: int
@@ -118,7 +119,7 @@ class DocumentShard:
 
 @dataclass(frozen=True)
 class DocumentShards:
-    """The texts of each token shard of a corpus; `made_from` describes them in the manifest."""
+    """The token shards of a corpus, each with its texts; `made_from` describes the texts in the manifest."""
 
     corpus: str
     shards: Sequence[DocumentShard]
@@ -133,17 +134,17 @@ class DocumentShards:
 
     @property
     def given_test(self) -> Sequence[SourceText]:
-        """The texts that were given as the test split, which no training shard may repeat."""
+        """The texts that the user gave as the test split; their documents are left out of training."""
         return [] if self.is_of_workspace else [text for each in self.shards if each.split == TEST for text in each.texts]
 
     def report(self, made: Made, reporter: Reporter) -> None:
-        """Report what given files became."""
+        """Report the token shards made from the user's files."""
         texts = [text for shard in self.shards for text in shard.texts]
         documents = sum(entry["documents"] for entry in made.manifest.files.values() if "documents" in entry)
         first = (document for text in texts[:FIRST_FILES] for document in text.documents())
         report_token_shards(reporter, counted(len(texts), "file"), documents, first)
         if in_test := sum(entry.get(IN_TEST, 0) for entry in made.manifest.files.values()):
-            warn(f"{counted(in_test, 'document')} left out of the training split, since --test-input has them too")
+            warn(f"{counted(in_test, 'document')} left out of the training split, because --test-input has them too")
 
 
 def shards_of_corpus(texts: Texts) -> DocumentShards:
@@ -156,15 +157,15 @@ def shards_of_corpus(texts: Texts) -> DocumentShards:
 
 
 def shards_of_sources(sources: Sequence[Source], corpus: str, workers: int, reporter: Reporter) -> DocumentShards:
-    """Return a token shard for each large file or run of small ones, all of which are read for their checksums.
+    """Return a token shard for each large file or group of small files; all files are read, to hash them.
 
-    Raises `UsageError` for a source that is not a file, `BertprepError` where all files are blank.
+    Raises `UsageError` if a source is not a file, and `BertprepError` if all files are blank.
     """
     for source in sources:
         if source.is_stream:
             raise UsageError(
-                f"{source.location}: is not read file by file; make text shards of it first: bertprep shard, then "
-                "bertprep tokenize --tokenizer --corpus NAME"
+                f"{source.location}: cannot be tokenized directly; first make text shards of it with bertprep shard, then "
+                "run bertprep tokenize --tokenizer --corpus NAME"
             )
     files = hash_files(sources, corpus, workers, reporter)
     test_inputs = identify_split(sources, files, TEST)
@@ -176,7 +177,7 @@ def shards_of_sources(sources: Sequence[Source], corpus: str, workers: int, repo
         if source.split == TEST or identify(source, files) not in test_inputs:
             texts[source.split].append(SourceText(source, file=files.get(source.location)))
     if not texts[TRAINING]:
-        raise UsageError("--test-input: has all of --input, so none is left to train on; give other test text")
+        raise UsageError("--test-input: contains all of --input, which leaves nothing to train on; give a different test text")
     groups = {split: _group(_leave_out_blank(of_split)) for split, of_split in texts.items() if of_split}
     shards = [DocumentShard(split, number, group) for split in groups for number, group in enumerate(groups[split])]
     return DocumentShards(corpus, shards, {**made_from, "shards": len(groups[TRAINING])})
@@ -190,9 +191,9 @@ def document_job(
     threads: int | None = None,
     eod: int | None = None,
 ) -> Job:
-    """Return the job that makes token shards of documents; each split of a corpus has a folder of its own.
+    """Return the job that makes token shards from documents; a corpus with several splits gets a folder for each.
 
-    `eod` is a token to put after each document.
+    If `eod` is given, this token id is added after each document.
     """
     info = tokenizer.info
     copies = {TOKENIZER: tokenizer.path}
@@ -220,10 +221,10 @@ def document_job(
 
 @dataclass(frozen=True, kw_only=True)
 class DocumentMaker(Maker):
-    """Makes one token shard after another, each of some texts; `threads` are those of `tokenizers`, by default one per CPU.
+    """Makes one token shard after another. `tokenizers` uses `threads` threads, by default one per CPU.
 
-    Training documents that the `test` texts have too are left out: the hashes of these, 64 bits each, are in memory.
-    `eod` is a token to put after each document.
+    Training documents that the `test` texts have too are left out, so the 64-bit hashes of all test documents are in memory.
+    If `eod` is given, this token id is added after each document.
     """
 
     tokenizer: DocumentTokenizer
@@ -249,18 +250,18 @@ class DocumentMaker(Maker):
         if unknown > MANY_UNKNOWN:
             yield (
                 f"{unknown:.0%} of the first tokens of {text.source.location} are unknown: "
-                f"{self.tokenizer.path} does not fit this text"
+                f"the tokenizer {self.tokenizer.path} does not fit this text"
             )
         if (share := share_in_long_words(begins_word)) > MANY_LONG_WORDS:
             yield (
                 f"{self.label}: {share:.0%} of the first tokens of {text.source.location} are in words of more than "
-                f"{MAX_WORD_TOKENS} tokens by the rule {self.tokenizer.info.words}: whole words and spans mask these token by "
-                "token"
+                f"{MAX_WORD_TOKENS} tokens, as found by the rule {self.tokenizer.info.words}: masks of whole words and spans "
+                "mask these words token by token"
             )
         if found := next((path for path in _plain_text(todo[0].argument[:FIRST_FILES]) if _has_many_lines(path)), None):
             yield (
-                f"the first {_MANY_LINES} lines of {found} are one document, as no blank line is between them; "
-                'where each is one, write JSON Lines, {"text": "..."} on each, to a file that ends in .jsonl'
+                f"the first {_MANY_LINES} lines of {found} are read as one document, as no blank line separates them; if each "
+                'line is a document, write them as JSON Lines, {"text": "..."} on each line, to a file that ends in .jsonl'
             )
 
     def make(self, argument: Sequence[SourceText], paths: Mapping[str, Path]) -> dict[str, Entry]:
@@ -273,7 +274,7 @@ class DocumentMaker(Maker):
                 writer.add(documents.tokens, documents.lengths, begins_word=documents.begins_word)
             if not writer.documents:
                 names = argument[0].source.location + (f" and the {len(argument) - 1:,} after it" if argument[1:] else "")
-                why = " that --test-input does not have too" if documents_of.in_test else ""
+                why = " that is not in --test-input too" if documents_of.in_test else ""
                 raise BertprepError(f"{names}: no document with a token{why}; leave these files out")
         counts = {"documents": writer.documents, "tokens": writer.tokens}
         if self.test:
@@ -284,7 +285,7 @@ class DocumentMaker(Maker):
         return {each: sum(entry.get(each, 0) for entry in entries) for each in ("documents", "tokens")}
 
     def _check_shard(self, text: SourceText) -> dict[str, Any]:
-        """Return the manifest's entry for a text shard; files given by --input are in `made_with` instead."""
+        """Return the identity of a text shard for the manifest; files given with --input are in `made_with` instead."""
         if text.expected is None:
             return {}
         path = as_path(text.source.location)
@@ -293,7 +294,7 @@ class DocumentMaker(Maker):
 
     @contextmanager
     def _limited_threads(self) -> Iterator[None]:
-        """Limit the threads of `tokenizers`, which reads their number when a process first encodes several texts."""
+        """Limit the threads of `tokenizers`, which reads this variable when a process encodes a batch for the first time."""
         before = os.environ.get(_THREADS)
         try:
             if self.threads:
@@ -321,7 +322,7 @@ class DocumentMaker(Maker):
 
 
 class _Documents:
-    """The documents of some texts without those that have one of these hashes, which `in_test` counts."""
+    """The documents of some texts, without those whose hash is in `left_out`; `in_test` is the number left out so far."""
 
     def __init__(self, texts: Sequence[SourceText], left_out: frozenset[int]) -> None:
         self._texts, self._left_out = texts, left_out
@@ -341,27 +342,27 @@ def _hash(document: str) -> int:
 
 
 def _leave_out_blank(texts: Sequence[SourceText]) -> list[SourceText]:
-    """Return the texts that are not blank, and warn of the others; raise `BertprepError` if all are blank."""
+    """Return the texts that are not blank, and warn about the others; raise `BertprepError` if all are blank."""
     are_blank = [each.is_blank for each in texts]
     if any(are_blank):
         first = texts[are_blank.index(True)].source.location
         warn(f"{counted(sum(are_blank), 'blank file')} left out, such as {first}")
         if all(are_blank):
-            raise BertprepError(f"{first}: is blank, as is all of the input; expected text")
+            raise BertprepError(f"{first}: is blank, like all other input; expected text")
     return [each for each, is_blank in zip(texts, are_blank, strict=True) if not is_blank]
 
 
 def _group(texts: Iterable[SourceText]) -> list[list[SourceText]]:
-    """Return runs of texts that have at most `_TASK_BYTES` together, or are one that has more.
+    """Group consecutive texts up to a total of `_TASK_BYTES`; a larger text is a group by itself.
 
-    A run of less than a 64th of that, between large files, joins the one before: it may have no document.
+    A group smaller than a 64th of that joins its neighbor, since it may not have a single document.
     """
     runs = _join([[text] for text in texts], lambda size, following: size + following <= _TASK_BYTES)
     return _join(runs, lambda size, following: min(size, following) < _TASK_BYTES // 64)
 
 
 def _join(groups: Sequence[list[SourceText]], fits: Callable[[int, int], bool]) -> list[list[SourceText]]:
-    """Return groups of which each is joined to the one before where their sizes fit."""
+    """Join each group to the one before it if `fits` accepts their sizes."""
     joined, sizes = [groups[0]], [sum(text.size_bytes for text in groups[0])]
     for group in groups[1:]:
         size = sum(text.size_bytes for text in group)
@@ -375,7 +376,7 @@ def _join(groups: Sequence[list[SourceText]], fits: Callable[[int, int], bool]) 
 
 
 def _plain_text(texts: Iterable[SourceText]) -> Iterator[Path]:
-    """Yield the files in which a blank line ends a document."""
+    """Return the plain text files in which a blank line ends a document."""
     return (text.file.path for text in texts if text.file and text.source.reader == TEXT)
 
 
@@ -386,7 +387,7 @@ def _has_many_lines(path: Path) -> bool:
 
 
 def _cut(row: Row) -> Row:
-    """Return the beginning of a document."""
+    """Return the beginning of a document, with the starts of its words."""
     text, starts = row
     return text[:_FIRST_CHARACTERS], None if starts is None else starts[starts < _FIRST_CHARACTERS]
 

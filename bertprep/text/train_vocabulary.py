@@ -1,7 +1,7 @@
-"""Trains a WordPiece vocabulary by byte-pair merges over counted words; the same file on every run.
+"""Trains a WordPiece vocabulary by byte-pair merges over counted words, with the same result on every run.
 
-`tokenizers` defines and counts the words, but its trainer depends on hash order. Here ties go to the pair that sorts first.
-About 3 s for 12 MB of text; time and memory grow with the number of distinct words.
+The library `tokenizers` splits text into words, but its trainer depends on hash order. Here ties go to the pair that sorts
+first. Training takes about 3 s for 12 MB of text; time and memory grow with the number of distinct words.
 """
 
 import io
@@ -22,8 +22,8 @@ from bertprep.progress import SILENT, Reporter
 from bertprep.sources.plain_text import MAX_DOCUMENT_BYTES, too_long
 
 CONTINUES = "##"
-MAX_CHARACTERS = 1_000  # the rarer ones of a text with more become [UNK]
-MAX_WORD_LENGTH = 200  # longer ones are [UNK] to the tokenizer, whatever the vocabulary
+MAX_CHARACTERS = 1_000  # if a text has more distinct characters, words with the rarest become [UNK]
+MAX_WORD_LENGTH = 200  # the tokenizer turns longer words into [UNK], whatever the vocabulary
 
 Pair = tuple[str, str]
 
@@ -31,20 +31,20 @@ Pair = tuple[str, str]
 def train_vocabulary(
     files: Sequence[Path], path: Path, *, size: int = 8000, cased: bool = False, workers: int = 1, reporter: Reporter = SILENT
 ) -> None:
-    """Write a vocabulary of at most `size` tokens, one a line: special tokens, characters, then merges in order.
+    """Write a vocabulary of at most `size` tokens, one per line: special tokens, characters, then merges in order.
 
-    It is shorter if no more pairs occur twice. Raises `UsageError` if the characters alone exceed `size`.
+    It has fewer tokens if no further pair occurs twice. Raises `UsageError` if special tokens and characters exceed `size`.
     """
     words = count_words(files, cased=cased, workers=workers, reporter=reporter)
     alphabet = choose_alphabet(words)
     if not alphabet:
-        raise BertprepError(f"{', '.join(map(str, files[:3])) or 'no file'}: no word found to train a vocabulary on")
+        raise BertprepError(f"{', '.join(map(str, files[:3])) or 'no file'}: no words found to train a vocabulary on")
     pieces = {word: split_characters(word) for word in sorted(words) if alphabet.issuperset(word)}
     characters = alphabet.union(*pieces.values())
     tokens = dict.fromkeys((*SPECIAL_TOKENS, *sorted(characters)))
     if size < len(tokens):
         raise UsageError(
-            f"vocabulary of {size:,} tokens: too small; the special tokens and the characters of the text "
+            f"vocabulary of {size:,} tokens: too small; the special tokens and the characters of the text alone "
             f"take {len(tokens):,}; choose a larger --size"
         )
     for token in merge_pairs(list(pieces.values()), [words[word] for word in pieces]):
@@ -55,7 +55,7 @@ def train_vocabulary(
 
 
 def is_trained_here(path: Path) -> bool:
-    """Return whether a file is a vocabulary as `train_vocabulary` writes it: special tokens, sorted characters, merges."""
+    """Return whether a file is a vocabulary in the layout of `train_vocabulary`: special tokens, sorted characters, merges."""
     try:
         tokens = load_vocabulary(path).tokens
     except BertprepError:
@@ -68,7 +68,7 @@ def is_trained_here(path: Path) -> bool:
 
 
 def count_words(files: Sequence[Path], *, cased: bool, workers: int = 1, reporter: Reporter = SILENT) -> Counter[str]:
-    """The counts of words as BERT's basic tokenizer splits them: normalized, with punctuation apart."""
+    """Return the counts of words, split like those of BERT's basic tokenizer: normalized, with punctuation separate."""
     words: Counter[str] = Counter()
     tasks = [(str(path), (path, cased)) for path in files]
     with (
@@ -88,7 +88,7 @@ def _count_words_of_file(task: tuple[Path, bool]) -> dict[str, int]:
     path, cased = task
     normalizer, pre_tokenizer = BertNormalizer(lowercase=not cased), BertPreTokenizer()
     words: Counter[str] = Counter()
-    spelled: Counter[str] = Counter()  # far fewer than the words of the text; the tokenizer is slow
+    spelled: Counter[str] = Counter()  # distinct spellings first: they are few, and the tokenizer is slow
     try:
         with reading(path, "; give text files"), io.TextIOWrapper(open_local(path), "utf-8", newline="\n") as lines:
             while line := lines.readline(MAX_DOCUMENT_BYTES):
@@ -105,7 +105,7 @@ def _count_words_of_file(task: tuple[Path, bool]) -> dict[str, int]:
 
 
 def choose_alphabet(words: Mapping[str, int]) -> set[str]:
-    """The characters of the words; if there are very many, the most frequent ones."""
+    """Return the characters of the words, or the `MAX_CHARACTERS` most frequent if there are more."""
     characters: Counter[str] = Counter()
     for word, count in words.items():
         for character in word:
@@ -114,7 +114,7 @@ def choose_alphabet(words: Mapping[str, int]) -> set[str]:
 
 
 def split_characters(word: str) -> list[str]:
-    """The initial pieces of a word.
+    """Return the initial pieces of a word, one per character.
 
     >>> split_characters("bit")
     ['b', '##i', '##t']
@@ -123,9 +123,10 @@ def split_characters(word: str) -> list[str]:
 
 
 def merge_pairs(words: list[list[str]], counts: list[int]) -> Iterator[str]:
-    """Merge the most frequent pair of neighbours until none occurs twice; yields the token of each merge.
+    """Merge the most frequent pair of adjacent pieces until no pair occurs twice; yield the token of each merge.
 
-    `words` are lists of pieces, modified in place, `counts` their frequencies. Two merges may yield the same token.
+    `words` are lists of pieces, which are modified in place; `counts` are their frequencies. Two merges may yield the same
+    token.
 
     >>> list(merge_pairs([["a", "##b", "##c"], ["b", "##c"], ["a", "##b"]], [3, 2, 1]))
     ['ab', 'abc', 'bc']
@@ -136,8 +137,8 @@ def merge_pairs(words: list[list[str]], counts: list[int]) -> Iterator[str]:
         for pair in pairwise(pieces):
             pair_counts[pair] += counts[index]
             words_with[pair].add(index)
-    # The top is the most frequent pair, among ties the one that sorts first. Every change of a count pushes a new entry; an
-    # entry whose count is no longer the pair's is stale.
+    # The top is the most frequent pair or, among ties, the one that sorts first. Every change of a count pushes a new entry.
+    # An entry is stale if its count is no longer that of the pair.
     heap = [(-count, pair) for pair, count in pair_counts.items()]
     heapify(heap)
     while heap:
@@ -165,7 +166,7 @@ def merge_pairs(words: list[list[str]], counts: list[int]) -> Iterator[str]:
 
 
 def join(pieces: list[str], pair: Pair, token: str) -> list[str]:
-    """The pieces with each `pair` of neighbours, from the left, replaced by `token`.
+    """Return the pieces with each adjacent `pair`, from left to right, replaced by `token`.
 
     >>> join(["a", "##a", "##a", "##a"], ("##a", "##a"), "##aa")
     ['a', '##aa', '##a']

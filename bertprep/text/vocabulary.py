@@ -1,6 +1,7 @@
-"""Choosing a vocabulary: a file, one of the workspace by name, a downloaded model's, or one trained on a text.
+"""Finds or trains a vocabulary: a file, a vocabulary of the workspace or of a downloaded model, or one trained on a text.
 
-A trained one is named for its text, size and case, so that it is trained once, and another text has another.
+The name of a trained vocabulary contains the digest of its text, its size and its case. So it is trained only once, and a
+different text never uses it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ DEFAULT_VOCABULARY_SIZE = 8000
 
 @dataclass(frozen=True)
 class VocabularySettings:
-    """What besides the text decides a trained vocabulary: its number of tokens, special ones included, and its case."""
+    """The settings of a trained vocabulary: its number of tokens, with the special tokens, and whether it is cased."""
 
     size: int = DEFAULT_VOCABULARY_SIZE
     cased: bool = False
@@ -34,10 +35,10 @@ class VocabularySettings:
 def find_vocabulary(
     workspace: Workspace, given: Path | str | None, default: str = DEFAULT_MODEL, *, cased: bool = False
 ) -> Path:
-    """Return the file `given`, or the vocabulary of that name: one of the workspace, or that of a downloaded model.
+    """Return the file `given`, or the vocabulary of that name in the workspace or of a downloaded model.
 
-    With `cased`, `books_8000` is `books_8000_cased` where there is one. Without `given` it is the vocabulary of the model
-    `default`. Raises `UsageError` for a name of none, or of several.
+    With `cased`, the name `books_8000` means `books_8000_cased` if that exists. Without `given`, return the vocabulary of the
+    model `default`. Raises `UsageError` if no or several vocabularies match.
     """
     vocab = default if given is None else given
     if (path := as_path(vocab)).exists():
@@ -62,21 +63,22 @@ def find_vocabulary(
     command = f"bertprep download vocab{model}"
     if given is None:
         raise UsageError(
-            f"the vocabulary of {default}, the default, is not downloaded; {command} fetches it, or --vocab FILE names another"
+            f"the default vocabulary, of {default}, is not downloaded; fetch it with {command}, or name another with "
+            "--vocab FILE"
         )
     names = [path.stem for path in workspace.vocabularies()]
     choice = f" (it has {listed(names)})" if names else ""
     raise UsageError(
-        f"--vocab {vocab}: is neither a file, nor a vocabulary in {workspace.root}{choice}; for that of a model, "
-        f"{command} fetches it"
+        f"--vocab {vocab}: is neither a file nor a vocabulary in {workspace.root}{choice}; if it is the name of a model, "
+        f"fetch its vocabulary with {command}"
     )
 
 
 def digest_of_texts(texts: Mapping[Path, Entry | None], *, reads: bool = True) -> str:
-    """Return the digest by which vocabularies of these texts are named.
+    """Return the digest of texts that the names of their vocabularies contain.
 
-    The entries are those of text shards in their manifest; raises `BertprepError` for a text that is not the listed one.
-    Without `reads` only texts whose entry has no CRC-32C are read.
+    `texts` has the manifest entry of each text shard. Raises `BertprepError` if a file is not the text that its entry lists.
+    If `reads` is False, a text is read only if its entry has no CRC-32C.
     """
     from bertprep.work.text_identity import check_text, identify_text
 
@@ -112,7 +114,7 @@ def describe_unused(workspace: Workspace, corpus: str, text: str, *, cased: bool
 def train(
     texts: Sequence[Path], path: Path, settings: VocabularySettings, workers: int = 1, reporter: Reporter = SILENT
 ) -> list[str]:
-    """Write a vocabulary trained on texts; return a warning if it has fewer tokens than requested."""
+    """Write a vocabulary trained on texts, and return a warning if it has fewer tokens than requested."""
     from bertprep.instances import load_vocabulary
     from bertprep.text.train_vocabulary import train_vocabulary
 

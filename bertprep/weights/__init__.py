@@ -1,1 +1,1 @@
-"""BERT weights as files: Hugging Face's safetensors, Google's TensorFlow checkpoints, and their variable names."""
+"""Reads and writes BERT weights: Hugging Face's safetensors, Google's TensorFlow checkpoints, and their variable names."""

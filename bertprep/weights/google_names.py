@@ -1,12 +1,12 @@
-"""The variables of a BERT and their shapes, by Google's names, which all code here uses.
+"""Lists the variables of BERT with their shapes, by Google's names, which all code here uses.
 
     bert/embeddings/{word,token_type,position}_embeddings, bert/embeddings/LayerNorm/{gamma,beta}
     bert/encoder/layer_0/attention/self/{query,key,value}/{kernel,bias}, .../attention/output/dense, .../intermediate/dense, ...
     bert/pooler/dense/{kernel,bias}
     cls/predictions/transform/..., cls/predictions/output_bias, cls/seq_relationship/{output_weights,output_bias}
 
-Kernels are (in, out). The masked-LM head multiplies by the word embeddings and has a bias of its own.
-Heads of other tasks are in the files of `trainer.tasks`.
+Kernels are (in, out). The masked-LM head has no matrix of its own but uses the word embeddings; it has its own bias.
+The heads of other tasks are in `trainer.tasks`.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ Shapes = Mapping[str, tuple[int, ...]]
 WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
 POOLER = "bert/pooler/"
 NEXT_SENTENCE = (POOLER, "cls/seq_relationship/")
-"""The prefixes of variables that only training on sentence pairs changes."""
+"""The prefixes of the variables that only exist to train on sentence pairs."""
 _MAX_NAMED = 3
-"""The most variables that an error names."""
+"""The maximum number of variables that an error names."""
 
 
 class WeightFile(NamedTuple):
-    """An open file of weights: shapes by name, and functions for a variable and for the file's own name."""
+    """An open file of weights: shapes by name, a function that reads a variable, and one for the file's own name of it."""
 
     shapes: Shapes
     read: Callable[[str], NDArray[np.float32]]
@@ -38,29 +38,29 @@ class WeightFile(NamedTuple):
 
 
 def variable_shapes(config: Mapping[str, Any], *, next_sentence: bool = True) -> dict[str, tuple[int, ...]]:
-    """Return name and shape of every variable of a BERT for pretraining, in a fixed order.
+    """Return the name and shape of every variable of BERT for pretraining, in a fixed order.
 
-    Without `next_sentence` there is neither its head nor the pooler.
+    Without `next_sentence` there is no next-sentence head and no pooler.
     """
     return {**body_shapes(config, pooler=next_sentence), **pretraining_heads(config, next_sentence=next_sentence)}
 
 
 def body_shapes(config: Mapping[str, Any], *, pooler: bool = True) -> dict[str, tuple[int, ...]]:
-    """Return the variables of embeddings, layers and, if used, the pooler."""
+    """Return the shapes of the variables of the embeddings, the layers and, if used, the pooler."""
     hidden = config["hidden_size"]
     of_pooler = dict(_dense("bert/pooler/dense", hidden, hidden)) if pooler else {}
     return {**dict(_encoder(config)), **of_pooler}
 
 
 def pretraining_heads(config: Mapping[str, Any], *, next_sentence: bool = True) -> dict[str, tuple[int, ...]]:
-    """Return the variables of the masked-LM head and, if used, of the next-sentence head."""
+    """Return the shapes of the variables of the masked-LM head and, if used, the next-sentence head."""
     hidden = config["hidden_size"]
     shapes = {
         **dict(_dense("cls/predictions/transform/dense", hidden, hidden)),
         **dict(_layer_norm("cls/predictions/transform", hidden)),
         "cls/predictions/output_bias": (config["vocab_size"],),
     }
-    if next_sentence:  # (out, in), unlike all others
+    if next_sentence:  # its matrix is (out, in), unlike all others
         shapes |= {"cls/seq_relationship/output_weights": (2, hidden), "cls/seq_relationship/output_bias": (2,)}
     return shapes
 
@@ -92,16 +92,16 @@ def _layer_norm(name: str, size: int) -> Iterator[tuple[str, tuple[int, ...]]]:
     yield f"{name}/LayerNorm/beta", (size,)
 
 
-PRETRAINING_ADVICE = "give the bert_config.json that belongs to it, and weights of a BERT for pretraining, with both heads"
+PRETRAINING_ADVICE = "give the bert_config.json that belongs to it, and pretraining weights of BERT, with both heads"
 
 
 def check_variables(
     file: Path, found: Shapes, expected: Shapes, called: Callable[[str], str] = str, advice: str = PRETRAINING_ADVICE
 ) -> None:
-    """Raise unless a file has exactly the variables of a model, with their shapes.
+    """Raise `BertprepError` unless a file has exactly the variables of a model, with their shapes.
 
-    Optimizers' names (`.../kernel/adam_m`) and names outside `bert/` and `cls/` are allowed. `called` gives the file's own name
-    of a variable, `advice` what to do about missing ones.
+    Variables of optimizers (`.../kernel/adam_m`) and names outside `bert/` and `cls/` are allowed. `called` returns the file's
+    name for a variable. `advice` is what the user should do about missing variables.
     """
     _check_vocabulary(file, found.get(WORD_EMBEDDINGS, ()), expected[WORD_EMBEDDINGS])
     missing = [called(name) for name in expected if name not in found]
@@ -113,20 +113,22 @@ def check_variables(
     if unknown:
         raise BertprepError(
             f"{file}: has {len(unknown)} variables that the model lacks: {_list([ascii(called(name)) for name in unknown])}; "
-            "give the bert_config.json that belongs to it"
+            "give the bert_config.json that belongs to the file"
         )
     for name, shape in expected.items():
         if found[name] != shape:
             raise BertprepError(
-                f"{file}: {called(name)}: the model has {sizes(shape)} for it, found {sizes(found[name])}; give the "
-                "bert_config.json that belongs to it"
+                f"{file}: {called(name)} has the shape {sizes(found[name])}, expected {sizes(shape)}; give the "
+                "bert_config.json that belongs to the file"
             )
 
 
 def _check_vocabulary(file: Path, found: tuple[int, ...], expected: tuple[int, ...]) -> None:
     if found == expected or len(found) != 2 or found[1] != expected[1]:
         return
-    why = "too few: it is of another vocabulary" if found[0] < expected[0] else "it is padded, or of another vocabulary"
+    why = (
+        "too few: its vocabulary is another one" if found[0] < expected[0] else "it is padded, or its vocabulary is another one"
+    )
     raise BertprepError(
         f"{file}: has {found[0]:,} word embeddings for a vocabulary of {expected[0]:,} tokens, {why}; give a bert_config.json "
         f"with vocab_size {found[0]}, and records made with its vocabulary"

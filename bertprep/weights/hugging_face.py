@@ -1,14 +1,14 @@
-"""Reads and writes weights in the files of Hugging Face's BertForPreTraining, and of its classes for tasks.
+"""Reads and writes files of weights for Hugging Face's BertForPreTraining and its classes for tasks.
 
-Names map one to one to Google's; dense layers are (out, in) instead of Google's (in, out):
+Names correspond to Google's one to one. Dense layers are (out, in), not (in, out) as in Google's files:
 
     bert/encoder/layer_0/output/dense/kernel     bert.encoder.layer.0.output.dense.weight    transposed
     bert/encoder/layer_0/output/LayerNorm/gamma  bert.encoder.layer.0.output.LayerNorm.weight; LayerNorm.gamma in old files
     bert/embeddings/word_embeddings              bert.embeddings.word_embeddings.weight
     cls/predictions/output_bias                  cls.predictions.bias
 
-A file of BertModel alone has no "bert." before its names. A copy of the word embeddings as the head's matrix is ignored.
-Heads of tasks may have other names, which the caller gives.
+In a file of BertModel alone, names do not begin with "bert.". The copy of the word embeddings that some files have as the
+head's matrix is ignored. The heads of tasks may have other names, which the caller gives.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _COPIES = ("cls.predictions.decoder.weight", "cls.predictions.decoder.bias", "be
 
 
 def hugging_face_name(name: str) -> str:
-    """Return Hugging Face's name of a variable.
+    """Return Hugging Face's name for a variable with this name of Google's.
 
     >>> hugging_face_name("bert/encoder/layer_3/attention/self/query/kernel")
     'bert.encoder.layer.3.attention.self.query.weight'
@@ -51,9 +51,9 @@ def hugging_face_name(name: str) -> str:
 
 @contextmanager
 def open_weights(path: Path, names: Collection[str], head_names: Mapping[str, str] = _NO_HEADS) -> Iterator[WeightFile]:
-    """Open a `model.safetensors`: the variables in `names` by Google's names, the rest with slashes for dots.
+    """Open a `model.safetensors`: the variables in `names` get Google's names, all others their own with slashes for dots.
 
-    `head_names` are Hugging Face's names of variables that do not follow from Google's.
+    `head_names` maps Google's names to Hugging Face's where these cannot be derived.
     """
     with open_safetensors(path) as file:
         of_bert_model = "embeddings.word_embeddings.weight" in file.shapes
@@ -77,8 +77,9 @@ def open_weights(path: Path, names: Collection[str], head_names: Mapping[str, st
 
 
 def read_weights(path: Path, shapes: Shapes, *, heads: bool = True) -> dict[str, NDArray[np.float32]]:
-    """Read the variables of these shapes from a `model.safetensors`, by Google's names; without `heads`, heads may be
-    missing.
+    """Read the variables in `shapes` from a `model.safetensors`, by Google's names.
+
+    If `heads` is False, the heads may be missing.
     """
     with open_weights(path, shapes) as file:
         expected = {
@@ -89,7 +90,7 @@ def read_weights(path: Path, shapes: Shapes, *, heads: bool = True) -> dict[str,
 
 
 def save_weights(path: Path, weights: Weights, head_names: Mapping[str, str] = _NO_HEADS) -> None:
-    """Write variables, given by Google's names, as the file that `from_pretrained` of their class reads."""
+    """Write variables with Google's names to a file that `from_pretrained` of the model's class reads."""
     names = {name: head_names.get(name) or hugging_face_name(name) for name in weights}
     theirs = {names[name]: value.T if name.endswith("kernel") else value for name, value in weights.items()}
     write_safetensors(path, theirs, {"format": "pt"})  # transformers requires it

@@ -1,10 +1,11 @@
-"""Safetensors files: floating-point arrays by name, as float32.
+"""Reads and writes safetensors files: floating-point arrays by name, as float32.
 
-Read by the package safetensors; written here: atomically, to stores too, sorted by name, one array at a time.
+The package safetensors reads them. This file writes them itself: atomically, to object stores too, sorted by name, one array
+at a time.
 
     8 bytes   length of the header, little-endian
     header    JSON: {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, ..., "__metadata__": {...}}
-    data      the arrays, row-major, little-endian, at the offsets from here
+    data      the arrays, row-major, little-endian, at offsets counted from here
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ from bertprep.files.paths import ObjectPath
 from bertprep.weights.google_names import WeightFile
 
 _METADATA = "__metadata__"
-_MAX_HEADER_BYTES = 100_000_000  # as in the package
-_ALIGNMENT = 8  # bytes; the alignment of the data that other tools expect
+_MAX_HEADER_BYTES = 100_000_000  # the package's own limit
+_ALIGNMENT = 8  # bytes; other tools expect the data to be aligned like this
 _FLOATING = ("F16", "BF16", "F32", "F64")
 
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
-    import ml_dtypes  # noqa: F401 - names bfloat16 for NumPy
+    import ml_dtypes  # noqa: F401 - makes bfloat16 known to NumPy
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -45,7 +46,7 @@ def _opened(path: Path) -> Iterator[Any]:
 
 @contextmanager
 def open_safetensors(path: Path) -> Iterator[WeightFile]:
-    """Open the floating-point arrays of a file, each read on access; others are skipped."""
+    """Open the floating-point arrays of a file, which are read on access; other arrays are skipped."""
     with _opened(path) as file:
         slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
         shapes = {name: tuple(each.get_shape()) for name, each in slices.items() if each.get_dtype() in _FLOATING}
@@ -59,7 +60,7 @@ def read_safetensors(path: Path) -> dict[str, NDArray[np.float32]]:
 
 
 def read_metadata(path: Path) -> dict[str, str]:
-    """Read the metadata of a file; of an object only the header is fetched."""
+    """Read the metadata of a file; for an object in a store, only the header is fetched."""
     try:
         with reading(path):
             (size,) = struct.unpack("<Q", _read_head(path, 8))
@@ -79,11 +80,11 @@ def _read_head(path: Path, size_bytes: int) -> bytes:
 
 
 def _invalid(path: Path, error: Exception) -> BertprepError:
-    return BertprepError(f"{path}: is not a valid safetensors file: {error}; name another, or fetch it again")
+    return BertprepError(f"{path}: is not a valid safetensors file: {error}; name another file, or download it again")
 
 
 def write_safetensors(path: Path, arrays: Mapping[str, NDArray[np.float32]], metadata: Mapping[str, str]) -> None:
-    """Write arrays by name as float32, with metadata; an existing file or object is replaced."""
+    """Write arrays as float32, with metadata, and replace an existing file or object."""
     header: dict[str, Any] = {_METADATA: dict(metadata)}
     end = 0
     for name in sorted(arrays):

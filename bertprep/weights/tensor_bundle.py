@@ -1,6 +1,6 @@
-"""TensorFlow's checkpoints, PREFIX.index and PREFIX.data-00000-of-00001, read and written by TensorFlow.
+"""Reads and writes TensorFlow's checkpoints, PREFIX.index and PREFIX.data-00000-of-00001, with TensorFlow itself.
 
-TensorFlow is imported when such a file is read or written. Where it cannot be installed, weights are converted elsewhere:
+TensorFlow is imported only when such a file is read or written. Weights for a machine without it can be converted elsewhere:
 
     python -m bertprep.weights.tensor_bundle bert_model.ckpt model.safetensors
 """
@@ -33,15 +33,16 @@ class MissingTensorFlowError(UsageError):
 
 
 def find_prefix(path: Path) -> Path | None:
-    """Return the prefix for a `path` that is a prefix or one of its files; None if there is no such checkpoint."""
+    """Return the prefix of a checkpoint from its prefix or the path of one of its files; None if there is no checkpoint."""
     prefix = as_path(re.sub(r"\.(index|data-\d{5}-of-\d{5})$", "", str(path)))
     return prefix if as_path(f"{prefix}{INDEX_SUFFIX}").is_file() else None
 
 
 def newest_bundle(folder: Path, released: str) -> Path | None:
-    """Return the prefix of the highest step in a folder, in the form model.ckpt-300.
+    """Return the prefix with the highest step in a folder, such as model.ckpt-300.
 
-    Without steps, the one named `released`, or the only one; raises `UsageError` for several.
+    If no name has a step, return the checkpoint named `released`, or else the only one; None if there is none. Raises
+    `UsageError` if there are several.
     """
     prefixes = [index.with_name(index.name.removesuffix(INDEX_SUFFIX)) for index in folder.glob(f"*{INDEX_SUFFIX}")]
     steps = {int(match[1]): prefix for prefix in prefixes if (match := re.search(r"-(\d+)$", prefix.name))}
@@ -51,12 +52,12 @@ def newest_bundle(folder: Path, released: str) -> Path | None:
         return folder / released
     if len(prefixes) > 1:
         names = ", ".join(sorted(ascii(prefix.name) for prefix in prefixes))
-        raise UsageError(f"{folder}: holds several checkpoints of TensorFlow, {names}; name one of them")
+        raise UsageError(f"{folder}: has several TensorFlow checkpoints, {names}; name one of them")
     return prefixes[0] if prefixes else None
 
 
 def bundle_files(prefix: Path) -> tuple[Path, Path]:
-    """Return the paths of the index and the data of a written checkpoint, which has one data file."""
+    """Return the paths of the index and of the single data file that `write_bundle` writes."""
     return Path(f"{prefix}{INDEX_SUFFIX}"), Path(f"{prefix}.data-00000-of-00001")
 
 
@@ -65,15 +66,15 @@ def _tensorflow(prefix: Path) -> Any:
         import tensorflow
     except ImportError as error:
         raise MissingTensorFlowError(
-            f"{prefix}: TensorFlow's checkpoints need TensorFlow ({error}): pip install 'bertprep[tensorflow]'; or convert "
-            f"where it is installed: python -m bertprep.weights.tensor_bundle {prefix} model.safetensors"
+            f"{prefix}: TensorFlow checkpoints need TensorFlow ({error}): pip install 'bertprep[tensorflow]'; or convert it "
+            f"on a machine with TensorFlow: python -m bertprep.weights.tensor_bundle {prefix} model.safetensors"
         ) from error
     return tensorflow
 
 
 @contextmanager
 def open_bundle(prefix: Path) -> Iterator[WeightFile]:
-    """Open the floating-point variables of a checkpoint, each read on access."""
+    """Open the floating-point variables of a checkpoint, which are read on access."""
     tf = _tensorflow(prefix)
     with _local_bundle(prefix) as local:
         with _explained(tf, prefix):
@@ -93,7 +94,7 @@ def _explained(tf: Any, prefix: Path) -> Iterator[None]:
         yield
     except (tf.errors.OpError, IndexError, RuntimeError, ValueError) as error:
         why = " ".join(str(error).split())
-        raise BertprepError(f"{prefix}: TensorFlow cannot read it ({why}); copy the index and the data again") from error
+        raise BertprepError(f"{prefix}: TensorFlow cannot read it ({why}); copy its .index and .data files again") from error
 
 
 @contextmanager
@@ -108,7 +109,7 @@ def _local_bundle(prefix: Path) -> Iterator[Path]:
 
 
 def write_bundle(prefix: Path, variables: Mapping[str, NDArray[np.float32]]) -> None:
-    """Write variables as PREFIX.index and one data file, the index last, so a killed run leaves none."""
+    """Write variables as PREFIX.index and one data file; the index comes last, so a killed run leaves no checkpoint."""
     tf = _tensorflow(prefix)
     names = sorted(variables)
     try:
@@ -122,7 +123,7 @@ def write_bundle(prefix: Path, variables: Mapping[str, NDArray[np.float32]]) -> 
 
 
 def holds(prefix: Path, variables: Mapping[str, NDArray[np.float32]]) -> bool:
-    """Return whether a valid checkpoint of exactly these variables and values exists."""
+    """Return whether a valid checkpoint with exactly these variables and values exists."""
     if not bundle_files(prefix)[0].is_file():
         return False
     try:

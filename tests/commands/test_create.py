@@ -236,7 +236,7 @@ def test_a_vocabulary_of_the_workspace_is_named_without_its_digest(tmp_path: Pat
         create(**asked, vocab="zh_30")
     assert create(**asked, vocab=trained[1].stem).made
     with pytest.raises(
-        bertprep.UsageError, match=r"--vocab zh: is neither .* \(it has zh_30_\w{8}, zh_30_\w{8}\); for that of"
+        bertprep.UsageError, match=r"--vocab zh: is neither .* \(it has zh_30_\w{8}, zh_30_\w{8}\); if it is the"
     ):
         create(**asked, vocab="zh")
 
@@ -388,7 +388,7 @@ def test_text_without_a_last_newline_resumes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("form", "found"),
-    [("paragraphs", "lines hold several sentences"), ("documents of one line", "documents have one line only")],
+    [("paragraphs", "lines contain several sentences"), ("documents of one line", "documents have only one line")],
 )
 def test_running_text_is_no_text_shard(
     form: str, found: str, golden_corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -135,7 +135,7 @@ def test_what_is_dropped_is_counted_and_named(workspace: Path, capsys: pytest.Ca
     assert manifest.counts["training_dropped"] > 0
     shown, said = capsys.readouterr()
     unanswerable = content["data"][0]["paragraphs"][0]["qas"][0]["id"]
-    assert re.search(rf"train-v1\.1\.json: drops \d questions whose answer is not in their context: .*\b{unanswerable}\b", said)
+    assert re.search(rf"v1\.1\.json: dropped \d questions whose answer is not in their context: .*\b{unanswerable}\b", said)
     assert "--doc-stride" not in said
     assert f"dropped: {manifest.counts['training_dropped']} of 44 questions for training" in shown
     assert manifest.counts["training_recovered"] > 0
@@ -248,11 +248,11 @@ def test_other_settings_do_not_mix(workspace: Path, tmp_path: Path) -> None:
 
 
 MISTAKES = {
-    "not downloaded": (["glue", "rte"], 2, "RTE/train.tsv: does not exist; bertprep download glue"),
-    "labels of GLUE's": (["glue", "mrpc", "--labels", "a,b"], 2, "--labels a,b: mrpc has its own (0, 1)"),
+    "not downloaded": (["glue", "rte"], 2, "RTE/train.tsv: does not exist; fetch it with bertprep download glue"),
+    "labels of GLUE's": (["glue", "mrpc", "--labels", "a,b"], 2, "--labels a,b: mrpc has its own labels (0, 1)"),
     "a long question": (["squad", "--seq", "64"], 2, "--max-query 64: must be at most 60"),
     "no cased vocabulary": (
-        ["squad", "--cased"], 2, "bertprep download vocab --model google-bert/bert-base-cased fetches it",
+        ["squad", "--cased"], 2, "fetch it with bertprep download vocab --model google-bert/bert-base-cased",
     ),
     "v2.0 as v1.1": (["squad", "--input", "download/squad/v2.0"], 1, "expected v1.1"),
 }  # fmt: skip
@@ -272,12 +272,12 @@ def test_a_mistake_is_one_line(
 
 
 NAMES = {
-    "no split": (["reviews.tsv"], "--input reviews.tsv: its name does not say which split it is; a name begins with train, "),
-    "letters after it": (["tests.tsv"], "test or diagnostic, and no letter follows, as in train.tsv; rename it"),
+    "no split": (["reviews.tsv"], "reviews.tsv: its name does not show which split it is; the name must begin with train, "),
+    "letters after it": (["tests.tsv"], "test or diagnostic, with no letter after it, as in train.tsv; rename it"),
     "a split twice": (
-        ["train.tsv", "train_2.tsv"], "--input train_2.tsv: is for training, and so is train.tsv; name one file for each split",
+        ["train.tsv", "train_2.tsv"], "--input train_2.tsv: is the training split, and so is train.tsv; give one file for",
     ),
-    "no labels": (["dev.tsv"], "reviews: its labels are not known; give --labels, or a training file"),
+    "no labels": (["dev.tsv"], "reviews: its labels are unknown; give --labels, or a training file"),
 }  # fmt: skip
 
 

@@ -322,7 +322,7 @@ def test_what_was_begun_with_lines_that_are_sentences_goes_on_without_saying_so(
     text = tmp_path / "text.txt"
     text.write_text("One sentence. Another one. A third.\n" * 20)
     asked: dict[str, Any] = {"inputs": [text], "output": tmp_path / "out", "vocab": VOCABULARY, "workers": 1}
-    with pytest.raises(BertprepError, match="is not one sentence a line"):
+    with pytest.raises(BertprepError, match="does not have one sentence per line"):
         tokenize(**asked)
     assert tokenize(**asked, lines_are_sentences=True).made == 1
     assert tokenize(**asked).made == 0

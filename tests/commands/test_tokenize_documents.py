@@ -192,8 +192,8 @@ def test_text_without_words_gets_a_remark(tmp_path: Path, capsys: pytest.Capture
         assert main(["tokenize", "--tokenizer", str(file), "--input", str(tmp_path / "a.txt"), "--output", output]) == 0
         shown = capsys.readouterr().err
         assert (
-            "a.txt are in words of more than 16 tokens by the rule table: whole words and spans mask these token by token"
-            in shown
+            "a.txt are in words of more than 16 tokens, as found by the rule table: masks of whole words and spans mask "
+            "these words token by token" in shown
         ) == (kind == "unigram")
 
 
@@ -241,7 +241,7 @@ def test_small_files_are_one_shard_and_blank_ones_left_out(
     made_with = json.loads((out / "tokens/manifest.json").read_text())["made_with"]
     assert [each["bytes"] for each in made_with["inputs"]] == [40, 60, 3, 30, 13, 300, 100]
     assert all(len(each["blake3"]) == 64 for each in made_with["inputs"])
-    with pytest.raises(BertprepError, match=r"blank\.txt: is blank, as is all of the input"):
+    with pytest.raises(BertprepError, match=r"blank\.txt: is blank, like all other input"):
         bertprep.tokenize(tokenizer=tokenizer, inputs=[tmp_path / "blank.txt"], output=tmp_path / "none")
 
 
@@ -273,14 +273,14 @@ def test_a_test_text_of_the_user_is_the_test_split(tmp_path: Path, tokenizer: Pa
     for name, texts in {"a": ["one", "two", "three"], "b": ["four", "five"], "t": ["two", "five", "six"]}.items():
         (tmp_path / f"{name}.txt").write_text("\n\n".join(texts))
     inputs = [tmp_path / "a.txt", tmp_path / "b.txt", tmp_path / "t.txt"]  # the last one is test text
-    with pytest.warns(BertprepWarning, match="2 documents left out of the training split, since --test-input has them too"):
+    with pytest.warns(BertprepWarning, match="2 documents left out of the training split, because --test-input has them too"):
         made = bertprep.tokenize(tokenizer=tokenizer, inputs=inputs, test_inputs=[tmp_path / "t.txt"], output=tmp_path / "out")
     assert made.manifest.made_with["shards"] == 1
     for split, texts in {"training": ["one", "three", "four"], "test": ["two", "five", "six"]}.items():
         assert documents_of(open_token_documents(tmp_path / "out", split)) == expected("byte_bpe", texts)
     (outcome,) = bertprep.validate([tmp_path / "out"])
     assert outcome.findings == []
-    with pytest.raises(UsageError, match="--test-input: has all of --input"):
+    with pytest.raises(UsageError, match="--test-input: contains all of --input"):
         bertprep.tokenize(tokenizer=tokenizer, inputs=inputs, test_inputs=inputs, output=tmp_path / "none")
     with pytest.raises(UsageError, match="--test-input: needs --tokenizer"):
         bertprep.tokenize(inputs=inputs, test_inputs=inputs, output=tmp_path / "none")
@@ -294,12 +294,12 @@ def test_many_lines_that_are_one_document_get_a_remark(
         (tmp_path / f"{name}.txt").write_text(60 * line)
         command = ["tokenize", *options, str(tmp_path / name), "--input", str(tmp_path / f"{name}.txt")]
         assert main([*command, "--one-document-per-block"]) == 0
-        has_remark = f"first 50 lines of {tmp_path / name}.txt are one document" in capsys.readouterr().err
+        has_remark = f"first 50 lines of {tmp_path / name}.txt are read as one document" in capsys.readouterr().err
         assert has_remark == (documents == 1)
         assert open_token_documents(tmp_path / name).documents == documents
     both = ["tokenize", *options, str(tmp_path / "both"), "--input", str(tmp_path / "*.txt")]
     assert main([*both, "--one-document-per-block"]) == 0
-    assert f"first 50 lines of {tmp_path / 'lines.txt'} are one document" in capsys.readouterr().err
+    assert f"first 50 lines of {tmp_path / 'lines.txt'} are read as one document" in capsys.readouterr().err
 
 
 MISTAKES = [
@@ -317,7 +317,7 @@ MISTAKES = [
         2,
         "--vocab: does not work with --tokenizer, whose file has all",
     ),
-    ("--tokenizer byte_bpe --input dump.xml --output out", 2, "dump.xml: is not read file by file; make text shards of it"),
+    ("--tokenizer byte_bpe --input dump.xml --output out", 2, "dump.xml: cannot be tokenized directly; first make text shards"),
     ("--tokenizer byte_bpe --input empty.jsonl --output out", 1, "empty.jsonl: no document with a token"),
     ("--dataset a/b", 2, "--dataset: needs --tokenizer"),
 ]

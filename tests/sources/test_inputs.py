@@ -237,7 +237,7 @@ def test_a_disk_that_fails_is_one_line(command: str, name: str, tmp_path: Path) 
         "shard": (bertprep.shard, {"corpus": "c", "workdir": out}),
         "tokenize": (bertprep.tokenize, {"tokenizer": write_tokenizer(tmp_path, "byte_bpe"), "output": out}),
     }[command]
-    advice = "check the disk or the network that it is on, and copy it elsewhere"
+    advice = "check the disk or network that it is on, or copy it elsewhere"
     with pytest.raises(BertprepError, match=f"^{path}: cannot be read: Input/output error; {advice}$"):
         run(inputs=[path], **options)
     assert not [each for each in out.rglob("*") if each.is_file()]

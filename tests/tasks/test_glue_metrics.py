@@ -63,5 +63,5 @@ def test_submissions(tmp_path: Path) -> None:
         path = write_submission(find_task(task), split, outputs, tmp_path)
         assert (path.name, path.read_text()) == (name, f"index\tprediction\n{lines}")
     for split in (DEV, SUBMISSION_MISMATCHED):
-        with pytest.raises(UsageError, match=f"mrpc: {split} is no split for a submission"):
+        with pytest.raises(UsageError, match=f"mrpc: {split} cannot be submitted to GLUE"):
             write_submission(find_task("mrpc"), split, logits(1), tmp_path)

@@ -73,9 +73,9 @@ def test_a_line_of_json_ends_where_its_line_feed_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("tags", "error"),
     [
-        ([0, -1], r"row 1: has the tag -1, expected 0 to 1; leave sentences without tags out"),
+        ([0, -1], r"row 1: has the tag -1, expected 0 to 1; remove sentences without tags"),
         ([0, 2], r"row 1: has the tag 2, expected 0 to 1"),
-        (None, r"row 1: its tags are not a list of names, but None"),
+        (None, r"row 1: its tags are None, expected a list of strings"),
     ],
 )
 def test_a_numbered_tag_without_a_name_is_one_line(tags: list[int] | None, error: str, tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_columns_in_another_order_are_warned_of(tmp_path: Path, vocabulary: Voca
     path = write(tmp_path / "train.conll", "B-PER Anna\nO sleeps\n")
     [line] = ner_records({"training": path}, "x", (), vocabulary, GlueSettings(seq=16)).warnings
     assert line.startswith(
-        "x: 2 of 2 labels are neither O nor such as B-PER: Anna, sleeps; the word must be in the first column"
+        "x: 2 of 2 labels are neither O nor like B-PER: Anna, sleeps; check that the word is in the first column"
     )
     path = write(tmp_path / "train.conll", "Anna B-PER\nsleeps O\n")
     assert not ner_records({"training": path}, "x", (), vocabulary, GlueSettings(seq=16)).warnings
@@ -126,9 +126,13 @@ def test_the_first_piece_of_a_word_has_its_label(seq: int, vocabulary: Vocabular
     ("name", "content", "error"),
     [
         ("train.conll", "Anna\n", "line 1: has one column"),
-        ("train.conll", "Anna B-PER\nsleeps O VBZ\n", "line 2: has 3 columns, those before have 2; the tag is the last one"),
-        ("train.conll", "-DOCSTART- O\n\n", "holds no sentence"),
-        ("train.jsonl", '{"tokens": ["a"], "ner_tags": [1]}', "line 1: its tags are not a list of names"),
+        (
+            "train.conll",
+            "Anna B-PER\nsleeps O VBZ\n",
+            "line 2: has 3 columns, expected 2 as before; the tag is the last column",
+        ),
+        ("train.conll", "-DOCSTART- O\n\n", "has no sentences"),
+        ("train.jsonl", '{"tokens": ["a"], "ner_tags": [1]}', r"line 1: its tags are \[1\], expected a list of strings"),
         ("train.jsonl", '{"tokens": ["a"], "ner_tags": ["O", "O"]}', "line 1: has 1 words and 2 tags"),
         ("train.jsonl", '{"tokens": [], "ner_tags": []}', "line 1: has 0 words and 0 tags"),
         ("train.jsonl", '{"text": "a"}', "line 1: has the columns text, expected one of tokens, words"),
@@ -150,7 +154,7 @@ def test_records_in_every_format_are_the_same(tmp_path: Path, vocabulary: Vocabu
     write(tmp_path / "dev.conll", "Paris B-LOC\n" + "the O\n" * 9)
     files = [tmp_path / "train.conll", tmp_path / "dev.conll"]
     given = {"vocab": vocabulary.path, "output": tmp_path / "out", "seq": 8, "workers": 1, "any_case": True}
-    with pytest.warns(BertprepWarning, match="5 of 10 words have no label: they are beyond --seq 8 or have no token"):
+    with pytest.warns(BertprepWarning, match="5 of 10 words get no label, since they do not fit in --seq 8 or have no token"):
         made = bertprep.create_ner("places", inputs=files, formats="tfrecord,ofrecord,arrow,parquet", **given)
     expected: TokenClassificationExamples | None = None
     for name, folder in made.folders.items():
@@ -184,7 +188,7 @@ def test_a_tag_that_the_training_file_lacks_and_missing_names_are_one_line(tmp_p
         BertprepError, match=r"dev\.conll: sentence 1: the tag of 'Anna' is 'B-ORG', expected one of O, B-LOC, B-PER"
     ):
         bertprep.create_ner("places", inputs=files, **given)
-    with pytest.raises(UsageError, match="places: its labels are not known; give --labels"):
+    with pytest.raises(UsageError, match="places: its labels are unknown; give --labels"):
         bertprep.create_ner("places", inputs=files[1:], **given)
     with pytest.raises(UsageError, match="which words"):
         bertprep.create_ner("places")

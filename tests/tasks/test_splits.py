@@ -22,18 +22,18 @@ def test_a_folder_gives_the_published_file_of_each_split_in_order(folder: Path) 
 
 
 def test_without_a_name_that_is_published_two_files_of_a_split_are_refused(folder: Path) -> None:
-    with pytest.raises(UsageError, match=r"dev_ids\.tsv: is for dev, and so is .*dev\.tsv; name one file for each split"):
+    with pytest.raises(UsageError, match=r"dev_ids\.tsv: is the dev split, and so is .*dev\.tsv; give one file for each split"):
         find_splits(GLUE, [folder], [])
 
 
 def test_what_names_no_split_is_refused(folder: Path) -> None:
     for inputs, message in (
-        ([folder / "trainer.tsv"], r"trainer\.tsv: its name does not say which split it is; a name begins with train, "),
+        ([folder / "trainer.tsv"], r"trainer\.tsv: its name does not show which split it is; the name must begin with train, "),
         ([folder / "missing.tsv"], r"missing\.tsv: does not exist"),
     ):
         with pytest.raises(UsageError, match=message):
             find_splits(GLUE, inputs, [])
-    with pytest.raises(UsageError, match=r"holds no \.json file whose name says which split it is"):
+    with pytest.raises(UsageError, match=r"has no \.json file whose name shows which split it is"):
         find_splits(SQUAD, [folder], [])
-    with pytest.raises(UsageError, match=r"absent\.json: does not exist; bertprep download squad fetches it, or name files"):
+    with pytest.raises(UsageError, match=r"absent\.json: does not exist; fetch it with bertprep download squad, or name files"):
         find_splits(SQUAD, [], [folder / "absent.json"])

@@ -25,23 +25,23 @@ def one(**values: Any) -> dict[str, Any]:
 # The file, and the line that it gives after the file's name, when it is read for training as v1.1.
 MISTAKES: dict[str, tuple[Any, str]] = {
     "no JSON": ("{", "is not a JSON file (Expecting property name"),
-    "a list": ([], "has a list of 0 where an object with data is expected; is it a file of SQuAD"),
-    "no question": (squad("1.1", (CONTEXT, [])), "holds no question; name another file"),
-    "no answer": (one(answers=[]), 'question "q1": has no answer; is the file v2.0, or is_impossible wrong?'),
+    "a list": ([], "has a list of 0 where an object with data is expected; is this a SQuAD file"),
+    "no question": (squad("1.1", (CONTEXT, [])), "has no questions; name another file"),
+    "no answer": (one(answers=[]), 'question "q1": has no answer; is this a v2.0 file, or is_impossible wrong?'),
     "a blank answer": (one(answers=[{"text": " \u00a0", "answer_start": 1}]), 'question "q1": its answer " \u00a0" at 1 is'),
     "answer_start is NaN": ('{"data": [{"paragraphs": [{"context": "a", "qas": [{"id": "q1", "question": "", "answers": '
                             '[{"text": "a", "answer_start": NaN}]}]}]}]}', 'question "q1": answer_start is NaN, expected'),
     "answer_start is negative": (one(answers=[answer(CONTEXT, "b", -1)]), 'question "q1": its answer "b" at -1 is not in'),
     "a blank context": (
         squad("1.1", (" \n\u202f", [question(answers=[answer("", "", 0)])])),
-        'question "q1": its context is blank, expected a text that holds the answer',
+        'question "q1": its context is blank, expected a text that contains the answer',
     ),
     "half a character": (one(text="\ud83d"), 'question "q1": \'utf-8\' codec can\'t encode character'),
     "an id twice": (
         squad("1.1", (CONTEXT, [question("x", answers=RIGHT), question("x", answers=RIGHT)])),
-        'two questions have the id "x", expected one; predictions go by it',
+        'two questions have the id "x"; predictions need unique ids',
     ),
-    "the other version": (squad("v2.0", (CONTEXT, [])), "is of version v2.0, expected v1.1; choose --version 2.0, or name an"),
+    "the other version": (squad("v2.0", (CONTEXT, [])), "has version v2.0, expected v1.1; choose --version 2.0, or name an"),
 }  # fmt: skip
 
 
@@ -65,5 +65,5 @@ def test_evaluation_needs_no_answers(tmp_path: Path) -> None:
     both = squad("1.1", (CONTEXT, [question("x"), question("y", answers=RIGHT)]))
     with pytest.raises(BertprepError, match="1 of 2 questions have no list of answers, expected all or none"):
         read(tmp_path, both, training=False)
-    with pytest.raises(BertprepError, match='question "q1": has no answer; is the file v2'):
+    with pytest.raises(BertprepError, match='question "q1": has no answer; is this a v2'):
         read(tmp_path, one(answers=[]), training=False)

@@ -102,10 +102,10 @@ def test_the_program_of_v2_0_scores_all_and_each_kind(folder: Path) -> None:
     [
         ("1.1", "none.json answers.json", "none.json: cannot be read: No such file or directory"),
         ("1.1", "1.1.json evaluate-v1.1.py", "evaluate-v1.1.py: is not JSON ("),
-        ("1.1", "answers.json answers.json", "answers.json: is not a data file of SQuAD (KeyError: 'data')"),
-        ("1.1", "2.0.json answers.json", "question 9 has no answer; v1.1 has one for each"),
+        ("1.1", "answers.json answers.json", "answers.json: is not a SQuAD data file (KeyError: 'data')"),
+        ("1.1", "2.0.json answers.json", "question 9 has no answer, but v1.1 has one for each"),
         ("1.1", "1.1.json numbers.json", "numbers.json: question 1: the answer is 2, expected str"),
-        ("2.0", "empty.json answers.json", "the data file holds no question"),
+        ("2.0", "empty.json answers.json", "the data file has no questions"),
         ("2.0", "2.0.json few.json", "62 of 64 questions have no prediction"),
         ("2.0", "2.0.json answers.json -n numbers.json", "62 of 64 questions have no probability"),
         ("2.0", "2.0.json answers.json -n few.json", "the probability is 'a', expected float"),

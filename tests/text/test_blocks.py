@@ -57,8 +57,8 @@ def test_a_line_says_what_the_blocks_would_become(tmp_path: Path) -> None:
     with pytest.raises(BertprepError) as raised:
         check_blocks(find_sources([tmp_path], field="text", one_document=False))
     assert str(raised.value).startswith(
-        f"--input {tmp_path}/book_000.txt: what is a document? the first 325 blocks between blank lines in 16 files have 3 "
-        "sentences in the median; as documents they would make records of 512 tokens with 80"
+        f"--input {tmp_path}/book_000.txt: what is a document? the first 325 blocks between blank lines in 16 files have a "
+        "median of 3 sentences; as documents they would make records of 512 tokens with 80"
     )
     assert str(raised.value).endswith(
         "% padding and mostly random next sentences; give --one-document-per-file if each file is a document, or "
@@ -72,7 +72,7 @@ def test_sentences_are_those_of_the_language_of_the_text(tmp_path: Path) -> None
     (tmp_path / "0.txt").write_text(f"{paragraph}\n\n" * 20)
     sources = find_sources([tmp_path], field="text", one_document=False)
     check_blocks(sources)
-    with pytest.raises(BertprepError, match=r"have 3 sentences in the median"):
+    with pytest.raises(BertprepError, match=r"have a median of 3 sentences"):
         check_blocks(sources, "de")
 
 

@@ -170,7 +170,7 @@ def test_duplicates_stay_in_a_split_and_never_cross_to_the_other(tmp_path: Path)
 
 def test_a_test_text_that_cannot_be_is_one_line(tmp_path: Path) -> None:
     text, other = write(tmp_path / "a.txt", *numbered(1, 2)), write(tmp_path / "b.txt", *numbered(3))
-    with pytest.raises(BertprepError, match="--test-input: has all 2 documents of the training text, so none is left"):
+    with pytest.raises(BertprepError, match="--test-input: contains all 2 documents of the training text, which leaves none"):
         shard(tmp_path, text, test_inputs=[text])
     with pytest.raises(UsageError, match=r"--test-input .*none\.txt: does not exist"):
         shard(tmp_path, text, test_inputs=[tmp_path / "none.txt"])
@@ -299,7 +299,7 @@ def test_a_wrong_request_is_refused_before_a_shard_is_written(tmp_path: Path) ->
         shard(tmp_path, text, tmp_path / ".." / tmp_path.name / "some.txt")
     with pytest.raises(UsageError, match=r"--test-fraction 0\.1: the text is a single document"):
         shard(tmp_path / "one", write(tmp_path / "one.txt", "One."))
-    with pytest.raises(BertprepError, match="c: no document in 1 input; expected text, a blank line between"):
+    with pytest.raises(BertprepError, match="c: no document in 1 input; expected text with a blank line between"):
         shard(tmp_path / "none", write(tmp_path / "none.txt", "***", "---"))
     assert [path.name for path in (tmp_path / "sharded" / "c").iterdir()] == [".map"]
     with pytest.MonkeyPatch.context() as patch:
@@ -386,7 +386,7 @@ def test_map_that_is_a_link_is_refused(tmp_path: Path) -> None:
     (elsewhere / "precious").write_text("keep me")
     (tmp_path / "sharded" / "c").mkdir(parents=True)
     (tmp_path / "sharded" / "c" / ".map").symlink_to(elsewhere)
-    with pytest.raises(BertprepError, match=r"\.map: is a link, expected a folder of bertprep's own; remove it"):
+    with pytest.raises(BertprepError, match=r"\.map: is a link, expected a folder made by bertprep; remove the link"):
         shard(tmp_path, text, shards=2)
     assert [path.name for path in elsewhere.iterdir()] == ["precious"]
 

@@ -21,7 +21,7 @@ SHARD = ["shard", "--input", "books", "--corpus", "books", "--workdir", "data"]
 TOKENIZE = ["tokenize", "--tokenizer", "byte_bpe", "--input", "books", "--output", "tokens"]
 ASKED = (
     "bertprep: error: --input books/book_000.txt: what is a document? the first 325 blocks between blank lines in 16 files "
-    "have 3 sentences in the median; as documents they would make records of 512 tokens with 80% padding and mostly random "
+    "have a median of 3 sentences; as documents they would make records of 512 tokens with 80% padding and mostly random "
     "next sentences; give --one-document-per-file if each file is a document, or --one-document-per-block if each block "
     "between blank lines is one; nothing was made\n"
 )
@@ -100,7 +100,7 @@ def test_short_documents_that_are_plain_get_a_warning_in_a_shell_and_in_python(
     said = run([*command, "data"])
     [line] = [line.removeprefix("warning: ") for line in said.splitlines() if line.startswith("warning: ")]
     assert "padding in records of 128 tokens" in line
-    assert line.endswith("are parts of one text, or pack sentences of several into a record with create --pairs none")
+    assert line.endswith("are parts of one text, or pack sentences of several documents into a record with create --pairs none")
     with pytest.warns(BertprepWarning) as warned:
         bertprep.shard([name], corpus="c", workdir="again")
     assert [str(each.message) for each in warned] == [line]
@@ -115,11 +115,11 @@ def test_shards_that_are_given_are_of_a_sentence_a_line(command: str, place: Pat
     vocab = ["--vocab", str(GOLDEN / "vocab.txt")]
     (place / "out").mkdir()
     said = run([command, "--input", "books/book_000.txt", "--output", "out", *vocab], 1)
-    assert "is not one sentence a line: " in said
+    assert "does not have one sentence per line: " in said
     assert "bertprep shard --input FILES --corpus NAME (with --one-document-per-file if each file is a document, or" in said
     lines = "\n".join(split_sentences((place / "books" / "book_000.txt").read_text()))
     (place / "wrapped.txt").write_text(lines.replace(" of ", " of\n").replace(" the ", " the\n").replace(" and ", " and\n"))
-    assert "lines go on in the next one" in run([command, "--input", "wrapped.txt", "--output", "out", *vocab], 1)
+    assert "lines continue on the next one" in run([command, "--input", "wrapped.txt", "--output", "out", *vocab], 1)
     assert not [*(place / "out").iterdir()]
     (place / "text.txt").write_text(f"{lines}\n\n" * 8)
     said = run([command, "--input", "text.txt", "--output", "out", *vocab])

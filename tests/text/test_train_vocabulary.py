@@ -58,7 +58,7 @@ def test_a_size_below_the_characters_is_a_usage_error(tmp_path: Path) -> None:
 
 
 def test_text_without_a_word_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(BertprepError, match=r"text\.txt: no word found to train a vocabulary on"):
+    with pytest.raises(BertprepError, match=r"text\.txt: no words found to train a vocabulary on"):
         train(tmp_path, "\n\n")
     assert not (tmp_path / "vocab.txt").exists()
 

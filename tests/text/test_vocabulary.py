@@ -51,7 +51,7 @@ def test_a_text_that_gives_no_more_tokens_is_remarked_on(text: Path, tmp_path: P
 
 def test_a_name_is_one_of_the_workspace_before_that_of_a_model(text: Path, tmp_path: Path) -> None:
     workspace = Workspace(tmp_path / "data")
-    with pytest.raises(UsageError, match=r"is neither a file, nor a vocabulary in .*data; for that of a model, bertprep down"):
+    with pytest.raises(UsageError, match=r"is neither a file nor a vocabulary in .*data; if it is the name of a model, fetch"):
         find_vocabulary(workspace, "books_30")
     downloaded = workspace.download("vocab") / "books_30" / "vocab.txt"
     downloaded.parent.mkdir(parents=True)
@@ -61,7 +61,7 @@ def test_a_name_is_one_of_the_workspace_before_that_of_a_model(text: Path, tmp_p
     train([text], trained, VocabularySettings(size=30))
     assert find_vocabulary(workspace, "books_30") == find_vocabulary(workspace, trained.stem) == trained
     assert find_vocabulary(workspace, text) == text
-    with pytest.raises(UsageError, match=r"the vocabulary of google-bert/bert-base-uncased, the default, is not downloaded"):
+    with pytest.raises(UsageError, match=r"the default vocabulary, of google-bert/bert-base-uncased, is not downloaded"):
         find_vocabulary(workspace, None)
 
 

@@ -193,10 +193,10 @@ def test_a_schedule_changes_the_share_from_row_to_row_until_its_end(tokens: Path
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ((0, 0.2, 5), "MaskSchedule: start 0: expected a share above 0 and below 1"),
-        ((0.3, "0.2", 5), "MaskSchedule: end '0.2': expected a share"),
-        ((0.3, 0.2, 1e6), "MaskSchedule: rows 1000000.0: expected a whole number, how many rows the change takes"),
-        ((0.3, 0.2, 0), "MaskSchedule: rows 0: expected a whole number, how many rows the change takes, such as 1_000_000"),
+        ((0, 0.2, 5), "MaskSchedule: start 0: expected a fraction above 0 and below 1"),
+        ((0.3, "0.2", 5), "MaskSchedule: end '0.2': expected a fraction"),
+        ((0.3, 0.2, 1e6), "MaskSchedule: rows 1000000.0: expected a whole number of rows for the change"),
+        ((0.3, 0.2, 0), "MaskSchedule: rows 0: expected a whole number of rows for the change, such as 1_000_000"),
     ],
 )
 def test_schedules_that_cannot_be_are_refused(given: Any, expected: str) -> None:
@@ -534,7 +534,7 @@ def test_boundaries_of_a_batch_and_who_attends_to_whom(tokens: Path) -> None:
         ({"masked_lm_prob": 30}, "masked_lm_prob 30: expected a fraction above 0 and below 1"),
         (
             {"mask_as": (0.8, 0.1, 0.2)},
-            r"mask_as \(0.8, 0.1, 0.2\): expected the shares of mask, random and keep, which add up",
+            r"mask_as \(0.8, 0.1, 0.2\): expected three fractions for mask, random and keep, which add up",
         ),
         ({"span": 0}, "span 0: must be at least 1"),
         ({"epochs": 0}, "epochs 0: must be at least 1"),

@@ -69,7 +69,7 @@ def test_the_task_of_records_and_of_checkpoints_is_the_same(tasks: dict[str, Pat
         assert task_of_checkpoint(known.metadata()) == known
     with pytest.raises(BertprepError, match="'poetry'"):
         task_of_checkpoint({"task": {"name": "poetry"}})
-    with pytest.raises(BertprepError, match="must be two or more different names"):
+    with pytest.raises(BertprepError, match="expected two or more different names"):
         task_of_checkpoint({"task": {"name": "classification", "of": "mood", "labels": ["one"]}})
 
 

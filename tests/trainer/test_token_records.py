@@ -216,7 +216,7 @@ def test_a_recipe_of_documents_without_data_names_the_command_that_makes_them(
         ("--engine jax --steps 3 --epochs 1", "--epochs 1: cannot be combined with --steps 3; leave one of them out"),
         ("--engine jax --masked-lm-prob 1", "--masked-lm-prob 1: must be below 1"),
         ("--engine jax --mask-as 1,1,0", "--mask-as 1,1,0: | add up to 1"),
-        ("--engine jax --mask-as 1,0", "--mask-as 1,0: expected the shares of mask, random and keep"),
+        ("--engine jax --mask-as 1,0", "--mask-as 1,0: expected three fractions for mask, random and keep"),
     ],
 )
 def test_what_does_not_go_together_is_refused(words: str, parts: str, tokens: Path) -> None:
