@@ -59,7 +59,7 @@ FORMER = {
     "--task": "is now a command, bertprep task squad or bertprep task glue",
     "--name": "is an argument here, as in bertprep task glue mrpc",
     "--assign": "was removed: documents are always assigned to shards by the hash of their text",
-    "--verify": "was removed: run bertprep validate --remove-damaged, and then this command again",
+    "--verify": "is now bertprep validate --remove-damaged; run it, and then this command again",
     "--vocab-size": "was removed: first run bertprep vocab --size",
     "--input": "is not an option of this command; name the files or folders without it",
     "--one-document-per-file": "is an option of bertprep shard and of tokenize --tokenizer; create reads the shards",

@@ -158,7 +158,7 @@ def test_a_shard_that_is_too_large_is_refused(
         ({"pairs": "sentence"}, "--pairs sentence: unknown; choose one of next-sentence, none"),
         ({"pairs": "none", "short_seq_prob": 0.5}, "--short-seq-prob 0.5: is for sentence pairs; leave it out, since"),
         ({"pairs": "none", "pred": 127}, "--pred 127: must be at least 1 and at most 126, the 128 tokens of a sequence minus "),
-        ({"pred": 126}, r"--pred 126: must be at least 1 and at most 125, .* less \[CLS\] and two \[SEP\]"),
+        ({"pred": 126}, r"--pred 126: must be at least 1 and at most 125, .* minus \[CLS\] and two \[SEP\]"),
     ],
 )
 def test_settings_that_do_not_go_together_are_refused(given_settings: dict[str, object], message: str) -> None:

@@ -542,7 +542,7 @@ def test_boundaries_of_a_batch_and_who_attends_to_whom(tokens: Path) -> None:
         ({"first_position": -1}, "first_position -1: must be at least 0"),
         ({"first_position": 2**63}, "first_position 9223372036854775808: must be at most 2,147,483,647"),
         ({"masked_lm_prob": "0.3"}, "masked_lm_prob '0.3': expected a fraction"),
-        ({"mask_as": 1}, "mask_as 1: expected the shares"),
+        ({"mask_as": 1}, "mask_as 1: expected three fractions"),
         (
             {"masked_lm_prob": (0.5, 0.2)},
             r"masked_lm_prob \(0.5, 0.2\): expected a fraction above 0 .* two for a range, such as",

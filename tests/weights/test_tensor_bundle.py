@@ -84,7 +84,7 @@ def test_the_conversion_that_the_error_names_gives_the_same_weights(tmp_path: Pa
         patch.setitem(sys.modules, "tensorflow", None)
         with pytest.raises(MissingTensorFlowError, match=r"need TensorFlow .*: pip install 'bertprep\[tensorflow\]'") as caught:
             open_bundle(prefix).__enter__()
-    _, _, module, *arguments = str(caught.value).partition("where it is installed: ")[2].split()
+    _, _, module, *arguments = str(caught.value).partition("on a machine with TensorFlow: ")[2].split()
     monkeypatch.chdir(tmp_path)
     monkeypatch.delitem(sys.modules, module)
     monkeypatch.setattr(sys, "argv", ["python", *arguments])
