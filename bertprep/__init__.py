@@ -1,4 +1,4 @@
-"""bertprep makes, checks and converts the data that BERT-type models are pretrained on.
+"""Makes, checks and converts pretraining data for BERT-type models.
 
     import bertprep
 

@@ -1,8 +1,7 @@
 """The cluster executor of `pool.run`: each task is one Ray Core task, on any node.
 
-Tasks of lost nodes run again, up to `_MAX_LOSSES` times; a worker that dies alone is more likely killed by its task, and fails
-the run after `_MAX_DEATHS`. Each worker process keeps the function with its tables and kernels. A worker with another bertprep
-refuses to work.
+A task that is lost with its node or worker runs again; after `_MAX_LOSSES` losses the run fails. Each worker process keeps the
+function, with its tables and kernels. A worker with another version of bertprep, Python or a library refuses to work.
 """
 
 from __future__ import annotations
@@ -33,51 +32,52 @@ from bertprep.terminal import print_message
 from bertprep.version import __version__
 
 _ADDRESS = "RAY_ADDRESS"
-_AUTHENTICATION = "RAY_AUTH_MODE"  # "token": `ray start` does so by itself where the user has one, `ray.init` does not
-_TIMEOUT_SECONDS = 5.0  # for an answer; a head answers in milliseconds
-_POLL_SECONDS = 2.0  # how often the cluster's CPUs are counted
-_EXTRA_IN_FLIGHT = 4  # tasks in flight beyond two for each CPU, so that a cluster that can grow from nothing has a reason to
+_AUTHENTICATION = "RAY_AUTH_MODE"  # "token": if the user has a token, `ray start` uses it by itself, but `ray.init` does not
+_TIMEOUT_SECONDS = 5.0  # for a response; a head responds in milliseconds
+_POLL_SECONDS = 2.0  # the interval at which the cluster's CPUs are counted
+_EXTRA_IN_FLIGHT = 4  # tasks in flight beyond two per CPU, so that an autoscaling cluster without nodes has a reason to grow
 _MAX_LOSSES = 10
 _MAX_IN_FLIGHT = 1 << 16
 _SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # without it Ray tells of a change that is none of ours
-    "RAY_DEDUP_LOGS_SKIP_REGEX": ".*",  # of a lost node Ray would print 25 lines, to standard output
-    "RAY_NUM_REDIS_GET_RETRIES": "1",  # of half a minute each
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # otherwise Ray warns of a change in its own behavior
+    "RAY_DEDUP_LOGS_SKIP_REGEX": ".*",  # otherwise Ray prints 25 lines about a lost node, to standard output
+    "RAY_NUM_REDIS_GET_RETRIES": "1",  # each takes half a minute
 }
-"""Ray's own, which the environment may have otherwise."""
+"""Settings of Ray, which environment variables of the user override."""
 _COMPARED = ("llvmlite", "numpy", "pyarrow", "sentencex", "tokenizers")
-"""Packages whose version could change a file; Ray itself compares its version and Python's."""
+"""Packages whose version could change a file. Ray itself compares its own version and Python's."""
 _has_joined = False
-"""Whether this process's connection to Ray was made here."""
+"""Whether this file made the process's connection to Ray."""
 
 
 @dataclass(frozen=True)
 class _Task:
     name: str
     argument: bytes
-    losses: int = 0  # of its worker, its node, or what Ray kept for it
+    losses: int = 0  # of its worker, of its node, or of its data in Ray's object store
 
 
 @dataclass(frozen=True)
 class _Order:
-    """Everything that the tasks of a run need: the pickled function, its folder, and the required environment."""
+    """Everything that the tasks of a run need: the pickled function, the working folder and node of the run, and its paths."""
 
     function: bytes
     folder: str
     node: str
-    seen: tuple[Path, ...]  # what is there only on nodes that have the run's folders
+    seen: tuple[Path, ...]  # paths that exist only on nodes that share the run's folders
 
 
 class RayWorkers(ClusterWorkers):
-    """Workers of the cluster at $RAY_ADDRESS; their nodes must see the folder `shared` and the paths `read`."""
+    """Workers of the cluster at $RAY_ADDRESS; their nodes must share the folder `shared` and the paths in `read`."""
 
     shared: Path | None
     read: Sequence[Path]
 
     def run(self, function: Callable[[Any], Any], tasks: Iterator[tuple[str, Any]]) -> Generator[tuple[str, Any], None, None]:
-        """Yield (name, result) of every task as it finishes, like `pool.run`; Ray starts with the first task and stays: see
-        `close`.
+        """Yield the name and result of each task as it finishes, like `pool.run`.
+
+        Ray is started or joined for the first task, and stays until `close`.
         """
         if (first := next(tasks, None)) is None:
             return
@@ -104,12 +104,12 @@ class RayWorkers(ClusterWorkers):
                         cpus = int(ray.cluster_resources().get("CPU", 0))
                         capacity, counted_at = min(self, 2 * cpus + _EXTRA_IN_FLIGHT), time.monotonic()
                         if not cpus and not has_warned:
-                            print_message("the Ray cluster has no CPU; waiting for a node that has")
+                            print_message("the Ray cluster has no CPUs; waiting for a node with CPUs")
                             has_warned = True
                     while len(in_flight) < capacity and (taken := next(tasks, None)):
                         submit(_Task(taken[0], cloudpickle.dumps(taken[1])))
                     if lost and (time.monotonic() - told_at >= _POLL_SECONDS or not in_flight):
-                        print_message(f"tasks that are run again, of lost nodes or workers: {lost:,}")
+                        print_message(f"tasks of lost nodes or workers that run again: {lost:,}")
                         lost, told_at = 0, time.monotonic()
                     if not in_flight:
                         return
@@ -129,17 +129,17 @@ class RayWorkers(ClusterWorkers):
                         yield task.name, value
             finally:
                 for reference in in_flight:
-                    with contextlib.suppress(Exception):  # Ray may be what failed
+                    with contextlib.suppress(Exception):  # Ray itself may have failed
                         ray.cancel(reference, force=True)
 
 
 def choose_workers(workers: int | None, *, shared: Path | None, read: Iterable[Path]) -> RayWorkers:
-    """Return this many workers, by default one for each CPU of the cluster.
+    """Return the workers of a Ray cluster: at most `workers` tasks in flight, by default enough for all of its CPUs.
 
-    Nodes with another folder named `shared`, or without a path of `read`, are refused.
+    Nodes that do not share the folder `shared` and the paths in `read` are refused.
     """
     found = find_spec("ray")  # an import would take a second
-    if found is None or found.origin is None:  # any folder of that name is a package without an origin
+    if found is None or found.origin is None:  # any folder named ray counts as a package, but without an origin
         raise UsageError("--executor ray: Ray is not installed; pip install 'bertprep[ray]'")
     chosen = RayWorkers(workers or _MAX_IN_FLIGHT)
     chosen.shared = None if shared is None or is_object(shared) else shared
@@ -149,7 +149,7 @@ def choose_workers(workers: int | None, *, shared: Path | None, read: Iterable[P
 
 @contextlib.contextmanager
 def _mark(shared: Path | None) -> Iterator[tuple[Path, ...]]:
-    """Create a marker folder by which nodes recognize `shared`; removes those of killed runs."""
+    """Create a temporary folder by which nodes recognize `shared`, and remove those of killed runs."""
     with contextlib.ExitStack() as stack:
         mark: tuple[Path, ...] = ()
         if shared is not None:
@@ -160,7 +160,7 @@ def _mark(shared: Path | None) -> Iterator[tuple[Path, ...]]:
 
 
 def close() -> None:
-    """Leave or end the cluster; a program's own connection stays."""
+    """Disconnect from the cluster, or end a local one; a connection that the calling program made stays open."""
     global _has_joined
     if _has_joined:
         sys.modules["ray"].shutdown()
@@ -181,10 +181,10 @@ def _connect() -> Any:
     more = {"include_dashboard": False, "num_cpus": default_workers()} if address == "local" else {}
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **more)
-    except Exception as error:  # Ray raises of many kinds, and plain ones where a start takes too long
+    except Exception as error:  # Ray raises many types, and a plain Exception if starting takes too long
         why = " ".join(str(error).split())
         if "Version mismatch" in why:
-            raise BertprepError(f"{shown}: {why}; run bertprep in the environment that the cluster's nodes have") from None
+            raise BertprepError(f"{shown}: {why}; run bertprep in the same environment as the cluster's nodes") from None
         may_need_token = address != "local" and _AUTHENTICATION not in os.environ
         advice = f"; if it asks for a token, set {_AUTHENTICATION}=token" if may_need_token else ""
         raise BertprepError(f"{shown}: {why}{advice}") from None
@@ -201,12 +201,14 @@ def _check_answers(address: str, shown: str) -> None:
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_TIMEOUT_SECONDS).close()
     except (OSError, OverflowError) as error:
-        raise BertprepError(f"{shown}: no Ray head answers there ({error}); ray status on the head tells its address") from None
+        raise BertprepError(
+            f"{shown}: no Ray head responds there ({error}); run ray status on the head for its address"
+        ) from None
 
 
 def _retry(ray: Any, task: _Task, error: Exception) -> _Task:
     cause = error.cause if isinstance(error, ray.exceptions.RayTaskError) else None
-    if isinstance(cause, RuntimeError):  # a node that refuses
+    if isinstance(cause, RuntimeError):  # raised by a node that refuses to work
         raise BertprepError(str(cause))
     error = cause if isinstance(cause, ray.exceptions.RayError) else error
     names = ("NodeDiedError", "ObjectLostError", "LocalRayletDiedError", "WorkerCrashedError", "OutOfMemoryError")
@@ -215,15 +217,15 @@ def _retry(ray: Any, task: _Task, error: Exception) -> _Task:
     if task.losses + 1 < _MAX_LOSSES:
         return replace(task, losses=task.losses + 1)
     raise BertprepError(
-        f"{task.name}: was lost {_MAX_LOSSES} times with its worker or node ({first_line(error)}); where memory runs out, take "
-        "fewer --workers or smaller shards, else see that nodes stay for as long as a task takes (ray status); finished files "
-        "are kept, the same command resumes"
+        f"{task.name}: was lost {_MAX_LOSSES} times with its worker or node ({first_line(error)}); if memory runs out, take "
+        "fewer --workers or smaller shards, else make sure that nodes stay up for as long as a task takes (ray status); "
+        "finished files are kept, the same command resumes"
     )
 
 
 @cache
 def environment() -> dict[str, str]:
-    """Return the versions that decide the bytes of files."""
+    """Return the versions of everything that decides the bytes of files, with a checksum of bertprep's source."""
     folder = Path(__file__).parent
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*.py")):
@@ -236,14 +238,14 @@ def environment() -> dict[str, str]:
 
 
 def _shipped() -> Callable[..., bytes]:
-    """Return the function for Ray, pickled with its code: a worker without bertprep can then report that."""
+    """Return the function for Ray, which is pickled with its code, so that a worker without bertprep can report that."""
 
     def attend(needed: dict[str, str], order: list[Any], argument: bytes) -> bytes:
         import ray
 
         def refuse(why: str) -> RuntimeError:
             node = ray.util.get_node_ip_address()
-            return RuntimeError(f"node {node}: {why}; all nodes must have the environment of the one that runs the command")
+            return RuntimeError(f"node {node}: {why}; all nodes need the same environment as the one that runs the command")
 
         try:
             from bertprep.ray_pool import environment, work
@@ -259,18 +261,18 @@ def _shipped() -> Callable[..., bytes]:
 
 
 _kept: dict[str, _Order] = {}
-"""In a worker process: the order of its run, by the id of the reference."""
+"""The order of a worker process's run, by the id of its reference."""
 
 
 def work(order: list[Any], argument: bytes) -> bytes:
-    """Run a task in a worker process; return the pickled outcome."""
+    """Run a task in a worker process, and return the pickled outcome."""
     import ray
     from ray import cloudpickle
 
     key = order[0].hex()
     if key not in _kept:
         _kept.clear()
-        _kept[key] = ray.get(order[0])  # Ray's own errors are left to the run, which retries the task
+        _kept[key] = ray.get(order[0])  # errors of Ray itself reach the run, which retries the task
     answer: bytes = cloudpickle.dumps(attempt(lambda: _run_task(_kept[key], argument)))
     return answer
 
@@ -287,8 +289,8 @@ def _run_task(order: _Order, argument: bytes) -> Any:
 
 @lru_cache(maxsize=1)
 def _open(order: _Order) -> Callable[[Any], Any]:
-    """Return the function of a run; raise an error if this node cannot see the folders of the run."""
-    with contextlib.suppress(OSError):  # relative paths are those of the run; there may be none
+    """Return the function of a run; raise `BertprepError` if this node does not share the run's folders."""
+    with contextlib.suppress(OSError):  # for relative paths; the folder is only needed if there are any
         os.chdir(order.folder)
     for path in order.seen:
         _check_there(path)
@@ -297,14 +299,14 @@ def _open(order: _Order) -> Callable[[Any], Any]:
 
 
 def _check_there(path: Path) -> None:
-    """Raise where this node does not see what the run does; file systems that cache get seconds."""
+    """Raise `BertprepError` if a path of the run does not appear here in a few seconds, as file systems may cache."""
     deadline = time.monotonic() + _TIMEOUT_SECONDS
     while not path.exists():
         if time.monotonic() > deadline:
             folder = path.parent if path.suffix == TEMPORARY_SUFFIX else path
             raise BertprepError(
-                f"{folder}: is not the same on node {_node()} as where the command runs; "
-                "what is read and written must be on a file system that all nodes share, or in an object store"
+                f"{folder}: is not the same folder on node {_node()} as where the command runs; "
+                "inputs and outputs must be on a file system that all nodes share, or in an object store"
             )
         time.sleep(0.1)
 

@@ -1,10 +1,10 @@
-"""How published encoders were pretrained, as the options of our commands and the keywords of `TokenDataset`.
+"""Recipes: the data settings of published encoders, as options of commands and keywords of `TokenDataset`.
 
     bertprep tokenize --recipe modernbert --input text.parquet --output tokens
     bertprep.TokenDataset("tokens", **bertprep.recipe("modernbert:2"))
 
-Only what shapes the data is here: the tokenizer, lengths, objective, masks, packing, and the fraction of tokens of each phase.
-Options that are given next to --recipe override it. What of a model is not taken stands in docs/reference/recipes.md.
+A recipe only has settings of the data: the tokenizer, lengths, objective, masks, packing, and each phase's fraction of tokens.
+Options given next to --recipe override it. docs/reference/recipes.md lists the settings of each model that are left out.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ COMMANDS = CREATE, TOKENIZE, PRETRAIN = "create", "tokenize", "pretrain"
 
 @dataclass(frozen=True)
 class Phase:
-    """A phase of a pretraining: sequence length, fraction of the tokens that are masked, and its fraction of all tokens.
+    """A phase of pretraining: the sequence length, the fraction of masked tokens, and the phase's fraction of all tokens.
 
-    The masked fraction is drawn for each row from a pair, goes to `last` over the first `rows` rows, or is None for the
-    objective "clm". The fraction of all tokens is None where it is not published. `pred` is the maximum number of masked
-    tokens of a record, where sentences are paired.
+    If `masked` is a pair, each row draws its fraction from that range; if `last` is given, the fraction changes to it over
+    the first `rows` rows; None is for the objective "clm". `fraction` is None if it is not published. `pred` is the maximum
+    number of masked tokens in a record of sentence pairs.
     """
 
     seq: int
@@ -49,26 +49,26 @@ class Phase:
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe(Mapping[str, Any]):
-    """The data of one encoder, a mapping of the keywords of `TokenDataset` for its first phase.
+    """The data settings of one encoder; as a mapping, the keywords of `TokenDataset` for its first phase.
 
-    `source` is where its values were read: files of a repository with their lines, or a paper by its number.
+    `source` is where the values come from: files of a repository with line numbers, or a paper.
     """
 
     name: str
-    tokenizer: str  # of the Hub
+    tokenizer: str  # its name on the Hub
     phases: tuple[Phase, ...]
     mask_as: tuple[float, float, float] = (0.8, 0.1, 0.1)  # [MASK], a random token, the token itself
     whole_word: bool = False
     span: int | None = None
     ngram: int | None = None
     packed: bool = True
-    by_length: bool = False  # of models that cannot take packed rows
+    by_length: bool = False  # for models that cannot read packed rows
     first_position: int = 0
-    dupe: int | None = None  # of create, which pairs sentences; the others take documents
-    mds_column: str | None = None  # that its own loader of MDS reads, if it is not our default
+    dupe: int | None = None  # only for recipes of create, which pairs sentences; the others use documents
+    mds_column: str | None = None  # the column that the model's own MDS loader reads, if it is not the default
     mds_dtype: str | None = None
     source: str = field(repr=False)
-    others: Mapping[str, Any] = field(default_factory=dict, hash=False)  # keywords that override those of a phase
+    others: Mapping[str, Any] = field(default_factory=dict, hash=False)  # keywords that override those of every phase
 
     def __getitem__(self, keyword: str) -> Any:
         return self.dataset()[keyword]
@@ -80,7 +80,7 @@ class Recipe(Mapping[str, Any]):
         return len(self.dataset())
 
     def phase(self, number: int) -> Phase:
-        """Return a phase, counted from 1."""
+        """Return the phase with this number, counted from 1."""
         if not 1 <= number <= len(self.phases):
             raise UsageError(f"recipe {self.name}: has no phase {number}; choose 1 to {len(self.phases)}")
         return self.phases[number - 1]
@@ -88,11 +88,11 @@ class Recipe(Mapping[str, Any]):
     def dataset(self, phase: int = 1, **others: Any) -> dict[str, Any]:
         """Return the keywords of `TokenDataset` for a phase; `others` override them, as in `dataset(seq=128)`.
 
-        Raises `TypeError` for a keyword that `TokenDataset` does not have.
+        Raises `TypeError` for a keyword that `TokenDataset` lacks.
         """
         others = {**self.others, **_checked("dataset", others)}
         keywords = {**self._keywords(self.phase(phase)), **others}
-        if "mlm_probability" in others:  # another name of it
+        if "mlm_probability" in others:  # another name for the same keyword
             keywords.pop("masked_lm_prob", None)
         return keywords
 
@@ -108,7 +108,7 @@ class Recipe(Mapping[str, Any]):
         return {**keywords, **{name: value for name, value in by_words.items() if value is not None}}
 
     def options(self, command: str, *, mds: bool = False) -> dict[str, Any]:
-        """Return the options of a command for the first phase, by name; the trainer's command is pretrain."""
+        """Return the options of a command for the first phase, by name; the command "pretrain" is the trainer's."""
         phase = self.phases[0]
         if command == TOKENIZE:
             rows = {"seq": phase.seq, "column": self.mds_column, "dtype": self.mds_dtype} if mds else {}
@@ -116,15 +116,15 @@ class Recipe(Mapping[str, Any]):
         if command == CREATE:
             if self.dupe is None:
                 raise UsageError(
-                    f"{OPTION} {self.name}: takes documents without masks or pairs; "
+                    f"{OPTION} {self.name}: needs token shards, not records with masks; "
                     f"make them with bertprep tokenize {OPTION} {self.name}"
                 )
             return {"seq": phase.seq, "pred": phase.pred, "masked_lm_prob": phase.masked_lm_prob, "dupe": self.dupe}
-        if self.dupe is not None:  # whose masks are in the records
+        if self.dupe is not None:  # the records have the masks
             return {"seq": phase.seq}
         if self.span or self.ngram or not isinstance(phase.masked_lm_prob, float):
             raise UsageError(
-                f"{OPTION} {self.name}: the trainer masks one share of tokens or whole words; read these rows with "
+                f"{OPTION} {self.name}: the trainer only masks a fixed fraction of tokens or whole words; read these rows with "
                 f'bertprep.TokenDataset(FOLDER, **bertprep.recipe("{self.name}"))'
             )
         by_words = {"whole_word": True} if self.whole_word else {}
@@ -258,8 +258,8 @@ RECIPES = {
     )
 }  # fmt: skip
 _HELP = (
-    f"the options by which a model was pretrained, of {', '.join(RECIPES)}, and the phase from 1, as in mmbert:2; "
-    "others given override them (default: none)"
+    f"use the settings with which a model was pretrained: one of {', '.join(RECIPES)}, with a phase, counted from 1, as in "
+    "mmbert:2; other options override them (default: none)"
 )
 
 
@@ -267,11 +267,11 @@ _KEYWORDS = (
     "split", "seq", "masked_lm_prob", "mlm_probability", "mask_as", "whole_word", "span", "ngram", "packed", "by_length",
     "objective", "first_position", "epochs", "min_document_tokens", "max_document_tokens", "seed", "vocab", "verify",
 )  # fmt: skip
-"""The keywords of `TokenDataset`, in a room above this one; a test compares them."""
+"""The keywords of `TokenDataset`. It is in a package that this file cannot import, so a test compares them."""
 
 
 def _checked(function: str, keywords: dict[str, Any]) -> dict[str, Any]:
-    """Return keywords of `TokenDataset`; raises `TypeError` for one that it does not have."""
+    """Return the keywords; raise `TypeError` for one that `TokenDataset` lacks."""
     for name in keywords:
         if name not in _KEYWORDS:
             raise TypeError(f"{function}() got an unexpected keyword argument {name!r}{near(name, _KEYWORDS)}")
@@ -279,10 +279,10 @@ def _checked(function: str, keywords: dict[str, Any]) -> dict[str, Any]:
 
 
 def recipe(name: str, **others: Any) -> Recipe:
-    """Return how a published encoder was pretrained, a mapping of keywords: `TokenDataset("tokens", **recipe("mmbert:2"))`.
+    """Return the recipe of a published encoder, a mapping of keywords: `TokenDataset("tokens", **recipe("mmbert:2"))`.
 
-    NAME:PHASE is that phase alone, counted from 1; `bertprep.recipes.RECIPES` has all names. Other keywords of `TokenDataset`
-    take the place of the recipe's, in all phases. Raises `UsageError` for an unknown name, `TypeError` for an unknown keyword.
+    NAME:PHASE selects one phase, counted from 1; `bertprep.recipes.RECIPES` has all names. Other keywords of `TokenDataset`
+    override those of the recipe in all phases. Raises `UsageError` for an unknown name, `TypeError` for an unknown keyword.
 
     >>> recipe("mmbert").phase(2) == recipe("mmbert:2").phase(1)
     True
@@ -306,21 +306,18 @@ def recipe(name: str, **others: Any) -> Recipe:
 
 
 def add_option(parser: Any) -> None:
-    """Add --recipe to the options of a command in `COMMANDS`."""
+    """Add the option --recipe to the parser of a command in `COMMANDS`."""
     parser.add_argument(OPTION, metavar="NAME[:PHASE]", help=_HELP, action=Once, default=SUPPRESS)
 
 
 def apply(command: str, given: Namespace) -> Namespace:
-    """Set the options of --recipe that a command line has not given, and print them.
-
-    A recipe of several phases stands for the first of them.
-    """
+    """Add the options of --recipe that the command line lacks, and print them; a recipe with several phases means the first."""
     if "recipe" not in given:
         return given
     chosen = recipe(given.recipe)
     values = chosen.options(command, mds=getattr(given, "format", None) == "mds")
     added = {name: value for name, value in values.items() if name not in given}
-    text = " ".join(_as_option(name, value) for name, value in added.items()) or "all that it stands for is given"
+    text = " ".join(_as_option(name, value) for name, value in added.items()) or "all of its options are given"
     if command == PRETRAIN and len(chosen.phases) > 1:
         text = f"phase 1 of {len(chosen.phases)}: {text}"
     print_message(f"{OPTION} {given.recipe}: {text}")

@@ -1,8 +1,8 @@
-r"""Everything that is printed: results to standard output, everything else to standard error.
+r"""Prints everything: results to standard output, messages to standard error.
 
-Control characters, bidirectional marks and newlines in names, tokens and answers are shown as escapes such as `\x1b`. Results
-that cannot be written are an error, reported once; messages that cannot be written are lost. A stream that was closed at the
-start (`>&-`) gets a descriptor, so that no file is opened under its number.
+Control characters, bidirectional marks and newlines in names, tokens and responses are shown as escapes such as `\x1b`. If
+results cannot be written, that is an error, reported once; messages that cannot be written are lost. If a standard stream is
+closed at the start (`>&-`), it is opened on /dev/null, so no other file gets its descriptor.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\
 
 
 class Printable(str):
-    """Text that may be printed unchanged."""
+    """Text that can be printed unchanged."""
 
     __slots__ = ()
 
 
 def printable(text: str) -> Printable:
-    r"""Return the text with control characters, bidirectional marks and lone surrogates as escapes.
+    r"""Return text with control characters, bidirectional marks and lone surrogates replaced by escapes.
 
     >>> print(printable("part\x1b[2J\nerror: \u202egpj.exe\u05d0"))
     part\x1b[2J\nerror: \u202egpj.exe\u05d0
@@ -60,17 +60,17 @@ def print_results(*lines: str) -> None:
 def print_message(text: str) -> None:
     """Print a one-line message to standard error, cut at `LONGEST_LINE` characters, without passwords and tokens."""
     text = without_secrets(text)
-    with contextlib.suppress(OSError):  # a message that cannot be written is lost
+    with contextlib.suppress(OSError):  # there is nowhere else to report this
         if sys.stderr.isatty():
-            sys.stderr.write("\x1b[K")  # over a line of progress
+            sys.stderr.write("\x1b[K")  # erases a line of progress
         _write(text if len(text) <= LONGEST_LINE else f"{text[:LONGEST_LINE]}...", sys.stderr)
         sys.stderr.flush()
 
 
 def warn(line: str) -> None:
-    """Warn of something that a user probably did not intend: a line `warning: ...` of a command, a `BertprepWarning` in Python.
+    """Warn about something that a user probably did not intend.
 
-    Its file and line are those of the call from outside our packages.
+    A command prints `warning: ...`. In Python it is a `BertprepWarning`, located at the user's call into bertprep or trainer.
     """
     level, frame = 1, sys._getframe()
     while frame.f_back and str(frame.f_globals.get("__name__")).partition(".")[0] in _OWN_PACKAGES:
@@ -81,7 +81,7 @@ def warn(line: str) -> None:
 
 @contextlib.contextmanager
 def print_warnings() -> Iterator[None]:
-    """Print warnings as lines while a command runs: each of ours once, whatever filters the environment sets."""
+    """Print warnings as lines while a command runs; each `BertprepWarning` once, whatever filters the environment sets."""
     printed = set()
 
     def show(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: object) -> None:
@@ -93,17 +93,17 @@ def print_warnings() -> Iterator[None]:
 
     with warnings.catch_warnings():
         warnings.simplefilter("always", BertprepWarning)
-        warnings.showwarning = show  # type: ignore[assignment]  # its other arguments are not shown
+        warnings.showwarning = show  # type: ignore[assignment]  # its other parameters are not needed
         yield
 
 
 def print_table(rows: Sequence[Sequence[str]]) -> None:
-    """Print columns as wide as their widest cell, numbers to the right."""
+    """Print a table with aligned columns, numbers to the right."""
     print_results(*table_lines(rows))
 
 
 def table_lines(rows: Sequence[Sequence[str]]) -> list[Printable]:
-    """Return the lines of a table whose first row is the heading; numeric columns, gaps included, are right-aligned.
+    """Return the lines of a table whose first row is the heading; columns of numbers, with or without gaps, are right-aligned.
 
     >>> table_lines([("name", "MB", "errors"), ("a", "10.0", "2"), ("longer", "7", "")])
     ['name      MB  errors', 'a       10.0       2', 'longer     7']
@@ -122,7 +122,7 @@ def _align(column: Sequence[str]) -> list[str]:
 
 
 def counted(number: int, thing: str) -> str:
-    """Return a number with its noun.
+    """Return a number with a noun, which is plural unless the number is 1.
 
     >>> counted(1, "record"), counted(2000, "record")
     ('1 record', '2,000 records')
@@ -131,7 +131,7 @@ def counted(number: int, thing: str) -> str:
 
 
 def listed(names: Sequence[str], most: int = 10) -> str:
-    """Return names as a list, of which only the first are shown.
+    """Return names as a list with commas, shortened after `most` names.
 
     >>> listed(["a", "b", "c"], 2)
     'a, b and 1 more'
@@ -141,8 +141,8 @@ def listed(names: Sequence[str], most: int = 10) -> str:
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """Return the name that is most similar, or "" where none is; hyphens before it do not count."""
-    import difflib  # as slow to load as argparse
+    """Return the most similar name, or "" if none is similar; leading hyphens do not count."""
+    import difflib  # as slow to import as argparse
 
     bare = {each.lstrip("-"): each for each in names}
     found = difflib.get_close_matches(name.lstrip("-"), bare, n=1)
@@ -150,7 +150,7 @@ def nearest(name: str, names: Iterable[str]) -> str:
 
 
 def near(name: str, names: Iterable[str]) -> str:
-    """Return the question whether a similar name was meant, if there is one.
+    """Return ", did you mean NAME?" if one of the names is similar, else "".
 
     >>> near("--sead", ["--seed", "--seq", "--workers"]), near("--xyz", ["--seed"])
     (', did you mean --seed?', '')
@@ -160,7 +160,7 @@ def near(name: str, names: Iterable[str]) -> str:
 
 
 def megabytes(size_bytes: int | None) -> str:
-    """Return a number of bytes in MB, without the unit.
+    """Return a size in MB, without the unit.
 
     >>> megabytes(1_234_567), megabytes(12_345_678_901), megabytes(None)
     ('1.2', '12,346', '?')
@@ -171,7 +171,7 @@ def megabytes(size_bytes: int | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a duration as hours, minutes and seconds; below a minute as seconds with tenths.
+    """Return a duration in hours, minutes and seconds or, below a minute, in seconds with tenths.
 
     >>> duration(3725), duration(2.34), duration(59.97)
     ('1:02:05', '2.3 s', '0:01:00')
@@ -183,7 +183,7 @@ def duration(seconds: float) -> str:
 
 
 def exit_status(command: Callable[[], int | None], program: str, *, interrupted: str) -> int:
-    """Run a command; returns its exit status, after an error with a one-line message."""
+    """Run a command and return its exit status; an error is printed as one line."""
     try:
         with print_warnings():
             return command() or 0
@@ -192,7 +192,7 @@ def exit_status(command: Callable[[], int | None], program: str, *, interrupted:
     except KeyboardInterrupt:
         print_message(f"{program}: {interrupted}")
         return INTERRUPTED
-    except BrokenPipeError:  # the reader closed the pipe, as `head` does
+    except BrokenPipeError:  # the reader closed the pipe, like `head`
         return 0
     except OSError as error:
         if (explained := explain_system_error(error)) is None:
@@ -205,7 +205,7 @@ def exit_status(command: Callable[[], int | None], program: str, *, interrupted:
 
 
 def run_program(main: Callable[[], int], program: str) -> int:
-    """Run a command; return its exit status, which is 1 if its results could not be written."""
+    """Run a command and return its exit status, which is 1 if the results could not be written."""
     _open_closed()
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
@@ -213,22 +213,22 @@ def run_program(main: Callable[[], int], program: str) -> int:
     try:
         try:
             status = main()
-        except SystemExit as ended:  # argparse's, after --help and for wrong arguments
+        except SystemExit as ended:  # raised by argparse, for --help and wrong arguments
             status = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
         except ModuleNotFoundError as error:
             raise _explain_missing(error) from error
         try:
             sys.stdout.flush()
         except OSError as error:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # where the interpreter may write what is left
-            if not (status or isinstance(error, BrokenPipeError)):  # else it has been reported
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for what the interpreter still writes at exit
+            if not (status or isinstance(error, BrokenPipeError)):  # otherwise it is already reported
                 raise _cannot_write(error) from error
     except BrokenPipeError:
         pass
     except BertprepError as error:
         print_message(f"{program}: error: {error}")
         status = status or error.exit_status
-    except KeyboardInterrupt:  # a second one, or after the command
+    except KeyboardInterrupt:  # a second Ctrl-C, or one after the command ended
         print_message(f"{program}: stopped")
         status = INTERRUPTED
     return status
@@ -238,7 +238,7 @@ def _explain_missing(error: ModuleNotFoundError) -> BertprepError:
     package = (error.name or "").partition(".")[0]
     if package in ("", "bertprep", "trainer"):
         raise error
-    return BertprepError(f"the Python package {package} is not installed; pip install bertprep installs it")
+    return BertprepError(f"the Python package {package} is not installed; install it with pip install bertprep")
 
 
 def _open_closed() -> None:

@@ -1,9 +1,9 @@
-"""Where compiled code is kept between processes: a folder of this user that nobody else can write to.
+"""Caches compiled code between processes, in a folder of this user that nobody else can write to.
 
-    $BERTPREP_CACHE/kernels, else bertprep/kernels in $XDG_CACHE_HOME or ~/.cache; where that cannot be used:
+    $BERTPREP_CACHE/kernels, else bertprep/kernels in $XDG_CACHE_HOME or ~/.cache; if that cannot be used,
     bertprep-UID/kernels in the OS's folder for temporary files
 
-Folder and file must be this user's or root's and not writable for others, and the file must have its checksum.
+A folder or file is used only if it belongs to this user or root and others cannot write to it. A file must match its checksum.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from bertprep.terminal import warn
 
 
 def cached(name: str, compile_it: Callable[[], bytes]) -> bytes:
-    """Return the code stored under this name, or compile and store it; other processes wait."""
+    """Return the code stored under this name, or compile and store it while other processes wait."""
     folder = own_folder("kernels")
     if folder is None:
         return compile_it()
@@ -27,7 +27,7 @@ def cached(name: str, compile_it: Callable[[], bytes]) -> bytes:
         return code
     lock = os.open(folder, os.O_RDONLY)
     try:
-        with contextlib.suppress(OSError):  # a file system without locks, where each process compiles
+        with contextlib.suppress(OSError):  # without locks in the file system, each process compiles for itself
             fcntl.flock(lock, fcntl.LOCK_EX)
         code = _read(folder / name)
         if code is None:
@@ -39,7 +39,7 @@ def cached(name: str, compile_it: Callable[[], bytes]) -> bytes:
 
 
 def own_folder(name: str, *, warns: bool = True) -> Path | None:
-    """Return a folder of the cache, created if missing; None, with a line if it `warns`, where there is no safe one."""
+    """Return a folder of the cache, created if missing; if no folder is safe, return None, with a warning if `warns`."""
     trouble = ""
     for above in (_usual_folder, _temporary_folder):
         try:
@@ -47,15 +47,15 @@ def own_folder(name: str, *, warns: bool = True) -> Path | None:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if _is_own(folder.parent.stat()) and _is_own(folder.lstat(), others=stat.S_IWGRP | stat.S_IWOTH):
                 if trouble and warns:
-                    warn(f"{trouble}; the compiled code of bertprep is kept in {folder}")
+                    warn(f"{trouble}; bertprep keeps its compiled code in {folder} instead")
                 return folder
             trouble = trouble or f"{folder}: belongs to another user, or others can write to it"
         except OSError as error:
             trouble = trouble or f"{error.filename}: {error.strerror}"
         except RuntimeError:
-            trouble = "there is no home folder, HOME is not set"
+            trouble = "HOME is not set, so there is no home folder"
     if warns:
-        warn(f"{trouble}; the compiled code of bertprep is kept nowhere, so every run compiles it")
+        warn(f"{trouble}; bertprep cannot keep its compiled code, so every run compiles it again")
     return None
 
 

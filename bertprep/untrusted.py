@@ -1,6 +1,7 @@
-"""Checks untrusted input at the point of entry: names that become paths, JSON, and the values in it.
+"""Checks untrusted input where it enters: names that become paths, JSON, and the values in JSON.
 
-`check_name`, `parse_json` and `check_values` raise a one-line `ValueError`; the reader adds its path. Unknown keys are ignored.
+`check_name`, `parse_json` and `check_values` raise a one-line `ValueError`, to which the reader of the file adds its path.
+Unknown keys are ignored.
 """
 
 import json
@@ -17,22 +18,24 @@ from bertprep.rules import Rule, WrongValueError
 from bertprep.terminal import printable
 
 MAX_JSON_BYTES = 64 << 20
-"""The largest JSON file or response that is read: the size of a manifest of 200,000 files."""
+"""The maximum size of a JSON file or response: a manifest with 200,000 files is as large."""
 MAX_LISTED, MAX_LISTED_BYTES, MAX_PAGES = 2_000_000, 256 << 20, 10_000
-"""Limits of a listing of a store or the Hub: names, bytes of all names, pages of the Hub. A million shards have two million
-names while they are made; a listing without end must not take all memory."""
+"""Limits for a listing of a store or the Hub: its names, the bytes of all names, and pages of the Hub. A million shards have
+two million names while they are being made. An endless listing must not use up the memory."""
 MAX_LEVELS = 64
-MAX_NAME_BYTES, MAX_PATH_BYTES = 255, 1024  # bytes; the first is the limit of file systems
+MAX_NAME_BYTES, MAX_PATH_BYTES = 255, 1024  # the first is the limit of file systems
 MAX_COUNT = (1 << 63) - 1
 _OUR_NAMES = ("listing.json", ".lock", ".ledger")
 _OUR_PREFIX, _OUR_SUFFIXES = "manifest.json", (".tmp", ".part", ".part.json")
 _CORPUS = re.compile(r"\w[\w.-]*")
 PLAIN_PATH = re.compile(r"(?:[\w-]{1,99}/)?[\w-]{1,99}(?:\.(?:txt|tfrecord|arrow|parquet|bin|idx))?(?:\.gz)?", re.ASCII)
-"""Names of which `check_path` accepts every one; it accepts others too."""
+"""Matches only paths that `check_path` accepts, but not all of them."""
 
 
 def check_name(name: object) -> str:
-    """Return a file name that bertprep may use: printable, without a separator; not `.` or `..`, nor one of bertprep's own.
+    """Return a file name if it is printable, without a separator, not `.` or `..`, and not a name of bertprep's own files.
+
+    Raises `ValueError` for any other value.
 
     >>> check_name("train-00000-of-00041.parquet")
     'train-00000-of-00041.parquet'
@@ -40,15 +43,15 @@ def check_name(name: object) -> str:
     if not isinstance(name, str) or not name or "/" in name or name in (".", "..") or printable(name) != name:
         raise ValueError(f"{_shown(name)} is not the name of a file")
     if len(name.encode()) > MAX_NAME_BYTES:
-        raise ValueError(f"{_shown(name)} is longer than the {MAX_NAME_BYTES} bytes that a name may have")
+        raise ValueError(f"{_shown(name)} is longer than {MAX_NAME_BYTES} bytes, the limit for a name")
     folded = name.casefold()
     if folded in _OUR_NAMES or folded.startswith(_OUR_PREFIX) or folded.endswith(_OUR_SUFFIXES):
-        raise ValueError(f"{_shown(name)} is a name of bertprep's own files")
+        raise ValueError(f"{_shown(name)} is reserved for bertprep's own files")
     return name
 
 
 def check_path(path: object) -> str:
-    """Return names joined by "/", as in manifests: the path of a file relative to the manifest's folder.
+    """Return the path of a file relative to a manifest's folder, if each of its names, separated by "/", is allowed.
 
     >>> check_path("training/part-00000")
     'training/part-00000'
@@ -64,18 +67,18 @@ def check_path(path: object) -> str:
 
 
 def check_corpus(name: object) -> str:
-    """Return the name of a corpus: letters, digits, "_", "-" and "."."""
+    """Return the name of a corpus if it consists of letters, digits, "_", "-" and "."."""
     if not isinstance(name, str) or not _CORPUS.fullmatch(name) or len(name.encode()) > MAX_NAME_BYTES - 64:
-        raise ValueError(f"{_shown(name)} is not the name of a corpus, of letters, digits, '_', '-' and '.'")
+        raise ValueError(f"{_shown(name)} is not the name of a corpus: expected letters, digits, '_', '-' and '.'")
     return check_name(name)
 
 
 def read_bounded(path: Path, most_bytes: int = MAX_JSON_BYTES) -> bytes:
-    """Return the bytes of a regular file; raises `ValueError` for anything else or a larger one."""
-    if hasattr(path, "read_bounded"):  # of an object store
+    """Return the bytes of a regular file; raise `ValueError` if it is larger or not a regular file."""
+    if hasattr(path, "read_bounded"):  # an object in a store
         content: bytes = path.read_bounded(most_bytes)
         return content
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # does not wait for a FIFO
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # does not block on a FIFO
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
@@ -83,13 +86,13 @@ def read_bounded(path: Path, most_bytes: int = MAX_JSON_BYTES) -> bytes:
         if status.st_size > most_bytes:
             raise ValueError(f"it has {status.st_size:,} bytes, expected at most {most_bytes:,}")
         with os.fdopen(descriptor, "rb", closefd=False) as file:
-            return file.read(status.st_size)  # to ask for more would take the memory for it
+            return file.read(status.st_size)  # read(most_bytes) would allocate that much memory
     finally:
         os.close(descriptor)
 
 
 def parse_json(data: bytes) -> Any:
-    """Parse JSON in UTF-8; raises `ValueError` for repeated keys, NaN, Infinity or too many levels, too.
+    """Parse JSON in UTF-8; raise `ValueError` if it is invalid, has repeated keys, NaN or Infinity, or is nested too deeply.
 
     >>> parse_json(b'{"seq": 128}')
     {'seq': 128}
@@ -114,14 +117,14 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     content = dict(pairs)
     if len(content) < len(pairs):
         names = [name for name, _ in pairs]
-        raise ValueError(f"it names {_shown(next(name for name in names if names.count(name) > 1))} twice")
+        raise ValueError(f"it has the key {_shown(next(name for name in names if names.count(name) > 1))} twice")
     return content
 
 
 def _finite(text: str) -> float:
     if math.isfinite(value := float(text)):
         return value
-    raise ValueError(f"it has the number {text}, which JSON cannot hold")
+    raise ValueError(f"it has the number {text}, which is not allowed in JSON")
 
 
 COUNT = Rule(kinds=(int,), least=0, most=MAX_COUNT)
@@ -129,20 +132,20 @@ POSITIVE = Rule(kinds=(int,), least=1, most=MAX_COUNT)
 SEED = Rule(kinds=(int,), least=0)  # of any length
 FRACTION = Rule(kinds=(float,), least=0, most=1)
 FLAG = Rule(kinds=(bool,), words="true or false")
-TEXT = Rule(kinds=(str,), pattern="[^\ud800-\udfff]*")  # which UTF-8 can hold
+TEXT = Rule(kinds=(str,), pattern="[^\ud800-\udfff]*")  # UTF-8 has no surrogates
 TEXTS = replace(TEXT, many=True)
 OBJECT = Rule(kinds=(dict,))
 LIST = Rule(kinds=(list,))
 BLAKE3_DIGITS = Rule(kinds=(str,), pattern="[0-9a-f]{64}", words="a BLAKE3 in hexadecimal")
 SHA256_DIGITS = Rule(kinds=(str,), pattern="[0-9a-f]{64}", words="a sha256 in hexadecimal")
 SHA1 = Rule(kinds=(str,), pattern="[0-9a-f]{40}", words="a sha1 in hexadecimal")
-NAME = Rule(check=check_name, words="the name of a file, and not one of bertprep's own")
-PATH = Rule(check=check_path, words="the path of a file below the folder, and none of bertprep's own")
+NAME = Rule(check=check_name, words="the name of a file, but not of bertprep's own files")
+PATH = Rule(check=check_path, words="the path of a file below the folder, but not of bertprep's own files")
 CORPUS = Rule(check=check_corpus, words="the name of a corpus")
 
 
 def optional(rule: Rule) -> Rule:
-    """Return the rule for a value that may also be null."""
+    """Return a rule that also allows null."""
     return replace(rule, optional=True)
 
 
@@ -153,9 +156,9 @@ def one_of(*values: str) -> Rule:
 def check_values(
     content: object, rules: Mapping[str, Rule], *, needed: tuple[str, ...] = (), prefix: str = ""
 ) -> dict[str, Any]:
-    """Return `content` if it is an object whose known values satisfy their rules and whose `needed` ones are present.
+    """Return `content` if it is an object with all `needed` keys, and all values for which there are rules are valid.
 
-    Raises `ValueError`, which names the value by `prefix` and key.
+    Raises `ValueError`, which names the value by its prefix and key.
 
     >>> check_values({"bytes": -1}, {"bytes": COUNT}, prefix="files.a.")
     Traceback (most recent call last):
@@ -178,7 +181,7 @@ def check_values(
 
 
 def hold_all(rows: Collection[Any], rules: Mapping[str, Rule], needed: tuple[str, ...]) -> bool:
-    """Return whether `check_values` accepts many objects, checking each value with its like: much faster."""
+    """Return whether `check_values` accepts all objects; checking all values of a key together is much faster."""
     if {*map(type, rows)} - {dict} or not all(name in row for row in rows for name in needed):
         return False
     columns = ((rule, [row[name] for row in rows if name in row]) for name, rule in rules.items())

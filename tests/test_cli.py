@@ -134,6 +134,6 @@ def test_a_missing_package_is_one_line(program: str, package: str, tmp_path: Pat
     name = program.split()[0]
     assert ended.returncode == 1
     assert ended.stderr.splitlines()[-1] == (
-        f"{name}: error: the Python package {package} is not installed; pip install bertprep installs it"
+        f"{name}: error: the Python package {package} is not installed; install it with pip install bertprep"
     )
     assert "Traceback" not in ended.stderr

@@ -224,7 +224,7 @@ def test_what_nodes_and_runs_that_were_killed_leave_is_what_one_process_makes(
         add_node(cluster, num_cpus=1)
         results, errors = process.communicate()
     assert process.returncode == 0, errors
-    assert "tasks that are run again, of lost nodes or workers: " in errors
+    assert "tasks of lost nodes or workers that run again: " in errors
     assert results.startswith("format "), "Ray's own messages are among the results"
     assert "aylet" not in results + errors
     assert sums(tmp_path / "data") == sums(laptop)
@@ -275,8 +275,8 @@ def test_nodes_that_do_not_share_the_folder_are_refused(session: Session, text: 
     for command in (("shard", "--input", str(text), "--workdir", str(session.unseen)), ("validate", str(session.unseen))):
         told = session(session.folder, *command, status=1)
         assert told.startswith(f"bertprep: error: {session.unseen}")
-        assert ": is not the same on node " in told
-        assert told.endswith("; what is read and written must be on a file system that all nodes share, or in an object store")
+        assert ": is not the same folder on node " in told
+        assert told.endswith("; inputs and outputs must be on a file system that all nodes share, or in an object store")
     assert not any(session.folder.glob(".*"))
 
 
@@ -289,7 +289,7 @@ def test_nodes_with_another_bertprep_are_refused(cluster: Any, text: Path, tmp_p
         _, errors = process.communicate()
     assert process.returncode == 1
     assert " has bertprep's source " in errors.splitlines()[-1]
-    assert errors.endswith("; all nodes must have the environment of the one that runs the command\n")
+    assert errors.endswith("; all nodes need the same environment as the one that runs the command\n")
 
 
 def test_a_task_that_is_lost_again_and_again_ends_the_run() -> None:
@@ -313,7 +313,7 @@ def test_what_cannot_be_joined_is_told_at_once(
         closed.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{closed.getsockname()[1]}"
         monkeypatch.setenv("RAY_ADDRESS", address)
-        assert told(1).startswith(f"bertprep: error: RAY_ADDRESS {address}: no Ray head answers there (")
+        assert told(1).startswith(f"bertprep: error: RAY_ADDRESS {address}: no Ray head responds there (")
     monkeypatch.setenv("RAY_ADDRESS", "head")
     assert told(2).endswith("RAY_ADDRESS head: must be HOST:PORT of a Ray head, auto or local")
     monkeypatch.setitem(sys.modules, "ray", None)

@@ -123,7 +123,7 @@ def test_the_trainer_knows_the_options_of_a_recipe(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(NOT_OF_TRAINER))
 def test_the_trainer_refuses_masks_that_it_has_not(name: str) -> None:
     with pytest.raises(
-        UsageError, match=rf'^--recipe {name}: the trainer masks one share .* \*\*bertprep.recipe\("{name}"\)\)$'
+        UsageError, match=rf'^--recipe {name}: the trainer only masks a fixed fraction .* \*\*bertprep.recipe\("{name}"\)\)$'
     ):
         read("pretrain", "--recipe", name)
 
@@ -140,7 +140,7 @@ def test_a_phase_that_the_trainer_has_is_not_refused_for_another() -> None:
         ("mmbert:3 --seq 64", "--masked-lm-prob 0.05 --mask-as 0.8,0.1,0.1"),
         ("neobert:2 --mask_as 1,0,0", "--seq 4096 --no-packed --masked-lm-prob 0.2"),
         ("eurobert", "phase 1 of 2: --seq 2048 --masked-lm-prob 0.5 --mask-as 1,0,0"),
-        ("mlperf --seq 64", "all that it stands for is given"),
+        ("mlperf --seq 64", "all of its options are given"),
     ],
 )
 def test_the_trainer_is_given_what_other_options_do_not_override(
@@ -173,7 +173,7 @@ def test_a_tokenizer_that_is_given_overrides_that_of_a_recipe(capsys: pytest.Cap
         (["create", "--recipe", "bert:3"], "recipe bert: has no phase 3; choose 1 to 2"),
         (["create", "--recipe", "bert:two"], "recipe bert:two: expected a name, or name:phase"),
         (["create", "--recipe", "bert:²"], "recipe bert:²: expected a name, or name:phase"),
-        (["create", "--recipe", "neobert"], "--recipe neobert: takes documents without masks or pairs; make them"),
+        (["create", "--recipe", "neobert"], "--recipe neobert: needs token shards, not records with masks; make them"),
         (["validate", "--recipe", "bert"], "--recipe: unknown option"),
     ],
 )

@@ -106,7 +106,7 @@ def test_what_others_can_have_planted_is_not_run(
     kept = spare / f"bertprep-{os.geteuid()}" / "kernels"
     assert kept.exists() != is_replaced
     lines = [str(each.message) for each in found]
-    assert all(warning in line and line.endswith(f"kept in {kept}") for line in lines)
+    assert all(warning in line and line.endswith(f"keeps its compiled code in {kept} instead") for line in lines)
     assert bool(lines) == bool(warning)
 
 
@@ -115,7 +115,7 @@ def test_where_nothing_can_be_trusted_nothing_is_kept(cache: Path, spare: Path) 
     planted.mkdir(parents=True)
     for folder in (cache, planted):
         folder.chmod(0o777)
-    with pytest.warns(BertprepWarning, match="the compiled code of bertprep is kept nowhere, so every run compiles it$"):
+    with pytest.warns(BertprepWarning, match="bertprep cannot keep its compiled code, so every run compiles it again$"):
         assert cached(NAME, anew) == b"compiled anew"
     assert not list(planted.iterdir())
 
@@ -125,7 +125,7 @@ def test_without_a_home_it_is_kept_among_temporary_files(spare: Path, monkeypatc
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(Path, "expanduser", _has_no_home)
     place = spare / f"bertprep-{os.geteuid()}" / "kernels"
-    line = f"there is no home folder, HOME is not set; the compiled code of bertprep is kept in {place}"
+    line = f"HOME is not set, so there is no home folder; bertprep keeps its compiled code in {place} instead"
     with pytest.warns(BertprepWarning, match=re.escape(line)):
         assert cached(NAME, lambda: CODE) == CODE
     with pytest.warns(BertprepWarning, match=re.escape(line)):

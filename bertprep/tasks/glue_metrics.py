@@ -44,7 +44,7 @@ def compute_metrics(
 def check_metrics_installed() -> None:
     """Raise `BertprepError` if a package that computes metrics is missing; the packages are not imported."""
     if missing := next((name for name in ("scipy", "sklearn") if find_spec(name) is None), None):
-        raise BertprepError(f"metrics need {missing}, which is not installed; run pip install 'bertprep[finetune]'")
+        raise BertprepError(f"metrics need {missing}, which is not installed; pip install 'bertprep[finetune]'")
 
 
 def _compute(name: str, labels: NDArray[Any], predictions: NDArray[Any]) -> float:

@@ -118,7 +118,7 @@ def check_variables(
     for name, shape in expected.items():
         if found[name] != shape:
             raise BertprepError(
-                f"{file}: {called(name)} has the shape {sizes(found[name])}, expected {sizes(shape)}; give the "
+                f"{file}: {called(name)}: expected the shape {sizes(shape)} of the model, found {sizes(found[name])}; give the "
                 "bert_config.json that belongs to the file"
             )
 
