@@ -94,9 +94,9 @@ def digest_of_texts(texts: Mapping[Path, Entry | None], *, reads: bool = True) -
 
 
 def describe_unused(workspace: Workspace, corpus: str, text: str, *, cased: bool) -> str:
-    """Return why the vocabulary of the workspace that comes closest to what is needed is not used; "" if none comes close.
+    """Return why a similar vocabulary of the workspace is not used, or "" if there is none.
 
-    Close is one of the corpus, or the only one that there is.
+    A vocabulary is similar if it is of the same corpus, or the only one of the workspace.
     """
     trained = workspace.trained_vocabularies()
     close = [each for each in trained if each.corpus == corpus] or (trained if len(trained) == 1 else [])
