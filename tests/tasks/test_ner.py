@@ -177,7 +177,7 @@ def test_a_feature_without_a_column_is_an_error() -> None:
     class Weighted(TokenClassificationExamples):
         features = (*TokenClassificationExamples.features, Feature("importance", "one", "weight"))
 
-    with pytest.raises(ValueError, match="Weighted: importance has no column, so Arrow and Parquet files would not have it"):
+    with pytest.raises(ValueError, match="Weighted: importance has no column, so Arrow and Parquet files would lack it"):
         columns_of(Weighted)
 
 
