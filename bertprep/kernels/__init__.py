@@ -1,7 +1,8 @@
-"""Compiled loops over tokens and bytes, written in Python and compiled once for this processor.
+"""Loads compiled loops over tokens and bytes, which are written in Python and compiled once for this processor.
 
-`build` compiles them with numba into one object file, which `trusted_cache` keeps under the hash of source, compiler and
-processor; llvmlite loads it in 10 ms. `Kernel` checks the type, layout and extent of every array, callers the ids in them.
+`build` compiles them with numba into one object file. `trusted_cache` keeps that file under a hash of the sources, the compiler
+and the processor, and llvmlite loads it in 10 ms. `Kernel` checks the type, layout and size of every array; callers check the
+ids in them.
 """
 
 import ctypes
@@ -48,18 +49,18 @@ _C_TYPES: dict[str, Any] = {"int64": ctypes.c_int64, "uint64": ctypes.c_uint64, 
 
 
 class _Row(NamedTuple):
-    """The type of a row of a table: the types of its fields, and the least sizes of its arrays."""
+    """The type of a row of a table: the types of its fields, and the least sizes of their arrays."""
 
     fields: dict[str, Any]
     extents: dict[str, str]
 
 
 class Table:
-    """Many structs for a kernel, which `Kernel.table` has checked; it holds their arrays."""
+    """Many structs as one argument for a kernel, checked by `Kernel.table`; it keeps their arrays alive."""
 
     def __init__(self, kind: _Row, numbers_of_rows: NDArray[np.int64], rows: Sequence[Mapping[str, Any]]) -> None:
         self.kind, self.numbers = kind, numbers_of_rows
-        self._rows = rows  # so that no address goes stale
+        self._rows = rows  # keeps the arrays alive, so that their addresses stay valid
 
     @property
     def size(self) -> int:
@@ -67,17 +68,18 @@ class Table:
 
 
 class Kernel:
-    """One compiled function: takes NumPy arrays where the source says pointer, dicts of fields for a struct, and numbers.
+    """One compiled function. Its arguments are numbers, NumPy arrays for pointers, and dicts of fields for structs.
 
-    Every array must have the declared type and at least the declared extent; `TypeError` and `ValueError` say which has not.
+    A call raises `TypeError` if an array does not have the declared type, and `ValueError` if it is smaller than declared.
     """
 
     def __init__(self, engine: Any, name: str, interface: Mapping[str, Any]) -> None:
-        """`interface` is `build`'s; a type is a NumPy type's name, with `*` for a pointer, "block", or the types of fields.
+        """Take the function from an LLVM engine; `interface` comes from `build.compile_kernels`.
 
-        A list of the types of fields and their extents is a table's.
+        In `interface`, the type of a parameter is the name of a NumPy type, with `*` for a pointer; "block" for records; a dict
+        of the types of fields for a struct; or a list of such a dict and the extents of its arrays for a table.
         """
-        self._engine = engine  # which holds the code: of two that threads load at once, one is dropped by `load`
+        self._engine = engine  # keeps the code alive: if two threads call `load` at once, it drops one of the two results
         self._name = name
         parameters, self._conditions, extents = interface["parameters"], interface["conditions"], interface["extents"]
         self._parameters = [(parameter, _dtypes(kind)) for parameter, kind in parameters]
@@ -91,14 +93,14 @@ class Kernel:
 
     def __call__(self, *arguments: Any) -> int:
         if len(arguments) != len(self._parameters):
-            raise TypeError(f"{self._name}: takes {len(self._parameters)} arguments, got {len(arguments)}")
+            raise TypeError(f"{self._name}: expected {len(self._parameters)} arguments, found {len(arguments)}")
         plain = [*map(self._plain, self._parameters, arguments)]
         self._check_extents(arguments)
         result: int = self._function(*plain)
         return result
 
     def table(self, parameter: str, rows: Sequence[Mapping[str, Any]]) -> Table:
-        """Return the table of some structs for a parameter, all of them checked and held once."""
+        """Return many structs as one argument for a parameter; they are checked only once, here."""
         kind = dict(self._parameters)[parameter]
         numbers_of_rows = np.zeros((len(rows), len(kind.fields)), np.int64)
         extents = [(name, compile(extent, name, "eval")) for name, extent in kind.extents.items()]
@@ -112,7 +114,7 @@ class Kernel:
         return Table(kind, numbers_of_rows, rows)
 
     def bind(self, *arguments: Any) -> Callable[..., int]:
-        """Return the function with its first arguments given, checked and held once: for what is called for every block."""
+        """Return the function with its first arguments fixed, for calls in a loop: their types are checked only once, here."""
         plain, others = list(map(self._plain, self._parameters, arguments)), self._parameters[len(arguments) :]
 
         def call(*more: Any) -> int:
@@ -124,7 +126,7 @@ class Kernel:
         return call
 
     def _check_extents(self, arguments: Sequence[Any]) -> None:
-        """Raise `ValueError` unless the arrays are as large as the numbers next to them say."""
+        """Raise `ValueError` if an array is smaller than its declared extent, or if a condition does not hold."""
         names: dict[str, Any] = {}
         for (name, kind), argument in zip(self._parameters, arguments, strict=True):
             names |= argument if isinstance(kind, dict) else {name: argument}
@@ -136,7 +138,7 @@ class Kernel:
                 raise ValueError(f"{self._name}: expected {rule}")
 
     def _plain(self, parameter: tuple[str, Any], argument: Any) -> Any:
-        """Return a number, or the address of an array, which must be of the declared type and contiguous."""
+        """Return an argument as ctypes needs it: a number, or an address after a check of the type and layout of the array."""
         name, kind = parameter
         if isinstance(kind, dict):  # a row of numbers and addresses
             fields = [self._plain(field, argument[field[0]]) for field in kind.items()]
@@ -152,16 +154,19 @@ class Kernel:
         is_array = isinstance(argument, np.ndarray) and argument.dtype == kind
         if not (is_array and argument.flags.c_contiguous and argument.flags.aligned):
             raise TypeError(f"{self._name}: {name} must be a contiguous array of {kind}")
-        if argument.size and argument.flags.writeable:  # three times as fast, and a batch has many arrays
+        if argument.size and argument.flags.writeable:  # three times as fast as `ctypes.data`, and a batch has many arrays
             return ctypes.addressof(ctypes.c_char.from_buffer(argument))
         return argument.ctypes.data
 
     def _block(self, name: str, block: Any) -> Any:
-        """Return the numbers BLOCK_* of records, then FIELD_* of each field: all from the array itself, so that they fit it."""
+        """Return the numbers BLOCK_* of a record array and FIELD_* of each field.
+
+        All of them are read from the array itself, so they always fit it.
+        """
         if not isinstance(block, np.ndarray) or block.ndim != 1 or not block.dtype.names:
             raise TypeError(f"{self._name}: {name} must be a record array")
         if not (block.flags.c_contiguous and block.flags.aligned):
-            raise TypeError(f"{self._name}: {name} must be records that follow each other in memory; give a copy of them")
+            raise TypeError(f"{self._name}: {name} must be a contiguous record array; give a copy of it")
         fields = _fields_of(block.dtype)
         table = type(fields).from_buffer_copy(fields)
         table[numbers.BLOCK_ADDRESS] = block.ctypes.data
@@ -170,7 +175,7 @@ class Kernel:
 
 @lru_cache
 def _fields_of(dtype: np.dtype[Any]) -> ctypes.Array[ctypes.c_int64]:
-    """Return the numbers BLOCK_*, without an address, and FIELD_* of each field.
+    """Return the numbers BLOCK_*, with 0 as the address, and FIELD_* of each field.
 
     Raises `TypeError` for a field that is not a feature.
     """
@@ -179,7 +184,7 @@ def _fields_of(dtype: np.dtype[Any]) -> ctypes.Array[ctypes.c_int64]:
     for name in dtype.names or ():
         field, offset = fields[name][:2]
         if field.base not in _FIELD_TYPES or name not in numbers.NUMBER_OF_FEATURE or field.ndim > 1:
-            raise TypeError(f"records have features as uint8, int32 or float32; found the field {name}, {field}")
+            raise TypeError(f"expected records with features of uint8, int32 or float32, found the field {name} of {field}")
         feature = numbers.NUMBER_OF_FEATURE[name]
         wanted |= 1 << feature
         table += [feature, offset, math.prod(field.shape), _FIELD_TYPES[field.base]]
@@ -188,7 +193,7 @@ def _fields_of(dtype: np.dtype[Any]) -> ctypes.Array[ctypes.c_int64]:
 
 
 def _dtypes(kind: Any) -> Any:
-    """Return the dtype of an array, None for a number, those of its fields for a struct or a table, "block" for records."""
+    """Return a type of `Kernel`'s interface with dtypes instead of names: None for a number, "block" for records."""
     if kind == _BLOCK:
         return kind
     if isinstance(kind, list):
@@ -199,7 +204,7 @@ def _dtypes(kind: Any) -> Any:
 
 
 class Kernels:
-    """All compiled functions, as attributes by their names."""
+    """All compiled functions, as attributes with their names."""
 
     def __init__(self, functions: dict[str, Kernel]) -> None:
         self._functions = functions
@@ -213,14 +218,14 @@ class Kernels:
 
 @cache
 def load() -> Kernels:
-    """The kernels of this processor, compiled now if they are not in the cache (about 15 s, once)."""
+    """Return the kernels for this processor; if they are not in the cache, they are compiled first, which takes about 15 s."""
     from llvmlite import __version__ as compiler_version
     from llvmlite import binding as llvm
 
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     processor = f"{llvm.get_process_triple()} {llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}"
-    formats = [record_format.number for record_format in RecordFormat]  # which no other source has
+    formats = [record_format.number for record_format in RecordFormat]  # compiled in, but not part of the sources below
     digest = hashlib.sha256(f"{compiler_version} {processor} {formats}".encode())
     for source in ("build", *_SOURCES):
         digest.update((Path(__file__).with_name(f"{source}.py")).read_bytes())
@@ -237,14 +242,14 @@ def load() -> Kernels:
 def _compile() -> bytes:
     from bertprep.kernels import build
 
-    print_message("bertprep: compiling its kernels for this processor, once; this takes about 15 s")
+    print_message("bertprep: compiling kernels for this processor; this happens once, and takes about 15 s")
     with _interrupts_held_back():
         return build.compile_kernels(_SOURCES)
 
 
 @contextmanager
 def _interrupts_held_back() -> Iterator[None]:
-    """Defer Ctrl-C to the end of the block, in which the compiler's clean-up code could swallow it."""
+    """Defer Ctrl-C to the end of the block, because clean-up code of the compiler could swallow it."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

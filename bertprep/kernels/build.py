@@ -1,6 +1,6 @@
-"""Compiles the kernels: numba's LLVM code of every kernel, linked into one object file that needs no numba.
+"""Compiles the kernels: links the LLVM code that numba makes for each of them into one object file, which needs no numba.
 
-Kernels return negative numbers instead of raising, so calls of Python's runtime are never reached and linked to a trap.
+Kernels return negative numbers instead of raising, so calls into Python's runtime are never reached, and are linked to a trap.
 """
 
 import importlib
@@ -16,7 +16,7 @@ _FROM_THE_SYSTEM = {"memcpy", "memmove", "memset", "mmap", "sigaction", "raise"}
 
 
 def compile_kernels(sources: Sequence[str]) -> bytes:
-    """The kernels of the modules `sources`: a line of JSON that describes their interface, then the object file."""
+    """Compile the kernels of these modules; return a line of JSON that describes their interface, then the object file."""
     modules = [importlib.import_module(f"bertprep.kernels.{name}") for name in sources]
     kernels = [item for module in modules for item in vars(module).values() if isinstance(item, KernelSource)]
     interface: dict[str, Any] = {}
@@ -47,7 +47,7 @@ def compile_kernels(sources: Sequence[str]) -> bytes:
 
 
 def undefined_symbols(module: llvm.ModuleRef) -> tuple[list[str], list[str]]:
-    """The functions and the variables that `module` uses and does not hold, the OS's own left out."""
+    """Return the names of functions and of variables that a module uses but does not define, except functions of the OS."""
     functions = [
         f.name
         for f in module.functions

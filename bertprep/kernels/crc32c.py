@@ -1,4 +1,4 @@
-"""CRC-32C (Castagnoli), the checksum of TFRecord files: by the processor's instruction, or by a table where it has none."""
+"""Computes CRC-32C (Castagnoli), the checksum of TFRecord files, by an instruction of the processor or else by a table."""
 
 import numpy as np
 from llvmlite import ir
@@ -12,7 +12,7 @@ _ONES = u64(0xFFFFFFFF)
 _MASK_DELTA = u64(0xA282EAD8)
 _ON_X86 = bool(CPU_FEATURES.get("sse4.2"))
 _HAS_INSTRUCTION = _ON_X86 or bool(CPU_FEATURES.get("crc"))
-"""x86-64 and ARMv8 processors have one for CRC-32C; one that lacks it would die of it, hence the question."""
+"""Whether this processor has an instruction for CRC-32C, as most x86-64 and ARMv8 processors do. Others would crash on it."""
 
 
 def _table() -> np.ndarray:
@@ -60,12 +60,12 @@ crc32c = _crc32c_by_instruction if _HAS_INSTRUCTION else _crc32c_by_table
 
 @subroutine
 def masked_crc32c(data, start, size):
-    """The masked checksum of TFRecord: a CRC of data that contains its own CRC would be weak."""
+    """Return TFRecord's masked checksum; the mask is needed because the CRC of data that contains its own CRC is weak."""
     checksum = crc32c(u64(0), data, start, size)
     return u32((((checksum >> u64(15)) | (checksum << u64(17))) + _MASK_DELTA) & _ONES)
 
 
 @kernel(data="size")
 def checksum(previous: i64, data: u8_p, size: i64) -> i64:
-    """CRC-32C of `size` bytes after those whose checksum is `previous` (0 for none)."""
+    """Return the CRC-32C of `size` bytes that follow bytes with the checksum `previous` (0 if none precede them)."""
     return i64(crc32c(u64(previous), data, i64(0), size))

@@ -1,10 +1,10 @@
-"""The bytes of record files to arrays: frames, checksums, and the values of one record or many.
+"""Decodes the bytes of record files into arrays: frames, checksums, and the values of records.
 
     TFRecord   u64 length, u32 masked CRC-32C of the length, data, u32 masked CRC-32C of the data
     OFRecord   i64 length, data
 
-Nothing outside the file is read, whatever its lengths. Kernels return the number of records, or a fault with notes for the
-message.
+Whatever lengths a file contains, nothing outside it is read. Kernels return the number of records, or a fault with notes for
+the error message.
 """
 
 from bertprep.kernels import numbers as n
@@ -23,20 +23,23 @@ from bertprep.kernels.protobuf import (
 )
 
 File = struct({"data": "size", "offsets": "records + 1"}, data=u8_p, size=i64, format=i64, offsets=i64_p, records=i64)
-"""A file's bytes, its format, and where its records begin and the last ends, or space for so many; a file of columns has -1."""
+"""A file's bytes, its format, and the offset of each record and of the end, or space for them.
+
+Files of columns have -1 as `records`.
+"""
 Files = Table(File)
 Content = struct({"data": "size"}, data=u8_p, size=i64)
 _WIDTH, _CONTENT_WIDTH = len(File.fields), len(Content.fields)
 
-# Notes: NOTES_SIZE numbers, PROBLEM_SIZE on a fault and SPAN_SIZE on each feature.
+# `notes` has NOTES_SIZE numbers: PROBLEM_SIZE about a fault, then SPAN_SIZE about each feature.
 
-_AHEAD = 8  # records between asking for a record's memory and reading it
-_MOST_LINES = 32  # of 64 bytes, that are asked for
+_AHEAD = 8  # records between prefetching a record and reading it
+_MOST_LINES = 32  # cache lines of 64 bytes that are prefetched of a record
 
 
 @subroutine
 def _open_frame(data, size, at, record_format, problem):
-    """(begin, end) of the data of the record at `at`, or (fault, 0)."""
+    """Return (begin, end) of the data of the record at byte `at`, or (fault, 0)."""
     left = size - at
     around = i64(16) if record_format == n.TFRECORD else i64(8)
     head = i64(12) if record_format == n.TFRECORD else i64(8)
@@ -56,7 +59,7 @@ def _open_frame(data, size, at, record_format, problem):
 
 @subroutine
 def _open_record(data, size, at, record_format, problem):
-    """As `_open_frame`, with the data's checksum verified."""
+    """Return (begin, end) or (fault, 0) like `_open_frame`, and also verify the checksum of the data."""
     begin, end = _open_frame(data, size, at, record_format, problem)
     if begin < 0:
         return begin, end
@@ -69,7 +72,7 @@ def _open_record(data, size, at, record_format, problem):
 
 @subroutine
 def _locate(data, size, at, record_format, block, spans, problem):
-    """Check a record and locate its features; returns where its data ends, or a fault."""
+    """Check a record and locate its features; return where its data ends, or a fault."""
     begin, end = _open_record(data, size, at, record_format, problem)
     if begin < 0:
         return begin
@@ -87,7 +90,7 @@ def _count(data, spans, feature, is_float):
 
 @subroutine
 def _decode_record(data, size, at, record_format, block, row, spans, problem):
-    """One record to row `row` of the block; returns where the next one begins, or a fault."""
+    """Decode one record into row `row` of the block; return where the next record begins, or a fault."""
     end = _locate(data, size, at, record_format, block, spans, problem)
     if end < 0:
         return end
@@ -117,7 +120,10 @@ def _decode_record(data, size, at, record_format, block, row, spans, problem):
 
 @kernel(lists="len(KNOWN_FEATURES)", notes="NOTES_SIZE")
 def find_lists(file: File, lists: i64_p, notes: i64_p) -> i64:
-    """The field of each known feature's list in the first record, 0 for none, -1 for no such feature; 0 or a fault."""
+    """Find the type of each known feature's list in the first record; return 0 or a fault.
+
+    lists[f] becomes the number of the list's field, 0 if feature f has no list, or -1 if the record lacks the feature.
+    """
     of, problem, spans = File(file), notes, shifted(notes, n.PROBLEM_SIZE)
     problem[n.ROW] = 0
     begin, end = _open_record(of.data, of.size, i64(0), of.format, problem)
@@ -133,7 +139,7 @@ def find_lists(file: File, lists: i64_p, notes: i64_p) -> i64:
 
 @kernel(counts="len(block.dtype)", notes="NOTES_SIZE")
 def measure(file: File, block: Block, counts: i64_p, notes: i64_p) -> i64:
-    """How many values the first record has in each field of the block; 0 or a fault."""
+    """Count the values that the first record has for each field of the block; return 0 or a fault."""
     of, problem, spans = File(file), notes, shifted(notes, n.PROBLEM_SIZE)
     problem[n.ROW] = 0
     end = _locate(of.data, of.size, i64(0), of.format, block, spans, problem)
@@ -153,8 +159,9 @@ def measure(file: File, block: Block, counts: i64_p, notes: i64_p) -> i64:
 
 @kernel("0 <= found <= most <= records", problem="PROBLEM_SIZE")
 def find_records(file: File, found: i64, most: i64, problem: i64_p) -> i64:
-    """Find the offsets of records, `found` of which are known, up to the end of the file or record `most`; return their
-    number.
+    """Find the offsets of records up to the end of the file, or of at most `most` records; return their number, or a fault.
+
+    The first `found` records are already known.
     """
     of = File(file)
     at = of.offsets[found]
@@ -174,10 +181,10 @@ def find_records(file: File, found: i64, most: i64, problem: i64_p) -> i64:
     files="int(numbers[:count].max(initial=-1)) + 1", numbers="count", records="count", notes="NOTES_SIZE",
 )  # fmt: skip
 def gather(files: Files, numbers: i64_p, records: i64_p, count: i64, block: Block, row: i64, notes: i64_p) -> i64:
-    """Read record records[i] of file numbers[i] to row `row` + i, for i below `count`; return count or a fault."""
+    """Read record records[i] of file numbers[i] into row `row` + i, for i < count; return `count` or a fault."""
     problem, spans = notes, shifted(notes, n.PROBLEM_SIZE)
     for i in range(count):
-        is_run = i + _AHEAD < count and records[i + _AHEAD] == records[i] + _AHEAD  # which the processor sees coming by itself
+        is_run = i + _AHEAD < count and records[i + _AHEAD] == records[i] + _AHEAD  # the processor prefetches runs by itself
         if i + 2 * _AHEAD < count and not is_run:
             coming = File(shifted(files, _WIDTH * numbers[i + 2 * _AHEAD]))
             prefetch(coming.offsets, records[i + 2 * _AHEAD])
@@ -197,7 +204,10 @@ def gather(files: Files, numbers: i64_p, records: i64_p, count: i64, block: Bloc
 
 @kernel(files="int(numbers[:count].max(initial=-1)) + 1", numbers="count", starts="count", out="count * size")
 def copy_rows(files: Table(Content), numbers: i64_p, starts: i64_p, count: i64, size: i64, out: u8_p) -> i64:
-    """Copy `size` bytes from starts[i] of file numbers[i], one row after another; return `count`, or a row outside its file."""
+    """Copy `size` bytes from byte starts[i] of file numbers[i] into row i of `out`, for i < count.
+
+    Return `count`, or the first row that is not inside its file.
+    """
     for i in range(count):
         if i + _AHEAD < count:
             prefetch(Content(shifted(files, _CONTENT_WIDTH * numbers[i + _AHEAD])).data, starts[i + _AHEAD])

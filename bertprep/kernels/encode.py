@@ -1,7 +1,7 @@
-"""Blocks of records to the bytes of TFRecord and OFRecord files, both in one pass: the only encoder.
+"""Encodes blocks of records as TFRecord and OFRecord, both in one pass.
 
-A record's body is written once and copied for the second format, in which only the tags of integer lists differ. See
-docs/reference/formats.md. Outputs need SLACK spare bytes.
+The body of a record is written once and copied for the second format, which differs only in the tags of integer lists.
+docs/reference/formats.md describes the layout. Outputs need SLACK spare bytes.
 """
 
 from bertprep.kernels import numbers as n
@@ -12,7 +12,7 @@ from bertprep.kernels.memory import copy_16, copy_64, copy_memory, field_at, poi
 
 @subroutine
 def varint_size(value):
-    """Return the bytes of a number below 2**35."""
+    """Return how many bytes the varint of a number below 2**35 takes."""
     return 1 + i64(value >= 1 << 7) + i64(value >= 1 << 14) + i64(value >= 1 << 21) + i64(value >= 1 << 28)
 
 
@@ -28,7 +28,7 @@ def put_varint(out, at, value):
 
 @subroutine
 def _ready_varint(number):
-    """Return the varint of a number below 2**21 in the lower three bytes and its size above them."""
+    """Return the varint of a number below 2**21 in the lower three bytes, and its size in the fourth."""
     two, three = number >= u32(1 << 7), number >= u32(1 << 14)
     low = (number & u32(0x7F)) | ((number & u32(0x3F80)) << u32(1)) | ((number & u32(0x1FC000)) << u32(2))
     low |= (u32(0x80) if two else u32(0)) | (u32(0x8000) if three else u32(0))
@@ -37,7 +37,7 @@ def _ready_varint(number):
 
 @subroutine
 def _bits_of(numbers, count):
-    """Return the bits that any of the numbers has: how wide the widest is, and whether one is negative."""
+    """Return the bitwise or of all numbers, which shows how wide the widest is, and whether one is negative."""
     bits = u32(0)
     for i in range(count):
         bits |= u32(numbers[i])
@@ -46,7 +46,7 @@ def _bits_of(numbers, count):
 
 @subroutine
 def _put_numbers(out, numbers, count, ready):
-    """Write `count` numbers as varints; return their bytes, or -1 if one is below 0."""
+    """Write `count` numbers as varints; return their size in bytes, or -1 if a number is negative."""
     bits = _bits_of(numbers, count)
     if bits > u32(n.MAX_INT32):
         return i64(-1)
@@ -75,7 +75,7 @@ def copy_some(out, at, source, start, size):
 
 @subroutine
 def _make_header(header, keys, feature, tag, size):
-    """Write all bytes of a feature before its values, which have `size` bytes, with the offset of its tag and its length."""
+    """Make a feature's header: all bytes before its values, which take `size` bytes, then the tag's offset and the length."""
     key_size = i64(keys[(feature + 1) * n.KEY_WIDTH - 1])
     in_list = 1 + varint_size(size) + size
     in_feature = 1 + varint_size(in_list) + in_list
@@ -93,7 +93,10 @@ def _make_header(header, keys, feature, tag, size):
 
 @subroutine
 def _put_header(out, at, headers, keys, feature, tag, size):
-    """Copy the header of a feature whose values have `size` bytes, kept if below HEADERS; return its length and tag."""
+    """Write the header of a feature whose values take `size` bytes; return its length, and the offset of its tag.
+
+    Headers for sizes below HEADERS are made once and kept.
+    """
     kept = size if size < n.HEADERS else i64(0)
     header = shifted(headers, n.HEADER_WIDTH * kept)
     if header[n.SIZE_AT] == 0 or kept == 0:
@@ -104,10 +107,10 @@ def _put_header(out, at, headers, keys, feature, tag, size):
 
 @subroutine
 def _close_tfrecord(out, start, body, body_size):
-    """Write what is around the body of the TFRecord at `start`; return where the record ends."""
+    """Write the lengths and checksums around the body of the TFRecord at `start`; return where the record ends."""
     data = start + 12
     around = 1 + varint_size(body_size)
-    if data + around != body:  # the length took fewer bytes than were left for it
+    if data + around != body:  # the length takes fewer bytes than were reserved for it
         copy_some(out, data + around, out, body, body_size)
     out[data] = 0x0A
     put_varint(out, data + 1, body_size)
@@ -132,12 +135,11 @@ def encode(
     formats: i64, widest: i64, keys: u8_p, headers: u8_p, ready: u32_p, packed: u8_p, sizes: i64_p,
     tfrecords: u8_p, ofrecords: u8_p, block: Block, count: i64,
 ) -> i64:  # fmt: skip
-    """Write the first `count` records of the block from sizes[0] and sizes[1] of each format on, which advance.
+    """Write the first `count` records of the block; return `count`, or the first record with a negative integer.
 
-    Returns `count`, or the first record with an integer below 0.
-
-    `formats` is TFRECORD, OFRECORD or both. A record takes at most `widest` bytes. `headers` has
-    HEADERS of HEADER_WIDTH bytes for each field, zeros at first; `ready` and `packed` have space for all values of a record.
+    `formats` is TFRECORD, OFRECORD or both. TFRecords are written from sizes[0] on, OFRecords from sizes[1] on, and both sizes
+    advance. A record takes at most `widest` bytes. `headers` has HEADERS headers of HEADER_WIDTH bytes for each field, zeros at
+    first. `ready` and `packed` are scratch memory for all values of a record.
     """
     around = 1 + varint_size(widest)
     tag = i64(n.INT64_LIST_TAG if formats & n.TFRECORD else n.INT32_LIST_TAG)

@@ -1,7 +1,7 @@
-"""The generator: instances and their masks, draw for draw those of Google's `create_pretraining_data.py`, or full sentences.
+"""Generates masked instances: sentence pairs with the same draws as Google's `create_pretraining_data.py`, or full sentences.
 
-Read `instances.reference` first, the same algorithms in plain Python. Segments are slices of one array of tokens, and
-truncation moves their ends; full sentences are slices of `packed`. About 0.5 microseconds an instance of 128 tokens.
+Read `instances.reference` first, which has the same algorithms in plain Python. Segments are slices of one array of tokens, and
+truncation only moves their ends; full sentences are slices of `packed`. An instance of 128 tokens takes about 0.5 microseconds.
 """
 
 from bertprep.kernels import numbers as n
@@ -23,28 +23,28 @@ Generator = struct(
     },
     tokens=i32_p, sentence_starts=i64_p,  # sentence s is tokens[sentence_starts[s]:sentence_starts[s + 1]]
     document_starts=i64_p,  # document d begins with sentence document_starts[d]
-    order=i64_p, documents=i64,  # the documents, as they are shuffled
-    longest=i64,  # tokens of an instance without [CLS] and [SEP] at segments' ends
+    order=i64_p, documents=i64,  # the shuffled documents
+    longest=i64,  # the most tokens of an instance, not counting [CLS] and the [SEP] at the end of each segment
     rounds=i64, short_threshold=i64,
-    predictions=i64_p, most_predictions=i64,  # masks by tokens of a sequence, special ones counted
+    predictions=i64_p, most_predictions=i64,  # number of masks for each length of a sequence, including special tokens
     whole_word=i64, continues=u8_p, cls=i64, sep=i64, mask=i64, vocabulary=i64,
     twister=u32_p,
     scratch=u16_p,  # (4, longest + 4)
-    marked=u64_p, chosen=i32_p,  # a bit, zero, and a number for each position
+    marked=u64_p, chosen=i32_p,  # for each position a bit, which is 0 at first, and a replacement
     state=i64_p, instance_capacity=i64, mask_capacity=i64,
     packed=i32_p, slices=i32_p, is_random_next=u8_p, mask_ends=i64_p, mask_positions=u16_p, mask_replacements=i32_p,
 )  # fmt: skip
-"""`g` below. The last are those of `instances.generator.Instances`."""
+"""The arguments of the generator, `g` below. The last ones are the arrays of `instances.generator.Instances`."""
 
 
 @subroutine
 def _list_candidates(g, text, a_start, a_size, b_size, positions):
-    """Write the positions that can be masked, all but those of [CLS] and [SEP]; returns how many there are."""
+    """Write the positions that may be masked, which are all except those of [CLS] and [SEP]; return their number."""
     if b_size == n.NO_SEGMENT:
         text, specials = shifted(text, a_start), 0
         for i in range(a_size):
             specials += i64(text[i] == g.sep) | i64(text[i] == g.cls)
-        if specials != 0:  # as in few sequences, which are of several documents
+        if specials != 0:  # rare: the sequence spans several documents
             count = 0
             for i in range(a_size):
                 positions[count] = i + 1
@@ -59,11 +59,12 @@ def _list_candidates(g, text, a_start, a_size, b_size, positions):
 
 @subroutine
 def _choose_masked_words(g, text, a_start, a_size, b_start, candidates, count, wanted, picked):
-    """Choose the words to mask in random order, without those that would exceed `wanted` tokens; return how
-    many tokens of theirs are in `picked`.
+    """Choose words to mask in random order, skipping words that would exceed `wanted` tokens.
+
+    Write the positions of their tokens to `picked`, and return the number of these positions.
     """
     words, word_starts = shifted(g.scratch, 2 * (g.longest + 4)), shifted(g.scratch, 3 * (g.longest + 4))
-    a, b = shifted(text, a_start - 1), shifted(text, b_start - a_size - 2)  # by positions
+    a, b = shifted(text, a_start - 1), shifted(text, b_start - a_size - 2)  # indexed by positions in the sequence
     word_count = 0
     for i in range(count):
         position = i64(candidates[i])
@@ -88,7 +89,7 @@ def _choose_masked_words(g, text, a_start, a_size, b_start, candidates, count, w
 
 @subroutine
 def _draw_replacements(g, positions, count):
-    """Draw what is shown at each of the positions, into `chosen`; `marked` has a bit for each of them."""
+    """Draw the replacement for each of these positions into `chosen`, and set their bits in `marked`."""
     for i in range(count):
         position = i64(positions[i])
         if draw_53_bits(g.twister) < _MASK_PROBABILITY:
@@ -103,7 +104,7 @@ def _draw_replacements(g, positions, count):
 
 @subroutine
 def _put_masks(g, size, mask):
-    """Write the marked positions of `size` in ascending order, and clear the marks; returns where they end."""
+    """Write the marked positions below `size` in ascending order, and clear the marks; return the new end of the masks."""
     for group in range((size >> 6) + 1):
         bits = g.marked[group]
         g.marked[group] = u64(0)
@@ -118,7 +119,7 @@ def _put_masks(g, size, mask):
 
 @subroutine
 def _put_instance(g, text, instance, mask, a_start, a_size, b_start, b_size):
-    """Write an instance, of slices of `text`, and its masks; returns the end of the masks."""
+    """Write an instance, as slices of `text`, and its masks; return the new end of the masks."""
     slices = shifted(g.slices, 4 * instance)
     slices[0], slices[1], slices[2], slices[3] = a_start, a_size, b_start, b_size
     positions, candidates, size = g.scratch, shifted(g.scratch, g.longest + 4), a_size + b_size + 3
@@ -138,7 +139,7 @@ def _put_instance(g, text, instance, mask, a_start, a_size, b_start, b_size):
 
 @subroutine
 def _draw_random_next(g, document, target):
-    """(start, end) of the tokens of another document's sentences, at least one, until there are `target` of them."""
+    """Return (start, end) of the tokens of consecutive sentences in another document, at least one, up to `target` tokens."""
     other = 0
     for _ in range(_RANDOM_DOCUMENT_TRIES):
         other = draw_below(g.twister, g.documents)
@@ -156,7 +157,7 @@ def _draw_random_next(g, document, target):
 
 @subroutine
 def _truncate(g, a_start, a_size, b_start, b_size):
-    """The longer segment loses a token, at the front or the back, until both fit."""
+    """Remove tokens from the front or the back of the longer segment until both fit in `longest` tokens."""
     while a_size + b_size > g.longest:
         front = i64(draw_53_bits(g.twister) < _HALF)
         if a_size > b_size:
@@ -170,7 +171,10 @@ def _truncate(g, a_start, a_size, b_start, b_size):
 
 @kernel()
 def generate(generator: Generator) -> i64:
-    """Make pairs until all rounds are done (returns 1) or the output arrays could overflow (returns 0)."""
+    """Generate pairs; return 1 when all rounds are done, or 0 if the output arrays might overflow.
+
+    After 0, call it again with larger arrays and the same state to continue.
+    """
     g = Generator(generator)
     instance, mask = g.state[n.INSTANCES], g.state[n.MASKS]
     for repetition in range(g.state[n.ROUND], g.rounds):
@@ -186,7 +190,7 @@ def generate(generator: Generator) -> i64:
             if draw_53_bits(g.twister) < g.short_threshold:
                 target = 2 + draw_below(g.twister, g.longest - 1)
             while sentence < end_sentence:
-                # the chunk: sentences up to the target length, or to the end of the document
+                # A chunk has sentences up to the target length, or to the end of the document.
                 chunk_start = sentence
                 a_start = g.sentence_starts[chunk_start]
                 while True:
@@ -201,7 +205,7 @@ def generate(generator: Generator) -> i64:
                 random_next = chunk_sentences == 1 or draw_53_bits(g.twister) < _HALF
                 if random_next:
                     b_start, b_end = _draw_random_next(g, document, target - (a_end - a_start))
-                    sentence = chunk_start + a_sentences  # the sentences that were not used are put back
+                    sentence = chunk_start + a_sentences  # the sentences after A are used again by the next pair
                 else:
                     b_start, b_end = a_end, g.sentence_starts[sentence]
                 a_start, a_size, b_start, b_size = _truncate(g, a_start, a_end - a_start, b_start, b_end - b_start)
@@ -214,12 +218,13 @@ def generate(generator: Generator) -> i64:
 
 @subroutine
 def _pack(g, at, instance):
-    """Pack the sentences of a round; return the end of the packed tokens, and of the sequences, whose ends are in
-    `mask_ends`.
+    """Pack the sentences of a round; return the end of the packed tokens and the end of the sequences.
+
+    The ends of the sequences are kept in `mask_ends` until their masks are drawn.
     """
-    start, ends = at, g.mask_ends  # of the sequence that is being filled, which holds something but before the first sentence
+    start, ends = at, g.mask_ends  # the start of the current sequence, which is empty only before the first sentence
     for d in range(g.documents):
-        document, separators = g.order[d], i64(d > 0)  # [SEP] before its first sentence, where that joins those before
+        document, separators = g.order[d], i64(d > 0)  # [SEP] only if the first sentence joins sentences of the last document
         for sentence in range(g.document_starts[document], g.document_starts[document + 1]):
             first, end = g.sentence_starts[sentence], g.sentence_starts[sentence + 1]
             if at > start and at - start + separators + end - first > g.longest:
@@ -243,7 +248,7 @@ def _pack(g, at, instance):
 
 @kernel(packed="rounds * (sentence_starts[-1] + documents)")
 def pack_sentences(generator: Generator) -> i64:
-    """Make full sentences of all rounds, each of which shuffles the documents; returns 1."""
+    """Generate the full-sentence instances of all rounds, shuffling the documents in each round; return 1."""
     g = Generator(generator)
     instance, mask, at = 0, 0, 0
     for _ in range(g.rounds):
@@ -261,6 +266,6 @@ def pack_sentences(generator: Generator) -> i64:
 
 @kernel(generator="TWISTER_SIZE", numbers="count")
 def shuffle_numbers(generator: u32_p, numbers: i64_p, count: i64) -> i64:
-    """`random.shuffle` of `count` numbers."""
+    """Shuffle the first `count` numbers like `random.shuffle`; return 0."""
     shuffle(generator, numbers, count)
     return 0

@@ -1,7 +1,7 @@
-"""The language of kernels: numba's compiled Python over raw pointers, with the processor operations of `memory`.
+"""Defines the language of kernels: Python that numba compiles, with raw pointers and the processor operations of `memory`.
 
-Parameters are annotated with the types below. Pointers are indexed like arrays without checks. Integers are int64 unless made
-uint64 or uint32 on purpose; do not mix them, since numba turns int64 with uint64 into float64.
+Parameters are annotated with the types below. Pointers are indexed like arrays, but without bounds checks. Integers are int64
+unless they are made uint64 or uint32 on purpose. Do not mix them, because numba turns int64 with uint64 into float64.
 """
 
 from collections import namedtuple
@@ -22,27 +22,27 @@ u8_p, u16_p, i32_p, u32_p, i64_p, u64_p, f32_p, f64_p = map(
 
 
 class Block:
-    """The type of a parameter for which callers give records, a record array; the kernel has the table of `Kernel`, BLOCK_*."""
+    """The type of a parameter for records: callers pass a record array, and the kernel gets the numbers BLOCK_* and FIELD_*."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """The type of a parameter for which callers give a `kernels.Table`, many structs; `read_row` gets one in a kernel."""
+    """The type of a parameter for many structs: callers pass a `kernels.Table`, and the kernel reads one by calling `row`."""
 
     row: Any
 
 
 CPU_FEATURES = dict(llvm.get_host_cpu_features())
-"""Which instructions the processor has."""
+"""Name of a feature of the processor, such as an instruction set -> whether this processor has it."""
 
 subroutine = njit(error_model="numpy")
-"""A function that kernels call; LLVM inlines it where that pays."""
+"""The decorator of a function that kernels call; LLVM decides whether to inline it."""
 inlined = njit(error_model="numpy", forceinline=True)
-"""A function that is always made part of its caller: for what is called for each word or token."""
+"""The decorator of a function that is always inlined, because it is called for each word or token."""
 
 
 class KernelSource:
-    """A function to be compiled for callers outside; its annotations are its interface."""
+    """A function that will be compiled for calls from Python; its annotations are its interface."""
 
     def __init__(self, function: Callable[..., Any], conditions: Sequence[str], extents: Mapping[str, str]) -> None:
         self._function = function
@@ -62,9 +62,9 @@ class KernelSource:
 
 
 def _described(kind: Any) -> Any:
-    """The name of a NumPy type, with `*` after it for a pointer; "block" for records; the names of the fields of a struct.
+    """Describe a type for JSON: the name of a NumPy type, followed by `*` for a pointer, or "block" for records.
 
-    A table is a list of its row's fields and their extents.
+    A struct is a dict of its fields' types, and a table is a list of such a dict and the extents of its arrays.
     """
     if kind is Block:
         return "block"
@@ -76,18 +76,18 @@ def _described(kind: Any) -> Any:
 
 
 def kernel(*conditions: str, **extents: str) -> Callable[[Callable[..., Any]], KernelSource]:
-    """Return the decorator of a kernel with what must hold of its arguments, which `Kernel` checks before each call.
+    """Return a decorator for a kernel, with conditions on its arguments that `Kernel` checks before each call.
 
-    `extents` are the least sizes of arrays, conditions anything else: expressions over parameters, the fields of structs, and
-    the names of `numbers`.
+    `extents` are the least sizes of its arrays, and `conditions` anything else that must hold. All are expressions over
+    parameters, fields of structs, and the names in `numbers`.
     """
     return lambda function: KernelSource(function, conditions, extents)
 
 
 def struct(extents: Mapping[str, str], **fields: Any) -> Any:
-    """Return the type of a parameter for which callers give a dict; the kernel calls it to get a named tuple.
+    """Return the type of a parameter for a struct: callers pass a dict, and the kernel calls the type to get a named tuple.
 
-    `extents` are as those of `kernel`.
+    `extents` are the least sizes of its arrays, as for `kernel`.
     """
     kind = types.NamedTuple(tuple(fields.values()), namedtuple("Fields", list(fields)))  # type: ignore[no-untyped-call]
 

@@ -1,9 +1,8 @@
-"""The rows of a batch of token sequences: ids, labels, positions, and which tokens are masked.
+"""Makes the rows of a batch from packed sequences: ids, labels and positions, with tokens masked.
 
-Each row names its window, of which the kernel has the addresses, so the rows of a batch may be of any windows. Draw i of a row
-is a hash of the row's key and i (splitmix64), so a row is the same in any batch, process or order.
-`bertprep.tokens.reference` has the same in plain Python. A row of 1,024 tokens with 30% of them masked takes about 5
-microseconds.
+The rows of a batch may be from different windows: each row names its window, whose addresses the kernel has. Draw i of a row is
+a hash of the row's key and i (splitmix64), so a row is the same in any batch, process or order. `bertprep.tokens.reference` has
+the algorithm in plain Python. A row of 1,024 tokens, 30% of them masked, takes about 5 microseconds.
 """
 
 from bertprep.kernels import numbers as n
@@ -35,20 +34,20 @@ RowSettings = struct(
         "is_special": "width", "begins_word": "width", "span_below": "longest_span",
         "words": "3 * (seq + 1)", "state": "1",
     },
-    seq=i64, cls=i64, sep=i64, pad=i64, mask=i64,  # cls and sep are NO_TOKEN where there is none
+    seq=i64, cls=i64, sep=i64, pad=i64, mask=i64,  # cls and sep are NO_TOKEN if the tokenizer lacks them
     first_position=i64, is_causal=i64,
     is_pair=i64,  # the sequences of a row are segments: [CLS] A [SEP] B [SEP]
-    width=i64, is_special=u8_p,  # by id, of which there are `width`
-    whole_words=i64, begins_word=u8_p,  # by id, for windows without word bits
-    longest_word=i64,  # in tokens; those of longer words are masked one by one
-    mask_below=i64, random_below=i64,  # of 2**32: what a predicted token is replaced by
-    span_below=i64_p, longest_span=i64,  # of 2**32: the probability of spans of up to 1, 2, ... words
-    replaces_spans=i64,  # what a token is replaced by is drawn once for a span, as SpanBERT does, and not for each token
-    keeps_spans=i64,  # a span that does not fit between masked words is left out, as ALBERT does, and not cut off
+    width=i64, is_special=u8_p,  # (width,), by id; all ids are below `width`
+    whole_words=i64, begins_word=u8_p,  # (width,), by id, for windows without word bits
+    longest_word=i64,  # in tokens; longer words are masked token by token
+    mask_below=i64, random_below=i64,  # probabilities in units of 2**-32: a draw below them gives [MASK], a random token
+    span_below=i64_p, longest_span=i64,  # probabilities in units of 2**-32 of spans of up to 1, 2, ... words
+    replaces_spans=i64,  # whether the kind of replacement is drawn once per span, as in SpanBERT, or for each token
+    keeps_spans=i64,  # whether a span that meets a masked word is skipped, as in ALBERT, or cut off there
     words=i32_p,  # scratch, (3, seq + 1)
     state=u64_p,  # scratch, one number
 )  # fmt: skip
-"""`s` below."""
+"""The settings of rows, `s` below."""
 
 
 @inlined
@@ -63,7 +62,7 @@ def draw(state):
 
 @subroutine
 def _copy_tokens(s, window, begin, size, ids):
-    """Copy tokens of a window's shard; returns whether the tokenizer has all of them."""
+    """Copy tokens of a window's shard to `ids`; return whether all of them are ids of the tokenizer."""
     if window[n.WINDOW_TOKEN_BYTES] == 2:
         copy_numbers(ids, shifted(pointer_at(u16_p, window[n.WINDOW_TOKENS]), begin), size)
     else:
@@ -76,7 +75,7 @@ def _copy_tokens(s, window, begin, size, ids):
 
 @subroutine
 def _split_last_word(s, words):
-    """Make each token of the last word, which has `longest_word` tokens, a word of its own; return the number of words."""
+    """Split the last word, which has `longest_word` tokens, into words of one token; return the number of words."""
     starts, ends = s.words, shifted(s.words, s.seq + 1)
     first = starts[words - 1]
     for i in range(s.longest_word):
@@ -87,9 +86,9 @@ def _split_last_word(s, words):
 
 @subroutine
 def _list_words(s, window, begin, size, ids, at, word):
-    """Write where the words of a sequence start and end, special tokens excluded; return the number of words so far.
+    """Write where the words of a sequence start and end, without special tokens; return the number of words so far.
 
-    Each token of a word of more than `longest_word` tokens is a word of its own.
+    In a word of more than `longest_word` tokens, each token becomes a word of its own.
     """
     starts, ends = s.words, shifted(s.words, s.seq + 1)
     bits, has_bits = pointer_at(u8_p, window[n.WINDOW_WORD_BITS]), window[n.WINDOW_WORD_BITS] != 0
@@ -124,7 +123,10 @@ def _list_words(s, window, begin, size, ids, at, word):
 
 @subroutine
 def _mask_token(s, ids, labels, position, bits):
-    """Make a token's id its label, and replace it by what `bits` say: [MASK], a random token that is not special, or itself."""
+    """Copy a token's id to its label, and replace the token by [MASK], a random token that is not special, or itself.
+
+    `bits` decide which.
+    """
     labels[position] = ids[position]
     kind = i64(bits >> _HALF)
     if kind < s.mask_below:
@@ -138,7 +140,7 @@ def _mask_token(s, ids, labels, position, bits):
 
 @subroutine
 def _mask_tokens_of_words(s, words, wanted, ids, labels):
-    """Mask `wanted` random tokens of the words that are not masked, which have at least as many."""
+    """Mask `wanted` random tokens in words that are not masked yet; these words have at least that many tokens."""
     starts, ends, left = s.words, shifted(s.words, s.seq + 1), shifted(s.words, 2 * (s.seq + 1))
     count = 0
     for word in range(words):
@@ -155,7 +157,7 @@ def _mask_tokens_of_words(s, words, wanted, ids, labels):
 
 @subroutine
 def _words_in_reach(s, word, words, sequence_ids):
-    """Return how many words, `longest_span` at most, follow each other from `word` on in its sequence, itself counted."""
+    """Return how many words, at most `longest_span`, are adjacent from `word` on in its sequence, including `word`."""
     starts, ends = s.words, shifted(s.words, s.seq + 1)
     count = 1
     while count < s.longest_span and word + count < words:
@@ -178,7 +180,10 @@ def _draw_span(s):
 
 @subroutine
 def _words_that_fit(s, word, span, space, labels):
-    """Return how many words of a span can be masked, of `space` tokens in all: those before the first masked one, or none."""
+    """Return how many words of a span can be masked with at most `space` tokens.
+
+    A masked word ends the span, or makes it empty if `keeps_spans` is set.
+    """
     starts, ends = s.words, shifted(s.words, s.seq + 1)
     fitting, tokens = 0, i64(0)
     while fitting < span:
@@ -196,9 +201,9 @@ def _words_that_fit(s, word, span, space, labels):
 
 @subroutine
 def _mask_words(s, words, share, ids, labels, sequence_ids):
-    """Mask spans of words, which begin at words in random order, until a share of the tokens is masked, at least one.
+    """Mask spans of words, starting at words in random order, until a share of the tokens, and at least one, is masked.
 
-    Where no other word fits, tokens of the words that are left are masked one by one, so every row has as many as it wants.
+    If no further word fits, single tokens of the remaining words are masked, so that every row has exactly the wanted number.
     """
     starts, ends, order = s.words, shifted(s.words, s.seq + 1), shifted(s.words, 2 * (s.seq + 1))
     candidates = i64(0)
@@ -234,7 +239,7 @@ def _mask_words(s, words, share, ids, labels, sequence_ids):
 
 @inlined
 def _rounded(number):
-    """Return the nearest whole number to one that is not negative; of two, the even one."""
+    """Round a number that is not negative to the nearest integer, and halves to the even one."""
     floor = i64(number)
     rest = number - floor
     if rest > 0.5 or (rest == 0.5 and floor % 2 == 1):
@@ -258,12 +263,13 @@ def fill_rows(
     settings: RowSettings, windows: i64_p, indices: i64_p, rows: i64_p, keys: u64_p, shares: f64_p, count: i64,
     input_ids: i64_p, labels: i64_p, position_ids: i64_p, sequence_ids: i64_p,
 ) -> i64:  # fmt: skip
-    """Write row rows[i] of window indices[i] to row i of the arrays, and mask shares[i] of its tokens.
+    """Write row rows[i] of window indices[i] to row i of the arrays, and mask the fraction shares[i] of its tokens.
 
-    Returns `count`, or the first row with a fault: an id out of range, or more than `seq` tokens.
+    Return `count`, or the first row with a fault: an id out of range, or more than `seq` tokens.
 
-    A row of `windows` has what is known of one (WINDOW_WIDTH). Padding is a sequence of its own, and -100 the label of what is
-    not predicted; of causal labels, which models shift, that is the first token of each sequence.
+    Each row of `windows` describes a window (WINDOW_WIDTH). Padding counts as a separate sequence. Tokens that are not
+    predicted have the label -100. With causal labels, which models shift, these are padding and the first token of each
+    sequence.
     """
     s = RowSettings(settings)
     for i in range(count):
@@ -297,6 +303,6 @@ def fill_rows(
         _number(s, positions, sequences, at, s.seq, row_starts[1] - row_starts[0])
         if not s.is_causal:
             s.state[0] = keys[i]
-            s.state[0] = draw(s.state)  # a hash of the key, so that rows of similar keys have nothing in common
+            s.state[0] = draw(s.state)  # hashes the key, so that rows with similar keys have unrelated draws
             _mask_words(s, words, shares[i], ids, row_labels, sequences)
     return count

@@ -1,4 +1,4 @@
-"""Operations on memory and bits that numba lacks: loads and stores of any type anywhere, copies, prefetching, counting bits."""
+"""Adds operations on memory and bits that numba lacks: unaligned loads and stores, copies, prefetching, and counting bits."""
 
 from typing import Any
 
@@ -13,27 +13,27 @@ from bertprep.kernels.language import i64, subroutine, u8_p, u32, u64
 
 @subroutine
 def copy_numbers(to: Any, source: Any, count: Any) -> None:
-    """Copy the first `count` numbers, of any types of both."""
+    """Copy the first `count` numbers; the types of both pointers may differ."""
     for i in range(count):
         to[i] = source[i]
 
 
 @subroutine
 def fill(to: Any, start: Any, end: Any, value: Any) -> None:
-    """Write a value to the numbers from `start` to `end` - 1."""
+    """Set the numbers from index `start` to `end` - 1 to a value."""
     for i in range(start, end):
         to[i] = value
 
 
 def loaded(builder: Any, pointer: Any, index: Any, kind: Any) -> Any:
-    """The value of type `kind` at pointer[index], wherever that is: code for an intrinsic."""
+    """Emit a load of a value of type `kind` from pointer[index], which need not be aligned; for intrinsics."""
     value = builder.load(builder.bitcast(builder.gep(pointer, [index]), kind.as_pointer()))
     value.align = 1
     return value
 
 
 def stored(builder: Any, value: Any, pointer: Any, index: Any) -> None:
-    """Write a value of any type to pointer[index]: the same the other way round."""
+    """Emit a store of a value of any type to pointer[index], which need not be aligned; for intrinsics."""
     builder.store(value, builder.bitcast(builder.gep(pointer, [index]), value.type.as_pointer())).align = 1
 
 
@@ -71,9 +71,9 @@ def _store(kind: Any) -> Any:
 
 load_u32, load_u64 = _load(ir.IntType(32), u32), _load(ir.IntType(64), u64)
 load_f32, load_f64 = _load(ir.FloatType(), types.float32), _load(ir.DoubleType(), types.float64)
-"""load(bytes, offset): a little-endian number at any offset."""
+"""load(bytes, offset) returns the little-endian number at any offset."""
 store_u32, store_u64 = _store(u32), _store(u64)
-"""store(bytes, offset, value): the same the other way round."""
+"""store(bytes, offset, value) writes a little-endian number at any offset."""
 
 
 def _copy(width: int) -> Any:
@@ -90,12 +90,12 @@ def _copy(width: int) -> Any:
 
 
 copy_16, copy_64 = _copy(16), _copy(64)
-"""copy(to, at, source, start): that many bytes in one go; both sides must have them, offsets count elements."""
+"""copy(to, at, source, start) copies 16 or 64 bytes at once; both sides must have them. Offsets are in elements."""
 
 
 @intrinsic
 def copy_memory(_context: Any, to: Any, source: Any, _count: Any) -> Any:
-    """Copy the first `count` numbers, of the same type in both: memcpy."""
+    """Copy the first `count` numbers by memcpy; both pointers have the same type."""
 
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         size = context.get_abi_sizeof(context.get_value_type(to.dtype))
@@ -108,7 +108,7 @@ def copy_memory(_context: Any, to: Any, source: Any, _count: Any) -> Any:
 
 @intrinsic
 def shifted(_context: Any, pointer: Any, _count: Any) -> Any:
-    """The pointer, `count` elements on."""
+    """Return the pointer advanced by `count` elements."""
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         return builder.gep(arguments[0], [arguments[1]])
@@ -134,7 +134,7 @@ trailing_zeros, leading_zeros = _count_zeros("cttz"), _count_zeros("ctlz")
 
 @intrinsic
 def count_bits(_context: Any, _value: Any) -> Any:
-    """How many bits of a number are 1."""
+    """Return the number of bits that are 1."""
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         kind = ir.IntType(64)
@@ -146,7 +146,7 @@ def count_bits(_context: Any, _value: Any) -> Any:
 
 @intrinsic
 def prefetch(_context: Any, pointer: Any, _index: Any) -> Any:
-    """Begin to bring pointer[index] into the cache."""
+    """Start to load pointer[index] into the processor's cache."""
 
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         byte_pointer, number = ir.IntType(8).as_pointer(), ir.IntType(32)
@@ -161,7 +161,10 @@ def prefetch(_context: Any, pointer: Any, _index: Any) -> Any:
 
 
 def find_bytes(*ranges: tuple[int, int]) -> Any:
-    """Return a function for the bits of the 64 bytes at text[at] that are in one of the ranges (first, last)."""
+    """Return a function find(text, at) whose result has a bit for each of the 64 bytes from text[at] on.
+
+    A bit is 1 if its byte is in one of the ranges (first, last).
+    """
 
     @intrinsic
     def find(_context: Any, _text: Any, _at: Any) -> Any:
@@ -184,11 +187,11 @@ def find_bytes(*ranges: tuple[int, int]) -> Any:
 
 @subroutine
 def field_at(block: Any, number: Any, row: Any) -> Any:
-    """Return the address of the values that record `row` of a block has in a field."""
+    """Return the address of a field's values in record `row` of a block."""
     return block[n.BLOCK_ADDRESS] + row * block[n.BLOCK_ROW_BYTES] + block[n.FIELD_WIDTH * number + n.FIELD_OFFSET]
 
 
 @subroutine
 def field_values(block: Any, number: Any) -> Any:
-    """Return how many values a record has in a field."""
+    """Return the number of values that a field has in a record."""
     return block[n.FIELD_WIDTH * number + n.FIELD_VALUES]

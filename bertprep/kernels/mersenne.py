@@ -1,7 +1,7 @@
-"""The Mersenne Twister MT19937 with the draws of CPython's `random.Random`: the source of every random choice.
+"""The Mersenne Twister MT19937, with the same draws as CPython's `random.Random`; it makes all random choices of instances.
 
-A generator is an array of 1,249 uint32: the state (624), the next 624 draws, and how many are used; it starts as
-`random.Random(seed).getstate()`. A block of 624 draws is made at once: 0.4 ns a draw.
+A generator is an array of 1,249 uint32: the state (624), the next 624 draws, and how many of these are used. Its state is that
+of `random.Random(seed).getstate()` at first. 624 draws are made at once, at 0.4 ns per draw.
 """
 
 from bertprep.kernels.language import i64, subroutine, u32, u64
@@ -38,7 +38,7 @@ def refill(generator):
 
 @subroutine
 def draw(generator):
-    """32 random bits."""
+    """Return 32 random bits."""
     used = i64(generator[TWISTER_USED])
     if used == TWISTER_STATE:
         refill(generator)
@@ -49,7 +49,7 @@ def draw(generator):
 
 @subroutine
 def draw_53_bits(generator):
-    """`random()` times 2**53, a whole number: `random() < p` is `draw_53_bits() < ceil(p * 2**53)`."""
+    """Return `random()` times 2**53 as an integer: `random() < p` is `draw_53_bits() < ceil(p * 2**53)`."""
     high = i64(draw(generator) >> u32(5))
     low = i64(draw(generator) >> u32(6))
     return (high << 26) | low
@@ -57,7 +57,7 @@ def draw_53_bits(generator):
 
 @subroutine
 def draw_below(generator, limit):
-    """`_randbelow(limit)`, which is also `randint(0, limit - 1)`; 1 <= limit < 2**32."""
+    """Return `_randbelow(limit)`, which equals `randint(0, limit - 1)`; 1 <= limit < 2**32."""
     shift = u32(leading_zeros(u64(limit)) - 32)
     while True:
         value = i64(draw(generator) >> shift)
@@ -67,7 +67,7 @@ def draw_below(generator, limit):
 
 @subroutine
 def shuffle(generator, items, count):
-    """`shuffle` of the first `count` items."""
+    """Shuffle the first `count` items like `random.shuffle`."""
     for i in range(count - 1, 0, -1):
         j = draw_below(generator, i + 1)
         items[i], items[j] = items[j], items[i]
@@ -75,14 +75,15 @@ def shuffle(generator, items, count):
 
 @subroutine
 def shuffle_head(generator, items, count, head):
-    """Consume the draws of `shuffle` and leave its result in the first `head` items only.
+    """Make the draws of `shuffle`, but leave its result only in the first `head` items, which is faster.
 
-    A step swaps items i and j <= i and never returns to i, so item i is moved to j. A rejected draw moves it onto itself.
+    A step of `shuffle` swaps items i and j <= i, and no later step touches item i. So outside the head it is enough to copy
+    item i to j. After a rejected draw, the item is copied onto itself.
     """
     used = i64(generator[TWISTER_USED])
     i = count - 1
     while i >= 1:
-        # for all i + 1 of one bit length a draw is shifted alike
+        # Draws are shifted by the same amount for all i + 1 with the same bit length.
         zeros = leading_zeros(u64(i + 1))
         shift = u32(zeros - 32)
         lowest = max((i64(1) << (63 - zeros)) - 1, 1)

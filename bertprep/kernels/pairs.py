@@ -1,7 +1,7 @@
-"""Sentences to pairs of segments: ALBERT's, of which the second may come first, and ELECTRA's, which go on after each other.
+"""Makes pairs of segments from sentences: ALBERT's, which may be swapped, and ELECTRA's, which always keep their order.
 
-A segment is a run of sentences, so tokens are not copied: it is where it begins and its size. `bertprep.tokens.reference` has
-the same in plain Python. Draws are those of `mask_rows`.
+A segment is a run of sentences, given by its first token and its size, so no tokens are copied. `bertprep.tokens.reference` has
+the algorithm in plain Python. Random numbers are drawn as in `mask_rows`.
 """
 
 from bertprep.kernels.language import i32_p, i64, i64_p, inlined, kernel, struct, subroutine, u8_p, u64, u64_p
@@ -12,30 +12,30 @@ _HALF = u64(32)
 
 PairSettings = struct(
     {"state": "1"},
-    longest=i64,  # tokens of both segments
-    swaps=i64,  # sentence order, as ALBERT has it; else ELECTRA's segments
-    short_below=i64,  # of 2**32: the probability of a shorter pair
-    alone_below=i64,  # of 2**32: the probability of a first segment that takes all; ELECTRA's
-    state=u64_p,  # of the draws
+    longest=i64,  # the most tokens of both segments together
+    swaps=i64,  # whether to make ALBERT's pairs for sentence order, or else ELECTRA's segments
+    short_below=i64,  # the probability of a shorter pair, in units of 2**-32
+    alone_below=i64,  # the probability that ELECTRA's first segment gets all sentences, in units of 2**-32
+    state=u64_p,  # the state of the draws
 )
-"""`s` below."""
+"""The settings of pairs, `s` below."""
 
 
 @inlined
 def _below(s, most):
-    """Return a random number below `most`."""
+    """Return a random number from 0 to `most` - 1."""
     return i64(((draw(s.state) >> _HALF) * u64(most)) >> _HALF)
 
 
 @inlined
 def _happens(s, below):
-    """Return whether something of this probability, of 2**32, happens."""
+    """Return True with the probability `below` / 2**32."""
     return i64(draw(s.state) >> _HALF) < below
 
 
 @subroutine
 def _cut_pair(s, begins, sizes):
-    """Cut tokens off both ends of the longer segment, at random, until both have `longest` tokens."""
+    """Remove tokens from the start or the end of the longer segment, at random, until both together have `longest` tokens."""
     while sizes[0] + sizes[1] > s.longest:
         longer = 0 if sizes[0] > sizes[1] else 1
         if _below(s, i64(2)):
@@ -45,7 +45,7 @@ def _cut_pair(s, begins, sizes):
 
 @subroutine
 def _draw_other(s, document, documents, document_starts, starts, begins, sizes, wanted):
-    """Make the second segment of sentences of another document, from a random one on, until it has the tokens wanted."""
+    """Make the second segment from sentences of another document, starting at a random one, up to the wanted tokens."""
     other = document
     for _ in range(10):
         other = _below(s, documents)
@@ -60,9 +60,9 @@ def _draw_other(s, document, documents, document_starts, starts, begins, sizes, 
 
 @subroutine
 def _order_pair(s, first, end, target, document, documents, document_starts, starts, begins, sizes):
-    """Split sentences first to end - 1 at a random place, and swap both parts in half of the cases; return whether it did.
+    """Split sentences first to end - 1 at random into two segments, and swap these in half of the cases.
 
-    A single sentence gets a second segment of another document, which counts as swapped.
+    Return whether they were swapped. A single sentence gets a second segment from another document, which counts as swapped.
     """
     if end - first == 1:
         begins[0], sizes[0] = starts[first], starts[end] - starts[first]
@@ -80,9 +80,9 @@ def _order_pair(s, first, end, target, document, documents, document_starts, sta
 
 @subroutine
 def _split_segments(s, first, end, target, starts, begins, sizes):
-    """Give sentences to the first segment up to half of the target, at random also the one beyond, others to the second.
+    """Give sentences to the first segment up to half of the target, and the others to the second, which may be empty.
 
-    The second may be empty.
+    The sentence that crosses the half goes to either segment at random.
     """
     half = (target - 3) // 2
     if _happens(s, s.alone_below):
@@ -108,10 +108,11 @@ def _split_segments(s, first, end, target, starts, begins, sizes):
 def make_pairs(
     settings: PairSettings, starts: i64_p, document_starts: i64_p, documents: i64, begins: i64_p, sizes: i32_p, is_swapped: u8_p
 ) -> i64:
-    """Make the pairs of documents; return how many: begins[2i], sizes[2i] is the first segment of pair i, the next the second.
+    """Make the pairs of all documents, and return their number.
 
-    Document d has the sentences document_starts[d] to document_starts[d + 1] - 1, at least one, and sentence j the tokens
-    starts[j] to starts[j + 1] - 1, at least one. A second segment of no tokens is not there.
+    The first segment of pair i has sizes[2i] tokens from begins[2i] on, and the second sizes[2i + 1] from begins[2i + 1] on. A
+    second segment of 0 tokens is missing. Document d has the sentences document_starts[d] to document_starts[d + 1] - 1, and
+    sentence j the tokens starts[j] to starts[j + 1] - 1; neither is empty.
     """
     s = PairSettings(settings)
     pairs = i64(0)

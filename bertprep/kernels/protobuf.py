@@ -3,7 +3,8 @@
     Example (TFRecord)   1: Features { 1: entry { 1: name, 2: Feature }, ... }    Feature: 1 bytes, 2 float, 3 int64 list
     OFRecord                         { 1: entry { 1: name, 2: Feature }, ... }    1 bytes, 2 float, 3 double, 4 int32, 5 int64
 
-Entries and fields may be in any order, numbers packed or not. Every length is checked against the range around it.
+Entries and fields may be in any order, and numbers may be packed or not. Every length is checked against the end of the message
+that contains it.
 """
 
 import numpy as np
@@ -32,7 +33,7 @@ def _eight_bytes(name: str, start: int) -> int:
     return int.from_bytes(name.encode()[start : start + 8], "little")
 
 
-# All names have 9 to 20 bytes: three loads of eight, which overlap, see all of any.
+# All names have 9 to 20 bytes, so three overlapping loads of eight bytes cover any of them.
 _HEADS = np.array([_eight_bytes(name, 0) for name in _BY_SIZE], np.uint64)
 _MIDDLES = np.array([_eight_bytes(name, min(8, len(name) - 8)) for name in _BY_SIZE], np.uint64)
 _TAILS = np.array([_eight_bytes(name, len(name) - 8) for name in _BY_SIZE], np.uint64)
@@ -40,7 +41,7 @@ _TAILS = np.array([_eight_bytes(name, len(name) - 8) for name in _BY_SIZE], np.u
 
 @subroutine
 def _feature_named(data, at, size):
-    """The feature whose name is data[at : at + size], or -1."""
+    """Return the number of the feature with the name data[at : at + size], or -1."""
     if size < 8 or size > _LONGEST:
         return i64(-1)
     row = _FIRST_OF_SIZE[size]
@@ -57,9 +58,9 @@ def _feature_named(data, at, size):
 
 @subroutine
 def _skip(data, tag, at, end):
-    """Where the field of this tag, whose content begins at `at` and is no run of bytes, ends; -1 where it is malformed."""
+    """Return the end of a field with this tag and content from `at` on, unless it is length-delimited; -1 if malformed."""
     wire_type, after = tag & 7, i64(-1)
-    if tag < 8:  # there is no field 0; -1: the tag is malformed
+    if tag < 8:  # there is no field 0, and a malformed tag is -1
         return after
     if wire_type == 0:
         for k in range(min(i64(10), end - at)):
@@ -74,7 +75,7 @@ def _skip(data, tag, at, end):
 
 @inlined
 def _next_field(data, at, end):
-    """(tag, where its content begins, where it ends) of the field at data[at]; it ends at -1 where it is malformed."""
+    """Return (tag, begin, end) of the field at data[at]: begin and end of its content, with -1 as the end if malformed."""
     tag, begin = read_varint(data, at, end)
     if tag & 7 == 2 and tag >= 8:
         size, begin = read_varint(data, begin, end)
@@ -84,7 +85,10 @@ def _next_field(data, at, end):
 
 @subroutine
 def _locate_in_entry(data, at, end, wanted, found, spans, problem):
-    """Note where the feature of one map entry is; field 1 is its name, field 2 the Feature. Returns `found` with its bit."""
+    """Write the span of the feature in a map entry, where field 1 is the name and field 2 the Feature.
+
+    Return `found` with the bit of this feature, or a fault. Features that are not wanted are skipped.
+    """
     name, name_size = i64(0), i64(0)
     value, value_end = i64(-1), i64(-1)
     while at < end:
@@ -129,7 +133,7 @@ def _locate_in_map(data, at, end, wanted, found, spans, problem):
 
 @subroutine
 def find_features(data, at, end, record_format, wanted, spans, problem):
-    """Fill `spans` for the features that the record data[at:end] has of those wanted; returns which, as bits, or a fault."""
+    """Write the spans of the wanted features that the record data[at:end] has; return these features as bits, or a fault."""
     if record_format == n.OFRECORD:
         return _locate_in_map(data, at, end, wanted, i64(0), spans, problem)
     found = i64(0)
@@ -146,7 +150,7 @@ def find_features(data, at, end, record_format, wanted, spans, problem):
 
 @subroutine
 def locate_features(data, at, end, record_format, wanted, spans, problem):
-    """As `find_features`, and all are there; 0 or a fault."""
+    """Write the spans of all wanted features like `find_features`; return 0, or a fault if a feature is missing."""
     found = find_features(data, at, end, record_format, wanted, spans, problem)
     if found < 0:
         return found
@@ -160,7 +164,7 @@ def locate_features(data, at, end, record_format, wanted, spans, problem):
 
 @subroutine
 def check_list(spans, feature, is_float, record_format, problem):
-    """Whether a feature's list is of a fitting type; 0 or a fault."""
+    """Check the type of a feature's list; return 0, or a fault if it does not fit."""
     kind = spans[n.SPAN_SIZE * feature + n.KIND]
     if is_float:
         fits = kind == n.FLOAT_LIST or (kind == n.DOUBLE_LIST and record_format == n.OFRECORD)
@@ -176,7 +180,10 @@ def check_list(spans, feature, is_float, record_format, problem):
 
 @subroutine
 def _next_values(data, at, end, width):
-    """Return data[begin:after], the next values of a list, each `width` bytes or 0 for varints; begin is -1 if malformed."""
+    """Return (begin, after) of the next values in a list; `width` is the size of a value, or 0 for varints.
+
+    `begin` is -1 if the list is malformed.
+    """
     tag, begin, after = _next_field(data, at, end)
     if after < 0 or (tag == 0x0A and width and (after - begin) % width):
         return i64(-1), after
@@ -187,7 +194,7 @@ def _next_values(data, at, end, width):
 
 @subroutine
 def count_values(data, at, end, width):
-    """How many values a list has, or MALFORMED."""
+    """Return the number of values in a list, or MALFORMED."""
     count = i64(0)
     while at < end:
         begin, at = _next_values(data, at, end, width)
@@ -224,15 +231,15 @@ def _make_taker(unpack, highest):
 
 
 take_numbers, take_bytes = _make_taker(unpack_numbers, n.MAX_INT32), _make_taker(unpack_bytes, n.MAX_BYTE)
-"""take(data, spans, feature, limit, out, count): write the `count` numbers of a feature, and return 0 or a fault.
+"""take(data, spans, feature, limit, out, count) writes the `count` numbers of a feature to `out`, and returns 0 or a fault.
 
-The file ends at `limit`.
+`limit` is the end of the file.
 """
 
 
 @subroutine
 def first_beyond(data, spans, feature, highest):
-    """Return the first number of a feature that is not from 0 to `highest`; there is one."""
+    """Return the first number of a feature that is below 0 or above `highest`; the caller knows that there is one."""
     at, end, value = spans[n.SPAN_SIZE * feature + n.BEGIN], spans[n.SPAN_SIZE * feature + n.END], i64(0)
     while at < end:
         begin, at = _next_values(data, at, end, i64(0))
@@ -247,7 +254,7 @@ def first_beyond(data, spans, feature, highest):
 
 @subroutine
 def take_floats(data, spans, feature, out, count):
-    """The same for floats, which are doubles in some OFRecords."""
+    """Write the `count` floats of a feature, which are doubles in some OFRecords, to `out`; return 0 or a fault."""
     at, end = spans[n.SPAN_SIZE * feature + n.BEGIN], spans[n.SPAN_SIZE * feature + n.END]
     width = i64(4) if spans[n.SPAN_SIZE * feature + n.KIND] == n.FLOAT_LIST else i64(8)
     done = i64(0)

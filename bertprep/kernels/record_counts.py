@@ -1,8 +1,9 @@
-"""Counts what valid records show, and hashes all records, right or wrong; `check.values` says which are valid.
+"""Collects statistics of valid records, and hashes all records, even invalid ones; `check.values` decides which are valid.
 
-The text of a record is its tokens with the labels restored. Each record has two hashes, of its text and of all values. Their
-lowest bits are flags: the first's is set if the text is long and varied, so that no other equals it by chance; the second's six
-are c: other masks of the same text are equal with a probability of at most 2**-c.
+The text of a record is its tokens with the labels restored. Each record has two hashes: of its text, and of all its values. The
+lowest bit of the first hash is a flag: it is set if the text is so long and varied that no other text equals it by chance. The
+lowest six bits of the second hash are a number c: independent masks of the same text are equal with a probability of at most
+2**-c.
 """
 
 from collections import namedtuple
@@ -11,10 +12,11 @@ from bertprep.kernels import numbers as n
 from bertprep.kernels.language import Block, i32_p, i64, i64_p, kernel, struct, subroutine, u8_p, u64, u64_p
 from bertprep.kernels.memory import count_bits, field_at, field_values, pointer_at, shifted
 
-_CERTAIN_TEXT = 32  # tokens; shorter ones, such as two stock phrases, come again by themselves
+_CERTAIN_TEXT = 32  # tokens; a shorter text, such as two stock phrases, may occur again by chance
 _MAX_CHOICES = 63
 _SHOWN_ALIKE = 32
-"""In units of 1 / CHOICE: two draws show the same at a position with a chance of 0.8**2 + 0.1**2 + ..., below 0.71."""
+"""Minus the logarithm, in units of 1 / CHOICE, of the probability that two draws show the same token at a position: it is
+0.8**2 + 0.1**2 + ..., which is below 0.71."""
 
 Counter = struct(
     {
@@ -23,26 +25,27 @@ Counter = struct(
     },
     seq=i64, vocabulary=i64, sep=i64, mask=i64, has_pairs=i64, count_rule=i64, step=i64,  # see `check.rules`
     kinds=u8_p,  # (vocabulary,) CONTINUES and ALONE_IN_WORD
-    log2_factorials=i64_p,  # (seq + 1,) in units of 1 / CHOICE
-    keys=u64_p,  # random numbers: seq for the hash of the text, and one or more for each value of a record
+    log2_factorials=i64_p,  # (seq + 1,), in units of 1 / CHOICE
+    keys=u64_p,  # random numbers: seq for the hash of the text, then at least one for each value of a record
     # scratch memory
     words=i64_p,  # (WORD_ROWS, seq + 1)
-    unpaired=i32_p,  # (seq + 2,) a record with a random B to compare with the next: first [SEP], length or 0 for none, text
-    segments_in_bits=u64_p,  # (4, SKETCH_WORDS) sketches of its A and B, and of those of the next
-    # the results, which are added to
+    unpaired=i32_p,  # (seq + 2,), a record with a random B that waits for the next: first [SEP], length or 0 for none, text
+    segments_in_bits=u64_p,  # (4, SKETCH_WORDS), sketches of A and B of that record, and of A and B of the next
+    # results: the kernel adds to them
     lengths=i64_p, lengths_of_a=i64_p, predictions=i64_p, positions=i64_p, labels=i64_p, tokens=i64_p, shown=i64_p,
     next_sentence=i64_p, position_steps=i64_p, expected_labels=i64_p, word_positions=i64_p, word_labels=i64_p,
     replaced=i64_p, signs=i64_p, predicted=i64_p,  # see `check.outcome.RecordCounts`
-    sketches=u64_p, sketched=i64_p,  # of the first two of each `step` records: a sketch; the length and the first token
+    sketches=u64_p, sketched=i64_p,  # for the first two of each `step` records: a sketch; the length and the first token
 )  # fmt: skip
-"""The counter of a file: `t` below; `r` is the record that it looks at."""
+"""The counter of a file, `t` below; `r` is the current record."""
 Record = namedtuple("Record", "index text ids positions labels length drawn first_sep inner")
-"""`text` has the labels restored; `length` of its tokens, `drawn` predictions, `inner` [SEP] before the last token."""
+"""`text` has the labels restored and `length` tokens. `drawn` is the number of predictions, and `inner` the number of [SEP]
+before the last token."""
 
 
 @subroutine
 def _first(values, start, stop, wanted):
-    """The first position from `start` on that holds `wanted`, or `stop`."""
+    """Return the first position from `start` on that has the value `wanted`, or `stop` if there is none."""
     position = start
     while position < stop and values[position] != wanted:
         position += 1
@@ -59,7 +62,7 @@ def _hash(values, count, keys):
 
 @subroutine
 def _hash_all(block, row, keys):
-    """The sum over all values; floats are taken as the bits they are."""
+    """Return the hash of all values of a record; floats count by their bits."""
     total, at = u64(0), 0
     for feature in range(block[n.BLOCK_FIELDS]):
         width, address = field_values(block, feature), field_at(block, feature, row)
@@ -78,7 +81,7 @@ def _hash_text(text, count, keys):
 
 @subroutine
 def _sketch_text(text, start, stop, sketch):
-    """A bit for each token; which one, its number decides."""
+    """Set a bit of the sketch for each token; the token's id decides which one."""
     for position in range(start, stop):
         bit = (u64(text[position]) * u64(0x9E3779B97F4A7C15)) >> u64(55)
         sketch[i64(bit >> u64(6))] |= u64(1) << (bit & u64(63))
@@ -94,7 +97,10 @@ def _count_common(sketches, first, second):
 
 @subroutine
 def _compare_segments(t, r):
-    """Compare two records labelled random: have their As more tokens in common with their own Bs than with each other's?"""
+    """Compare two records labelled random: count whether their As share more tokens with their own Bs than with each other's.
+
+    The first record of a pair is only stored; the second one is compared with it.
+    """
     unpaired, sketches = t.unpaired, t.segments_in_bits
     if unpaired[1] == 0:
         unpaired[0], unpaired[1] = r.first_sep, r.length
@@ -119,7 +125,7 @@ def _compare_segments(t, r):
 
 @subroutine
 def _expect_tokens(t, r, n_same):
-    """Add the expected counts of random masks: each token but the `inner` [SEP] is equally likely."""
+    """Add the expected counts for random masks, by which every token except the `inner` [SEP] is equally likely."""
     text, expected, last = r.text, t.position_steps, r.length - 1
     candidates = r.length - 2 - r.inner
     fraction = (r.drawn * n.SCALE + candidates // 2) // candidates
@@ -140,13 +146,16 @@ def _expect_tokens(t, r, n_same):
 
 @subroutine
 def _choices(t, positions, drawn):
-    """The logarithm of the number of ways to draw that many of the positions."""
+    """Return the logarithm of the number of ways to draw `drawn` of the positions."""
     return t.log2_factorials[positions] - t.log2_factorials[drawn] - t.log2_factorials[positions - drawn]
 
 
 @subroutine
 def _expect_words(t, r):
-    """Add those of whole words, counted at their first piece; return the logarithm of the number of choices."""
+    """Add the expected counts for masks of whole words, each counted at its first token.
+
+    Return the logarithm of the number of ways to choose the words.
+    """
     text, heads, row = r.text, t.words, t.seq + 1
     sizes, masked = shifted(heads, row), shifted(heads, 2 * row)
     of_size, masked_of_size = shifted(heads, 3 * row), shifted(heads, 4 * row)
@@ -189,7 +198,7 @@ def _expect_words(t, r):
 
 @subroutine
 def _count_predictions(t, r):
-    """Count predictions by position, by label and by shown token."""
+    """Count predictions by position, by label, and by the token that the model sees."""
     for i in range(r.drawn):
         position, original = i64(r.positions[i]), i64(r.labels[i])
         token = i64(r.ids[position])
@@ -208,7 +217,7 @@ def _count_predictions(t, r):
 
 @subroutine
 def _count_tokens(t, r):
-    """Count the tokens of the text but [CLS] and [SEP]."""
+    """Count the tokens of the text, except [CLS] and [SEP]."""
     for position in range(1, r.length - 1):
         t.tokens[r.text[position]] += 1
     t.tokens[t.sep] -= r.inner
@@ -216,7 +225,7 @@ def _count_tokens(t, r):
 
 @subroutine
 def _count_same(r):
-    """The number of tokens that equal the next one."""
+    """Return the number of tokens that equal the next token."""
     total = 0
     for position in range(r.length - 1):
         total += i64(r.text[position] == r.text[position + 1])
@@ -225,7 +234,7 @@ def _count_same(r):
 
 @subroutine
 def _count_beside(t, r):
-    """Count the predictions whose label is that of the token on the right, and on the left."""
+    """Count the predictions whose label equals the token on the right, and those whose label equals the token on the left."""
     for i in range(r.drawn):
         position = i64(r.positions[i])
         t.signs[n.RIGHT] += i64(r.text[position] == r.text[position + 1])
@@ -246,10 +255,11 @@ def _count_pair(t, r, label):
     "count <= len(block)", texts="count * seq", about="ABOUT_WIDTH * count", indices="count", hashes="2 * count",
 )  # fmt: skip
 def count_records(counter: Counter, block: Block, count: i64, texts: i32_p, about: i64_p, indices: i64_p, hashes: u64_p) -> i64:
-    """Count `count` records of the block, whose indices in their file are given; return how many are valid.
+    """Count the first `count` records of the block, and hash them; return how many are valid.
 
-    The fields are in the order of KNOWN_FEATURES. `texts` are their tokens with the labels restored, `about` has the columns of
-    ABOUT_WIDTH, of which those of a record that is not valid are not looked at. `hashes` has two numbers a record.
+    `indices` (count,) are the records' indices in their file, and `texts` (count, seq) their tokens with the labels restored.
+    `about` (count, ABOUT_WIDTH) has numbers about each record, of which only IS_VALID matters if it is 0. `hashes` (count, 2)
+    gets the two hashes. The fields of the block are in the order of KNOWN_FEATURES.
     """
     t = Counter(counter)
     valid = 0

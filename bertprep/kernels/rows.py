@@ -1,7 +1,7 @@
-"""Instances to rows of a block: the only layout of records, for files and for training; and labels of their predictions.
+"""Lays out instances as rows of a block, for files and for training, and converts predictions to labels and back.
 
-The rows of a block may be of any shards, in any order. Masks, segments and weights are copied from patterns of ones and zeros.
-The memory of an instance is prefetched a few rows ahead.
+The rows of a block may come from any shards, in any order. Masks, segments and weights are copied from patterns of ones and
+zeros. The memory of an instance is prefetched a few rows ahead.
 """
 
 from bertprep.kernels import numbers as n
@@ -33,12 +33,12 @@ Shard = struct(
 """The arrays of a shard's `generator.Instances`."""
 Shards = Table(Shard)
 _WIDTH = len(Shard.fields)
-_AHEAD = 4  # rows between asking for the memory of an instance and using it
+_AHEAD = 4  # rows between prefetching the memory of an instance and using it
 
 
 @subroutine
 def _prefetch_ahead(shards, indices, records, i, count):
-    """Begin to bring what rows a little ahead will need, in the order in which one leads to the other."""
+    """Prefetch the memory of the next rows in three steps, because the addresses of a step are found in the step before."""
     if i + 3 * _AHEAD < count:
         shard = Shard(shifted(shards, _WIDTH * indices[i + 3 * _AHEAD]))
         prefetch(shard.order, records[i + 3 * _AHEAD])
@@ -73,10 +73,10 @@ def lay_out(
     cls: i64, sep: i64, pad: i64, ones: u8_p, weights: f32_p, block: Block, shards: Shards, indices: i64_p, records: i64_p,
     count: i64,
 ) -> i64:  # fmt: skip
-    """Write record records[i] of shard indices[i] to row i of the block, for `count` of them; return `count`.
+    """Write record records[i] of shard indices[i] to row i of the block, for i < count; return `count`.
 
-    The last field, next_sentence_labels, is optional. `ones` are seq ones, seq zeros, seq ones, `weights` pred ones, then pred
-    zeros.
+    The last field, next_sentence_labels, is optional. `ones` must be seq ones, seq zeros and seq ones, and `weights` pred ones
+    and pred zeros.
     """
     seq, pred = field_values(block, n.INPUT_IDS), field_values(block, n.POSITIONS)
     has_label = block[n.BLOCK_FIELDS] > n.NEXT_SENTENCE
@@ -87,7 +87,7 @@ def lay_out(
         tokens, instance = shard.tokens, shard.order[records[i]]
         slices = shifted(shard.slices, 4 * instance)
         a_size, b_size = i64(slices[1]), i64(slices[3])
-        size = a_size + b_size + 3  # b_size is -1 where there is no pair
+        size = a_size + b_size + 3  # b_size is -1 without a second segment
         ids = pointer_at(i32_p, field_at(block, n.INPUT_IDS, i))
         ids[0] = cls
         copy_memory(shifted(ids, 1), shifted(tokens, i64(slices[0])), a_size)
@@ -120,15 +120,15 @@ def lay_out(
 
 @kernel("rows <= len(block)", labels="rows * block.dtype['input_ids'].shape[0]")
 def make_labels(block: Block, rows: i64, labels: i32_p) -> i64:
-    """Make the labels (rows, seq) of the first records' predictions; return the first row that has none, or `rows`.
+    """Convert the predictions of the first records to labels (rows, seq); return `rows`, or the first row that cannot be.
 
-    Only ascending positions of weight 1, then zeros, can be labels.
+    A row can be converted if its positions ascend and have the weight 1, and everything after them is zeros.
     """
     seq, pred = field_values(block, n.INPUT_IDS), field_values(block, n.POSITIONS)
     for row in range(rows):
         positions = pointer_at(i32_p, field_at(block, n.POSITIONS, row))
         ids = pointer_at(i32_p, field_at(block, n.LABELS, row))
-        weights = pointer_at(u32_p, field_at(block, n.WEIGHTS, row))  # their bits
+        weights = pointer_at(u32_p, field_at(block, n.WEIGHTS, row))  # the bits of the floats
         fill(labels, i64(0), seq, n.NOT_PREDICTED)
         before, i = i64(-1), i64(0)
         while i < pred and i64(weights[i]) == n.FLOAT_ONE and before < i64(positions[i]) < seq and ids[i] >= 0:
@@ -147,9 +147,9 @@ def make_labels(block: Block, rows: i64, labels: i32_p) -> i64:
 
 @kernel("0 <= first <= len(block) - rows", labels="rows * block.dtype['input_ids'].shape[0]")
 def take_labels(labels: i32_p, rows: i64, block: Block, first: i64) -> i64:
-    """Make the predictions of labels (rows, seq) in the records from `first` on.
+    """Convert labels (rows, seq) to the predictions of the records from `first` on.
 
-    Returns the first row with a label below 0 or more than `pred` labels, or `rows`.
+    Return `rows`, or the first row with a negative label or with more than `pred` labels.
     """
     seq, pred = field_values(block, n.INPUT_IDS), field_values(block, n.POSITIONS)
     wrong = rows

@@ -1,7 +1,8 @@
-"""Protobuf's varints to int32 or uint8: the hot loop of reading.
+"""Decodes protobuf's varints to int32 or uint8, which is the hot loop of reading.
 
-64 bytes are compared with 0x80 at once, which gives a bit for the last byte of each number. 64 one-byte numbers in a row are
-widened, 16 at a time; numbers of up to four bytes are taken apart by bits, 6 cycles a number; longer ones go byte by byte.
+64 bytes are compared with 0x80 at once, which gives a bit for the last byte of each number. If all 64 are numbers of one byte,
+they are widened, 16 at a time. Numbers of up to four bytes are decoded by operations on bits, in 6 cycles each, and longer ones
+byte by byte.
 """
 
 from llvmlite import ir
@@ -23,7 +24,7 @@ from bertprep.kernels.memory import (
 )
 
 _REACH = 67
-"""Bytes of the file that must lie ahead for a block of 64: four are loaded even where the last of them begins a number."""
+"""Bytes that the file must still have to decode a block of 64: four bytes are loaded even from the last one on."""
 _ALL_BITS = u64(0xFFFFFFFFFFFFFFFF)
 _SEVENS = u64(0x7F7F7F7F)
 
@@ -33,7 +34,7 @@ _number_ends = find_bytes((0, 0x7F))
 
 @intrinsic
 def widen_16(_context, _out, _index, _data, _at):
-    """16 bytes from data[at] to 16 numbers from out[index]."""
+    """Widen 16 bytes from data[at] on to 16 numbers from out[index] on."""
 
     def generate(context, builder, _signature, arguments):
         out, index, data, at = arguments
@@ -46,7 +47,7 @@ def widen_16(_context, _out, _index, _data, _at):
 
 @subroutine
 def read_varint(data, at, end):
-    """A number of at most 63 bits and where it ends; -1 where there is none."""
+    """Return a number of at most 63 bits, or -1 if there is none, and where it ends."""
     value, shift = i64(0), i64(0)
     while at < end and shift < 63:
         byte = i64(data[at])
@@ -60,7 +61,7 @@ def read_varint(data, at, end):
 
 @subroutine
 def read_number(data, at, end, highest):
-    """A value from 0 to `highest` and where it ends, or a fault."""
+    """Return a number from 0 to `highest`, or a fault, and where it ends."""
     value, after = read_varint(data, at, end)
     if value >= 0:
         return (value if value <= highest else i64(n.OUT_OF_RANGE)), after
@@ -69,7 +70,7 @@ def read_number(data, at, end, highest):
 
 @subroutine
 def read_signed(data, at, end):
-    """A value of 64 bits, as ints below 0 are written, and where it ends."""
+    """Return a number of up to 64 bits, which may be negative, and where it ends."""
     value, shift = i64(0), i64(0)
     while at < end and shift < 64:
         byte = i64(data[at])
@@ -96,7 +97,7 @@ def _unpack_one_by_one(data, at, end, out, done, count, highest):
 
 @subroutine
 def unpack_bytes(data, at, end, _limit, out, start, count):
-    """Read the numbers of data[at:end] to out[start:], which must be `count` of at most 255; return 0 or a fault."""
+    """Decode data[at:end] to out[start:], expecting `count` numbers of at most 255; return 0 or a fault."""
     bits = u64(0)
     for i in range(at, end):
         bits |= u64(data[i])
@@ -108,7 +109,7 @@ def unpack_bytes(data, at, end, _limit, out, start, count):
 
 @subroutine
 def _put_block(out, done, data, at, ends):
-    """Write the numbers of a block, whose ends are the bits of `ends`; none is longer than 4 bytes."""
+    """Decode the numbers of a block; `ends` has a bit for the last byte of each number, and none is longer than 4 bytes."""
     first = i64(0)
     while ends:
         last = trailing_zeros(ends)
@@ -126,10 +127,7 @@ def _put_block(out, done, data, at, ends):
 
 @subroutine
 def unpack_numbers(data, at, end, limit, out, start, count):
-    """Read the numbers of data[at:end] to out[start:], which must be `count`; return 0 or a fault.
-
-    The file ends at `limit`.
-    """
+    """Decode data[at:end] to out[start:], expecting `count` numbers; return 0 or a fault. The file ends at `limit`."""
     done, stop = start, start + count
     while at < end and at + _REACH <= limit:
         ends, within = _number_ends(data, at), _ALL_BITS
@@ -148,7 +146,7 @@ def unpack_numbers(data, at, end, limit, out, start, count):
         going_on = ~ends & within
         in_pairs = going_on & (going_on >> u64(1))
         if in_pairs & (in_pairs >> u64(2)) or numbers == 0:
-            break  # a number of five bytes or more, or one without an end
+            break  # a number has five bytes or more, or does not end in this block
         size = 64 - leading_zeros(ends)
         _put_block(out, done, data, at, ends)
         done += numbers
@@ -158,7 +156,7 @@ def unpack_numbers(data, at, end, limit, out, start, count):
 
 @subroutine
 def count_numbers(data, at, end):
-    """How many numbers a packed list holds: the bytes that end one."""
+    """Return the number of values in a packed list, by counting the bytes that end one."""
     numbers = i64(0)
     for i in range(at, end):
         numbers += i64(data[i] < 0x80)

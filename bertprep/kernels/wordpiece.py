@@ -1,7 +1,8 @@
-"""BERT's tokenizer: UTF-8 text to WordPiece ids, at about 300 MB of English a second.
+"""BERT's tokenizer, from UTF-8 text to WordPiece ids, at about 300 MB of English text per second.
 
-A run of up to 15 ASCII letters and digits is found with one vector comparison and looked up in a table of known words. All else
-goes code point by code point through the table of `instances.unicode_table`, then longest match first through a trie.
+One vector comparison finds a run of up to 15 ASCII letters and digits, which is then looked up in a cache of words. Other text
+goes code point by code point through the table of `instances.unicode_table`, and its words are then matched in a trie, longest
+piece first.
 """
 
 import numpy as np
@@ -12,30 +13,30 @@ from bertprep.kernels.memory import copy_16, find_bytes, load_u64, store_u64, tr
 
 CACHED_BYTES = 15
 CACHED_IDS = 4
-COUNT_SHIFT = 56  # the sixteenth byte of a cached word is the number of its ids
-CHILD, TOKEN = 1, 2  # of a step in the trie
+COUNT_SHIFT = 56  # the sixteenth byte of a cached word is its number of ids
+CHILD, TOKEN = 1, 2  # numbers in a step of the trie
 
 _LOW_BYTES = np.array([(1 << 8 * min(n, 8)) - 1 for n in range(CACHED_BYTES + 1)], np.uint64)
 _HIGH_BYTES = np.array([(1 << 8 * max(n - 8, 0)) - 1 for n in range(CACHED_BYTES + 1)], np.uint64)
-"""Masks for the first n bytes of a word in two numbers."""
-_WORD, _CONTINUATION = 0, 1  # the trie's two roots: for the start of a word, for what follows
+"""Masks that keep the first n bytes of a word, which is in two numbers."""
+_WORD, _CONTINUATION = 0, 1  # the trie's two roots: for the first piece of a word, and for the others
 _NEWLINE, _BLANK_SPACE, _HASH = 10, 32, 35
 _letters_and_digits = find_bytes((0x30, 0x39), (0x41, 0x5A), (0x61, 0x7A))
 
 Tables = struct(
     {"trie": "TRIE_STEP * (mask + 1)", "cache": "CACHE_ENTRY << CACHE_BITS", "word": "WORD_BUFFER_SIZE"},
     entries=u32_p, replacements=u8_p,  # see `instances.unicode_table`
-    lower=i64, unknown=i64, longest=i64,  # longest: code points of a word that is not [UNK]
+    lower=i64, unknown=i64, longest=i64,  # a word of more than `longest` code points becomes [UNK]
     trie=i32_p, mask=i64,  # see `build_trie`
-    cache=u64_p,  # CACHE_ENTRY << CACHE_BITS numbers, zero
+    cache=u64_p,  # CACHE_ENTRY << CACHE_BITS numbers, zeros at first
     word=u8_p,  # WORD_BUFFER_SIZE bytes
 )  # fmt: skip
-"""`t` below; the last two are scratch memory."""
+"""The tables of the tokenizer, `t` below; the last two are scratch memory."""
 
 
 @subroutine
 def _slot(trie, mask, node, byte):
-    """Where the trie has the step from `node` by `byte`, or would get it."""
+    """Return where the trie has the step from `node` by `byte`, or where it would be put."""
     key = (node << 8) | byte
     slot = ((key * 0x9E3779B97F4A7C15) >> 20) & mask
     while trie[n.TRIE_STEP * slot] != key and trie[n.TRIE_STEP * slot] != n.TRIE_FREE:
@@ -45,10 +46,10 @@ def _slot(trie, mask, node, byte):
 
 @kernel(text="ends[count - 1] if count else 0", ends="count", trie="TRIE_STEP * (mask + 1)")
 def build_trie(text: u8_p, ends: i64_p, count: i64, trie: i32_p, mask: i64) -> i64:
-    """Enter the tokens text[ends[i-1]:ends[i]] under their ids; `##x` as x below the continuation root.
+    """Put the tokens text[ends[i - 1]:ends[i]] into the trie with their ids i; `##x` becomes x below the continuation root.
 
-    `trie` has mask + 1 steps, a power of two, of TRIE_STEP numbers, all TRIE_FREE. Returns the number of nodes, or -1 if the
-    table is too small.
+    `trie` has mask + 1 steps, a power of two, of TRIE_STEP numbers that are all TRIE_FREE. Return the number of nodes, or -1 if
+    the trie is too small.
     """
     nodes = i64(2)
     start = i64(0)
@@ -75,7 +76,7 @@ def build_trie(text: u8_p, ends: i64_p, count: i64, trie: i32_p, mask: i64) -> i
 
 @subroutine
 def _match(t, size, tokens, at):
-    """Write the pieces of the word in the buffer to tokens[at:], longest match first; returns how many, 1 for [UNK]."""
+    """Write the pieces of the word in the buffer to tokens[at:], longest match first; return their number, 1 for [UNK]."""
     count = i64(0)
     start = i64(0)
     node = i64(_WORD)
@@ -109,7 +110,7 @@ def _lowered(value):
 
 @subroutine
 def _match_and_keep(t, low, high, size, entry, tokens, at):
-    """Write the ids of a word that is not in the table of words met, and put it there."""
+    """Write the ids of a word that is not in the cache, put it there, and return the number of ids."""
     store_u64(t.word, 0, low)
     store_u64(t.word, 8, high)
     count = _match(t, size, tokens, at)
@@ -122,7 +123,7 @@ def _match_and_keep(t, low, high, size, entry, tokens, at):
 
 @inlined
 def _look_up(t, low, high, size, tokens, at):
-    """Write the ids of a word of at most 15 bytes, given as two numbers; returns how many. Spoils the buffer."""
+    """Write the ids of a word of at most 15 bytes, given as two numbers; return their number. This overwrites the buffer."""
     cache = t.cache
     hashed = low * u64(0x9E3779B97F4A7C15) + high * u64(0xC2B2AE3D27D4EB4F)
     entry = i64(hashed >> u64(64 - n.CACHE_BITS)) * n.CACHE_ENTRY
@@ -135,7 +136,7 @@ def _look_up(t, low, high, size, tokens, at):
 
 @subroutine
 def _finish_word(t, size, length, tokens, at):
-    """Write the ids of a normalized word of `size` bytes and `length` code points in the buffer; returns how many."""
+    """Write the ids of the normalized word in the buffer, with `size` bytes and `length` code points; return their number."""
     if size == 0:
         return i64(0)
     if length > t.longest:
@@ -150,7 +151,7 @@ def _finish_word(t, size, length, tokens, at):
 
 @subroutine
 def _decode_character(text, at, size):
-    """(code point, bytes) of the UTF-8 character at text[at], or (-1, 0) where there is none."""
+    """Return (code point, size in bytes) of the UTF-8 character at text[at], or (-1, 0) if there is no valid one."""
     first = i64(text[at])
     if first < 0x80:
         return first, i64(1)
@@ -174,9 +175,9 @@ def _decode_character(text, at, size):
 
 @subroutine
 def _tokenize_any(t, text, at, size, tokens, count):
-    """Tokenize the word at text[at], with a character that ends it and is a word by itself.
+    """Tokenize the word at text[at], and the character after it if that is a word of its own.
 
-    Returns the end, or -1 minus the offset of invalid UTF-8; the tokens so far; whether it is blank.
+    Return the end, or -1 minus the offset of invalid UTF-8; the number of tokens so far; and whether the text was blank.
     """
     word_size, length, is_blank = i64(0), i64(0), True
     while True:
@@ -215,7 +216,10 @@ def _tokenize_any(t, text, at, size, tokens, count):
 
 @inlined
 def _ascii_word(t, text, at, tokens, count):
-    """Tokenize a run of up to 15 ASCII letters and digits; return its end, `at` if it is none, and the tokens so far."""
+    """Tokenize a run of up to 15 ASCII letters and digits at text[at].
+
+    Return its end, which is `at` if there is no such run, and the number of tokens so far.
+    """
     run = trailing_zeros(~_letters_and_digits(text, at))
     if 0 < run <= CACHED_BYTES:
         after = i64(text[at + run])
@@ -240,10 +244,11 @@ def tokenize(
     sentence_ends: i64_p,
     document_ends: i64_p,
 ) -> i64:
-    """Tokenize complete lines: `text` ends with a newline, and TEXT_SLACK bytes after it may be read.
+    """Tokenize complete lines; return -1, or the offset of invalid UTF-8.
 
-    Continues from `state` (tokens, sentences, documents so far). With `each_line` every line is a sentence. `tokens` holds one
-    a byte of text and TOKEN_SLACK, `sentence_ends` and `document_ends` one a line. Returns -1, or the offset of invalid UTF-8.
+    `text` must end with a newline, after which TEXT_SLACK bytes may be read. The kernel continues from `state`, the numbers of
+    tokens, sentences and documents so far. With `each_line`, every line is a sentence, even an empty one. `tokens` must have
+    space for one token per byte of text plus TOKEN_SLACK, and `sentence_ends` and `document_ends` for one number per line.
     """
     t = Tables(tables)
     count, sentences, documents = state[n.TOKENS], state[n.SENTENCES], state[n.DOCUMENTS]

@@ -50,7 +50,7 @@ def test_records_are_an_array_in_one_piece_whose_fields_are_features() -> None:
     assert kernel(block, ROWS, labels) == ROWS
     for wrong, fault in (
         (block.input_ids, "block must be a record array"),
-        (block[::2], "block must be records that follow each other in memory"),
+        (block[::2], "block must be a contiguous record array; give a copy of it"),
         (block.reshape(1, ROWS), "block must be a record array"),
         (block.view(block.dtype.newbyteorder(">")), "found the field input_ids"),
         (np.zeros(ROWS, [("input_ids", np.int64, SEQ)]), "found the field input_ids"),

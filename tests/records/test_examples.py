@@ -69,7 +69,7 @@ def test_records_are_read_into_a_block_in_one_piece_that_can_be_written(file: Re
         ):
             file.gather_into(wrong, range(300))
     swapped = zeros(count=300).view(zeros().dtype.newbyteorder(">"))
-    with pytest.raises(TypeError, match="records have features as uint8, int32 or float32; found the field input_ids"):
+    with pytest.raises(TypeError, match="expected records with features of uint8, int32 or float32, found the field input_ids"):
         file.gather_into(swapped, range(300))
 
 
