@@ -1,4 +1,4 @@
-"""The card of a pushed data set, `README.md`, from `card.md.j2`, manifests and counts only."""
+"""Write the card of a pushed data set, `README.md`, from the template `card.md.j2`, the manifest and counts alone."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ UNKNOWN = "unknown"
 HUB_SPLITS = {
     DEV: "validation", DEV_MISMATCHED: "validation_mismatched", SUBMISSION: "test", SUBMISSION_MISMATCHED: "test_mismatched",
 }  # fmt: skip
-"""The name of a split in `datasets` where it differs from the folder's, as in the Hub's own copies of the tasks."""
+"""The names of splits in `datasets` that differ from their folders; they are those of the tasks' data sets on the Hub."""
 
 _PUBLIC_DOMAIN = "public-domain"
 _TASKS = {RECORDS: "fill-mask", SQUAD: "question-answering", NER: "token-classification"}
 _TEXT = "text-classification"
 _MEANINGS = {
-    "input_ids": "tokens, [CLS] A [SEP] B [SEP], then padding",
+    "input_ids": "token ids: [CLS] A [SEP] B [SEP], then padding",
     "token_type_ids": "0 for A, 1 for B",
     "attention_mask": "1 for tokens, 0 for padding",
-    "labels": f"the token that was masked there, {NOT_PREDICTED} elsewhere",
-    "next_sentence_label": "0: B follows A in its document; 1: B is from another one",
+    "labels": f"the original id of a token to predict, {NOT_PREDICTED} elsewhere",
+    "next_sentence_label": "0: B follows A in its document; 1: B is from another document",
     "unique_ids": "the number of the window",
     "start_positions": "first token of the answer",
     "end_positions": "last token of the answer",
     "is_impossible": "1 if the window has no answer",
-    "is_real_example": "1; 0 for padding of a batch",
+    "is_real_example": "1, or 0 for an example that only fills a batch",
 }
 _UNPAIRED_MEANINGS = {
-    "input_ids": "tokens, [CLS], full sentences with [SEP] between documents, [SEP], then padding",
-    "token_type_ids": "0",
+    "input_ids": "token ids: [CLS], full sentences with [SEP] between documents, [SEP], then padding",
+    "token_type_ids": "always 0",
 }
 
 
 @dataclass(frozen=True)
 class PushedSet:
-    """A data set on the Hub: `manifest` has the names there, `shapes` the shape of each folder (a split)."""
+    """A data set on the Hub: `manifest` lists the files by their names there, and `shapes` has the shape of each split."""
 
     name: str  # OWNER/NAME
     url: str
@@ -56,7 +56,7 @@ class PushedSet:
     manifest: Manifest
     shapes: Mapping[str, Shape]
     cased: bool
-    licence: str | None = None  # what the user says
+    licence: str | None = None  # named by the user
 
     @property
     def splits(self) -> list[str]:
@@ -78,7 +78,7 @@ class PushedSet:
 
 
 def name_on_hub(name: str) -> str:
-    """Return the name of a record file in a repository: the folder of a split and its own.
+    """Return the name of a record file in a repository, FOLDER OF THE SPLIT/FILE.
 
     >>> name_on_hub("training/mine_training_00000.parquet"), name_on_hub("dev/a.parquet"), name_on_hub("b.parquet")
     ('train/mine_training_00000.parquet', 'dev/a.parquet', 'train/b.parquet')
@@ -88,7 +88,7 @@ def name_on_hub(name: str) -> str:
 
 
 def card(pushed: PushedSet) -> bytes:
-    """Return README.md, in UTF-8."""
+    """Return the contents of README.md, in UTF-8."""
     from huggingface_hub import DatasetCardData
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -142,7 +142,7 @@ def _metadata(pushed: PushedSet) -> dict[str, Any]:
 
 
 def licences_of(corpus: str, given: str | None = None) -> list[str]:
-    """Return the Hub's names for the licences of a known corpus, or the given one.
+    """Return the given licence, or the Hub's names for the licences of a known corpus.
 
     >>> licences_of("wikicorpus_en"), licences_of("books_wiki_en_corpus"), licences_of("mine", "cc0-1.0")
     (['cc-by-sa-4.0', 'gfdl'], ['unknown'], ['cc0-1.0'])
@@ -164,8 +164,8 @@ def _summary(pushed: PushedSet) -> str:
     version = pushed.manifest.versions.get("bertprep", "")
     records = sum(pushed.total(split, "examples") for split in pushed.splits)
     return (
-        f"{records:,} records in {len(pushed.manifest.files):,} Parquet files, made by bertprep {version} for BERT: "
-        f"tokens of a WordPiece vocabulary{of} (`vocab.txt`; {kind}), {pushed.shape.seq} to a record."
+        f"{records:,} records in {len(pushed.manifest.files):,} Parquet files, made for BERT by bertprep {version}. Each "
+        f"record has {pushed.shape.seq} tokens of a WordPiece vocabulary{of} (`vocab.txt`; {kind})."
     )
 
 
@@ -196,8 +196,8 @@ def _column_rows(pushed: PushedSet) -> list[list[str]]:
 def _licence_text(pushed: PushedSet) -> str:
     licences = licences_of(pushed.corpus, pushed.licence)
     if licences == [UNKNOWN]:
-        return "The licence of the text is not known. Find out before you pass on the records, or what is trained on them."
+        return "The licence of the text is not known. Find it out before you share the records or models trained on them."
     if licences == [_PUBLIC_DOMAIN]:
         return "The text is in the public domain."
-    also = " Keep the attribution and the licence when you pass it on." if "gfdl" in licences else ""
-    return f"The text is under {' and '.join(licences)}; the records hold nothing else.{also}"
+    also = " Keep the attribution and the licence when you share it." if "gfdl" in licences else ""
+    return f"The text is under {' and '.join(licences)}; the records contain nothing else.{also}"

@@ -1,7 +1,7 @@
-"""`bertprep download`: corpora, tasks, weights and vocabularies, into a workspace.
+"""`bertprep download`: download corpora, tasks, weights and vocabularies into a workspace.
 
-A download is folders, each with its own listing, lock and files. All are listed before the first byte is fetched. Existing
-files are checked and kept; if nothing is missing, no request is made.
+A download has one or more folders, each with its own listing, lock and files. All files are listed before the first byte is
+fetched. Existing files are checked and kept; if nothing is missing, no request is made.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Downloaded:
-    """One folder of a download: its listing, and the bytes still to be fetched or made."""
+    """One folder of a download: its listing, and the numbers of bytes still to be fetched or made."""
 
     name: str
     folder: Path
@@ -57,13 +57,13 @@ class Downloaded:
 
 @dataclass(frozen=True, kw_only=True)
 class Download(Where):
-    """What to download into the workspace."""
+    """The request of `download`: what to download into the workspace."""
 
     group: ClassVar[str] = OPTIONS
     names: Sequence[str] = field(
         kw_only=False,
         metadata=described(
-            "wikipedia, bookcorpus, squad, glue, weights, vocab, or all; dataset OWNER/NAME: records that were pushed",
+            "wikipedia, bookcorpus, squad, glue, weights, vocab, or all; or dataset OWNER/NAME for records that were pushed",
             metavar="NAME",
             positional=True,
         ),
@@ -73,28 +73,27 @@ class Download(Where):
         pattern="[a-z]+(-[a-z]+)*", words="the code of a Wikipedia, such as en, de or zh-yue",
     )  # fmt: skip
     date: str = option(
-        WIKIPEDIA_DATE, "day of the Wikipedia", metavar="DAY", pattern=r"\d{8}", words=f"a day such as {WIKIPEDIA_DATE}"
+        WIKIPEDIA_DATE, "day of the Wikipedia dump", metavar="DAY", pattern=r"\d{8}", words=f"a day such as {WIKIPEDIA_DATE}"
     )
-    from_dump: Path | str | None = option(
-        None, "use this pages-articles dump as the Wikipedia instead", metavar="FILE|URL", check=str
-    )
+    from_dump: Path | str | None = option(None, "use this pages-articles dump as the Wikipedia", metavar="FILE|URL", check=str)
     from_files: Path | str | None = option(
-        None, "use this folder of .txt books as BookCorpus instead, each file one document", metavar="DIR", check=local_path
+        None, "use this folder of .txt books as BookCorpus; each file is one document", metavar="DIR", check=local_path
     )
     models: Sequence[str] = option(
-        (), "model of the weights or vocab; may be repeated (default: the two BERT models, and the smaller one's vocabulary)",
+        (), "model for weights or vocab; may be repeated (default: the two BERT models, and the smaller one's vocabulary)",
         name="--model", metavar="ID", repeated=True,
-        pattern=r"(\w[\w.-]*/)?\w[\w.-]*", words=f"a model of the Hub, such as {DEFAULT_MODEL}",
+        pattern=r"(\w[\w.-]*/)?\w[\w.-]*", words=f"a model on the Hub, such as {DEFAULT_MODEL}",
     )  # fmt: skip
-    connections: int = option(4, "files fetched at once", least=1, most=MAX_AT_ONCE, rare=True)
+    connections: int = option(4, "number of files to fetch at once", least=1, most=MAX_AT_ONCE, rare=True)
     dry_run: bool = option(False, "show what would be fetched, and write nothing")
 
     def download(self) -> list[Downloaded]:
-        """Download `names` of `catalogue.NAMES`, or "all", into the workspace; correct files are kept.
+        """Download corpora, tasks, weights or vocabularies into the workspace; correct files are kept.
 
-        OWNER/NAME after "dataset" is a data set that `push` uploaded. `language` and `date` choose a Wikipedia, `from_dump` (a
-        file or address) or `from_files` (a folder) replace it or BookCorpus; `models` are those of "weights" and "vocab". With
-        `dry_run` nothing is written. The same call resumes.
+        `names` are "wikipedia", "bookcorpus", "squad", "glue", "weights", "vocab" or "all", or "dataset" followed by the
+        OWNER/NAME of a data set that `push` uploaded. `language` and `date` choose a Wikipedia. `from_dump`, a file or URL,
+        replaces the Wikipedia, and `from_files`, a folder, replaces BookCorpus. `models` are the models for "weights" and
+        "vocab". With `dry_run` nothing is written. After an interruption, the same call resumes.
 
             bertprep.download(["vocab"], workdir="data")
         """
@@ -133,7 +132,7 @@ download = function_of(Download, Download.download)
 
 
 def run(request: Download) -> None:
-    """Download, and print the contents of each folder and the command to run next."""
+    """Download the requested files, and print the contents of each folder and the command to run next."""
     from bertprep.sources.downloads import PARQUET
 
     downloads = request.download()

@@ -1,7 +1,7 @@
-"""`bertprep create --dry-run`: records, disk and time, forecast from making a sample.
+"""`bertprep create --dry-run`: forecast the number of records, the disk space and the time of `create` from a sample.
 
-At most 64 MB from all over the shards are made into records in a temporary folder, on the target disk, and scaled by bytes of
-text. Nothing is downloaded or left behind.
+Records are made from at most 64 MB of text, taken from shards at regular intervals, in a temporary folder on the target disk.
+The results are scaled by bytes of text. Nothing is downloaded or left behind.
 """
 
 from __future__ import annotations
@@ -46,10 +46,11 @@ _MIN_PIECES = 8
 
 @dataclass(frozen=True)
 class Forecast:
-    """The output and the time of `create`, from a sample of `sample_bytes` of its `text_bytes`.
+    """The expected output and time of `create` for `text_bytes` of text, scaled from a sample of `sample_bytes`.
 
-    `vocabulary` is the one that `create` takes, or with `trains_vocabulary` trains first, in its `wall_seconds`, which are with
-    `workers`. `size_bytes` is by format; `disks` has needed and free space.
+    `vocabulary` is the one that `create` would use; with `trains_vocabulary` it would train it first, and `wall_seconds`
+    includes that. `size_bytes` is by format, `wall_seconds` is for `workers` processes, and `disks` has the needed and free
+    space.
     """
 
     text_bytes: int
@@ -65,11 +66,11 @@ class Forecast:
 
 
 def show_forecast(found: Forecast, to_json: Path | None) -> None:
-    """Print a forecast, and write it to a file."""
+    """Print a forecast, and write it to `to_json` if that is given."""
     print_table(
         [
             ("text, MB", megabytes(found.text_bytes)),
-            ("of which sampled, MB", megabytes(found.sample_bytes)),
+            ("sampled text, MB", megabytes(found.sample_bytes)),
             ("training records", f"{found.training_records:,}"),
             ("test records", f"{found.test_records:,}"),
             *((f"{name}, MB", megabytes(size)) for name, size in found.size_bytes.items()),
@@ -78,9 +79,9 @@ def show_forecast(found: Forecast, to_json: Path | None) -> None:
     )
     print_results(f"vocabulary: {found.vocabulary}{', which create trains first' if found.trains_vocabulary else ''}")
     for disk in found.disks:
-        enough = "enough" if disk.enough else "NOT ENOUGH; free some, or choose another --workdir or --output"
+        enough = "enough" if disk.enough else "NOT ENOUGH; free some space, or choose another --workdir or --output"
         print_results(
-            f"disk of {disk.folder}: {megabytes(disk.needed_bytes)} of {megabytes(disk.free_bytes)} MB free: {enough}"
+            f"disk of {disk.folder}: {megabytes(disk.needed_bytes)} MB needed, {megabytes(disk.free_bytes)} MB free: {enough}"
         )
     if to_json:
         content = json.dumps(asdict(found), indent=1, default=str) + "\n"
@@ -94,10 +95,10 @@ def forecast_of(
     from bertprep import kernels
 
     if request.part is not None:
-        raise UsageError(f"--part {request.part}: a forecast is of all parts together; leave it out")
+        raise UsageError(f"--part {request.part}: a forecast is for all parts together; leave it out")
     if request.executor != LOCAL:
         raise UsageError(f"--executor {request.executor}: a forecast is made on this machine; leave it out")
-    named = named_vocabulary(request, cased=settings.cased)  # refused before text is read, as `create` does
+    named = named_vocabulary(request, cased=settings.cased)  # like `create`, refuse a wrong one before text is read
     root = as_path(request.output or request.workspace.root)
     existing = next(path for path in (root.absolute(), *root.absolute().parents) if path.is_dir())
     with temporary_folder(existing / "bertprep-forecast") as folder:
@@ -140,9 +141,11 @@ def forecast_of(
 
 
 def _find_texts(request: TextRequest, folder: Path, *, pairs: bool) -> Texts:
-    """Return the text of a request; that of the sample corpus is made in the temporary folder."""
+    """Return the text of a request; shards of the sample corpus that are missing are made in the temporary folder."""
     if tokens := find_given_tokens(request.inputs, request.reporter):
-        raise UsageError(f"--input {tokens.folder}: holds token shards; a forecast is of text, so name theirs")
+        raise UsageError(
+            f"--input {tokens.folder}: has token shards, and a forecast needs text; name the text that they were made from"
+        )
     if request.inputs:
         return given_texts(request, pairs=pairs)
     corpus, workspace = choose_corpus(request.workspace, request.corpus, request.reporter), request.workspace
@@ -156,7 +159,7 @@ def _find_texts(request: TextRequest, folder: Path, *, pairs: bool) -> Texts:
 
 
 def _load_or_train(path: Path, sample: Texts, folder: Path, workers: int, *, cased: bool) -> Vocabulary:
-    """Return the vocabulary at a path; one that `create` trains first is trained on the sample, in the temporary folder."""
+    """Return the vocabulary at a path; if there is none yet, train one on the sample in the temporary folder."""
     if path.exists():
         return load_vocabulary(path)
     trained = folder / path.name
@@ -165,14 +168,14 @@ def _load_or_train(path: Path, sample: Texts, folder: Path, workers: int, *, cas
 
 
 def _write_sample(texts: Texts, folder: Path, workers: int) -> Texts:
-    """Return the texts, or if they are large, the beginnings of some shards of each split."""
+    """Return the texts, or if they are large, write and return the beginnings of some shards of each split."""
     shards = texts.shards
     if _size_of(shards) <= SAMPLE_BYTES:
         return replace(texts, shards=[replace(shard, expected=None) for shard in shards])
     step = -(-len(shards) // max(_MIN_PIECES, 2 * workers))
     chosen = [*shards[::step]]
     if chosen[-1].split != shards[-1].split:
-        chosen.append(shards[-1])  # the test split is in the sample
+        chosen.append(shards[-1])  # so that the sample has the test split
     folder.mkdir()
     sample, piece_bytes = [], SAMPLE_BYTES // len(chosen)
     for index, shard_of_text in enumerate(chosen):
@@ -181,20 +184,20 @@ def _write_sample(texts: Texts, folder: Path, workers: int) -> Texts:
             with path.open("rb") as file:
                 text = file.read(piece_bytes)
             path = folder / f"{index:05d}.txt"
-            path.write_bytes(_without_last_document(text))  # which goes on
+            path.write_bytes(_without_last_document(text))  # the last document is cut off
         sample.append(replace(shard_of_text, path=path, expected=None))
     return replace(texts, shards=sample)
 
 
 def _without_last_document(text: bytes) -> bytes:
-    """Return the text up to its last blank line; of one document, up to its last sentence."""
+    """Return the text up to its last blank line; if it is a single document, up to the end of its last complete line."""
     blank = text.rfind(b"\n\n")
     end = blank + 2 if blank >= 0 else text.rfind(b"\n") + 1
     return text[:end]
 
 
 def _of_split(texts: Texts, split: str) -> Texts:
-    """Return the texts of a split; a shard keeps its number, and so its seed."""
+    """Return the texts of a split; a shard keeps its number, and therefore its seed."""
     return replace(texts, shards=[shard for shard in texts.shards if shard.split == split])
 
 
@@ -203,6 +206,6 @@ def _size_of(shards: Sequence[TextShard]) -> int:
 
 
 def _busiest(shards: Sequence[TextShard], workers: int) -> float:
-    """Return the bytes of text that the busiest worker has to process."""
+    """Return the number of bytes of text that the busiest worker has to process."""
     sizes = [shard.path.stat().st_size for shard in shards]
     return max(*sizes, sum(sizes) / workers)

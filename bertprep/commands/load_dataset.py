@@ -1,7 +1,7 @@
-"""Records as data sets of Hugging Face's `datasets`.
+"""Load records as data sets of Hugging Face's `datasets`.
 
-Arrow folders are opened in place. Other records are converted once, atomically, in `datasets`' cache, under a checksum of their
-names, sizes and times of change.
+Arrow folders are opened in place. Other records are converted once, atomically, into the cache of `datasets`, under a checksum
+of their names, sizes and modification times.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _CACHE = "bertprep"
 def load_dataset(
     data: Path | str, split: str | None = None, cache_dir: Path | str | None = None
 ) -> datasets.DatasetDict | datasets.Dataset:
-    """Return the records of a folder or file of any format as a DatasetDict, or as a Dataset of one split.
+    """Return the records of a folder or file in any format as a DatasetDict, or as a Dataset if it is one split.
 
         dataset = bertprep.load_dataset("data/arrow/.../wikipedia", split="train")
         Trainer(model, train_dataset=dataset).train()
 
-    Arrow folders are opened in place. Others, and those at URLs, are converted first and stay in `cache_dir` (default:
-    `datasets.config.HF_DATASETS_CACHE`). Raises `UsageError` without `datasets` or such a split, `BertprepError` for corrupt
-    records.
+    Arrow folders are opened in place. Other records, and those at URLs, are converted first and kept in `cache_dir` (default:
+    `datasets.config.HF_DATASETS_CACHE`). Raises `UsageError` if `datasets` is not installed or there is no such split, and
+    `BertprepError` for corrupt records.
     """
     library = import_datasets()
     path = as_path(data)
@@ -51,7 +51,7 @@ def load_dataset(
             return splits[name]
         raise UsageError(f"{data}: has no split {split}, it has {', '.join(splits)}")
     if split is not None:
-        found.named(split)  # or an error
+        found.named(split)  # raises if there is no such split
     cache = Path(cache_dir or library.config.HF_DATASETS_CACHE) / _CACHE
     if split in found.second_tests:
         return _load(_convert(path, found.second_test(split), cache))
@@ -61,7 +61,9 @@ def load_dataset(
     if split is not None:
         return next(dataset for name, dataset in loaded.items() if SPLIT_NAMES[name] == SPLIT_NAMES[split])
     own = {SPLIT_NAMES[name]: name for name in found.split_names if name not in (TRAINING, *found.second_tests)}
-    splits = {own.get(SPLIT_NAMES[name], name): dataset for name, dataset in loaded.items()}  # convert has its own names
+    splits = {
+        own.get(SPLIT_NAMES[name], name): dataset for name, dataset in loaded.items()
+    }  # names of the source, not of convert
     others = {name: _load(_convert(path, found.second_test(name), cache)) for name in found.second_tests}
     return library.DatasetDict({**splits, **others})
 
@@ -69,7 +71,7 @@ def load_dataset(
 def _load(folder: Path) -> datasets.DatasetDict | datasets.Dataset:
     try:
         return import_datasets().load_from_disk(str(folder))
-    except Exception as error:  # whatever its reading of JSON and Arrow meets
+    except Exception as error:  # datasets raises errors of many kinds for corrupt JSON or Arrow files
         raise BertprepError(f"{folder}: datasets cannot open it: {first_line(error)}; make the folder again") from error
 
 

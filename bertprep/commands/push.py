@@ -1,7 +1,7 @@
-"""`bertprep push`: a finished folder of records to a dataset repository of the Hub, checked before, atomically.
+"""`bertprep push`: check a finished folder of records, and upload it to a dataset repository on the Hub in one commit.
 
-Parquet files, the folder's or converted in the workspace, go up with manifest, vocabulary, tokenizer and a card. A repository
-that holds anything else is left alone.
+The upload has Parquet files, the folder's own or converted ones, with the manifest, vocabulary, tokenizer and a card. A
+repository with other contents is never changed.
 """
 
 from __future__ import annotations
@@ -31,18 +31,19 @@ if TYPE_CHECKING:
     from bertprep.sources.hub import Hub
     from bertprep.work.data_set import DataSet
 
-_PREFERRED = (RecordFormat.PARQUET, *RECORD_FORMATS)  # all hold the same records
+_PREFERRED = (RecordFormat.PARQUET, *RECORD_FORMATS)  # all have the same records
 _CHECKED_RECORDS = 1_000
 """The number of records read from each file to measure the fractions in the card."""
 _SAME = ("corpus", "seq", "task", "name", "version")
-"""What two pushes to the same repository must agree on."""
+"""The settings in which two pushes to the same repository must agree."""
 
 
 @dataclass(frozen=True, repr=False)
 class Pushed:
     """The result of `push`: repository, URL, commit, and the manifest's entries.
 
-    `changed` and `deleted` are the paths that this push changed, or would change: a dry run has no commit.
+    `changed` and `deleted` are the paths that this push changed and deleted. A dry run lists those that a push would, and has
+    no commit.
     """
 
     repository: str
@@ -60,7 +61,7 @@ class Pushed:
 
 @dataclass(frozen=True, kw_only=True)
 class Push(Where, How):
-    """Which records to upload to which data set on the Hub."""
+    """The request of `push`: a folder of records, and a data set on the Hub."""
 
     group: ClassVar[str] = OPTIONS
     folder: Path | str = field(
@@ -71,25 +72,25 @@ class Push(Where, How):
     )
     repository: str = field(
         kw_only=False,
-        metadata=described("data set on the Hub, which is created if it does not exist", metavar="OWNER/NAME", positional=True),
+        metadata=described("data set on the Hub; created if it does not exist", metavar="OWNER/NAME", positional=True),
     )
-    private: bool = option(False, "create it as a private data set")
+    private: bool = option(False, "create a private data set")
     license: str | None = option(
-        None, "licence of the text, as the Hub names it (default: that of the corpus)", metavar="ID",
-        pattern="[a-z0-9][a-z0-9.-]*", words="a name of the Hub's, such as cc-by-4.0, mit or other",
+        None, "the Hub's name for the licence of the text (default: that of the corpus)", metavar="ID",
+        pattern="[a-z0-9][a-z0-9.-]*", words="one of the Hub's names, such as cc-by-4.0, mit or other",
     )  # fmt: skip
     dry_run: bool = option(False, "check the records and the repository, and print what would be sent; send nothing")
     workdir: Path | str = option(
-        Path("data"), "workspace, for records of another format or at a URL", metavar="DIR", check=local_path
+        Path("data"), "workspace in which records of another format or at a URL are converted", metavar="DIR", check=local_path
     )
 
     def push(self) -> Pushed:
-        """Upload the finished records of a folder to the dataset repository OWNER/NAME of the Hub, in one commit.
+        """Upload the finished records of a folder to the dataset repository OWNER/NAME on the Hub, in one commit.
 
-        Records of another format or at URLs are converted first, into the workspace of `folder` or `workdir`. `license` is the
-        text's, if bertprep does not know it. The same call resumes. With `dry_run` nothing is created or sent. Needs a token
-        (HF_TOKEN, or `hf auth login`). Raises `BertprepError` for unfinished or wrong records, or a repository that has
-        something else.
+        Records in another format than Parquet or at URLs are converted first, in the workspace of `folder` or in `workdir`.
+        `license` names the licence of the text if bertprep does not know it. After an interruption, the same call resumes. With
+        `dry_run` nothing is created or sent. Needs a token (HF_TOKEN, or `hf auth login`). Raises `BertprepError` for
+        unfinished or wrong records, and for a repository with other contents.
 
             bertprep.push("data/tfrecord/.../sample", "you/sample-bert-128")
         """
@@ -103,7 +104,7 @@ class Push(Where, How):
         wanted = HubFiles(check_dataset_name(repository), keep_folders=True)
         data_set = find_records(as_path(self.folder), prefer=_PREFERRED)
         if not data_set.is_whole:
-            raise UsageError(f"{self.folder}: is only part of a data set; name all of it: {data_set.folder}")
+            raise UsageError(f"{self.folder}: is only part of a data set; name the whole data set, {data_set.folder}")
         for note in data_set.notes:
             warn(note)
         with open_hub(reporter=reporter) as hub:
@@ -127,10 +128,12 @@ class Push(Where, How):
                 raise
             exists = False
         _check_same(page, earlier, data_set.manifest)
-        _vocabulary_of(data_set)  # before the work of converting
+        _vocabulary_of(data_set)  # raises if it is missing, before anything is converted
         data_set = _as_parquet(data_set, as_path(self.workdir), repository, workers, progress=self.progress)
         if not data_set.manifest:
-            raise BertprepError(f"{data_set.folder}: has no {MANIFEST} of its Parquet files; name the folder it was made of")
+            raise BertprepError(
+                f"{data_set.folder}: has no {MANIFEST} of its Parquet files; name the folder that they were converted from"
+            )
         _check_same(page, earlier, data_set.manifest)
         manifest = replace(
             data_set.manifest, files={name_on_hub(name): data_set.manifest.files[name] for name in data_set.files}
@@ -139,7 +142,7 @@ class Push(Where, How):
             outcome = check_data_set(data_set, None, sample=_CHECKED_RECORDS, workers=workers, shown=shown)
         if outcome.errors:
             found = f"{outcome.findings[0]} and {outcome.errors - 1:,} more" if outcome.errors > 1 else outcome.findings[0]
-            raise BertprepError(f"{data_set.folder}: cannot be pushed: {found}; bertprep validate lists everything")
+            raise BertprepError(f"{data_set.folder}: cannot be pushed: {found}; bertprep validate lists all findings")
         contents, title = _contents(data_set, manifest, repository, page, self.license)
         if self.dry_run and not exists:
             return Pushed(repository, page, None, manifest.files, sorted(contents), [])
@@ -162,7 +165,7 @@ push = function_of(Push, Push.push)
 
 
 def run(request: Push) -> None:
-    """Push, and print what the repository holds, what was sent, and its address."""
+    """Push the records, and print the repository's files, the changes and its address."""
     pushed = request.push()
     print_table(files_table({RecordFormat.PARQUET: Manifest(RECORDS, {}, pushed.files)}))
     changed, deleted = counted(len(pushed.changed), "file"), f"{len(pushed.deleted):,}"
@@ -185,13 +188,13 @@ def _earlier(hub: Hub, wanted: HubFiles, private: bool) -> Manifest | None:
         raise UsageError(f"--private: {page} is public; make it private in its settings, or name another repository")
     advice = f"name another repository, or delete this one at {page}/settings"
     if MANIFEST not in tree:
-        if foreign := [path for path in tree if path != ".gitattributes"]:  # which the Hub puts into a new repository
-            raise BertprepError(f"{page}: holds {foreign[0]}, which bertprep push did not write; {advice}")
+        if foreign := [path for path in tree if path != ".gitattributes"]:  # the Hub puts this file into a new repository
+            raise BertprepError(f"{page}: contains {foreign[0]}, which bertprep push did not write; {advice}")
         return None
     try:
         return manifest_in(hub.read(wanted, MANIFEST, MAX_JSON_BYTES))
     except ValueError as error:
-        raise BertprepError(f"{page}: its {MANIFEST} is not one of bertprep's records ({error}); {advice}") from error
+        raise BertprepError(f"{page}: its {MANIFEST} is not a manifest of bertprep's records ({error}); {advice}") from error
 
 
 def _check_same(page: str, earlier: Manifest | None, manifest: Manifest | None) -> None:
@@ -203,7 +206,7 @@ def _check_same(page: str, earlier: Manifest | None, manifest: Manifest | None) 
         key = next((key for key in _SAME if there[key] != here[key]), "kind")
         found, expected = there.get(key, earlier.kind), here.get(key, manifest.kind)
         raise BertprepError(
-            f"{page}: holds another data set, whose {key} is {found}, and not {expected}; name another repository, or "
+            f"{page}: contains another data set, whose {key} is {found}, expected {expected}; name another repository, or "
             f"delete this one at {page}/settings"
         )
 
@@ -219,7 +222,7 @@ def _as_parquet(data_set: DataSet, workdir: Path, repository: str, workers: int,
     of_settings = data_set.folder.absolute().parent
     if not is_remote and of_settings.parent.name in RECORD_FORMATS:
         target = Workspace(of_settings.parents[1]).records(RecordFormat.PARQUET, of_settings.name, data_set.folder.name)
-        made = read_manifest(target)  # by create, which makes the same records of the same settings in every format
+        made = read_manifest(target)  # perhaps by create, whose records are the same in every format
         if made and data_set.manifest and made.made_with == data_set.manifest.made_with:
             return find_records(target)
     else:
@@ -231,8 +234,8 @@ def _as_parquet(data_set: DataSet, workdir: Path, repository: str, workers: int,
 def _vocabulary_of(data_set: DataSet) -> Path:
     if data_set.vocabulary is None:
         raise BertprepError(
-            f"{data_set.folder}: has no {VOCABULARY}, without which nobody can use the records; put the one they were made "
-            "with there"
+            f"{data_set.folder}: has no {VOCABULARY}, without which nobody can use the records; copy the one that they were "
+            "made with to this folder"
         )
     return data_set.vocabulary
 
@@ -267,5 +270,7 @@ def _contents(
     if expected := sha256_of_questions(manifest):
         contents[QUESTIONS] = questions = data_set.folder / QUESTIONS
         if checksum_of(questions, SHA256) != expected:
-            raise BertprepError(f"{questions}: is not the file that the records of dev/ were made of; put that there")
+            raise BertprepError(
+                f"{questions}: is not the file from which the records in dev/ were made; put that file there again"
+            )
     return contents, pushed.title

@@ -285,12 +285,12 @@ REFUSED: dict[str, tuple[Callable[[Case], Any], str]] = {
         "the server answers 403 .*set HF_TOKEN to the token of an account that has access",
     ),
     "offline": (lambda it: it.environment.setattr(constants, "HF_HUB_OFFLINE", True), "HF_HUB_OFFLINE forbids any request"),
-    "taken": (lambda it: it.hub.put(REPOSITORY, {"data.csv": b"a,b"}), "holds data.csv, which bertprep push did not write"),
+    "taken": (lambda it: it.hub.put(REPOSITORY, {"data.csv": b"a,b"}), "contains data.csv, which bertprep push did not write"),
     "taken, with a card": (
         lambda it: it.hub.put(REPOSITORY, {"README.md": b"mine"}),
-        "holds README.md, which bertprep push did not write",
+        "contains README.md, which bertprep push did not write",
     ),
-    "another corpus": (lambda it: it.hub.put(REPOSITORY, other(it.records)), "whose corpus is theirs, and not mine; name"),
+    "another corpus": (lambda it: it.hub.put(REPOSITORY, other(it.records)), "whose corpus is theirs, expected mine; name"),
     "without vocabulary": (lambda it: (it.records / "vocab.txt").unlink(), "has no vocab.txt, without which nobody can"),
     "other vocabulary": (
         lambda it: (it.records / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n"),
@@ -349,7 +349,7 @@ def test_a_private_push_does_not_become_public(hub: HubServer, records: Path) ->
 
 def test_what_somebody_else_commits_meanwhile_is_not_replaced(hub: HubServer, records: Path) -> None:
     hub.before["/commit/main"] = lambda: hub.put(REPOSITORY, other(records))
-    with pytest.raises(BertprepError, match="holds another data set, whose corpus is theirs, and not mine; name another"):
+    with pytest.raises(BertprepError, match="contains another data set, whose corpus is theirs, expected mine; name another"):
         bertprep.push(records, NAME)
     assert files_on(hub) == other(records)
 

@@ -249,7 +249,7 @@ def test_what_create_refuses(tokens: Path, tmp_path: Path) -> None:
     (tokens / "manifest.json").unlink()
     with pytest.raises(UsageError, match="has no training split; name the folder of another split"):
         create(inputs=[tokens], output=tmp_path / "a", **vars(SETTINGS))
-    with pytest.raises(UsageError, match="holds token shards; a forecast is of text, so name theirs"):
+    with pytest.raises(UsageError, match="has token shards, and a forecast needs text; name the text"):
         bertprep.forecast(inputs=[tokens], output=tmp_path / "a", vocab=VOCABULARY)
     with pytest.raises(UsageError, match="holds token shards, expected records; bertprep create makes records of token shards"):
         find_records(tokens)

@@ -172,5 +172,5 @@ def test_what_is_wrong_is_said_in_one_line(folder: Path, tmp_path: Path) -> None
 def test_without_datasets_the_line_says_what_to_install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
     for load in (lambda: bertprep.load_dataset(folder), lambda: records.open(folder / "test" / "part-0").to_dataset()):
-        with pytest.raises(UsageError, match=r"; pip install 'bertprep\[datasets\]'$"):
+        with pytest.raises(UsageError, match=r"; install it with pip install 'bertprep\[datasets\]'$"):
             load()
